@@ -1,0 +1,22 @@
+"""Start the server at once when that is all that is asked; everything else is the command line's."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Serve stdio when called without arguments on a pipe, or as plain `serve`; else run the command line."""
+    arguments = sys.argv[1:]
+    if arguments == ["serve"] or (not arguments and not sys.stdin.isatty()):
+        from palimpsest.tools import mcp  # noqa: PLC0415 - the command line's libraries would delay the handshake
+
+        mcp.run("stdio")
+        return
+    from palimpsest.cli import app  # noqa: PLC0415 - see above
+
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""The default embedder: WordLlama's static vectors, which come inside its wheel. No key, no network, 256 dims."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from palimpsest.errors import EmbedderError
+from palimpsest.ports import Vector
+
+MAX_CHARS = 8_000
+"""Of a longer text only the beginning is embedded: the mean over more words says ever less."""
+
+MAX_BATCH_CHARS = 64_000
+"""Bounds the memory of one batch, whose texts are padded to the longest."""
+
+
+class LocalEmbedder:
+    """Embed with the weights that WordLlama ships. Building one takes about half a second."""
+
+    def __init__(self) -> None:
+        root = logging.getLogger()
+        before = (root.level, list(root.handlers))
+        try:
+            wordllama: Any = importlib.import_module("wordllama")  # it has no types; slow to import
+            folder = Path(wordllama.__file__).parent
+            self._model: Any = wordllama.WordLlama.load(cache_dir=folder, disable_download=True)
+        except (ImportError, FileNotFoundError) as error:
+            raise EmbedderError(
+                f"the local embedder could not be loaded: {error}. Reinstall palimpsest-mcp, or set embedder.provider."
+            ) from error
+        finally:
+            # The package configures the root logger when imported; logging is the application's business.
+            root.level = before[0]
+            root.handlers[:] = before[1]
+
+    @property
+    def fingerprint(self) -> str:
+        """Name the weights."""
+        return "local:wordllama-l2-supercat:256"
+
+    def embed(self, texts: Sequence[str]) -> Vector:
+        """Return unit vectors of shape (len(texts), 256)."""
+        if not texts:
+            return np.zeros((0, 256), dtype=np.float32)
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+        vectors = np.empty((len(texts), 256), dtype=np.float32)
+        for batch in _batches([(i, texts[i][:MAX_CHARS]) for i in order]):
+            raw = np.asarray(self._model.embed([text for _, text in batch]), dtype=np.float32)
+            vectors[[i for i, _ in batch]] = raw
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return vectors / np.maximum(lengths, 1e-9)
+
+
+def _batches(texts: Sequence[tuple[int, str]]) -> Iterator[list[tuple[int, str]]]:
+    """Cut texts, shortest first, into batches whose padded size stays bounded."""
+    batch: list[tuple[int, str]] = []
+    for item in texts:
+        if batch and (len(batch) + 1) * len(item[1]) > MAX_BATCH_CHARS:
+            yield batch
+            batch = []
+        batch.append(item)
+    yield batch

@@ -1,0 +1,115 @@
+"""Chroma as the vector index: one collection a user, in a folder no other process has open, or on a server."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from palimpsest.errors import VectorIndexError
+from palimpsest.ports import Vector
+
+FORMAT = "1"
+"""Changes when collections are laid out otherwise; an index of another format is rebuilt."""
+
+_T = TypeVar("_T")
+
+
+class ChromaIndex:
+    """Keep vectors in Chroma; of a query only ids come back. Build it with `open_folder` or `open_server`."""
+
+    def __init__(self, client: Any, prefix: str, close: Callable[[], None]) -> None:
+        self._client = client
+        self._prefix = prefix
+        self._close = close
+        self._collections: dict[str, Any] = {}
+
+    @classmethod
+    def open_folder(cls, folder: Path, prefix: str) -> ChromaIndex:
+        """Open the index in a folder that this process alone may use. Raises VectorIndexError."""
+
+        def opened() -> ChromaIndex:
+            chromadb, config = _chromadb()
+            client = chromadb.PersistentClient(path=str(folder), settings=config(anonymized_telemetry=False))
+            return cls(client, prefix, client.close)
+
+        return _mapped("could not be opened", opened)
+
+    @classmethod
+    def open_server(cls, host: str, port: int, prefix: str) -> ChromaIndex:
+        """Connect to a Chroma server. Raises VectorIndexError."""
+
+        def opened() -> ChromaIndex:
+            chromadb, config = _chromadb()
+            client = chromadb.HttpClient(host=host, port=port, settings=config(anonymized_telemetry=False))
+            client.heartbeat()
+            return cls(client, prefix, lambda: None)
+
+        return _mapped(f"on {host}:{port} could not be reached", opened)
+
+    def upsert(self, user_id: str, seqs: Sequence[int], vectors: Vector) -> None:
+        """Store vectors of shape (len(seqs), dims)."""
+        ids = [str(seq) for seq in seqs]
+        _mapped("could not be written", lambda: self._collection(user_id).upsert(ids=ids, embeddings=vectors))
+
+    def delete(self, user_id: str, seqs: Sequence[int]) -> None:
+        """Drop vectors; unknown numbers are no error."""
+        ids = [str(seq) for seq in seqs]
+        _mapped("could not be written", lambda: self._collection(user_id).delete(ids=ids))
+
+    def query(self, user_id: str, vector: Vector, limit: int) -> list[int]:
+        """Return the numbers of the nearest vectors by cosine, nearest first."""
+
+        def asked() -> list[int]:
+            found = self._collection(user_id).query(query_embeddings=[vector], n_results=limit, include=[])
+            return [int(item) for item in found["ids"][0]]
+
+        return _mapped("could not be queried", asked)
+
+    def count(self) -> int:
+        """Return how many vectors are stored, of all users."""
+        return _mapped("could not be counted", lambda: sum(int(each.count()) for each in self._ours()))
+
+    def clear(self) -> None:
+        """Drop every vector of every user."""
+
+        def cleared() -> None:
+            for collection in self._ours():
+                self._client.delete_collection(collection.name)
+            self._collections.clear()
+
+        _mapped("could not be cleared", cleared)
+
+    def close(self) -> None:
+        """Let the folder or the connection go."""
+        self._collections.clear()
+        self._close()
+
+    def _ours(self) -> list[Any]:
+        return [each for each in self._client.list_collections() if each.name.startswith(f"{self._prefix}-")]
+
+    def _collection(self, user_id: str) -> Any:
+        if user_id not in self._collections:
+            digest = hashlib.blake2b(user_id.encode(), digest_size=12).hexdigest()
+            self._collections[user_id] = self._client.get_or_create_collection(
+                f"{self._prefix}-{digest}",
+                embedding_function=None,  # else Chroma attaches one that downloads a model
+                configuration={"hnsw": {"space": "cosine", "ef_search": 200}},
+            )
+        return self._collections[user_id]
+
+
+def _chromadb() -> tuple[Any, Any]:
+    import chromadb  # noqa: PLC0415 - more than a second; only after the client has been answered
+    from chromadb.config import Settings  # noqa: PLC0415 - likewise
+
+    return chromadb, Settings
+
+
+def _mapped(what: str, action: Callable[[], _T]) -> _T:
+    """Raise whatever Chroma raises as ours: it throws its own, Rust's, SQLite's and pydantic's errors alike."""
+    try:
+        return action()
+    except Exception as error:
+        raise VectorIndexError(f"the Chroma index {what}: {error}") from error

@@ -1,0 +1,34 @@
+"""The time, from outside: everything that needs it is given a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TypeAlias
+
+from palimpsest.errors import InputError
+
+Clock: TypeAlias = Callable[[], datetime]
+"""Return the present instant, aware and in UTC."""
+
+
+def now() -> datetime:
+    """Return the present instant in UTC."""
+    return datetime.now(UTC)
+
+
+def parse_instant(value: str, what: str) -> datetime:
+    """Return the instant an ISO 8601 text names, in UTC; without a zone it is taken as UTC.
+
+    Raises InputError naming `what`.
+    """
+    try:
+        instant = datetime.fromisoformat(value.strip())
+    except ValueError:
+        raise InputError(f"{what} '{value}' is no ISO 8601 date or time, such as 2026-05-08T13:56:00Z") from None
+    return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
+
+
+def iso(instant: datetime) -> str:
+    """Return an instant as ISO 8601 in UTC, to the second."""
+    return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,42 @@
+"""What the flows work with: the ledger, the ports, the prompts, and a way to run blocking work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import anyio
+import anyio.to_thread
+
+from palimpsest.clock import Clock
+from palimpsest.ledger.ledger import Ledger
+from palimpsest.ports import Embedder, LanguageModel
+from palimpsest.prompts import PromptShelf
+from palimpsest.stages import decide, extract, summarize
+
+NEEDED_PROMPTS = {
+    "extract": extract.INPUTS,
+    "extract_agent": extract.INPUTS,
+    "decide": decide.INPUTS,
+    "summarize": summarize.INPUTS,
+}
+"""Every prompt by name, with the inputs its stage passes."""
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Hold the parts of one open memory. `model` is None where no language model is configured."""
+
+    ledger: Ledger
+    embedder: Embedder
+    model: LanguageModel | None
+    prompts: PromptShelf
+    clock: Clock
+    threads: anyio.CapacityLimiter
+
+    async def run(self, blocking: Callable[[], _T]) -> _T:
+        """Run blocking work in a worker thread of our own pool; it runs to its end even when cancelled."""
+        return await anyio.to_thread.run_sync(blocking, limiter=self.threads)

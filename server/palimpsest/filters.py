@@ -1,0 +1,118 @@
+"""Filters on hits and memories: checked once, then a plain test over a record.
+
+A filter is `{"key": value}` or `{"key": {"gte": …, "lt": …}}`, several keys and operators meaning all of them,
+with `AND`, `OR` (lists of filters) and `NOT` (a filter or a list) nested freely. The same filter means the same
+on every store, because it is evaluated here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, TypeAlias, cast
+
+from palimpsest.clock import parse_instant
+from palimpsest.errors import InputError
+
+Record: TypeAlias = Mapping[str, Any]
+"""What is tested: `at`, `created_at`, `role`, `kind`, `tags`, and `metadata` with the caller's own keys."""
+
+Test: TypeAlias = Callable[[Record], bool]
+
+OPERATORS = ("eq", "ne", "gt", "gte", "lt", "lte", "in", "nin")
+TIMES = ("at", "created_at")
+FIELDS = (*TIMES, "role", "kind", "tags")
+MAX_DEPTH = 10
+
+
+def compile_filter(filters: Mapping[str, Any]) -> Test:
+    """Return the test a filter stands for. Raises InputError naming the key or operator that is wrong."""
+    return _all_of(filters, 0)
+
+
+def _all_of(filters: Any, depth: int) -> Test:
+    if not isinstance(filters, Mapping):
+        raise InputError(f'a filter is an object such as {{"role": "user"}}, not {type(filters).__name__}')
+    if depth > MAX_DEPTH:
+        raise InputError(f"the filters are nested more than {MAX_DEPTH} deep")
+    tests = [
+        _junction(key, value, depth) if key in ("AND", "OR", "NOT") else _condition(key, value)
+        for key, value in cast("Mapping[str, Any]", filters).items()
+    ]
+    return lambda record: all(test(record) for test in tests)
+
+
+def _junction(word: str, value: Any, depth: int) -> Test:
+    parts = cast("list[Any]", value) if isinstance(value, list) else [value]
+    if word != "NOT" and not isinstance(value, list):
+        raise InputError(f"{word} wants a list of filters")
+    tests = [_all_of(part, depth + 1) for part in parts]
+    if word == "AND":
+        return lambda record: all(test(record) for test in tests)
+    if word == "OR":
+        return lambda record: any(test(record) for test in tests)
+    return lambda record: not any(test(record) for test in tests)
+
+
+def _condition(key: str, value: Any) -> Test:
+    if not isinstance(value, Mapping):
+        value = {"eq": value}
+    tests: list[Test] = []
+    for operator, operand in cast("Mapping[str, Any]", value).items():
+        if operator not in OPERATORS:
+            raise InputError(f"the filter on '{key}' has the operator '{operator}'; there are {', '.join(OPERATORS)}")
+        tests.append(_comparison(key, operator, _operand(key, operator, operand)))
+    return lambda record: all(test(record) for test in tests)
+
+
+def _operand(key: str, operator: str, operand: Any) -> Any:
+    if operator in ("in", "nin"):
+        if not isinstance(operand, list):
+            raise InputError(f"the filter on '{key}' wants a list after '{operator}'")
+        return [_operand(key, "eq", item) for item in cast("list[Any]", operand)]
+    if key in TIMES:
+        if not isinstance(operand, str):
+            raise InputError(f"the filter on '{key}' wants an ISO 8601 time")
+        return parse_instant(operand, f"the filter on '{key}':")
+    return operand
+
+
+def _comparison(key: str, operator: str, operand: Any) -> Test:
+    def test(record: Record) -> bool:
+        metadata = cast("Mapping[str, Any]", record["metadata"])
+        found = record[key] if key in FIELDS else metadata.get(key)
+        values: list[Any] = list(cast("list[Any]", found)) if isinstance(found, list | tuple) else [found]
+        match operator:
+            case "eq":
+                return any(_same(value, operand) for value in values)
+            case "ne":
+                return not any(_same(value, operand) for value in values)
+            case "in":
+                return any(_same(value, item) for value in values for item in operand)
+            case "nin":
+                return not any(_same(value, item) for value in values for item in operand)
+            case _:
+                return any(_ordered(value, operator, operand) for value in values)
+
+    return test
+
+
+def _same(value: Any, operand: Any) -> bool:
+    """Compare without Python's 1 == True."""
+    return isinstance(value, bool) == isinstance(operand, bool) and value == operand
+
+
+def _ordered(value: Any, operator: str, operand: Any) -> bool:
+    """Compare numbers with numbers, times with times, texts with texts; other pairs are in no order."""
+    for kinds in ((int, float), (datetime,), (str,)):
+        if all(isinstance(side, kinds) and not isinstance(side, bool) for side in (value, operand)):
+            match operator:
+                case "gt":
+                    return value > operand
+                case "gte":
+                    return value >= operand
+                case "lt":
+                    return value < operand
+                case _:
+                    return value <= operand
+    return False

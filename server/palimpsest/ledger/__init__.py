@@ -1,0 +1,1 @@
+"""The truth: memories, messages, history and vectors in one SQLite file, written in one place."""

@@ -1,0 +1,1 @@
+"""The ledger's schema, one file a step, carried out by Alembic."""

@@ -1,0 +1,118 @@
+"""Rows of the ledger to records, and the condition that keeps a scope to itself."""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, Table, and_, or_
+
+from palimpsest.records import Event, HistoryEntry, Memory, Message, Provenance, Scope, Summary
+
+
+def content_hash(text: str) -> str:
+    """Return 32 hexadecimal digits that are the same for texts that differ only in case and white space."""
+    plain = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    return hashlib.blake2b(plain.encode(), digest_size=16).hexdigest()
+
+
+def sees(table: Table, scope: Scope) -> ColumnElement[bool]:
+    """Return the condition for the rows that `scope` may see.
+
+    The user's own, global or of the project; and only the given agent's and run's where those are given.
+    """
+    columns = table.c
+    conditions: list[ColumnElement[bool]] = [
+        columns.user_id == scope.user_id,
+        or_(columns.project == "", columns.project == scope.project) if scope.project else columns.project == "",
+    ]
+    if scope.agent_id:
+        conditions.append(columns.agent_id == scope.agent_id)
+    if scope.run_id:
+        conditions.append(columns.run_id == scope.run_id)
+    return and_(*conditions)
+
+
+def is_scope(table: Table, scope: Scope) -> ColumnElement[bool]:
+    """Return the condition for the rows of just this scope."""
+    columns = table.c
+    return and_(
+        columns.user_id == scope.user_id,
+        columns.project == scope.project,
+        columns.agent_id == scope.agent_id,
+        columns.run_id == scope.run_id,
+    )
+
+
+def scope_values(scope: Scope) -> dict[str, str]:
+    """Return a scope as the values of its columns."""
+    return {
+        "user_id": scope.user_id,
+        "project": scope.project,
+        "agent_id": scope.agent_id,
+        "run_id": scope.run_id,
+    }
+
+
+def to_scope(row: Row[Any]) -> Scope:
+    """Return the scope of any row that has its columns."""
+    return Scope(row.user_id, row.project, row.agent_id, row.run_id)
+
+
+def to_memory(row: Row[Any]) -> Memory:
+    """Return a row of `memories` as a record."""
+    return Memory(
+        id=row.id,
+        scope=to_scope(row),
+        text=row.text,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        revision=row.revision,
+        happened_at=row.happened_at,
+        keywords=tuple(row.keywords),
+        tags=tuple(row.tags),
+        metadata=row.metadata,
+        actor_id=row.actor_id,
+        role=row.role,
+        deleted_at=row.deleted_at,
+        superseded_by=row.superseded_by,
+    )
+
+
+def to_message(row: Row[Any]) -> Message:
+    """Return a row of `messages` as a record."""
+    return Message(
+        id=row.id,
+        scope=to_scope(row),
+        role=row.role,
+        content=row.content,
+        said_at=row.said_at,
+        created_at=row.created_at,
+        name=row.name,
+        external_id=row.external_id,
+        session_id=row.session_id,
+    )
+
+
+def to_history(row: Row[Any], sources: tuple[str, ...]) -> HistoryEntry:
+    """Return a row of `history` as a record."""
+    return HistoryEntry(
+        id=row.id,
+        memory_id=row.memory_id,
+        old_memory=row.old_memory,
+        new_memory=row.new_memory,
+        event=Event(row.event),
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        is_deleted=row.is_deleted,
+        actor_id=row.actor_id,
+        role=row.role,
+        provenance=Provenance(row.stage, row.model, row.prompt, row.caller),
+        sources=sources,
+    )
+
+
+def to_summary(row: Row[Any]) -> Summary:
+    """Return a row of `summaries` as a record."""
+    return Summary(to_scope(row), row.kind, row.text, row.seq, row.created_at)

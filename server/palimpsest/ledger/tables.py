@@ -1,0 +1,203 @@
+"""The ledger's tables. The full-text table belongs to `lexical.py`, which alone knows the dialect."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from sqlalchemy import (
+    JSON,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    text,
+)
+from sqlalchemy.engine import Dialect
+from sqlalchemy.types import TypeDecorator
+
+metadata = MetaData()
+
+
+class UtcTime(TypeDecorator[datetime]):
+    """Keep an aware datetime as ISO 8601 text in UTC with microseconds, so that text order is time order."""
+
+    impl = String(32)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:
+        """Write the instant in UTC; a naive time is a mistake of ours and raises ValueError."""
+        del dialect
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"a time without a zone reached the ledger: {value!r}")
+        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> datetime | None:
+        """Read the instant back as an aware datetime in UTC."""
+        del dialect
+        return None if value is None else datetime.fromisoformat(value)
+
+
+def _scope_columns() -> list[Column[str]]:
+    """Return the columns of a scope; an absent part is the empty string, so that unique indexes hold."""
+    return [
+        Column(name, String(256), nullable=False, server_default="")
+        for name in ("user_id", "project", "agent_id", "run_id")
+    ]
+
+
+meta = Table("meta", metadata, Column("key", String(64), primary_key=True), Column("value", Text, nullable=False))
+
+messages = Table(
+    "messages",
+    metadata,
+    Column("seq", Integer, primary_key=True, autoincrement=True),
+    Column("id", String(36), nullable=False, unique=True),
+    *_scope_columns(),
+    Column("role", String(16), nullable=False),
+    Column("name", String(256), nullable=False, server_default=""),
+    Column("content", Text, nullable=False),
+    Column("content_hash", String(32), nullable=False),
+    Column("external_id", String(256), nullable=False, server_default=""),
+    Column("session_id", String(36), nullable=False),
+    Column("said_at", UtcTime, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+)
+Index("messages_by_scope", *[messages.c[n] for n in ("user_id", "project", "agent_id", "run_id", "seq")])
+Index("messages_by_session", messages.c.session_id, messages.c.seq)
+Index(
+    "messages_once",
+    *[messages.c[n] for n in ("user_id", "project", "agent_id", "run_id", "external_id", "content_hash")],
+    unique=True,
+    sqlite_where=text("external_id != ''"),
+)
+
+memories = Table(
+    "memories",
+    metadata,
+    Column("seq", Integer, primary_key=True, autoincrement=True),
+    Column("id", String(36), nullable=False, unique=True),
+    *_scope_columns(),
+    Column("text", Text, nullable=False),
+    Column("content_hash", String(32), nullable=False),
+    Column("keywords", JSON, nullable=False),
+    Column("tags", JSON, nullable=False),
+    Column("metadata", JSON, nullable=False),
+    Column("actor_id", String(256), nullable=False, server_default=""),
+    Column("role", String(16), nullable=False, server_default=""),
+    Column("happened_at", UtcTime),
+    Column("valid_from", UtcTime, nullable=False),
+    Column("valid_until", UtcTime),
+    Column("created_at", UtcTime, nullable=False),
+    Column("updated_at", UtcTime, nullable=False),
+    Column("deleted_at", UtcTime),
+    Column("superseded_by", String(36)),
+    Column("revision", Integer, nullable=False),
+)
+Index(
+    "memories_once",
+    *[memories.c[n] for n in ("user_id", "project", "agent_id", "run_id", "content_hash")],
+    unique=True,
+    sqlite_where=text("deleted_at IS NULL"),
+)
+Index("memories_by_user", memories.c.user_id, memories.c.seq)
+
+memory_sources = Table(
+    "memory_sources",
+    metadata,
+    Column("memory_id", String(36), ForeignKey("memories.id"), primary_key=True),
+    Column("message_id", String(36), ForeignKey("messages.id"), primary_key=True),
+    Column("history_id", String(36), ForeignKey("history.id"), nullable=False),
+)
+Index("memory_sources_by_message", memory_sources.c.message_id)
+
+history = Table(
+    "history",
+    metadata,
+    Column("seq", Integer, primary_key=True, autoincrement=True),
+    Column("id", String(36), nullable=False, unique=True),
+    Column("memory_id", String(36), ForeignKey("memories.id"), nullable=False),
+    Column("old_memory", Text),
+    Column("new_memory", Text),
+    Column("event", String(8), nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("updated_at", UtcTime, nullable=False),
+    Column("is_deleted", Boolean, nullable=False),
+    Column("actor_id", String(256), nullable=False, server_default=""),
+    Column("role", String(16), nullable=False, server_default=""),
+    Column("stage", String(32), nullable=False),
+    Column("model", String(256), nullable=False, server_default=""),
+    Column("prompt", String(32), nullable=False, server_default=""),
+    Column("caller", String(256), nullable=False, server_default=""),
+)
+Index("history_by_memory", history.c.memory_id, history.c.seq)
+
+summaries = Table(
+    "summaries",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    *_scope_columns(),
+    Column("kind", String(32), nullable=False),
+    Column("text", Text, nullable=False),
+    Column("seq", Integer, nullable=False),
+    Column("model", String(256), nullable=False, server_default=""),
+    Column("prompt", String(32), nullable=False, server_default=""),
+    Column("created_at", UtcTime, nullable=False),
+)
+Index(
+    "summaries_by_scope",
+    *[summaries.c[n] for n in ("user_id", "project", "agent_id", "run_id", "kind", "id")],
+)
+
+vectors = Table(
+    "vectors",
+    metadata,
+    # The unit number: also the row of the full-text table and the key in a vector index.
+    Column("seq", Integer, primary_key=True, autoincrement=True),
+    Column("kind", String(8), nullable=False),
+    Column("owner_id", String(36), nullable=False),
+    *_scope_columns(),
+    Column("live", Boolean, nullable=False),
+    # Empty where the embedder failed: such a unit is found by words until it is embedded.
+    Column("embedder", String(128), nullable=False, server_default=""),
+    # `vector` is the text's own; `key` is what is searched: the text with its context (see keys.py).
+    Column("vector", LargeBinary),
+    Column("key", LargeBinary),
+)
+Index("vectors_by_owner", vectors.c.kind, vectors.c.owner_id, unique=True)
+Index(
+    "vectors_by_user",
+    *[vectors.c[n] for n in ("user_id", "live", "project", "agent_id", "run_id", "embedder")],
+)
+Index("vectors_by_embedder", vectors.c.embedder, vectors.c.live)
+
+means = Table(
+    "means",
+    metadata,
+    Column("user_id", String(256), primary_key=True),
+    Column("embedder", String(128), primary_key=True),
+    Column("units", Integer, nullable=False),
+    # float64 sum of the live keys: their mean is what recall centres on.
+    Column("total", LargeBinary, nullable=False),
+)
+
+changes = Table(
+    "changes",
+    metadata,
+    Column("seq", Integer, primary_key=True, autoincrement=True),
+    Column("unit_seq", Integer, nullable=False),
+    Column("user_id", String(256), nullable=False),
+    Column("op", String(8), nullable=False),
+    # Set where a memory itself changed and not only its context: decisions are held against these.
+    Column("memory_id", String(36)),
+    Column("at", UtcTime, nullable=False),
+    sqlite_autoincrement=True,
+)
+Index("changes_of_memories", changes.c.user_id, changes.c.seq, sqlite_where=text("memory_id IS NOT NULL"))

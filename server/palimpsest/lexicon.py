@@ -1,0 +1,118 @@
+"""Text to search tokens, in any language, and to a count of model tokens.
+
+The tokens are what the full-text index holds. They contain no ASCII punctuation and no white space, so the
+index can store them joined by spaces and take every other character as part of a token.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, cast
+
+import snowballstemmer  # pyright: ignore[reportMissingTypeStubs] - it ships none
+
+MAX_TOKEN_CHARS = 64
+"""Longer runs (hashes, base64) are cut: nobody searches them whole."""
+
+_LANGUAGES = {
+    "LATIN": "english",
+    "CYRILLIC": "russian",
+    "ARABIC": "arabic",
+    "GREEK": "greek",
+    "DEVANAGARI": "hindi",
+    "ARMENIAN": "armenian",
+}
+"""One stemmer a script. Latin takes English for every language: a query and a text in the same language are
+stemmed alike, which is all that matching needs."""
+
+_STEMMERS = {script: cast("Any", snowballstemmer).stemmer(language) for script, language in _LANGUAGES.items()}
+
+_FOLDED_MARKS = ("LATIN", "GREEK", "ARABIC", "HEBREW")
+"""Scripts whose readers drop the marks when they type. Elsewhere a mark makes another letter."""
+
+_UNSPACED = (
+    (0x0E00, 0x0EFF),  # Thai, Lao
+    (0x1000, 0x109F),  # Myanmar
+    (0x1780, 0x17FF),  # Khmer
+    (0x3005, 0x3007),
+    (0x3040, 0x30FF),  # Hiragana, Katakana
+    (0x3400, 0x4DBF),
+    (0x4E00, 0x9FFF),  # Han
+    (0xAC00, 0xD7AF),  # Hangul: spaced, but words carry their particles
+    (0xF900, 0xFAFF),
+    (0x20000, 0x3FFFF),
+)
+
+_MARKS = "".join(chr(c) for c in range(0x0300, 0x1CFF) if unicodedata.category(chr(c)) in ("Mn", "Mc"))
+_WORD = re.compile(rf"(?:[^\W_]|[{re.escape(_MARKS)}])+")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+def tokens(text: str) -> list[str]:
+    """Return the search tokens of a text, in order and with repetitions.
+
+    Words are case-folded and stemmed by script; text written without spaces becomes pairs of characters
+    (single characters stand alone); `camelCase` gives its parts besides the whole.
+    """
+    found: list[str] = []
+    for match in _WORD.finditer(unicodedata.normalize("NFKC", text)):
+        word = match.group()[:MAX_TOKEN_CHARS]
+        for run, unspaced in _runs(word):
+            if unspaced:
+                found.extend([run] if len(run) == 1 else [a + b for a, b in pairwise(run)])
+                continue
+            found.append(_stem(run.casefold()))
+            parts = _CAMEL.split(run)
+            if len(parts) > 1:
+                found.extend(_stem(part.casefold()) for part in parts)
+    return [token for token in found if token]
+
+
+def count_tokens(text: str) -> int:
+    """Estimate how many tokens a language model makes of a text.
+
+    Four ASCII characters count one token and every other character one: within about a fifth of the
+    common byte-pair tokenizers for English, and above them for other scripts.
+    """
+    ascii_chars = sum(1 for char in text if char.isascii())
+    return -(-ascii_chars // 4) + len(text) - ascii_chars
+
+
+def _runs(word: str) -> list[tuple[str, bool]]:
+    """Split a word where it changes between spaced and unspaced script."""
+    if word.isascii():
+        return [(word, False)]
+    runs: list[tuple[str, bool]] = []
+    start = 0
+    kinds = [_is_unspaced(char) for char in word]
+    for i in range(1, len(word) + 1):
+        if i == len(word) or kinds[i] != kinds[start]:
+            runs.append((word[start:i], kinds[start]))
+            start = i
+    return runs
+
+
+def _is_unspaced(char: str) -> bool:
+    code = ord(char)
+    return code >= _UNSPACED[0][0] and any(low <= code <= high for low, high in _UNSPACED)
+
+
+@lru_cache(maxsize=65_536)
+def _stem(word: str) -> str:
+    script = "LATIN" if word.isascii() else _script(word)
+    if script in _FOLDED_MARKS and not word.isascii():
+        decomposed = unicodedata.normalize("NFKD", word)
+        word = "".join(char for char in decomposed if unicodedata.category(char) != "Mn")
+    elif script == "CYRILLIC":
+        word = word.replace("\u0451", "\u0435")  # yo is mostly written ye
+    stemmer = _STEMMERS.get(script)
+    return str(stemmer.stemWord(word)) if stemmer else word
+
+
+def _script(word: str) -> str:
+    """Name the script of a word's first letter, as Unicode's character names begin."""
+    letter = next((char for char in word if char.isalpha()), "")
+    return unicodedata.name(letter, "").split(" ", 1)[0] if letter else ""

@@ -1,0 +1,332 @@
+"""The vector index as a projection of the ledger: leased, caught up by checkpoint, rebuilt when in doubt.
+
+A process leases `index/0`, `index/1`, … by a lock of the operating system, so that no two ever share a Chroma
+folder. The index only proposes candidates; what changed after its checkpoint is proposed besides. Without an
+index (opening, rebuilding, broken) the caller scans the ledger's vectors exactly.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import numpy as np
+from filelock import FileLock, Timeout
+from sqlalchemy import Connection
+
+from palimpsest.errors import VectorIndexError
+from palimpsest.ledger import reading, searching
+from palimpsest.ledger.ledger import Ledger
+from palimpsest.ports import Vector, VectorIndex
+
+logger = logging.getLogger(__name__)
+
+BATCH = 50
+"""Vectors in one write: a Chroma write holds the interpreter, about a millisecond a vector."""
+
+MAX_TAIL = 500
+"""With more units changed since the checkpoint than this, an exact scan is cheaper than reading them."""
+
+MAX_LEASES = 64
+
+OpenIndex: TypeAlias = Callable[[Path], VectorIndex]
+Progress: TypeAlias = Callable[[int, int], None]
+"""Is told how many of how many are done."""
+
+State: TypeAlias = Literal["closed", "building", "ready", "broken"]
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Hold what an index folder was built from and how far it follows; anything else there is foreign."""
+
+    ledger: str
+    embedder: str
+    format: str
+    seq: int = 0
+
+    @classmethod
+    def read(cls, path: Path) -> Checkpoint | None:
+        """Return the checkpoint of a folder; None when there is none that can be read."""
+        try:
+            return cls(**json.loads(path.read_text("utf-8")))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def write(self, path: Path) -> None:
+        """Store the checkpoint in one step, so that a crash leaves the old one or the new one."""
+        fresh = path.with_suffix(".new")
+        fresh.write_text(json.dumps({name: getattr(self, name) for name in self.__slots__}), "utf-8")
+        fresh.replace(path)
+
+
+class Projection:
+    """Keep one vector index behind the ledger. Blocking; safe to use from several threads.
+
+    Without a `root` folder the index lives in memory only. `shared` says that it lies on a server and that several
+    processes take turns at writing to it.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        embedder: str,
+        open_index: OpenIndex,
+        root: Path | None,
+        *,
+        form: str,
+        shared: bool = False,
+    ) -> None:
+        self._ledger = ledger
+        self._wanted = Checkpoint(ledger.id, embedder, form)
+        self._open_index = open_index
+        self._root = root
+        self._shared = shared
+        self._turn = threading.Lock()
+        self._lease: FileLock | None = None
+        self._stopping = threading.Event()
+        self._folder: Path | None = None
+        self._index: VectorIndex | None = None
+        self._checkpoint = self._wanted
+        self.state: State = "closed"
+        self.fault = ""
+
+    @property
+    def embedder(self) -> str:
+        """Return the fingerprint of the vectors this index holds."""
+        return self._wanted.embedder
+
+    @property
+    def folder(self) -> Path | None:
+        """Return the leased folder."""
+        return self._folder
+
+    @property
+    def wanted(self) -> Checkpoint:
+        """Return the checkpoint that an index of this ledger and embedder starts from."""
+        return self._wanted
+
+    def open_in(self, folder: Path) -> VectorIndex:
+        """Open the index in a folder that the caller has leased. Raises VectorIndexError."""
+        return self._open_index(folder)
+
+    def stop(self) -> None:
+        """Make the work under way end after its present batch; what is done is kept."""
+        self._stopping.set()
+
+    def stopping(self) -> bool:
+        """Say whether `stop` was called."""
+        return self._stopping.is_set()
+
+    def open(self, progress: Progress | None = None) -> None:
+        """Lease a folder, open its index or make one anew, and catch up. Raises VectorIndexError."""
+        with self._turn, self._watched():
+            self.state = "building"
+            self._take_lease()
+            found = self._stored_checkpoint()
+            fits = found is not None and replace(found, seq=0) == self._wanted
+            try:
+                if found is not None and fits:
+                    self._index = self._opened_index()
+                    self._checkpoint = found
+                    self._follow(progress)
+                    if self._is_whole():
+                        self.state = "ready"
+                        return
+            except VectorIndexError as error:
+                logger.warning("the index in %s is rebuilt: %s", self._folder, error)
+            self._build_anew(progress)
+
+    def rebuild(self, progress: Progress | None = None) -> int:
+        """Set the index aside, build it anew from the ledger and return how many vectors it holds."""
+        with self._turn, self._watched():
+            self._take_lease()
+            self._build_anew(progress)
+            return self._opened.count()
+
+    def catch_up(self, progress: Progress | None = None) -> None:
+        """Bring the index up to the change log. Raises VectorIndexError."""
+        with self._turn, self._watched():
+            if self.state == "ready":
+                with self._my_turn():
+                    self._follow(progress)
+
+    def count(self) -> int:
+        """Return how many vectors the index holds. Raises VectorIndexError."""
+        with self._turn, self._watched():
+            return self._opened.count()
+
+    def nearest(self, conn: Connection, user_id: str, vector: Vector, limit: int) -> list[int] | None:
+        """Return the nearest units and all that changed since the checkpoint; None without a usable index."""
+        index, seq = self._index, self._checkpoint.seq
+        if index is None or self.state != "ready":
+            return None
+        lately = searching.tail(conn, user_id, seq, MAX_TAIL + 1)
+        if len(lately) > MAX_TAIL:
+            return None
+        try:
+            return [*index.query(user_id, vector, limit), *lately]
+        except VectorIndexError as error:
+            self.state, self.fault = "broken", str(error)
+            logger.warning("searching the ledger's vectors instead: %s", error)
+            return None
+
+    def close(self) -> None:
+        """Close the index and give the folder back."""
+        with self._turn:
+            self._close_index()
+            if self._lease is not None:
+                self._lease.release()
+                self._lease = None
+            self._folder = None
+            self.state = "closed"
+
+    @property
+    def _opened(self) -> VectorIndex:
+        if self._index is None:
+            raise VectorIndexError(f"the index is {self.state}")
+        return self._index
+
+    def _opened_index(self) -> VectorIndex:
+        return self._open_index(self._folder or Path())
+
+    def _stored_checkpoint(self) -> Checkpoint | None:
+        return None if self._folder is None else Checkpoint.read(self._folder / "checkpoint.json")
+
+    def _take_lease(self) -> None:
+        """Take a folder that no other process has, unless one is taken. Raises VectorIndexError."""
+        if self._root is None or self._folder is not None:
+            return
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name in ["server"] if self._shared else map(str, range(MAX_LEASES)):
+            lease = FileLock(self._root / f"{name}.lock", mode=0o600)
+            if not self._shared:
+                try:
+                    lease.acquire(timeout=0)
+                except Timeout:
+                    continue
+                self._lease = lease
+            self._folder = self._root / name
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            return
+        raise VectorIndexError(f"all {MAX_LEASES} index folders in {self._root} are in use by other processes")
+
+    @contextmanager
+    def _my_turn(self) -> Generator[None]:
+        """Wait, where the index is shared, for the turn to write, and start from where the last one stopped."""
+        if not self._shared or self._root is None:
+            yield
+            return
+        with FileLock(self._root / "server.lock", mode=0o600):
+            found = self._stored_checkpoint()
+            if found is not None and replace(found, seq=0) == self._wanted:
+                self._checkpoint = found
+            yield
+
+    @contextmanager
+    def _watched(self) -> Generator[None]:
+        """Note a failure as the state, for the doctor and for the next search."""
+        try:
+            yield
+        except VectorIndexError as error:
+            self.state, self.fault = "broken", str(error)
+            raise
+        except OSError as error:
+            self.state, self.fault = "broken", str(error)
+            raise VectorIndexError(f"the index folder {self._folder} cannot be used: {error}") from error
+
+    def _follow(self, progress: Progress | None) -> None:
+        """Apply the change log from the checkpoint on."""
+        with self._ledger.read() as conn:
+            total = reading.head(conn) - self._checkpoint.seq
+        done = 0
+        while not self._stopping.is_set():
+            with self._ledger.read() as conn:
+                entries = searching.log_after(conn, self._checkpoint.seq, BATCH)
+                keys = searching.keys(conn, self.embedder, [entry.unit_seq for entry in entries])
+            if not entries:
+                return
+            for user_id in {entry.user_id for entry in entries}:
+                mine = sorted({entry.unit_seq for entry in entries if entry.user_id == user_id})
+                self._write(user_id, [seq for seq in mine if seq in keys], keys)
+                if gone := [seq for seq in mine if seq not in keys]:
+                    self._opened.delete(user_id, gone)
+            self._advance(entries[-1].seq)
+            done += len(entries)
+            if progress is not None:
+                progress(done, max(total, done))
+
+    def _build_anew(self, progress: Progress | None) -> None:
+        """Put every vector of the ledger into an empty index, then follow the log from where that began."""
+        self.state = "building"
+        self._close_index()
+        if not self._shared:
+            self._set_aside()
+        self._index = self._opened_index()
+        with self._my_turn():
+            if self._shared:
+                self._index.clear()
+            self._fill(progress)
+        if not self._stopping.is_set():
+            self.state, self.fault = "ready", ""
+
+    def _fill(self, progress: Progress | None) -> None:
+        with self._ledger.read() as conn:
+            start = reading.head(conn)
+            total = searching.count_indexed(conn, self.embedder)
+        done, last = 0, 0
+        while not self._stopping.is_set():
+            with self._ledger.read() as conn:
+                batch = searching.indexed(conn, self.embedder, last, BATCH)
+            if not batch:
+                break
+            keys = {seq: key for seq, _, key in batch}
+            for user_id in {user_id for _, user_id, _ in batch}:
+                self._write(user_id, [seq for seq, owner, _ in batch if owner == user_id], keys)
+            last = batch[-1][0]
+            done += len(batch)
+            if progress is not None:
+                progress(done, max(total, done))
+        if self._stopping.is_set():
+            return
+        self._checkpoint = self._wanted
+        self._advance(start)
+        self._follow(None)
+
+    def _write(self, user_id: str, seqs: list[int], keys: dict[int, Vector]) -> None:
+        if seqs:
+            self._opened.upsert(user_id, seqs, np.stack([keys[seq] for seq in seqs]))
+
+    def _advance(self, seq: int) -> None:
+        self._checkpoint = replace(self._checkpoint, seq=seq)
+        if self._folder is not None:
+            self._checkpoint.write(self._folder / "checkpoint.json")
+
+    def _is_whole(self) -> bool:
+        """Say whether the index holds as many vectors as the ledger; fewer or more means rebuilding."""
+        with self._ledger.read() as conn:
+            wanted, head = searching.count_indexed(conn, self.embedder), reading.head(conn)
+        if head != self._checkpoint.seq or wanted == self._opened.count():
+            return True
+        logger.warning("the index in %s does not hold what the ledger holds; it is rebuilt", self._folder)
+        return False
+
+    def _set_aside(self) -> None:
+        """Move the folder's content away, keeping the last one set aside, and begin an empty one."""
+        if self._folder is not None and any(self._folder.iterdir()):
+            aside = self._folder.with_suffix(".aside")
+            shutil.rmtree(aside, ignore_errors=True)
+            self._folder.rename(aside)
+            self._folder.mkdir(mode=0o700)
+
+    def _close_index(self) -> None:
+        if self._index is not None:
+            self._index.close()
+            self._index = None

@@ -1,0 +1,266 @@
+"""From a question to hits: candidates by meaning and by words, one order, folded, within a budget.
+
+Candidates come from the vector index and the full text; every one is then held against the ledger, which alone
+says what lives, what the scope sees and how near it really is. So an index that lags or errs costs a candidate,
+never a wrong answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Protocol, cast
+
+import numpy as np
+from sqlalchemy import Connection
+
+from palimpsest import ranking
+from palimpsest.errors import EmbedderError
+from palimpsest.filters import Test, compile_filter
+from palimpsest.ledger import lexical, reading, searching
+from palimpsest.ledger.ledger import Ledger
+from palimpsest.lexicon import tokens
+from palimpsest.ports import Embedder, Vector
+from palimpsest.records import Hit, Memory, Message, Scope, Unit
+
+POOL = 100
+"""Candidates taken from each of the two searches."""
+
+WIDE_SHARE = 0.2
+"""A scope that sees less than this share of a user's units is scanned exactly: the index would return others'."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Hold what is asked. `now` dates the recency; `as_of` asks for what was believed then."""
+
+    scope: Scope
+    text: str
+    now: datetime
+    limit: int = 10
+    max_tokens: int = 800
+    filters: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    as_of: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Hold the hits, best first; how many more there were for which no room was left; and what is degraded."""
+
+    hits: tuple[Hit, ...]
+    omitted: int = 0
+    notes: tuple[str, ...] = ()
+
+
+class NearestUnits(Protocol):
+    """Give the units nearest to a vector, as far as the projection can at this moment."""
+
+    def nearest(self, conn: Connection, user_id: str, vector: Vector, limit: int) -> list[int] | None:
+        """Return unit numbers, among them all that changed lately; None when there is no index to ask."""
+        ...
+
+
+def recall(ledger: Ledger, embedder: Embedder, index: NearestUnits, question: Question) -> Answer:
+    """Answer a question. Blocking: call it in a worker thread. Raises InputError and LedgerError."""
+    test = compile_filter(question.filters) if question.filters else None
+    notes: list[str] = []
+    try:
+        vector: Vector | None = embedder.embed([question.text])[0]
+    except EmbedderError as error:
+        vector = None
+        notes.append(f"searched by words only: {error}")
+    with ledger.read() as conn:
+        if question.as_of is not None:
+            hits = _believed(conn, embedder, question, vector, test)
+        else:
+            hits = _current(conn, embedder.fingerprint, index, question, vector, test)
+    hits = ranking.fold(hits)
+    taken = ranking.within_budget(hits, question.limit, question.max_tokens)
+    return Answer(tuple(taken), min(len(hits), question.limit) - len(taken), tuple(notes))
+
+
+def _current(
+    conn: Connection,
+    fingerprint: str,
+    index: NearestUnits,
+    question: Question,
+    vector: Vector | None,
+    test: Test | None,
+) -> list[Hit]:
+    scope = question.scope
+    pool = max(POOL, 4 * question.limit)
+    allowed = None if test is None else _allowed(conn, scope, test)
+    by_words = lexical.search(conn, scope, tokens(question.text), pool if allowed is None else lexical.ALL)
+    by_meaning = _by_meaning(conn, fingerprint, index, question, vector, pool, allowed)
+    candidates = set(by_words) | set(by_meaning)
+    units = searching.units(conn, scope, list(candidates if allowed is None else candidates & allowed))
+    base = ranking.fuse(by_meaning, by_words, {seq: ranking.Signals() for seq in units}, question.now)
+    best = sorted(units, key=lambda seq: -base[seq])[:pool]
+    rows = _Rows.of(conn, [units[seq] for seq in best])
+    best = [seq for seq in best if not rows.forgotten(units[seq])]
+    speakers = _speakers(conn, scope, question.text)
+    signals = {seq: rows.signals(units[seq], speakers) for seq in best}
+    full = {seq: base[seq] + ranking.boost(signals[seq], question.now) for seq in best}
+    return [rows.hit(units[seq], ranking.squash(full[seq])) for seq in sorted(best, key=lambda seq: (-full[seq], seq))]
+
+
+def _by_meaning(
+    conn: Connection,
+    fingerprint: str,
+    index: NearestUnits,
+    question: Question,
+    vector: Vector | None,
+    pool: int,
+    allowed: set[int] | None,
+) -> dict[int, float]:
+    """Return centred cosines by unit for the nearest units, computed from the ledger's own keys."""
+    if vector is None:
+        return {}
+    scope = question.scope
+    total, mean = searching.mean(conn, scope.user_id, fingerprint)
+    asked = ranking.centred(vector, mean)
+    wide = allowed is None and searching.count_units(conn, scope, fingerprint) >= WIDE_SHARE * total
+    near = index.nearest(conn, scope.user_id, asked, pool) if wide else None
+    if near is None:
+        seqs, keys = searching.scope_keys(conn, scope, fingerprint)
+        if allowed is not None:
+            chosen = [i for i, seq in enumerate(seqs) if seq in allowed]
+            seqs, keys = [seqs[i] for i in chosen], keys[chosen]
+        return ranking.nearest(seqs, ranking.centred(keys, mean) if seqs else keys, asked, pool)
+    found = searching.keys(conn, fingerprint, near)
+    if not found:
+        return {}
+    matrix = ranking.centred(np.stack(list(found.values())), mean)
+    return dict(zip(found, (matrix @ asked).tolist(), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Hold the rows behind candidates, as far as signals and hits need them."""
+
+    memories: Mapping[str, Memory]
+    messages: Mapping[str, Message]
+    sources: Mapping[str, Sequence[Message]]
+    citing: Mapping[str, Sequence[Memory]]
+
+    @classmethod
+    def of(cls, conn: Connection, units: Sequence[Unit]) -> _Rows:
+        memory_ids = [unit.owner_id for unit in units if unit.kind == "memory"]
+        message_ids = [unit.owner_id for unit in units if unit.kind == "message"]
+        return cls(
+            reading.memories_by_id(conn, memory_ids),
+            reading.messages_by_id(conn, message_ids),
+            reading.sources_of(conn, memory_ids),
+            reading.citing(conn, message_ids),
+        )
+
+    def signals(self, unit: Unit, speakers: frozenset[str]) -> ranking.Signals:
+        if unit.kind == "memory":
+            memory = self.memories[unit.owner_id]
+            return ranking.Signals(memory.actor_id in speakers, at=memory.at)
+        message = self.messages[unit.owner_id]
+        facts = self.citing.get(message.id, ())
+        gone = bool(facts) and all(fact.deleted_at is not None for fact in facts)
+        return ranking.Signals(message.name in speakers, outdated=gone, at=message.said_at)
+
+    def forgotten(self, unit: Unit) -> bool:
+        """Say whether every fact learnt from a message was deleted, and none replaced: then it is gone too."""
+        facts = self.citing.get(unit.owner_id, ())
+        return bool(facts) and all(fact.deleted_at is not None and fact.superseded_by is None for fact in facts)
+
+    def hit(self, unit: Unit, score: float) -> Hit:
+        if unit.kind == "message":
+            return message_hit(self.messages[unit.owner_id], score)
+        memory = self.memories[unit.owner_id]
+        return memory_hit(memory, memory.text, self.sources.get(memory.id, ()), score)
+
+
+def memory_hit(memory: Memory, text: str, sources: Sequence[Message], score: float) -> Hit:
+    """Return a memory as a hit."""
+    return Hit(
+        id=memory.id,
+        kind="memory",
+        text=text,
+        score=score,
+        at=memory.at,
+        created_at=memory.created_at,
+        updated_at=memory.updated_at,
+        sources=tuple(source.source for source in sources),
+        role=memory.role,
+        name=memory.actor_id,
+        tags=memory.tags,
+        metadata=memory.metadata,
+    )
+
+
+def message_hit(message: Message, score: float) -> Hit:
+    """Return a message as a hit."""
+    return Hit(
+        id=message.id,
+        kind="message",
+        text=message.content,
+        score=score,
+        at=message.said_at,
+        created_at=message.created_at,
+        updated_at=message.created_at,
+        sources=(message.source,),
+        role=message.role,
+        name=message.name,
+    )
+
+
+def record(hit: Hit) -> dict[str, Any]:
+    """Return what a filter sees of a hit."""
+    return {
+        "at": hit.at,
+        "created_at": hit.created_at,
+        "role": hit.role,
+        "kind": hit.kind,
+        "tags": hit.tags,
+        "metadata": hit.metadata,
+    }
+
+
+def _speakers(conn: Connection, scope: Scope, question: str) -> frozenset[str]:
+    """Return the speaker a question names, when it names just one."""
+    words = set(tokens(question))
+    named = [name for name in reading.known_names(conn, scope) if words.intersection(tokens(name)[:1])]
+    return frozenset(named) if len(named) == 1 else frozenset()
+
+
+def _allowed(conn: Connection, scope: Scope, test: Test) -> set[int]:
+    """Return the units of the scope that pass a filter."""
+    return {seq for seq, hit in _everything(conn, scope) if test(record(hit))}
+
+
+def _everything(conn: Connection, scope: Scope) -> Iterator[tuple[int, Hit]]:
+    for seq, memory in searching.living_memories(conn, scope):
+        yield seq, memory_hit(memory, memory.text, (), 0.0)
+    for seq, message in searching.all_messages(conn, scope):
+        yield seq, message_hit(message, 0.0)
+
+
+def _believed(
+    conn: Connection, embedder: Embedder, question: Question, vector: Vector | None, test: Test | None
+) -> list[Hit]:
+    """Answer from what was believed at an instant: every text of then is scored exactly."""
+    instant = question.as_of or question.now
+    memories = reading.believed_at(conn, question.scope, instant)
+    sources = reading.sources_of(conn, [memory.id for memory, _ in memories])
+    hits = [memory_hit(memory, text, sources.get(memory.id, ()), 0.0) for memory, text in memories]
+    hits += [message_hit(message, 0.0) for message in reading.messages_until(conn, question.scope, instant)]
+    hits = [hit for hit in hits if test is None or test(record(hit))]
+    if not hits:
+        return []
+    by_meaning: dict[int, float] = {}
+    if vector is not None:
+        texts = embedder.embed([hit.text for hit in hits])
+        mean = texts.mean(axis=0)
+        scores = ranking.centred(texts, mean) @ ranking.centred(vector, mean)
+        by_meaning = dict(enumerate(cast("list[float]", scores.tolist())))
+    by_words = ranking.bm25([tokens(hit.text) for hit in hits], set(tokens(question.text)))
+    signals = {i: ranking.Signals(at=hit.at) for i, hit in enumerate(hits)}
+    scores = ranking.fuse(by_meaning, dict(enumerate(by_words)), signals, instant)
+    order = sorted(scores, key=lambda i: (-scores[i], i))
+    return [replace(hits[i], score=ranking.squash(scores[i])) for i in order[: max(POOL, 4 * question.limit)]]

@@ -1,0 +1,246 @@
+"""How results are said: a text for a model to read, and the same content as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from palimpsest.clock import iso
+from palimpsest.records import Change, Event, HistoryEntry, Hit, Memory, Scope
+
+if TYPE_CHECKING:  # the flows are slow to import, and shaping a reply needs only their names
+    from palimpsest.memory import Page
+    from palimpsest.recall import Answer
+    from palimpsest.remember import Done
+    from palimpsest.summary import Summarized
+
+SHORT_ID = 8
+
+
+def short(memory_id: str) -> str:
+    """Return the beginning of an id, which is accepted wherever the id is."""
+    return memory_id[:SHORT_ID]
+
+
+def hit_json(hit: Hit) -> dict[str, Any]:
+    """Return a hit as `search_memories` gives it."""
+    found: dict[str, Any] = {
+        "id": hit.id,
+        "kind": hit.kind,
+        "text": hit.text,
+        "score": round(hit.score, 3),
+        "at": iso(hit.at),
+        "sources": list(hit.sources),
+        "role": hit.role,
+        "name": hit.name,
+        "metadata": dict(hit.metadata),
+        "created_at": iso(hit.created_at),
+        "updated_at": iso(hit.updated_at),
+    }
+    if hit.tags:
+        found["tags"] = list(hit.tags)
+    return found
+
+
+def hit_line(hit: Hit) -> str:
+    """Return a hit as one line of text: id, date, who said it, what."""
+    who = f" {hit.name or hit.role} said:" if hit.kind == "message" else ""
+    return f"[{short(hit.id)}] {iso(hit.at)[:10]}{who} {_one_line(hit.text)}"
+
+
+def answer_text(answer: Answer, scope: Scope) -> str:
+    """Return the answer of a search as text."""
+    lines = [hit_line(hit) for hit in answer.hits] or ["nothing found"]
+    if answer.omitted:
+        lines.append(f"({answer.omitted} more did not fit; raise max_tokens to see them)")
+    return _with_notes(lines, answer.notes, scope)
+
+
+def answer_json(answer: Answer, scope: Scope) -> dict[str, Any]:
+    """Return the answer of a search as JSON."""
+    return {
+        "results": [hit_json(hit) for hit in answer.hits],
+        "omitted": answer.omitted,
+        "notes": _notes(answer.notes, scope),
+    }
+
+
+def page_text(page: Page, scope: Scope) -> str:
+    """Return a page of memories as text."""
+    lines = [hit_line(hit) for hit in page.hits] or ["no memories"]
+    if page.cursor:
+        lines.append(f"(more: cursor='{page.cursor}')")
+    return _with_notes(lines, (), scope)
+
+
+def page_json(page: Page, scope: Scope) -> dict[str, Any]:
+    """Return a page of memories as JSON; there is no score to speak of."""
+    results = [{key: value for key, value in hit_json(hit).items() if key != "score"} for hit in page.hits]
+    return {"results": results, "cursor": page.cursor, "notes": _notes((), scope)}
+
+
+def done_text(done: Done, notes: Sequence[str], scope: Scope) -> str:
+    """Return what an add did as text, the most important first."""
+    lines = [_added_line(done, change) for change in done.changes]
+    if done.kept_messages and not done.changes:
+        lines.append(f"kept {done.kept_messages} message{'s' if done.kept_messages != 1 else ''}")
+    if not lines:
+        lines.append("unchanged")
+    return _with_notes(lines, notes, scope)
+
+
+def _added_line(done: Done, change: Change) -> str:
+    line = change_line(change)
+    for memory, _ in done.similar.get(change.memory.id, ()):
+        line += (
+            f"\n  resembles [{short(memory.id)}] {iso(memory.at)[:10]} {_one_line(memory.text)}"
+            " (if outdated or the same: delete_memory, or update_memory with both in one sentence)"
+        )
+    return line
+
+
+def change_line(change: Change) -> str:
+    """Return what one change did, beginning with the word for it."""
+    memory = change.memory
+    text = f"[{short(memory.id)}] {_one_line(memory.text)}"
+    match change.event:
+        case Event.ADD if change.previous is not None:
+            return f"replaced: {text} (was: {_one_line(change.previous)})"
+        case Event.ADD:
+            return f"added: {text}"
+        case Event.UPDATE:
+            return f"updated: {text} (was: {_one_line(change.previous or '')})"
+        case Event.DELETE if change.duplicate_of is not None:
+            return f"deleted: {text} (another memory, {short(change.duplicate_of)}, already says the new text)"
+        case Event.DELETE:
+            return f"deleted: {text}"
+        case Event.NONE if change.duplicate_of is not None:
+            return f"unchanged (duplicate of {short(change.duplicate_of)}): {_one_line(memory.text)}"
+        case Event.NONE:
+            return f"unchanged: {text}"
+
+
+def done_json(done: Done, notes: Sequence[str], scope: Scope) -> dict[str, Any]:
+    """Return what an add did as JSON."""
+    return {
+        "results": [_result(change, done) for change in done.changes],
+        "kept_messages": done.kept_messages,
+        "notes": _notes(notes, scope),
+    }
+
+
+def _result(change: Change, done: Done) -> dict[str, Any]:
+    result = change_json(change)
+    similar = done.similar.get(change.memory.id, ())
+    if similar:
+        result["similar"] = [
+            {"id": memory.id, "text": memory.text, "at": iso(memory.at), "score": round(likeness, 3)}
+            for memory, likeness in similar
+        ]
+    return result
+
+
+def change_json(change: Change) -> dict[str, Any]:
+    """Return one change in Mem0's form."""
+    result: dict[str, Any] = {
+        "id": change.memory.id,
+        "event": change.event.value,
+        "memory": change.memory.text,
+    }
+    if change.previous is not None and change.event in (Event.ADD, Event.UPDATE):
+        result["previous"] = change.previous
+    if change.duplicate_of is not None:
+        result["duplicate_of"] = change.duplicate_of
+    return result
+
+
+def changes_text(changes: Sequence[Change], scope: Scope) -> str:
+    """Return changes as text, with the way back from a deletion."""
+    lines = [change_line(change) for change in changes] or ["unchanged: there was nothing to do"]
+    if any(change.event is Event.DELETE for change in changes):
+        lines.append("(bring one back with update_memory(memory_id=…, restore=true))")
+    return _with_notes(lines, (), scope)
+
+
+def restored_text(change: Change, scope: Scope) -> str:
+    """Return the return of a deleted memory as text."""
+    return _with_notes([f"restored: [{short(change.memory.id)}] {_one_line(change.memory.text)}"], (), scope)
+
+
+def changes_json(changes: Sequence[Change], scope: Scope) -> dict[str, Any]:
+    """Return changes as JSON."""
+    return {"results": [change_json(change) for change in changes], "notes": _notes((), scope)}
+
+
+def summary_text(found: Summarized, scope: Scope) -> str:
+    """Return a summary as text."""
+    notes = list(found.notes)
+    if found.changes:
+        notes.append(f"{found.changes} later changes are not in it; refresh=true writes it anew")
+    return _with_notes([found.text], notes, scope)
+
+
+def summary_json(found: Summarized, scope: Scope) -> dict[str, Any]:
+    """Return a summary as JSON."""
+    return {
+        "summary": found.text,
+        "kind": found.kind,
+        "changes_since": found.changes,
+        "notes": _notes(found.notes, scope),
+    }
+
+
+def history_text(memory: Memory, entries: Sequence[HistoryEntry]) -> str:
+    """Return every version of a memory as text, oldest first."""
+    state = "deleted" if memory.deleted_at else "current"
+    if memory.superseded_by:
+        state = f"superseded by [{short(memory.superseded_by)}]"
+    lines = [f"[{short(memory.id)}] {state}: {_one_line(memory.text)}"]
+    for entry in entries:
+        made_by = " ".join(part for part in (entry.provenance.stage, entry.provenance.model) if part)
+        sources = f", from {', '.join(entry.sources)}" if entry.sources else ""
+        text = _one_line(entry.new_memory if entry.new_memory is not None else entry.old_memory or "")
+        lines.append(f"{iso(entry.updated_at)} {entry.event} by {made_by}{sources}: {text}")
+    return "\n".join(lines)
+
+
+def history_json(memory: Memory, entries: Sequence[HistoryEntry]) -> dict[str, Any]:
+    """Return every version of a memory as JSON, with the columns of Mem0's history."""
+    return {
+        "id": memory.id,
+        "memory": memory.text,
+        "deleted": memory.deleted_at is not None,
+        "superseded_by": memory.superseded_by,
+        "history": [
+            {
+                "id": entry.id,
+                "memory_id": entry.memory_id,
+                "old_memory": entry.old_memory,
+                "new_memory": entry.new_memory,
+                "event": entry.event.value,
+                "created_at": iso(entry.created_at),
+                "updated_at": iso(entry.updated_at),
+                "is_deleted": entry.is_deleted,
+                "actor_id": entry.actor_id,
+                "role": entry.role,
+                "stage": entry.provenance.stage,
+                "model": entry.provenance.model,
+                "prompt": entry.provenance.prompt,
+                "caller": entry.provenance.caller,
+                "sources": list(entry.sources),
+            }
+            for entry in entries
+        ],
+    }
+
+
+def _notes(notes: Sequence[str], scope: Scope) -> list[str]:
+    return [*notes, f"scope: {scope}"]
+
+
+def _with_notes(lines: Sequence[str], notes: Sequence[str], scope: Scope) -> str:
+    return "\n".join([*lines, *(f"note: {note}" for note in notes), f"scope: {scope}"])
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,137 @@
+"""The rolling summary of a scope: written anew every K changes in the background, and on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal, TypeAlias, get_args
+
+from palimpsest.clock import iso
+from palimpsest.engine import Engine
+from palimpsest.errors import InputError, ModelError, PromptError
+from palimpsest.ledger import reading
+from palimpsest.ledger.writing import Write
+from palimpsest.lexicon import count_tokens
+from palimpsest.ports import LanguageModel
+from palimpsest.records import Memory, Message, Provenance, Scope, Summary
+from palimpsest.stages.summarize import summarize
+
+SummaryKind: TypeAlias = Literal["overall", "recent"]
+"""`overall`: what is known lastingly. `recent`: what went on in the last days."""
+
+KINDS: tuple[str, ...] = get_args(SummaryKind)
+
+MAX_SOURCE_TOKENS = 12_000
+"""What of the newest memories and messages goes into one summary."""
+
+MAX_LISTED_TOKENS = 600
+RECENT = timedelta(days=14)
+RECENT_MESSAGES = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Summarized:
+    """Hold a summary as it is given out. `changes` is how many changes it does not know of yet."""
+
+    text: str
+    kind: str
+    changes: int
+    notes: tuple[str, ...] = ()
+
+
+async def get_summary(engine: Engine, scope: Scope, kind: str, *, refresh: bool, caller: str) -> Summarized:
+    """Return the summary of a kind, written now where it is missing, outdated and asked for, or both.
+
+    Without a model it is a list of the newest memories, and says so. Raises InputError for an unknown kind.
+    """
+    if kind not in KINDS:
+        raise InputError(f"there is no summary '{kind}'; there are {', '.join(KINDS)}")
+    last, behind = await engine.run(lambda: _last(engine, scope, kind))
+    if engine.model is None:
+        text = await engine.run(lambda: _listing(engine, scope, kind))
+        return Summarized(text, kind, 0, ("no language model is configured: these are the memories themselves",))
+    if last is not None and (not refresh or behind == 0):
+        return Summarized(last.text, kind, behind)
+    try:
+        text = await write_summary(engine, engine.model, scope, kind, caller)
+    except (ModelError, PromptError) as error:
+        if last is None:
+            raise
+        return Summarized(last.text, kind, behind, (f"the summary could not be refreshed: {error}",))
+    if text is None:
+        return Summarized("Nothing is known yet.", kind, 0)
+    return Summarized(text, kind, 0)
+
+
+async def write_summary(engine: Engine, model: LanguageModel, scope: Scope, kind: str, caller: str) -> str | None:
+    """Write the summary of a scope anew and return it; None when there is nothing to summarize.
+
+    Raises ModelError and PromptError; the last summary stays then.
+    """
+    seq, memories, messages, previous = await engine.run(lambda: _sources(engine, scope, kind))
+    if not memories and not messages:
+        return None
+    prompt = engine.prompts.get("summarize")
+    text = await summarize(
+        model, prompt, kind=kind, previous=previous, memories=memories, messages=messages, now=engine.clock()
+    )
+    write = Write(
+        scope,
+        Provenance("summarize", model.name, prompt.fingerprint, caller),
+        summary=Summary(scope, kind, text, seq, engine.clock()),
+    )
+    await engine.run(lambda: engine.ledger.apply(write))
+    return text
+
+
+async def is_due(engine: Engine, scope: Scope, every: int) -> bool:
+    """Say whether the overall summary of a scope has missed `every` changes or more."""
+    _, behind = await engine.run(lambda: _last(engine, scope, "overall"))
+    return behind >= every
+
+
+def _last(engine: Engine, scope: Scope, kind: str) -> tuple[Summary | None, int]:
+    with engine.ledger.read() as conn:
+        last = reading.latest_summary(conn, scope, kind)
+        return last, reading.changes_since(conn, scope, last.seq if last else 0)
+
+
+def _sources(engine: Engine, scope: Scope, kind: str) -> tuple[int, list[Memory], list[Message], str]:
+    """Return the head of the log, the newest memories and messages that fit, and the previous summary."""
+    with engine.ledger.read() as conn:
+        seq = reading.head(conn)
+        last = reading.latest_summary(conn, scope, kind)
+        memories = [memory for _, memory in reading.list_memories(conn, scope, 500)]
+        messages: list[Message] = []
+        if kind == "recent":
+            since = engine.clock() - RECENT
+            memories = [memory for memory in memories if memory.updated_at >= since]
+            messages = reading.messages_since(conn, scope, since, RECENT_MESSAGES)
+    fitting = _fitting([memory.text for memory in memories], MAX_SOURCE_TOKENS)
+    return seq, memories[:fitting], messages, last.text if last else ""
+
+
+def _listing(engine: Engine, scope: Scope, kind: str) -> str:
+    """Return the newest memories as lines of text, within the budget."""
+    with engine.ledger.read() as conn:
+        found = [memory for _, memory in reading.list_memories(conn, scope, 200)]
+        total = reading.count_memories(conn, scope)
+    if kind == "recent":
+        found = [memory for memory in found if memory.updated_at >= engine.clock() - RECENT]
+        total = len(found)
+    if not found:
+        return "Nothing is known yet."
+    lines = [f"- {iso(memory.at)[:10]} {memory.text}" for memory in found]
+    shown = _fitting(lines, MAX_LISTED_TOKENS)
+    left = f"\n({total - shown} older memories are not shown.)" if total > shown else ""
+    return "\n".join(lines[:shown]) + left
+
+
+def _fitting(texts: Sequence[str], budget: int) -> int:
+    """Return how many of the texts, from the first on, fit a budget of tokens; at least one."""
+    for number, text in enumerate(texts):
+        budget -= count_tokens(text)
+        if budget < 0:
+            return max(number, 1)
+    return len(texts)
