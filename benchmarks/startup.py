@@ -25,8 +25,10 @@ from typing import IO, Any, Self, cast
 
 import anyio
 
-from palimpsest.config import Settings
+from palimpsest.config import load_settings
+from palimpsest.ledger.writing import Write
 from palimpsest.memory import open_memory
+from palimpsest.records import Decision, Event, Fact, Provenance
 
 PALIMPSEST = (sys.executable, "-m", "palimpsest", "serve")
 MINIMAL_SERVER = '''\
@@ -50,6 +52,7 @@ INITIALIZE = {
 }
 DATA = "data"  # the data directory, inside a run's home
 SEARCH_RUNS = 3
+FILL_BATCH = 500
 TIMEOUT = 120.0  # seconds after which a server is ended, whatever it does
 
 WORDS = """\
@@ -200,11 +203,24 @@ def measure_first_search(count: int) -> FirstSearch:
 
 
 def fill(data_dir: Path, count: int) -> None:
-    """Write `count` generated memories into `data_dir`."""
+    """Write `count` generated memories into `data_dir`, and let the index follow."""
 
     async def write() -> None:
-        async with open_memory(Settings(data_dir=data_dir)) as memory:
-            await memory.add_texts(texts(count))
+        async with open_memory(load_settings(data_dir=data_dir), background=False) as memory:
+            engine = memory.engine
+            generated = texts(count)
+            for start in range(0, count, FILL_BATCH):
+                batch = generated[start : start + FILL_BATCH]
+                engine.ledger.apply(
+                    Write(
+                        memory.scope,
+                        Provenance("benchmark"),
+                        decisions=tuple(Decision(Event.ADD, Fact(text)) for text in batch),
+                        vectors=dict(zip(batch, engine.embedder.embed(batch), strict=True)),
+                        embedder=engine.embedder.fingerprint,
+                    )
+                )
+            await memory.rebuild()
 
     anyio.run(write)
 

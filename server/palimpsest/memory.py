@@ -341,6 +341,7 @@ async def open_memory(settings: Settings, *, clock: Clock = now, background: boo
             raise
 
     engine, projection = await anyio.to_thread.run_sync(build, limiter=threads)
+    failure: Exception | None = None
     try:
         async with anyio.create_task_group() as tasks:
             memory = Memory(settings, engine, projection, tasks if background else None)
@@ -348,9 +349,13 @@ async def open_memory(settings: Settings, *, clock: Clock = now, background: boo
                 tasks.start_soon(memory.follow)
             try:
                 yield memory
+            except Exception as error:  # noqa: BLE001 - raised again below, without the task group's wrapping
+                failure = error
             finally:
                 projection.stop()
                 tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
     finally:
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(projection.close, limiter=threads)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
+from typing import cast
 
 import numpy as np
 
@@ -62,17 +63,14 @@ def nearest(units: Sequence[int], keys: Vector, asked: Vector, limit: int) -> di
     return {units[i]: float(scores[i]) for i in best.tolist()}
 
 
-def fuse(
-    dense: Mapping[int, float], lexical: Mapping[int, float], signals: Mapping[int, Signals], now: datetime
-) -> dict[int, float]:
-    """Return a score by candidate: the mean of two z-scores plus the boosts; any real number.
+def fuse(dense: Mapping[int, float], lexical: Mapping[int, float], candidates: Sequence[int]) -> dict[int, float]:
+    """Return a score by candidate: the mean of the z-scores of its two similarities; any real number.
 
-    Candidates are the keys of `signals`; one missing from `dense` or `lexical` counts as the lowest there.
-    Adding normalized scores beats reciprocal-rank fusion here (Bruch et al. 2023 find the same).
+    A candidate missing from `dense` or `lexical` counts as the lowest there. Adding normalized scores beats
+    reciprocal-rank fusion here (Bruch et al. 2023 find the same).
     """
-    ids = list(signals)
-    total = (1 - LEXICAL_SHARE) * _z_scores(ids, dense) + LEXICAL_SHARE * _z_scores(ids, lexical)
-    return {unit: float(score) + boost(signals[unit], now) for unit, score in zip(ids, total.tolist(), strict=True)}
+    total = (1 - LEXICAL_SHARE) * _z_scores(candidates, dense) + LEXICAL_SHARE * _z_scores(candidates, lexical)
+    return dict(zip(candidates, cast("list[float]", total.tolist()), strict=True))
 
 
 def _z_scores(ids: Sequence[int], scores: Mapping[int, float]) -> Vector:

@@ -20,6 +20,7 @@ from palimpsest.errors import EmbedderError
 from palimpsest.filters import Test, compile_filter
 from palimpsest.ledger import lexical, reading, searching
 from palimpsest.ledger.ledger import Ledger
+from palimpsest.ledger.searching import Centre
 from palimpsest.lexicon import tokens
 from palimpsest.ports import Embedder, Vector
 from palimpsest.records import Hit, Memory, Message, Scope, Unit
@@ -92,47 +93,56 @@ def _current(
     pool = max(POOL, 4 * question.limit)
     allowed = None if test is None else _allowed(conn, scope, test)
     by_words = lexical.search(conn, scope, tokens(question.text), pool if allowed is None else lexical.ALL)
-    by_meaning = _by_meaning(conn, fingerprint, index, question, vector, pool, allowed)
-    candidates = set(by_words) | set(by_meaning)
-    units = searching.units(conn, scope, list(candidates if allowed is None else candidates & allowed))
-    base = ranking.fuse(by_meaning, by_words, {seq: ranking.Signals() for seq in units}, question.now)
-    best = sorted(units, key=lambda seq: -base[seq])[:pool]
-    rows = _Rows.of(conn, [units[seq] for seq in best])
-    best = [seq for seq in best if not rows.forgotten(units[seq])]
+    candidates = set(by_words)
+    by_meaning: dict[int, float] = {}
+    if vector is not None:
+        centre = searching.centre(conn, scope.user_id, fingerprint)
+        asked = ranking.centred(vector, centre.mean)
+        candidates.update(_nearest(conn, fingerprint, index, scope, asked, centre, pool, allowed))
+        by_meaning = _likeness(conn, fingerprint, sorted(candidates), asked, centre.mean)
+    units = searching.units(conn, scope, sorted(candidates if allowed is None else candidates & allowed))
+    base = ranking.fuse(by_meaning, by_words, list(units))
+    rows = _Rows.of(conn, [units[seq] for seq in sorted(units, key=lambda seq: -base[seq])[:pool]])
     speakers = _speakers(conn, scope, question.text)
-    signals = {seq: rows.signals(units[seq], speakers) for seq in best}
-    full = {seq: base[seq] + ranking.boost(signals[seq], question.now) for seq in best}
-    return [rows.hit(units[seq], ranking.squash(full[seq])) for seq in sorted(best, key=lambda seq: (-full[seq], seq))]
+    hits = [
+        rows.hit(unit, base[seq] + ranking.boost(rows.signals(unit, speakers), question.now))
+        for seq, unit in units.items()
+        if rows.holds(unit) and not rows.forgotten(unit)
+    ]
+    return sorted(hits, key=lambda hit: (-hit.score, hit.id))
 
 
-def _by_meaning(
+def _nearest(
     conn: Connection,
     fingerprint: str,
     index: NearestUnits,
-    question: Question,
-    vector: Vector | None,
+    scope: Scope,
+    asked: Vector,
+    centre: Centre,
     pool: int,
     allowed: set[int] | None,
+) -> list[int]:
+    """Return the units nearest to what is asked: from the index, or by an exact scan where that serves better."""
+    if allowed is None and searching.count_units(conn, scope, fingerprint) >= WIDE_SHARE * centre.units:
+        found = index.nearest(conn, scope.user_id, asked, pool)
+        if found is not None:
+            return found
+    seqs, keys = searching.scope_keys(conn, scope, fingerprint)
+    if allowed is not None:
+        chosen = [i for i, seq in enumerate(seqs) if seq in allowed]
+        seqs, keys = [seqs[i] for i in chosen], keys[chosen]
+    return list(ranking.nearest(seqs, ranking.centred(keys, centre.mean), asked, pool)) if seqs else []
+
+
+def _likeness(
+    conn: Connection, fingerprint: str, seqs: Sequence[int], asked: Vector, mean: Vector | None
 ) -> dict[int, float]:
-    """Return centred cosines by unit for the nearest units, computed from the ledger's own keys."""
-    if vector is None:
-        return {}
-    scope = question.scope
-    total, mean = searching.mean(conn, scope.user_id, fingerprint)
-    asked = ranking.centred(vector, mean)
-    wide = allowed is None and searching.count_units(conn, scope, fingerprint) >= WIDE_SHARE * total
-    near = index.nearest(conn, scope.user_id, asked, pool) if wide else None
-    if near is None:
-        seqs, keys = searching.scope_keys(conn, scope, fingerprint)
-        if allowed is not None:
-            chosen = [i for i, seq in enumerate(seqs) if seq in allowed]
-            seqs, keys = [seqs[i] for i in chosen], keys[chosen]
-        return ranking.nearest(seqs, ranking.centred(keys, mean) if seqs else keys, asked, pool)
-    found = searching.keys(conn, fingerprint, near)
+    """Return the centred cosine of each unit that has a key, from the ledger's own keys."""
+    found = searching.keys(conn, fingerprint, seqs)
     if not found:
         return {}
     matrix = ranking.centred(np.stack(list(found.values())), mean)
-    return dict(zip(found, (matrix @ asked).tolist(), strict=True))
+    return dict(zip(found, cast("list[float]", (matrix @ asked).tolist()), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +165,10 @@ class _Rows:
             reading.citing(conn, message_ids),
         )
 
+    def holds(self, unit: Unit) -> bool:
+        """Say whether the row behind a unit was read."""
+        return unit.owner_id in (self.memories if unit.kind == "memory" else self.messages)
+
     def signals(self, unit: Unit, speakers: frozenset[str]) -> ranking.Signals:
         if unit.kind == "memory":
             memory = self.memories[unit.owner_id]
@@ -169,7 +183,8 @@ class _Rows:
         facts = self.citing.get(unit.owner_id, ())
         return bool(facts) and all(fact.deleted_at is not None and fact.superseded_by is None for fact in facts)
 
-    def hit(self, unit: Unit, score: float) -> Hit:
+    def hit(self, unit: Unit, fused: float) -> Hit:
+        score = ranking.squash(fused)
         if unit.kind == "message":
             return message_hit(self.messages[unit.owner_id], score)
         memory = self.memories[unit.owner_id]
@@ -257,10 +272,9 @@ def _believed(
     if vector is not None:
         texts = embedder.embed([hit.text for hit in hits])
         mean = texts.mean(axis=0)
-        scores = ranking.centred(texts, mean) @ ranking.centred(vector, mean)
-        by_meaning = dict(enumerate(cast("list[float]", scores.tolist())))
+        cosines = ranking.centred(texts, mean) @ ranking.centred(vector, mean)
+        by_meaning = dict(enumerate(cast("list[float]", cosines.tolist())))
     by_words = ranking.bm25([tokens(hit.text) for hit in hits], set(tokens(question.text)))
-    signals = {i: ranking.Signals(at=hit.at) for i, hit in enumerate(hits)}
-    scores = ranking.fuse(by_meaning, dict(enumerate(by_words)), signals, instant)
+    scores = ranking.fuse(by_meaning, dict(enumerate(by_words)), range(len(hits)))
     order = sorted(scores, key=lambda i: (-scores[i], i))
     return [replace(hits[i], score=ranking.squash(scores[i])) for i in order[: max(POOL, 4 * question.limit)]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import httpx as _httpx  # noqa: F401  # pyright: ignore[reportUnusedImport] - see model_openai.py
 import numpy as np
 import openai
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
+import httpx as _httpx  # noqa: F401  # pyright: ignore[reportUnusedImport] - see below
 import openai
 from openai.types.chat import ChatCompletion
 
@@ -13,6 +14,9 @@ from palimpsest.errors import ModelError, ModelRefusedError, ModelUnreachableErr
 
 RETRIES = 1
 """How often a request that met a connection error, 408, 409, 429 or 5xx is sent again, by the openai package."""
+
+# The openai package looks into sys.modules for httpx at every request and trips over a half-imported one, which a
+# thread that imports chromadb at that moment leaves there. So it is imported whole before.
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ DDL = (
     "CREATE VIRTUAL TABLE lexical USING fts5(scope, own, context, facts, tokenize='ascii')",
 )
 
-WEIGHTS = (0.0, 1.0, 0.3, 0.5)
+WEIGHTS = (0.0, 1.0, 0.4, 0.5)
 """How much a match in each column counts; measured by benchmarks/locomo.py."""
 
 MAX_QUERY_TOKENS = 64

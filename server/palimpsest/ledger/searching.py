@@ -22,6 +22,14 @@ class Waiting:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Centre:
+    """Hold how many living keys a user has and their mean, of shape (dims,); no mean where there are none."""
+
+    units: int
+    mean: Vector | None
+
+
 def log_after(conn: Connection, seq: int, limit: int) -> list[LogEntry]:
     """Return the next entries of the change log after number `seq`, oldest first."""
     rows = conn.execute(select(changes).where(changes.c.seq > seq).order_by(changes.c.seq).limit(limit))
@@ -87,14 +95,14 @@ def count_units(conn: Connection, scope: Scope, embedder: str) -> int:
     return conn.execute(query).scalar_one()
 
 
-def mean(conn: Connection, user_id: str, embedder: str) -> tuple[int, Vector | None]:
-    """Return the number and the mean, of shape (dims,), of a user's living keys; None when there are none."""
+def centre(conn: Connection, user_id: str, embedder: str) -> Centre:
+    """Return the number and the mean of a user's living keys."""
     row = conn.execute(
         select(means.c.units, means.c.total).where(means.c.user_id == user_id, means.c.embedder == embedder)
     ).one_or_none()
     if row is None or row.units <= 0:
-        return 0, None
-    return row.units, (np.frombuffer(row.total, dtype=np.float64) / row.units).astype(np.float32)
+        return Centre(0, None)
+    return Centre(row.units, (np.frombuffer(row.total, dtype=np.float64) / row.units).astype(np.float32))
 
 
 def living_memories(conn: Connection, scope: Scope) -> Iterator[tuple[int, Memory]]:
