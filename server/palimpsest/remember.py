@@ -16,7 +16,7 @@ from palimpsest.ledger import reading
 from palimpsest.ledger.writing import Write
 from palimpsest.ports import LanguageModel, Vector
 from palimpsest.records import Change, Decision, Event, Fact, Memory, Message, Provenance, Scope
-from palimpsest.similar import similar_memories
+from palimpsest.similar import Similar, similar_memories
 from palimpsest.stages.decide import NEAREST_MEMORIES, Decided, decide
 from palimpsest.stages.extract import RECENT_MESSAGES, Conversation, extract
 
@@ -26,7 +26,7 @@ MAX_DECIDED_AGAIN = 5
 """How often facts are decided anew because memories changed meanwhile."""
 
 SIMILAR_SHOWN = 3
-SIMILAR_ENOUGH = 0.45
+SIMILAR_ENOUGH = 0.25
 """From this likeness on a memory is named as a near-duplicate or likely conflict of a new one."""
 
 NO_MODEL = "no language model is configured: "
@@ -37,9 +37,7 @@ class Done:
     """Hold what an add did: a change for each fact, and for each changed memory the others it resembles."""
 
     changes: tuple[Change, ...] = ()
-    similar: Mapping[str, Sequence[tuple[Memory, float]]] = field(
-        default_factory=dict[str, Sequence[tuple[Memory, float]]]
-    )
+    similar: Mapping[str, Sequence[Similar]] = field(default_factory=dict[str, Sequence[Similar]])
     kept_messages: int = 0
     notes: tuple[str, ...] = ()
 
@@ -152,7 +150,7 @@ async def _nearest(engine: Engine, scope: Scope, facts: Sequence[Fact]) -> tuple
             seq = reading.head(conn)
         asked = {fact.text: vectors.get(fact.text) for fact in facts}
         found = similar_memories(engine.ledger, engine.embedder.fingerprint, scope, asked, NEAREST_MEMORIES)
-        nearest = {memory.id: memory for pairs in found.values() for memory, _ in pairs}
+        nearest = {item.memory.id: item.memory for items in found.values() for item in items}
         return seq, list(nearest.values())
 
     return await engine.run(look)
@@ -182,20 +180,19 @@ async def _apply(engine: Engine, scope: Scope, decided: Decided, provenance: Pro
 
 def _resembling(
     engine: Engine, scope: Scope, changes: Sequence[Change], vectors: Mapping[str, Vector]
-) -> dict[str, Sequence[tuple[Memory, float]]]:
+) -> dict[str, Sequence[Similar]]:
     """Return for each added memory the others that look much like it."""
     added = {change.memory.text: change.memory for change in changes if change.event is Event.ADD}
     if not added:
         return {}
     asked = {text: vectors.get(text) for text in added}
     found = similar_memories(engine.ledger, engine.embedder.fingerprint, scope, asked, SIMILAR_SHOWN + 1)
+    others = {
+        added[text].id: [item for item in items if item.memory.id != added[text].id] for text, items in found.items()
+    }
     return {
-        added[text].id: [
-            (memory, likeness)
-            for memory, likeness in pairs
-            if memory.id != added[text].id and likeness >= SIMILAR_ENOUGH
-        ][:SIMILAR_SHOWN]
-        for text, pairs in found.items()
+        memory_id: [item for item in items if item.likeness >= SIMILAR_ENOUGH][:SIMILAR_SHOWN]
+        for memory_id, items in others.items()
     }
 
 

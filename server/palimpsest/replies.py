@@ -91,7 +91,8 @@ def done_text(done: Done, notes: Sequence[str], scope: Scope) -> str:
 
 def _added_line(done: Done, change: Change) -> str:
     line = change_line(change)
-    for memory, _ in done.similar.get(change.memory.id, ()):
+    for item in done.similar.get(change.memory.id, ()):
+        memory = item.memory
         line += (
             f"\n  resembles [{short(memory.id)}] {iso(memory.at)[:10]} {_one_line(memory.text)}"
             " (if outdated or the same: delete_memory, or update_memory with both in one sentence)"
@@ -134,8 +135,13 @@ def _result(change: Change, done: Done) -> dict[str, Any]:
     similar = done.similar.get(change.memory.id, ())
     if similar:
         result["similar"] = [
-            {"id": memory.id, "text": memory.text, "at": iso(memory.at), "score": round(likeness, 3)}
-            for memory, likeness in similar
+            {
+                "id": item.memory.id,
+                "text": item.memory.text,
+                "at": iso(item.memory.at),
+                "score": round(item.likeness, 3),
+            }
+            for item in similar
         ]
     return result
 

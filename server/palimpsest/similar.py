@@ -2,43 +2,82 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
 
 from palimpsest import ranking
 from palimpsest.ledger import lexical, reading, searching
 from palimpsest.ledger.ledger import Ledger
+from palimpsest.ledger.searching import Centre
 from palimpsest.lexicon import tokens
 from palimpsest.ports import Vector
 from palimpsest.records import Memory, Scope
 
+PRIOR_UNITS = 10
+"""The mean of fewer units than about this many says little; it is shrunk as if as many others lay at zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class Similar:
+    """Hold a memory and how much it is like a text: 0 for unrelated, about 0.3 for one subject, 1 for the same."""
+
+    memory: Memory
+    likeness: float
+
 
 def similar_memories(
     ledger: Ledger, fingerprint: str, scope: Scope, texts: Mapping[str, Vector | None], limit: int
-) -> dict[str, list[tuple[Memory, float]]]:
-    """Return for each text the nearest memories the scope sees, with their similarity, nearest first.
+) -> dict[str, list[Similar]]:
+    """Return for each text the nearest memories the scope sees, nearest first; all exactly, no index is asked.
 
-    Similarity is the mean of the cosine of the texts' own vectors and the share of the shorter text's words
-    that both have; between -1 and 1. It is made for short facts: exact, and the same in every process.
+    Likeness is the mean of the cosine of the texts' own vectors, centred, and of the share of the words that both
+    have, rare words counting more (inverse document frequency).
     """
     with ledger.read() as conn:
+        centre = searching.centre(conn, scope.user_id, fingerprint)
         seqs, keys = searching.scope_keys(conn, scope, fingerprint, kind="memory")
-        found: dict[str, list[tuple[Memory, float]]] = {}
+        centred = ranking.centred(keys, _shrunk(centre)) if seqs else keys
+        found: dict[str, list[Similar]] = {}
         for text, vector in texts.items():
-            words = tokens(text)
-            near = ranking.nearest(seqs, keys, vector, 4 * limit) if vector is not None else {}
-            by_words = lexical.search(conn, scope, words, 4 * limit)
+            asked = None if vector is None else ranking.centred(vector, _shrunk(centre))
+            near = {} if asked is None else ranking.nearest(seqs, centred, asked, 4 * limit)
+            by_words = lexical.search(conn, scope, tokens(text), 4 * limit)
             units = searching.units(conn, scope, [*near, *by_words])
             ids = [unit.owner_id for unit in units.values() if unit.kind == "memory"]
-            memories = reading.memories_by_id(conn, ids)
-            own = searching.own_vectors(conn, fingerprint, "memory", ids)
-            scored = [(memory, _likeness(words, vector, memory, own)) for memory in memories.values()]
-            found[text] = sorted(scored, key=lambda pair: -pair[1])[:limit]
+            scored = _scored(conn, fingerprint, text, asked, ids, centre)
+            found[text] = sorted(scored, key=lambda item: -item.likeness)[:limit]
     return found
 
 
-def _likeness(words: Sequence[str], vector: Vector | None, memory: Memory, own: Mapping[str, Vector]) -> float:
-    theirs, mine = set(tokens(memory.text)), set(words)
-    overlap = len(theirs & mine) / max(min(len(theirs), len(mine)), 1)
-    if vector is None or memory.id not in own:
-        return overlap
-    return (float(own[memory.id] @ vector) + overlap) / 2
+def _scored(
+    conn: Connection, fingerprint: str, text: str, asked: Vector | None, ids: Sequence[str], centre: Centre
+) -> list[Similar]:
+    memories = reading.memories_by_id(conn, ids)
+    own = searching.own_vectors(conn, fingerprint, "memory", ids)
+    mine = set(tokens(text))
+    theirs = {memory.id: set(tokens(memory.text)) for memory in memories.values()}
+    frequency = lexical.frequencies(conn, mine.union(*theirs.values()))
+    rarity = {word: math.log(1 + max(centre.units, 1) / (1 + number)) for word, number in frequency.items()}
+    scored: list[Similar] = []
+    for memory in memories.values():
+        shared = _shared(mine, theirs[memory.id], rarity, math.log(1 + max(centre.units, 1)))
+        if asked is not None and memory.id in own:
+            cosine = float(ranking.centred(own[memory.id], _shrunk(centre)) @ asked)
+            scored.append(Similar(memory, (cosine + shared) / 2))
+        else:
+            scored.append(Similar(memory, shared))
+    return scored
+
+
+def _shared(mine: AbstractSet[str], theirs: AbstractSet[str], rarity: Mapping[str, float], rarest: float) -> float:
+    """Return the weight of the words in both over the weight of the lighter text; between 0 and 1."""
+    lighter = min(sum(rarity.get(word, rarest) for word in words) for words in (mine, theirs))
+    return sum(rarity.get(word, rarest) for word in mine & theirs) / lighter if lighter else 0.0
+
+
+def _shrunk(centre: Centre) -> Vector | None:
+    return None if centre.mean is None else centre.mean * (centre.units / (centre.units + PRIOR_UNITS))

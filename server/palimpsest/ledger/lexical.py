@@ -11,13 +11,14 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, bindparam, text
 
 from palimpsest.records import Scope
 
 DDL = (
     # The ascii tokenizer takes every character beyond ASCII as part of a token, on every build of SQLite.
     "CREATE VIRTUAL TABLE lexical USING fts5(scope, own, context, facts, tokenize='ascii')",
+    "CREATE VIRTUAL TABLE lexical_terms USING fts5vocab(lexical, col)",
 )
 
 WEIGHTS = (0.0, 1.0, 0.4, 0.5)
@@ -87,6 +88,14 @@ def search(conn: Connection, scope: Scope, words: Iterable[str], limit: int) -> 
         {"match": match, "limit": limit, **{f"w{i}": weight for i, weight in enumerate(WEIGHTS)}},
     )
     return {int(seq): float(score) for seq, score in rows}
+
+
+def frequencies(conn: Connection, words: Iterable[str]) -> dict[str, int]:
+    """Return in how many units' own texts each word stands, whoever's they are; words in none are left out."""
+    query = text("SELECT term, doc FROM lexical_terms WHERE col = 'own' AND term IN :words").bindparams(
+        bindparam("words", expanding=True)
+    )
+    return {str(word): int(number) for word, number in conn.execute(query, {"words": list(words)})}
 
 
 def _scope_match(scope: Scope) -> str:

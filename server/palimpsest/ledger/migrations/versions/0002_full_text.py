@@ -1,4 +1,4 @@
-"""Add the full-text table."""
+"""Add the full-text table and the table of its terms."""
 
 from alembic import op
 
@@ -11,12 +11,13 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Make the table and fill it from the memories and messages there are."""
+    """Make the tables and fill them from the memories and messages there are."""
     for statement in lexical.DDL:
         op.execute(statement)
     units.rebuild_lexical(op.get_bind())
 
 
 def downgrade() -> None:
-    """Drop the table; nothing is lost, for it can be made again."""
+    """Drop the tables; nothing is lost, for it can be made again."""
+    op.execute("DROP TABLE lexical_terms")
     op.execute("DROP TABLE lexical")
