@@ -21,6 +21,7 @@ from palimpsest.records import Hit
 LEXICAL_SHARE = 0.5
 NAME_BOOST = 0.5
 RECENCY_BOOST = 0.1
+SESSION_SHARE = 0.3
 OUTDATED_PENALTY = 1.0
 """In units of the fused z-score; measured by benchmarks/locomo.py, flat around these values."""
 
@@ -63,13 +64,27 @@ def nearest(units: Sequence[int], keys: Vector, asked: Vector, limit: int) -> di
     return {units[i]: float(scores[i]) for i in best.tolist()}
 
 
-def fuse(dense: Mapping[int, float], lexical: Mapping[int, float], candidates: Sequence[int]) -> dict[int, float]:
-    """Return a score by candidate: the mean of the z-scores of its two similarities; any real number.
+def trust_in_words(frequency: Mapping[str, int], words: AbstractSet[str], units: int) -> float:
+    """Return how far a match by words can be trusted, between 0 and 1.
 
-    A candidate missing from `dense` or `lexical` counts as the lowest there. Adding normalized scores beats
-    reciprocal-rank fusion here (Bruch et al. 2023 find the same).
+    It falls when less than half of what is asked, by inverse document frequency, stands anywhere in the
+    collection: a question in other words matches a small collection by "is" and "the" alone.
     """
-    total = (1 - LEXICAL_SHARE) * _z_scores(candidates, dense) + LEXICAL_SHARE * _z_scores(candidates, lexical)
+    weight = {word: math.log(1 + max(units, 1) / (1 + frequency.get(word, 0))) for word in words}
+    total = sum(weight.values())
+    return min(1.0, 2 * sum(weight[word] for word in words if word in frequency) / total) if total else 0.0
+
+
+def fuse(
+    dense: Mapping[int, float], lexical: Mapping[int, float], candidates: Sequence[int], trust: float = 1.0
+) -> dict[int, float]:
+    """Return a score by candidate: the weighted sum of the z-scores of its two similarities; any real number.
+
+    `trust`, between 0 and 1, lowers the weight of the words. A candidate missing from `dense` or `lexical` counts as
+    the lowest there. Adding normalized scores beats reciprocal-rank fusion here (Bruch et al. 2023 find the same).
+    """
+    share = LEXICAL_SHARE * trust
+    total = (1 - share) * _z_scores(candidates, dense) + share * _z_scores(candidates, lexical)
     return dict(zip(candidates, cast("list[float]", total.tolist()), strict=True))
 
 
@@ -89,6 +104,22 @@ def boost(signal: Signals, now: datetime) -> float:
         age_days = max((now - signal.at).total_seconds() / 86_400, 0.0)
         gain += RECENCY_BOOST * math.exp(-age_days / RECENCY_DAYS)
     return gain
+
+
+def with_session_prior(scores: Mapping[int, float], sessions: Mapping[int, str]) -> dict[int, float]:
+    """Return the scores, raised where the rest of a candidate's session scores well too.
+
+    What belongs together is said together: a session gives its candidates a share of the mean of its best three,
+    of which those it lacks, and those below the average of all, count 0.
+    """
+    by_session: dict[str, list[float]] = {}
+    for candidate, session in sessions.items():
+        by_session.setdefault(session, []).append(max(scores[candidate], 0.0))
+    prior = {session: sum(sorted(found, reverse=True)[:3]) / 3 for session, found in by_session.items()}
+    return {
+        candidate: score + SESSION_SHARE * prior.get(sessions.get(candidate, ""), 0.0)
+        for candidate, score in scores.items()
+    }
 
 
 def squash(score: float) -> float:

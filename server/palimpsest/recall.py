@@ -92,24 +92,28 @@ def _current(
     scope = question.scope
     pool = max(POOL, 4 * question.limit)
     allowed = None if test is None else _allowed(conn, scope, test)
-    by_words = lexical.search(conn, scope, tokens(question.text), pool if allowed is None else lexical.ALL)
+    words = tokens(question.text)
+    by_words = lexical.search(conn, scope, words, pool if allowed is None else lexical.ALL)
     candidates = set(by_words)
     by_meaning: dict[int, float] = {}
+    trust = 1.0
     if vector is not None:
         centre = searching.centre(conn, scope.user_id, fingerprint)
         asked = ranking.centred(vector, centre.mean)
         candidates.update(_nearest(conn, fingerprint, index, scope, asked, centre, pool, allowed))
+        trust = ranking.trust_in_words(lexical.frequencies(conn, set(words)), set(words), centre.units)
         by_meaning = _likeness(conn, fingerprint, sorted(candidates), asked, centre.mean)
     units = searching.units(conn, scope, sorted(candidates if allowed is None else candidates & allowed))
-    base = ranking.fuse(by_meaning, by_words, list(units))
+    base = ranking.fuse(by_meaning, by_words, list(units), trust)
     rows = _Rows.of(conn, [units[seq] for seq in sorted(units, key=lambda seq: -base[seq])[:pool]])
     speakers = _speakers(conn, scope, question.text)
-    hits = [
-        rows.hit(unit, base[seq] + ranking.boost(rows.signals(unit, speakers), question.now))
-        for seq, unit in units.items()
-        if rows.holds(unit) and not rows.forgotten(unit)
-    ]
-    return sorted(hits, key=lambda hit: (-hit.score, hit.id))
+    living = {seq: unit for seq, unit in units.items() if rows.holds(unit) and not rows.forgotten(unit)}
+    boosted = {
+        seq: base[seq] + ranking.boost(rows.signals(unit, speakers), question.now) for seq, unit in living.items()
+    }
+    sessions = {seq: session for seq, unit in living.items() if (session := rows.session(unit))}
+    final = ranking.with_session_prior(boosted, sessions)
+    return [rows.hit(living[seq], final[seq]) for seq in sorted(living, key=lambda seq: (-final[seq], seq))]
 
 
 def _nearest(
@@ -177,6 +181,13 @@ class _Rows:
         facts = self.citing.get(message.id, ())
         gone = bool(facts) and all(fact.deleted_at is not None for fact in facts)
         return ranking.Signals(message.name in speakers, outdated=gone, at=message.said_at)
+
+    def session(self, unit: Unit) -> str:
+        """Return the session a unit belongs to: a memory to that of the first message it came from."""
+        if unit.kind == "message":
+            return self.messages[unit.owner_id].session_id
+        sources = self.sources.get(unit.owner_id, ())
+        return sources[0].session_id if sources else ""
 
     def forgotten(self, unit: Unit) -> bool:
         """Say whether every fact learnt from a message was deleted, and none replaced: then it is gone too."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from palimpsest.memory import Memory
 
 INSTRUCTIONS = """\
-Long-term memory of this user across conversations. It is empty unless you fill it and useless unless you ask it.
+Long-term memory of this user across conversations. Fill it and ask it.
 
 Search (search_memories) before you answer anything that may depend on who the user is, what they prefer, what was \
 decided or done before, and at the start of a task. get_summary gives an overview.

@@ -162,6 +162,8 @@ def _of_fact(
             made.append(Decision(Event.NONE, fact, memories[number].id))
         elif reply.event in (Event.ADD, Event.UPDATE):
             adds, text = True, reply.text or text
+        elif reply.event is Event.DELETE and reply.text:
+            text = reply.text
     gone = tuple(memories[r.memory].id for r in replies if r.event is Event.DELETE and r.memory is not None)
     nothing_instead = any(r.event is Event.DELETE and r.text is not None and not r.text.strip() for r in replies)
     if adds or (gone and not made and not nothing_instead):

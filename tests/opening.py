@@ -1,0 +1,78 @@
+"""Open a memory for a test: in its own folder, with a clock that stands still unless it is moved."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from palimpsest.config import load_settings
+from palimpsest.inputs import Turn, turns_from
+from palimpsest.ledger.ledger import open_ledger
+from palimpsest.ledger.writing import Write
+from palimpsest.memory import Memory, open_memory
+from palimpsest.records import Decision, Event, Fact, Message, Provenance, Scope
+
+ALICE = Scope("alice")
+
+
+@dataclass
+class StoppedClock:
+    """Tell the time it was set to."""
+
+    at: datetime = datetime(2026, 5, 8, 12, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        """Return the present instant."""
+        return self.at
+
+    def forward(self, **span: float) -> None:
+        """Move on by a span of time."""
+        self.at += timedelta(**span)
+
+
+@asynccontextmanager
+async def opened(
+    folder: Path, clock: StoppedClock | None = None, *, background: bool = False, **settings: Any
+) -> AsyncGenerator[Memory]:
+    """Open a memory of alice's in a folder, without a language model unless the settings name one."""
+    chosen: dict[str, Any] = {"llm": {"provider": "none"}, "user_id": "alice", **settings}
+    async with open_memory(
+        load_settings(None, data_dir=folder, **chosen), clock=clock or StoppedClock(), background=background
+    ) as memory:
+        yield memory
+
+
+def with_model(base_url: str, **config: Any) -> dict[str, Any]:
+    """Return the settings for a language model behind a loopback server."""
+    return {
+        "provider": "openai",
+        "config": {"openai_base_url": base_url, "api_key": "test-key", "model": "scripted", **config},
+    }
+
+
+def turns(
+    *said: tuple[str, str] | dict[str, Any], scope: Scope = ALICE, at: datetime | None = None
+) -> tuple[Message, ...]:
+    """Return messages from (role, content) pairs or whole turns."""
+    given = [
+        Turn.model_validate(item if isinstance(item, dict) else {"role": item[0], "content": item[1]}) for item in said
+    ]
+    return turns_from(given, scope, at or StoppedClock().at).messages
+
+
+@contextmanager
+def sneaking(folder: Path) -> Generator[Callable[[str], None]]:
+    """Give a function by which another process, so to say, adds a memory of alice's to the same ledger."""
+    ledger = open_ledger(folder / "ledger.db", StoppedClock())
+
+    def add(text: str) -> None:
+        ledger.apply(Write(ALICE, Provenance("test"), decisions=(Decision(Event.ADD, Fact(text)),)))
+
+    try:
+        yield add
+    finally:
+        ledger.close()

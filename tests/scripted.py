@@ -1,0 +1,119 @@
+"""A language model that answers from a script, and records as the tests want them, all of one fixed instant."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from palimpsest.errors import ModelError
+from palimpsest.records import Fact, Memory, Message, Scope
+
+NOW = datetime(2026, 5, 8, 13, 56, tzinfo=UTC)
+"""A Friday."""
+
+SCOPE = Scope("ana")
+
+
+@dataclass(frozen=True)
+class Call:
+    """Hold what the model was asked in one call."""
+
+    messages: tuple[dict[str, str], ...]
+    schema: Mapping[str, Any] | None
+
+    @property
+    def text(self) -> str:
+        """Return the whole of what was sent, as one text."""
+        return "\n".join(message["content"] for message in self.messages)
+
+    def given(self, label: str) -> Any:
+        """Return the JSON value that stands after `label:` on a line of its own in the user's part."""
+        for line in self.messages[1]["content"].splitlines():
+            if line.startswith(f"{label}: "):
+                return json.loads(line.removeprefix(f"{label}: "))
+        raise AssertionError(f"nothing was sent as '{label}'")
+
+
+class ScriptedModel:
+    """Give the replies in order, one a call; a ModelError among them is raised. `calls` holds what was asked."""
+
+    def __init__(self, replies: Sequence[str | ModelError]) -> None:
+        if isinstance(replies, str):
+            raise TypeError("a script is a sequence of replies; put a single one into a list")
+        self.calls: list[Call] = []
+        self.closed = False
+        self._script = tuple(replies)
+
+    @property
+    def name(self) -> str:
+        """Name the model, for the history."""
+        return "scripted"
+
+    async def complete(self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None) -> str:
+        """Return or raise the next reply of the script."""
+        self.calls.append(Call(tuple(dict(message) for message in messages), schema))
+        if len(self.calls) > len(self._script):
+            raise AssertionError(f"the script ran out: it held {len(self._script)} replies")
+        reply = self._script[len(self.calls) - 1]
+        if isinstance(reply, ModelError):
+            raise reply
+        return reply
+
+    async def check(self) -> None:
+        """Be there."""
+
+    async def aclose(self) -> None:
+        """Note that the connections were released."""
+        self.closed = True
+
+
+def message(
+    content: str,
+    message_id: str = "message-1",
+    *,
+    role: str = "user",
+    name: str = "",
+    external_id: str = "",
+    said_at: datetime = NOW,
+    scope: Scope = SCOPE,
+) -> Message:
+    """Return a message as the ledger gives it."""
+    return Message(message_id, scope, role, content, said_at, NOW, name, external_id)
+
+
+def fact(
+    text: str,
+    *,
+    sources: Sequence[str] = (),
+    happened_at: datetime | None = None,
+    keywords: Sequence[str] = (),
+    tags: Sequence[str] = (),
+) -> Fact:
+    """Return a fact that was just extracted."""
+    return Fact(text, tuple(sources), happened_at, tuple(keywords), tuple(tags))
+
+
+def memory(
+    text: str,
+    memory_id: str = "memory-1",
+    *,
+    created_at: datetime = NOW,
+    happened_at: datetime | None = None,
+    deleted_at: datetime | None = None,
+    superseded_by: str | None = None,
+    scope: Scope = SCOPE,
+) -> Memory:
+    """Return a memory as the ledger gives it."""
+    return Memory(
+        memory_id,
+        scope,
+        text,
+        created_at,
+        created_at,
+        happened_at=happened_at,
+        deleted_at=deleted_at,
+        superseded_by=superseded_by,
+    )

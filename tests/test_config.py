@@ -1,0 +1,306 @@
+"""The settings: where they come from, which wins, and errors that name the key and the nearest known one."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+import pytest
+
+from palimpsest.config import Settings, load_settings
+from palimpsest.errors import SettingsError
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Take away every variable that is a setting, and the user's own settings file."""
+    for variable in list(os.environ):
+        if variable.upper().startswith(("PALIMPSEST_", "OPENAI_")):
+            monkeypatch.delenv(variable)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data-home"))
+
+
+def toml(folder: Path, text: str, name: str = "settings.toml") -> Path:
+    """Write a settings file and return its path."""
+    path = folder / name
+    path.write_text(text, "utf-8")
+    return path
+
+
+def refusal(config_file: Path | None = None, **overrides: Any) -> str:
+    """Return the text of the error that loading raises."""
+    with pytest.raises(SettingsError) as caught:
+        load_settings(config_file, **overrides)
+    return str(caught.value)
+
+
+def test_nothing_needs_to_be_set() -> None:
+    """Guards the promise of one install: no key, no network, data in the platform's own folder."""
+    settings = load_settings()
+
+    assert settings.data_dir == platformdirs.user_data_path("palimpsest", appauthor=False).absolute()
+    assert settings.ledger_path == settings.data_dir / "ledger.db"
+    assert settings.index_dir == settings.data_dir / "index"
+    assert settings.user_id
+    assert (settings.project, settings.agent_id, settings.run_id) == ("", "", "")
+    assert (settings.vector_store.provider, settings.embedder.provider) == ("chroma", "local")
+    assert (settings.llm.provider, settings.llm_provider) == ("auto", "none")
+    assert settings.version == "v1.1"
+
+
+def test_a_toml_file_is_read(tmp_path: Path) -> None:
+    """Guards the settings file with its sections."""
+    path = toml(
+        tmp_path,
+        'user_id = "ana"\n[llm]\nprovider = "none"\n[llm.config]\nmodel = "qwen3"\n[summary]\nevery = 5\n',
+    )
+
+    settings = load_settings(path, data_dir=tmp_path)
+
+    assert settings.user_id == "ana"
+    assert (settings.llm.provider, settings.llm.config.model) == ("none", "qwen3")
+    assert settings.summary.every == 5
+
+
+def test_the_file_of_a_mem0_user_is_read(tmp_path: Path) -> None:
+    """Guards Mem0's key names, as JSON: its users can bring their file."""
+    given = {
+        "version": "v1.0",
+        "history_db_path": str(tmp_path / "history.db"),
+        "vector_store": {
+            "provider": "chroma",
+            "config": {"path": str(tmp_path / "chroma"), "host": None, "port": None, "collection_name": "memories"},
+        },
+        "llm": {
+            "provider": "openai",
+            "config": {
+                "model": "gpt-4o",
+                "openai_base_url": "http://localhost:1/v1",
+                "temperature": 0.2,
+                "max_tokens": 900,
+            },
+        },
+        "embedder": {"provider": "openai", "config": {"model": "text-embedding-3-small", "embedding_dims": 1536}},
+        "custom_fact_extraction_prompt": "Take facts.",
+        "custom_update_memory_prompt": "Decide.",
+    }
+
+    settings = load_settings(toml(tmp_path, json.dumps(given), "mem0.json"), data_dir=tmp_path)
+
+    assert settings.version == "v1.0"
+    assert settings.ledger_path == tmp_path / "history.db"
+    assert settings.index_dir == tmp_path / "chroma"
+    assert settings.vector_store.config.collection_name == "memories"
+    assert (settings.llm_provider, settings.llm.config.temperature, settings.llm.config.max_tokens) == (
+        "openai",
+        0.2,
+        900,
+    )
+    assert (settings.embedder.config.model, settings.embedder.config.embedding_dims) == ("text-embedding-3-small", 1536)
+    assert settings.custom_fact_extraction_prompt == "Take facts."
+    assert settings.custom_update_memory_prompt == "Decide."
+
+
+def test_the_environment_nests_by_two_underscores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Guards clients that configure a server by environment alone."""
+    monkeypatch.setenv("PALIMPSEST_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("PALIMPSEST_USER_ID", "ana")
+    monkeypatch.setenv("palimpsest_project", "atlas")
+    monkeypatch.setenv("PALIMPSEST_LLM__CONFIG__MODEL", "qwen3")
+    monkeypatch.setenv("PALIMPSEST_VECTOR_STORE__CONFIG__PORT", "9000")
+    monkeypatch.setenv("PALIMPSEST_EMBEDDER", '{"provider": "chroma"}')
+
+    settings = load_settings()
+
+    assert settings.data_dir == tmp_path
+    assert (settings.user_id, settings.project) == ("ana", "atlas")
+    assert settings.llm.config.model == "qwen3"
+    assert settings.vector_store.config.port == 9000
+    assert settings.embedder.provider == "chroma"
+
+
+def test_later_places_win_key_by_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Guards the order file, environment, arguments, also inside a section: what nobody overrides stays."""
+    path = toml(
+        tmp_path,
+        'user_id = "file"\nproject = "file"\nagent_id = "file"\n'
+        '[llm.config]\nmodel = "file"\ntemperature = 0.5\nmax_tokens = 100\n',
+    )
+    monkeypatch.setenv("PALIMPSEST_PROJECT", "environment")
+    monkeypatch.setenv("PALIMPSEST_AGENT_ID", "environment")
+    monkeypatch.setenv("PALIMPSEST_LLM__CONFIG__MODEL", "environment")
+    monkeypatch.setenv("PALIMPSEST_LLM__CONFIG__TEMPERATURE", "0.6")
+
+    settings = load_settings(path, data_dir=tmp_path, agent_id="argument", llm={"config": {"temperature": 0.7}})
+
+    assert (settings.user_id, settings.project, settings.agent_id) == ("file", "environment", "argument")
+    assert (settings.llm.config.max_tokens, settings.llm.config.model) == (100, "environment")
+    assert settings.llm.config.temperature == pytest.approx(0.7)
+
+
+def test_the_file_is_found_by_variable_and_in_the_data_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Guards the two places a file is looked for when none is named; the variable comes first."""
+    toml(tmp_path, 'user_id = "default"', "config.toml")
+    named = toml(tmp_path, 'user_id = "named"')
+
+    assert load_settings(data_dir=tmp_path).user_id == "default"
+    monkeypatch.setenv("PALIMPSEST_DATA_DIR", str(tmp_path))
+    assert load_settings().user_id == "default"
+    monkeypatch.setenv("PALIMPSEST_CONFIG", str(named))
+    assert load_settings().user_id == "named"
+
+
+@pytest.mark.parametrize("variable", ["OPENAI_API_KEY", "OPENAI_BASE_URL"])
+def test_the_usual_openai_variables_choose_openai(
+    variable: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Guards `auto`: a key or a base URL is all it takes, unless the settings say otherwise."""
+    monkeypatch.setenv(variable, "http://localhost:1/v1")
+
+    assert load_settings(data_dir=tmp_path).llm_provider == "openai"
+    assert load_settings(data_dir=tmp_path, llm={"provider": "none"}).llm_provider == "none"
+    monkeypatch.setenv(variable, "")
+    assert load_settings(data_dir=tmp_path).llm_provider == "none"
+
+
+@pytest.mark.parametrize("config", [{"api_key": "k"}, {"openai_base_url": "http://localhost:1/v1"}], ids=str)
+def test_a_key_or_url_in_the_settings_chooses_openai(config: dict[str, str], tmp_path: Path) -> None:
+    """Guards `auto` where nothing stands in the environment."""
+    assert load_settings(data_dir=tmp_path, llm={"config": config}).llm_provider == "openai"
+
+
+def test_a_key_is_never_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Guards logs and `doctor`: neither the settings' text nor their export holds a key."""
+    monkeypatch.setenv("OPENAI_API_KEY", "of-the-environment")
+
+    settings = load_settings(data_dir=tmp_path, llm={"config": {"api_key": "of-the-settings"}})
+
+    shown = f"{settings!r} {settings} {settings.model_dump_json()}"
+    assert "of-the-" not in shown
+    assert "of-the-" not in refusal(data_dir=tmp_path, llm={"config": {"api_key": ["of-the-settings"]}})
+
+
+def test_paths_are_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Guards relative paths and `~`: a client may start the server in any folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path / "home"))
+
+    settings = load_settings(
+        data_dir="~/memory", history_db_path="own.db", vector_store={"config": {"path": "vectors"}}
+    )
+
+    assert settings.data_dir == tmp_path / "home" / "memory"
+    assert settings.ledger_path == tmp_path / "own.db"
+    assert settings.index_dir == tmp_path / "vectors"
+
+
+@pytest.mark.parametrize("part", ["user_id", "project", "agent_id", "run_id"])
+@pytest.mark.parametrize("value", ["*", " * "])
+def test_a_wildcard_is_no_scope(part: str, value: str, tmp_path: Path) -> None:
+    """Guards tenants: in Mem0 `user_id="*"` reads everybody's memories."""
+    text = refusal(None, data_dir=tmp_path, **{part: value})
+
+    assert part in text
+    assert "'*' is no scope" in text
+
+
+def test_an_embedder_endpoint_wants_a_model(tmp_path: Path) -> None:
+    """Guards against vectors of a model nobody chose."""
+    assert "embedder.config.model" in refusal(data_dir=tmp_path, embedder={"provider": "openai"})
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ('usr_id = "ana"', ["'usr_id'", "did you mean 'user_id'"]),
+        ('[llm.config]\nmodle = "x"', ["'llm.config.modle'", "did you mean 'llm.config.model'"]),
+        ('[vectorstore]\nprovider = "chroma"', ["'vectorstore'", "did you mean 'vector_store'"]),
+        ('[llm]\nprovider = "anthropic"', ["llm.provider", "'openai'"]),
+        ("[summary]\nevery = 0", ["summary.every", "greater than or equal to 1"]),
+        ("user_id = 5", ["user_id", "string"]),
+        ('user_id = ""', ["user_id", "at least 1"]),
+        ('version = "v2"', ["version", "'v1.1'"]),
+    ],
+)
+def test_a_wrong_key_or_value_is_refused_by_name_and_file(tmp_path: Path, text: str, named: list[str]) -> None:
+    """Guards against settings passed over in silence: key, nearest known key and file are named."""
+    path = toml(tmp_path, text)
+
+    told = refusal(path, data_dir=tmp_path)
+
+    assert [part for part in [str(path), *named] if part not in told] == []
+
+
+def test_every_fault_of_a_file_is_told_at_once(tmp_path: Path) -> None:
+    """Guards against mending a file one error a start."""
+    told = refusal(toml(tmp_path, 'usr_id = "ana"\n[summary]\nevery = 0'), data_dir=tmp_path)
+
+    assert "'usr_id'" in told
+    assert "summary.every" in told
+
+
+@pytest.mark.parametrize(
+    ("variable", "nearest"),
+    [
+        ("PALIMPSEST_USERID", "PALIMPSEST_USER_ID"),
+        ("PALIMPSEST_LLM__CONFIG__MODLE", "PALIMPSEST_LLM__CONFIG__MODEL"),
+        ("PALIMPSEST_VECTOR_STORE_PROVIDER", "PALIMPSEST_VECTOR_STORE__PROVIDER"),
+        ("PALIMPSEST_DATADIR", "PALIMPSEST_DATA_DIR"),
+    ],
+)
+def test_an_unknown_variable_names_the_nearest(
+    variable: str, nearest: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Guards against a path setting that is ignored: pydantic-settings would pass an unknown variable over."""
+    monkeypatch.setenv(variable, "x")
+
+    told = refusal(data_dir=tmp_path)
+
+    assert f"unknown environment variable {variable}; did you mean '{nearest}'?" in told
+
+
+def test_a_variable_that_should_be_json_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Guards a section given as text: an error of ours that names the section."""
+    monkeypatch.setenv("PALIMPSEST_LLM", "{openai")
+
+    told = refusal(data_dir=tmp_path)
+
+    assert "environment" in told
+    assert '"llm"' in told
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "form"),
+    [("settings.toml", "user_id = \n", "TOML"), ("settings.json", '{"user_id": "ana",}', "JSON")],
+)
+def test_a_file_of_the_wrong_form_is_refused(tmp_path: Path, name: str, text: str, form: str) -> None:
+    """Guards a slip in the file: the error names it, its form and the place."""
+    path = toml(tmp_path, text, name)
+
+    told = refusal(path, data_dir=tmp_path)
+
+    assert f"{path} is no valid {form}" in told
+    assert "line 1" in told
+
+
+def test_a_file_that_cannot_be_read_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Guards a missing file, a folder and another encoding: named, never taken for an empty one."""
+    strange = tmp_path / "strange.toml"
+    strange.write_bytes(b"user_id = '\xff'")
+
+    for path in (tmp_path / "absent.toml", tmp_path, strange):
+        assert f"{path} cannot be read" in refusal(path, data_dir=tmp_path)
+    monkeypatch.setenv("PALIMPSEST_CONFIG", str(tmp_path / "absent.toml"))
+    assert "absent.toml cannot be read" in refusal(data_dir=tmp_path)
+
+
+def test_the_settings_cannot_be_changed_afterwards(tmp_path: Path) -> None:
+    """Guards what several parts share."""
+    settings: Settings = load_settings(data_dir=tmp_path)
+
+    with pytest.raises(ValueError, match="frozen"):
+        settings.user_id = "ben"

@@ -1,0 +1,230 @@
+"""Filters: every operator and junction, and refusals that name what is wrong."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from palimpsest.errors import InputError
+from palimpsest.filters import MAX_DEPTH, OPERATORS, compile_filter
+
+RECORD = {
+    "at": datetime(2026, 5, 8, 12, tzinfo=UTC),
+    "created_at": datetime(2026, 6, 1, tzinfo=UTC),
+    "role": "user",
+    "kind": "memory",
+    "tags": ("work", "plan"),
+    "metadata": {"score": 3, "ratio": 0.5, "done": True, "team": "red", "places": ["Nice", "Lyon"], "none": None},
+}
+
+
+def passes(filters: dict[str, Any]) -> bool:
+    """Say whether the record passes a filter."""
+    return compile_filter(filters)(RECORD)
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ({"eq": 3}, True),
+        ({"eq": 4}, False),
+        ({"ne": 4}, True),
+        ({"ne": 3}, False),
+        ({"gt": 2}, True),
+        ({"gt": 3}, False),
+        ({"gte": 3}, True),
+        ({"gte": 3.5}, False),
+        ({"lt": 3.5}, True),
+        ({"lt": 3}, False),
+        ({"lte": 3}, True),
+        ({"lte": 2}, False),
+        ({"in": [1, 3]}, True),
+        ({"in": [1, 2]}, False),
+        ({"in": []}, False),
+        ({"nin": [1, 2]}, True),
+        ({"nin": [1, 3]}, False),
+        ({"nin": []}, True),
+    ],
+    ids=str,
+)
+def test_every_operator_compares_a_number(condition: dict[str, Any], *, expected: bool) -> None:
+    """Guards the meaning of each operator on both sides of its border."""
+    assert passes({"score": condition}) is expected
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ({"team": "red"}, True),
+        ({"team": "blue"}, False),
+        ({"team": {"gte": "r", "lt": "s"}}, True),
+        ({"ratio": {"gt": 0.4}}, True),
+        ({"role": "user", "kind": "memory"}, True),
+        ({"role": "user", "kind": "message"}, False),
+        ({}, True),
+    ],
+    ids=str,
+)
+def test_plain_values_mean_equality_and_all_keys_count(filters: dict[str, Any], *, expected: bool) -> None:
+    """Guards the short form, texts in order, and several keys meaning all of them."""
+    assert passes(filters) is expected
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ({"gte": 3, "lt": 4}, True),
+        ({"gt": 3, "lt": 4}, False),
+        ({"gte": 1, "lte": 5, "ne": 3}, False),
+        ({"in": [1, 3], "gt": 1}, True),
+    ],
+    ids=str,
+)
+def test_several_operators_on_a_key_all_hold(condition: dict[str, Any], *, expected: bool) -> None:
+    """Guards ranges: no operator may overwrite another on the same key."""
+    assert passes({"score": condition}) is expected
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ({"AND": [{"team": "red"}, {"score": 3}]}, True),
+        ({"AND": [{"team": "red"}, {"score": 4}]}, False),
+        ({"OR": [{"team": "blue"}, {"score": 3}]}, True),
+        ({"OR": [{"team": "blue"}, {"score": 4}]}, False),
+        ({"NOT": {"team": "blue"}}, True),
+        ({"NOT": {"team": "red"}}, False),
+        ({"NOT": [{"team": "blue"}, {"score": 4}]}, True),
+        ({"NOT": [{"team": "blue"}, {"score": 3}]}, False),
+        ({"OR": [{"AND": [{"team": "blue"}]}, {"NOT": {"OR": [{"score": 1}, {"score": 2}]}}]}, True),
+        ({"role": "user", "OR": [{"score": 1}, {"NOT": {"NOT": {"score": 3}}}]}, True),
+        ({"role": "assistant", "OR": [{"score": 3}]}, False),
+        ({"NOT": {"score": 3, "team": "blue"}}, True),
+    ],
+    ids=str,
+)
+def test_junctions_nest_freely(filters: dict[str, Any], *, expected: bool) -> None:
+    """Guards AND, OR and NOT, alone, in one another, and beside plain keys."""
+    assert passes(filters) is expected
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ({"tags": "work"}, True),
+        ({"tags": "health"}, False),
+        ({"tags": {"ne": "work"}}, False),
+        ({"tags": {"ne": "health"}}, True),
+        ({"tags": {"in": ["health", "plan"]}}, True),
+        ({"tags": {"nin": ["health", "plan"]}}, False),
+        ({"tags": {"nin": ["health"]}}, True),
+        ({"places": "Lyon"}, True),
+        ({"places": {"ne": "Lyon"}}, False),
+    ],
+    ids=str,
+)
+def test_a_list_is_tested_by_its_items(filters: dict[str, Any], *, expected: bool) -> None:
+    """Guards tags and lists in metadata: any item may match, and a negation speaks of all of them."""
+    assert passes(filters) is expected
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ({"at": "2026-05-08T12:00:00Z"}, True),
+        ({"at": "2026-05-08T14:00:00+02:00"}, True),
+        ({"at": {"gte": "2026-05-08", "lt": "2026-05-09"}}, True),
+        ({"at": {"lt": "2026-05-08T12:00:00"}}, False),
+        ({"at": {"in": ["2026-05-08T12:00:00Z", "2020-01-01"]}}, True),
+        ({"at": {"nin": ["2020-01-01"]}}, True),
+        ({"created_at": {"gt": "2026-05-31"}}, True),
+        ({"created_at": {"lte": "2026-05-31"}}, False),
+    ],
+    ids=str,
+)
+def test_times_are_compared_as_instants(filters: dict[str, Any], *, expected: bool) -> None:
+    """Guards zones: a time without one is UTC, and one with another zone is the same instant."""
+    assert passes(filters) is expected
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ({"done": True}, True),
+        ({"done": 1}, False),
+        ({"done": {"in": [1]}}, False),
+        ({"done": {"gte": 0}}, False),
+        ({"score": {"gt": False}}, False),
+        ({"score": 3.0}, True),
+    ],
+    ids=str,
+)
+def test_true_is_not_one(filters: dict[str, Any], *, expected: bool) -> None:
+    """Guards metadata against Python's equality of booleans and numbers."""
+    assert passes(filters) is expected
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ({"absent": "x"}, False),
+        ({"absent": {"ne": "x"}}, True),
+        ({"absent": {"nin": ["x"]}}, True),
+        ({"absent": {"gt": 0}}, False),
+        ({"none": None}, True),
+        ({"score": {"gt": "2"}}, False),
+        ({"team": {"lt": 9}}, False),
+    ],
+    ids=str,
+)
+def test_what_is_absent_or_of_another_kind_is_in_no_order(filters: dict[str, Any], *, expected: bool) -> None:
+    """Guards records without the key, and texts held against numbers: no match and no error."""
+    assert passes(filters) is expected
+
+
+@pytest.mark.parametrize(
+    ("filters", "named"),
+    [
+        ({"score": {"contains": 3}}, ["'score'", "'contains'", *OPERATORS]),
+        ({"score": {"gte": 1, "GT": 2}}, ["'score'", "'GT'"]),
+        ({"score": {"$gt": 2}}, ["'score'", "'$gt'"]),
+        ({"AND": [{"OR": [{"team": {"like": "r"}}]}]}, ["'team'", "'like'"]),
+        ({"score": {"in": 3}}, ["'score'", "'in'"]),
+        ({"tags": {"nin": "work"}}, ["'tags'", "'nin'"]),
+        ({"at": 2026}, ["'at'", "ISO 8601"]),
+        ({"at": {"gte": "yesterday"}}, ["'at'", "'yesterday'", "ISO 8601"]),
+        ({"created_at": {"in": ["2026-01-01", 5]}}, ["'created_at'", "ISO 8601"]),
+        ({"created_at": {"in": "2026-01-01"}}, ["'created_at'", "'in'"]),
+        ({"AND": {"score": 3}}, ["AND", "list"]),
+        ({"OR": "score"}, ["OR", "list"]),
+        ({"AND": ["score"]}, ["object", "str"]),
+        ({"NOT": 3}, ["object", "int"]),
+    ],
+    ids=str,
+)
+def test_a_wrong_filter_is_refused_by_name(filters: dict[str, Any], named: list[str]) -> None:
+    """Guards the caller: the error names the key, what is wrong with it, and what would do."""
+    with pytest.raises(InputError) as refusal:
+        compile_filter(filters)
+
+    assert [word for word in named if word not in str(refusal.value)] == []
+
+
+@pytest.mark.parametrize("junction", ["AND", "OR", "NOT"])
+def test_nesting_has_a_bound(junction: str) -> None:
+    """Guards the stack: a filter nested too deep is refused, the deepest allowed one is not."""
+    filters: dict[str, Any] = {"score": 3}
+    for _ in range(MAX_DEPTH):
+        filters = {junction: [filters]}
+
+    compile_filter(filters)
+    with pytest.raises(InputError, match=str(MAX_DEPTH)):
+        compile_filter({junction: [filters]})
+
+
+def test_a_filter_is_checked_before_any_record_is_seen() -> None:
+    """Guards empty stores: a wrong filter is an error even where nothing would be tested."""
+    with pytest.raises(InputError, match="'role'"):
+        compile_filter({"kind": "message", "role": {"is": "user"}})

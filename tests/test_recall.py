@@ -1,0 +1,227 @@
+"""Recall through the facade: by meaning and by words, within scope, time, filters and budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opening import ALICE, StoppedClock, opened, turns
+from palimpsest.errors import InputError
+from palimpsest.ledger.writing import Write
+from palimpsest.lexicon import count_tokens
+from palimpsest.memory import Memory
+from palimpsest.ranking import hit_tokens
+from palimpsest.records import Decision, Event, Fact, Provenance, Scope
+
+pytestmark = pytest.mark.anyio
+
+LIFE = (
+    "The company offsite takes place in Lisbon in June",
+    "User's dog is named Rex",
+    "User is allergic to peanuts",
+    "The deploy script needs VERSION set",
+    "User's mother works as a nurse in Bergen",
+    "Invoices are sent on the first of the month",
+    "User prefers window seats",
+    "The staging database was moved to Frankfurt",
+)
+
+
+async def fill(memory: Memory, *texts: str, scope: Scope = ALICE) -> None:
+    for text in texts:
+        await memory.add_text(scope, text)
+
+
+async def first(memory: Memory, query: str, **options: Any) -> str:
+    return (await memory.search(ALICE, query, **options)).hits[0].text
+
+
+@pytest.mark.parametrize(
+    ("query", "wanted"),
+    [
+        ("where is the team retreat?", "The company offsite takes place in Lisbon in June"),
+        ("what is the pet called", "User's dog is named Rex"),
+        ("food intolerance", "User is allergic to peanuts"),
+        ("which variable do deployments need?", "The deploy script needs VERSION set"),
+        ("Frankfurt", "The staging database was moved to Frankfurt"),
+    ],
+)
+async def test_a_memory_is_found_in_other_words_or_in_one_of_its_own(tmp_path: Path, query: str, wanted: str) -> None:
+    """Guards both ways of searching, on the default embedder."""
+    async with opened(tmp_path) as memory:
+        await fill(memory, *LIFE)
+        assert await first(memory, query) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        ("用户住在上海的浦东", "上海"),
+        ("Пользователь работает врачом в Казани", "кто работает в Казани?"),
+        ("ユーザーは京都で猫を飼っている", "京都の猫"),
+        ("Die Nutzerin spielt Geige im Orchester", "Welches Orchester?"),
+        ("المستخدم يعيش في القاهرة", "القاهرة"),
+    ],
+)
+async def test_other_languages_are_found_by_a_shared_word(tmp_path: Path, text: str, query: str) -> None:
+    """Guards scripts that the embedder hardly knows."""
+    async with opened(tmp_path) as memory:
+        await fill(memory, *LIFE, text)
+        assert await first(memory, query) == text
+
+
+async def test_a_lone_memory_is_found(tmp_path: Path) -> None:
+    """Guards the first day: the mean of one vector is the vector itself."""
+    async with opened(tmp_path) as memory:
+        await fill(memory, "User's dog is named Rex")
+        assert await first(memory, "pet") == "User's dog is named Rex"
+
+
+async def test_an_empty_memory_answers_with_nothing(tmp_path: Path) -> None:
+    """Guards the very first search."""
+    async with opened(tmp_path) as memory:
+        assert (await memory.search(ALICE, "anything")).hits == ()
+
+
+async def test_nothing_crosses_users(tmp_path: Path) -> None:
+    """Guards other people's memories."""
+    async with opened(tmp_path) as memory:
+        await fill(memory, *LIFE)
+        assert (await memory.search(Scope("bob"), "What is the dog called?")).hits == ()
+
+
+async def test_a_memory_and_its_turn_are_one_hit(tmp_path: Path) -> None:
+    """Guards the reader's context against the same thing twice."""
+    async with opened(tmp_path) as memory:
+        (turn,) = turns({"role": "user", "content": "We named our new dog Rex", "id": "t1"})
+        await memory.add_messages([turn], infer=False)
+        cited = await _learnt(memory, "User's dog is named Rex", turn.id)
+        hits = (await memory.search(ALICE, "dog named Rex")).hits
+        assert len(hits) == 1
+        assert hits[0].sources == ("t1",)
+        assert hits[0].id in (turn.id, cited)
+
+
+async def test_a_turn_whose_facts_were_forgotten_is_forgotten_too(tmp_path: Path) -> None:
+    """Guards "forget that": the raw words must not bring it back, until it is restored."""
+    async with opened(tmp_path) as memory:
+        (turn,) = turns(("user", "My locker is number 4711"))
+        await memory.add_messages([turn], infer=False)
+        fact = await _learnt(memory, "User's locker has number 4711", turn.id)
+        await memory.delete(ALICE, [fact])
+        assert (await memory.search(ALICE, "locker number")).hits == ()
+        await memory.restore(ALICE, fact)
+        assert "4711" in await first(memory, "locker number")
+
+
+async def test_a_turn_that_names_its_speaker_is_found_by_the_name(tmp_path: Path) -> None:
+    """Guards questions about one of several people."""
+    async with opened(tmp_path) as memory:
+        said = [
+            {"role": "user", "name": name, "content": text, "at": f"2026-05-{day:02}"}
+            for day, (name, text) in enumerate(
+                [
+                    ("Ana", "I go sailing at the weekend"),
+                    ("Ben", "At the weekend I sail a lot"),
+                    ("Ana", "The train was late again"),
+                    ("Ben", "My sister baked a cake"),
+                    ("Ana", "We painted the kitchen green"),
+                    ("Ben", "The printer is out of paper"),
+                ],
+                start=1,
+            )
+        ]
+        await memory.add_messages(turns(*said), infer=False)
+        assert (await memory.search(ALICE, "How does Ben spend the weekend?")).hits[0].name == "Ben"
+        assert (await memory.search(ALICE, "How does Ana spend the weekend?")).hits[0].name == "Ana"
+
+
+async def test_limit_and_token_budget_hold_and_what_was_left_out_is_counted(tmp_path: Path) -> None:
+    """Guards the agent's context."""
+    async with opened(tmp_path) as memory:
+        await fill(memory, *(f"The rabbit number {number} eats {'carrots ' * 20}" for number in range(12)))
+        answer = await memory.search(ALICE, "rabbit carrots", limit=8, max_tokens=200)
+        assert sum(hit_tokens(hit) for hit in answer.hits) <= 200
+        assert len(answer.hits) + answer.omitted == 8
+        assert len((await memory.search(ALICE, "rabbit", limit=5, max_tokens=20_000)).hits) == 5
+        assert count_tokens(answer.hits[0].text) > 30
+
+
+async def test_as_of_answers_with_what_was_believed_then(tmp_path: Path) -> None:
+    """Guards the past: updated, superseded and deleted texts are still there for the asking."""
+    clock = StoppedClock()
+    async with opened(tmp_path, clock) as memory:
+        done = await memory.add_text(ALICE, "User lives in Nice")
+        nice = done.changes[0].memory.id
+        started = clock.at
+        clock.forward(days=10)
+        await memory.update(ALICE, nice, text="User lives in Lyon")
+        between = clock.at
+        clock.forward(days=10)
+        await memory.add_text(ALICE, "User lives in Metz", replaces=[nice])
+        assert await first(memory, "where does the user live") == "User lives in Metz"
+        assert await first(memory, "where does the user live", as_of=between) == "User lives in Lyon"
+        assert await first(memory, "where does the user live", as_of=started) == "User lives in Nice"
+        clock.forward(days=-21)
+        assert (await memory.search(ALICE, "where", as_of=clock.at)).hits == ()
+
+
+@pytest.mark.parametrize(
+    ("filters", "wanted"),
+    [
+        ({"topic": "work"}, {"a"}),
+        ({"stars": {"gte": 2, "lt": 4}}, {"b"}),
+        ({"OR": [{"topic": "work"}, {"topic": "home"}]}, {"a", "b"}),
+        ({"NOT": {"topic": "work"}, "stars": {"gt": 0}}, {"b"}),
+        ({"kind": "message"}, {"a turn"}),
+        ({"at": {"lt": "2026-01-01"}}, {"a turn"}),
+    ],
+)
+async def test_filters_choose_among_all_and_not_among_the_first(
+    tmp_path: Path, filters: dict[str, Any], wanted: set[str]
+) -> None:
+    """Guards filters: what passes is found however far down it would have been."""
+    async with opened(tmp_path) as memory:
+        await fill(memory, *(f"noise about letters, number {number}" for number in range(150)))
+        await memory.add_text(ALICE, "a", metadata={"topic": "work", "stars": 1})
+        await memory.add_text(ALICE, "b", metadata={"topic": "home", "stars": 3})
+        await memory.add_messages(turns({"role": "user", "content": "a turn", "at": "2025-05-05"}), infer=False)
+        answer = await memory.search(ALICE, "noise about letters", filters=filters, limit=100, max_tokens=20_000)
+        assert {hit.text for hit in answer.hits} == wanted
+
+
+async def test_a_wrong_filter_is_told(tmp_path: Path) -> None:
+    """Guards against an operator that means nothing."""
+    async with opened(tmp_path) as memory:
+        with pytest.raises(InputError, match="operator 'like'"):
+            await memory.search(ALICE, "x", filters={"topic": {"like": "w"}})
+
+
+@pytest.mark.parametrize("provider", ["chroma", "exact"])
+async def test_with_and_without_the_index_the_answers_are_the_same(tmp_path: Path, provider: str) -> None:
+    """Guards the projection: an index only proposes, the ledger decides."""
+    async with opened(tmp_path, vector_store={"provider": provider}, background=True) as memory:
+        await fill(memory, *LIFE)
+        before = await memory.search(ALICE, "pets and family")
+        await memory.engine.run(memory.projection.rebuild)
+        assert memory.projection.state == "ready"
+        assert await memory.search(ALICE, "pets and family") == before
+        await memory.add_text(ALICE, "User's cat is named Miso")
+        assert "Miso" in {word for hit in (await memory.search(ALICE, "cat")).hits for word in hit.text.split()}
+        await memory.delete(ALICE, [before.hits[0].id])
+        after = await memory.search(ALICE, "pets and family")
+        assert before.hits[0].id not in {hit.id for hit in after.hits}
+
+
+async def _learnt(memory: Memory, text: str, message_id: str) -> str:
+    """Add a fact that cites a message, as extraction does, and return its id."""
+    write = Write(
+        ALICE,
+        Provenance("extract"),
+        decisions=(Decision(Event.ADD, Fact(text, sources=(message_id,))),),
+        vectors={text: memory.engine.embedder.embed([text])[0]},
+        embedder=memory.engine.embedder.fingerprint,
+    )
+    return memory.engine.ledger.apply(write)[0].memory.id

@@ -1,0 +1,347 @@
+"""The server as a client sees it: a real subprocess, a real MCP client, real stdio."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.types import CallToolResult, TextContent
+
+from loopback import OpenAIServer, Reply
+from palimpsest.tools import INSTRUCTIONS
+
+pytestmark = pytest.mark.anyio
+
+TOOLS = {
+    "add_memory",
+    "search_memories",
+    "list_memories",
+    "update_memory",
+    "delete_memory",
+    "get_summary",
+    "get_history",
+}
+
+
+WRONG_CALLS: list[tuple[str, dict[str, Any], str]] = [
+    ("search_memories", {"query": "x", "lmit": 3}, "did you mean 'limit'?"),
+    ("search_memories", {"query": "  "}, "query is empty"),
+    ("search_memories", {"query": "x" * 5_000}, "ask a shorter question"),
+    ("search_memories", {"query": "x", "limit": 0}, "between 1 and 100"),
+    ("search_memories", {"query": "x", "limit": "many"}, "limit: Input should be a valid integer"),
+    ("search_memories", {"query": "x", "max_tokens": 1}, "between 50 and 20000"),
+    ("search_memories", {"query": "x", "as_of": "yesterday"}, "no ISO 8601"),
+    ("search_memories", {"query": "x", "filters": {"a": {"like": 1}}}, "operator 'like'"),
+    ("search_memories", {"query": "x", "scope": {"user_id": "*"}}, "'*' is no scope"),
+    ("search_memories", {"query": "x", "scope": {"team": "a"}}, "scope.team"),
+    ("search_memory", {"query": "x"}, "did you mean 'search_memories'?"),
+    ("add_memory", {}, "either text or messages"),
+    ("add_memory", {"text": "  "}, "either text or messages"),
+    ("add_memory", {"text": "a", "messages": [{"role": "user", "content": "b"}]}, "either text or messages"),
+    ("add_memory", {"text": "x" * 1_000_000}, "1,000,000 characters, more than 20,000"),
+    ("add_memory", {"messages": [{"role": "user", "content": "x" * 1_000_000}]}, "nothing was stored"),
+    ("add_memory", {"messages": [{"role": "king", "content": "x"}]}, "messages.0.role"),
+    ("add_memory", {"messages": [{"role": "user", "content": "x", "at": "noon"}]}, "no ISO 8601"),
+    ("add_memory", {"text": "a", "replaces": ["0123456789"]}, "no memory '0123456789'"),
+    ("update_memory", {"memory_id": "0123456789", "text": "x"}, "no memory '0123456789'"),
+    ("update_memory", {"memory_id": "abc", "text": "x"}, "at least 8 characters"),
+    ("update_memory", {"memory_id": "0123456789"}, "give text, metadata or restore"),
+    ("delete_memory", {"memory_ids": ["0123456789"]}, "take ids from search_memories"),
+    ("delete_memory", {}, "either memory_ids or all"),
+    ("get_history", {"memory_id": "0123456789"}, "no memory, living or deleted"),
+    ("get_summary", {"kind": "daily"}, "overall, recent"),
+    ("list_memories", {"cursor": "x"}, "no cursor"),
+]
+
+
+def environment(folder: Path, **settings: str) -> dict[str, str]:
+    """Return an environment without the settings of whoever runs the tests."""
+    plain = {key: value for key, value in os.environ.items() if not key.startswith(("PALIMPSEST_", "OPENAI_"))}
+    return {
+        **plain,
+        "HOME": str(folder),
+        "PALIMPSEST_DATA_DIR": str(folder / "data"),
+        "PALIMPSEST_USER_ID": "alice",
+        **settings,
+    }
+
+
+@asynccontextmanager
+async def client(folder: Path, mode: str = "auto", **settings: str) -> AsyncGenerator[Client]:
+    server = StdioServerParameters(
+        command=sys.executable, args=["-m", "palimpsest"], env=environment(folder, **settings), cwd=folder
+    )
+    async with Client(server, mode=mode) as connected:
+        yield connected
+
+
+def said(result: CallToolResult) -> str:
+    """Return the text of a result, which must not be an error."""
+    text = anything(result)
+    assert not result.is_error, text
+    return text
+
+
+def refused(result: CallToolResult) -> str:
+    """Return the text of a result, which must be an error."""
+    assert result.is_error
+    return anything(result)
+
+
+def anything(result: CallToolResult) -> str:
+    (block,) = result.content
+    assert isinstance(block, TextContent)
+    return block.text
+
+
+def results(result: CallToolResult) -> list[dict[str, Any]]:
+    said(result)
+    return result.structured_content["results"]
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_a_memory_lives_from_adding_to_forgetting_and_back(tmp_path: Path, mode: str) -> None:
+    """Guards the whole surface in both protocol eras, as an agent goes through it."""
+    async with client(tmp_path, mode) as memory:
+        assert said(await memory.call_tool("search_memories", {"query": "tea"})).startswith("nothing found")
+        added = await memory.call_tool("add_memory", {"text": "User's favourite tea is Darjeeling"})
+        assert said(added).startswith("added: [")
+        assert said(added).endswith("scope: user alice")
+        (result,) = results(added)
+        short = result["id"][:8]
+        assert (result["event"], result["memory"]) == ("ADD", "User's favourite tea is Darjeeling")
+
+        again = await memory.call_tool("add_memory", {"text": "user's favourite tea  is Darjeeling"})
+        assert said(again).startswith(f"unchanged (duplicate of {short})")
+
+        updated = await memory.call_tool(
+            "update_memory",
+            {"memory_id": short, "text": "User's favourite tea is Assam", "metadata": {"topic": "food"}},
+        )
+        assert said(updated).startswith(f"updated: [{short}] User's favourite tea is Assam (was: ")
+
+        hits = results(await memory.call_tool("search_memories", {"query": "which tea?", "filters": {"topic": "food"}}))
+        assert [hit["text"] for hit in hits] == ["User's favourite tea is Assam"]
+        assert hits[0].keys() >= {"id", "kind", "text", "score", "at", "sources", "role", "name", "metadata"}
+        assert 0 <= hits[0]["score"] <= 1
+
+        deleted = await memory.call_tool("delete_memory", {"memory_ids": [short]})
+        assert said(deleted).startswith(f"deleted: [{short}]")
+        assert results(await memory.call_tool("search_memories", {"query": "tea"})) == []
+        assert [hit["id"] for hit in results(await memory.call_tool("list_memories", {"deleted": True}))] == [
+            result["id"]
+        ]
+
+        restored = await memory.call_tool("update_memory", {"memory_id": short, "restore": True})
+        assert said(restored).startswith(f"restored: [{short}]")
+        history = await memory.call_tool("get_history", {"memory_id": short})
+        assert said(history).count("\n") == 4
+        events = [entry["event"] for entry in history.structured_content["history"]]
+        assert events == ["ADD", "UPDATE", "DELETE", "ADD"]
+        assert "Assam" in said(await memory.call_tool("get_summary", {}))
+
+
+async def test_what_one_server_stored_the_next_one_finds(tmp_path: Path) -> None:
+    """Guards durability over a restart, through the index that was left behind."""
+    async with client(tmp_path) as memory:
+        said(await memory.call_tool("add_memory", {"text": "The team retreat is in Lisbon"}))
+    async with client(tmp_path) as memory:
+        (hit,) = results(await memory.call_tool("search_memories", {"query": "where is the company offsite?"}))
+        assert hit["text"] == "The team retreat is in Lisbon"
+
+
+async def test_two_servers_on_one_memory_see_each_others_writes_at_once(tmp_path: Path) -> None:
+    """Guards several clients attached to one memory."""
+    async with client(tmp_path) as one, client(tmp_path) as other:
+        for number in range(5):
+            writer, reader = (one, other) if number % 2 else (other, one)
+            added = results(await writer.call_tool("add_memory", {"text": f"Box {number} holds {'abcde'[number] * 5}"}))
+            hits = results(await reader.call_tool("search_memories", {"query": f"{'abcde'[number] * 5}"}))
+            assert hits[0]["id"] == added[0]["id"]
+
+
+async def test_a_conversation_is_kept_and_the_reply_names_what_is_missing(tmp_path: Path) -> None:
+    """Guards messages without a model: kept, searchable, sources as the caller named them."""
+    turns = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "We fly to Porto in May", "name": "Ana", "id": "m1", "at": "2026-03-02T10:00:00Z"},
+        {"role": "assistant", "content": [{"type": "text", "text": "Lovely!"}]},
+        {"role": "user", "content": ""},
+    ]
+    async with client(tmp_path) as memory:
+        added = await memory.call_tool("add_memory", {"messages": turns})
+        assert said(added).startswith("kept 2 messages")
+        assert "no language model is configured" in said(added)
+        assert "1 messages without text skipped" in said(added)
+        assert added.structured_content["kept_messages"] == 2
+        hits = results(await memory.call_tool("search_memories", {"query": "trip to Porto"}))
+        assert (hits[0]["sources"], hits[0]["name"], hits[0]["at"]) == (["m1"], "Ana", "2026-03-02T10:00:00Z")
+        assert "Be brief." not in [hit["text"] for hit in hits]
+
+
+async def test_with_a_model_facts_come_out_and_v1_0_gives_the_bare_list(tmp_path: Path) -> None:
+    """Guards the pipeline through the real door, and Mem0's older reply form in both eras."""
+    reply = json.dumps({"facts": [{"text": "Ana flies to Porto in May 2026", "sources": [1]}]})
+    for mode in ("legacy", "auto"):
+        (tmp_path / mode).mkdir()
+        with OpenAIServer([reply]) as server:
+            async with client(
+                tmp_path / mode,
+                mode,
+                OPENAI_API_KEY="k",
+                OPENAI_BASE_URL=server.base_url,
+                PALIMPSEST_VERSION="v1.0",
+            ) as memory:
+                added = await memory.call_tool(
+                    "add_memory", {"messages": [{"role": "user", "content": "Porto in May!"}]}
+                )
+                said(added)
+                content: Any = added.structured_content
+                bare: list[dict[str, Any]] = content["result"] if mode == "legacy" else content
+                assert [item["memory"] for item in bare] == ["Ana flies to Porto in May 2026"]
+
+
+async def test_replaces_supersedes_and_delete_all_wants_its_confirmation(tmp_path: Path) -> None:
+    """Guards the two writes that take something away."""
+    async with client(tmp_path) as memory:
+        (old,) = results(await memory.call_tool("add_memory", {"text": "User lives in Nice"}))
+        new = await memory.call_tool("add_memory", {"text": "User lives in Lyon", "replaces": [old["id"][:8]]})
+        assert said(new).startswith("replaced: [")
+        assert "(was: User lives in Nice)" in said(new)
+        question = refused(await memory.call_tool("delete_memory", {"all": True}))
+        assert "nothing was deleted" in question
+        assert "confirm='delete 1 memories'" in question
+        assert "nothing was deleted" in refused(
+            await memory.call_tool("delete_memory", {"all": True, "confirm": "delete 2 memories"})
+        )
+        said(await memory.call_tool("delete_memory", {"all": True, "confirm": "delete 1 memories"}))
+        assert results(await memory.call_tool("list_memories", {})) == []
+
+
+async def test_a_wrong_call_is_answered_with_what_to_do_and_stores_nothing(tmp_path: Path) -> None:
+    """Guards every error text: from it alone one knows the next call."""
+    async with client(tmp_path, PALIMPSEST_VECTOR_STORE__PROVIDER="exact") as memory:
+        for tool, arguments, told in WRONG_CALLS:
+            text = refused(await memory.call_tool(tool, arguments))
+            assert told in text
+            assert len(text) < 600
+            assert "pydantic" not in text
+        assert results(await memory.call_tool("list_memories", {})) == []
+        assert results(await memory.call_tool("search_memories", {"query": "x"})) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"PALIMPSEST_USR_ID": "x"}, "did you mean 'PALIMPSEST_USER_ID'?"),
+        ({"PALIMPSEST_CONFIG": "config.toml"}, "unknown setting 'embeder'; did you mean 'embedder'?"),
+        ({"PALIMPSEST_PROMPTS_DIR": "own"}, "decide.md: the input $memories"),
+        ({"PALIMPSEST_HISTORY_DB_PATH": "newer.db"}, "Upgrade palimpsest-mcp"),
+    ],
+)
+async def test_a_server_that_cannot_open_its_memory_says_why_to_the_agent(
+    tmp_path: Path, settings: dict[str, str], told: str
+) -> None:
+    """Guards against a server that dies silently where nobody reads its log."""
+    (tmp_path / "config.toml").write_text("[embeder]\nprovider = 'local'\n", "utf-8")
+    (tmp_path / "own").mkdir()
+    decide = "---\nname: decide\nversion: 1\ninputs: [facts]\n---\n## system\nDecide.\n## user\n$facts\n"
+    (tmp_path / "own" / "decide.md").write_text(decide, "utf-8")
+    with sqlite3.connect(tmp_path / "newer.db") as conn:
+        conn.execute("CREATE TABLE alembic_version (version_num TEXT)")
+        conn.execute("INSERT INTO alembic_version VALUES ('9999')")
+    conn.close()
+    async with client(tmp_path, **settings) as memory:
+        for _ in range(2):
+            assert told in refused(await memory.call_tool("list_memories", {}))
+
+
+async def test_an_index_of_something_else_is_set_aside_and_nothing_is_lost(tmp_path: Path) -> None:
+    """Guards against a foreign or broken index: the ledger answers, and a new one is built."""
+    async with client(tmp_path) as memory:
+        said(await memory.call_tool("add_memory", {"text": "The team retreat is in Lisbon"}))
+    index = tmp_path / "data" / "index" / "0"
+    index.mkdir(parents=True, exist_ok=True)
+    (index / "chroma.sqlite3").write_bytes(b"garbage")
+    async with client(tmp_path) as memory:
+        hits = results(await memory.call_tool("search_memories", {"query": "where is the offsite?"}))
+        assert [hit["text"] for hit in hits] == ["The team retreat is in Lisbon"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "told"), [(Reply(status=401), "Check the API key"), ("I would rather not.", "no usable reply")]
+)
+async def test_a_failing_model_is_named_and_the_messages_are_kept(
+    tmp_path: Path, reply: Reply | str, told: str
+) -> None:
+    """Guards the user's words against the model's troubles, through the real door."""
+    with OpenAIServer(lambda _: reply) as server:
+        async with client(tmp_path, OPENAI_API_KEY="k", OPENAI_BASE_URL=server.base_url) as memory:
+            added = await memory.call_tool("add_memory", {"messages": [{"role": "user", "content": "I moved to Lyon"}]})
+            assert said(added).startswith("kept 1 message")
+            assert told in said(added)
+            assert len(results(await memory.call_tool("search_memories", {"query": "Lyon"}))) == 1
+
+
+async def test_the_tools_are_few_small_annotated_and_described(tmp_path: Path) -> None:
+    """Guards the client's context: under 6 kB for all schemas, under 8 arguments a tool."""
+    async with client(tmp_path) as memory:
+        listed = await memory.list_tools()
+        assert memory.instructions == INSTRUCTIONS
+    wire = json.dumps(listed.model_dump(mode="json", by_alias=True, exclude_none=True), ensure_ascii=False)
+    assert {tool.name for tool in listed.tools} == TOOLS
+    assert len(wire.encode()) < 6_000
+    assert len(INSTRUCTIONS.encode()) < 1_024
+    for tool in listed.tools:
+        assert tool.title
+        assert tool.description
+        assert tool.annotations is not None
+        assert tool.annotations.read_only_hint is not None
+        properties = tool.input_schema["properties"]
+        assert len(properties) < 8
+        assert all("description" in schema for schema in properties.values())
+
+
+async def test_nothing_but_the_protocol_is_on_stdout_and_an_end_of_input_ends_the_server(tmp_path: Path) -> None:
+    """Guards the pipe, byte by byte, and that no server is left running."""
+    call = {"name": "add_memory", "arguments": {"text": "Ünïcödé 東京 🍵"}}
+    start = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    lines = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": start},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call},
+    ]
+
+    def run() -> tuple[int, list[dict[str, Any]]]:
+        with subprocess.Popen(
+            [sys.executable, "-m", "palimpsest"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment(tmp_path, PYTHONIOENCODING="latin-1"),
+        ) as server:
+            assert server.stdin is not None
+            assert server.stdout is not None
+            for line in lines:
+                server.stdin.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+                server.stdin.flush()
+            answers = [json.loads(server.stdout.readline()) for _ in range(2)]
+            server.stdin.close()
+            rest = server.stdout.read()
+            assert rest == b""
+            return server.wait(30), answers
+
+    code, answers = await anyio.to_thread.run_sync(run)
+    assert code == 0
+    assert [answer["id"] for answer in answers] == [1, 2]
+    assert "Ünïcödé 東京 🍵" in answers[1]["result"]["content"][0]["text"]
