@@ -26,7 +26,7 @@ from palimpsest.ledger.ledger import Ledger, open_ledger
 from palimpsest.ledger.units import Embedded
 from palimpsest.ledger.writing import Write
 from palimpsest.ports import Vector, VectorIndex
-from palimpsest.projection import BATCH, OpenIndex, Projection
+from palimpsest.projection import BATCH, Checkpoint, OpenIndex, Projection
 from palimpsest.records import Change, Decision, Event, Fact, Provenance, Scope
 
 EMBEDDER = "hand-made"
@@ -451,7 +451,6 @@ class TestCheckpoint:
     @pytest.mark.parametrize(
         "text",
         [
-            None,
             "",
             "\0\0\0\0",
             "[]",
@@ -462,6 +461,16 @@ class TestCheckpoint:
             '{"embedder": "y", "format": "z", "seq": 1}',
         ],
     )
+    def test_what_is_no_checkpoint_is_not_read_as_one(self, tmp_path: Path, text: str) -> None:
+        """Guards against a half-written, foreign or newer file: it says nothing about the index."""
+        path = tmp_path / "checkpoint.json"
+        assert Checkpoint.read(path) is None
+        path.write_text(text)
+        assert Checkpoint.read(path) is None
+        Checkpoint("x", "y", "z", 7).write(path)
+        assert Checkpoint.read(path) == Checkpoint("x", "y", "z", 7)
+
+    @pytest.mark.parametrize("text", [None, '{"ledger": "tor'], ids=["missing", "torn"])
     def test_a_checkpoint_that_cannot_be_read_is_set_aside_with_its_index(
         self, ledger: Ledger, indexes: Indexes, root: Path, text: str | None
     ) -> None:
@@ -751,6 +760,22 @@ class TestNearest:
             for number in range(10):
                 write(ledger, Decision(Event.UPDATE, Fact(f"one, take {number}"), change.memory.id))
             assert nearest(ledger, projection, "one") == [1]
+
+    def test_searching_and_following_at_once_disturb_each_other_not(
+        self, ledger: Ledger, indexes: Indexes, root: Path
+    ) -> None:
+        """Guards the pool of threads: searches go on while the index is written."""
+        changes = add(ledger, *facts(5))
+        with projected(ledger, indexes.open, root) as projection, ThreadPoolExecutor(2) as pool:
+            projection.open()
+            asked = [pool.submit(nearest, ledger, projection, "fact 3", 1) for _ in range(40)]
+            for number in range(8):
+                add(ledger, f"more {number}")
+                projection.catch_up()
+            answers = [each.result() for each in asked]
+            assert all(answer is not None and answer[0] == unit_of(ledger, changes[3]) for answer in answers)
+            assert projection.state == "ready"
+            assert agrees(ledger, indexes.last)
 
 
 class TestStopping:

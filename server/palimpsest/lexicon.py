@@ -14,6 +14,8 @@ from typing import Any, cast
 
 import snowballstemmer  # pyright: ignore[reportMissingTypeStubs] - it ships none
 
+from palimpsest.function_words import without_function_words
+
 MAX_TOKEN_CHARS = 64
 """Longer runs (hashes, base64) are cut: nobody searches them whole."""
 
@@ -57,17 +59,30 @@ def tokens(text: str) -> list[str]:
     Words are case-folded and stemmed by script; text written without spaces becomes pairs of characters
     (single characters stand alone); `camelCase` gives its parts besides the whole.
     """
+    return [token for word in _words(text) for token in _tokens_of(word)]
+
+
+def question_tokens(text: str) -> list[str]:
+    """Return the search tokens of a question: those of the words that say what it is about."""
+    words = _words(text)
+    about = set(without_function_words([word.casefold() for word in words]))
+    return [token for word in words if word.casefold() in about for token in _tokens_of(word)]
+
+
+def _words(text: str) -> list[str]:
+    return [match.group()[:MAX_TOKEN_CHARS] for match in _WORD.finditer(unicodedata.normalize("NFKC", text))]
+
+
+def _tokens_of(word: str) -> list[str]:
     found: list[str] = []
-    for match in _WORD.finditer(unicodedata.normalize("NFKC", text)):
-        word = match.group()[:MAX_TOKEN_CHARS]
-        for run, unspaced in _runs(word):
-            if unspaced:
-                found.extend([run] if len(run) == 1 else [a + b for a, b in pairwise(run)])
-                continue
-            found.append(_stem(run.casefold()))
-            parts = _CAMEL.split(run)
-            if len(parts) > 1:
-                found.extend(_stem(part.casefold()) for part in parts)
+    for run, unspaced in _runs(word):
+        if unspaced:
+            found.extend([run] if len(run) == 1 else [a + b for a, b in pairwise(run)])
+            continue
+        found.append(_stem(run.casefold()))
+        parts = _CAMEL.split(run)
+        if len(parts) > 1:
+            found.extend(_stem(part.casefold()) for part in parts)
     return [token for token in found if token]
 
 

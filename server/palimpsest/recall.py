@@ -21,7 +21,7 @@ from palimpsest.filters import Test, compile_filter
 from palimpsest.ledger import lexical, reading, searching
 from palimpsest.ledger.ledger import Ledger
 from palimpsest.ledger.searching import Centre
-from palimpsest.lexicon import tokens
+from palimpsest.lexicon import question_tokens, tokens
 from palimpsest.ports import Embedder, Vector
 from palimpsest.records import Hit, Memory, Message, Scope, Unit
 
@@ -92,7 +92,7 @@ def _current(
     scope = question.scope
     pool = max(POOL, 4 * question.limit)
     allowed = None if test is None else _allowed(conn, scope, test)
-    words = tokens(question.text)
+    speakers, words = _speakers_and_words(conn, scope, question.text)
     by_words = lexical.search(conn, scope, words, pool if allowed is None else lexical.ALL)
     candidates = set(by_words)
     by_meaning: dict[int, float] = {}
@@ -106,7 +106,6 @@ def _current(
     units = searching.units(conn, scope, sorted(candidates if allowed is None else candidates & allowed))
     base = ranking.fuse(by_meaning, by_words, list(units), trust)
     rows = _Rows.of(conn, [units[seq] for seq in sorted(units, key=lambda seq: -base[seq])[:pool]])
-    speakers = _speakers(conn, scope, question.text)
     living = {seq: unit for seq, unit in units.items() if rows.holds(unit) and not rows.forgotten(unit)}
     boosted = {
         seq: base[seq] + ranking.boost(rows.signals(unit, speakers), question.now) for seq, unit in living.items()
@@ -248,11 +247,17 @@ def record(hit: Hit) -> dict[str, Any]:
     }
 
 
-def _speakers(conn: Connection, scope: Scope, question: str) -> frozenset[str]:
-    """Return the speaker a question names, when it names just one."""
-    words = set(tokens(question))
-    named = [name for name in reading.known_names(conn, scope) if words.intersection(tokens(name)[:1])]
-    return frozenset(named) if len(named) == 1 else frozenset()
+def _speakers_and_words(conn: Connection, scope: Scope, question: str) -> tuple[frozenset[str], list[str]]:
+    """Return the speaker a question names, when it names just one, and the words to search for besides.
+
+    A speaker's name stands on every turn of theirs, so it says who and not what; alone it is searched for.
+    """
+    words = question_tokens(question)
+    first_names = {name: tokens(name)[:1] for name in reading.known_names(conn, scope)}
+    named = {name for name, first in first_names.items() if set(first) & set(words)}
+    said = {word for name in named for word in first_names[name]}
+    others = [word for word in words if word not in said]
+    return frozenset(named if len(named) == 1 else ()), others or words
 
 
 def _allowed(conn: Connection, scope: Scope, test: Test) -> set[int]:
@@ -285,7 +290,7 @@ def _believed(
         mean = texts.mean(axis=0)
         cosines = ranking.centred(texts, mean) @ ranking.centred(vector, mean)
         by_meaning = dict(enumerate(cast("list[float]", cosines.tolist())))
-    by_words = ranking.bm25([tokens(hit.text) for hit in hits], set(tokens(question.text)))
+    by_words = ranking.bm25([tokens(hit.text) for hit in hits], set(question_tokens(question.text)))
     scores = ranking.fuse(by_meaning, dict(enumerate(by_words)), range(len(hits)))
     order = sorted(scores, key=lambda i: (-scores[i], i))
     return [replace(hits[i], score=ranking.squash(scores[i])) for i in order[: max(POOL, 4 * question.limit)]]

@@ -15,6 +15,8 @@ from palimpsest.records import Fact
 from palimpsest.stages.extract import MAX_FACT_CHARS, MAX_FACTS, MAX_LABELS, Conversation, extract
 from scripted import NOW, ScriptedModel, message
 
+pytestmark = pytest.mark.anyio
+
 MESSAGES = (
     message("We got the keys to the flat in Porto yesterday.", "id-1", name="Ana"),
     message("Porto lies on the Douro.", "id-2", role="assistant"),
@@ -39,7 +41,6 @@ async def facts_of(prompt: Prompt, *replies: str) -> list[Fact]:
     return await extract(ScriptedModel(replies), prompt, CONVERSATION, NOW)
 
 
-@pytest.mark.anyio
 async def test_a_fact_comes_with_sources_date_keywords_and_tags(prompt: Prompt) -> None:
     """Guards everything the model gives for a fact; who said it is who said its first source."""
     found = await facts_of(
@@ -68,7 +69,6 @@ async def test_a_fact_comes_with_sources_date_keywords_and_tags(prompt: Prompt) 
     ]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     "given",
     [
@@ -92,13 +92,11 @@ async def test_other_forms_of_a_fact_are_understood(prompt: Prompt, given: Any) 
     assert (found.happened_at, found.keywords, found.tags) == (None, (), ())
 
 
-@pytest.mark.anyio
 async def test_no_facts_are_no_error(prompt: Prompt) -> None:
     """Guards small talk: an empty list is an answer."""
     assert await facts_of(prompt, '{"facts": []}') == []
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("sources", [[3], ["3"], 3, "3"], ids=repr)
 async def test_source_numbers_are_read_as_models_write_them(prompt: Prompt, sources: Any) -> None:
     """Guards numbers as strings, and a single one without its list."""
@@ -107,7 +105,6 @@ async def test_source_numbers_are_read_as_models_write_them(prompt: Prompt, sour
     assert found.sources == ("id-3",)
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("text", "sources", "role"),
     [
@@ -125,7 +122,6 @@ async def test_a_source_not_named_is_guessed_by_shared_words(
     assert (found.sources, found.role) == (sources, role)
 
 
-@pytest.mark.anyio
 async def test_the_only_message_is_the_source(prompt: Prompt) -> None:
     """Guards one message in, facts in other words out: there is nothing else they could come from."""
     found = await extract(ScriptedModel([reply("Qualcosa.")]), prompt, Conversation(MESSAGES[:1]), NOW)
@@ -133,7 +129,6 @@ async def test_the_only_message_is_the_source(prompt: Prompt) -> None:
     assert found[0].sources == ("id-1",)
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -162,7 +157,6 @@ async def test_a_date_is_taken_as_far_as_it_goes(prompt: Prompt, given: Any, exp
     assert found.happened_at == expected
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("bad", "fault"),
     [
@@ -186,13 +180,11 @@ async def test_facts_that_cannot_be_right_are_repaired_or_refused(prompt: Prompt
         await facts_of(prompt, bad, bad)
 
 
-@pytest.mark.anyio
 async def test_as_many_facts_as_allowed_are_taken(prompt: Prompt) -> None:
     """Guards the bound itself."""
     assert len(await facts_of(prompt, reply(*(f"fact {number}" for number in range(MAX_FACTS))))) == MAX_FACTS
 
 
-@pytest.mark.anyio
 async def test_a_fact_given_twice_is_one(prompt: Prompt) -> None:
     """Guards against duplicates within one reply, white space aside."""
     found = await facts_of(prompt, reply("Rui likes tea.", " Rui  likes tea. ", "Rui likes coffee."))
@@ -200,7 +192,6 @@ async def test_a_fact_given_twice_is_one(prompt: Prompt) -> None:
     assert [fact.text for fact in found] == ["Rui likes tea.", "Rui likes coffee."]
 
 
-@pytest.mark.anyio
 async def test_labels_are_bounded(prompt: Prompt) -> None:
     """Guards the ledger against a model that lists every word, and against labels that are no text."""
     many = [f"word {number}" for number in range(50)]
@@ -212,7 +203,6 @@ async def test_labels_are_bounded(prompt: Prompt) -> None:
     assert [len(tag) for tag in found.tags] == [64]
 
 
-@pytest.mark.anyio
 async def test_the_model_is_shown_the_messages_as_numbered_json(prompt: Prompt) -> None:
     """Guards what is sent: number, role, name, time and text of each new message, and today's date."""
     model = ScriptedModel(['{"facts": []}'])
@@ -236,7 +226,6 @@ async def test_the_model_is_shown_the_messages_as_numbered_json(prompt: Prompt) 
     assert "id-1" not in call.text
 
 
-@pytest.mark.anyio
 async def test_context_is_never_among_the_messages(prompt: Prompt) -> None:
     """Guards against learning again what is known: summary, earlier turns and system notes stand apart."""
     model = ScriptedModel(['{"facts": []}'])
@@ -253,7 +242,6 @@ async def test_context_is_never_among_the_messages(prompt: Prompt) -> None:
     assert [word for word in ("pilot", "Nice", "Otto") if word in sent] == []
 
 
-@pytest.mark.anyio
 async def test_a_forged_section_stays_inside_its_message(prompt: Prompt) -> None:
     """Guards against injection: a message that looks like a prompt is one JSON string and no message of its own."""
     model = ScriptedModel(['{"facts": []}'])
@@ -267,7 +255,6 @@ async def test_a_forged_section_stays_inside_its_message(prompt: Prompt) -> None
     assert "rich" not in call.messages[0]["content"]
 
 
-@pytest.mark.anyio
 async def test_an_outage_is_raised(prompt: Prompt) -> None:
     """Guards against an empty list in place of a failure."""
     model = ScriptedModel([ModelUnreachableError("down")])
@@ -276,7 +263,6 @@ async def test_an_outage_is_raised(prompt: Prompt) -> None:
         await extract(model, prompt, CONVERSATION, NOW)
 
 
-@pytest.mark.anyio
 async def test_the_prompt_for_agents_takes_the_same_inputs() -> None:
     """Guards the second extraction prompt, which shares the stage."""
     prompt = PromptShelf(NEEDED_PROMPTS).get("extract_agent")

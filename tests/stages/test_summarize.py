@@ -13,6 +13,8 @@ from palimpsest.prompts import PromptShelf
 from palimpsest.stages.summarize import MAX_SUMMARY_CHARS, summarize
 from scripted import NOW, ScriptedModel, memory, message
 
+pytestmark = pytest.mark.anyio
+
 MEMORIES = (memory("Ana drinks tea.", "memory-1", happened_at=datetime(2024, 2, 11, tzinfo=UTC)), memory("Ana flies."))
 MESSAGES = (message("Hello!", name="Ana"), message("Hi.", "message-2", role="assistant"))
 
@@ -25,7 +27,6 @@ async def summary_of(model: ScriptedModel) -> str:
     )
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     "reply",
     [
@@ -40,7 +41,6 @@ async def test_a_summary_is_read_and_stripped(reply: str) -> None:
     assert await summary_of(ScriptedModel([reply])) == "Ana drinks tea."
 
 
-@pytest.mark.anyio
 async def test_the_model_is_shown_everything_as_json() -> None:
     """Guards what is sent: the kind, the last summary, dated memories, and who said what."""
     model = ScriptedModel(['{"summary": "x"}'])
@@ -59,7 +59,6 @@ async def test_the_model_is_shown_everything_as_json() -> None:
     assert call.schema is not None
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("bad", "fault"),
     [
@@ -83,7 +82,6 @@ async def test_a_summary_that_is_none_is_repaired_or_refused(bad: str, fault: st
         await summary_of(ScriptedModel([bad, bad]))
 
 
-@pytest.mark.anyio
 async def test_an_outage_is_raised() -> None:
     """Guards against an empty summary in place of a failure."""
     with pytest.raises(ModelUnreachableError, match="down"):

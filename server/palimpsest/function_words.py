@@ -1,0 +1,84 @@
+"""Words that say how a sentence is built and not what it is about: closed classes, by language.
+
+Articles, pronouns, prepositions, conjunctions, auxiliaries, question words and the commonest particles. A question is
+searched without them: in a small collection they are rare enough to look as if they meant something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+FUNCTION_WORDS: dict[str, frozenset[str]] = {
+    language: frozenset(words.split())
+    for language, words in {
+        "en": """a about above after again against all also am an and any anybody anyone anything are aren as at be because
+            been before being below between both but by can cannot could couldn did didn do does doesn doing don done
+            down during each either else ever every everybody everyone everything few for from further get gets got
+            had hadn has hasn have haven having he her here hers herself him himself his how i if in into is isn it
+            its itself just kind let ll many may me might more most much must my myself neither no nobody none nor
+            not nothing now of off on once one only or other ought our ours ourselves out over own per please quite
+            rather re really same shall she should shouldn since so some somebody someone something sort still such
+            than that the their theirs them themselves then there these they this those though through to too under
+            until up upon us ve very was wasn we were weren what when where whether which while who whom whose why
+            will with within without won would wouldn yes yet you your yours yourself yourselves""",
+        "de": """aber alle als also am an auch auf aus bei beim bin bis bist da damit dann das dass dein deine dem den
+            denn der des dich die dies diese diesem diesen dieser dir doch du durch ein eine einem einen einer eines er
+            es euch euer für gegen gibt habe haben hat hatte hatten ich ihm ihn ihnen ihr ihre ihrem ihren ihrer im in
+            ist ja jede jeder jedes kann können man mein meine meinem meinen meiner mich mir mit muss nach nicht noch
+            nur ob oder ohne schon sein seine seinem seinen seiner seit sich sie sind so soll über um und uns unser unsere
+            unter vom von vor war waren warum was weil welche welchem welchen welcher welches wem wen wenn wer werden wessen
+            wie wieder will wir wird wo wohin woher wurde wurden zu zum zur zwischen""",
+        "fr": """à ai ainsi alors as au aucun aussi autre aux avait avant avec avez avoir avons c ce cela ces cet cette
+            chaque comme comment d dans de depuis des donc dont du elle elles en encore entre es est et était étaient été
+            être eu fait il ils j je l la laquelle le lequel les leur leurs lui m ma mais me même mes moi mon n ne ni
+            nos notre nous on ont ou où par pas pendant peu plus pour pourquoi qu quand que quel quelle quelles quels qui
+            quoi s sa sans se sera ses si son sont sous sur t ta te tes toi ton tous tout toute très tu un une vers
+            vos votre vous y""",
+        "es": """a al algo alguien algún ante antes aquel aquella así aún aunque cada como cómo con contra cual cuál cuando
+            cuándo cuánto de del desde donde dónde durante e el él ella ellas ellos en entre era eran es esa ese eso esta está
+            están este esto estos fue fueron ha había han hasta hay la las le les lo los más me mi mis mucho muy nada ni no
+            nos nosotros nuestra nuestro o os otra otro para pero poco por porque qué que quien quién se sea ser si sí sin
+            sobre son su sus también tan te tiene tienen todo tu tus un una uno unos usted y ya yo""",
+        "it": """a ad agli ai al alla alle anche avere aveva c che chi ci come con contro cosa cui da dagli dal dalla de dei
+            del della delle di dove dov e è ed era erano essere fra gli ha hanno ho i il in io la le lei li lo loro lui ma me
+            mi mia mio molto ne nei nel nella no noi nostro o ogni per perché più poi quale quali quando quanto quella
+            quello questa questo qui se sei si sia siamo sono su sua sui sul sulla suo te ti tra tu tua tuo tutti un una uno
+            vi voi""",
+        "pt": """a à ao aos as às até com como da das de dela dele delas deles depois do dos e é ela elas ele eles em entre era
+            essa esse esta está estão este eu foi foram há isso isto já lhe mais mas me mesmo meu minha muito na não nas nem
+            no nos nós nossa nosso num numa o onde os ou para pela pelo por porque qual quais quando quanto que quem se sem
+            ser seu seus só sua suas também te tem têm um uma você vocês""",
+        "nl": """aan al als bij dan dat de der deze die dit door een en er geen had heb hebben heeft het hier hij hoe hun ik in
+            is ja je jij kan maar me meer men met mij mijn na naar niet nog nu of om omdat onder ons onze ook op over te tot
+            u uit van veel voor waar waarom wanneer want waren was wat we wel welke werd wie wij worden zal ze zich zij
+            zijn zo zonder""",
+        "sv": """alla allt att av blev bli där de dem den denna deras dess det detta dig din dina ditt du då efter ej eller en
+            er ett från för ha hade han hans har hennes hon honom hur här i inte jag kan man med men mig min mina mitt mot
+            mycket ni nu när någon något och om oss på så sig sin sina sitt ska som till under upp ut vad var varför vara
+            vem vi vid vilka vilken vilket är""",
+        "pl": """a aby ale bo by być był była było były chce ci co czy dla do gdy gdzie go i ich ile im ja jak jaki jaka jakie
+            je jego jej jest jestem już kiedy kto która które który ma mam mi mnie może mój my na nad nas nie nim o od on ona
+            one oni po pod przed przez przy są się ta tak także tam te tego ten to tu ty w we wszystko z za ze że""",
+        "ru": """а без бы был была были было в вам вас весь во вот все всё вы где да даже для до его ее её если есть еще ещё же
+            за зачем и из или им их к как какая какие какой когда кого кому кто куда ли меня мне мой моя мы на над нам нас
+            наш не него нее неё нет ни них но ну о об он она они оно от откуда по под почему при про с сам свой себя сколько со
+            так также там те тебе тебя то того тоже той только том ты у уже чего чей чем что чтобы это этот эта эти я""",
+    }.items()
+}
+
+MIN_FOREIGN = 2
+"""How many of its function words a question must hold to be taken for another language than English."""
+
+
+def without_function_words(words: Sequence[str]) -> list[str]:
+    """Return the words of a question that say what it is about; all of them where nothing would be left.
+
+    The words are case-folded and not stemmed. The language is the one whose function words the question holds
+    most of.
+    """
+    found = {language: sum(word in closed for word in words) for language, closed in FUNCTION_WORDS.items()}
+    best = max(found, key=lambda language: found[language])
+    if best != "en" and (found[best] < MIN_FOREIGN or found[best] <= found["en"]):
+        best = "en"
+    left = [word for word in words if word not in FUNCTION_WORDS[best]]
+    return left or list(words)
