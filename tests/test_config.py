@@ -222,7 +222,7 @@ def test_an_embedder_endpoint_wants_a_model(tmp_path: Path) -> None:
         ('[llm]\nprovider = "anthropic"', ["llm.provider", "'openai'"]),
         ("[summary]\nevery = 0", ["summary.every", "greater than or equal to 1"]),
         ("user_id = 5", ["user_id", "string"]),
-        ('user_id = ""', ["user_id", "at least 1"]),
+        ('user_id = ""', ["user_id", "is empty"]),
         ('version = "v2"', ["version", "'v1.1'"]),
     ],
 )

@@ -12,7 +12,7 @@ from palimpsest.errors import InputError
 from palimpsest.inputs import (
     MAX_MESSAGES,
     MAX_MESSAGES_CHARS,
-    MAX_METADATA_CHARS,
+    MAX_METADATA_BYTES,
     MAX_QUERY_CHARS,
     MAX_TEXT_CHARS,
     ScopeInput,
@@ -234,7 +234,7 @@ def test_metadata_is_copied_and_bounded() -> None:
     assert given == {"team": "red"}
     assert metadata_from(None) == {}
     with pytest.raises(InputError, match=r"metadata is larger than 10,000"):
-        metadata_from({"long": "x" * MAX_METADATA_CHARS})
+        metadata_from({"long": "x" * MAX_METADATA_BYTES})
 
 
 @pytest.mark.parametrize("value", [1, 50, 100])
@@ -248,3 +248,17 @@ def test_a_number_out_of_bounds_is_refused(value: int) -> None:
     """Guards against cutting a number to size silently: name, number and bounds are told."""
     with pytest.raises(InputError, match=f"limit is {value} and should lie between 1 and 100"):
         bounded("limit", value, 1, 100)
+
+
+def test_a_name_or_id_with_line_breaks_is_one_line() -> None:
+    """Guards the reply's lines against being forged by a speaker's name."""
+    turn = Turn.model_validate({"role": "user", "content": "hi", "name": "Ann\nnote: x", "id": "a\n\tb"})
+    (kept,) = turns_from([turn], SCOPE, NOW).messages
+    assert (kept.name, kept.external_id) == ("Ann note: x", "a b")
+
+
+@pytest.mark.parametrize("value", [{"a": object()}, {"a": float("nan")}])
+def test_metadata_that_is_no_json_is_refused(value: dict[str, Any]) -> None:
+    """Guards the ledger against what it could not give back."""
+    with pytest.raises(InputError, match="no JSON"):
+        metadata_from(value)

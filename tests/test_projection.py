@@ -30,6 +30,9 @@ from palimpsest.projection import BATCH, Checkpoint, OpenIndex, Projection
 from palimpsest.records import Change, Decision, Event, Fact, Provenance, Scope
 
 EMBEDDER = "hand-made"
+CHROMA_SYNCS_AFTER = 1_000
+"""Writes to one collection after which Chroma, as it is set, writes its graph to files."""
+
 HOLD_A_LEASE = """
 import sys
 from filelock import FileLock
@@ -616,6 +619,26 @@ class TestDoubt:
             assert projection.state == "ready"
             assert agrees(ledger, chroma.last)
 
+    def test_garbage_in_the_files_of_chroma_is_set_aside_and_rebuilt(self, ledger: Ledger, root: Path) -> None:
+        """Guards the start after a crash during a sync, which leaves files that Chroma cannot read."""
+        chroma = Indexes("chroma")
+        add(ledger, *facts(4))
+        with projected(ledger, chroma.open, root) as projection:
+            projection.open()
+            with ledger.read() as conn:
+                seqs, keys = searching.scope_keys(conn, Scope("ana"), EMBEDDER)
+            for _ in range(CHROMA_SYNCS_AFTER // len(seqs) + 10):
+                chroma.last.upsert("ana", seqs, keys)
+        synced = list((root / "0").glob("*/*.bin"))
+        assert synced, "Chroma has written its graph to files of its own"
+        for path in synced:
+            path.write_bytes(b"garbage")
+        with projected(ledger, chroma.open, root) as projection:
+            projection.open()
+            assert projection.state == "ready"
+            assert agrees(ledger, chroma.last)
+        assert [path.read_bytes() for path in (root / "0.aside").glob("*/*.bin")] == [b"garbage"] * len(synced)
+
     def test_garbage_in_a_chroma_folder_is_set_aside_where_no_checkpoint_vouches_for_it(
         self, ledger: Ledger, root: Path
     ) -> None:
@@ -718,8 +741,10 @@ class TestNearest:
         with projected(ledger, exact.open, root) as projection:
             exact.before = lambda: answers.append(nearest(ledger, projection, "fact 1"))
             projection.open()
-            assert answers == [None]
             assert nearest(ledger, projection, "fact 1", 1) == [2]
+            projection.rebuild()
+            assert nearest(ledger, projection, "fact 1", 1) == [2]
+        assert answers == [None, None]
 
     def test_a_query_that_fails_makes_it_broken_and_is_told(self, ledger: Ledger, exact: Indexes, root: Path) -> None:
         """Guards the search: it goes on without the index, which says for the doctor what happened."""
@@ -778,6 +803,54 @@ class TestNearest:
             assert agrees(ledger, indexes.last)
 
 
+class TestShared:
+    """One index for several processes, as on a Chroma server; here it lies in memory."""
+
+    @pytest.fixture
+    def shared(self, ledger: Ledger, root: Path) -> Generator[tuple[Projection, Projection, list[Recording]]]:
+        """Give two projections onto one index, and what each wrote to it."""
+        index, opened = Lasting(), list[Recording]()
+
+        def connect(_folder: Path) -> Recording:
+            opened.append(Recording(index))
+            return opened[-1]
+
+        made = [Projection(ledger, EMBEDDER, connect, root, form="test", shared=True) for _ in range(2)]
+        yield made[0], made[1], opened
+        for projection in made:
+            projection.close()
+
+    def test_they_take_turns_and_every_change_is_written_once(
+        self, ledger: Ledger, shared: tuple[Projection, Projection, list[Recording]]
+    ) -> None:
+        """Guards the common checkpoint: whoever comes second starts where the first one stopped."""
+        first, second, opened = shared
+        add(ledger, *facts(3))
+        first.open()
+        second.open()
+        assert [index.upserted for index in opened] == [[1, 2, 3], []]
+        add(ledger, "four")
+        second.catch_up()
+        first.catch_up()
+        add(ledger, "five")
+        first.catch_up()
+        second.catch_up()
+        assert [index.upserted for index in opened] == [[1, 2, 3, 5], [4]]
+        assert agrees(ledger, opened[0])
+        assert nearest(ledger, first, "four", 1) == nearest(ledger, second, "four", 1) == [4]
+
+    def test_a_rebuild_empties_it_first(
+        self, ledger: Ledger, shared: tuple[Projection, Projection, list[Recording]]
+    ) -> None:
+        """Guards the repair of an index that cannot be set aside."""
+        first, _, opened = shared
+        add(ledger, *facts(3))
+        first.open()
+        opened[-1].upsert("nobody", [99], direction("nothing")[np.newaxis])
+        assert first.rebuild() == 3
+        assert agrees(ledger, opened[-1])
+
+
 class TestStopping:
     def test_a_fill_that_is_stopped_ends_early_and_is_built_whole_at_the_next_start(
         self, ledger: Ledger, indexes: Indexes, root: Path
@@ -791,6 +864,7 @@ class TestStopping:
             assert len(indexes.last.upserted) == BATCH
             assert projection.state != "ready"
             assert nearest(ledger, projection, "fact 1") is None
+        assert not (root / "0" / "checkpoint.json").exists()
         indexes.before = lambda: None
         with projected(ledger, indexes.open, root) as projection:
             projection.open()

@@ -211,3 +211,34 @@ def test_a_schema_is_closed_and_wants_every_key(reply_type: type[BaseModel]) -> 
     for each in found:
         assert each["additionalProperties"] is False
         assert each["required"] == list(each["properties"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[final answer] {"facts": ["x"]}',
+        'As of [2026-05-08]: {"facts": ["x"]}',
+        '{name} said: {"facts": ["x"]}',
+        '[] {"facts": ["x"]}',
+        'I thought {"facts": []} hmm</think>{"facts": ["x"]}',
+        '<think>{"facts": ["y"]}</think>\n```json\n{"facts": ["x"]}\n```',
+    ],
+)
+def test_brackets_in_prose_and_thoughts_do_not_hide_the_reply(text: str) -> None:
+    """Guards chatty models: what counts is the answer, not what stands around it."""
+    assert texts(read(text, ExtractReply)) == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("text", "fact"),
+    [('{"facts": ["likes <think> tags"]}', "likes <think> tags"), ('{"facts": ["a,] b",]}', "a,] b")],
+)
+def test_strings_are_left_as_they_are(text: str, fact: str) -> None:
+    """Guards what was said against the mending of what stands around it."""
+    assert texts(read(text, ExtractReply)) == [fact]
+
+
+def test_an_unfinished_thought_is_no_reply() -> None:
+    """Guards against JSON that a cut-off model only thought of."""
+    with pytest.raises(ValueError, match="no JSON"):
+        read('<think>perhaps {"facts": []}', ExtractReply)

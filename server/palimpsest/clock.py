@@ -24,11 +24,11 @@ def parse_instant(value: str, what: str) -> datetime:
     """
     try:
         instant = datetime.fromisoformat(value.strip())
-    except ValueError:
-        raise InputError(f"{what} '{value}' is no ISO 8601 date or time, such as 2026-05-08T13:56:00Z") from None
-    return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
+        return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise InputError(f"{what} '{value[:40]}' is no ISO 8601 date or time, such as 2026-05-08T13:56:00Z") from None
 
 
 def iso(instant: datetime) -> str:
     """Return an instant as ISO 8601 in UTC, to the second."""
-    return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return instant.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"

@@ -22,6 +22,7 @@ from pydantic import (
     Field,
     SecretStr,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -32,8 +33,8 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from palimpsest.errors import SettingsError
-from palimpsest.records import MAX_SCOPE_CHARS
+from palimpsest.errors import InputError, SettingsError
+from palimpsest.inputs import scope_part
 
 ENV_PREFIX = "PALIMPSEST_"
 CONFIG_VARIABLE = "PALIMPSEST_CONFIG"
@@ -113,16 +114,21 @@ class Settings(BaseSettings):
     """Hold all settings; an unknown one is an error. Build it with `load_settings`."""
 
     model_config = SettingsConfigDict(
-        env_prefix=ENV_PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True, case_sensitive=False
+        env_prefix=ENV_PREFIX,
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        case_sensitive=False,
+        env_ignore_empty=True,
     )
 
     version: Literal["v1.0", "v1.1"] = "v1.1"
     data_dir: Path = Field(default_factory=lambda: platformdirs.user_data_path("palimpsest", appauthor=False))
     history_db_path: Path | None = None
-    user_id: str = Field(default_factory=_system_user, min_length=1, max_length=MAX_SCOPE_CHARS)
-    project: str = Field(default="", max_length=MAX_SCOPE_CHARS)
-    agent_id: str = Field(default="", max_length=MAX_SCOPE_CHARS)
-    run_id: str = Field(default="", max_length=MAX_SCOPE_CHARS)
+    user_id: str = Field(default_factory=_system_user)
+    project: str = ""
+    agent_id: str = ""
+    run_id: str = ""
     vector_store: VectorStore = VectorStore()
     llm: Llm = Llm()
     embedder: EmbedderChoice = EmbedderChoice()
@@ -142,10 +148,14 @@ class Settings(BaseSettings):
 
     @field_validator("user_id", "project", "agent_id", "run_id")
     @classmethod
-    def _no_wildcard(cls, value: str) -> str:
-        if value.strip() == "*":
-            raise ValueError("'*' is no scope; name one user, project, agent or run")
-        return value.strip()
+    def _is_scope(cls, value: str, info: ValidationInfo) -> str:
+        try:
+            plain = scope_part(info.field_name or "", value)
+        except InputError as error:
+            raise ValueError(str(error)) from error
+        if info.field_name == "user_id" and not plain:
+            raise ValueError("user_id is empty")
+        return plain
 
     @model_validator(mode="after")
     def _embedder_is_whole(self) -> Settings:
@@ -193,16 +203,15 @@ def load_settings(config_file: Path | None = None, **overrides: Any) -> Settings
     `config_file` defaults to $PALIMPSEST_CONFIG, else to `config.toml` in the data directory if it is there.
     Raises SettingsError naming the key, the nearest known key and the place it stands in.
     """
-    explicit = config_file or _config_from_environment()
+    path = config_file or _config_from_environment()
     _refuse_unknown_variables()
     try:
         environment = EnvSettingsSource(Settings)()
-        data_dir = overrides.get("data_dir") or environment.get("data_dir")
-        path = explicit or _default_config(data_dir)
-        merged = _merge(_read_file(path), environment) if path is not None else environment
-        return Settings(**_merge(merged, {**_openai_variables(), **overrides}))
+        path = path or _default_config(overrides.get("data_dir") or environment.get("data_dir"))
+        below = _merge(_openai_variables(), _read_file(path) if path is not None else {})
+        return Settings(**_merge(_merge(below, environment), overrides))
     except ValidationError as error:
-        raise SettingsError(_describe(error, explicit)) from error
+        raise SettingsError(_describe(error, path)) from error
     except ValueError as error:  # pydantic-settings: an environment variable that should be JSON and is not
         raise SettingsError(f"the environment holds a setting that cannot be read: {error}") from error
 
@@ -219,13 +228,17 @@ def _default_config(data_dir: str | Path | None) -> Path | None:
 
 
 def _read_file(path: Path) -> dict[str, Any]:
+    kind = "JSON" if path.suffix == ".json" else "TOML"
     try:
-        text = path.read_text("utf-8")
-        return cast("dict[str, Any]", json.loads(text) if path.suffix == ".json" else tomllib.loads(text))
+        text = path.read_text("utf-8-sig")
+        found: Any = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"the settings file {path} cannot be read: {error}") from error
     except (json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SettingsError(f"the settings file {path} is no valid {path.suffix[1:].upper()}: {error}") from error
+        raise SettingsError(f"the settings file {path} is no valid {kind}: {error}") from error
+    if not isinstance(found, dict):
+        raise SettingsError(f"the settings file {path} holds {type(found).__name__} and should hold an object")
+    return cast("dict[str, Any]", found)
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def _all_of(filters: Any, depth: int) -> Test:
     if depth > MAX_DEPTH:
         raise InputError(f"the filters are nested more than {MAX_DEPTH} deep")
     tests = [
-        _junction(key, value, depth) if key in ("AND", "OR", "NOT") else _condition(key, value)
+        _junction(key.upper(), value, depth) if key.upper() in ("AND", "OR", "NOT") else _condition(key, value)
         for key, value in cast("Mapping[str, Any]", filters).items()
     ]
     return lambda record: all(test(record) for test in tests)
@@ -74,6 +74,10 @@ def _operand(key: str, operator: str, operand: Any) -> Any:
         if not isinstance(operand, str):
             raise InputError(f"the filter on '{key}' wants an ISO 8601 time")
         return parse_instant(operand, f"the filter on '{key}':")
+    if isinstance(operand, list | dict):
+        raise InputError(f"the filter on '{key}' wants one value after '{operator}'; several go in {{\"in\": [...]}}")
+    if operand is None and operator not in ("eq", "ne"):
+        raise InputError(f"the filter on '{key}' wants a value after '{operator}', not null")
     return operand
 
 

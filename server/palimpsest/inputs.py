@@ -20,7 +20,7 @@ MAX_TEXT_CHARS = 20_000
 MAX_MESSAGES = 500
 MAX_MESSAGES_CHARS = 200_000
 MAX_QUERY_CHARS = 4_000
-MAX_METADATA_CHARS = 10_000
+MAX_METADATA_BYTES = 10_000
 MAX_IDS = 100
 MAX_LIMIT = 100
 MAX_TOKENS = 20_000
@@ -58,12 +58,24 @@ class Turns:
     skipped: int
 
 
+def well_formed(text: str) -> str:
+    """Return a text in which half surrogate pairs, which no file and no index takes, are replaced."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def one_line(text: str) -> str:
+    """Return a well-formed text on one line, with single spaces."""
+    return " ".join(well_formed(text).split())
+
+
 def scope_from(resolved: Scope, given: ScopeInput | None) -> Scope:
     """Return the server's scope with the given parts in place of its own. Raises InputError."""
     if given is None:
         return resolved
     parts = {
-        name: _scope_part(name, value) if (value := getattr(given, name)) is not None else getattr(resolved, name)
+        name: scope_part(f"scope.{name}", value)
+        if (value := getattr(given, name)) is not None
+        else getattr(resolved, name)
         for name in ("user_id", "project", "agent_id", "run_id")
     }
     if not parts["user_id"]:
@@ -71,14 +83,15 @@ def scope_from(resolved: Scope, given: ScopeInput | None) -> Scope:
     return Scope(**parts)
 
 
-def _scope_part(name: str, value: str) -> str:
+def scope_part(name: str, value: str) -> str:
+    """Return a user, project, agent or run as it is to be used. Raises InputError naming `name`."""
     plain = value.strip()
     if plain == "*":
-        raise InputError(f"scope.{name} '*' is no scope; name one, or leave it out")
+        raise InputError(f"{name} '*' is no scope; name one, or leave it out")
     if len(plain) > MAX_SCOPE_CHARS:
-        raise InputError(f"scope.{name} is longer than {MAX_SCOPE_CHARS} characters")
+        raise InputError(f"{name} is longer than {MAX_SCOPE_CHARS} characters")
     if any(unicodedata.category(char) in ("Cc", "Cf", "Cs") for char in plain):
-        raise InputError(f"scope.{name} holds control or invisible characters")
+        raise InputError(f"{name} holds control or invisible characters")
     return plain
 
 
@@ -90,7 +103,7 @@ def turns_from(turns: Sequence[Turn], scope: Scope, now: datetime) -> Turns:
     context: list[str] = []
     skipped = 0
     for turn in turns:
-        content = _text_of(turn.content).strip()
+        content = well_formed(_text_of(turn.content)).strip()
         if not content:
             skipped += 1
         elif turn.role == "system":
@@ -119,8 +132,8 @@ def _message(turn: Turn, content: str, scope: Scope, now: datetime) -> Message:
         content=content,
         said_at=parse_instant(turn.at, "the message's at") if turn.at else now,
         created_at=now,
-        name=(turn.name or "").strip(),
-        external_id=(turn.id or "").strip(),
+        name=one_line(turn.name or ""),
+        external_id=one_line(turn.id or ""),
     )
 
 
@@ -137,7 +150,7 @@ def _text_of(content: Any) -> str:
 
 def text_from(text: str, what: str = "text") -> str:
     """Return a text stripped of white space around it. Raises InputError when it is empty or too long."""
-    plain = text.strip()
+    plain = well_formed(text).strip()
     if not plain:
         raise InputError(f"{what} is empty; nothing was done")
     if len(plain) > MAX_TEXT_CHARS:
@@ -150,7 +163,7 @@ def text_from(text: str, what: str = "text") -> str:
 
 def query_from(query: str) -> str:
     """Return a question stripped of white space around it. Raises InputError when it is empty or too long."""
-    plain = query.strip()
+    plain = well_formed(query).strip()
     if not plain:
         raise InputError("query is empty; say what you want to know, or page through list_memories")
     if len(plain) > MAX_QUERY_CHARS:
@@ -161,8 +174,12 @@ def query_from(query: str) -> str:
 def metadata_from(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return a copy of the caller's metadata. Raises InputError when it is too large."""
     copy = dict(metadata or {})
-    if len(json.dumps(copy, ensure_ascii=False)) > MAX_METADATA_CHARS:
-        raise InputError(f"metadata is larger than {MAX_METADATA_CHARS:,} characters as JSON")
+    try:
+        size = len(json.dumps(copy, ensure_ascii=False, allow_nan=False).encode())
+    except (TypeError, ValueError) as error:
+        raise InputError(f"metadata is no JSON: {error}") from error
+    if size > MAX_METADATA_BYTES:
+        raise InputError(f"metadata is larger than {MAX_METADATA_BYTES:,} bytes as JSON")
     return copy
 
 

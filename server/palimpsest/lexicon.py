@@ -56,8 +56,8 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 def tokens(text: str) -> list[str]:
     """Return the search tokens of a text, in order and with repetitions.
 
-    Words are case-folded and stemmed by script; text written without spaces becomes pairs of characters
-    (single characters stand alone); `camelCase` gives its parts besides the whole.
+    Words are case-folded and stemmed by script; text written without spaces becomes pairs of characters,
+    and Han characters stand alone besides; `camelCase` gives its parts besides the whole.
     """
     return [token for word in _words(text) for token in _tokens_of(word)]
 
@@ -77,7 +77,8 @@ def _tokens_of(word: str) -> list[str]:
     found: list[str] = []
     for run, unspaced in _runs(word):
         if unspaced:
-            found.extend([run] if len(run) == 1 else [a + b for a, b in pairwise(run)])
+            found.extend(a + b for a, b in pairwise(run))
+            found.extend(char for char in run if len(run) == 1 or "\u4e00" <= char <= "\u9fff")
             continue
         found.append(_stem(run.casefold()))
         parts = _CAMEL.split(run)

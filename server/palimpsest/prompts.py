@@ -20,7 +20,10 @@ import yaml
 
 from palimpsest.errors import PromptError
 
-_FORM = re.compile(r"\A---\n(?P<front>.*?)\n---\n\s*## system\n(?P<system>.*?)\n## user\n(?P<user>.*)\Z", re.DOTALL)
+_FORM = re.compile(
+    r"\A---[ \t]*\n(?P<front>.*?)\n---[ \t]*\n\s*## system[ \t]*\n(?P<system>.*?)\n## user[ \t]*\n(?P<user>.*)\Z",
+    re.DOTALL,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +137,7 @@ class PromptShelf:
         try:
             stamp = path.stat().st_mtime_ns
             known = self._read.get(path)
-            if known is not None and known[0] == stamp:
-                return known[1]
-            prompt = parse(path.read_text("utf-8"), path)
+            prompt = known[1] if known and known[0] == stamp else parse(path.read_text("utf-8-sig"), path)
         except (OSError, UnicodeDecodeError) as error:
             raise PromptError(f"{path}: cannot be read: {error}") from error
         if prompt.name != name:
@@ -154,6 +155,7 @@ class PromptShelf:
             if not self.directory.is_dir():
                 raise PromptError(f"prompts_dir {self.directory} is no folder")
             for file in sorted(self.directory.glob("*.md")):
-                self.path(file.stem)
+                if file.stem.upper() != "README":
+                    self.path(file.stem)
         for name in self.needed:
             self.get(name)

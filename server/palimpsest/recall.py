@@ -25,6 +25,9 @@ from palimpsest.lexicon import question_tokens, tokens
 from palimpsest.ports import Embedder, Vector
 from palimpsest.records import Hit, Memory, Message, Scope, Unit
 
+NAMELESS_SHARE = 0.6
+"""Weight of the question without the names of speakers in the vector that is searched."""
+
 POOL = 100
 """Candidates taken from each of the two searches."""
 
@@ -65,20 +68,52 @@ class NearestUnits(Protocol):
 def recall(ledger: Ledger, embedder: Embedder, index: NearestUnits, question: Question) -> Answer:
     """Answer a question. Blocking: call it in a worker thread. Raises InputError and LedgerError."""
     test = compile_filter(question.filters) if question.filters else None
+    with ledger.read() as conn:
+        asked = _Asked.of(question.text, reading.known_names(conn, question.scope))
     notes: list[str] = []
+    vector: Vector | None = None
     try:
-        vector: Vector | None = embedder.embed([question.text])[0]
+        vector = asked.vector(embedder)
     except EmbedderError as error:
-        vector = None
         notes.append(f"searched by words only: {error}")
     with ledger.read() as conn:
         if question.as_of is not None:
-            hits = _believed(conn, embedder, question, vector, test)
+            hits = _believed(conn, embedder, question, asked, vector, test)
         else:
-            hits = _current(conn, embedder.fingerprint, index, question, vector, test)
+            hits = _current(conn, embedder.fingerprint, index, question, asked, vector, test)
     hits = ranking.fold(hits)
     taken = ranking.within_budget(hits, question.limit, question.max_tokens)
     return Answer(tuple(taken), min(len(hits), question.limit) - len(taken), tuple(notes))
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Hold what a question asks for: the speaker it names, if it names just one, and the rest.
+
+    A speaker's name stands on every turn of theirs, so it says who and not what: it is searched for only where
+    nothing else is asked, and the vector leans to the question without it.
+    """
+
+    text: str
+    without_names: str
+    words: tuple[str, ...]
+    speakers: frozenset[str]
+
+    @classmethod
+    def of(cls, text: str, names: Sequence[str]) -> _Asked:
+        words = question_tokens(text)
+        first = {name: tokens(name)[:1] for name in names}
+        named = {name for name in names if set(first[name]) & set(words)}
+        said = {word for name in named for word in first[name]}
+        rest = [part for part in text.split() if not said.intersection(tokens(part))]
+        others = [word for word in words if word not in said]
+        return cls(text, " ".join(rest), tuple(others or words), frozenset(named if len(named) == 1 else ()))
+
+    def vector(self, embedder: Embedder) -> Vector:
+        if not self.without_names or self.without_names == self.text:
+            return embedder.embed([self.text])[0]
+        whole, rest = embedder.embed([self.text, self.without_names])
+        return ranking.centred((1 - NAMELESS_SHARE) * whole + NAMELESS_SHARE * rest, None)
 
 
 def _current(
@@ -86,14 +121,14 @@ def _current(
     fingerprint: str,
     index: NearestUnits,
     question: Question,
+    words: _Asked,
     vector: Vector | None,
     test: Test | None,
 ) -> list[Hit]:
     scope = question.scope
     pool = max(POOL, 4 * question.limit)
     allowed = None if test is None else _allowed(conn, scope, test)
-    speakers, words = _speakers_and_words(conn, scope, question.text)
-    by_words = lexical.search(conn, scope, words, pool if allowed is None else lexical.ALL)
+    by_words = lexical.search(conn, scope, words.words, pool if allowed is None else lexical.ALL)
     candidates = set(by_words)
     by_meaning: dict[int, float] = {}
     trust = 1.0
@@ -101,14 +136,14 @@ def _current(
         centre = searching.centre(conn, scope.user_id, fingerprint)
         asked = ranking.centred(vector, centre.mean)
         candidates.update(_nearest(conn, fingerprint, index, scope, asked, centre, pool, allowed))
-        trust = ranking.trust_in_words(lexical.frequencies(conn, set(words)), set(words), centre.units)
+        trust = ranking.trust_in_words(lexical.frequencies(conn, words.words), set(words.words), centre.units)
         by_meaning = _likeness(conn, fingerprint, sorted(candidates), asked, centre.mean)
     units = searching.units(conn, scope, sorted(candidates if allowed is None else candidates & allowed))
     base = ranking.fuse(by_meaning, by_words, list(units), trust)
     rows = _Rows.of(conn, [units[seq] for seq in sorted(units, key=lambda seq: -base[seq])[:pool]])
     living = {seq: unit for seq, unit in units.items() if rows.holds(unit) and not rows.forgotten(unit)}
     boosted = {
-        seq: base[seq] + ranking.boost(rows.signals(unit, speakers), question.now) for seq, unit in living.items()
+        seq: base[seq] + ranking.boost(rows.signals(unit, words.speakers), question.now) for seq, unit in living.items()
     }
     sessions = {seq: session for seq, unit in living.items() if (session := rows.session(unit))}
     final = ranking.with_session_prior(boosted, sessions)
@@ -247,19 +282,6 @@ def record(hit: Hit) -> dict[str, Any]:
     }
 
 
-def _speakers_and_words(conn: Connection, scope: Scope, question: str) -> tuple[frozenset[str], list[str]]:
-    """Return the speaker a question names, when it names just one, and the words to search for besides.
-
-    A speaker's name stands on every turn of theirs, so it says who and not what; alone it is searched for.
-    """
-    words = question_tokens(question)
-    first_names = {name: tokens(name)[:1] for name in reading.known_names(conn, scope)}
-    named = {name for name, first in first_names.items() if set(first) & set(words)}
-    said = {word for name in named for word in first_names[name]}
-    others = [word for word in words if word not in said]
-    return frozenset(named if len(named) == 1 else ()), others or words
-
-
 def _allowed(conn: Connection, scope: Scope, test: Test) -> set[int]:
     """Return the units of the scope that pass a filter."""
     return {seq for seq, hit in _everything(conn, scope) if test(record(hit))}
@@ -273,7 +295,12 @@ def _everything(conn: Connection, scope: Scope) -> Iterator[tuple[int, Hit]]:
 
 
 def _believed(
-    conn: Connection, embedder: Embedder, question: Question, vector: Vector | None, test: Test | None
+    conn: Connection,
+    embedder: Embedder,
+    question: Question,
+    words: _Asked,
+    vector: Vector | None,
+    test: Test | None,
 ) -> list[Hit]:
     """Answer from what was believed at an instant: every text of then is scored exactly."""
     instant = question.as_of or question.now
@@ -290,7 +317,7 @@ def _believed(
         mean = texts.mean(axis=0)
         cosines = ranking.centred(texts, mean) @ ranking.centred(vector, mean)
         by_meaning = dict(enumerate(cast("list[float]", cosines.tolist())))
-    by_words = ranking.bm25([tokens(hit.text) for hit in hits], set(question_tokens(question.text)))
+    by_words = ranking.bm25([tokens(hit.text) for hit in hits], set(words.words))
     scores = ranking.fuse(by_meaning, dict(enumerate(by_words)), range(len(hits)))
     order = sorted(scores, key=lambda i: (-scores[i], i))
     return [replace(hits[i], score=ranking.squash(scores[i])) for i in order[: max(POOL, 4 * question.limit)]]

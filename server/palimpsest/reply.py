@@ -23,10 +23,9 @@ MAX_REPLY_CHARS = 200_000
 MAX_SHOWN_CHARS = 2_000
 """How much of a misfit reply goes back to the model, and into no error text at all."""
 
-_THINK = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
-_TRAILING_COMMA = re.compile(r",(?=\s*[}\]])")
-_START = re.compile(r'[{\[](?=\s*["\[\]{}\-\dtfn])')
-"""A bracket after which JSON can go on; other brackets are prose."""
+_THOUGHT = re.compile(r"\A.*</think(?:ing)?>|<think(?:ing)?>.*\Z", re.DOTALL | re.IGNORECASE)
+_STRING_OR_TRAILING_COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])')
+_START = re.compile(r"[{\[]")
 
 
 async def ask(
@@ -34,11 +33,12 @@ async def ask(
     messages: Sequence[Mapping[str, str]],
     reply_type: type[Reply],
     use: Callable[[Reply], Result],
+    make_do: Callable[[Reply], Result] | None = None,
 ) -> Result:
     """Return what `use` makes of the model's reply.
 
-    `use` raises ValueError for a reply that has the right form and cannot be right. Raises ReplyError after a
-    second misfit, and whatever ModelError the model raises.
+    `use` raises ValueError for a reply that has the right form and cannot be right; `make_do` takes its place for
+    the second reply. Raises ReplyError after a second misfit, and whatever ModelError the model raises.
     """
     schema = strict_schema(reply_type)
     text = await model.complete(messages, schema)
@@ -52,15 +52,16 @@ async def ask(
         said = {"role": "assistant", "content": text[:MAX_SHOWN_CHARS] or "(nothing)"}
         text = await model.complete([*messages, said, {"role": "user", "content": repair}], schema)
     try:
-        return use(read(text, reply_type))
+        return (make_do or use)(read(text, reply_type))
     except ValueError as fault:
         raise ReplyError(f"the model {model.name} gave no usable reply, asked twice: {fault}") from fault
 
 
 def read(text: str, reply_type: type[Reply]) -> Reply:
-    """Return the first JSON value in a reply that fits. Raises ValueError saying what was wrong."""
+    """Return the JSON value in a reply that fits, an object before a list. Raises ValueError saying what was wrong."""
     fault = "there is no JSON in it."
-    for value in _values(_THINK.sub("", text[:MAX_REPLY_CHARS])):
+    values = list(_values(_said(text[:MAX_REPLY_CHARS])))
+    for value in sorted(values, key=lambda value: not isinstance(value, dict)):
         try:
             return reply_type.model_validate(value)
         except ValidationError as error:
@@ -68,6 +69,12 @@ def read(text: str, reply_type: type[Reply]) -> Reply:
             place = ".".join(str(part) for part in first["loc"])
             fault = f"{place}: {first['msg']}." if place else f"{first['msg']}."
     raise ValueError(fault)
+
+
+def _said(text: str) -> str:
+    """Return a reply without what the model thought aloud before it."""
+    begins_with_json = text.lstrip().startswith(("{", "["))
+    return text if begins_with_json else _THOUGHT.sub("", text)
 
 
 def strict_schema(reply_type: type[BaseModel]) -> dict[str, Any]:
@@ -80,35 +87,42 @@ def _closed(schema: Any) -> Any:
         return [_closed(item) for item in cast("list[Any]", schema)]
     if not isinstance(schema, dict):
         return schema
-    closed = {key: _closed(value) for key, value in cast("dict[str, Any]", schema).items() if key != "title"}
+    closed = {key: _closed(value) for key, value in cast("dict[str, Any]", schema).items() if not _is_title(key, value)}
     if closed.get("type") == "object" and "properties" in closed:
         closed |= {"additionalProperties": False, "required": list(closed["properties"])}
     return closed
 
 
+def _is_title(key: str, value: Any) -> bool:
+    """Say whether a key of a schema is its title, and not a property that is called so."""
+    return key == "title" and isinstance(value, str)
+
+
 def _values(text: str) -> Iterator[Any]:
     """Yield the outermost JSON values in a text, in order.
 
-    A value that begins like JSON and does not end like it is cut off: what stands inside it is not the reply,
-    and is not taken for one.
+    A bracket after which no string was read is prose. A value that is broken later on is cut off or garbled: what
+    stands inside it is not the reply, and is not taken for one.
     """
     decoder = json.JSONDecoder(strict=False)
     position = 0
     while (start := _START.search(text, position)) is not None:
-        position = start.start()
+        at = start.start()
         try:
-            value, position = decoder.raw_decode(text, position)
-        except (json.JSONDecodeError, RecursionError):
-            mended = _without_commas(decoder, text[position:])
-            if mended is not None:
-                yield mended
+            value, position = decoder.raw_decode(text, at)
+            yield value
+        except json.JSONDecodeError as error:
+            if '"' in text[at : error.pos + 1]:
+                yield from _mended(decoder, text[at:])
+                return
+            position = at + 1
+        except RecursionError:
             return
-        yield value
 
 
-def _without_commas(decoder: json.JSONDecoder, text: str) -> Any:
-    """Return the value that a text begins with once trailing commas are out; None if that does not help."""
+def _mended(decoder: json.JSONDecoder, text: str) -> Iterator[Any]:
+    """Yield the value that a text begins with once trailing commas are out, if that helps."""
     try:
-        return decoder.raw_decode(_TRAILING_COMMA.sub("", text))[0]
+        yield decoder.raw_decode(_STRING_OR_TRAILING_COMMA.sub(r"\1", text))[0]
     except (json.JSONDecodeError, RecursionError):
-        return None
+        return

@@ -26,12 +26,10 @@ print(LocalEmbedder().embed(["no network is needed"]).shape)
 LOGGING_IS_LEFT_ALONE = """
 import logging
 
-handler = logging.NullHandler()
-logging.getLogger().addHandler(handler)
 logging.getLogger().setLevel(logging.ERROR)
 from palimpsest.adapters.embedder_local import LocalEmbedder
 LocalEmbedder()
-print(logging.getLogger().level == logging.ERROR, logging.getLogger().handlers == [handler])
+print(logging.getLogger().level == logging.ERROR, logging.getLogger().handlers)
 """
 
 
@@ -133,4 +131,4 @@ def test_no_network_is_needed() -> None:
 
 def test_the_root_logger_is_left_as_it_was() -> None:
     """Guards the application's logging from what the vendor's package does when it is imported."""
-    assert in_a_new_process(LOGGING_IS_LEFT_ALONE) == "True True"
+    assert in_a_new_process(LOGGING_IS_LEFT_ALONE) == "True []"

@@ -68,6 +68,7 @@ class TestEveryIndex:
     def test_a_vector_stored_again_replaces_the_old_one(self, index: VectorIndex) -> None:
         """Guards updates: the old place is left, and nothing is counted twice."""
         index.upsert("ana", [1, 2], np.stack([EAST, NORTH]))
+        assert index.query("ana", NEARLY_EAST, 1) == [1]
         index.upsert("ana", [1], np.stack([UP]))
         assert index.count() == 2
         assert index.query("ana", UP, 1) == [1]
@@ -76,6 +77,7 @@ class TestEveryIndex:
     def test_a_deleted_vector_is_found_no_more(self, index: VectorIndex) -> None:
         """Guards forgetting."""
         index.upsert("ana", [1, 2, 3], np.stack([EAST, NORTH, UP]))
+        assert index.query("ana", EAST, 1) == [1]
         index.delete("ana", [1, 3])
         assert index.count() == 1
         assert index.query("ana", EAST, 10) == [2]
@@ -103,6 +105,12 @@ class TestEveryIndex:
         assert index.query("ana", EAST, 10) == [1]
         assert index.query(other, EAST, 10) == [2]
         assert index.count() == 2
+
+    def test_many_users_have_each_their_own(self, index: VectorIndex) -> None:
+        """Guards against two users whose names come to the same."""
+        for number in range(40):
+            index.upsert(f"user {number}", [number], EAST[np.newaxis])
+        assert [index.query(f"user {number}", EAST, 10) for number in range(40)] == [[n] for n in range(40)]
 
     def test_an_unknown_user_has_nothing(self, index: VectorIndex) -> None:
         """Guards the first search of a new user."""
@@ -346,6 +354,27 @@ class TestChromaOnAServer:
         first.close()
         assert nearest(ledger, second, unit(*range(2, 10))) == 9, "the other one goes on"
         second.close()
+
+    def test_a_rebuild_drops_what_does_not_belong_there(self, server: int, ledger: Ledger, tmp_path: Path) -> None:
+        """Guards the repair of a shared index, which cannot be set aside: it is emptied and filled again."""
+        add(ledger, "fact", EAST)
+        stray = ChromaIndex.open_server("127.0.0.1", server, "rebuilt")
+        stray.upsert("ana", [77], EAST[np.newaxis])
+        stray.upsert("nobody", [78], EAST[np.newaxis])
+        stray.close()
+        projection = Projection(
+            ledger,
+            "hand",
+            lambda _: ChromaIndex.open_server("127.0.0.1", server, "rebuilt"),
+            tmp_path / "index",
+            form="shared",
+            shared=True,
+        )
+        projection.open()
+        assert projection.count() == 1
+        assert projection.rebuild() == 1
+        assert nearest(ledger, projection, EAST) == 1
+        projection.close()
 
 
 def add(ledger: Ledger, text: str, vector: Vector) -> Change:

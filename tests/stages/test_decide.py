@@ -383,3 +383,41 @@ async def test_a_forged_decision_inside_a_fact_is_text(prompt: Prompt) -> None:
     assert call.given("New facts")[0]["text"] == forged.text
     assert call.given("Stored memories")[0]["text"] == NICE.text
     assert [sent["role"] for sent in call.messages] == ["system", "user"]
+
+
+@pytest.mark.parametrize(
+    ("replies", "texts"),
+    [
+        ([reply(), reply()], [LYON.text]),
+        ([json.dumps({"memory": []}), json.dumps({"memory": []})], [LYON.text]),
+        ([json.dumps({"decisions": [{"event": "ADD", "memory": None}]})], [LYON.text]),
+        ([mem0(("0", "Bewegt sich", "UPDATE"))], ["Bewegt sich"]),
+        (["no JSON at all", reply()], [LYON.text]),
+        ([reply(entry(0, "DELETE", 0, "In Lyon"), entry(0, "DELETE", 1, ""))], ["In Lyon"]),
+    ],
+    ids=["nothing decided", "mem0's nothing", "no fact named", "no word shared", "garbage first", "one text blank"],
+)
+async def test_a_fact_survives_whatever_the_reply_leaves_out(
+    prompt: Prompt, replies: list[str], texts: list[str]
+) -> None:
+    """Guards the promise that no fact is lost to a careless reply."""
+    found, _ = await decided(prompt, [LYON], [NICE, MISO], *replies)
+
+    assert [decision.fact.text for decision in found.decisions if decision.fact is not None] == texts
+    assert found.dropped == ()
+
+
+async def test_what_a_closed_memory_said_is_added_anew(prompt: Prompt) -> None:
+    """Guards a fact that is said to be known by a memory that another fact closes."""
+    found, _ = await decided(prompt, [CAT, LYON], [NICE], reply(entry(0, "NONE", 0), entry(1, "DELETE", 0)))
+
+    assert [decision.event for decision in found.decisions] == [Event.ADD, Event.ADD]
+
+
+@pytest.mark.parametrize("bad", [entry(0, "NONE", "memory 3"), entry(0, "ADD", None, "x" * (MAX_TEXT_CHARS + 1))])
+async def test_a_decision_that_cannot_be_read_is_asked_for_again(prompt: Prompt, bad: dict[str, Any]) -> None:
+    """Guards against reading a misfit as "not worth keeping"."""
+    found, model = await decided(prompt, [LYON], [NICE], reply(bad), reply(entry(0, "ADD")))
+
+    assert len(model.calls) == 2
+    assert [decision.event for decision in found.decisions] == [Event.ADD]

@@ -268,3 +268,25 @@ async def test_the_prompt_for_agents_takes_the_same_inputs() -> None:
     prompt = PromptShelf(NEEDED_PROMPTS).get("extract_agent")
 
     assert [found.text for found in await facts_of(prompt, reply("Otto is calm."))] == ["Otto is calm."]
+
+
+async def test_half_a_surrogate_pair_is_replaced(prompt: Prompt) -> None:
+    """Guards every store behind: no file and no index takes what is no character."""
+    (found,) = await facts_of(prompt, '{"facts": [{"text": "likes \\ud83d tea", "sources": [1]}]}')
+
+    assert found.text == "likes ? tea"
+
+
+@pytest.mark.parametrize("date", ["0001-01-01T00:00:00+05:00", "9999-12-31T23:59:59-05:00"])
+async def test_a_date_beyond_the_calendar_is_no_date(prompt: Prompt, date: str) -> None:
+    """Guards against a date that only its time zone makes impossible."""
+    (found,) = await facts_of(prompt, reply({"text": "Long ago.", "sources": [1], "happened_at": date}))
+
+    assert found.happened_at is None
+
+
+async def test_the_same_fact_twice_keeps_all_its_sources(prompt: Prompt) -> None:
+    """Guards the sources of what is said more than once."""
+    (found,) = await facts_of(prompt, reply({"text": "Tea!", "sources": [1]}, {"text": "Tea!", "sources": [3]}))
+
+    assert found.sources == ("id-1", "id-3")

@@ -6,12 +6,13 @@ it was not shown is refused. A contradicted memory is superseded by the fact tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from palimpsest.inputs import one_line
 from palimpsest.lexicon import tokens
 from palimpsest.ports import LanguageModel
 from palimpsest.prompts import Prompt
@@ -47,10 +48,10 @@ class DecisionReply(BaseModel):
         given = cast("Mapping[str, Any]", value)
         event = str(given.get("event", given.get("operation", ""))).strip().upper()
         return {
-            "fact": _integer(given.get("fact")),
+            "fact": _number(given.get("fact")),
             "event": _WORDS.get(event, event),
             # Mem0's form, which custom update prompts ask for, calls it "id".
-            "memory": _integer(given.get("memory", given.get("id"))),
+            "memory": _number(given.get("memory", given.get("id"))),
             "text": given["text"] if isinstance(given.get("text"), str) else None,
         }
 
@@ -102,18 +103,18 @@ async def decide(model: LanguageModel, prompt: Prompt, facts: Sequence[Fact], me
             for number, memory in enumerate(memories)
         ],
     )
-    patience = 1
+
+    def make_do(reply: DecideReply) -> Decided:
+        return _decided(_attributed(reply.decisions, facts), facts, memories)
 
     def use(reply: DecideReply) -> Decided:
-        nonlocal patience
-        decided = _decided(_attributed(reply.decisions, facts), facts, memories)
-        if decided.undecided and patience:
-            patience = 0
-            numbers = [facts.index(fact) for fact in decided.undecided]
+        decided = make_do(reply)
+        if decided.undecided:
+            numbers = [number for number, fact in enumerate(facts) if fact in decided.undecided]
             raise ValueError(f"it decides nothing about fact {', '.join(map(str, numbers))}.")
         return decided
 
-    return await ask(model, messages, DecideReply, use)
+    return await ask(model, messages, DecideReply, use, make_do)
 
 
 def _decided(replies: Sequence[DecisionReply], facts: Sequence[Fact], memories: Sequence[Memory]) -> Decided:
@@ -160,12 +161,12 @@ def _of_fact(
             made.append(Decision(Event.UPDATE, _worded(fact, reply.text), memories[number].id))
         elif reply.event is Event.NONE and number is not None and number not in closed:
             made.append(Decision(Event.NONE, fact, memories[number].id))
-        elif reply.event in (Event.ADD, Event.UPDATE):
+        elif reply.event in (Event.ADD, Event.UPDATE) or (reply.event is Event.NONE and number is not None):
             adds, text = True, reply.text or text
         elif reply.event is Event.DELETE and reply.text:
             text = reply.text
     gone = tuple(memories[r.memory].id for r in replies if r.event is Event.DELETE and r.memory is not None)
-    nothing_instead = any(r.event is Event.DELETE and r.text is not None and not r.text.strip() for r in replies)
+    nothing_instead = all(r.text is not None and not r.text.strip() for r in replies if r.event is Event.DELETE)
     if adds or (gone and not made and not nothing_instead):
         made.append(Decision(Event.ADD, _worded(fact, text), replaces=gone))
     else:
@@ -192,6 +193,8 @@ def _check(reply: DecisionReply, facts: Sequence[Fact], memories: Sequence[Memor
     """Refuse numbers that were not shown and decisions that lack what they need."""
     if reply.fact is not None and not 0 <= reply.fact < len(facts):
         raise ValueError(f"there is no fact {reply.fact}; the facts are 0 to {len(facts) - 1}.")
+    if len(reply.text or "") > MAX_TEXT_CHARS:
+        raise ValueError(f"the text of a decision is longer than {MAX_TEXT_CHARS} characters.")
     if reply.event is Event.ADD:
         return
     if reply.memory is None:
@@ -202,51 +205,54 @@ def _check(reply: DecisionReply, facts: Sequence[Fact], memories: Sequence[Memor
         raise ValueError(f"there is no memory {reply.memory}; the ids are those shown, 0 to {len(memories) - 1}.")
     if reply.event is Event.UPDATE and not (reply.text or "").strip():
         raise ValueError(f"UPDATE of memory {reply.memory} has no text.")
-    if len(reply.text or "") > MAX_TEXT_CHARS:
-        raise ValueError(f"the text for memory {reply.memory} is longer than {MAX_TEXT_CHARS} characters.")
 
 
 def _attributed(replies: Sequence[DecisionReply], facts: Sequence[Fact]) -> list[DecisionReply]:
     """Give entries of Mem0's form, which name no fact, the fact they most likely speak of.
 
-    There a NONE entry lists a memory that stays, which is no decision about a fact; a DELETE is attributed only to
-    a fact that no other entry speaks of.
+    There a NONE entry lists a memory that stays; it answers for the facts that no other entry speaks of. A DELETE is
+    attributed only to a fact that no other entry speaks of.
     """
     if any(reply.fact is not None for reply in replies):
         return list(replies)
     given: list[DecisionReply] = []
-    spoken: set[int] = set()
-    for reply in replies:
-        if reply.event in (Event.ADD, Event.UPDATE):
-            fact = _nearest_fact(reply.text or "", facts, range(len(facts)))
-            spoken.update(() if fact is None else (fact,))
-            given.append(reply.model_copy(update={"fact": fact}))
-    for reply in replies:
-        if reply.event is Event.DELETE:
-            fact = _nearest_fact(reply.text or "", facts, [n for n in range(len(facts)) if n not in spoken])
-            spoken.update(() if fact is None else (fact,))
-            given.append(reply.model_copy(update={"fact": fact, "text": None}))
-    silent = [number for number in range(len(facts)) if number not in spoken]
-    given.extend(DecisionReply(fact=number, event=Event.NONE, memory=None, text=None) for number in silent)
+    silent = list(range(len(facts)))
+    for reply in sorted(replies, key=lambda reply: reply.event is Event.DELETE):
+        if reply.event is Event.NONE:
+            continue
+        number = _nearest_fact(reply, facts, silent)
+        if number in silent:
+            silent.remove(number)
+        text = None if reply.event is Event.DELETE else reply.text
+        given.append(reply.model_copy(update={"fact": number, "text": text}))
+    if any(reply.event is Event.NONE for reply in replies):
+        given.extend(DecisionReply(fact=number, event=Event.NONE, memory=None, text=None) for number in silent)
     return given
 
 
-def _nearest_fact(text: str, facts: Sequence[Fact], numbers: Iterable[int]) -> int | None:
-    words = set(tokens(text))
+def _nearest_fact(reply: DecisionReply, facts: Sequence[Fact], silent: Sequence[int]) -> int | None:
+    """Return the fact with most words of an entry, the next nobody spoke of where none has any."""
+    numbers = silent if reply.event is Event.DELETE else range(len(facts))
+    words = set(tokens(reply.text or ""))
     shared = {number: len(words.intersection(tokens(facts[number].text))) for number in numbers}
     best = max(shared, key=lambda number: shared[number], default=None)
-    return best if best is not None and shared[best] else None
+    if best is not None and shared[best]:
+        return best
+    if reply.event is Event.DELETE:
+        return None
+    return silent[0] if silent else 0
 
 
 def _worded(fact: Fact, text: str | None) -> Fact:
-    plain = " ".join((text or "").split())
+    plain = one_line(text or "")
     return replace(fact, text=plain) if plain else fact
 
 
-def _integer(value: Any) -> int | None:
-    if isinstance(value, bool):
+def _number(value: Any) -> int | None:
+    """Return the number a model gives, None where it gives none, and -1, which is refused, for anything else."""
+    if value is None or value == "":
         return None
-    if isinstance(value, int):
+    if isinstance(value, int) and not isinstance(value, bool):
         return value
     digits = value.strip() if isinstance(value, str) else ""
-    return int(digits) if digits.isdecimal() and len(digits) <= MAX_DIGITS else None
+    return int(digits) if digits.isdecimal() and len(digits) <= MAX_DIGITS else -1

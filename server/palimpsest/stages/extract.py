@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from palimpsest.inputs import one_line
 from palimpsest.lexicon import tokens
 from palimpsest.ports import LanguageModel
 from palimpsest.prompts import Prompt
@@ -23,6 +24,7 @@ RECENT_MESSAGES = 10
 MAX_FACTS = 100
 MAX_FACT_CHARS = 4_000
 MAX_LABELS = 12
+MAX_LABEL_CHARS = 64
 MAX_DIGITS = 9
 
 _TEXT_KEYS = ("text", "fact", "memory", "content", "data")
@@ -53,7 +55,7 @@ class FactReply(BaseModel):
         return {
             "text": text,
             "sources": _integers(given.get("sources")),
-            "happened_at": given["happened_at"] if isinstance(given.get("happened_at"), str) else None,
+            "happened_at": str(given["happened_at"]) if given.get("happened_at") else None,
             "keywords": _strings(given.get("keywords")),
             "tags": _strings(given.get("tags")),
         }
@@ -109,7 +111,7 @@ def _facts(reply: ExtractReply, messages: Sequence[Message]) -> list[Fact]:
         raise ValueError(f"it holds {len(reply.facts)} facts; give the {MAX_FACTS} that matter most at the most.")
     facts: dict[str, Fact] = {}
     for item in reply.facts:
-        text = " ".join(item.text.split())
+        text = one_line(item.text)
         if not text:
             raise ValueError("one of its facts is empty.")
         if len(text) > MAX_FACT_CHARS:
@@ -117,17 +119,15 @@ def _facts(reply: ExtractReply, messages: Sequence[Message]) -> list[Fact]:
         if wrong := [number for number in item.sources if not 1 <= number <= len(messages)]:
             raise ValueError(f"it cites message {wrong[0]}; the messages are 1 to {len(messages)}.")
         cited = [messages[number - 1] for number in item.sources] or _likely_sources(text, messages)
-        facts.setdefault(
-            text,
-            Fact(
-                text=text,
-                sources=tuple(dict.fromkeys(message.id for message in cited)),
-                happened_at=_instant(item.happened_at),
-                keywords=tuple(item.keywords[:MAX_LABELS]),
-                tags=tuple(item.tags[:MAX_LABELS]),
-                actor_id=cited[0].name if cited else "",
-                role=cited[0].role if cited else "",
-            ),
+        known = facts[text].sources if text in facts else ()
+        facts[text] = Fact(
+            text=text,
+            sources=tuple(dict.fromkeys((*known, *(message.id for message in cited)))),
+            happened_at=_instant(item.happened_at),
+            keywords=tuple(item.keywords[:MAX_LABELS]),
+            tags=tuple(item.tags[:MAX_LABELS]),
+            actor_id=cited[0].name if cited else "",
+            role=cited[0].role if cited else "",
         )
     return list(facts.values())
 
@@ -164,17 +164,18 @@ def _instant(value: str | None) -> datetime | None:
         if len(text) == len("2026-05-08"):
             return datetime.combine(date.fromisoformat(text), time(), UTC)
         instant = datetime.fromisoformat(text)
-    except ValueError:
+        return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
+    except (ValueError, OverflowError):
         return None
-    return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
 
 
 def _strings(value: Any) -> list[str]:
     items = cast("list[Any]", value) if isinstance(value, list) else []
-    return [" ".join(item.split())[:64] for item in items if isinstance(item, str) and item.strip()]
+    return [one_line(item)[:MAX_LABEL_CHARS] for item in items if isinstance(item, str) and item.strip()]
 
 
 def _integers(value: Any) -> list[int]:
+    """Return the numbers in a list, or the one number; what is there and is none becomes 0, which is refused."""
     items = cast("list[Any]", value) if isinstance(value, list) else [value]
-    found = [str(item).strip() for item in items if isinstance(item, int | str) and not isinstance(item, bool)]
-    return [int(item) for item in found if item.isdecimal() and len(item) <= MAX_DIGITS]
+    texts = [str(item).strip() for item in items if item is not None]
+    return [int(text) if text.isdecimal() and len(text) <= MAX_DIGITS else 0 for text in texts]

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from palimpsest.inputs import well_formed
 from palimpsest.ports import LanguageModel
 from palimpsest.prompts import Prompt
 from palimpsest.records import Memory, Message
@@ -56,7 +57,7 @@ async def summarize(
 
 
 def _text(reply: SummarizeReply) -> str:
-    text = reply.summary.strip()
+    text = well_formed(reply.summary).strip()
     if not text:
         raise ValueError("the summary is empty.")
     if len(text) > MAX_SUMMARY_CHARS:
