@@ -1,4 +1,4 @@
-"""The MCP tools: validate, call the facade, shape the reply. `mcp` is the server that `mcp dev` and `mcp run` take."""
+"""The MCP tools: validate, call the facade, shape the reply."""
 
 from __future__ import annotations
 
