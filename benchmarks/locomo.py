@@ -102,8 +102,8 @@ def _session(entry: dict[str, Any], number: int, known: set[str]) -> Session:
     facts: list[tuple[str, tuple[str, ...]]] = []
     for observed in entry["observation"].get(f"session_{number}_observation", {}).values():
         for text, evidence in observed:
-            cited = evidence if isinstance(evidence, list) else str(evidence).split(",")
-            facts.append((text, tuple(turn.strip() for turn in cited if turn.strip() in known)))
+            cited = re.findall(r"D\d+:\d+", json.dumps(evidence))
+            facts.append((text, tuple(turn for turn in cited if turn in known)))
     return Session(tuple(spoken[f"session_{number}"]), said_at, tuple(facts))
 
 
