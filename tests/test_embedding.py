@@ -257,3 +257,19 @@ class TestAfterFailures:
         assert waits(ledger, new) == BATCH
         assert embed_waiting(ledger, new, stopped=lambda: True) == 0
         assert waits(ledger, new) == BATCH
+
+
+def test_a_text_that_changes_while_it_is_embedded_keeps_its_new_vector(ledger: Ledger, old: Hashing) -> None:
+    """Guards an update against the slower embedding of the text it replaced."""
+    (change,) = add(ledger, None, "User lives in Nice")
+
+    class Slow(Hashing):
+        def embed(self, texts: Sequence[str]) -> Vector:
+            if "User lives in Nice" in texts:
+                write(ledger, old, Decision(Event.UPDATE, Fact("User lives in Lyon"), change.memory.id))
+            return super().embed(texts)
+
+    embed_waiting(ledger, Slow("old", 8))
+    with ledger.read() as conn:
+        own = searching.own_vectors(conn, old.fingerprint, "memory", [change.memory.id])
+    np.testing.assert_allclose(own[change.memory.id], old.embed(["User lives in Lyon"])[0])

@@ -44,7 +44,8 @@ FLOORS: list[tuple[str, ...]] = [
         "adapters.index_chroma",
     ),
     # flow
-    ("engine", "projection", "similar"),
+    ("engine", "checkpoint", "similar"),
+    ("projection",),
     ("embedding", "remember", "recall", "summary", "compose"),
     ("doctor",),
     # door

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
 import uuid
@@ -20,13 +21,14 @@ from opening import StoppedClock, turns
 from palimpsest import projection as module
 from palimpsest.adapters.index_chroma import ChromaIndex
 from palimpsest.adapters.index_exact import ExactIndex
-from palimpsest.errors import VectorIndexError
+from palimpsest.checkpoint import Checkpoint
+from palimpsest.errors import LedgerError, VectorIndexError
 from palimpsest.ledger import reading, searching
 from palimpsest.ledger.ledger import Ledger, open_ledger
 from palimpsest.ledger.units import Embedded
 from palimpsest.ledger.writing import Write
 from palimpsest.ports import Vector, VectorIndex
-from palimpsest.projection import BATCH, Checkpoint, OpenIndex, Projection
+from palimpsest.projection import BATCH, OpenIndex, Projection
 from palimpsest.records import Change, Decision, Event, Fact, Provenance, Scope
 
 EMBEDDER = "hand-made"
@@ -370,7 +372,7 @@ class TestFollowing:
             projection.catch_up()
             assert projection.count() == 0
             seq = unit_of(ledger, change)
-            ledger.give_vectors(EMBEDDER, [Embedded(seq, direction("not embedded"))])
+            ledger.give_vectors(EMBEDDER, [Embedded(seq, "not embedded", direction("not embedded"))])
             projection.catch_up()
             assert agrees(ledger, indexes.last)
             assert nearest(ledger, projection, "not embedded") == [seq]
@@ -467,11 +469,11 @@ class TestCheckpoint:
     def test_what_is_no_checkpoint_is_not_read_as_one(self, tmp_path: Path, text: str) -> None:
         """Guards against a half-written, foreign or newer file: it says nothing about the index."""
         path = tmp_path / "checkpoint.json"
-        assert Checkpoint.read(path) is None
+        assert Checkpoint.read(path.parent) is None
         path.write_text(text)
-        assert Checkpoint.read(path) is None
-        Checkpoint("x", "y", "z", 7).write(path)
-        assert Checkpoint.read(path) == Checkpoint("x", "y", "z", 7)
+        assert Checkpoint.read(path.parent) is None
+        Checkpoint("x", "y", "z", 7).write(path.parent)
+        assert Checkpoint.read(path.parent) == Checkpoint("x", "y", "z", 7)
 
     @pytest.mark.parametrize("text", [None, '{"ledger": "tor'], ids=["missing", "torn"])
     def test_a_checkpoint_that_cannot_be_read_is_set_aside_with_its_index(
@@ -900,3 +902,86 @@ class TestStopping:
                 projection.close()
                 projection.close()
             assert sum(len(index.upserted) for index in indexes.opened) == 1
+
+
+def chroma_in(folder: Path) -> ChromaIndex:
+    return ChromaIndex.open_folder(folder, "p")
+
+
+class TestRepair:
+    def test_a_broken_database_under_a_good_checkpoint_is_rebuilt_at_once(self, ledger: Ledger, root: Path) -> None:
+        """Guards the process that meets the damage: Chroma remembers a failed open against the next one."""
+        add(ledger, "one", "two")
+        with projected(ledger, chroma_in, root) as projection:
+            projection.open()
+        (root / "0" / "chroma.sqlite3").write_bytes(b"garbage" * 999)
+        with projected(ledger, chroma_in, root) as projection:
+            projection.open()
+            assert (projection.state, projection.count()) == ("ready", 2)
+
+    @pytest.mark.parametrize("seq", ["5", None, [1]])
+    def test_a_checkpoint_whose_number_is_none_is_rebuilt_from(self, ledger: Ledger, root: Path, seq: object) -> None:
+        """Guards against trusting the names in a file and not what stands behind them."""
+        add(ledger, "one")
+        with projected(ledger, lambda _: ExactIndex(), root) as projection:
+            projection.open()
+        path = root / "0" / "checkpoint.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "seq": seq}))
+        with projected(ledger, lambda _: ExactIndex(), root) as projection:
+            projection.open()
+            assert (projection.state, projection.count()) == ("ready", 1)
+
+    def test_an_index_ahead_of_a_ledger_from_a_backup_is_rebuilt(
+        self, ledger: Ledger, root: Path, tmp_path: Path
+    ) -> None:
+        """Guards a ledger put back in place: the numbers of its changes come again, the changes do not."""
+        add(ledger, "one")
+        with sqlite3.connect(ledger.path) as source, sqlite3.connect(tmp_path / "old.db") as backup:
+            source.backup(backup)
+        source.close()
+        backup.close()
+        add(ledger, "two", "three")
+        with projected(ledger, chroma_in, root) as projection:
+            projection.open()
+        older = open_ledger(tmp_path / "old.db", StoppedClock())
+        try:
+            (change,) = add(older, "four")
+            with projected(older, chroma_in, root) as projection:
+                projection.open()
+                assert projection.count() == 2
+                assert nearest(older, projection, "four", 1) == [unit_of(older, change)]
+        finally:
+            older.close()
+
+    def test_a_ledger_that_fails_while_building_leaves_it_broken_and_openable(
+        self, ledger: Ledger, exact: Indexes, root: Path
+    ) -> None:
+        """Guards against an index that is "building" for ever."""
+        add(ledger, "one")
+
+        class Locked(ExactIndex):
+            def upsert(self, user_id: str, seqs: Sequence[int], vectors: Vector) -> None:  # noqa: ARG002 - the port's
+                raise LedgerError("the ledger is locked")
+
+        given: list[VectorIndex] = [Locked()]
+        with projected(ledger, lambda folder: given.pop() if given else exact.open(folder), root) as projection:
+            with pytest.raises(LedgerError):
+                projection.open()
+            assert projection.state == "broken"
+            projection.open()
+            assert projection.state == "ready"
+
+    def test_a_shared_rebuild_that_is_stopped_vouches_for_nothing(self, ledger: Ledger, root: Path) -> None:
+        """Guards the other processes of a shared index against half of it."""
+        add(ledger, *facts(3 * BATCH))
+        index = Recording(Lasting())
+        one, other = (Projection(ledger, EMBEDDER, lambda _: index, root, form="f", shared=True) for _ in range(2))
+        one.open()
+        other.open()
+        index.before = one.stop
+        one.rebuild()
+        index.before = lambda: None
+        one.close()
+        other.catch_up()
+        assert (other.state, other.count()) == ("ready", 3 * BATCH)
+        other.close()

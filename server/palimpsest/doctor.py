@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 from filelock import FileLock, Timeout
 
+from palimpsest.checkpoint import Checkpoint
 from palimpsest.clock import Clock, now
 from palimpsest.compose import open_embedder, open_model, open_projection, open_shelf
 from palimpsest.config import Settings
@@ -18,7 +19,7 @@ from palimpsest.errors import PalimpsestError
 from palimpsest.ledger import reading, searching
 from palimpsest.ledger.ledger import Ledger, open_ledger
 from palimpsest.ports import Embedder
-from palimpsest.projection import Checkpoint, Projection
+from palimpsest.projection import Projection
 from palimpsest.records import Scope
 
 
@@ -116,11 +117,11 @@ def _index(settings: Settings, ledger: Ledger, embedder: str) -> Finding:
 def _folder(settings: Settings, ledger: Ledger, embedder: str, folder: Path) -> Finding:
     """Say how one index folder stands to the ledger; one that no process has open is opened and counted."""
     name = f"folder {folder.name}"
-    checkpoint = Checkpoint.read(folder / "checkpoint.json")
+    checkpoint = Checkpoint.read(folder)
     projection = open_projection(settings, ledger, embedder)
-    if checkpoint is None or replace(checkpoint, seq=0) != projection.wanted:
-        return Finding(name, f"{name} is foreign or unfinished and will be rebuilt", ok=False)
     with ledger.read() as conn:
+        if checkpoint is None or not checkpoint.fits(projection.wanted, conn):
+            return Finding(name, f"{name} is foreign or unfinished and will be rebuilt", ok=False)
         behind = reading.head(conn) - checkpoint.seq
         wanted = searching.count_indexed(conn, embedder)
     lease = FileLock(folder.with_suffix(".lock"), mode=0o600)

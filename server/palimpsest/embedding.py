@@ -35,7 +35,7 @@ def embed_waiting(
         if not batch:
             break
         vectors = embedder.embed([unit.text for unit in batch])
-        found = [Embedded(unit.seq, vector) for unit, vector in zip(batch, vectors, strict=True)]
+        found = [Embedded(unit.seq, unit.text, vector) for unit, vector in zip(batch, vectors, strict=True)]
         ledger.give_vectors(embedder.fingerprint, found)
         done += len(batch)
         if progress is not None:

@@ -244,7 +244,7 @@ class Memory:
             self._changed = anyio.Event()
             await self._embed(only_failed=True)
             if self.projection.state == "broken":
-                await self._guarded(self.projection.rebuild)
+                await self._guarded(self.projection.open)
             await self._guarded(self.projection.catch_up)
 
     async def _embed(self, *, only_failed: bool) -> None:

@@ -7,13 +7,11 @@ index (opening, rebuilding, broken) the caller scans the ledger's vectors exactl
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -21,7 +19,9 @@ import numpy as np
 from filelock import FileLock, Timeout
 from sqlalchemy import Connection
 
-from palimpsest.errors import VectorIndexError
+from palimpsest import checkpoint
+from palimpsest.checkpoint import Checkpoint
+from palimpsest.errors import LedgerError, VectorIndexError
 from palimpsest.ledger import reading, searching
 from palimpsest.ledger.ledger import Ledger
 from palimpsest.ports import Vector, VectorIndex
@@ -41,30 +41,6 @@ Progress: TypeAlias = Callable[[int, int], None]
 """Is told how many of how many are done."""
 
 State: TypeAlias = Literal["closed", "building", "ready", "broken"]
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """Hold what an index folder was built from and how far it follows; anything else there is foreign."""
-
-    ledger: str
-    embedder: str
-    format: str
-    seq: int = 0
-
-    @classmethod
-    def read(cls, path: Path) -> Checkpoint | None:
-        """Return the checkpoint of a folder; None when there is none that can be read."""
-        try:
-            return cls(**json.loads(path.read_text("utf-8")))
-        except (OSError, ValueError, TypeError):
-            return None
-
-    def write(self, path: Path) -> None:
-        """Store the checkpoint in one step, so that a crash leaves the old one or the new one."""
-        fresh = path.with_suffix(".new")
-        fresh.write_text(json.dumps({name: getattr(self, name) for name in self.__slots__}), "utf-8")
-        fresh.replace(path)
 
 
 class Projection:
@@ -126,41 +102,38 @@ class Projection:
         return self._stopping.is_set()
 
     def open(self, progress: Progress | None = None) -> None:
-        """Lease a folder, open its index or make one anew, and catch up. Raises VectorIndexError."""
-        with self._turn, self._watched():
+        """Lease a folder, open its index or make one anew, and catch up. Raises VectorIndexError and LedgerError."""
+        with self._working():
             self.state = "building"
+            self._close_index()
             self._take_lease()
-            found = self._stored_checkpoint()
-            fits = found is not None and replace(found, seq=0) == self._wanted
-            try:
-                if found is not None and fits:
-                    self._index = self._opened_index()
-                    self._checkpoint = found
-                    self._follow(progress)
-                    if self._is_whole():
-                        self.state = "ready"
-                        return
-            except VectorIndexError as error:
-                logger.warning("the index in %s is rebuilt: %s", self._folder, error)
-            self._build_anew(progress)
+            with self._my_turn():
+                if not self._reopened(progress):
+                    self._build_anew(progress)
 
     def rebuild(self, progress: Progress | None = None) -> int:
         """Set the index aside, build it anew from the ledger and return how many vectors it holds."""
-        with self._turn, self._watched():
+        with self._working():
             self._take_lease()
-            self._build_anew(progress)
+            with self._my_turn():
+                self._build_anew(progress)
             return self._opened.count()
 
     def catch_up(self, progress: Progress | None = None) -> None:
-        """Bring the index up to the change log. Raises VectorIndexError."""
-        with self._turn, self._watched():
+        """Bring the index up to the change log; build it anew where it turns out to follow another ledger."""
+        with self._working():
             if self.state == "ready":
                 with self._my_turn():
-                    self._follow(progress)
+                    found = self._stored_checkpoint()
+                    if found is None:
+                        self._build_anew(progress)
+                    else:
+                        self._checkpoint = found
+                        self._follow(progress)
 
     def count(self) -> int:
         """Return how many vectors the index holds. Raises VectorIndexError."""
-        with self._turn, self._watched():
+        with self._turn:
             return self._opened.count()
 
     def nearest(self, conn: Connection, user_id: str, vector: Vector, limit: int) -> list[int] | None:
@@ -198,7 +171,10 @@ class Projection:
         return self._open_index(self._folder or Path())
 
     def _stored_checkpoint(self) -> Checkpoint | None:
-        return None if self._folder is None else Checkpoint.read(self._folder / "checkpoint.json")
+        """Return the checkpoint in the folder, if it stands on this ledger as it is; in memory, the one in memory."""
+        found = self._checkpoint if self._folder is None else Checkpoint.read(self._folder)
+        with self._ledger.read() as conn:
+            return found if found is not None and found.fits(self._wanted, conn) else None
 
     def _take_lease(self) -> None:
         """Take a folder that no other process has, unless one is taken. Raises VectorIndexError."""
@@ -206,13 +182,14 @@ class Projection:
             return
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name in ["server"] if self._shared else map(str, range(MAX_LEASES)):
-            lease = FileLock(self._root / f"{name}.lock", mode=0o600)
+            # Taken in one worker thread and given back in another.
+            lease = FileLock(self._root / f"{name}.lock", mode=0o600, thread_local=False)
             if not self._shared:
                 try:
                     lease.acquire(timeout=0)
                 except Timeout:
                     continue
-                self._lease = lease
+            self._lease = lease
             self._folder = self._root / name
             self._folder.mkdir(mode=0o700, exist_ok=True)
             return
@@ -220,27 +197,41 @@ class Projection:
 
     @contextmanager
     def _my_turn(self) -> Generator[None]:
-        """Wait, where the index is shared, for the turn to write, and start from where the last one stopped."""
-        if not self._shared or self._root is None:
-            yield
-            return
-        with FileLock(self._root / "server.lock", mode=0o600):
-            found = self._stored_checkpoint()
-            if found is not None and replace(found, seq=0) == self._wanted:
-                self._checkpoint = found
+        """Wait, where the index is shared, for the turn to write; elsewhere the lease is turn enough."""
+        if self._shared and self._lease is not None:
+            with self._lease:
+                yield
+        else:
             yield
 
     @contextmanager
-    def _watched(self) -> Generator[None]:
-        """Note a failure as the state, for the doctor and for the next search."""
+    def _working(self) -> Generator[None]:
+        """Let one thread work at a time, and note a failure as the state, for the doctor and the next search."""
+        with self._turn:
+            try:
+                yield
+            except (VectorIndexError, LedgerError) as error:
+                self.state, self.fault = "broken", str(error)
+                raise
+            except OSError as error:
+                self.state, self.fault = "broken", str(error)
+                raise VectorIndexError(f"the index folder {self._folder} cannot be used: {error}") from error
+
+    def _reopened(self, progress: Progress | None) -> bool:
+        """Open the index that is there and catch up; say whether it can be used."""
+        found = self._stored_checkpoint()
+        if found is None or self._folder is None:
+            return False
         try:
-            yield
+            self._index = self._opened_index()
+            self._checkpoint = found
+            self._follow(progress)
+            if self._is_whole():
+                self.state, self.fault = "ready", ""
+                return True
         except VectorIndexError as error:
-            self.state, self.fault = "broken", str(error)
-            raise
-        except OSError as error:
-            self.state, self.fault = "broken", str(error)
-            raise VectorIndexError(f"the index folder {self._folder} cannot be used: {error}") from error
+            logger.warning("the index in %s is rebuilt: %s", self._folder, error)
+        return False
 
     def _follow(self, progress: Progress | None) -> None:
         """Apply the change log from the checkpoint on."""
@@ -267,13 +258,14 @@ class Projection:
         """Put every vector of the ledger into an empty index, then follow the log from where that began."""
         self.state = "building"
         self._close_index()
-        if not self._shared:
+        if self._shared and self._folder is not None:
+            checkpoint.remove(self._folder)
+            self._index = self._opened_index()
+            self._index.clear()
+        else:
             self._set_aside()
-        self._index = self._opened_index()
-        with self._my_turn():
-            if self._shared:
-                self._index.clear()
-            self._fill(progress)
+            self._index = self._opened_index()
+        self._fill(progress)
         if not self._stopping.is_set():
             self.state, self.fault = "ready", ""
 
@@ -305,16 +297,17 @@ class Projection:
             self._opened.upsert(user_id, seqs, np.stack([keys[seq] for seq in seqs]))
 
     def _advance(self, seq: int) -> None:
-        self._checkpoint = replace(self._checkpoint, seq=seq)
+        with self._ledger.read() as conn:
+            self._checkpoint = self._checkpoint.at(seq, conn)
         if self._folder is not None:
-            self._checkpoint.write(self._folder / "checkpoint.json")
+            self._checkpoint.write(self._folder)
 
     def _is_whole(self) -> bool:
-        """Say whether the index holds as many vectors as the ledger; fewer or more means rebuilding."""
+        """Say whether an index that has caught up holds as many vectors as the ledger."""
         with self._ledger.read() as conn:
             wanted, head = searching.count_indexed(conn, self.embedder), reading.head(conn)
         if head != self._checkpoint.seq or wanted == self._opened.count():
-            return True
+            return True  # behind by a write of just now: the next catch-up follows it
         logger.warning("the index in %s does not hold what the ledger holds; it is rebuilt", self._folder)
         return False
 

@@ -401,3 +401,15 @@ def nearest(ledger: Ledger, projection: Projection, vector: Vector) -> int:
         found = projection.nearest(conn, "ana", vector, 3)
     assert found is not None
     return found[0]
+
+
+def test_one_prefix_that_begins_like_another_is_another(tmp_path: Path) -> None:
+    """Guards a neighbour's collections on one server against `clear` and `count`."""
+    ours, theirs = ChromaIndex.open_folder(tmp_path, "ours"), ChromaIndex.open_folder(tmp_path, "ours-2")
+    try:
+        theirs.upsert("ana", [1], np.eye(8, dtype=np.float32)[:1])
+        ours.clear()
+        assert (ours.count(), theirs.count()) == (0, 1)
+    finally:
+        ours.close()
+        theirs.close()

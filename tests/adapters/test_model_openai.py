@@ -207,7 +207,7 @@ FAILURES = [
     pytest.param(Reply("bad", status=400), ModelRefusedError, "400", id="400"),
     pytest.param(Reply("no", status=401), ModelRefusedError, "Check the API key", id="401"),
     pytest.param(Reply("no", status=403), ModelRefusedError, "Check the API key", id="403"),
-    pytest.param(Reply("no", status=404), ModelRefusedError, "Check llm.config.model and openai_base_url", id="404"),
+    pytest.param(Reply("no", status=404), ModelRefusedError, "Check llm.config", id="404"),
     pytest.param(Reply("slow down", status=429, headers=AT_ONCE), ModelRefusedError, "429.*slow down", id="429"),
     pytest.param(Reply("broken", status=500, headers=AT_ONCE), ModelUnreachableError, "500.*broken", id="500"),
     pytest.param(Reply("away", status=503, headers=AT_ONCE), ModelUnreachableError, "503.*away", id="503"),
@@ -218,19 +218,30 @@ FAILURES = [
     pytest.param(
         Reply(body=b'{"id"', headers={"content-length": "400"}),
         ModelUnreachableError,
-        "Is llm.config.openai_base_url right",
+        "Check llm.config.openai_base_url",
         id="cut off in the body",
     ),
-    pytest.param(Reply(body=b'{"choices": []}'), ReplyError, "without a message", id="empty choices"),
-    pytest.param(Reply(body=b'{"choices": null}'), ReplyError, "without a message", id="null choices"),
-    pytest.param(Reply(body=b"{}"), ReplyError, "without a message", id="no choices"),
-    pytest.param(Reply(body=b'{"choices": [{}]}'), ReplyError, "without a message", id="no message"),
+    pytest.param(Reply(body=b'{"choices": []}'), ModelUnreachableError, "no OpenAI reply", id="empty choices"),
+    pytest.param(Reply(body=b'{"choices": null}'), ModelUnreachableError, "no OpenAI reply", id="null choices"),
+    pytest.param(Reply(body=b"{}"), ModelUnreachableError, "no OpenAI reply", id="no choices"),
+    pytest.param(Reply(body=b'{"choices": [{}]}'), ModelUnreachableError, "no OpenAI reply", id="no message"),
     pytest.param(
         Reply(body=b'{"choices": [{"message": {"role": "assistant", "content": null}}]}'),
         ReplyError,
-        "without a text",
+        "answered with nothing",
         id="null content",
     ),
+    pytest.param(Reply(""), ReplyError, "answered with nothing", id="empty content"),
+    pytest.param(Reply("", finish_reason="length"), ReplyError, "Raise llm.config.max_tokens", id="cut at nothing"),
+    pytest.param(
+        Reply(body=b"<html>", headers={"content-type": "text/html"}), ModelUnreachableError, "no OpenAI", id="portal"
+    ),
+    *(
+        pytest.param(Reply(body=body), ModelUnreachableError, "no OpenAI reply", id=body.decode())
+        for body in (b"null", b"[]", b'"x"', b'{"choices": ["x"]}', b'{"choices": [{"message": "x"}]}')
+    ),
+    pytest.param(Reply(f"Incorrect key: {KEY}", status=400), ModelRefusedError, "Incorrect key: …", id="key in 400"),
+    pytest.param(Reply(f"Incorrect key: {KEY}", status=401), ModelRefusedError, "Incorrect key: …", id="key in 401"),
     pytest.param(Reply(refusal="I cannot help with that."), ModelRefusedError, "declined: I cannot help", id="refusal"),
     pytest.param(
         Reply("Half a sen", finish_reason="content_filter"), ModelRefusedError, "content filter", id="content filter"
@@ -280,14 +291,14 @@ class TestFailures:
         """Guards against a server that goes away while it is asked."""
         with OpenAIServer(hanging_up) as server:
             async with model_at(server.base_url) as model:
-                with pytest.raises(ModelUnreachableError, match=r"Is llm\.config\.openai_base_url right"):
+                with pytest.raises(ModelUnreachableError, match=r"Check llm\.config\.openai_base_url"):
                     await model.complete(ASKED, SCHEMA)
 
     @pytest.mark.parametrize("base_url", [None, "no-url-at-all"], ids=["nobody", "no url"])
     async def test_nobody_listening_is_unreachable(self, base_url: str | None) -> None:
         """Guards the commonest mistake: the local server is not running, or its address is misspelt."""
         async with model_at(base_url or nobody()) as model:
-            with pytest.raises(ModelUnreachableError, match=r"Is llm\.config\.openai_base_url right"):
+            with pytest.raises(ModelUnreachableError, match=r"Check llm\.config\.openai_base_url"):
                 await model.complete(ASKED, SCHEMA)
 
     async def test_a_failure_without_a_schema_is_mapped_alike(self) -> None:

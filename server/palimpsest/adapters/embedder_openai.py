@@ -23,6 +23,7 @@ class OpenAIEmbedder:
         self, model: str, *, api_key: str | None, base_url: str | None, dims: int | None, timeout: float
     ) -> None:
         self._model = model
+        self._key = api_key or ""
         self._dims = dims
         # Local servers want no key, and the client insists on one.
         self._client = openai.OpenAI(api_key=api_key or "none", base_url=base_url, timeout=timeout, max_retries=2)
@@ -37,6 +38,8 @@ class OpenAIEmbedder:
         if not texts:
             return np.zeros((0, self._dims or 0), dtype=np.float32)
         parts = [self._ask(texts[start : start + BATCH]) for start in range(0, len(texts), BATCH)]
+        if len({part.shape[1] for part in parts}) > 1:
+            raise EmbedderError(f"the embedder {self._model} answered with vectors of different lengths")
         vectors = np.concatenate(parts)
         return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
 
@@ -47,16 +50,23 @@ class OpenAIEmbedder:
                 input=[text[:MAX_CHARS] for text in texts],
                 dimensions=openai.omit if self._dims is None else self._dims,
             )
-            vectors = np.array([item.embedding for item in reply.data], dtype=np.float32)
+            ordered = sorted(reply.data, key=lambda item: item.index)
+            vectors = np.array([item.embedding for item in ordered], dtype=np.float32)
         except openai.APIStatusError as error:
-            raise EmbedderError(
-                f"the embedder {self._model} answered {error.status_code}: {error.message}. "
-                "Check embedder.config (model, api_key, openai_base_url)."
-            ) from error
-        except (openai.OpenAIError, ValueError) as error:
-            raise EmbedderError(f"the embedder {self._model} could not be reached: {error}") from error
-        if vectors.ndim != 2 or len(vectors) != len(texts) or not np.isfinite(vectors).all():  # noqa: PLR2004 - a matrix
-            raise EmbedderError(
-                f"the embedder {self._model} answered with vectors of shape {vectors.shape} for {len(texts)} texts"
-            )
+            raise self._failed(f"answered {error.status_code}: {error.message}") from error
+        except openai.APIConnectionError as error:
+            raise self._failed(f"could not be reached: {error.__cause__ or error}") from error
+        except (openai.OpenAIError, ValueError, AttributeError, TypeError) as error:
+            raise self._failed(f"answered with no OpenAI reply: {str(error)[:200]}") from error
+        if vectors.shape != (len(texts), self._dims or vectors.shape[-1]) or not vectors.shape[-1]:
+            raise self._failed(f"answered {len(texts)} texts with vectors of shape {vectors.shape}")
+        if not np.isfinite(vectors).all():
+            raise self._failed("answered with vectors that hold NaN or infinity")
         return vectors
+
+    def _failed(self, what: str) -> EmbedderError:
+        """Return our error, without the key, which some endpoints repeat."""
+        said = what.replace(self._key, "…") if self._key else what
+        return EmbedderError(
+            f"the embedder {self._model} {said.rstrip('. ')}. Check embedder.config (model, api_key, openai_base_url)."
+        )

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from palimpsest.errors import VectorIndexError
 from palimpsest.ports import Vector
+
+SERVER_TIMEOUT = 30.0
+"""Seconds for one request to a Chroma server."""
 
 FORMAT = "1"
 """Changes when collections are laid out otherwise; an index of another format is rebuilt."""
@@ -34,7 +38,11 @@ class ChromaIndex:
             client = chromadb.PersistentClient(path=str(folder), settings=config(anonymized_telemetry=False))
             return cls(client, prefix, client.close)
 
-        return _mapped("could not be opened", opened)
+        try:
+            return _mapped("could not be opened", opened)
+        except VectorIndexError:
+            # After a failure Chroma keeps a half-started system for the folder; asking again drops it.
+            return _mapped("could not be opened", opened)
 
     @classmethod
     def open_server(cls, host: str, port: int, prefix: str) -> ChromaIndex:
@@ -43,29 +51,36 @@ class ChromaIndex:
         def opened() -> ChromaIndex:
             chromadb, config = _chromadb()
             client = chromadb.HttpClient(host=host, port=port, settings=config(anonymized_telemetry=False))
+            session = client._server._session  # noqa: SLF001 - Chroma closes it nowhere and waits on it for ever
+            session.timeout = SERVER_TIMEOUT
             client.heartbeat()
-            return cls(client, prefix, lambda: None)
+
+            def close() -> None:
+                client.close()
+                session.close()
+
+            return cls(client, prefix, close)
 
         return _mapped(f"on {host}:{port} could not be reached", opened)
 
     def upsert(self, user_id: str, seqs: Sequence[int], vectors: Vector) -> None:
         """Store vectors of shape (len(seqs), dims)."""
         ids = [str(seq) for seq in seqs]
-        _mapped("could not be written", lambda: self._collection(user_id).upsert(ids=ids, embeddings=vectors))
+        _mapped("could not be written", lambda: self._with(user_id, lambda c: c.upsert(ids=ids, embeddings=vectors)))
 
     def delete(self, user_id: str, seqs: Sequence[int]) -> None:
         """Drop vectors; unknown numbers are no error."""
         ids = [str(seq) for seq in seqs]
-        _mapped("could not be written", lambda: self._collection(user_id).delete(ids=ids))
+        _mapped("could not be written", lambda: self._with(user_id, lambda c: c.delete(ids=ids)))
 
     def query(self, user_id: str, vector: Vector, limit: int) -> list[int]:
         """Return the numbers of the nearest vectors by cosine, nearest first."""
 
-        def asked() -> list[int]:
-            found = self._collection(user_id).query(query_embeddings=[vector], n_results=limit, include=[])
+        def asked(collection: Any) -> list[int]:
+            found = collection.query(query_embeddings=[vector], n_results=limit, include=[])
             return [int(item) for item in found["ids"][0]]
 
-        return _mapped("could not be queried", asked)
+        return _mapped("could not be queried", lambda: self._with(user_id, asked))
 
     def count(self) -> int:
         """Return how many vectors are stored, of all users."""
@@ -87,7 +102,20 @@ class ChromaIndex:
         self._close()
 
     def _ours(self) -> list[Any]:
-        return [each for each in self._client.list_collections() if each.name.startswith(f"{self._prefix}-")]
+        own = re.compile(rf"{re.escape(self._prefix)}-[0-9a-f]{{24}}")
+        return [each for each in self._client.list_collections() if own.fullmatch(each.name)]
+
+    def _with(self, user_id: str, action: Callable[[Any], _T]) -> _T:
+        """Act on a user's collection; on a server another process may have made it anew since it was looked up."""
+        known = self._collections.get(user_id)
+        if known is not None:
+            from chromadb.errors import NotFoundError  # noqa: PLC0415 - with Chroma, after the first use
+
+            try:
+                return action(known)
+            except NotFoundError:
+                del self._collections[user_id]
+        return action(self._collection(user_id))
 
     def _collection(self, user_id: str) -> Any:
         if user_id not in self._collections:

@@ -8,9 +8,11 @@ from typing import Any, Literal, cast
 
 import httpx as _httpx  # noqa: F401  # pyright: ignore[reportUnusedImport] - see below
 import openai
-from openai.types.chat import ChatCompletion
 
 from palimpsest.errors import ModelError, ModelRefusedError, ModelUnreachableError, ReplyError
+
+CHECK_URL = "Check llm.config.openai_base_url."
+SERVER_ERROR = 500
 
 RETRIES = 1
 """How often a request that met a connection error, 408, 409, 429 or 5xx is sent again, by the openai package."""
@@ -42,6 +44,7 @@ class OpenAIModel:
         timeout: float,
     ) -> None:
         self._model = model
+        self._key = api_key or ""
         self._temperature = temperature
         self._max_tokens = max_tokens
         self._dialect = _Dialect(temperature=temperature is not None)
@@ -67,19 +70,18 @@ class OpenAIModel:
             except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
                 simpler = _simpler(dialect, str(error.message))
                 if simpler is None:
-                    raise ModelRefusedError(_status_text(self._model, error)) from error
+                    raise self._mapped(error) from error
                 dialect = simpler
                 continue
-            if schema is not None:
-                self._dialect = dialect
+            self._dialect = dialect if schema is not None else replace(dialect, form=self._dialect.form)
             return _text(self._model, completion)
 
     async def check(self) -> None:
         """Ask the endpoint for its models, which costs nothing. Raises ModelError."""
         try:
             await self._client.models.list()
-        except (openai.OpenAIError, ValueError) as error:
-            raise _mapped(self._model, error) from error
+        except (openai.OpenAIError, ValueError, AttributeError) as error:
+            raise self._mapped(error) from error
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -87,7 +89,7 @@ class OpenAIModel:
 
     async def _ask(
         self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None, dialect: _Dialect
-    ) -> ChatCompletion:
+    ) -> object:
         options: dict[str, Any] = {dialect.limit: self._max_tokens}
         if dialect.temperature:
             options["temperature"] = self._temperature
@@ -98,11 +100,16 @@ class OpenAIModel:
             options["response_format"] = {"type": "json_schema", "json_schema": wanted}
         try:
             create = cast("Any", self._client.chat.completions.create)  # its overloads know no such mixture
-            return cast("ChatCompletion", await create(model=self._model, messages=list(messages), **options))
+            return await create(model=self._model, messages=list(messages), **options)
         except (openai.BadRequestError, openai.UnprocessableEntityError):
             raise
-        except (openai.OpenAIError, ValueError) as error:
-            raise _mapped(self._model, error) from error
+        except (openai.OpenAIError, ValueError, AttributeError, TypeError) as error:
+            raise self._mapped(error) from error
+
+    def _mapped(self, error: Exception) -> ModelError:
+        """Return an error of the package as ours, without the key, which some endpoints repeat."""
+        kind, text = _described(self._model, error)
+        return kind(text.replace(self._key, "…") if self._key else text)
 
 
 def _simpler(dialect: _Dialect, complaint: str) -> _Dialect | None:
@@ -118,45 +125,50 @@ def _simpler(dialect: _Dialect, complaint: str) -> _Dialect | None:
     return None
 
 
-def _text(model: str, completion: ChatCompletion) -> str:
-    # A server that is only nearly compatible may leave out what the type promises.
-    choices = cast("list[Any] | None", completion.choices)
-    message = choices[0].message if choices else None
-    if message is None:
-        raise ReplyError(f"the model {model} answered without a message")
+def _text(model: str, completion: Any) -> str:
+    """Return the reply's text. A server that is only nearly compatible may send anything."""
+    choices: Any = getattr(completion, "choices", None)
+    first: Any = cast("list[Any]", choices)[0] if isinstance(choices, list) and choices else None
+    message: Any = getattr(first, "message", None)
+    if message is None or isinstance(message, str):
+        raise ModelUnreachableError(f"the endpoint of the model {model} answered with no OpenAI reply. {CHECK_URL}")
     if refusal := getattr(message, "refusal", None):
         raise ModelRefusedError(f"the model {model} declined: {str(refusal)[:300]}")
-    if choices and choices[0].finish_reason == "content_filter":
+    why = getattr(first, "finish_reason", None)
+    if why == "content_filter":
         raise ModelRefusedError(f"the model {model} was stopped by its content filter")
-    content = message.content
-    if not isinstance(content, str):
-        raise ReplyError(f"the model {model} answered without a text")
+    content: Any = getattr(message, "content", None)
+    if not isinstance(content, str) or not content.strip():
+        advice = " Raise llm.config.max_tokens." if why == "length" else ""
+        raise ReplyError(f"the model {model} answered with nothing (finish_reason {why}).{advice}")
     return content
 
 
-def _mapped(model: str, error: Exception) -> ModelError:
+def _described(model: str, error: Exception) -> tuple[type[ModelError], str]:
     match error:
         case openai.APITimeoutError():
-            return ModelUnreachableError(
-                f"the model {model} did not answer in time. Try again, or raise llm.config.timeout."
-            )
+            text = f"the model {model} did not answer in time. Try again, or raise llm.config.timeout."
+            return ModelUnreachableError, text
         case openai.APIConnectionError():
-            return ModelUnreachableError(
-                f"the model {model} could not be reached ({error.__cause__ or error}). "
-                "Is llm.config.openai_base_url right?"
-            )
-        case openai.APIStatusError() if error.status_code >= 500:  # noqa: PLR2004 - HTTP's server errors
-            return ModelUnreachableError(_status_text(model, error))
+            text = f"the model {model} could not be reached ({error.__cause__ or error}). {CHECK_URL}"
+            return ModelUnreachableError, text
         case openai.APIStatusError():
-            return ModelRefusedError(_status_text(model, error))
+            text = f"the model {model} answered {error.status_code}: {_complaint(error)}. {_advice(error.status_code)}"
+            return (ModelUnreachableError if error.status_code >= SERVER_ERROR else ModelRefusedError), text
         case _:
-            return ModelUnreachableError(f"the endpoint of the model {model} answered with no OpenAI reply: {error}")
+            text = f"the endpoint of the model {model} answered with no OpenAI reply: {str(error)[:200]}. {CHECK_URL}"
+            return ModelUnreachableError, text
 
 
-def _status_text(model: str, error: openai.APIStatusError) -> str:
-    advice = {
-        401: " Check the API key.",
-        403: " Check the API key.",
-        404: " Check llm.config.model and openai_base_url.",
-    }
-    return f"the model {model} answered {error.status_code}: {error.message[:300]}{advice.get(error.status_code, '')}"
+def _complaint(error: openai.APIStatusError) -> str:
+    """Return what the endpoint says of its error, in its own words."""
+    body: Any = error.body
+    said: Any = cast("dict[str, Any]", body).get("message") if isinstance(body, dict) else None
+    return str(said or error.message)[:300].rstrip(". ")
+
+
+def _advice(status: int) -> str:
+    if status >= SERVER_ERROR:
+        return "Try again later."
+    by_status = {401: "Check the API key.", 403: "Check the API key.", 429: "Wait, or check the quota."}
+    return by_status.get(status, "Check llm.config (model, max_tokens, openai_base_url).")

@@ -36,6 +36,12 @@ def log_after(conn: Connection, seq: int, limit: int) -> list[LogEntry]:
     return [LogEntry(row.seq, row.unit_seq, row.user_id, row.op) for row in rows]
 
 
+def mark(conn: Connection, seq: int) -> str:
+    """Return what tells change number `seq` of this ledger from another's; empty for 0 and for one it has not."""
+    row = conn.execute(select(changes.c.unit_seq, changes.c.op, changes.c.at).where(changes.c.seq == seq)).one_or_none()
+    return "" if row is None else f"{row.unit_seq} {row.op} {row.at.isoformat()}"
+
+
 def tail(conn: Connection, user_id: str, seq: int, limit: int) -> list[int]:
     """Return up to `limit` units of a user that the log names after number `seq`."""
     query = select(changes.c.unit_seq).distinct().where(changes.c.seq > seq, changes.c.user_id == user_id)

@@ -42,9 +42,10 @@ class Touched:
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """Hold a unit's new vector, of shape (dims,)."""
+    """Hold a unit's new vector, of shape (dims,), and the text it was made of."""
 
     seq: int
+    text: str
     vector: Vector
 
 
@@ -92,10 +93,19 @@ def index(conn: Connection, touched: Touched, now: datetime) -> None:
 
 
 def give_vectors(conn: Connection, embedder: str, found: Sequence[Embedded], now: datetime) -> None:
-    """Write new vectors of units, then the keys of those units and of their surroundings."""
+    """Write new vectors of units, then the keys of those units and of their surroundings.
+
+    A unit whose text was changed or deleted meanwhile is left as it is.
+    """
     touched = Touched()
     for item in found:
         unit = conn.execute(select(vectors).where(vectors.c.seq == item.seq)).one()
+        texts = {
+            "memory": select(memories.c.text).where(memories.c.id == unit.owner_id),
+            "message": select(messages.c.content).where(messages.c.id == unit.owner_id),
+        }
+        if not unit.live or conn.execute(texts[unit.kind]).scalar_one() != item.text:
+            continue
         touched.move(unit.user_id, unit.embedder, unit.key, -1)
         blob = item.vector.astype(np.float32).tobytes()
         conn.execute(update(vectors).where(vectors.c.seq == item.seq).values(embedder=embedder, vector=blob, key=None))
