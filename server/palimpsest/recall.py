@@ -80,7 +80,7 @@ def recall(ledger: Ledger, embedder: Embedder, index: NearestUnits, question: Qu
         if question.as_of is not None:
             hits = _believed(conn, embedder, question, asked, vector, test)
         else:
-            hits = _current(conn, embedder.fingerprint, index, question, asked, vector, test)
+            hits = _Search(conn, embedder.fingerprint, index, question, asked, test).hits(vector)
     hits = ranking.fold(hits)
     taken = ranking.within_budget(hits, question.limit, question.max_tokens)
     return Answer(tuple(taken), min(len(hits), question.limit) - len(taken), tuple(notes))
@@ -116,71 +116,69 @@ class _Asked:
         return ranking.centred((1 - NAMELESS_SHARE) * whole + NAMELESS_SHARE * rest, None)
 
 
-def _current(
-    conn: Connection,
-    fingerprint: str,
-    index: NearestUnits,
-    question: Question,
-    words: _Asked,
-    vector: Vector | None,
-    test: Test | None,
-) -> list[Hit]:
-    scope = question.scope
-    pool = max(POOL, 4 * question.limit)
-    allowed = None if test is None else _allowed(conn, scope, test)
-    by_words = lexical.search(conn, scope, words.words, pool if allowed is None else lexical.ALL)
-    candidates = set(by_words)
-    by_meaning: dict[int, float] = {}
-    trust = 1.0
-    if vector is not None:
-        centre = searching.centre(conn, scope.user_id, fingerprint)
-        asked = ranking.centred(vector, centre.mean)
-        candidates.update(_nearest(conn, fingerprint, index, scope, asked, centre, pool, allowed))
-        trust = ranking.trust_in_words(lexical.frequencies(conn, words.words), set(words.words), centre.units)
-        by_meaning = _likeness(conn, fingerprint, sorted(candidates), asked, centre.mean)
-    units = searching.units(conn, scope, sorted(candidates if allowed is None else candidates & allowed))
-    base = ranking.fuse(by_meaning, by_words, list(units), trust)
-    rows = _Rows.of(conn, [units[seq] for seq in sorted(units, key=lambda seq: -base[seq])[:pool]])
-    living = {seq: unit for seq, unit in units.items() if rows.holds(unit) and not rows.forgotten(unit)}
-    boosted = {
-        seq: base[seq] + ranking.boost(rows.signals(unit, words.speakers), question.now) for seq, unit in living.items()
-    }
-    sessions = {seq: session for seq, unit in living.items() if (session := rows.session(unit))}
-    final = ranking.with_session_prior(boosted, sessions)
-    return [rows.hit(living[seq], final[seq]) for seq in sorted(living, key=lambda seq: (-final[seq], seq))]
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """Hold one search of what is believed now: the question, and where candidates come from."""
 
+    conn: Connection
+    embedder: str
+    index: NearestUnits
+    question: Question
+    asked: _Asked
+    test: Test | None
 
-def _nearest(
-    conn: Connection,
-    fingerprint: str,
-    index: NearestUnits,
-    scope: Scope,
-    asked: Vector,
-    centre: Centre,
-    pool: int,
-    allowed: set[int] | None,
-) -> list[int]:
-    """Return the units nearest to what is asked: from the index, or by an exact scan where that serves better."""
-    if allowed is None and searching.count_units(conn, scope, fingerprint) >= WIDE_SHARE * centre.units:
-        found = index.nearest(conn, scope.user_id, asked, pool)
-        if found is not None:
-            return found
-    seqs, keys = searching.scope_keys(conn, scope, fingerprint)
-    if allowed is not None:
-        chosen = [i for i, seq in enumerate(seqs) if seq in allowed]
-        seqs, keys = [seqs[i] for i in chosen], keys[chosen]
-    return list(ranking.nearest(seqs, ranking.centred(keys, centre.mean), asked, pool)) if seqs else []
+    def hits(self, vector: Vector | None) -> list[Hit]:
+        """Return every candidate that lives and that the scope sees, best first."""
+        conn, scope, words = self.conn, self.question.scope, self.asked.words
+        pool = max(POOL, 4 * self.question.limit)
+        allowed = None if self.test is None else _allowed(conn, scope, self.test)
+        by_words = lexical.search(conn, scope, words, pool if allowed is None else lexical.ALL)
+        candidates = set(by_words)
+        by_meaning: dict[int, float] = {}
+        trust = 1.0
+        if vector is not None:
+            centre = searching.centre(conn, scope.user_id, self.embedder)
+            asked = ranking.centred(vector, centre.mean)
+            candidates.update(self._nearest(asked, centre, pool, allowed))
+            trust = ranking.trust_in_words(lexical.frequencies(conn, words), set(words), centre.units)
+            by_meaning = self._likeness(sorted(candidates), asked, centre)
+        units = searching.units(conn, scope, sorted(candidates if allowed is None else candidates & allowed))
+        base = ranking.fuse(by_meaning, by_words, list(units), trust)
+        best = sorted(units, key=lambda seq: -base[seq])[:pool]
+        return self._ordered({seq: units[seq] for seq in best}, base)
 
+    def _ordered(self, units: Mapping[int, Unit], base: Mapping[int, float]) -> list[Hit]:
+        """Return the hits of candidates after all that is known of them besides their likeness."""
+        rows = _Rows.of(self.conn, list(units.values()))
+        living = {seq: unit for seq, unit in units.items() if not rows.forgotten(unit)}
+        boosted = {
+            seq: base[seq] + ranking.boost(rows.signals(unit, self.asked.speakers), self.question.now)
+            for seq, unit in living.items()
+        }
+        sessions = {seq: session for seq, unit in living.items() if (session := rows.session(unit))}
+        final = ranking.with_session_prior(boosted, sessions)
+        return [rows.hit(living[seq], final[seq]) for seq in sorted(living, key=lambda seq: (-final[seq], seq))]
 
-def _likeness(
-    conn: Connection, fingerprint: str, seqs: Sequence[int], asked: Vector, mean: Vector | None
-) -> dict[int, float]:
-    """Return the centred cosine of each unit that has a key, from the ledger's own keys."""
-    found = searching.keys(conn, fingerprint, seqs)
-    if not found:
-        return {}
-    matrix = ranking.centred(np.stack(list(found.values())), mean)
-    return dict(zip(found, cast("list[float]", (matrix @ asked).tolist()), strict=True))
+    def _nearest(self, asked: Vector, centre: Centre, pool: int, allowed: set[int] | None) -> list[int]:
+        """Return the units nearest to what is asked: from the index, or by an exact scan where that serves better."""
+        scope = self.question.scope
+        if allowed is None and searching.count_units(self.conn, scope, self.embedder) >= WIDE_SHARE * centre.units:
+            found = self.index.nearest(self.conn, scope.user_id, asked, pool)
+            if found is not None:
+                return found
+        seqs, keys = searching.scope_keys(self.conn, scope, self.embedder)
+        if allowed is not None:
+            chosen = [i for i, seq in enumerate(seqs) if seq in allowed]
+            seqs, keys = [seqs[i] for i in chosen], keys[chosen]
+        return list(ranking.nearest(seqs, ranking.centred(keys, centre.mean), asked, pool)) if seqs else []
+
+    def _likeness(self, seqs: Sequence[int], asked: Vector, centre: Centre) -> dict[int, float]:
+        """Return the centred cosine of each unit that has a key, from the ledger's own keys."""
+        found = searching.keys(self.conn, self.embedder, seqs)
+        if not found:
+            return {}
+        matrix = ranking.centred(np.stack(list(found.values())), centre.mean)
+        return dict(zip(found, cast("list[float]", (matrix @ asked).tolist()), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,10 +200,6 @@ class _Rows:
             reading.sources_of(conn, memory_ids),
             reading.citing(conn, message_ids),
         )
-
-    def holds(self, unit: Unit) -> bool:
-        """Say whether the row behind a unit was read."""
-        return unit.owner_id in (self.memories if unit.kind == "memory" else self.messages)
 
     def signals(self, unit: Unit, speakers: frozenset[str]) -> ranking.Signals:
         if unit.kind == "memory":

@@ -12,6 +12,10 @@ from palimpsest.errors import EmbedderError
 from palimpsest.ports import Vector
 
 BATCH = 128
+
+MIN_KEY_CHARS = 8
+"""A shorter key is no secret and would be found in every other word."""
+
 MAX_CHARS = 8_000
 """Of a longer text only the beginning is sent: the common models take 8,191 tokens."""
 
@@ -66,7 +70,7 @@ class OpenAIEmbedder:
 
     def _failed(self, what: str) -> EmbedderError:
         """Return our error, without the key, which some endpoints repeat."""
-        said = what.replace(self._key, "…") if self._key else what
+        said = what.replace(self._key, "…") if len(self._key) >= MIN_KEY_CHARS else what
         return EmbedderError(
             f"the embedder {self._model} {said.rstrip('. ')}. Check embedder.config (model, api_key, openai_base_url)."
         )

@@ -13,6 +13,8 @@ from palimpsest.errors import ModelError, ModelRefusedError, ModelUnreachableErr
 
 CHECK_URL = "Check llm.config.openai_base_url."
 SERVER_ERROR = 500
+MIN_KEY_CHARS = 8
+"""A shorter key is no secret and would be found in every other word."""
 
 RETRIES = 1
 """How often a request that met a connection error, 408, 409, 429 or 5xx is sent again, by the openai package."""
@@ -109,7 +111,7 @@ class OpenAIModel:
     def _mapped(self, error: Exception) -> ModelError:
         """Return an error of the package as ours, without the key, which some endpoints repeat."""
         kind, text = _described(self._model, error)
-        return kind(text.replace(self._key, "…") if self._key else text)
+        return kind(text.replace(self._key, "…") if len(self._key) >= MIN_KEY_CHARS else text)
 
 
 def _simpler(dialect: _Dialect, complaint: str) -> _Dialect | None:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy import Connection, func, or_, select
 
 from palimpsest.errors import InputError, MemoryNotFoundError
-from palimpsest.ledger.rows import is_scope, sees, to_history, to_memory, to_message, to_summary
+from palimpsest.ledger.rows import chunks, is_scope, sees, to_history, to_memory, to_message, to_summary
 from palimpsest.ledger.tables import changes, history, memories, memory_sources, messages, summaries, vectors
 from palimpsest.records import HistoryEntry, Memory, Message, Scope, Summary
 
 MIN_PREFIX = 8
 """Shorter beginnings of an id are not taken for it."""
-
-IN_CHUNK = 500
-"""How many values one IN (...) holds; SQLite allows 32,766 in all."""
 
 
 def head(conn: Connection) -> int:
@@ -219,8 +216,3 @@ def counts(conn: Connection, scope: Scope) -> dict[str, int]:
         "users": select(func.count(vectors.c.user_id.distinct())),
     }
     return {name: conn.execute(query).scalar_one() for name, query in queries.items()}
-
-
-def chunks(ids: Sequence[str]) -> Iterable[Sequence[str]]:
-    """Cut a list of ids into pieces that one statement takes."""
-    return (ids[start : start + IN_CHUNK] for start in range(0, len(ids), IN_CHUNK))

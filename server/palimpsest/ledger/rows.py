@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import unicodedata
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Row, Table, and_, or_
 
 from palimpsest.records import Event, HistoryEntry, Memory, Message, Provenance, Scope, Summary
+
+IN_CHUNK = 500
+"""How many values one IN (...) holds; SQLite allows 32,766 in all."""
+
+_T = TypeVar("_T")
+
+
+def chunks(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    """Cut values into pieces that one statement takes."""
+    return (values[start : start + IN_CHUNK] for start in range(0, len(values), IN_CHUNK))
 
 
 def content_hash(text: str) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from sqlalchemy import ColumnElement, Connection, func, select
+from sqlalchemy import ColumnElement, Connection, and_, func, select
 
-from palimpsest.ledger.rows import sees, to_memory, to_message, to_scope
+from palimpsest.ledger.rows import chunks, sees, to_memory, to_message, to_scope
 from palimpsest.ledger.tables import changes, means, memories, messages, vectors
 from palimpsest.ports import Vector
 from palimpsest.records import LogEntry, Memory, Message, Scope, Unit
@@ -50,21 +50,24 @@ def tail(conn: Connection, user_id: str, seq: int, limit: int) -> list[int]:
 
 def units(conn: Connection, scope: Scope, seqs: Sequence[int]) -> dict[int, Unit]:
     """Return those of the units that live and that the scope sees."""
-    query = select(vectors.c.seq, vectors.c.kind, vectors.c.owner_id, *(vectors.c[name] for name in _SCOPE)).where(
-        vectors.c.seq.in_(seqs), vectors.c.live.is_(True), sees(vectors, scope)
-    )
-    return {row.seq: Unit(row.seq, row.kind, row.owner_id, to_scope(row)) for row in conn.execute(query)}
+    columns = (vectors.c.seq, vectors.c.kind, vectors.c.owner_id, *(vectors.c[name] for name in _SCOPE))
+    return {
+        row.seq: Unit(row.seq, row.kind, row.owner_id, to_scope(row))
+        for chunk in chunks(seqs)
+        for row in conn.execute(
+            select(*columns).where(vectors.c.seq.in_(chunk), vectors.c.live.is_(True), sees(vectors, scope))
+        )
+    }
 
 
 def keys(conn: Connection, embedder: str, seqs: Sequence[int]) -> dict[int, Vector]:
     """Return the keys of living units, each of shape (dims,); units without a vector are left out."""
-    query = select(vectors.c.seq, vectors.c.key).where(
-        vectors.c.seq.in_(seqs),
-        vectors.c.live.is_(True),
-        vectors.c.embedder == embedder,
-        vectors.c.key.is_not(None),
-    )
-    return {seq: np.frombuffer(blob, dtype=np.float32) for seq, blob in conn.execute(query)}
+    has_key = and_(vectors.c.live.is_(True), vectors.c.embedder == embedder, vectors.c.key.is_not(None))
+    return {
+        seq: np.frombuffer(blob, dtype=np.float32)
+        for chunk in chunks(seqs)
+        for seq, blob in conn.execute(select(vectors.c.seq, vectors.c.key).where(vectors.c.seq.in_(chunk), has_key))
+    }
 
 
 def own_vectors(conn: Connection, embedder: str, kind: str, owner_ids: Sequence[str]) -> dict[str, Vector]:
