@@ -274,6 +274,10 @@ class TestWhenTheModelFails:
         assert "found by words only" in done.notes[0]
         assert [hit.text for hit in answer.hits] == ["User plays the cello"]
         assert "searched by words only" in answer.notes[0]
+        async with opened(tmp_path) as memory:
+            assert "no vector of this embedder yet" in (await memory.search(ALICE, "cello")).notes[0]
+            await memory.rebuild()
+            assert (await memory.search(ALICE, "musical instrument")).notes == ()
 
 
 class TestWithoutAModel:

@@ -77,6 +77,8 @@ def recall(ledger: Ledger, embedder: Embedder, index: NearestUnits, question: Qu
     except EmbedderError as error:
         notes.append(f"searched by words only: {error}")
     with ledger.read() as conn:
+        if vector is not None and searching.any_waiting(conn, embedder.fingerprint):
+            notes.append("some texts have no vector of this embedder yet and are found by words only")
         if question.as_of is not None:
             hits = _believed(conn, embedder, question, asked, vector, test)
         else:

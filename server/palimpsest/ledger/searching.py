@@ -153,6 +153,16 @@ def count_waiting(conn: Connection, embedder: str, *, only_failed: bool = False)
     return conn.execute(query).scalar_one()
 
 
+def any_waiting(conn: Connection, embedder: str) -> bool:
+    """Say whether any living unit has no vector of this embedder; by index, however many there are."""
+    columns = vectors.c
+    sides = (columns.embedder < embedder, columns.embedder > embedder)
+    return any(
+        conn.execute(select(columns.seq).where(side, columns.live.is_(True)).limit(1)).first() is not None
+        for side in sides
+    )
+
+
 def _waits(embedder: str, *, only_failed: bool) -> ColumnElement[bool]:
     return vectors.c.embedder == "" if only_failed else vectors.c.embedder != embedder
 
