@@ -106,24 +106,38 @@ def learn(
     file: Annotated[Path, typer.Argument(help="A conversation: JSON or JSON lines of {role, content, name?, at?}.")],
     ask: Annotated[list[str] | None, typer.Option(help="A question to answer from it; may be repeated.")] = None,
     temporary: Annotated[bool, typer.Option(help="In a memory of its own that is thrown away afterwards.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Learn a conversation from a file, and answer questions from it."""
 
     async def work(memory: Memory) -> None:
         turns = inputs.turns_from(_turns_in(file), memory.scope, now())
         with _progress("learning") as told:
-            kept = 0
+            kept, learnt = 0, 0
             notes: dict[str, None] = {}
             for start in range(0, len(turns.messages), LEARN_BATCH):
                 batch = turns.messages[start : start + LEARN_BATCH]
                 done = await memory.add_messages(batch, context=turns.context, caller=CALLER)
                 kept += done.kept_messages
+                learnt += len(done.changes)
                 notes.update(dict.fromkeys(done.notes))
                 told(start + len(batch), len(turns.messages))
-        out.print(f"learnt {kept} messages from {file}")
-        for question in ask or ():
-            answer = await memory.search(memory.scope, question, limit=3)
-            out.print(_hits_table(answer.hits, question))
+        answers = {question: await memory.search(memory.scope, question, limit=3) for question in ask or ()}
+
+        def tables() -> None:
+            out.print(_plain(f"learnt {kept} messages and {learnt} facts from {file}"))
+            for note in notes:
+                out.print(_plain(f"note: {note}"))
+            for question, answer in answers.items():
+                out.print(_hits_table(answer.hits, question))
+
+        content = {
+            "kept_messages": kept,
+            "facts": learnt,
+            "notes": list(notes),
+            "answers": {question: replies.answer_json(found, memory.scope) for question, found in answers.items()},
+        }
+        _show(as_json, content, tables)
 
     if not temporary:
         _with_memory(ctx, work)
@@ -206,13 +220,15 @@ def summary(
 
 
 @app.command()
-def rebuild(ctx: typer.Context) -> None:
+def rebuild(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Make the full text and the vector index anew from the ledger."""
 
     async def work(memory: Memory) -> None:
         with _progress("rebuilding") as told:
             rows, vectors = await memory.rebuild(told)
-        out.print(f"rebuilt: {rows} full-text rows, {vectors} vectors in {memory.projection.folder or 'memory'}")
+        folder = str(memory.projection.folder or "memory")
+        content = {"full_text_rows": rows, "vectors": vectors, "index": folder}
+        _show(as_json, content, lambda: out.print(f"rebuilt: {rows} full-text rows, {vectors} vectors in {folder}"))
 
     _with_memory(ctx, work)
 
