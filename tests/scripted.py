@@ -113,6 +113,7 @@ def memory(
         text,
         created_at,
         created_at,
+        created_at,
         happened_at=happened_at,
         deleted_at=deleted_at,
         superseded_by=superseded_by,

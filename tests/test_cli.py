@@ -140,6 +140,8 @@ def test_prompts_are_listed_shown_checked_and_compared(tmp_path: Path) -> None:
     settings = {"PALIMPSEST_PROMPTS_DIR": str(own)}
     shipped = palimpsest(tmp_path, "prompts", "show", "decide")
     assert shipped.startswith("---\nname: decide\n")
+    (own / "decide.md").write_text(shipped, "utf-8")
+    assert palimpsest(tmp_path, "prompts", "diff", settings=settings) == ""
     (own / "decide.md").write_text(shipped.replace("You keep a memory", "You keep our memory"), "utf-8")
     assert str(own / "decide.md") in palimpsest(tmp_path, "prompts", "list", settings=settings)
     diff = palimpsest(tmp_path, "prompts", "diff", settings=settings)

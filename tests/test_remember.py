@@ -61,6 +61,14 @@ class TestWithAModel:
         assert (hit.text, hit.sources, hit.name, hit.tags) == (fact["text"], ("t1",), "Ana", ("event",))
         assert f"{hit.at:%Y-%m-%d}" == "2026-05-07"
 
+    async def test_a_fact_is_as_old_as_what_it_was_learnt_from(self, tmp_path: Path) -> None:
+        """Guards the current fact against an old conversation that is imported late."""
+        with OpenAIServer([facts("Nora likes sailing")]) as server:
+            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+                await memory.add_messages(turns({"role": "user", "content": "I sail", "at": "2025-01-02T10:00:00Z"}))
+                (hit,) = (await memory.list(ALICE)).hits
+        assert f"{hit.at:%Y-%m-%d}" == "2025-01-02"
+
     async def test_the_model_is_shown_summary_recent_messages_and_the_new_ones(self, tmp_path: Path) -> None:
         """Guards the prompt P = (S, the last m messages, the new ones), and that context is no source."""
         earlier = [("user", f"earlier message {number}") for number in range(12)]
@@ -287,7 +295,7 @@ class TestWithoutAModel:
             done = await memory.add_messages(turns(("user", "The team retreat is in Lisbon")))
             answer = await memory.search(ALICE, "where is the offsite of the team?")
         assert done.kept_messages == 1
-        assert done.notes[0].startswith("no language model is configured: kept 1 message as they are")
+        assert done.notes[0].startswith("no language model is configured: turns are kept as they are")
         assert [hit.kind for hit in answer.hits] == ["message"]
 
     async def test_a_likely_conflict_is_named_by_id(self, tmp_path: Path) -> None:
@@ -315,3 +323,29 @@ class TestWithoutAModel:
             (hit,) = (await memory.search(ALICE, "hello")).hits
         assert hit.at.isoformat() == "2024-02-29T06:00:00+00:00"
         assert hit.created_at == clock.at
+
+    async def test_a_conversation_sent_again_with_its_times_is_kept_once(self, tmp_path: Path) -> None:
+        """Guards an import done twice: what was said at the same moment was said once."""
+        clock = StoppedClock()
+        turn = {"role": "user", "content": "Hello", "at": "2026-01-01T00:00:00Z"}
+        async with opened(tmp_path, clock) as memory:
+            assert (await memory.add_messages(turns(turn, at=clock.at))).kept_messages == 1
+            clock.forward(minutes=5)
+            assert (await memory.add_messages(turns(turn, at=clock.at))).kept_messages == 0
+
+    async def test_the_same_fact_with_other_metadata_gets_it(self, tmp_path: Path) -> None:
+        """Guards the caller's metadata on what was known already."""
+        async with opened(tmp_path) as memory:
+            await memory.add_text(ALICE, "User likes tea", metadata={"a": 1})
+            done = await memory.add_text(ALICE, "User likes tea", metadata={"b": 2})
+            (hit,) = (await memory.list(ALICE)).hits
+        assert done.changes[0].event is Event.UPDATE
+        assert hit.metadata == {"a": 1, "b": 2}
+
+    async def test_replacing_by_what_is_known_names_what_was_closed(self, tmp_path: Path) -> None:
+        """Guards the reply: a memory was closed, so "unchanged" would be untrue."""
+        async with opened(tmp_path) as memory:
+            old = (await memory.add_text(ALICE, "Ann has two cats")).changes[0].memory.id
+            known = (await memory.add_text(ALICE, "Ann has three cats")).changes[0].memory.id
+            (change,) = (await memory.add_text(ALICE, "Ann has three cats", replaces=[old])).changes
+        assert (change.memory.id, change.replaced, change.previous) == (known, (old,), "Ann has two cats")

@@ -62,7 +62,10 @@ ENTRY = HistoryEntry(
     ("change", "line"),
     [
         (Change(Event.ADD, TEA), f"added: {LINE}"),
-        (Change(Event.ADD, TEA, previous="Ana drinks coffee."), f"replaced: {LINE} (was: Ana drinks coffee.)"),
+        (
+            Change(Event.ADD, TEA, previous="Ana drinks coffee.", replaced=(OTHER,)),
+            f"replaced: {LINE} (was: [ffeeddcc] Ana drinks coffee.)",
+        ),
         (Change(Event.UPDATE, TEA, previous="Ana drinks\ntea."), f"updated: {LINE} (was: Ana drinks tea.)"),
         (Change(Event.DELETE, TEA), f"deleted: {LINE}"),
         (

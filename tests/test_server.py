@@ -149,6 +149,8 @@ async def test_a_memory_lives_from_adding_to_forgetting_and_back(tmp_path: Path,
         events = [entry["event"] for entry in history.structured_content["history"]]
         assert events == ["ADD", "UPDATE", "DELETE", "ADD"]
         assert "Assam" in said(await memory.call_tool("get_summary", {}))
+    loose = [path for path in (tmp_path / "data").rglob("*") if path.stat().st_mode & 0o077]
+    assert loose == [], "nobody else may read a memory"
 
 
 async def test_what_one_server_stored_the_next_one_finds(tmp_path: Path) -> None:
@@ -217,15 +219,24 @@ async def test_replaces_supersedes_and_delete_all_wants_its_confirmation(tmp_pat
         (old,) = results(await memory.call_tool("add_memory", {"text": "User lives in Nice"}))
         new = await memory.call_tool("add_memory", {"text": "User lives in Lyon", "replaces": [old["id"][:8]]})
         assert said(new).startswith("replaced: [")
-        assert "(was: User lives in Nice)" in said(new)
+        assert "User lives in Nice)" in said(new)
         question = refused(await memory.call_tool("delete_memory", {"all": True}))
         assert "nothing was deleted" in question
         assert "confirm='delete 1 memories'" in question
         assert "nothing was deleted" in refused(
             await memory.call_tool("delete_memory", {"all": True, "confirm": "delete 2 memories"})
         )
+        web = {"project": "web"}
+        results(await memory.call_tool("add_memory", {"text": "The site is blue", "scope": web}))
+        of_web = {"all": True, "confirm": "delete 1 memories", "scope": web}
+        said(await memory.call_tool("delete_memory", of_web))
+        assert len(results(await memory.call_tool("list_memories", {"scope": web}))) == 1, "the global one stays"
         said(await memory.call_tool("delete_memory", {"all": True, "confirm": "delete 1 memories"}))
         assert results(await memory.call_tool("list_memories", {})) == []
+        assert said(await memory.call_tool("delete_memory", {"all": True})).startswith("unchanged")
+        assert "superseded by" in refused(
+            await memory.call_tool("update_memory", {"memory_id": old["id"], "text": "User lives in Metz"})
+        )
 
 
 async def test_a_wrong_call_is_answered_with_what_to_do_and_stores_nothing(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 
 def main() -> None:
     """Serve stdio when called without arguments on a pipe, or as plain `serve`; else run the command line."""
+    os.umask(0o077)  # what Chroma and SQLite write beside our own files is nobody else's either
     arguments = sys.argv[1:]
     if arguments == ["serve"] or (not arguments and not sys.stdin.isatty()):
         from palimpsest.tools import mcp  # noqa: PLC0415 - the command line's libraries would delay the handshake

@@ -274,7 +274,7 @@ def prompts_list(ctx: typer.Context) -> None:
 @prompts_app.command("show")
 def prompts_show(ctx: typer.Context, name: str) -> None:
     """Print the prompt file in use."""
-    _guard(lambda: print(_shelf(ctx).path(name).read_text("utf-8")))  # noqa: T201 - verbatim, to be redirected
+    _guard(lambda: sys.stdout.write(_shelf(ctx).path(name).read_text("utf-8")))  # verbatim, to be redirected
 
 
 @prompts_app.command("check")

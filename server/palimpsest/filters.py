@@ -22,6 +22,7 @@ Test: TypeAlias = Callable[[Record], bool]
 OPERATORS = ("eq", "ne", "gt", "gte", "lt", "lte", "in", "nin")
 TIMES = ("at", "created_at")
 FIELDS = (*TIMES, "role", "kind", "tags")
+SCOPE_PARTS = ("user_id", "project", "agent_id", "run_id")
 MAX_DEPTH = 10
 
 
@@ -55,6 +56,8 @@ def _junction(word: str, value: Any, depth: int) -> Test:
 
 
 def _condition(key: str, value: Any) -> Test:
+    if key in SCOPE_PARTS:
+        raise InputError(f"'{key}' is no filter; give it in scope")
     if not isinstance(value, Mapping):
         value = {"eq": value}
     tests: list[Test] = []

@@ -34,7 +34,7 @@ class Turn(BaseModel):
     role: Literal["user", "assistant", "system"] = Field(description="system is context, never learnt from")
     content: Annotated[Any, WithJsonSchema({"type": "string", "description": "what was said"})] = None
     name: str | None = Field(default=None, description="the speaker's, if known")
-    id: str | None = Field(default=None, description="your own; comes back in sources")
+    id: str | None = Field(default=None, description="your own; comes back in sources; sent again, it is kept once")
     at: str | None = Field(default=None, description="when it was said, ISO 8601; default now")
 
 

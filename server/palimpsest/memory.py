@@ -194,23 +194,13 @@ class Memory:
         return await self._apply(scope, decisions, "delete", caller)
 
     async def count(self, scope: Scope) -> int:
-        """Return how many memories the scope sees."""
-
-        def read() -> int:
-            with self.engine.ledger.read() as conn:
-                return reading.count_memories(conn, scope)
-
-        return await self.engine.run(read)
+        """Return how many memories `delete_all` would forget."""
+        return len(await self._stored_in(scope))
 
     async def delete_all(self, scope: Scope, *, caller: str = "") -> list[Change]:
-        """Forget every memory the scope sees; each can be restored."""
-
-        def read() -> list[Decision]:
-            with self.engine.ledger.read() as conn:
-                found = reading.list_memories(conn, scope, reading.count_memories(conn, scope))
-            return [Decision(Event.DELETE, memory_id=memory.id) for _, memory in found]
-
-        return await self._apply(scope, await self.engine.run(read), "delete", caller)
+        """Forget every memory of a scope itself; each can be restored. A project's leave the global ones alone."""
+        decisions = [Decision(Event.DELETE, memory_id=memory.id) for memory in await self._stored_in(scope)]
+        return await self._apply(scope, decisions, "delete", caller)
 
     async def summary(
         self, scope: Scope, kind: str = "overall", *, refresh: bool = False, caller: str = ""
@@ -305,6 +295,13 @@ class Memory:
         changes = await engine.run(apply)
         await self._follow_up(scope)
         return changes
+
+    async def _stored_in(self, scope: Scope) -> list[records.Memory]:
+        def read() -> list[records.Memory]:
+            with self.engine.ledger.read() as conn:
+                return reading.stored_in(conn, scope)
+
+        return await self.engine.run(read)
 
     async def _find(self, scope: Scope, memory_id: str, *, deleted: bool | None = False) -> records.Memory:
         return (await self._find_all(scope, [memory_id], deleted=deleted))[0]

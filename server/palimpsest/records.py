@@ -91,6 +91,7 @@ class Memory:
     text: str
     created_at: datetime
     updated_at: datetime
+    valid_from: datetime
     revision: int = 1
     happened_at: datetime | None = None
     keywords: tuple[str, ...] = ()
@@ -103,8 +104,8 @@ class Memory:
 
     @property
     def at(self) -> datetime:
-        """Say when the fact belongs in time: when it happened, else when it was learnt."""
-        return self.happened_at or self.created_at
+        """Say when the fact belongs in time: when it happened, else when it was last said."""
+        return self.happened_at or self.valid_from
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +135,17 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Say what one decision did. `duplicate_of` names the memory that already held the very text."""
+    """Say what one decision did.
+
+    `previous` is the text the memory had, or the texts of the memories it replaced, whose ids are in `replaced`.
+    `duplicate_of` names the memory that already held the very text.
+    """
 
     event: Event
     memory: Memory
     previous: str | None = None
     duplicate_of: str | None = None
+    replaced: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

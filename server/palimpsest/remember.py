@@ -63,16 +63,15 @@ async def remember_messages(
     provenance = Provenance("keep", caller=caller)
     write = Write(scope, provenance, tuple(messages), vectors=vectors, embedder=engine.embedder.fingerprint)
     await engine.run(lambda: engine.ledger.apply(write))
-    kept = Done(kept_messages=len(messages), notes=tuple(notes))
+    stored = await engine.run(lambda: _stored(engine, messages))
+    kept = Done(kept_messages=len(stored), notes=tuple(notes))
+    if not stored:
+        return replace(kept, notes=(*kept.notes, "all of these messages were known already"))
     if infer is False:
         return kept
     if engine.model is None:
-        told = f"{NO_MODEL}kept {_count(messages)} as they are, searchable. Add what matters as text, one fact a call."
+        told = f"{NO_MODEL}turns are kept as they are, searchable. Add what matters as text, one fact a call."
         return replace(kept, notes=(*kept.notes, told))
-    stored = await engine.run(lambda: _stored(engine, messages))
-    kept = replace(kept, kept_messages=len(stored))
-    if not stored:
-        return replace(kept, notes=(*kept.notes, "all of these messages were known already"))
     conversation = Conversation(stored, recent, context, summary)
     return await _learn(engine, engine.model, scope, conversation, kept, caller)
 

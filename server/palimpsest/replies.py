@@ -104,11 +104,14 @@ def change_line(change: Change) -> str:
     """Return what one change did, beginning with the word for it."""
     memory = change.memory
     text = f"[{short(memory.id)}] {_one_line(memory.text)}"
+    if change.replaced:
+        ids = ", ".join(f"[{short(memory_id)}]" for memory_id in change.replaced)
+        return f"replaced: {text} (was: {ids} {_one_line(change.previous or '')})"
     match change.event:
-        case Event.ADD if change.previous is not None:
-            return f"replaced: {text} (was: {_one_line(change.previous)})"
         case Event.ADD:
             return f"added: {text}"
+        case Event.UPDATE if change.previous == memory.text:
+            return f"updated: {text} (text as before, other metadata, labels or date)"
         case Event.UPDATE:
             return f"updated: {text} (was: {_one_line(change.previous or '')})"
         case Event.DELETE if change.duplicate_of is not None:
@@ -153,8 +156,10 @@ def change_json(change: Change) -> dict[str, Any]:
         "event": change.event.value,
         "memory": change.memory.text,
     }
-    if change.previous is not None and change.event in (Event.ADD, Event.UPDATE):
+    if change.previous is not None and change.event is not Event.DELETE:
         result["previous"] = change.previous
+    if change.replaced:
+        result["replaced"] = list(change.replaced)
     if change.duplicate_of is not None:
         result["duplicate_of"] = change.duplicate_of
     return result
@@ -166,6 +171,14 @@ def changes_text(changes: Sequence[Change], scope: Scope) -> str:
     if any(change.event is Event.DELETE for change in changes):
         lines.append("(bring one back with update_memory(memory_id=…, restore=true))")
     return _with_notes(lines, (), scope)
+
+
+def all_deleted_text(number: int, scope: Scope) -> str:
+    """Return what a deletion of everything did as text."""
+    if not number:
+        return _with_notes(["unchanged: no memories are stored in this scope"], (), scope)
+    told = f"deleted: {number} memories; list_memories(deleted=true) shows them"
+    return _with_notes([told], ["turns of conversations stay, but for those the memories were learnt from"], scope)
 
 
 def restored_text(change: Change, scope: Scope) -> str:

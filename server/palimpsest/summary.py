@@ -43,25 +43,30 @@ class Summarized:
 async def get_summary(engine: Engine, scope: Scope, kind: str, *, refresh: bool, caller: str) -> Summarized:
     """Return the summary of a kind, written now where it is missing, outdated and asked for, or both.
 
-    Without a model it is a list of the newest memories, and says so. Raises InputError for an unknown kind.
+    Without a model that answers it is a list of the newest memories, and says so. Raises InputError for an unknown
+    kind.
     """
     if kind not in KINDS:
         raise InputError(f"there is no summary '{kind}'; there are {', '.join(KINDS)}")
     last, behind = await engine.run(lambda: _last(engine, scope, kind))
     if engine.model is None:
-        text = await engine.run(lambda: _listing(engine, scope, kind))
-        return Summarized(text, kind, 0, ("no language model is configured: these are the memories themselves",))
+        return await _listed(engine, scope, kind, "no language model is configured")
     if last is not None and (not refresh or behind == 0):
         return Summarized(last.text, kind, behind)
     try:
         text = await write_summary(engine, engine.model, scope, kind, caller)
     except (ModelError, PromptError) as error:
         if last is None:
-            raise
+            return await _listed(engine, scope, kind, f"the summary could not be written ({error})")
         return Summarized(last.text, kind, behind, (f"the summary could not be refreshed: {error}",))
     if text is None:
         return Summarized("Nothing is known yet.", kind, 0)
     return Summarized(text, kind, 0)
+
+
+async def _listed(engine: Engine, scope: Scope, kind: str, why: str) -> Summarized:
+    text = await engine.run(lambda: _listing(engine, scope, kind))
+    return Summarized(text, kind, 0, (f"{why}: these are the memories themselves",))
 
 
 async def write_summary(engine: Engine, model: LanguageModel, scope: Scope, kind: str, caller: str) -> str | None:

@@ -319,14 +319,15 @@ async def delete_memory(
             inputs.bounded("the number of memory_ids", len(ids), 1, inputs.MAX_IDS)
             changes = await memory.delete(where, ids, caller=CALLER)
             return _reply(replies.changes_text(changes, where), replies.changes_json(changes, where))
-        wanted = f"delete {await memory.count(where)} memories"
-        if confirm != wanted:
+        count = await memory.count(where)
+        wanted = f"delete {count} memories"
+        if count and confirm != wanted:
             raise InputError(
-                f"this would {wanted} of the scope {where}; nothing was deleted. If the user wants that, "
-                f"call again with all=true and confirm='{wanted}'."
+                f"this would {wanted} stored in just this scope ({where}); nothing was deleted. If the user wants "
+                f"that, call again with all=true and confirm='{wanted}'."
             )
         changes = await memory.delete_all(where, caller=CALLER)
-        text = f"deleted: {len(changes)} memories; list_memories(deleted=true) shows them\nscope: {where}"
+        text = replies.all_deleted_text(len(changes), where)
         return _reply(text, {"deleted": len(changes), "notes": [f"scope: {where}"]})
 
 

@@ -27,7 +27,7 @@ def find_memory(conn: Connection, scope: Scope, memory_id: str, *, deleted: bool
     `deleted` says which are meant: living, deleted, or both (None). Raises MemoryNotFoundError, and InputError
     for a beginning that is too short or fits several.
     """
-    wanted = memory_id.strip().lower()
+    wanted = memory_id.strip(" []").lower()
     if len(wanted) < MIN_PREFIX:
         raise InputError(f"'{memory_id}' is too short for a memory id; give at least {MIN_PREFIX} characters")
     query = select(memories).where(memories.c.id.startswith(wanted, autoescape=True), sees(memories, scope)).limit(2)
@@ -37,17 +37,33 @@ def find_memory(conn: Connection, scope: Scope, memory_id: str, *, deleted: bool
     if len(rows) > 1:
         which = "; ".join(f"{row.id} ({row.text[:60]})" for row in rows)
         raise InputError(f"several memories begin with '{memory_id}'; give more of the id: {which}")
+    if not rows and deleted is False:
+        _refuse_deleted(conn, scope, wanted)
     if not rows:
         turn = select(messages.c.id).where(messages.c.id.startswith(wanted, autoescape=True), sees(messages, scope))
         if conn.execute(turn.limit(1)).first() is not None:
             raise InputError(
-                f"'{memory_id}' is a turn of a conversation, which stays as it was said; only memories can be changed"
+                f"'{memory_id}' is a turn of a conversation, which stays as it was said; only memories can be changed. "
+                "A turn is no longer found once the memories learnt from it are deleted."
             )
         state = {True: "deleted memory", False: "memory", None: "memory, living or deleted,"}[deleted]
         raise MemoryNotFoundError(
             f"no {state} '{memory_id}' in this scope ({scope}); take ids from search_memories or list_memories"
         )
     return to_memory(rows[0])
+
+
+def _refuse_deleted(conn: Connection, scope: Scope, wanted: str) -> None:
+    """Raise MemoryNotFoundError saying what became of a memory that is deleted or superseded."""
+    query = select(memories).where(
+        memories.c.id.startswith(wanted, autoescape=True), sees(memories, scope), memories.c.deleted_at.is_not(None)
+    )
+    row = conn.execute(query.limit(1)).first()
+    if row is not None:
+        fate = f"was superseded by '{row.superseded_by[:MIN_PREFIX]}'" if row.superseded_by else "is deleted already"
+        raise MemoryNotFoundError(
+            f"memory '{wanted}' {fate}, so nothing was done; update_memory(restore=true) brings it back"
+        )
 
 
 def list_memories(
@@ -72,6 +88,14 @@ def count_memories(conn: Connection, scope: Scope) -> int:
     """Return how many living memories the scope sees."""
     query = select(func.count()).where(sees(memories, scope), memories.c.deleted_at.is_(None))
     return conn.execute(query).scalar_one()
+
+
+def stored_in(conn: Connection, scope: Scope) -> list[Memory]:
+    """Return the living memories of a scope itself, without the global ones that a project sees besides."""
+    query = select(memories).where(
+        sees(memories, scope), memories.c.project == scope.project, memories.c.deleted_at.is_(None)
+    )
+    return [to_memory(row) for row in conn.execute(query)]
 
 
 def memories_by_id(conn: Connection, ids: Sequence[str]) -> dict[str, Memory]:

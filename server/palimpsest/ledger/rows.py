@@ -79,6 +79,7 @@ def to_memory(row: Row[Any]) -> Memory:
         text=row.text,
         created_at=row.created_at,
         updated_at=row.updated_at,
+        valid_from=row.valid_from,
         revision=row.revision,
         happened_at=row.happened_at,
         keywords=tuple(row.keywords),

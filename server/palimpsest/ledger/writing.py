@@ -89,15 +89,17 @@ def _refuse_stale(conn: Connection, scope: Scope, based_on: int) -> None:
 
 
 def _keep_message(pen: _Pen, message: Message) -> None:
-    """Store a turn and its unit; the same turn under the caller's same id is stored once."""
+    """Store a turn and its unit; one of the same id and text, or of the same text and time, is stored once."""
     digest = content_hash(message.content)
     here = is_scope(messages, message.scope)
-    if message.external_id:
-        same = select(messages.c.id).where(
-            here, messages.c.external_id == message.external_id, messages.c.content_hash == digest
-        )
-        if pen.conn.execute(same).first() is not None:
-            return
+    same = select(messages.c.id).where(
+        here, messages.c.content_hash == digest, messages.c.external_id == message.external_id
+    )
+    if not message.external_id:
+        same = same.where(messages.c.said_at == message.said_at, messages.c.name == message.name)
+        same = same.where(messages.c.role == message.role, messages.c.created_at != message.created_at)
+    if pen.conn.execute(same).first() is not None:
+        return
     last = pen.conn.execute(
         select(messages.c.session_id, messages.c.said_at).where(here).order_by(messages.c.seq.desc()).limit(1)
     ).first()
@@ -139,24 +141,25 @@ def _carry_out(pen: _Pen, decision: Decision) -> Change:
 
 
 def _add(pen: _Pen, fact: Fact, replaces: Sequence[str]) -> Change:
+    closed = [_find(pen, memory_id) for memory_id in dict.fromkeys(replaces)]
     twin = _twin(pen, pen.write.scope, fact.text)
     if twin is not None:
-        _cite(pen, twin.id, fact, None)
-        for memory_id in replaces:
-            if memory_id != twin.id:
-                _close(pen, _find(pen, memory_id), twin.id)
-        return Change(Event.NONE, twin, duplicate_of=twin.id)
-    closed = [_find(pen, memory_id) for memory_id in replaces]
+        done = _update(pen, twin, replace(fact, text=twin.text))
+        others = [memory for memory in closed if memory.id != twin.id]
+        for memory in others:
+            _close(pen, memory, twin.id)
+        return _with_replaced(replace(done, duplicate_of=twin.id), others)
     memory = Memory(
         id=str(uuid.uuid4()),
         scope=pen.write.scope,
         text=fact.text,
         created_at=pen.now,
         updated_at=pen.now,
+        valid_from=fact.happened_at or _last_said(pen, fact) or pen.now,
         happened_at=fact.happened_at,
         keywords=fact.keywords,
         tags=fact.tags,
-        metadata=dict(fact.metadata),
+        metadata={key: value for key, value in fact.metadata.items() if value is not None},
         actor_id=fact.actor_id,
         role=fact.role,
     )
@@ -172,7 +175,7 @@ def _add(pen: _Pen, fact: Fact, replaces: Sequence[str]) -> Change:
             actor_id=memory.actor_id,
             role=memory.role,
             happened_at=memory.happened_at,
-            valid_from=memory.at,
+            valid_from=memory.valid_from,
             created_at=memory.created_at,
             updated_at=memory.updated_at,
             revision=1,
@@ -182,7 +185,19 @@ def _add(pen: _Pen, fact: Fact, replaces: Sequence[str]) -> Change:
     _cite(pen, memory.id, fact, _record(pen, Event.ADD, memory, old=None))
     for old in closed:
         _close(pen, old, memory.id)
-    return Change(Event.ADD, memory, previous="; ".join(old.text for old in closed) or None)
+    return _with_replaced(Change(Event.ADD, memory), closed)
+
+
+def _with_replaced(change: Change, closed: Sequence[Memory]) -> Change:
+    if not closed:
+        return change
+    texts = "; ".join(memory.text for memory in closed)
+    return replace(change, previous=texts, replaced=tuple(memory.id for memory in closed))
+
+
+def _last_said(pen: _Pen, fact: Fact) -> datetime | None:
+    """Return when the newest of the messages a fact comes from was said."""
+    return pen.conn.execute(select(func.max(messages.c.said_at)).where(messages.c.id.in_(fact.sources))).scalar_one()
 
 
 def _update(pen: _Pen, memory: Memory, fact: Fact) -> Change:
@@ -198,10 +213,11 @@ def _update(pen: _Pen, memory: Memory, fact: Fact) -> Change:
         keywords=tuple(dict.fromkeys((*memory.keywords, *fact.keywords))),
         tags=tuple(dict.fromkeys((*memory.tags, *fact.tags))),
         happened_at=fact.happened_at or memory.happened_at,
+        valid_from=max(memory.valid_from, fact.happened_at or _last_said(pen, fact) or memory.valid_from),
         updated_at=pen.now,
         revision=memory.revision + 1,
     )
-    if replace(new, updated_at=memory.updated_at, revision=memory.revision) == memory:
+    if _says_the_same(new, memory):
         _cite(pen, memory.id, fact, None)
         return Change(Event.NONE, memory)
     pen.conn.execute(
@@ -214,6 +230,7 @@ def _update(pen: _Pen, memory: Memory, fact: Fact) -> Change:
             keywords=list(new.keywords),
             tags=list(new.tags),
             happened_at=new.happened_at,
+            valid_from=new.valid_from,
             updated_at=new.updated_at,
             revision=new.revision,
         )
@@ -222,6 +239,11 @@ def _update(pen: _Pen, memory: Memory, fact: Fact) -> Change:
         _put_unit(pen, "memory", memory.id, memory.scope, new.text)
     _cite(pen, memory.id, fact, _record(pen, Event.UPDATE, new, old=memory.text))
     return Change(Event.UPDATE, new, previous=memory.text)
+
+
+def _says_the_same(new: Memory, old: Memory) -> bool:
+    """Say whether an update would change nothing but when the fact was last said."""
+    return replace(new, updated_at=old.updated_at, revision=old.revision, valid_from=old.valid_from) == old
 
 
 def _close(pen: _Pen, memory: Memory, superseded_by: str | None) -> Memory:
