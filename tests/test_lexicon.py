@@ -206,3 +206,8 @@ def test_the_estimate_stays_within_its_bounds(sentence: str) -> None:
     for cut in range(len(sentence)):
         assert count <= count_tokens(sentence[:cut]) + count_tokens(sentence[cut:])
         assert count_tokens(sentence[:cut]) <= count
+
+
+def test_the_end_of_a_long_sentence_without_spaces_has_tokens() -> None:
+    """Guards Chinese without punctuation: only words are cut, not sentences."""
+    assert "上海" in tokens("我" * 100 + "上海")

@@ -30,7 +30,7 @@ from scripted import NOW
 
 def hit(hit_id: str, text: str = "tea", sources: Sequence[str] = ()) -> Hit:
     """Return a hit with an id, a text and the messages behind it."""
-    return Hit(hit_id, "memory", text, 0.5, NOW, NOW, NOW, tuple(sources))
+    return Hit(hit_id, "memory", text, 0.5, NOW, NOW, NOW, origins=tuple(sources))
 
 
 def in_order(scores: dict[int, float]) -> list[int]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
-from opening import ALICE, StoppedClock, opened, turns
+from opening import ALICE, StoppedClock, opened, sneaking, turns
+from palimpsest.embedding import embed_waiting
 from palimpsest.errors import InputError
 from palimpsest.ledger.writing import Write
 from palimpsest.lexicon import count_tokens
@@ -225,3 +227,48 @@ async def _learnt(memory: Memory, text: str, message_id: str) -> str:
         embedder=memory.engine.embedder.fingerprint,
     )
     return memory.engine.ledger.apply(write)[0].memory.id
+
+
+async def test_turns_that_share_the_callers_id_are_two(tmp_path: Path) -> None:
+    """Guards clients that number the turns of every conversation from 1."""
+    async with opened(tmp_path) as memory:
+        january = {"role": "user", "id": "1", "content": "I adopted a cat", "at": "2026-01-01"}
+        march = {"role": "user", "id": "1", "content": "My cat had surgery", "at": "2026-03-01"}
+        await memory.add_messages(turns(january), infer=False)
+        await memory.add_messages(turns(march), infer=False)
+        assert len((await memory.search(ALICE, "cat")).hits) == 2
+
+
+async def test_as_of_knows_the_metadata_and_the_forgotten_turns_of_then(tmp_path: Path) -> None:
+    """Guards the past besides the texts."""
+    clock = StoppedClock()
+    async with opened(tmp_path, clock) as memory:
+        done = await memory.add_text(ALICE, "User likes tea", metadata={"mood": "calm"})
+        tea = done.changes[0].memory.id
+        (turn,) = turns(("user", "My locker is number 4711"))
+        await memory.add_messages([turn], infer=False)
+        locker = await _learnt(memory, "User's locker has number 4711", turn.id)
+        before = clock.at
+        clock.forward(days=1)
+        await memory.update(ALICE, tea, metadata={"mood": "wild"})
+        await memory.delete(ALICE, [locker])
+        clock.forward(days=1)
+        then = await memory.search(ALICE, "tea", filters={"mood": "calm"}, as_of=before)
+        assert [hit.text for hit in then.hits] == ["User likes tea"]
+        assert len((await memory.search(ALICE, "locker 4711", as_of=before)).hits) >= 1
+        texts = [hit.text for hit in (await memory.search(ALICE, "locker 4711", as_of=clock.at)).hits]
+        assert "4711" not in " ".join(texts)
+
+
+async def test_another_process_s_writes_reach_an_index_that_only_searches(tmp_path: Path) -> None:
+    """Guards the reader: its index follows at the latest after a search."""
+    async with opened(tmp_path, background=True) as memory:
+        with anyio.fail_after(60):
+            while memory.projection.state != "ready":  # noqa: ASYNC110 - another task opens it, and says nothing
+                await anyio.sleep(0.01)
+            with sneaking(tmp_path) as add:
+                add("User lives in Metz")
+            await memory.engine.run(lambda: embed_waiting(memory.engine.ledger, memory.engine.embedder))
+            await memory.search(ALICE, "Metz")
+            while await memory.engine.run(memory.projection.count) != 1:  # noqa: ASYNC110 - likewise
+                await anyio.sleep(0.01)

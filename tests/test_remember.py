@@ -214,6 +214,24 @@ class TestWithAModel:
                     assert len(server.chat_requests) == 2
                     assert await believed(memory) == ["User lives in Lyon"]
 
+    async def test_a_projects_facts_do_not_rewrite_global_memories(self, tmp_path: Path) -> None:
+        """Guards the user's other projects: what one of them learns must not show in all."""
+        secret = Scope("alice", project="secret")
+        with OpenAIServer() as server:
+            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+                await memory.add_text(ALICE, "User keeps passwords in a vault", infer=False)
+                await memory.add_text(secret, "User keeps passwords in the vault of the secret project")
+                assert await believed(memory) == ["User keeps passwords in a vault"]
+                assert server.chat_requests == []
+
+    async def test_a_text_is_kept_whatever_the_model_thinks_of_it(self, tmp_path: Path) -> None:
+        """Guards the agent's own words: it found them worth saying."""
+        with OpenAIServer([decisions(decision(0, "NONE"))]) as server:
+            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+                await memory.add_text(ALICE, "User likes tea", infer=False)
+                await memory.add_text(ALICE, "User likes green tea")
+                assert "User likes green tea" in await believed(memory)
+
 
 class TestWhenTheModelFails:
     @pytest.mark.parametrize(

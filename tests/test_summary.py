@@ -122,3 +122,26 @@ async def test_an_unknown_kind_is_told(tmp_path: Path) -> None:
     async with opened(tmp_path) as memory:
         with pytest.raises(InputError, match="overall, recent"):
             await memory.summary(ALICE, "daily")
+
+
+async def test_what_was_deleted_is_in_no_summary_that_is_given_out(tmp_path: Path) -> None:
+    """Guards forgetting: the old summary is not given out again, here or to an extraction."""
+    with OpenAIServer([summary("Lives at 4 Elm Street."), json.dumps({"facts": []})]) as server:
+        async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+            await memory.add_text(ALICE, "User lives at 4 Elm Street", infer=False)
+            await memory.summary(ALICE)
+            await memory.delete_all(ALICE)
+            for refresh in (False, True, False):
+                assert (await memory.summary(ALICE, refresh=refresh)).text == "Nothing is known yet."
+            await memory.add_messages(turns(("user", "Hello")))
+            assert "Elm" not in server.chat_requests[-1]["messages"][1]["content"]
+
+
+async def test_a_recent_summary_is_written_anew_whenever_that_is_asked(tmp_path: Path) -> None:
+    """Guards the kind that changes by itself: turns come, days go by."""
+    with OpenAIServer([summary("One."), summary("Two.")]) as server:
+        async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+            await memory.add_messages(turns(("user", "Hello")), infer=False)
+            await memory.summary(ALICE, "recent")
+            await memory.add_messages(turns(("user", "Hello again")), infer=False)
+            assert (await memory.summary(ALICE, "recent", refresh=True)).text == "Two."

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
 
@@ -111,17 +111,17 @@ def learn(
     """Learn a conversation from a file, and answer questions from it."""
 
     async def work(memory: Memory) -> None:
-        turns = inputs.turns_from(_turns_in(file), memory.scope, now())
+        said = [turn for turn in _turns_in(file) if inputs.text_of(turn.content).strip()]
         with _progress("learning") as told:
             kept, learnt = 0, 0
             notes: dict[str, None] = {}
-            for start in range(0, len(turns.messages), LEARN_BATCH):
-                batch = turns.messages[start : start + LEARN_BATCH]
-                done = await memory.add_messages(batch, context=turns.context, caller=CALLER)
+            for start in range(0, len(said), LEARN_BATCH):
+                batch = inputs.turns_from(said[start : start + LEARN_BATCH], memory.scope, now())
+                done = await memory.add_messages(batch.messages, context=batch.context, caller=CALLER)
                 kept += done.kept_messages
                 learnt += len(done.changes)
                 notes.update(dict.fromkeys(done.notes))
-                told(start + len(batch), len(turns.messages))
+                told(min(start + LEARN_BATCH, len(said)), len(said))
         answers = {question: await memory.search(memory.scope, question, limit=3) for question in ask or ()}
 
         def tables() -> None:
@@ -142,10 +142,10 @@ def learn(
     if not temporary:
         _with_memory(ctx, work)
         return
+    settings = _guard(lambda: _settings(ctx))
     with tempfile.TemporaryDirectory(prefix="palimpsest-") as folder:
-        options = cast("Options", ctx.obj)
-        ctx.obj = replace(options, overrides={**options.overrides, "data_dir": Path(folder), "history_db_path": None})
-        _with_memory(ctx, work)
+        elsewhere = {"data_dir": Path(folder), "history_db_path": None}
+        _with_memory(ctx, work, settings.model_copy(update=elsewhere))
 
 
 @app.command()
@@ -312,9 +312,11 @@ def _shelf(ctx: typer.Context) -> PromptShelf:
     return PromptShelf(NEEDED_PROMPTS, _settings(ctx).prompts_dir)
 
 
-def _with_memory(ctx: typer.Context, work: Callable[[Memory], Awaitable[None]]) -> None:
+def _with_memory(
+    ctx: typer.Context, work: Callable[[Memory], Awaitable[None]], settings: Settings | None = None
+) -> None:
     async def opened() -> None:
-        async with open_memory(_settings(ctx), background=False) as memory:
+        async with open_memory(settings or _settings(ctx), background=False) as memory:
             await work(memory)
 
     _run(opened)

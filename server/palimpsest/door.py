@@ -55,6 +55,9 @@ class Door:
                 await self._hold()
             except* PalimpsestError as group:
                 self._fail(group)
+            except* Exception:  # told to whoever asks; the server stays up to tell it
+                logger.exception("the memory could not be opened")
+                self._settle(PalimpsestError("the memory could not be opened; the server's log says why"))
 
     async def _hold(self) -> None:
         module = await anyio.to_thread.run_sync(importlib.import_module, "palimpsest.memory")
@@ -71,6 +74,10 @@ class Door:
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         logger.error("the memory could not be opened: %s", error)
+        self._settle(error)
+
+    def _settle(self, error: PalimpsestError) -> None:
+        """Tell whoever waits, and let the next one try again."""
         self._fault = error
         settled, self._settled = self._settled, anyio.Event()
         self._wanted = anyio.Event()

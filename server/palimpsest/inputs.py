@@ -103,7 +103,7 @@ def turns_from(turns: Sequence[Turn], scope: Scope, now: datetime) -> Turns:
     context: list[str] = []
     skipped = 0
     for turn in turns:
-        content = well_formed(_text_of(turn.content)).strip()
+        content = well_formed(text_of(turn.content)).strip()
         if not content:
             skipped += 1
         elif turn.role == "system":
@@ -137,7 +137,7 @@ def _message(turn: Turn, content: str, scope: Scope, now: datetime) -> Message:
     )
 
 
-def _text_of(content: Any) -> str:
+def text_of(content: Any) -> str:
     """Return the text of a message's content: a string, or the text parts of OpenAI's list form."""
     if isinstance(content, str):
         return content

@@ -70,7 +70,7 @@ def question_tokens(text: str) -> list[str]:
 
 
 def _words(text: str) -> list[str]:
-    return [match.group()[:MAX_TOKEN_CHARS] for match in _WORD.finditer(unicodedata.normalize("NFKC", text))]
+    return [match.group() for match in _WORD.finditer(unicodedata.normalize("NFKC", text))]
 
 
 def _tokens_of(word: str) -> list[str]:
@@ -80,6 +80,7 @@ def _tokens_of(word: str) -> list[str]:
             found.extend(a + b for a, b in pairwise(run))
             found.extend(char for char in run if len(run) == 1 or "\u4e00" <= char <= "\u9fff")
             continue
+        run = run[:MAX_TOKEN_CHARS]  # noqa: PLW2901 - the run as it is to be used
         found.append(_stem(run.casefold()))
         parts = _CAMEL.split(run)
         if len(parts) > 1:

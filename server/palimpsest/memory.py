@@ -44,6 +44,7 @@ logger = logging.getLogger(__name__)
 THREADS = 8
 """Worker threads for blocking work; the MCP transport has its own."""
 
+MAX_CURSOR_DIGITS = 18
 PAGE = 200
 """How many memories are read at once where a filter is to be applied."""
 
@@ -132,7 +133,10 @@ class Memory:
         """Recall by meaning and by words; `as_of` answers with what was believed at that instant."""
         question = Question(scope, query, self.engine.clock(), limit, max_tokens, filters or {}, as_of)
         ledger, embedder = self.engine.ledger, self.engine.embedder
-        return await self.engine.run(lambda: recall(ledger, embedder, self.projection, question))
+        answer = await self.engine.run(lambda: recall(ledger, embedder, self.projection, question))
+        if self.projection.lags():
+            self._changed.set()
+        return answer
 
     async def list(
         self,
@@ -179,7 +183,7 @@ class Memory:
     ) -> Change:
         """Give a memory another text, other metadata (null removes a key), or both; the old ones stay in history."""
         memory = await self._find(scope, memory_id)
-        fact = Fact(text or memory.text, metadata=metadata or {})
+        fact = Fact(text or "", metadata=metadata or {})
         return await self._decree(scope, Decision(Event.UPDATE, fact, memory.id), "update", caller)
 
     async def restore(self, scope: Scope, memory_id: str, *, caller: str = "") -> Change:
@@ -274,7 +278,7 @@ class Memory:
         return (await self._apply(scope, [decision], stage, caller))[0]
 
     async def _apply(self, scope: Scope, decisions: Sequence[Decision], stage: str, caller: str) -> list[Change]:
-        texts = [decision.fact.text for decision in decisions if decision.fact is not None]
+        texts = [decision.fact.text for decision in decisions if decision.fact is not None and decision.fact.text]
         engine = self.engine
 
         def apply() -> list[Change]:
@@ -364,6 +368,6 @@ async def open_memory(settings: Settings, *, clock: Clock = now, background: boo
 def _row_number(cursor: str | None) -> int | None:
     if cursor is None:
         return None
-    if not cursor.isdecimal():
+    if not cursor.isdecimal() or len(cursor) > MAX_CURSOR_DIGITS:
         raise InputError(f"'{cursor}' is no cursor; take it from the reply of list_memories")
     return int(cursor)

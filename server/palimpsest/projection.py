@@ -71,6 +71,7 @@ class Projection:
         self._folder: Path | None = None
         self._index: VectorIndex | None = None
         self._checkpoint = self._wanted
+        self._lags = False
         self.state: State = "closed"
         self.fault = ""
 
@@ -142,6 +143,7 @@ class Projection:
         if index is None or self.state != "ready":
             return None
         lately = searching.tail(conn, user_id, seq, MAX_TAIL + 1)
+        self._lags = bool(lately)
         if len(lately) > MAX_TAIL:
             return None
         try:
@@ -150,6 +152,10 @@ class Projection:
             self.state, self.fault = "broken", str(error)
             logger.warning("searching the ledger's vectors instead: %s", error)
             return None
+
+    def lags(self) -> bool:
+        """Say whether the last search met changes the index has not followed, or a broken index."""
+        return self._lags or self.state == "broken"
 
     def close(self) -> None:
         """Close the index and give the folder back."""

@@ -153,9 +153,9 @@ def fold(hits: Sequence[Hit]) -> list[Hit]:
     seen: set[str] = set()
     taken: list[Hit] = []
     for hit in hits:
-        if hit.sources and seen.issuperset(hit.sources):
+        if hit.origins and seen.issuperset(hit.origins):
             continue
-        seen.update(hit.sources)
+        seen.update(hit.origins)
         taken.append(hit)
     return taken
 

@@ -80,7 +80,8 @@ def recall(ledger: Ledger, embedder: Embedder, index: NearestUnits, question: Qu
         if vector is not None and searching.any_waiting(conn, embedder.fingerprint):
             notes.append("some texts have no vector of this embedder yet and are found by words only")
         if question.as_of is not None:
-            hits = _believed(conn, embedder, question, asked, vector, test)
+            hits, told = _believed(conn, embedder, question, asked, vector, test)
+            notes += told
         else:
             hits = _Search(conn, embedder.fingerprint, index, question, asked, test).hits(vector)
     hits = ranking.fold(hits)
@@ -243,6 +244,7 @@ def memory_hit(memory: Memory, text: str, sources: Sequence[Message], score: flo
         created_at=memory.created_at,
         updated_at=memory.updated_at,
         sources=tuple(source.source for source in sources),
+        origins=tuple(source.id for source in sources),
         role=memory.role,
         name=memory.actor_id,
         tags=memory.tags,
@@ -261,6 +263,7 @@ def message_hit(message: Message, score: float) -> Hit:
         created_at=message.created_at,
         updated_at=message.created_at,
         sources=(message.source,),
+        origins=(message.id,),
         role=message.role,
         name=message.name,
     )
@@ -291,29 +294,49 @@ def _everything(conn: Connection, scope: Scope) -> Iterator[tuple[int, Hit]]:
 
 
 def _believed(
-    conn: Connection,
-    embedder: Embedder,
-    question: Question,
-    words: _Asked,
-    vector: Vector | None,
-    test: Test | None,
-) -> list[Hit]:
-    """Answer from what was believed at an instant: every text of then is scored exactly."""
+    conn: Connection, embedder: Embedder, question: Question, asked: _Asked, vector: Vector | None, test: Test | None
+) -> tuple[list[Hit], list[str]]:
+    """Answer from what was believed at an instant: every text of then is scored exactly; also say what is degraded."""
     instant = question.as_of or question.now
-    memories = reading.believed_at(conn, question.scope, instant)
-    sources = reading.sources_of(conn, [memory.id for memory, _ in memories])
-    hits = [memory_hit(memory, text, sources.get(memory.id, ()), 0.0) for memory, text in memories]
-    hits += [message_hit(message, 0.0) for message in reading.messages_until(conn, question.scope, instant)]
-    hits = [hit for hit in hits if test is None or test(record(hit))]
-    if not hits:
-        return []
+    hits = [hit for hit in _hits_of(conn, question.scope, instant) if test is None or test(record(hit))]
+    notes: list[str] = []
     by_meaning: dict[int, float] = {}
-    if vector is not None:
-        texts = embedder.embed([hit.text for hit in hits])
-        mean = texts.mean(axis=0)
-        cosines = ranking.centred(texts, mean) @ ranking.centred(vector, mean)
-        by_meaning = dict(enumerate(cast("list[float]", cosines.tolist())))
-    by_words = ranking.bm25([tokens(hit.text) for hit in hits], set(words.words))
+    if vector is not None and hits:
+        try:
+            vectors = _vectors_of(conn, embedder, hits)
+            mean = vectors.mean(axis=0)
+            cosines = ranking.centred(vectors, mean) @ ranking.centred(vector, mean)
+            by_meaning = dict(enumerate(cast("list[float]", cosines.tolist())))
+        except EmbedderError as error:
+            notes.append(f"searched by words only: {error}")
+    by_words = ranking.bm25([tokens(hit.text) for hit in hits], set(asked.words))
     scores = ranking.fuse(by_meaning, dict(enumerate(by_words)), range(len(hits)))
-    order = sorted(scores, key=lambda i: (-scores[i], i))
-    return [replace(hits[i], score=ranking.squash(scores[i])) for i in order[: max(POOL, 4 * question.limit)]]
+    order = sorted(scores, key=lambda i: (-scores[i], i))[: max(POOL, 4 * question.limit)]
+    return [replace(hits[i], score=ranking.squash(scores[i])) for i in order], notes
+
+
+def _hits_of(conn: Connection, scope: Scope, instant: datetime) -> list[Hit]:
+    """Return everything that was believed at an instant, and the turns stored until then that were not forgotten."""
+    believed = {memory.id: memory for memory in reading.believed_at(conn, scope, instant)}
+    sources = reading.sources_of(conn, list(believed))
+    hits = [memory_hit(memory, memory.text, sources.get(memory.id, ()), 0.0) for memory in believed.values()]
+    turns = reading.messages_until(conn, scope, instant)
+    citing = reading.citing(conn, [turn.id for turn in turns])
+    for turn in turns:
+        facts = [fact for fact in citing.get(turn.id, ()) if fact.created_at <= instant]
+        if not facts or any(fact.id in believed or fact.superseded_by for fact in facts):
+            hits.append(message_hit(turn, 0.0))
+    return hits
+
+
+def _vectors_of(conn: Connection, embedder: Embedder, hits: Sequence[Hit]) -> Vector:
+    """Return the hits' own vectors: the ledger's where the text is still the same, else made. Raises EmbedderError."""
+    known: dict[str, Vector] = {}
+    now = reading.memories_by_id(conn, [hit.id for hit in hits if hit.kind == "memory"])
+    same = [hit.id for hit in hits if hit.kind == "memory" and now[hit.id].text == hit.text]
+    known.update(searching.own_vectors(conn, embedder.fingerprint, "memory", same))
+    turns = [hit.id for hit in hits if hit.kind == "message"]
+    known.update(searching.own_vectors(conn, embedder.fingerprint, "message", turns))
+    missing = [hit for hit in hits if hit.id not in known]
+    known.update(zip([hit.id for hit in missing], embedder.embed([hit.text for hit in missing]), strict=True))
+    return np.stack([known[hit.id] for hit in hits])

@@ -199,7 +199,10 @@ class LogEntry:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """Hold one answer of a search. `score` lies between 0 and 1 and orders the hits of one search only."""
+    """Hold one answer of a search. `score` lies between 0 and 1 and orders the hits of one search only.
+
+    `sources` are the messages behind it as the caller names them, `origins` their ids in the ledger.
+    """
 
     id: str
     kind: Kind
@@ -213,3 +216,4 @@ class Hit:
     name: str = ""
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    origins: tuple[str, ...] = ()

@@ -56,7 +56,8 @@ async def remember_messages(
     def before() -> tuple[list[Message], str]:
         with engine.ledger.read() as conn:
             summary = reading.latest_summary(conn, scope, "overall")
-            return reading.recent_messages(conn, scope, RECENT_MESSAGES), summary.text if summary else ""
+            current = summary is not None and not reading.deleted_since(conn, scope, summary.seq)
+            return reading.recent_messages(conn, scope, RECENT_MESSAGES), summary.text if summary and current else ""
 
     recent, summary = await engine.run(before)
     vectors, notes = await _embed(engine, [message.content for message in messages])
@@ -93,7 +94,7 @@ async def remember_text(
         done = await _apply(engine, scope, decided, Provenance("add", caller=caller), None)
         return replace(done, notes=(*notes, *done.notes))
     try:
-        return await _reconcile(engine, engine.model, scope, [fact], caller)
+        return await _reconcile(engine, engine.model, scope, [fact], caller, keep_all=True)
     except (ModelError, PromptError, StaleDecisionError) as error:
         decided = Decided((Decision(Event.ADD, fact),))
         done = await _apply(engine, scope, decided, Provenance("add", caller=caller), None)
@@ -120,13 +121,21 @@ async def _learn(
     return replace(done, kept_messages=kept.kept_messages, notes=(*kept.notes, *done.notes))
 
 
-async def _reconcile(engine: Engine, model: LanguageModel, scope: Scope, facts: Sequence[Fact], caller: str) -> Done:
-    """Decide what becomes of facts and apply it, again where memories changed meanwhile."""
+async def _reconcile(
+    engine: Engine, model: LanguageModel, scope: Scope, facts: Sequence[Fact], caller: str, *, keep_all: bool = False
+) -> Done:
+    """Decide what becomes of facts and apply it, again where memories changed meanwhile.
+
+    With `keep_all` a fact the model finds of no worth is added all the same: the caller found it worth saying.
+    """
     for attempt in range(MAX_DECIDED_AGAIN):
         prompt = engine.prompts.get("decide")
         seq, memories = await _nearest(engine, scope, facts)
         if memories:
             decided = await decide(model, prompt, facts, memories)
+            if keep_all:
+                added = tuple(Decision(Event.ADD, fact) for fact in decided.dropped)
+                decided = replace(decided, decisions=decided.decisions + added, dropped=())
             provenance = Provenance("decide", model.name, prompt.fingerprint, caller)
         else:
             decided = Decided(tuple(Decision(Event.ADD, fact) for fact in facts))
@@ -136,7 +145,7 @@ async def _reconcile(engine: Engine, model: LanguageModel, scope: Scope, facts: 
         except StaleDecisionError:
             logger.info("deciding again: memories changed meanwhile (attempt %d)", attempt + 1)
     raise StaleDecisionError(
-        f"other clients kept changing this memory while {len(facts)} facts were decided on; they were not stored"
+        f"other clients kept changing this memory while {len(facts)} facts were decided on; add them again"
     )
 
 
@@ -150,7 +159,8 @@ async def _nearest(engine: Engine, scope: Scope, facts: Sequence[Fact]) -> tuple
         asked = {fact.text: vectors.get(fact.text) for fact in facts}
         found = similar_memories(engine.ledger, engine.embedder.fingerprint, scope, asked, NEAREST_MEMORIES)
         nearest = {item.memory.id: item.memory for items in found.values() for item in items}
-        return seq, list(nearest.values())
+        # A project's facts are not decided against the user's global memories, which others than the project see.
+        return seq, [memory for memory in nearest.values() if memory.scope.project == scope.project]
 
     return await engine.run(look)
 
@@ -167,11 +177,12 @@ async def _apply(engine: Engine, scope: Scope, decided: Decided, provenance: Pro
         based_on=based_on,
     )
 
-    def apply() -> Done:
-        changes = engine.ledger.apply(write)
-        return Done(tuple(changes), _resembling(engine, scope, changes, vectors))
-
-    done = await engine.run(apply)
+    changes = await engine.run(lambda: engine.ledger.apply(write))
+    done = Done(tuple(changes))
+    try:
+        done = replace(done, similar=await engine.run(lambda: _resembling(engine, scope, changes, vectors)))
+    except LedgerError as error:
+        notes.append(f"stored, but not compared with what is known: {error}")
     notes += [f"not kept, found of no lasting worth: {fact.text}" for fact in decided.dropped]
     notes += [f"added without a decision of the model: {fact.text}" for fact in decided.undecided]
     return replace(done, notes=(*done.notes, *notes))

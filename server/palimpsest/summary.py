@@ -26,6 +26,7 @@ MAX_SOURCE_TOKENS = 12_000
 """What of the newest memories and messages goes into one summary."""
 
 MAX_LISTED_TOKENS = 600
+NOTHING = "Nothing is known yet."
 RECENT = timedelta(days=14)
 RECENT_MESSAGES = 40
 
@@ -48,20 +49,20 @@ async def get_summary(engine: Engine, scope: Scope, kind: str, *, refresh: bool,
     """
     if kind not in KINDS:
         raise InputError(f"there is no summary '{kind}'; there are {', '.join(KINDS)}")
-    last, behind = await engine.run(lambda: _last(engine, scope, kind))
+    last, behind, lost = await engine.run(lambda: _last(engine, scope, kind))
     if engine.model is None:
         return await _listed(engine, scope, kind, "no language model is configured")
-    if last is not None and (not refresh or behind == 0):
+    # What went on lately also changes by itself; a summary that may name what was deleted is not given out again.
+    stale = lost or (refresh and (behind > 0 or kind == "recent"))
+    if last is not None and not stale:
         return Summarized(last.text, kind, behind)
     try:
         text = await write_summary(engine, engine.model, scope, kind, caller)
     except (ModelError, PromptError) as error:
-        if last is None:
+        if last is None or lost:
             return await _listed(engine, scope, kind, f"the summary could not be written ({error})")
         return Summarized(last.text, kind, behind, (f"the summary could not be refreshed: {error}",))
-    if text is None:
-        return Summarized("Nothing is known yet.", kind, 0)
-    return Summarized(text, kind, 0)
+    return Summarized(NOTHING if text is None else text, kind, 0)
 
 
 async def _listed(engine: Engine, scope: Scope, kind: str, why: str) -> Summarized:
@@ -92,14 +93,16 @@ async def write_summary(engine: Engine, model: LanguageModel, scope: Scope, kind
 
 async def is_due(engine: Engine, scope: Scope, every: int) -> bool:
     """Say whether the overall summary of a scope has missed `every` changes or more."""
-    _, behind = await engine.run(lambda: _last(engine, scope, "overall"))
+    _, behind, _ = await engine.run(lambda: _last(engine, scope, "overall"))
     return behind >= every
 
 
-def _last(engine: Engine, scope: Scope, kind: str) -> tuple[Summary | None, int]:
+def _last(engine: Engine, scope: Scope, kind: str) -> tuple[Summary | None, int, bool]:
+    """Return the last summary, how many changes it has missed, and whether a deletion is among them."""
     with engine.ledger.read() as conn:
         last = reading.latest_summary(conn, scope, kind)
-        return last, reading.changes_since(conn, scope, last.seq if last else 0)
+        seq = last.seq if last else 0
+        return last, reading.changes_since(conn, scope, seq), reading.deleted_since(conn, scope, seq)
 
 
 def _sources(engine: Engine, scope: Scope, kind: str) -> tuple[int, list[Memory], list[Message], str]:
@@ -126,7 +129,7 @@ def _listing(engine: Engine, scope: Scope, kind: str) -> str:
         found = [memory for memory in found if memory.updated_at >= engine.clock() - RECENT]
         total = len(found)
     if not found:
-        return "Nothing is known yet."
+        return NOTHING
     lines = [f"- {iso(memory.at)[:10]} {memory.text}" for memory in found]
     shown = _fitting(lines, MAX_LISTED_TOKENS)
     left = f"\n({total - shown} older memories are not shown.)" if total > shown else ""

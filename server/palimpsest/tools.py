@@ -186,6 +186,8 @@ async def add_memory(
                 *([f"{turns.skipped} messages without text skipped"] if turns.skipped else []),
             ]
         else:
+            if infer and (replaces or metadata):
+                raise InputError("with infer=true facts are extracted; leave out replaces and metadata, or infer")
             done = await memory.add_text(
                 where,
                 inputs.text_from(text),
@@ -323,8 +325,8 @@ async def delete_memory(
         wanted = f"delete {count} memories"
         if count and confirm != wanted:
             raise InputError(
-                f"this would {wanted} stored in just this scope ({where}); nothing was deleted. If the user wants "
-                f"that, call again with all=true and confirm='{wanted}'."
+                f"this would {wanted} stored for {where} (in a project: its own only); nothing was deleted. "
+                f"If the user wants that, call again with all=true and confirm='{wanted}'."
             )
         changes = await memory.delete_all(where, caller=CALLER)
         text = replies.all_deleted_text(len(changes), where)

@@ -140,6 +140,13 @@ class TestChanges:
         with ledger.read() as conn:
             assert reading.find_memory(conn, ALICE, change.memory.id).metadata == {"a": 1, "c": 3}
 
+    def test_an_update_without_a_text_leaves_the_text_of_the_moment(self, ledger: Ledger) -> None:
+        """Guards a change of metadata against reverting a change of text that came in between."""
+        memory = add(ledger, "The database is Postgres")
+        decree(ledger, Decision(Event.UPDATE, Fact("The database is MySQL"), memory.id))
+        (change,) = decree(ledger, Decision(Event.UPDATE, Fact("", metadata={"a": 1}), memory.id))
+        assert (change.memory.text, change.memory.metadata) == ("The database is MySQL", {"a": 1})
+
     def test_one_failing_decision_undoes_the_whole_write(self, ledger: Ledger) -> None:
         """Guards all-or-nothing: no half of a write is ever acknowledged."""
         with pytest.raises(MemoryNotFoundError):
@@ -296,6 +303,15 @@ class TestOpening:
         with ledger.read() as conn:
             context = alembic.migration.MigrationContext.configure(conn, opts={"include_name": _is_not_full_text})
             assert alembic.autogenerate.compare_metadata(context, metadata) == []
+
+    def test_a_path_with_signs_of_an_address_is_a_path(self, tmp_path: Path, clock: StoppedClock) -> None:
+        """Guards the place and the modes of the file against being read as a URL."""
+        path = tmp_path / "q?mode=ro#x %41" / "ledger.db"
+        opened = open_ledger(path, clock)
+        add(opened, "A fact")
+        opened.close()
+        assert [file.name for file in tmp_path.iterdir()] == ["q?mode=ro#x %41"]
+        assert path.stat().st_size > 0
 
     def test_a_ledger_of_a_newer_version_is_left_alone(self, tmp_path: Path, clock: StoppedClock) -> None:
         """Guards the data against an older program."""

@@ -18,7 +18,7 @@ from palimpsest.ledger import lexical
 from palimpsest.ledger.tables import memories, memory_sources, messages, vectors
 from palimpsest.lexicon import tokens
 from palimpsest.ports import Vector
-from palimpsest.records import Scope
+from palimpsest.records import Kind, Scope
 
 NEIGHBOUR_WEIGHT = 0.8
 FACT_WEIGHT = 0.7
@@ -63,7 +63,7 @@ def message_key(conn: Connection, message_id: str) -> Key:
         .where(messages.c.id == message_id)
     ).one()
     neighbours = _neighbours(conn, row.session_id, row.seq, row.embedder)
-    facts = _texts(conn, _facts_citing(message_id), row.embedder)
+    facts = _texts(conn, _facts_citing(message_id), "memory", row.embedder)
     return Key(
         lexical.LexicalRow(
             row.unit_seq,
@@ -85,7 +85,7 @@ def memory_key(conn: Connection, memory_id: str) -> Key | None:
     ).one_or_none()
     if row is None:
         return None
-    sources = _texts(conn, _sources_of(memory_id), row.embedder)
+    sources = _texts(conn, _sources_of(memory_id), "message", row.embedder)
     return Key(
         lexical.LexicalRow(
             row.unit_seq,
@@ -113,7 +113,7 @@ def _nearest(session_id: str, seq: int, *columns: Any) -> tuple[Query, Query]:
 
 def _neighbours(conn: Connection, session_id: str, seq: int, embedder: str) -> list[_Text]:
     columns = (messages.c.id, messages.c.name, messages.c.content.label("text"))
-    return [text for query in _nearest(session_id, seq, *columns) for text in _texts(conn, query, embedder)]
+    return [text for query in _nearest(session_id, seq, *columns) for text in _texts(conn, query, "message", embedder)]
 
 
 def _facts_citing(message_id: str) -> Query:
@@ -136,14 +136,16 @@ def _sources_of(memory_id: str) -> Query:
     )
 
 
-def _texts(conn: Connection, query: Query, embedder: str) -> list[_Text]:
+def _texts(conn: Connection, query: Query, kind: Kind, embedder: str) -> list[_Text]:
     """Run a query for id, text and perhaps name, and add to each row its vector of the same embedder."""
     found = conn.execute(query).mappings().all()
     if not found:
         return []
     rows = conn.execute(
         select(vectors.c.owner_id, vectors.c.vector).where(
-            vectors.c.owner_id.in_([row["id"] for row in found]), vectors.c.embedder == embedder
+            vectors.c.kind == kind,
+            vectors.c.owner_id.in_([row["id"] for row in found]),
+            vectors.c.embedder == embedder,
         )
     )
     by_owner = {owner: _array(blob) for owner, blob in rows if blob is not None}

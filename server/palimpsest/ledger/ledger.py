@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, inspect, select
+from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, select
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from palimpsest.clock import Clock
@@ -124,7 +124,7 @@ def _writing(engine: Engine) -> Generator[Connection]:
 
 
 def _engine(path: Path) -> Engine:
-    engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": BUSY_TIMEOUT_SECONDS})
+    engine = create_engine(URL.create("sqlite", database=str(path)), connect_args={"timeout": BUSY_TIMEOUT_SECONDS})
 
     @event.listens_for(engine, "connect")
     def _(connection: sqlite3.Connection, _record: object) -> None:
@@ -215,3 +215,5 @@ def _mapped(path: Path) -> Generator[None]:
         raise LedgerError(f"the ledger {path} could not be used: {cause}. Nothing was written{advice}.") from error
     except DBAPIError as error:
         raise LedgerError(f"the ledger {path} refused: {error.orig}. Nothing was written.") from error
+    except (OSError, sqlite3.Error) as error:
+        raise LedgerError(f"the ledger {path} could not be used: {error}. Nothing was written.") from error

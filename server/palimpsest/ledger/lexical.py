@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, bindparam, text
 
+from palimpsest.ledger.rows import chunks
 from palimpsest.records import Scope
 
 DDL = (
@@ -95,7 +96,11 @@ def frequencies(conn: Connection, words: Iterable[str]) -> dict[str, int]:
     query = text("SELECT term, doc FROM lexical_terms WHERE col = 'own' AND term IN :words").bindparams(
         bindparam("words", expanding=True)
     )
-    return {str(word): int(number) for word, number in conn.execute(query, {"words": list(words)})}
+    return {
+        str(word): int(number)
+        for chunk in chunks(list(words))
+        for word, number in conn.execute(query, {"words": list(chunk)})
+    }
 
 
 def _scope_match(scope: Scope) -> str:

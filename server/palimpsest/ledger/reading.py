@@ -8,7 +8,7 @@ from datetime import datetime
 from sqlalchemy import Connection, func, or_, select
 
 from palimpsest.errors import InputError, MemoryNotFoundError
-from palimpsest.ledger.rows import chunks, is_scope, sees, to_history, to_memory, to_message, to_summary
+from palimpsest.ledger.rows import chunks, is_scope, sees, to_history, to_memory, to_message, to_summary, with_state
 from palimpsest.ledger.tables import changes, history, memories, memory_sources, messages, summaries, vectors
 from palimpsest.records import HistoryEntry, Memory, Message, Scope, Summary
 
@@ -205,8 +205,8 @@ def changes_since(conn: Connection, scope: Scope, seq: int) -> int:
     return conn.execute(query).scalar_one()
 
 
-def believed_at(conn: Connection, scope: Scope, instant: datetime) -> list[tuple[Memory, str]]:
-    """Return the memories that were believed at an instant, each with the text it had then."""
+def believed_at(conn: Connection, scope: Scope, instant: datetime) -> list[Memory]:
+    """Return the memories that were believed at an instant, as they were then."""
     last = (
         select(func.max(history.c.seq).label("seq"))
         .join(memories, memories.c.id == history.c.memory_id)
@@ -215,12 +215,27 @@ def believed_at(conn: Connection, scope: Scope, instant: datetime) -> list[tuple
         .subquery()
     )
     query = (
-        select(memories, history.c.new_memory)
+        select(memories, history.c.new_memory, history.c.state, history.c.updated_at.label("changed_at"))
         .join(history, history.c.memory_id == memories.c.id)
         .join(last, last.c.seq == history.c.seq)
         .where(history.c.is_deleted.is_(False))
     )
-    return [(to_memory(row), row.new_memory) for row in conn.execute(query)]
+    return [with_state(to_memory(row), row.new_memory, row.state, row.changed_at) for row in conn.execute(query)]
+
+
+def deleted_since(conn: Connection, scope: Scope, seq: int) -> bool:
+    """Say whether a memory the scope sees was deleted or superseded after number `seq` of the log."""
+    query = (
+        select(changes.c.seq)
+        .join(memories, memories.c.id == changes.c.memory_id)
+        .where(
+            changes.c.user_id == scope.user_id,
+            changes.c.seq > seq,
+            memories.c.deleted_at.is_not(None),
+            sees(memories, scope),
+        )
+    )
+    return conn.execute(query.limit(1)).first() is not None
 
 
 def known_names(conn: Connection, scope: Scope) -> list[str]:

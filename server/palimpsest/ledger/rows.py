@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
 from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Row, Table, and_, or_
@@ -89,6 +91,34 @@ def to_memory(row: Row[Any]) -> Memory:
         role=row.role,
         deleted_at=row.deleted_at,
         superseded_by=row.superseded_by,
+    )
+
+
+def memory_state(memory: Memory) -> dict[str, Any]:
+    """Return what a row of history keeps of a memory besides its text, as JSON."""
+    return {
+        "metadata": dict(memory.metadata),
+        "keywords": list(memory.keywords),
+        "tags": list(memory.tags),
+        "happened_at": memory.happened_at.isoformat() if memory.happened_at else None,
+        "valid_from": memory.valid_from.isoformat(),
+    }
+
+
+def with_state(memory: Memory, text: str, state: Mapping[str, Any], updated_at: datetime) -> Memory:
+    """Return a memory as a row of history has it."""
+    happened_at = state["happened_at"]
+    return replace(
+        memory,
+        text=text,
+        metadata=state["metadata"],
+        keywords=tuple(state["keywords"]),
+        tags=tuple(state["tags"]),
+        happened_at=datetime.fromisoformat(happened_at) if happened_at else None,
+        valid_from=datetime.fromisoformat(state["valid_from"]),
+        updated_at=updated_at,
+        deleted_at=None,
+        superseded_by=None,
     )
 
 

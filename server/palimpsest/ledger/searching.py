@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, and_, func, select
 from palimpsest.ledger.rows import chunks, sees, to_memory, to_message, to_scope
 from palimpsest.ledger.tables import changes, means, memories, messages, vectors
 from palimpsest.ports import Vector
-from palimpsest.records import LogEntry, Memory, Message, Scope, Unit
+from palimpsest.records import Kind, LogEntry, Memory, Message, Scope, Unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +70,16 @@ def keys(conn: Connection, embedder: str, seqs: Sequence[int]) -> dict[int, Vect
     }
 
 
-def own_vectors(conn: Connection, embedder: str, kind: str, owner_ids: Sequence[str]) -> dict[str, Vector]:
+def own_vectors(conn: Connection, embedder: str, kind: Kind, owner_ids: Sequence[str]) -> dict[str, Vector]:
     """Return the texts' own vectors by owner, each of shape (dims,)."""
-    query = select(vectors.c.owner_id, vectors.c.vector).where(
-        vectors.c.kind == kind,
-        vectors.c.owner_id.in_(owner_ids),
-        vectors.c.embedder == embedder,
-        vectors.c.vector.is_not(None),
-    )
-    return {owner: np.frombuffer(blob, dtype=np.float32) for owner, blob in conn.execute(query)}
+    has_vector = and_(vectors.c.kind == kind, vectors.c.embedder == embedder, vectors.c.vector.is_not(None))
+    return {
+        owner: np.frombuffer(blob, dtype=np.float32)
+        for chunk in chunks(owner_ids)
+        for owner, blob in conn.execute(
+            select(vectors.c.owner_id, vectors.c.vector).where(vectors.c.owner_id.in_(chunk), has_vector)
+        )
+    }
 
 
 def scope_keys(conn: Connection, scope: Scope, embedder: str, kind: str | None = None) -> tuple[list[int], Vector]:

@@ -71,6 +71,7 @@ messages = Table(
     Column("created_at", UtcTime, nullable=False),
 )
 Index("messages_by_scope", *[messages.c[n] for n in ("user_id", "project", "agent_id", "run_id", "seq")])
+Index("messages_by_text", messages.c.user_id, messages.c.content_hash)
 Index("messages_by_session", messages.c.session_id, messages.c.seq)
 Index(
     "messages_once",
@@ -132,6 +133,8 @@ history = Table(
     Column("is_deleted", Boolean, nullable=False),
     Column("actor_id", String(256), nullable=False, server_default=""),
     Column("role", String(16), nullable=False, server_default=""),
+    # What else the memory was after this change: metadata, keywords, tags, times.
+    Column("state", JSON, nullable=False),
     Column("stage", String(32), nullable=False),
     Column("model", String(256), nullable=False, server_default=""),
     Column("prompt", String(32), nullable=False, server_default=""),

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, and_, exists, func, insert, select, update
 
 from palimpsest.errors import InputError, MemoryNotFoundError, StaleDecisionError
 from palimpsest.ledger import units
-from palimpsest.ledger.rows import content_hash, is_scope, scope_values, sees, to_memory
+from palimpsest.ledger.rows import content_hash, is_scope, memory_state, scope_values, sees, to_memory
 from palimpsest.ledger.tables import changes, history, memories, memory_sources, messages, summaries, vectors
 from palimpsest.ports import Vector
 from palimpsest.records import (
@@ -201,7 +201,11 @@ def _last_said(pen: _Pen, fact: Fact) -> datetime | None:
 
 
 def _update(pen: _Pen, memory: Memory, fact: Fact) -> Change:
-    """Give a memory its new text; where another already says just that, close this one in its favour."""
+    """Give a memory its new text; where another already says just that, close this one in its favour.
+
+    A fact without a text leaves the text as it is, whatever that is by now.
+    """
+    fact = fact if fact.text else replace(fact, text=memory.text)
     twin = _twin(pen, memory.scope, fact.text)
     if twin is not None and twin.id != memory.id:
         _cite(pen, twin.id, fact, None)
@@ -305,6 +309,7 @@ def _record(pen: _Pen, event: Event, memory: Memory, old: str | None) -> str:
             is_deleted=gone,
             actor_id=memory.actor_id,
             role=memory.role,
+            state=memory_state(memory),
             stage=made_by.stage,
             model=made_by.model,
             prompt=made_by.prompt,

@@ -110,6 +110,7 @@ def _facts(reply: ExtractReply, messages: Sequence[Message]) -> list[Fact]:
     if len(reply.facts) > MAX_FACTS:
         raise ValueError(f"it holds {len(reply.facts)} facts; give the {MAX_FACTS} that matter most at the most.")
     facts: dict[str, Fact] = {}
+    likely = _LikelySources(messages)
     for item in reply.facts:
         text = one_line(item.text)
         if not text:
@@ -118,7 +119,7 @@ def _facts(reply: ExtractReply, messages: Sequence[Message]) -> list[Fact]:
             raise ValueError(f"one of its facts is longer than {MAX_FACT_CHARS} characters; a fact is a sentence.")
         if wrong := [number for number in item.sources if not 1 <= number <= len(messages)]:
             raise ValueError(f"it cites message {wrong[0]}; the messages are 1 to {len(messages)}.")
-        cited = [messages[number - 1] for number in item.sources] or _likely_sources(text, messages)
+        cited = [messages[number - 1] for number in item.sources] or likely.of(text)
         known = facts[text].sources if text in facts else ()
         facts[text] = Fact(
             text=text,
@@ -132,14 +133,22 @@ def _facts(reply: ExtractReply, messages: Sequence[Message]) -> list[Fact]:
     return list(facts.values())
 
 
-def _likely_sources(text: str, messages: Sequence[Message]) -> list[Message]:
-    """Return the message that shares most words with a fact whose source the model did not name."""
-    if len(messages) == 1:
-        return list(messages)
-    words = set(tokens(text))
-    shared = [len(words.intersection(tokens(message.content))) for message in messages]
-    best = max(shared, default=0)
-    return [messages[shared.index(best)]] if best else []
+class _LikelySources:
+    """Find the message that shares most words with a fact whose source the model did not name."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self._messages = messages
+        self._words: list[set[str]] = []
+
+    def of(self, text: str) -> list[Message]:
+        """Return that message; none when no word is shared. A lone message is the source of everything."""
+        if len(self._messages) == 1:
+            return list(self._messages)
+        self._words = self._words or [set(tokens(message.content)) for message in self._messages]
+        mine = set(tokens(text))
+        shared = [len(mine & words) for words in self._words]
+        best = max(shared, default=0)
+        return [self._messages[shared.index(best)]] if best else []
 
 
 def _shown(message: Message) -> dict[str, str]:

@@ -131,6 +131,7 @@ def _messages() -> None:
         sa.UniqueConstraint("id"),
     )
     op.create_index("messages_by_scope", "messages", ["user_id", "project", "agent_id", "run_id", "seq"], unique=False)
+    op.create_index("messages_by_text", "messages", ["user_id", "content_hash"], unique=False)
     op.create_index("messages_by_session", "messages", ["session_id", "seq"], unique=False)
     op.create_index(
         "messages_once",
@@ -208,6 +209,7 @@ def _history() -> None:
         sa.Column("is_deleted", sa.Boolean(), nullable=False),
         sa.Column("actor_id", sa.String(length=256), server_default="", nullable=False),
         sa.Column("role", sa.String(length=16), server_default="", nullable=False),
+        sa.Column("state", sa.JSON(), nullable=False),
         sa.Column("stage", sa.String(length=32), nullable=False),
         sa.Column("model", sa.String(length=256), server_default="", nullable=False),
         sa.Column("prompt", sa.String(length=32), server_default="", nullable=False),
