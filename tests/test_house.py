@@ -70,7 +70,8 @@ FORBIDDEN = {
 """What the order alone would allow and the architecture does not: by the beginning of the names on both sides."""
 
 BROAD = Counter({"adapters.index_chroma": 1, "adapters.embedder_chroma": 1, "memory": 1, "door": 1})
-"""Where everything may be caught, how often: vendors that raise anything, the facade, which raises it again, and the door, which tells it."""
+"""Where everything may be caught, how often: vendors that raise anything, the
+facade, which raises it again, and the door, which tells it."""
 
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 50

@@ -264,6 +264,7 @@ async def test_another_process_s_writes_reach_an_index_that_only_searches(tmp_pa
     """Guards the reader: its index follows at the latest after a search."""
     async with opened(tmp_path, background=True) as memory:
         with anyio.fail_after(60):
+            await memory.search(ALICE, "anything")
             while memory.projection.state != "ready":  # noqa: ASYNC110 - another task opens it, and says nothing
                 await anyio.sleep(0.01)
             with sneaking(tmp_path) as add:

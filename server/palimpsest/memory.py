@@ -230,14 +230,17 @@ class Memory:
         return rows, await self.engine.run(lambda: self.projection.rebuild(progress))
 
     async def follow(self) -> None:
-        """Keep vectors and index behind the ledger until cancelled; failures are noted for the doctor."""
-        await self._embed(only_failed=False)
-        await self._guarded(self.projection.open)
+        """Keep vectors and index behind the ledger until cancelled; failures are noted for the doctor.
+
+        Begins after the first call has been answered: what opening the index imports would slow that down.
+        """
+        only_failed = False
         while True:
             await self._changed.wait()
             self._changed = anyio.Event()
-            await self._embed(only_failed=True)
-            if self.projection.state == "broken":
+            await self._embed(only_failed=only_failed)
+            only_failed = only_failed or not self.embedding_fault
+            if self.projection.state in ("closed", "broken"):
                 await self._guarded(self.projection.open)
             await self._guarded(self.projection.catch_up)
 

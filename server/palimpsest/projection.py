@@ -154,8 +154,8 @@ class Projection:
             return None
 
     def lags(self) -> bool:
-        """Say whether the last search met changes the index has not followed, or a broken index."""
-        return self._lags or self.state == "broken"
+        """Say whether the last search met changes the index has not followed, or no index that works."""
+        return self._lags or self.state in ("closed", "broken")
 
     def close(self) -> None:
         """Close the index and give the folder back."""
