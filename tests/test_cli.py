@@ -94,9 +94,11 @@ def test_rebuild_makes_an_index_that_the_doctor_counts(tmp_path: Path) -> None:
     assert "1 full-text rows, 1 vectors" in palimpsest(tmp_path, "rebuild")
     assert "folder 0 is free, 1 vectors, 0 changes behind" in palimpsest(tmp_path, "doctor")
     (tmp_path / "data" / "index" / "0" / "checkpoint.json").write_text("{}", "utf-8")
-    assert "foreign or unfinished" in palimpsest(tmp_path, "doctor", code=1)
+    assert "another ledger or embedder" in palimpsest(tmp_path, "doctor", code=1)
     palimpsest(tmp_path, "rebuild")
     palimpsest(tmp_path, "doctor")
+    (tmp_path / "data" / "index" / "0" / "checkpoint.json").unlink()
+    assert "is unfinished" in palimpsest(tmp_path, "doctor"), "a server that ended while building is no alarm"
 
 
 @pytest.mark.parametrize(

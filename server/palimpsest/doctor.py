@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 from filelock import FileLock, Timeout
 
-from palimpsest.checkpoint import Checkpoint
+from palimpsest.checkpoint import FILE, Checkpoint
 from palimpsest.clock import Clock, now
 from palimpsest.compose import open_embedder, open_model, open_projection, open_shelf
 from palimpsest.config import Settings
@@ -118,10 +118,12 @@ def _folder(settings: Settings, ledger: Ledger, embedder: str, folder: Path) -> 
     """Say how one index folder stands to the ledger; one that no process has open is opened and counted."""
     name = f"folder {folder.name}"
     checkpoint = Checkpoint.read(folder)
+    if checkpoint is None and not (folder / FILE).exists():
+        return Finding(name, f"{name} is unfinished; the next server to use it builds it")
     projection = open_projection(settings, ledger, embedder)
     with ledger.read() as conn:
         if checkpoint is None or not checkpoint.fits(projection.wanted, conn):
-            return Finding(name, f"{name} is foreign or unfinished and will be rebuilt", ok=False)
+            return Finding(name, f"{name} is of another ledger or embedder, or damaged, and will be rebuilt", ok=False)
         behind = reading.head(conn) - checkpoint.seq
         wanted = searching.count_indexed(conn, embedder)
     lease = FileLock(folder.with_suffix(".lock"), mode=0o600)
