@@ -273,3 +273,20 @@ def test_a_text_that_changes_while_it_is_embedded_keeps_its_new_vector(ledger: L
     with ledger.read() as conn:
         own = searching.own_vectors(conn, old.fingerprint, "memory", [change.memory.id])
     np.testing.assert_allclose(own[change.memory.id], old.embed(["User lives in Lyon"])[0])
+
+
+def test_a_text_the_embedder_refuses_is_passed_over(ledger: Ledger) -> None:
+    """Guards all that waits behind one text that is too long for an endpoint."""
+
+    class Picky(Hashing):
+        def embed(self, texts: Sequence[str]) -> Vector:
+            if "text 70" in texts:
+                raise EmbedderError("text 70 is too long")
+            return super().embed(texts)
+
+    picky = Picky("picky", 8)
+    add(ledger, None, *(f"text {number}" for number in range(3 * BATCH)))
+    with pytest.raises(EmbedderError, match="1 texts were refused"):
+        embed_waiting(ledger, picky)
+    with ledger.read() as conn:
+        assert [unit.text for unit in searching.waiting(conn, picky.fingerprint, 10)] == ["text 70"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from palimpsest.errors import EmbedderError
 from palimpsest.ledger import searching
 from palimpsest.ledger.ledger import Ledger
 from palimpsest.ledger.units import Embedded
@@ -11,6 +12,9 @@ from palimpsest.ports import Embedder
 from palimpsest.projection import Progress
 
 BATCH = 64
+
+MAX_REFUSED_IN_A_ROW = 2
+"""After so many single texts that failed one after the other, it is the embedder and not the texts."""
 
 
 def embed_waiting(
@@ -24,20 +28,34 @@ def embed_waiting(
     """Embed what has no vector of this embedder, oldest first, and return how many units that were.
 
     `only_failed` leaves vectors of other embedders alone: two processes with different ones would otherwise embed
-    each other's units for ever. Blocking. Raises EmbedderError; what was embedded until then is kept.
+    each other's units for ever. A text the embedder refuses is passed over. Blocking. Raises EmbedderError, at the end
+    or when the embedder seems gone; what was embedded is kept.
     """
     with ledger.read() as conn:
         total = searching.count_waiting(conn, embedder.fingerprint, only_failed=only_failed)
-    done = 0
+    done, last, size = 0, 0, BATCH
+    refused, in_a_row = 0, 0
+    fault: EmbedderError | None = None
     while not stopped():
         with ledger.read() as conn:
-            batch = searching.waiting(conn, embedder.fingerprint, BATCH, only_failed=only_failed)
+            batch = searching.waiting(conn, embedder.fingerprint, size, after=last, only_failed=only_failed)
         if not batch:
             break
-        vectors = embedder.embed([unit.text for unit in batch])
+        try:
+            vectors = embedder.embed([unit.text for unit in batch])
+        except EmbedderError as error:
+            if len(batch) == 1:
+                refused, in_a_row, last, fault = refused + 1, in_a_row + 1, batch[0].seq, error
+                if in_a_row == MAX_REFUSED_IN_A_ROW:
+                    raise
+            size = 1  # to find out whether it is one text, or the embedder
+            continue
         found = [Embedded(unit.seq, unit.text, vector) for unit, vector in zip(batch, vectors, strict=True)]
         ledger.give_vectors(embedder.fingerprint, found)
+        last, size, in_a_row = batch[-1].seq, min(2 * size, BATCH), 0
         done += len(batch)
         if progress is not None:
             progress(done, max(total, done))
+    if fault is not None:
+        raise EmbedderError(f"{refused} texts were refused and stay without a vector: {fault}") from fault
     return done

@@ -135,13 +135,13 @@ def all_messages(conn: Connection, scope: Scope) -> Iterator[tuple[int, Message]
     return ((row.unit_seq, to_message(row)) for row in conn.execute(query))
 
 
-def waiting(conn: Connection, embedder: str, limit: int, *, only_failed: bool = False) -> list[Waiting]:
-    """Return living units that have no vector of this embedder, or none at all, oldest first."""
+def waiting(conn: Connection, embedder: str, limit: int, *, after: int = 0, only_failed: bool = False) -> list[Waiting]:
+    """Return living units above unit `after` that have no vector of this embedder, or none at all, oldest first."""
     rows = conn.execute(
         select(vectors.c.seq, func.coalesce(memories.c.text, messages.c.content))
         .outerjoin(memories, (vectors.c.kind == "memory") & (memories.c.id == vectors.c.owner_id))
         .outerjoin(messages, (vectors.c.kind == "message") & (messages.c.id == vectors.c.owner_id))
-        .where(vectors.c.live.is_(True), _waits(embedder, only_failed=only_failed))
+        .where(vectors.c.live.is_(True), vectors.c.seq > after, _waits(embedder, only_failed=only_failed))
         .order_by(vectors.c.seq)
         .limit(limit)
     )
