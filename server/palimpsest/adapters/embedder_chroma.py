@@ -33,7 +33,7 @@ class ChromaEmbedder:
             return np.zeros((0, 384), dtype=np.float32)
         try:
             vectors = np.array(cast("list[Any]", self._function(list(texts))), dtype=np.float32)
-        except Exception as error:
+        except Exception as error:  # httpx, onnxruntime, tarfile and the system all raise here
             raise EmbedderError(
                 f"Chroma's embedder failed: {error}. It downloads its model on first use; "
                 "without a network set embedder.provider to 'local'."

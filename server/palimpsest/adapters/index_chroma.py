@@ -139,5 +139,5 @@ def _mapped(what: str, action: Callable[[], _T]) -> _T:
     """Raise whatever Chroma raises as ours: it throws its own, Rust's, SQLite's and pydantic's errors alike."""
     try:
         return action()
-    except Exception as error:
+    except Exception as error:  # nothing is swallowed
         raise VectorIndexError(f"the Chroma index {what}: {error}") from error
