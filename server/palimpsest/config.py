@@ -13,7 +13,7 @@ import os
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, Literal, cast
 
 import platformdirs
 from pydantic import (
@@ -138,8 +138,6 @@ class Settings(BaseSettings):
     custom_update_memory_prompt: str | None = None
     openai_api_key: SecretStr | None = Field(default=None, exclude=True)
     openai_base_url: str | None = Field(default=None, exclude=True)
-
-    source_file: ClassVar[Path | None] = None
 
     @field_validator("data_dir", "history_db_path", "prompts_dir")
     @classmethod
