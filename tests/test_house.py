@@ -19,21 +19,32 @@ SERVER = Path(__file__).parents[1] / "server"
 FLOORS: list[tuple[str, ...]] = [
     # ground: no I/O but files
     ("errors", "records", "function_words"),
-    ("clock", "prompts", "lexicon", "ports"),
-    ("inputs", "filters", "reply"),
-    ("config",),
+    ("clock", "prompts", "lexicon", "ports", "stated_secrets"),
+    ("inputs", "filters", "reply", "secrets", "locks"),
+    ("config", "lines", "foreign_records"),
+    ("foreign_server_memory", "foreign_mem0", "foreign_chatgpt", "foreign_claude"),
+    ("foreign",),
     # truth
     ("ledger.tables",),
-    ("ledger.rows",),
+    ("ledger.rows", "ledger.copying"),
     ("ledger.lexical",),
     ("ledger.keys",),
     ("ledger.units",),
-    ("ledger.searching", "ledger.reading"),
+    ("ledger.searching", "ledger.reading", "ledger.log", "ledger.pen"),
+    ("ledger.beliefs", "ledger.turns", "ledger.moving", "ledger.purging", "ledger.verifying"),
+    ("ledger.undoing",),
     ("ledger.writing",),
     ("ledger.ledger",),
-    ("ledger.migrations.env", "ledger.migrations.versions.0001_ledger", "ledger.migrations.versions.0002_full_text"),
+    (
+        "ledger.migrations.env",
+        "ledger.migrations.versions.0001_ledger",
+        "ledger.migrations.versions.0002_full_text",
+        "ledger.migrations.versions.0003_edits",
+        "ledger.migrations.versions.0004_smaller",
+    ),
     # pure
-    ("ranking",),
+    ("ranking", "hits"),
+    ("nearest",),
     ("stages.extract", "stages.decide", "stages.summarize"),
     # vendor
     (
@@ -47,12 +58,15 @@ FLOORS: list[tuple[str, ...]] = [
     # flow
     ("engine", "checkpoint", "similar"),
     ("projection",),
-    ("embedding", "remember", "recall", "summary", "compose"),
-    ("doctor",),
+    ("applying", "embedding", "recall", "screening", "summary", "compose"),
+    ("correct", "listing", "transfer", "purge", "backups"),
+    ("remember", "following", "doctor"),
+    ("deep",),
     # door
     ("memory",),
     ("door", "replies"),
-    ("tools",),
+    ("tools", "terminal"),
+    ("cli_care", "cli_moving", "cli_prompts"),
     ("cli",),
     ("__main__",),
 ]

@@ -56,16 +56,28 @@ def breaches(found: list[str]) -> list[str]:
         ("Мы купили книги", "книга"),
         ("в старой квартире", "старая квартира"),
         ("اشترى الطالب الكتاب", "كتاب طالب"),
+        ("بالمفاتيح الجديدة", "مفتاح"),
+        ("защита диплома", "диплом"),
         ("लड़कों ने किताबें", "लड़का किताब"),
         ("δύο γάτες", "γάτα"),
     ],
-    ids=["english", "english-nouns", "russian", "russian-adjective", "arabic", "hindi", "greek"],
+    ids=[
+        "english",
+        "english-nouns",
+        "russian",
+        "russian-adjective",
+        "arabic",
+        "arabic-plural",
+        "russian-twice",
+        "hindi",
+        "greek",
+    ],
 )
 def test_a_query_finds_a_text_across_inflection(text: str, query: str) -> None:
     """Guards recall by words: the same word in another form must give the same token."""
     shared = set(tokens(text)).intersection(tokens(query))
 
-    assert len(shared) == len(query.split())
+    assert len(shared) >= len(query.split())
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opening import StoppedClock, turns
+from opening import StoppedClock, turns, whole_keys
 from palimpsest import projection as module
 from palimpsest.adapters.index_chroma import ChromaIndex
 from palimpsest.adapters.index_exact import ExactIndex
@@ -77,6 +77,10 @@ class Recording:
         """Ask, unless it is to fail."""
         self._fail()
         return self.index.query(user_id, vector, limit)
+
+    def fetch(self, user_id: str, seqs: Sequence[int]) -> dict[int, Vector]:
+        """Fetch."""
+        return self.index.fetch(user_id, seqs)
 
     def count(self) -> int:
         """Count."""
@@ -185,7 +189,8 @@ def build(ledger: Ledger, indexes: Indexes, root: Path) -> None:
 def write(ledger: Ledger, *decisions: Decision, user: str = "ana", embedder: str = EMBEDDER) -> list[Change]:
     texts = [decision.fact.text for decision in decisions if decision.fact is not None]
     vectors = {text: direction(text) for text in texts} if embedder else {}
-    return ledger.apply(Write(Scope(user), Provenance("test"), decisions=decisions, vectors=vectors, embedder=embedder))
+    given = Write(Scope(user), Provenance("test"), decisions=decisions, vectors=vectors, embedder=embedder)
+    return list(ledger.apply(given).changes)
 
 
 def add(ledger: Ledger, *texts: str, user: str = "ana", embedder: str = EMBEDDER) -> list[Change]:
@@ -207,7 +212,7 @@ def agrees(ledger: Ledger, index: VectorIndex, *users: str) -> bool:
     """Say whether an index holds just what the ledger holds: every key under its number, and no other."""
     with ledger.read() as conn:
         total = searching.count_indexed(conn, EMBEDDER)
-        held = [(user, *searching.scope_keys(conn, Scope(user), EMBEDDER)) for user in users or ("ana",)]
+        held = [(user, *whole_keys(conn, Scope(user), EMBEDDER)) for user in users or ("ana",)]
     assert total == sum(len(seqs) for _, seqs, _ in held), "the users named are all there are"
     found = all(
         index.query(user, key, 1) == [seq] for user, seqs, keys in held for seq, key in zip(seqs, keys, strict=True)
@@ -628,7 +633,7 @@ class TestDoubt:
         with projected(ledger, chroma.open, root) as projection:
             projection.open()
             with ledger.read() as conn:
-                seqs, keys = searching.scope_keys(conn, Scope("ana"), EMBEDDER)
+                seqs, keys = whole_keys(conn, Scope("ana"), EMBEDDER)
             for _ in range(CHROMA_SYNCS_AFTER // len(seqs) + 10):
                 chroma.last.upsert("ana", seqs, keys)
         synced = list((root / "0").glob("*/*.bin"))

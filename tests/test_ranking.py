@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import numpy as np
 import pytest
 
-from palimpsest.ranking import (
-    NAME_BOOST,
-    OUTDATED_PENALTY,
-    RECENCY_BOOST,
-    RECENCY_DAYS,
-    Signals,
-    bm25,
-    boost,
-    centred,
-    fold,
-    fuse,
-    hit_tokens,
-    nearest,
-    squash,
-    within_budget,
-)
-from palimpsest.records import Hit
+from palimpsest.ranking import OUTDATED, Likeness, centred, fold, hit_tokens, ranked, rarity, squash, within_budget
+from palimpsest.records import Candidate, Hit
 from scripted import NOW
 
 
-def hit(hit_id: str, text: str = "tea", sources: Sequence[str] = ()) -> Hit:
+def hit(hit_id: str, text: str | None = None, sources: Sequence[str] = ()) -> Hit:
     """Return a hit with an id, a text and the messages behind it."""
-    return Hit(hit_id, "memory", text, 0.5, NOW, NOW, NOW, origins=tuple(sources))
-
-
-def in_order(scores: dict[int, float]) -> list[int]:
-    """Return the candidates, best first."""
-    return sorted(scores, key=lambda unit: -scores[unit])
+    return Hit(hit_id, "memory", f"tea {hit_id}" if text is None else text, 0.5, NOW, NOW, NOW, origins=tuple(sources))
 
 
 def test_centring_spreads_what_is_crowded() -> None:
@@ -62,92 +44,103 @@ def test_a_vector_that_is_the_mean_becomes_none() -> None:
     np.testing.assert_array_equal(centred(mean[np.newaxis], mean), [[0, 0]])
 
 
-def test_the_nearest_are_found_by_dot_product() -> None:
-    """Guards the exact index: best first, bounded, ties in the order given."""
-    keys = np.array([[1, 0], [0, 1], [0.6, 0.8], [0, 1]], dtype=np.float32)
-
-    found = nearest([10, 20, 30, 40], keys, np.array([0, 1], dtype=np.float32), 3)
-
-    assert list(found) == [20, 40, 30]
-    assert found[30] == pytest.approx(0.8)
-    assert nearest([], np.zeros((0, 2), dtype=np.float32), np.array([0, 1], dtype=np.float32), 3) == {}
+def candidate(seq: int, **known: Any) -> Candidate:
+    """Return a turn of usual length that was said just now."""
+    return Candidate(seq, known.pop("kind", "message"), f"id{seq}", known.pop("at", NOW), chars=150, **known)
 
 
-def test_what_both_searches_find_comes_first() -> None:
-    """Guards fusion: the best of both beats the best of one."""
-    scores = fuse({1: 0.9, 2: 0.8, 3: 0.1}, {1: 0.5, 2: 7.0, 3: 0.4}, [1, 2, 3])
-
-    assert in_order(scores) == [2, 1, 3]
+def order(candidates: Sequence[Candidate], *, named: set[str] | None = None, **like: Any) -> list[int]:
+    """Return the numbers of candidates, best first."""
+    return [each.candidate.seq for each in ranked(candidates, likeness(candidates, **like), named or set(), set(), NOW)]
 
 
-def test_each_search_counts_by_its_own_spread() -> None:
-    """Guards against scores of different size: cosines and BM25 weigh the same after normalizing."""
-    small = fuse({1: 0.2, 2: 0.1}, {1: 1.0, 2: 2.0}, [1, 2])
-    large = fuse({1: 0.2, 2: 0.1}, {1: 1000.0, 2: 2000.0}, [1, 2])
+def likeness(
+    candidates: Sequence[Candidate],
+    *,
+    meaning: Sequence[float] | None = None,
+    bm25: Sequence[float] | None = None,
+    words: Sequence[set[str]] | None = None,
+    asked_for: Mapping[str, float] | None = None,
+) -> Likeness:
+    """Return how candidates are like a question; `meaning` holds cosines."""
+    asked = keys = None
+    if meaning is not None:
+        asked = np.array([1, 0], dtype=np.float32)
+        keys = np.array([[cosine, np.sqrt(1 - cosine**2)] for cosine in meaning], dtype=np.float32)
+    none = [set[str]() for _ in candidates]
+    return Likeness(keys, asked, bm25 or [0.0] * len(candidates), words or none, asked_for or {})
 
-    assert small == pytest.approx(large, abs=1e-6)
-    assert small[1] == pytest.approx(small[2], abs=1e-6)
+
+THREE = [candidate(1), candidate(2), candidate(3)]
+
+
+def test_what_is_alike_in_meaning_and_in_words_comes_first() -> None:
+    """Guards the sum: the best of both beats the best of one."""
+    words = [{"tea"}, {"tea", "green"}, set[str]()]
+    found = order(THREE, meaning=[0.9, 0.8, 0.1], bm25=[1.0, 3.0, 0.0], words=words, asked_for={"tea": 1, "green": 2})
+    assert found == [2, 1, 3]
+
+
+def test_a_score_is_the_sum_of_its_parts() -> None:
+    """Guards the explanation: what is told of a place in the order is what made it."""
+    words = [{"tea"}, set[str](), {"green"}]
+    like = likeness(THREE, meaning=[0.2, 0.8, 0.1], bm25=[1.0, 0.0, 2.0], words=words, asked_for={"tea": 1, "green": 2})
+    for each in ranked(THREE, like, {"Ana"}, {"id2"}, NOW):
+        assert each.score == pytest.approx(sum(each.parts.values()), abs=1e-5)
+        assert each.parts["outdated"] == (-OUTDATED if each.candidate.seq == 2 else 0)
+
+
+def test_words_in_common_are_chance_where_nothing_holds_much_of_what_is_asked() -> None:
+    """Guards questions in other words: one common word in another memory does not beat the meaning."""
+    few = {"meeting": 1.0, "retreat": 4.0}
+    assert order(THREE[:2], meaning=[0.9, 0.2], bm25=[0.0, 1.0], words=[set(), {"meeting"}], asked_for=few) == [1, 2]
+    much = {"meeting": 4.0, "retreat": 1.0}
+    assert order(THREE[:2], meaning=[0.9, 0.2], bm25=[0.0, 1.0], words=[set(), {"meeting"}], asked_for=much) == [2, 1]
+
+
+@pytest.mark.parametrize("meaning", [None, [0.5, 0.5, 0.5]], ids=["no vectors", "all alike"])
+def test_without_any_difference_the_order_is_that_of_the_units(meaning: list[float] | None) -> None:
+    """Guards against a division by zero, and a search while the embedder is down."""
+    assert order(THREE, meaning=meaning) == [1, 2, 3]
+    assert order([], meaning=[]) == []
 
 
 @pytest.mark.parametrize(
-    ("dense", "lexical"),
-    [({1: 0.9, 2: 0.5}, {1: 3.0, 2: 1.0}), ({1: 0.9}, {1: 3.0, 2: 1.0}), ({1: 0.9, 2: 0.5}, {1: 3.0}), ({}, {1: 3.0})],
-    ids=["both", "no vector", "no word", "words only"],
-)
-def test_a_candidate_missing_from_a_search_is_lowest_there(dense: dict[int, float], lexical: dict[int, float]) -> None:
-    """Guards candidates only one search found: ranked, below what the other search found too."""
-    scores = fuse(dense, lexical, [1, 2])
-
-    assert in_order(scores) == [1, 2]
-
-
-def test_missing_is_not_better_than_a_negative_score() -> None:
-    """Guards cosines below zero: a candidate without one must not pass one that has it."""
-    scores = fuse({1: 0.5, 2: -0.2}, {}, [1, 2, 3])
-
-    assert scores[2] >= scores[3]
-
-
-def test_scores_without_a_spread_decide_nothing() -> None:
-    """Guards against noise blown up by a division: equal scores leave it to the other search."""
-    scores = fuse({1: 0.7, 2: 0.7, 3: 0.7}, {1: 1.0, 2: 3.0, 3: 2.0}, [1, 2, 3])
-
-    assert in_order(scores) == [2, 3, 1]
-    assert fuse({1: 0.7, 2: 0.7}, {}, [1, 2]) == {1: 0.0, 2: 0.0}
-
-
-def test_one_candidate_or_none_is_fused() -> None:
-    """Guards the smallest stores: no spread, no warning, no error."""
-    assert fuse({1: 0.9}, {1: 5.0}, [1]) == {1: 0.0}
-    assert fuse({1: 0.9}, {}, []) == {}
-
-
-@pytest.mark.parametrize(
-    ("signal", "gain"),
+    ("first", "second"),
     [
-        (Signals(), 0.0),
-        (Signals(names_speaker=True), NAME_BOOST),
-        (Signals(outdated=True), -OUTDATED_PENALTY),
-        (Signals(names_speaker=True, outdated=True), NAME_BOOST - OUTDATED_PENALTY),
-        (Signals(at=NOW), RECENCY_BOOST),
-        (Signals(at=NOW + timedelta(days=30)), RECENCY_BOOST),
-        (Signals(at=NOW - timedelta(days=RECENCY_DAYS)), RECENCY_BOOST * 0.367879),
-        (Signals(at=NOW - timedelta(days=36_500)), 0.0),
+        ({"by": "Ana"}, {"by": "Ben"}),
+        ({"by": "Ana", "kind": "memory"}, {"by": "Ben", "kind": "memory"}),
+        ({}, {"asks": True}),
+        ({"at": NOW - timedelta(days=1)}, {"at": NOW - timedelta(days=400)}),
     ],
-    ids=["none", "speaker", "outdated", "both", "now", "to come", "a year", "a century"],
+    ids=["who is asked about", "whom a memory is about", "an answer before a question", "the newer"],
 )
-def test_signals_add_their_gain(signal: Signals, gain: float) -> None:
-    """Guards each boost: the speaker's name, what is outdated, and how long ago; what is to come counts as now."""
-    assert boost(signal, NOW) == pytest.approx(gain, abs=1e-6)
+def test_of_two_that_are_alike(first: dict[str, Any], second: dict[str, Any]) -> None:
+    """Guards what is known besides likeness, each by itself."""
+    assert order([candidate(1, **second), candidate(2, **first)], named={"Ana"}) == [2, 1]
 
 
-def test_recency_only_breaks_ties() -> None:
-    """Guards recall of old facts: age alone never outweighs a name, and never a text that is outdated."""
-    new, old = Signals(at=NOW), Signals(at=NOW - timedelta(days=4_000))
+def test_a_turn_of_some_words_comes_before_a_greeting() -> None:
+    """Guards against turns that say next to nothing; a memory is short by nature and loses nothing."""
+    greeting, sentence = replace(candidate(1), chars=12), candidate(2)
+    assert order([greeting, sentence]) == [2, 1]
+    assert (
+        ranked([replace(greeting, kind="memory", chars=0)], likeness([greeting]), set(), set(), NOW)[0].parts["length"]
+        == 0
+    )
 
-    assert boost(new, NOW) > boost(old, NOW)
-    assert boost(new, NOW) < boost(Signals(names_speaker=True, at=old.at), NOW)
-    assert boost(Signals(outdated=True, at=new.at), NOW) < boost(old, NOW)
+
+def test_what_is_of_a_good_session_comes_before_what_is_of_none() -> None:
+    """Guards the prior: of two turns that are alike, that one whose session speaks of the matter."""
+    turns = [candidate(1, session="b"), candidate(2, session="a"), candidate(3, session="a"), candidate(4, session="b")]
+    assert order(turns, meaning=[0.5, 0.5, 0.9, 0.1])[:2] == [3, 2]
+
+
+def test_rare_words_weigh_more() -> None:
+    """Guards the inverse document frequency; a word that stands nowhere weighs most."""
+    weights = rarity({"the": 90, "tea": 3}, ["the", "tea", "samovar"], 100)
+    assert 0 < weights["the"] < weights["tea"] < weights["samovar"]
+    assert rarity({}, ["tea"], 0)["tea"] > 0
 
 
 def test_squashing_keeps_the_order_between_zero_and_one() -> None:
@@ -158,34 +151,6 @@ def test_squashing_keeps_the_order_between_zero_and_one() -> None:
     assert len(set(scores)) == len(scores)
     assert all(0 < score < 1 for score in scores)
     assert squash(0) == 0.5
-
-
-def test_rare_words_count_more_and_long_texts_less() -> None:
-    """Guards BM25: rarity, saturation and length."""
-    documents = [["tea"], ["tea", "cat"], ["tea", "tea", "tea"], ["tea", *["filler"] * 30], ["dog"]]
-
-    tea = bm25(documents, {"tea"})
-
-    assert tea[4] == 0
-    assert tea[0] > tea[3] > 0
-    assert tea[2] < 3 * tea[0]
-    assert bm25(documents, {"cat"})[1] > tea[1]
-    assert bm25(documents, {"tea", "cat"})[1] == pytest.approx(tea[1] + bm25(documents, {"cat"})[1])
-
-
-@pytest.mark.parametrize(
-    ("documents", "query", "expected"),
-    [
-        (list[list[str]](), {"tea"}, list[float]()),
-        ([["tea"]], set[str](), [0.0]),
-        ([list[str](), list[str]()], {"tea"}, [0.0, 0.0]),
-        ([["tea"]], {"cat"}, [0.0]),
-    ],
-    ids=["no documents", "no query", "empty documents", "no match"],
-)
-def test_bm25_of_nothing_is_nothing(documents: list[list[str]], query: set[str], expected: list[float]) -> None:
-    """Guards the empty cases against a division by zero."""
-    assert bm25(documents, query) == expected
 
 
 def test_hits_that_only_repeat_are_folded() -> None:
@@ -204,6 +169,14 @@ def test_hits_without_sources_are_never_folded() -> None:
     """Guards memories in the caller's own words, which no message is behind."""
     assert [each.id for each in fold([hit("a"), hit("b"), hit("c", sources=["1"]), hit("d")])] == ["a", "b", "c", "d"]
     assert fold([]) == []
+
+
+def test_the_same_words_twice_are_one_hit() -> None:
+    """Guards the reader's context against what was said in two scopes, or twice."""
+    assert [each.id for each in fold([hit("a", "Tea at five"), hit("b", "tea  at FIVE"), hit("c", "No tea")])] == [
+        "a",
+        "c",
+    ]
 
 
 def test_a_hit_too_long_is_passed_over() -> None:

@@ -16,6 +16,8 @@ from palimpsest.lexicon import count_tokens
 from palimpsest.memory import Memory
 from palimpsest.ranking import hit_tokens
 from palimpsest.records import Decision, Event, Fact, Provenance, Scope
+from test_cli import palimpsest
+from test_server import client, results
 
 pytestmark = pytest.mark.anyio
 
@@ -226,7 +228,7 @@ async def _learnt(memory: Memory, text: str, message_id: str) -> str:
         vectors={text: memory.engine.embedder.embed([text])[0]},
         embedder=memory.engine.embedder.fingerprint,
     )
-    return memory.engine.ledger.apply(write)[0].memory.id
+    return memory.engine.ledger.apply(write).changes[0].memory.id
 
 
 async def test_turns_that_share_the_callers_id_are_two(tmp_path: Path) -> None:
@@ -273,3 +275,48 @@ async def test_another_process_s_writes_reach_an_index_that_only_searches(tmp_pa
             await memory.search(ALICE, "Metz")
             while await memory.engine.run(memory.projection.count) != 1:  # noqa: ASYNC110 - likewise
                 await anyio.sleep(0.01)
+
+
+async def test_a_hit_says_why_it_is_where_it_is_when_asked(tmp_path: Path) -> None:
+    """Guards the explanation at every door: facade, command, and the tool where the settings say so."""
+    async with opened(tmp_path / "data") as memory:
+        await fill(memory, *LIFE)
+        hits = (await memory.search(ALICE, "What is the dog named?", explain=True)).hits
+        assert hits[0].parts["coverage"] > hits[1].parts["coverage"]
+        assert hits[0].score > hits[1].score
+        assert (await memory.search(ALICE, "dog")).hits[0].parts == {}
+    found = palimpsest(tmp_path, "search", "What is the dog named?", "--explain")
+    assert "coverage +3.00" in found
+    assert "coverage" not in palimpsest(tmp_path, "search", "What is the dog named?")
+    async with client(tmp_path, PALIMPSEST_EXPLAIN="true") as explaining:
+        (hit,) = results(await explaining.call_tool("search_memories", {"query": "the dog", "limit": 1}))
+        assert hit["explained"]["coverage"] == 3.0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "query"),
+    [
+        ("Anna lives in Leeds", "Anna has moved to York", "Where does Anna live?"),
+        ("The support line has extension 41", "The support line has extension 77 now", "Which extension has support?"),
+        ("用户在银行工作", "用户现在在医院工作", "用户在哪里工作"),
+        ("Олег работает в банке", "Олег теперь работает в школе", "Где работает Олег?"),
+    ],
+)
+async def test_what_holds_now_comes_before_what_it_outdated(tmp_path: Path, old: str, new: str, query: str) -> None:
+    """Guards against the old fact, which is often worded more like the question; what was believed then is kept."""
+    clock = StoppedClock()
+    async with opened(tmp_path, clock) as memory:
+        await fill(memory, *LIFE, old)
+        then = clock()
+        clock.forward(days=1)
+        await fill(memory, new)
+        texts = [hit.text for hit in (await memory.search(ALICE, query)).hits]
+        assert texts.index(new) < texts.index(old)
+        assert await first(memory, query, as_of=then) == old
+
+
+async def test_an_arabic_plural_is_found_by_its_singular(tmp_path: Path) -> None:
+    """Guards plurals that are made inside the word, with the article and without."""
+    async with opened(tmp_path) as memory:
+        await fill(memory, *LIFE, "المفاتيح عند البواب", "يربي كريم النحل على السطح")
+        assert await first(memory, "أين مفتاح المخزن؟") == "المفاتيح عند البواب"

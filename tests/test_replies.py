@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from palimpsest.applying import Done
 from palimpsest.memory import Page
 from palimpsest.recall import Answer
 from palimpsest.records import Change, Event, HistoryEntry, Hit, Provenance, Scope
-from palimpsest.remember import Done
 from palimpsest.replies import (
     answer_json,
     answer_text,
@@ -79,7 +79,7 @@ ENTRY = HistoryEntry(
 def test_a_change_begins_with_the_word_for_it(change: Change, line: str) -> None:
     """Guards the first word, by which an agent tells what was done; a text is always one line."""
     assert change_line(change) == line
-    assert changes_text([change], SCOPE).splitlines()[0] == line
+    assert changes_text(Done((change,)), SCOPE).splitlines()[0] == line
     assert done_text(Done((change,)), (), SCOPE).splitlines()[0] == line
 
 
@@ -98,7 +98,7 @@ def test_a_change_as_json_has_mem0s_form(change: Change, expected: dict[str, str
     whole = {"id": ID, "memory": TEA.text, **expected}
 
     assert change_json(change) == whole
-    assert changes_json([change], SCOPE) == {"results": [whole], "notes": [SAID]}
+    assert changes_json(Done((change,)), SCOPE) == {"results": [whole], "notes": [SAID]}
     assert done_json(Done((change,)), (), SCOPE) == {"results": [whole], "kept_messages": 0, "notes": [SAID]}
 
 
@@ -150,12 +150,12 @@ def test_resembling_memories_are_shown_under_the_new_one() -> None:
 
 def test_a_deletion_tells_the_way_back() -> None:
     """Guards against mass deletion without undo."""
-    deleted = changes_text([Change(Event.DELETE, TEA)], SCOPE)
+    deleted = changes_text(Done((Change(Event.DELETE, TEA),)), SCOPE)
 
     assert "update_memory(memory_id=…, restore=true)" in deleted
-    assert "restore" not in changes_text([Change(Event.UPDATE, TEA, previous="old")], SCOPE)
-    assert changes_text([], SCOPE).splitlines() == ["unchanged: there was nothing to do", SAID]
-    assert restored_text(Change(Event.ADD, TEA), SCOPE).splitlines() == [
+    assert "restore" not in changes_text(Done((Change(Event.UPDATE, TEA, previous="old"),)), SCOPE)
+    assert changes_text(Done(), SCOPE).splitlines() == ["unchanged: there was nothing to do", SAID]
+    assert restored_text(Done((Change(Event.ADD, TEA),)), SCOPE).splitlines() == [
         f"restored: {LINE}",
         SAID,
     ]
@@ -293,5 +293,6 @@ def test_a_history_as_json_has_mem0s_columns() -> None:
         "model": "scripted",
         "prompt": "abcdef123456",
         "caller": "a client",
+        "change": 0,
         "sources": ["D1:3"],
     }

@@ -58,7 +58,7 @@ WRONG_CALLS: list[tuple[str, dict[str, Any], str]] = [
     ("update_memory", {"memory_id": "0123456789"}, "give text, metadata or restore"),
     ("delete_memory", {"memory_ids": ["0123456789"]}, "take ids from search_memories"),
     ("delete_memory", {}, "either memory_ids or all"),
-    ("get_history", {"memory_id": "0123456789"}, "no memory, living or deleted"),
+    ("get_history", {"memory_id": "0123456789"}, "no memory '0123456789'"),
     ("get_summary", {"kind": "daily"}, "overall, recent"),
     ("list_memories", {"cursor": "x"}, "no cursor"),
 ]

@@ -53,6 +53,11 @@ class Checkpoint:
             return False
         return self.seq <= reading.head(conn) and self.mark == searching.mark(conn, self.seq)
 
+    def is_of_earlier_epoch(self, wanted: Checkpoint, conn: Connection) -> bool:
+        """Say whether this stands on the wanted ledger as it was before rows were erased or replaced as a whole."""
+        mine = self.mark.split(" ")[0]
+        return self.ledger == wanted.ledger and mine != searching.epoch(conn)
+
     def at(self, seq: int, conn: Connection) -> Checkpoint:
         """Return the checkpoint moved to another change."""
         return replace(self, seq=seq, mark=searching.mark(conn, seq))

@@ -69,6 +69,7 @@ def open_projection(settings: Settings, ledger: Ledger, embedder: str) -> Projec
     form = f"chroma-{index_chroma.FORMAT}-{prefix}"
     if config.host is not None:
         host, port = config.host, config.port or 8000
+        prefix = f"{prefix}-{ledger.id[:8]}"  # another ledger on the same server has collections of its own
         return Projection(
             ledger,
             embedder,

@@ -133,6 +133,8 @@ class Settings(BaseSettings):
     llm: Llm = Llm()
     embedder: EmbedderChoice = EmbedderChoice()
     summary: SummaryConfig = SummaryConfig()
+    keep_secrets: bool = False
+    explain: bool = False
     prompts_dir: Path | None = None
     custom_fact_extraction_prompt: str | None = None
     custom_update_memory_prompt: str | None = None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from palimpsest.checkpoint import FILE, Checkpoint
 from palimpsest.clock import Clock, now
@@ -18,6 +18,7 @@ from palimpsest.config import Settings
 from palimpsest.errors import PalimpsestError
 from palimpsest.ledger import reading, searching
 from palimpsest.ledger.ledger import Ledger, open_ledger
+from palimpsest.locks import file_lock
 from palimpsest.ports import Embedder
 from palimpsest.projection import Projection
 from palimpsest.records import Scope
@@ -126,7 +127,7 @@ def _folder(settings: Settings, ledger: Ledger, embedder: str, folder: Path) -> 
             return Finding(name, f"{name} is of another ledger or embedder, or damaged, and will be rebuilt", ok=False)
         behind = reading.head(conn) - checkpoint.seq
         wanted = searching.count_indexed(conn, embedder)
-    lease = FileLock(folder.with_suffix(".lock"), mode=0o600)
+    lease = file_lock(folder.with_suffix(".lock"))
     try:
         lease.acquire(timeout=0)
     except Timeout:

@@ -11,6 +11,7 @@ import anyio.to_thread
 
 from palimpsest.clock import Clock
 from palimpsest.ledger.ledger import Ledger
+from palimpsest.nearest import NearestUnits
 from palimpsest.ports import Embedder, LanguageModel
 from palimpsest.prompts import PromptShelf
 from palimpsest.stages import decide, extract, summarize
@@ -28,14 +29,19 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Hold the parts of one open memory. `model` is None where no language model is configured."""
+    """Hold the parts of one open memory. `model` is None where no language model is configured.
+
+    With `keep_secrets` passwords, keys and tokens are stored like any other text.
+    """
 
     ledger: Ledger
     embedder: Embedder
     model: LanguageModel | None
     prompts: PromptShelf
     clock: Clock
+    index: NearestUnits
     threads: anyio.CapacityLimiter
+    keep_secrets: bool = False
 
     async def run(self, blocking: Callable[[], _T]) -> _T:
         """Run blocking work in a worker thread of our own pool; it runs to its end even when cancelled."""

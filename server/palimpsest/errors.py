@@ -7,7 +7,8 @@
     │   └── MemoryNotFoundError  no memory of this scope has that id
     ├── LedgerError              the ledger cannot be opened, read or written
     │   ├── LedgerTooNewError    it was written by a newer version of this package
-    │   └── StaleDecisionError   what a decision was made on has changed since
+    │   ├── StaleDecisionError   what a decision was made on has changed since
+    │   └── FullTextError        the full text cannot be read; everything else can
     ├── VectorIndexError         the vector index cannot be opened or used
     ├── EmbedderError            the embedder failed or is not there
     └── ModelError               the language model failed
@@ -49,6 +50,10 @@ class LedgerTooNewError(LedgerError):
 
 class StaleDecisionError(LedgerError):
     """Report that memories changed after a decision read them; decide again."""
+
+
+class FullTextError(LedgerError):
+    """Report that the full text cannot be read; `palimpsest rebuild` makes it anew."""
 
 
 class VectorIndexError(PalimpsestError):

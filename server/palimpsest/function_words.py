@@ -76,9 +76,16 @@ def without_function_words(words: Sequence[str]) -> list[str]:
     The words are case-folded and not stemmed. The language is the one whose function words the question holds
     most of.
     """
+    left = [word for word in words if word not in FUNCTION_WORDS[_language_of(words)]]
+    return left or list(words)
+
+
+def is_english(words: Sequence[str]) -> bool:
+    """Say whether a question has function words, and those of English more than of another language."""
+    return _language_of(words) == "en" and any(word in FUNCTION_WORDS["en"] for word in words)
+
+
+def _language_of(words: Sequence[str]) -> str:
     found = {language: sum(word in closed for word in words) for language, closed in FUNCTION_WORDS.items()}
     best = max(found, key=lambda language: found[language])
-    if best != "en" and (found[best] < MIN_FOREIGN or found[best] <= found["en"]):
-        best = "en"
-    left = [word for word in words if word not in FUNCTION_WORDS[best]]
-    return left or list(words)
+    return "en" if found[best] < MIN_FOREIGN or found[best] <= found["en"] else best

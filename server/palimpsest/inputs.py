@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 import uuid
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,11 @@ MAX_METADATA_BYTES = 10_000
 MAX_IDS = 100
 MAX_LIMIT = 100
 MAX_TOKENS = 20_000
+
+_UNSEEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u2800\u3164\ufe00-\ufe0d\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]"
+)
+"""Letters, marks and unassigned characters that take no ink; but not the selectors in which many an emoji ends."""
 
 
 class Turn(BaseModel):
@@ -90,7 +96,7 @@ def scope_part(name: str, value: str) -> str:
         raise InputError(f"{name} '*' is no scope; name one, or leave it out")
     if len(plain) > MAX_SCOPE_CHARS:
         raise InputError(f"{name} is longer than {MAX_SCOPE_CHARS} characters")
-    if any(unicodedata.category(char) in ("Cc", "Cf", "Cs") for char in plain):
+    if any(unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp") for char in plain) or _UNSEEN.search(plain):
         raise InputError(f"{name} holds control or invisible characters")
     return plain
 

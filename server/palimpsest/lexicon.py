@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import snowballstemmer  # pyright: ignore[reportMissingTypeStubs] - it ships none
 
-from palimpsest.function_words import without_function_words
+from palimpsest.function_words import is_english, without_function_words
 
 MAX_TOKEN_CHARS = 64
 """Longer runs (hashes, base64) are cut: nobody searches them whole."""
@@ -34,6 +34,12 @@ _STEMMERS = {script: cast("Any", snowballstemmer).stemmer(language) for script, 
 
 _FOLDED_MARKS = ("LATIN", "GREEK", "ARABIC", "HEBREW")
 """Scripts whose readers drop the marks when they type. Elsewhere a mark makes another letter."""
+
+_ARABIC_PREFIX = re.compile("^[\u0648\u0641]?(?:[\u0628\u0643]?\u0627\u0644|\u0644\u0644)(?=..)")
+"""The article, alone or with "and", "so", "in", "like" or "to" before it."""
+
+_ARABIC_VOWELS = frozenset("\u0627\u0623\u0625\u0622\u0648\u064a\u0649\u0629\u0621\u0624\u0626")
+MIN_CONSONANTS = 2
 
 _UNSPACED = (
     (0x0E00, 0x0EFF),  # Thai, Lao
@@ -69,6 +75,11 @@ def question_tokens(text: str) -> list[str]:
     return [token for word in words if word.casefold() in about for token in _tokens_of(word)]
 
 
+def asks_in_english(text: str) -> bool:
+    """Say whether a question is English, as far as its function words tell."""
+    return is_english([word.casefold() for word in _words(text)])
+
+
 def _words(text: str) -> list[str]:
     return [match.group() for match in _WORD.finditer(unicodedata.normalize("NFKC", text))]
 
@@ -81,7 +92,7 @@ def _tokens_of(word: str) -> list[str]:
             found.extend(char for char in run if len(run) == 1 or "\u4e00" <= char <= "\u9fff")
             continue
         run = run[:MAX_TOKEN_CHARS]  # noqa: PLW2901 - the run as it is to be used
-        found.append(_stem(run.casefold()))
+        found.extend(_stems(run.casefold()))
         parts = _CAMEL.split(run)
         if len(parts) > 1:
             found.extend(_stem(part.casefold()) for part in parts)
@@ -118,6 +129,20 @@ def _is_unspaced(char: str) -> bool:
 
 
 @lru_cache(maxsize=65_536)
+def _stems(word: str) -> tuple[str, ...]:
+    """Return what a word is searched by: its stem, and for an Arabic one its consonants too.
+
+    Arabic makes plurals inside the word, which no stemmer undoes; the consonants mostly stay.
+    """
+    stem = _stem(word)
+    if word.isascii() or _script(word) != "ARABIC":
+        return (stem,)
+    bare = _ARABIC_PREFIX.sub("", "".join(char for char in word if unicodedata.category(char) != "Mn"))
+    consonants = "".join(char for char in bare if char not in _ARABIC_VOWELS)
+    return (stem, consonants) if len(consonants) >= MIN_CONSONANTS and consonants != stem else (stem,)
+
+
+@lru_cache(maxsize=65_536)
 def _stem(word: str) -> str:
     script = "LATIN" if word.isascii() else _script(word)
     if script in _FOLDED_MARKS and not word.isascii():
@@ -126,7 +151,11 @@ def _stem(word: str) -> str:
     elif script == "CYRILLIC":
         word = word.replace("\u0451", "\u0435")  # yo is mostly written ye
     stemmer = _STEMMERS.get(script)
-    return str(stemmer.stemWord(word)) if stemmer else word
+    if stemmer is None:
+        return word
+    stem = str(stemmer.stemWord(word))
+    # A Russian noun that ends like a case of another loses that; once more, its own cases lose it too.
+    return str(stemmer.stemWord(stem)) if script == "CYRILLIC" else stem
 
 
 def _script(word: str) -> str:

@@ -68,6 +68,10 @@ class VectorIndex(Protocol):
         """Return the numbers of the nearest vectors by cosine, nearest first."""
         ...
 
+    def fetch(self, user_id: str, seqs: Sequence[int]) -> dict[int, Vector]:
+        """Return the stored vectors of shape (dims,) by number; unknown numbers are left out."""
+        ...
+
     def count(self) -> int:
         """Return how many vectors are stored, of all users."""
         ...

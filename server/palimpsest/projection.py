@@ -24,6 +24,7 @@ from palimpsest.checkpoint import Checkpoint
 from palimpsest.errors import LedgerError, VectorIndexError
 from palimpsest.ledger import reading, searching
 from palimpsest.ledger.ledger import Ledger
+from palimpsest.locks import file_lock
 from palimpsest.ports import Vector, VectorIndex
 
 logger = logging.getLogger(__name__)
@@ -63,8 +64,8 @@ class Projection:
         self._ledger = ledger
         self._wanted = Checkpoint(ledger.id, embedder, form)
         self._open_index = open_index
-        self._root = root
-        self._shared = shared
+        self.root = root
+        self.shared = shared
         self._turn = threading.Lock()
         self._lease: FileLock | None = None
         self._stopping = threading.Event()
@@ -137,6 +138,11 @@ class Projection:
         with self._turn:
             return self._opened.count()
 
+    def compared(self, compare: Callable[[VectorIndex], str]) -> str:
+        """Return what a comparison says of the open index, while nobody writes to it. Raises VectorIndexError."""
+        with self._working(), self._my_turn():
+            return compare(self._opened)
+
     def nearest(self, conn: Connection, user_id: str, vector: Vector, limit: int) -> list[int] | None:
         """Return the nearest units and all that changed since the checkpoint; None without a usable index."""
         index, seq = self._index, self._checkpoint.seq
@@ -184,27 +190,26 @@ class Projection:
 
     def _take_lease(self) -> None:
         """Take a folder that no other process has, unless one is taken. Raises VectorIndexError."""
-        if self._root is None or self._folder is not None:
+        if self.root is None or self._folder is not None:
             return
-        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for name in ["server"] if self._shared else map(str, range(MAX_LEASES)):
-            # Taken in one worker thread and given back in another.
-            lease = FileLock(self._root / f"{name}.lock", mode=0o600, thread_local=False)
-            if not self._shared:
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name in ["server"] if self.shared else map(str, range(MAX_LEASES)):
+            lease = file_lock(self.root / f"{name}.lock")
+            if not self.shared:
                 try:
                     lease.acquire(timeout=0)
                 except Timeout:
                     continue
             self._lease = lease
-            self._folder = self._root / name
+            self._folder = self.root / name
             self._folder.mkdir(mode=0o700, exist_ok=True)
             return
-        raise VectorIndexError(f"all {MAX_LEASES} index folders in {self._root} are in use by other processes")
+        raise VectorIndexError(f"all {MAX_LEASES} index folders in {self.root} are in use by other processes")
 
     @contextmanager
     def _my_turn(self) -> Generator[None]:
         """Wait, where the index is shared, for the turn to write; elsewhere the lease is turn enough."""
-        if self._shared and self._lease is not None:
+        if self.shared and self._lease is not None:
             with self._lease:
                 yield
         else:
@@ -264,7 +269,7 @@ class Projection:
         """Put every vector of the ledger into an empty index, then follow the log from where that began."""
         self.state = "building"
         self._close_index()
-        if self._shared and self._folder is not None:
+        if self.shared and self._folder is not None:
             checkpoint.remove(self._folder)
             self._index = self._opened_index()
             self._index.clear()
@@ -318,12 +323,22 @@ class Projection:
         return False
 
     def _set_aside(self) -> None:
-        """Move the folder's content away, keeping the last one set aside, and begin an empty one."""
-        if self._folder is not None and any(self._folder.iterdir()):
+        """Begin an empty folder; what it held is moved away, the last one so moved is kept.
+
+        What is of before a purge or a restore of this ledger is deleted: it must not outlive that.
+        """
+        if self._folder is None or not any(self._folder.iterdir()):
+            return
+        found = Checkpoint.read(self._folder)
+        with self._ledger.read() as conn:
+            erased = found is not None and found.is_of_earlier_epoch(self._wanted, conn)
+        if erased:
+            shutil.rmtree(self._folder)
+        else:
             aside = self._folder.with_suffix(".aside")
             shutil.rmtree(aside, ignore_errors=True)
             self._folder.rename(aside)
-            self._folder.mkdir(mode=0o700)
+        self._folder.mkdir(mode=0o700)
 
     def _close_index(self) -> None:
         if self._index is not None:

@@ -1,6 +1,8 @@
-"""How candidates become an order: fusion, names, recency, folding and the token budget.
+"""How candidates become an order: what speaks for each, part by part; then folding and the token budget.
 
-Pure functions over numbers and hits; nothing here reads or writes.
+Pure functions over numbers and hits; nothing here reads or writes. A score is a sum of parts, so that every place in
+the order can be explained. The weights were fitted on conversations (benchmarks/locomo.py), held against paraphrases
+(benchmarks/quality.py), and are flat around these values.
 """
 
 from __future__ import annotations
@@ -10,38 +12,110 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from palimpsest.lexicon import count_tokens
 from palimpsest.ports import Vector
-from palimpsest.records import Hit
+from palimpsest.records import Candidate, Hit
 
-LEXICAL_SHARE = 0.5
-NAME_BOOST = 0.5
-RECENCY_BOOST = 0.1
-SESSION_SHARE = 0.3
-OUTDATED_PENALTY = 1.0
-"""In units of the fused z-score; measured by benchmarks/locomo.py, flat around these values."""
+MEANING = 0.5
+"""Weight of the z-score of the likeness in meaning."""
 
+ECHO = 0.25
+"""Weight of the z-score of the likeness to the best four: what belongs to an answer resembles it (Rocchio 1971)."""
+
+ECHO_OF = 4
+
+WORDS = 0.15
+"""Weight of the z-score of BM25. Small: one common word in common makes a large z-score among few matches."""
+
+COVERAGE = 3.0
+"""What it is worth to hold all words that are asked for, each weighing its inverse document frequency."""
+
+CHANCE = (0.34, 0.5)
+"""Where no candidate holds more than the first share of what is asked, words in common are chance and count nothing;
+from the second share on they count in full. A question in other words than the memory's is told by that."""
+
+FOREIGN = 2.0
+"""How many times as much words count in a question of another language: a small embedder hardly knows it."""
+
+SPEAKER = 3.2
+"""What it is worth that the one who is asked about said it; a memory about them gets `ACTOR`."""
+
+ACTOR = 0.8
+ASKS = 0.75
+"""What a turn loses that ends in a question: questions seldom hold answers."""
+
+LENGTH = 0.7
+"""What a turn loses that is shorter by the factor e^`LENGTH_SPREAD`, or gains; at most `LENGTH_BOUNDS` times."""
+
+USUAL_CHARS = 150
+LENGTH_SPREAD = 0.7
+LENGTH_BOUNDS = (-1.5, 0.5)
+
+RECENCY = 0.1
 RECENCY_DAYS = 365.0
-"""After how many days the recency boost has fallen to 1/e."""
+"""After how many days what recency adds has fallen to 1/e."""
+
+OUTDATED = 2.0
+"""What a turn loses all of whose facts were superseded."""
+
+SESSION = 0.5
+"""What a candidate gets of how well the best three of its session do at first sight: sessions have subjects."""
+
+FIRST_SPEAKER = 1.6
+"""At first sight, that is by the z-scores of meaning and words, what it counts for who said it."""
+
+REPLACED_AMONG = 10
+REPLACED_WITHIN = 12
+REPLACED_BEHIND = 4.0
+TALKED_BEHIND = 1.0
+"""Among how many of the first an older one gives way, to one how many places and how much score behind it; less where
+it is of a conversation, in which one matter is talked of again and again and a model reconciles what it learns."""
+
+SAME_ASKED = 0.8
+SAME_ASKED_FOREIGN = 0.45
+SAME_MEANING = 0.5
+SAME_BOTH = 0.7
+"""From what share of the asked words in common, what cosine, or what sum of both on, two speak of one matter."""
 
 TINY = 1e-9
 """Below this a length or a spread is none."""
 
-BM25_K1 = 1.2
-BM25_B = 0.75
+
+@dataclass(frozen=True, slots=True)
+class Likeness:
+    """Hold how each of n candidates is like the question: by meaning, by BM25, and by the words it holds.
+
+    `keys`, of shape (n, dims), and `asked`, of shape (dims,), are centred; None where nothing was embedded. `words` are
+    the search tokens of each text and of what stands around it, `asked_for` the words of the question with the weight
+    of each; `english` says that it is put in the language that the embedder knows best.
+    """
+
+    keys: Vector | None
+    asked: Vector | None
+    bm25: Sequence[float]
+    words: Sequence[AbstractSet[str]]
+    asked_for: Mapping[str, float]
+    english: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Signals:
-    """Hold what is known of one candidate besides its two similarities."""
+class Ranked:
+    """Hold a candidate and its score, with the columns of parts which that is the sum of, and its row in them."""
 
-    names_speaker: bool = False
-    outdated: bool = False
-    at: datetime | None = None
+    candidate: Candidate
+    score: float
+    row: int
+    columns: Mapping[str, Vector]
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Return what speaks for it and against it, by name."""
+        return {name: float(column[self.row]) for name, column in self.columns.items()}
 
 
 def centred(vectors: Vector, mean: Vector | None) -> Vector:
@@ -55,107 +129,157 @@ def centred(vectors: Vector, mean: Vector | None) -> Vector:
     return (moved / np.maximum(lengths, TINY)).astype(np.float32)
 
 
-def nearest(units: Sequence[int], keys: Vector, asked: Vector, limit: int) -> dict[int, float]:
-    """Return the dot products of the `limit` nearest of `keys`, shape (len(units), dims), by unit."""
-    if not units:
-        return {}
-    scores = keys @ asked
-    best = np.argsort(-scores, kind="stable")[:limit]
-    return {units[i]: float(scores[i]) for i in best.tolist()}
+def rarity(frequency: Mapping[str, int], words: Sequence[str], units: int) -> dict[str, float]:
+    """Return the inverse document frequency of each word among `units`; always positive."""
+    return {word: math.log(1 + max(units, 1) / (1 + frequency.get(word, 0))) for word in words}
 
 
-def trust_in_words(frequency: Mapping[str, int], words: AbstractSet[str], units: int) -> float:
-    """Return how far a match by words can be trusted, between 0 and 1.
+def ranked(
+    candidates: Sequence[Candidate],
+    likeness: Likeness,
+    named: AbstractSet[str],
+    outdated: AbstractSet[str],
+    now: datetime,
+) -> list[Ranked]:
+    """Return the candidates, best first. `named` are those asked about, `outdated` ids of turns that hold no more.
 
-    It falls when less than half of what is asked, by inverse document frequency, stands anywhere in the
-    collection: a question in other words matches a small collection by "is" and "the" alone.
+    Adding normalized scores beats reciprocal-rank fusion here (Bruch et al. 2023 find the same).
     """
-    weight = {word: math.log(1 + max(units, 1) / (1 + frequency.get(word, 0))) for word in words}
-    total = sum(weight.values())
-    return min(1.0, 2 * sum(weight[word] for word in words if word in frequency) / total) if total else 0.0
+    if not candidates:
+        return []
+    words = _z_scores(np.array(likeness.bm25, dtype=np.float32))
+    coverage = _coverage(likeness)
+    none, enough = CHANCE
+    trust = min(max((float(coverage.max()) - none) / (enough - none), 0.0), 1.0) if likeness.english else FOREIGN
+    parts = {
+        "words": WORDS * trust * words,
+        "coverage": COVERAGE * trust * coverage,
+        "speaker": np.array([_speaks(each, named) for each in candidates]),
+        "question": np.array([-ASKS if each.asks else 0.0 for each in candidates]),
+        "length": np.array([_length(each.chars) for each in candidates]),
+        "recency": np.array([_recency(each.at, now) for each in candidates]),
+        "outdated": np.array([-OUTDATED if each.owner_id in outdated else 0.0 for each in candidates]),
+    }
+    guess = words + FIRST_SPEAKER * np.array([each.by in named for each in candidates], dtype=np.float32)
+    keys = likeness.keys
+    if keys is not None and likeness.asked is not None:
+        meaning = _z_scores(keys @ likeness.asked)
+        parts["meaning"] = MEANING * meaning
+        guess = (guess + meaning) / 2
+    prior = _session_prior(candidates, guess)
+    parts["session"] = SESSION * prior
+    if keys is not None:
+        best = np.argsort(-(guess + prior), kind="stable")[:ECHO_OF]
+        parts["echo"] = ECHO * _z_scores(keys @ keys[best].mean(axis=0))
+    total = cast("Vector", np.sum(list(parts.values()), axis=0))
+    order = cast("list[int]", np.lexsort((np.array([each.seq for each in candidates]), -total)).tolist())
+    return [
+        Ranked(candidates[i], float(total[i]), i, parts) for i in _current_first(order, candidates, likeness, total)
+    ]
 
 
-def fuse(
-    dense: Mapping[int, float], lexical: Mapping[int, float], candidates: Sequence[int], trust: float = 1.0
-) -> dict[int, float]:
-    """Return a score by candidate: the weighted sum of the z-scores of its two similarities; any real number.
+def _current_first(order: list[int], candidates: Sequence[Candidate], likeness: Likeness, total: Vector) -> list[int]:
+    """Return the order with what is newer before what it seems to replace: the same asked for, of the same one.
 
-    `trust`, between 0 and 1, lowers the weight of the words. A candidate missing from `dense` or `lexical` counts as
-    the lowest there. Adding normalized scores beats reciprocal-rank fusion here (Bruch et al. 2023 find the same).
+    What was said in passing is less like a question than what it makes outdated was, said outright: likeness alone
+    would tell the old. Each is overtaken once, by the next that stands close behind it, so that little is lost where it
+    was no replacement.
     """
-    share = LEXICAL_SHARE * trust
-    total = (1 - share) * _z_scores(candidates, dense) + share * _z_scores(candidates, lexical)
-    return dict(zip(candidates, cast("list[float]", total.tolist()), strict=True))
+    order = list(order)
+    overtaken: set[int] = set()
+    place = 0
+    while place < min(len(order), REPLACED_AMONG):
+        old = order[place]
+        behind = [] if old in overtaken else order[place + 1 : place + 1 + REPLACED_WITHIN]
+        new = next((each for each in behind if _replaces(each, old, candidates, likeness, total)), None)
+        if new is None:
+            place += 1
+            continue
+        overtaken.add(old)
+        order.remove(new)
+        order.insert(place, new)
+    return order
 
 
-def _z_scores(ids: Sequence[int], scores: Mapping[int, float]) -> Vector:
-    floor = min(scores.values(), default=0.0)
-    values = np.array([scores.get(unit, min(floor, 0.0)) for unit in ids], dtype=np.float32)
-    spread = float(values.std()) if len(ids) else 0.0
+def _replaces(new: int, old: int, candidates: Sequence[Candidate], likeness: Likeness, total: Vector) -> bool:
+    """Say whether a candidate is newer than another, of the same one, nearly as good, and answers the same."""
+    later, earlier = candidates[new], candidates[old]
+    if (later.kind, later.by) != (earlier.kind, earlier.by) or later.at <= earlier.at:
+        return False
+    if earlier.session and earlier.session == later.session:
+        return False
+    weights = likeness.asked_for
+    asked = sum(weights.get(word, 0.0) for word in likeness.words[old])
+    both = sum(weights.get(word, 0.0) for word in likeness.words[old] & likeness.words[new])
+    shared = both / asked if asked else 0.0
+    known = likeness.keys if likeness.english else None  # in other languages all is alike to a small embedder
+    cosine = float(known[old] @ known[new]) if known is not None else 0.0
+    if earlier.session or later.session:
+        return shared >= SAME_ASKED and cosine >= SAME_MEANING and total[old] - total[new] < TALKED_BEHIND
+    near = total[old] - total[new] < REPLACED_BEHIND * (1.0 if likeness.english else FOREIGN)
+    enough = SAME_ASKED if likeness.english else SAME_ASKED_FOREIGN
+    return near and (shared >= enough or cosine >= SAME_MEANING or shared + cosine >= SAME_BOTH)
+
+
+def _z_scores(values: Vector) -> Vector:
+    spread = float(values.std()) if len(values) else 0.0
     return (values - values.mean()) / spread if spread > TINY else np.zeros_like(values)
 
 
-def boost(signal: Signals, now: datetime) -> float:
-    """Return what the signals of a candidate add to its fused score."""
-    gain = NAME_BOOST if signal.names_speaker else 0.0
-    if signal.outdated:
-        gain -= OUTDATED_PENALTY
-    if signal.at is not None:
-        age_days = max((now - signal.at).total_seconds() / 86_400, 0.0)
-        gain += RECENCY_BOOST * math.exp(-age_days / RECENCY_DAYS)
-    return gain
+def _coverage(likeness: Likeness) -> Vector:
+    """Return the share of what is asked that stands in each candidate, by weight; between 0 and 1."""
+    weights = likeness.asked_for
+    total = sum(weights.values()) or 1.0
+    return np.array([sum(weights[word] for word in words if word in weights) / total for words in likeness.words])
 
 
-def with_session_prior(scores: Mapping[int, float], sessions: Mapping[int, str]) -> dict[int, float]:
-    """Return the scores, raised where the rest of a candidate's session scores well too.
+def _speaks(candidate: Candidate, named: AbstractSet[str]) -> float:
+    if candidate.by not in named:
+        return 0.0
+    return SPEAKER if candidate.kind == "message" else ACTOR
 
-    What belongs together is said together: a session gives its candidates a share of the mean of its best three,
-    of which those it lacks, and those below the average of all, count 0.
-    """
+
+def _length(chars: int) -> float:
+    if not chars:
+        return 0.0
+    low, high = LENGTH_BOUNDS
+    return LENGTH * min(max(math.log(chars / USUAL_CHARS) / LENGTH_SPREAD, low), high)
+
+
+def _recency(at: datetime, now: datetime) -> float:
+    age_days = max((now - at).total_seconds() / 86_400, 0.0)
+    return RECENCY * math.exp(-age_days / RECENCY_DAYS)
+
+
+def _session_prior(candidates: Sequence[Candidate], scores: npt.NDArray[Any]) -> Vector:
+    """Return for each candidate the mean of the best three of its session, of which those it lacks count 0."""
     by_session: dict[str, list[float]] = {}
-    for candidate, session in sessions.items():
-        by_session.setdefault(session, []).append(max(scores[candidate], 0.0))
+    for candidate, score in zip(candidates, cast("list[float]", scores.tolist()), strict=True):
+        if candidate.session:
+            by_session.setdefault(candidate.session, []).append(max(score, 0.0))
     prior = {session: sum(sorted(found, reverse=True)[:3]) / 3 for session, found in by_session.items()}
-    return {
-        candidate: score + SESSION_SHARE * prior.get(sessions.get(candidate, ""), 0.0)
-        for candidate, score in scores.items()
-    }
+    return np.array([prior.get(each.session, 0.0) for each in candidates])
 
 
 def squash(score: float) -> float:
-    """Return a fused score as a number between 0 and 1, in the same order."""
+    """Return a score as a number between 0 and 1, in the same order."""
     return 1 / (1 + math.exp(-score))
-
-
-def bm25(documents: Sequence[Sequence[str]], query: AbstractSet[str]) -> list[float]:
-    """Return the BM25 score of each document (a list of tokens) for a query (Robertson & Zaragoza 2009)."""
-    if not documents:
-        return []
-    mean_length = sum(map(len, documents)) / len(documents) or 1.0
-    frequency = {word: sum(1 for document in documents if word in document) for word in query}
-    scores: list[float] = []
-    for document in documents:
-        score = 0.0
-        for word in query:
-            times = document.count(word)
-            rarity = math.log(1 + (len(documents) - frequency[word] + 0.5) / (frequency[word] + 0.5))
-            length = 1 - BM25_B + BM25_B * len(document) / mean_length
-            score += rarity * times * (BM25_K1 + 1) / (times + BM25_K1 * length)
-        scores.append(score)
-    return scores
 
 
 def fold(hits: Sequence[Hit]) -> list[Hit]:
     """Return the hits in order without those that only repeat what stands above them.
 
-    A hit repeats when every message behind it is behind hits already taken.
+    A hit repeats when every message behind it is behind hits already taken, or when one of them has its words.
     """
     seen: set[str] = set()
+    said: set[str] = set()
     taken: list[Hit] = []
     for hit in hits:
-        if hit.origins and seen.issuperset(hit.origins):
+        words = " ".join(hit.text.casefold().split())
+        if words in said or (hit.origins and seen.issuperset(hit.origins)):
             continue
         seen.update(hit.origins)
+        said.add(words)
         taken.append(hit)
     return taken
 

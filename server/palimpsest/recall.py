@@ -7,37 +7,48 @@ never a wrong answer.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Protocol, cast
+from typing import Any
 
 import numpy as np
 from sqlalchemy import Connection
 
 from palimpsest import ranking
-from palimpsest.errors import EmbedderError
+from palimpsest.errors import EmbedderError, FullTextError
 from palimpsest.filters import Test, compile_filter
+from palimpsest.hits import memory_hit, message_hit, record
 from palimpsest.ledger import lexical, reading, searching
 from palimpsest.ledger.ledger import Ledger
-from palimpsest.ledger.searching import Centre
-from palimpsest.lexicon import question_tokens, tokens
+from palimpsest.ledger.searching import Found
+from palimpsest.lexicon import asks_in_english, question_tokens, tokens
+from palimpsest.nearest import NearestUnits, Sought, is_wide, nearest_scanned
 from palimpsest.ports import Embedder, Vector
-from palimpsest.records import Hit, Memory, Message, Scope, Unit
+from palimpsest.ranking import Likeness, Ranked
+from palimpsest.records import Candidate, Hit, Scope
 
 NAMELESS_SHARE = 0.6
 """Weight of the question without the names of speakers in the vector that is searched."""
 
-POOL = 100
+POOL = 120
 """Candidates taken from each of the two searches."""
 
-WIDE_SHARE = 0.2
-"""A scope that sees less than this share of a user's units is scanned exactly: the index would return others'."""
+MOST = 0.5
+"""From this share of all units on, a user's are not cut out inside the full text: most of what it gives is theirs."""
+
+SPARE = 3
+"""How many times as many hits as wanted are read: some fold into others, some are too long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Hold what is asked. `now` dates the recency; `as_of` asks for what was believed then."""
+    """Hold what is asked. `now` dates the recency; `as_of` asks for what was believed then.
+
+    With `explain` each hit says of what its place in the order was made.
+    """
 
     scope: Scope
     text: str
@@ -46,6 +57,7 @@ class Question:
     max_tokens: int = 800
     filters: Mapping[str, Any] = field(default_factory=dict[str, Any])
     as_of: datetime | None = None
+    explain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +69,11 @@ class Answer:
     notes: tuple[str, ...] = ()
 
 
-class NearestUnits(Protocol):
-    """Give the units nearest to a vector, as far as the projection can at this moment."""
-
-    def nearest(self, conn: Connection, user_id: str, vector: Vector, limit: int) -> list[int] | None:
-        """Return unit numbers, among them all that changed lately; None when there is no index to ask."""
-        ...
-
-
 def recall(ledger: Ledger, embedder: Embedder, index: NearestUnits, question: Question) -> Answer:
     """Answer a question. Blocking: call it in a worker thread. Raises InputError and LedgerError."""
     test = compile_filter(question.filters) if question.filters else None
     with ledger.read() as conn:
-        asked = _Asked.of(question.text, reading.known_names(conn, question.scope))
+        asked = _Asked.of(conn, question)
     notes: list[str] = []
     vector: Vector | None = None
     try:
@@ -80,18 +84,16 @@ def recall(ledger: Ledger, embedder: Embedder, index: NearestUnits, question: Qu
         if vector is not None and searching.any_waiting(conn, embedder.fingerprint):
             notes.append("some texts have no vector of this embedder yet and are found by words only")
         if question.as_of is not None:
-            hits, told = _believed(conn, embedder, question, asked, vector, test)
-            notes += told
+            hits = _believed(conn, embedder, question, asked, vector, test, notes)
         else:
-            hits = _Search(conn, embedder.fingerprint, index, question, asked, test).hits(vector)
-    hits = ranking.fold(hits)
+            hits = _Search(conn, embedder.fingerprint, index, question, asked, test, notes).hits(vector)
     taken = ranking.within_budget(hits, question.limit, question.max_tokens)
     return Answer(tuple(taken), min(len(hits), question.limit) - len(taken), tuple(notes))
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """Hold what a question asks for: the speaker it names, if it names just one, and the rest.
+    """Hold what a question asks for: the speakers it names, and the rest.
 
     A speaker's name stands on every turn of theirs, so it says who and not what: it is searched for only where
     nothing else is asked, and the vector leans to the question without it.
@@ -100,17 +102,17 @@ class _Asked:
     text: str
     without_names: str
     words: tuple[str, ...]
-    speakers: frozenset[str]
+    named: frozenset[str]
 
     @classmethod
-    def of(cls, text: str, names: Sequence[str]) -> _Asked:
-        words = question_tokens(text)
-        first = {name: tokens(name)[:1] for name in names}
-        named = {name for name in names if set(first[name]) & set(words)}
+    def of(cls, conn: Connection, question: Question) -> _Asked:
+        words = question_tokens(question.text)
+        first = {name: tokens(name)[:1] for name in reading.names(conn, question.scope.user_id)}
+        named = {name for name in first if set(first[name]) & set(words) and reading.speaks(conn, question.scope, name)}
         said = {word for name in named for word in first[name]}
-        rest = [part for part in text.split() if not said.intersection(tokens(part))]
+        rest = [part for part in question.text.split() if not said.intersection(tokens(part))]
         others = [word for word in words if word not in said]
-        return cls(text, " ".join(rest), tuple(others or words), frozenset(named if len(named) == 1 else ()))
+        return cls(question.text, " ".join(rest), tuple(dict.fromkeys(others or words)), frozenset(named))
 
     def vector(self, embedder: Embedder) -> Vector:
         if not self.without_names or self.without_names == self.text:
@@ -121,7 +123,7 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """Hold one search of what is believed now: the question, and where candidates come from."""
+    """Hold one search of what is believed now: the question, where candidates come from, what is degraded."""
 
     conn: Connection
     embedder: str
@@ -129,156 +131,123 @@ class _Search:
     question: Question
     asked: _Asked
     test: Test | None
+    notes: list[str]
 
     def hits(self, vector: Vector | None) -> list[Hit]:
-        """Return every candidate that lives and that the scope sees, best first."""
-        conn, scope, words = self.conn, self.question.scope, self.asked.words
+        """Return the best hits, folded; more than are wanted, for some may not fit."""
+        conn, scope = self.conn, self.question.scope
         pool = max(POOL, 4 * self.question.limit)
         allowed = None if self.test is None else _allowed(conn, scope, self.test)
-        by_words = lexical.search(conn, scope, words, pool if allowed is None else lexical.ALL)
-        candidates = set(by_words)
-        by_meaning: dict[int, float] = {}
-        trust = 1.0
-        if vector is not None:
-            centre = searching.centre(conn, scope.user_id, self.embedder)
-            asked = ranking.centred(vector, centre.mean)
-            candidates.update(self._nearest(asked, centre, pool, allowed))
-            trust = ranking.trust_in_words(lexical.frequencies(conn, words), set(words), centre.units)
-            by_meaning = self._likeness(sorted(candidates), asked, centre)
-        units = searching.units(conn, scope, sorted(candidates if allowed is None else candidates & allowed))
-        base = ranking.fuse(by_meaning, by_words, list(units), trust)
-        best = sorted(units, key=lambda seq: -base[seq])[:pool]
-        return self._ordered({seq: units[seq] for seq in best}, base)
-
-    def _ordered(self, units: Mapping[int, Unit], base: Mapping[int, float]) -> list[Hit]:
-        """Return the hits of candidates after all that is known of them besides their likeness."""
-        rows = _Rows.of(self.conn, list(units.values()))
-        living = {seq: unit for seq, unit in units.items() if not rows.forgotten(unit)}
-        boosted = {
-            seq: base[seq] + ranking.boost(rows.signals(unit, self.asked.speakers), self.question.now)
-            for seq, unit in living.items()
-        }
-        sessions = {seq: session for seq, unit in living.items() if (session := rows.session(unit))}
-        final = ranking.with_session_prior(boosted, sessions)
-        return [rows.hit(living[seq], final[seq]) for seq in sorted(living, key=lambda seq: (-final[seq], seq))]
-
-    def _nearest(self, asked: Vector, centre: Centre, pool: int, allowed: set[int] | None) -> list[int]:
-        """Return the units nearest to what is asked: from the index, or by an exact scan where that serves better."""
-        scope = self.question.scope
-        if allowed is None and searching.count_units(self.conn, scope, self.embedder) >= WIDE_SHARE * centre.units:
-            found = self.index.nearest(self.conn, scope.user_id, asked, pool)
-            if found is not None:
-                return found
-        seqs, keys = searching.scope_keys(self.conn, scope, self.embedder)
+        centre = searching.centre(conn, scope.user_id, self.embedder)
+        frequency = self._frequency()
+        whole = allowed is None and self._owns_most(centre.units)
+        bm25 = self._by_words(None if whole else scope, pool if allowed is None else lexical.ALL, frequency)
         if allowed is not None:
-            chosen = [i for i, seq in enumerate(seqs) if seq in allowed]
-            seqs, keys = [seqs[i] for i in chosen], keys[chosen]
-        return list(ranking.nearest(seqs, ranking.centred(keys, centre.mean), asked, pool)) if seqs else []
-
-    def _likeness(self, seqs: Sequence[int], asked: Vector, centre: Centre) -> dict[int, float]:
-        """Return the centred cosine of each unit that has a key, from the ledger's own keys."""
-        found = searching.keys(self.conn, self.embedder, seqs)
-        if not found:
-            return {}
-        matrix = ranking.centred(np.stack(list(found.values())), centre.mean)
-        return dict(zip(found, cast("list[float]", (matrix @ asked).tolist()), strict=True))
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """Hold the rows behind candidates, as far as signals and hits need them."""
-
-    memories: Mapping[str, Memory]
-    messages: Mapping[str, Message]
-    sources: Mapping[str, Sequence[Message]]
-    citing: Mapping[str, Sequence[Memory]]
-
-    @classmethod
-    def of(cls, conn: Connection, units: Sequence[Unit]) -> _Rows:
-        memory_ids = [unit.owner_id for unit in units if unit.kind == "memory"]
-        message_ids = [unit.owner_id for unit in units if unit.kind == "message"]
-        return cls(
-            reading.memories_by_id(conn, memory_ids),
-            reading.messages_by_id(conn, message_ids),
-            reading.sources_of(conn, memory_ids),
-            reading.citing(conn, message_ids),
+            bm25 = {seq: score for seq, score in bm25.items() if seq in allowed}
+        asked = None if vector is None else ranking.centred(vector, centre.mean)
+        sought = None if asked is None else Sought(self.embedder, asked, centre.mean, pool, allowed=allowed)
+        candidates = self._found(sought, bm25)
+        if whole and not is_wide(list(bm25), sum(each.candidate.seq in bm25 for each in candidates), pool):
+            bm25 = self._by_words(scope, pool, frequency)
+            candidates = self._found(sought, bm25)
+        found, outdated = _held(conn, candidates)
+        words = self._words([each.candidate.seq for each in found])
+        likeness = Likeness(
+            _keys(found, centre.mean) if asked is not None else None,
+            asked,
+            [bm25.get(each.candidate.seq, 0.0) for each in found],
+            [words.get(each.candidate.seq, frozenset()) for each in found],
+            ranking.rarity(frequency, self.asked.words, centre.units),
+            asks_in_english(self.question.text),
         )
+        order = ranking.ranked(
+            [each.candidate for each in found], likeness, self.asked.named, outdated, self.question.now
+        )
+        return _read(conn, order, self.question)
 
-    def signals(self, unit: Unit, speakers: frozenset[str]) -> ranking.Signals:
-        if unit.kind == "memory":
-            memory = self.memories[unit.owner_id]
-            return ranking.Signals(memory.actor_id in speakers, at=memory.at)
-        message = self.messages[unit.owner_id]
-        facts = self.citing.get(message.id, ())
-        gone = bool(facts) and all(fact.deleted_at is not None for fact in facts)
-        return ranking.Signals(message.name in speakers, outdated=gone, at=message.said_at)
+    def _found(self, sought: Sought | None, bm25: Mapping[int, float]) -> list[Found]:
+        """Return the candidates by words and by meaning: from the index, or by a scan where that serves better."""
+        conn, scope = self.conn, self.question.scope
+        if sought is not None and sought.allowed is None:
+            near = self.index.nearest(conn, scope.user_id, sought.vector, sought.limit)
+            if near is not None:
+                found = searching.candidates(conn, scope, self.embedder, list({*near, *bm25}))
+                seen = len({each.candidate.seq for each in found}.intersection(near))
+                if is_wide(near, seen, sought.limit):
+                    return found
+        scanned = [] if sought is None else nearest_scanned(conn, scope, sought)
+        return searching.candidates(conn, scope, self.embedder, list({*scanned, *bm25}))
 
-    def session(self, unit: Unit) -> str:
-        """Return the session a unit belongs to: a memory to that of the first message it came from."""
-        if unit.kind == "message":
-            return self.messages[unit.owner_id].session_id
-        sources = self.sources.get(unit.owner_id, ())
-        return sources[0].session_id if sources else ""
+    def _owns_most(self, units: int) -> bool:
+        """Say whether the whole full text can be searched for a scope: most of it is this user's, in any project."""
+        scope = self.question.scope
+        return not scope.agent_id and not scope.run_id and units > searching.newest(self.conn) * MOST
 
-    def forgotten(self, unit: Unit) -> bool:
-        """Say whether every fact learnt from a message was deleted, and none replaced: then it is gone too."""
-        facts = self.citing.get(unit.owner_id, ())
-        return bool(facts) and all(fact.deleted_at is not None and fact.superseded_by is None for fact in facts)
+    def _frequency(self) -> Mapping[str, int]:
+        """Return in about how many units each word stands."""
+        try:
+            return lexical.spread(self.conn, self.asked.words)
+        except FullTextError as error:
+            self.notes.append(f"searched by meaning only: {error}")
+            return {}
 
-    def hit(self, unit: Unit, fused: float) -> Hit:
-        score = ranking.squash(fused)
-        if unit.kind == "message":
-            return message_hit(self.messages[unit.owner_id], score)
-        memory = self.memories[unit.owner_id]
-        return memory_hit(memory, memory.text, self.sources.get(memory.id, ()), score)
+    def _by_words(self, scope: Scope | None, limit: int, frequency: Mapping[str, int]) -> dict[int, float]:
+        """Return BM25 scores by unit."""
+        try:
+            return lexical.search(self.conn, scope, self.asked.words, limit, frequency)
+        except FullTextError as error:
+            self.notes.append(f"searched by meaning only: {error}")
+            return {}
 
-
-def memory_hit(memory: Memory, text: str, sources: Sequence[Message], score: float) -> Hit:
-    """Return a memory as a hit."""
-    return Hit(
-        id=memory.id,
-        kind="memory",
-        text=text,
-        score=score,
-        at=memory.at,
-        created_at=memory.created_at,
-        updated_at=memory.updated_at,
-        sources=tuple(source.source for source in sources),
-        origins=tuple(source.id for source in sources),
-        role=memory.role,
-        name=memory.actor_id,
-        tags=memory.tags,
-        metadata=memory.metadata,
-    )
+    def _words(self, seqs: Sequence[int]) -> Mapping[int, AbstractSet[str]]:
+        try:
+            return lexical.words(self.conn, seqs, frozenset(self.asked.words))
+        except FullTextError:
+            return {}  # the search itself met it too, and has said so
 
 
-def message_hit(message: Message, score: float) -> Hit:
-    """Return a message as a hit."""
-    return Hit(
-        id=message.id,
-        kind="message",
-        text=message.content,
-        score=score,
-        at=message.said_at,
-        created_at=message.created_at,
-        updated_at=message.created_at,
-        sources=(message.source,),
-        origins=(message.id,),
-        role=message.role,
-        name=message.name,
-    )
+def _keys(found: Sequence[Found], mean: Vector | None) -> Vector | None:
+    """Return the centred keys of candidates, shape (n, dims); one without a key lies at the mean."""
+    dims = next((len(each.key) for each in found if each.key is not None), None)
+    if dims is None:
+        return None
+    none = np.zeros(dims, dtype=np.float32)
+    have = np.array([each.key is not None for each in found])
+    keys = ranking.centred(np.stack([none if each.key is None else each.key for each in found]), mean)
+    return np.where(have[:, None], keys, none)
 
 
-def record(hit: Hit) -> dict[str, Any]:
-    """Return what a filter sees of a hit."""
-    return {
-        "at": hit.at,
-        "created_at": hit.created_at,
-        "role": hit.role,
-        "kind": hit.kind,
-        "tags": hit.tags,
-        "metadata": hit.metadata,
-    }
+def _held(conn: Connection, found: Sequence[Found]) -> tuple[list[Found], frozenset[str]]:
+    """Return the candidates without turns all of whose facts were forgotten, and the turns that hold only old ones."""
+    turns = [each.candidate.owner_id for each in found if each.candidate.kind == "message"]
+    superseded = reading.unheld(conn, turns)
+    kept = [each for each in found if superseded.get(each.candidate.owner_id, True)]
+    return kept, frozenset(superseded)
+
+
+def _read(conn: Connection, order: Sequence[Ranked], question: Question) -> list[Hit]:
+    """Return the first of the order as hits, folded: enough for what is wanted, with some to spare."""
+    hits: list[Hit] = []
+    size = SPARE * question.limit
+    for start in range(0, len(order), size):
+        some = order[start : start + size]
+        ids = {kind: [each.candidate.owner_id for each in some if each.candidate.kind == kind] for kind in _KINDS}
+        memories, messages = reading.memories_by_id(conn, ids["memory"]), reading.messages_by_id(conn, ids["message"])
+        sources = reading.sources_of(conn, ids["memory"])
+        for each in some:
+            owner, score = each.candidate.owner_id, ranking.squash(each.score)
+            if each.candidate.kind == "memory":
+                hit = memory_hit(memories[owner], memories[owner].text, sources.get(owner, ()), score)
+            else:
+                hit = message_hit(messages[owner], score)
+            hits.append(replace(hit, parts=each.parts) if question.explain else hit)
+        hits = ranking.fold(hits)
+        if len(hits) >= question.limit:
+            break
+    return hits
+
+
+_KINDS = ("memory", "message")
 
 
 def _allowed(conn: Connection, scope: Scope, test: Test) -> set[int]:
@@ -294,25 +263,45 @@ def _everything(conn: Connection, scope: Scope) -> Iterator[tuple[int, Hit]]:
 
 
 def _believed(
-    conn: Connection, embedder: Embedder, question: Question, asked: _Asked, vector: Vector | None, test: Test | None
-) -> tuple[list[Hit], list[str]]:
-    """Answer from what was believed at an instant: every text of then is scored exactly; also say what is degraded."""
+    conn: Connection,
+    embedder: Embedder,
+    question: Question,
+    asked: _Asked,
+    vector: Vector | None,
+    test: Test | None,
+    notes: list[str],
+) -> list[Hit]:
+    """Answer from what was believed at an instant: every text of then is scored exactly, by itself."""
     instant = question.as_of or question.now
     hits = [hit for hit in _hits_of(conn, question.scope, instant) if test is None or test(record(hit))]
-    notes: list[str] = []
-    by_meaning: dict[int, float] = {}
+    keys = centre = None
     if vector is not None and hits:
         try:
             vectors = _vectors_of(conn, embedder, hits)
             mean = vectors.mean(axis=0)
-            cosines = ranking.centred(vectors, mean) @ ranking.centred(vector, mean)
-            by_meaning = dict(enumerate(cast("list[float]", cosines.tolist())))
+            keys, centre = ranking.centred(vectors, mean), ranking.centred(vector, mean)
         except EmbedderError as error:
             notes.append(f"searched by words only: {error}")
-    by_words = ranking.bm25([tokens(hit.text) for hit in hits], set(asked.words))
-    scores = ranking.fuse(by_meaning, dict(enumerate(by_words)), range(len(hits)))
-    order = sorted(scores, key=lambda i: (-scores[i], i))[: max(POOL, 4 * question.limit)]
-    return [replace(hits[i], score=ranking.squash(scores[i])) for i in order], notes
+    words = [frozenset(tokens(hit.text)) for hit in hits]
+    frequency = Counter(word for each in words for word in each)
+    weights = ranking.rarity(frequency, asked.words, len(hits))
+    likeness = Likeness(keys, centre, [0.0] * len(hits), words, weights, asks_in_english(question.text))
+    order = ranking.ranked([_candidate(*each) for each in enumerate(hits)], likeness, asked.named, frozenset(), instant)
+    best = [
+        replace(
+            hits[each.candidate.seq],
+            score=ranking.squash(each.score),
+            parts=each.parts if question.explain else {},
+        )
+        for each in order[: max(POOL, SPARE * question.limit)]
+    ]
+    return ranking.fold(best)
+
+
+def _candidate(number: int, hit: Hit) -> Candidate:
+    of_turn = hit.kind == "message"
+    asks = of_turn and hit.text.rstrip()[-1:] in searching.QUESTION_MARKS
+    return Candidate(number, hit.kind, hit.id, hit.at, hit.name, chars=len(hit.text) if of_turn else 0, asks=asks)
 
 
 def _hits_of(conn: Connection, scope: Scope, instant: datetime) -> list[Hit]:

@@ -14,6 +14,9 @@ from typing import Any, Literal, TypeAlias
 MAX_SCOPE_CHARS = 256
 """The longest user, project, agent or run, and the longest name or id of a message."""
 
+UNDO = "undo"
+"""How the stage of an edit begins that took others back: their number follows, or the time since which."""
+
 Kind: TypeAlias = Literal["memory", "message"]
 
 
@@ -58,11 +61,27 @@ class Message:
     name: str = ""
     external_id: str = ""
     session_id: str = ""
+    deleted_at: datetime | None = None
 
     @property
     def source(self) -> str:
         """Name this message as the caller does."""
         return self.external_id or self.id
+
+    @property
+    def as_memory(self) -> Memory:
+        """Return this turn in the form of a memory, for what is said of both alike."""
+        return Memory(
+            id=self.id,
+            scope=self.scope,
+            text=self.content,
+            created_at=self.created_at,
+            updated_at=self.deleted_at or self.created_at,
+            valid_from=self.said_at,
+            actor_id=self.name,
+            role=self.role,
+            deleted_at=self.deleted_at,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,15 +141,17 @@ class Provenance:
 class Decision:
     """Say what is to become of one fact or one memory. Made by a stage or a caller, applied by the ledger.
 
-    ADD stores `fact`, closing the memories named in `replaces`. UPDATE gives the memory `memory_id` the
-    text of `fact` and adds its sources; its id stays. DELETE closes `memory_id`. NONE changes nothing and
-    names in `memory_id` what already says it.
+    ADD stores `fact`, closing the memories named in `replaces`; with `memory_id` it brings that one back. UPDATE
+    gives the memory `memory_id` the text of `fact` and adds its sources; its id stays. DELETE closes `memory_id`.
+    NONE changes nothing and names in `memory_id` what already says it. DELETE and ADD by id also take a turn of a
+    conversation, where `kind` says so.
     """
 
     event: Event
     fact: Fact | None = None
     memory_id: str | None = None
     replaces: tuple[str, ...] = ()
+    kind: Kind = "memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +159,8 @@ class Change:
     """Say what one decision did.
 
     `previous` is the text the memory had, or the texts of the memories it replaced, whose ids are in `replaced`.
-    `duplicate_of` names the memory that already held the very text.
+    `duplicate_of` names the memory that already held the very text. With kind "message" the turn of a conversation
+    stands in `memory`, as `Message.as_memory` gives it.
     """
 
     event: Event
@@ -146,6 +168,21 @@ class Change:
     previous: str | None = None
     duplicate_of: str | None = None
     replaced: tuple[str, ...] = ()
+    kind: Kind = "memory"
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """Say what one write did: a change for each decision, in order, and the turns it was given as they are stored.
+
+    `messages` holds each turn once, whether it is new or was known, in the order given; `new` are the ids of those
+    that were not known. `notes` say what was odd about it.
+    """
+
+    changes: tuple[Change, ...] = ()
+    messages: tuple[Message, ...] = ()
+    new: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +201,36 @@ class HistoryEntry:
     role: str
     provenance: Provenance
     sources: tuple[str, ...] = ()
+    change: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Hold one row of an edit: what became of one memory or turn. `before` and `after` are texts."""
+
+    kind: Kind
+    owner_id: str
+    event: Event
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Hold what one write changed, under the number by which it can be taken back."""
+
+    number: int
+    made_at: datetime
+    provenance: Provenance
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """Say what is to be taken back: one edit, all since an instant, or, with neither, the newest still in effect."""
+
+    change: int | None = None
+    since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +255,24 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
+class Candidate:
+    """Hold what is known of a unit besides how it is like a question.
+
+    `by` is who said it or whom it is about, `chars` how long a turn is (0 for a memory), `asks` whether it ends in a
+    question mark.
+    """
+
+    seq: int
+    kind: Kind
+    owner_id: str
+    at: datetime
+    by: str = ""
+    session: str = ""
+    chars: int = 0
+    asks: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class LogEntry:
     """Hold one row of the change log: unit `unit_seq` of a user is to be upserted or deleted."""
 
@@ -201,7 +286,8 @@ class LogEntry:
 class Hit:
     """Hold one answer of a search. `score` lies between 0 and 1 and orders the hits of one search only.
 
-    `sources` are the messages behind it as the caller names them, `origins` their ids in the ledger.
+    `sources` are the messages behind it as the caller names them, `origins` their ids in the ledger. `parts` say of
+    what the place in the order was made, where that was asked for.
     """
 
     id: str
@@ -217,3 +303,4 @@ class Hit:
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     origins: tuple[str, ...] = ()
+    parts: Mapping[str, float] = field(default_factory=dict[str, float])

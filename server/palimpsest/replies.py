@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from palimpsest.clock import iso
-from palimpsest.records import Change, Event, HistoryEntry, Hit, Memory, Scope
+from palimpsest.records import Change, Edit, Event, HistoryEntry, Hit, Memory, Scope, Step
 
 if TYPE_CHECKING:  # the flows are slow to import, and shaping a reply needs only their names
-    from palimpsest.memory import Page
+    from palimpsest.applying import Done
+    from palimpsest.correct import Stored
+    from palimpsest.listing import Page
     from palimpsest.recall import Answer
-    from palimpsest.remember import Done
     from palimpsest.summary import Summarized
 
 SHORT_ID = 8
+SHOWN_STEPS = 10
+"""How many steps of one edit are listed."""
 
 
 def short(memory_id: str) -> str:
@@ -39,13 +42,22 @@ def hit_json(hit: Hit) -> dict[str, Any]:
     }
     if hit.tags:
         found["tags"] = list(hit.tags)
+    if hit.parts:
+        found["explained"] = {name: round(part, 2) for name, part in hit.parts.items() if round(part, 2)}
     return found
+
+
+def explanation(hit: Hit) -> str:
+    """Return of what the score of a hit was made, the weightiest first; empty where that was not asked for."""
+    parts = sorted(hit.parts.items(), key=lambda each: -abs(each[1]))
+    return ", ".join(f"{name} {part:+.2f}" for name, part in parts if round(part, 2))
 
 
 def hit_line(hit: Hit) -> str:
     """Return a hit as one line of text: id, date, who said it, what."""
     who = f" {hit.name or hit.role} said:" if hit.kind == "message" else ""
-    return f"[{short(hit.id)}] {iso(hit.at)[:10]}{who} {_one_line(hit.text)}"
+    line = f"[{short(hit.id)}] {iso(hit.at)[:10]}{who} {_one_line(hit.text)}"
+    return f"{line}\n  {explanation(hit)}" if hit.parts else line
 
 
 def answer_text(answer: Answer, scope: Scope) -> str:
@@ -121,7 +133,7 @@ def change_line(change: Change) -> str:
         case Event.NONE if change.duplicate_of is not None:
             return f"unchanged (duplicate of {short(change.duplicate_of)}): {_one_line(memory.text)}"
         case Event.NONE:
-            return f"unchanged: {text}"
+            return f"unchanged{' (deleted already)' if memory.deleted_at else ''}: {text}"
 
 
 def done_json(done: Done, notes: Sequence[str], scope: Scope) -> dict[str, Any]:
@@ -165,30 +177,100 @@ def change_json(change: Change) -> dict[str, Any]:
     return result
 
 
-def changes_text(changes: Sequence[Change], scope: Scope) -> str:
+def changes_text(done: Done, scope: Scope) -> str:
     """Return changes as text, with the way back from a deletion."""
-    lines = [change_line(change) for change in changes] or ["unchanged: there was nothing to do"]
-    if any(change.event is Event.DELETE for change in changes):
+    lines = [change_line(change) for change in done.changes] or ["unchanged: there was nothing to do"]
+    if any(change.event is Event.DELETE for change in done.changes):
         lines.append("(bring one back with update_memory(memory_id=…, restore=true))")
-    return _with_notes(lines, (), scope)
+    return _with_notes(lines, done.notes, scope)
 
 
-def all_deleted_text(number: int, scope: Scope) -> str:
+def all_deleted_text(done: Done, scope: Scope) -> str:
     """Return what a deletion of everything did as text."""
-    if not number:
-        return _with_notes(["unchanged: no memories are stored in this scope"], (), scope)
-    told = f"deleted: {number} memories; list_memories(deleted=true) shows them"
-    return _with_notes([told], ["turns of conversations stay, but for those the memories were learnt from"], scope)
+    if not done.changes:
+        return _with_notes(["unchanged: nothing is stored in this scope"], done.notes, scope)
+    turns = sum(change.kind == "message" for change in done.changes)
+    told = f"deleted: {len(done.changes) - turns} memories and {turns} turns of conversations"
+    back = "list_memories(deleted=true) shows the memories; on the command line palimpsest undo brings all of it back"
+    return _with_notes([told], [*done.notes, back], scope)
 
 
-def restored_text(change: Change, scope: Scope) -> str:
-    """Return the return of a deleted memory as text."""
-    return _with_notes([f"restored: [{short(change.memory.id)}] {_one_line(change.memory.text)}"], (), scope)
+def would_delete_text(there: Stored, scope: Scope, wanted: str) -> str:
+    """Return what a deletion of everything would do, and how it is confirmed."""
+    examples = "; ".join(_one_line(memory.text)[:60] for memory in there.memories[-3:])
+    return (
+        f"this would {wanted} stored for {scope} (in a project: its own only)"
+        f"{f', such as: {examples}' if examples else ''}; nothing was deleted. "
+        f"If the user wants that, call again with all=true and confirm='{wanted}'."
+    )
 
 
-def changes_json(changes: Sequence[Change], scope: Scope) -> dict[str, Any]:
+def restored_text(done: Done, scope: Scope) -> str:
+    """Return the return of a deleted memory or turn as text."""
+    lines = [
+        f"restored: [{short(change.memory.id)}] {_one_line(change.memory.text)}"
+        if change.event is Event.ADD
+        else f"unchanged (not deleted): [{short(change.memory.id)}] {_one_line(change.memory.text)}"
+        for change in done.changes
+    ]
+    return _with_notes(lines, done.notes, scope)
+
+
+def changes_json(done: Done, scope: Scope) -> dict[str, Any]:
     """Return changes as JSON."""
-    return {"results": [change_json(change) for change in changes], "notes": _notes((), scope)}
+    return {"results": [change_json(change) for change in done.changes], "notes": _notes(done.notes, scope)}
+
+
+def edits_text(edits: Sequence[Edit]) -> str:
+    """Return what was changed as text, one edit after another, newest first."""
+    lines: list[str] = []
+    for edit in edits:
+        made_by = " ".join(part for part in (edit.provenance.stage, edit.provenance.model) if part)
+        caller = f" for {edit.provenance.caller}" if edit.provenance.caller else ""
+        lines.append(f"#{edit.number} {iso(edit.made_at)} {made_by}{caller}")
+        lines += [f"  {_step_line(step)}" for step in edit.steps[:SHOWN_STEPS]]
+        if len(edit.steps) > SHOWN_STEPS:
+            lines.append(f"  … and {len(edit.steps) - SHOWN_STEPS} more")
+    return "\n".join(lines or ["nothing was changed yet"])
+
+
+def _step_line(step: Step) -> str:
+    word = {
+        ("memory", Event.ADD): "added",
+        ("memory", Event.UPDATE): "updated",
+        ("memory", Event.DELETE): "deleted",
+        ("message", Event.ADD): "kept turn",
+        ("message", Event.DELETE): "deleted turn",
+    }.get((step.kind, step.event), step.event.value.lower())
+    text = _one_line(step.after if step.after is not None else step.before or "")
+    was = step.event is Event.UPDATE and step.before is not None and step.before != step.after
+    return f"{word} [{short(step.owner_id)}] {text}" + (f" (was: {_one_line(step.before or '')})" if was else "")
+
+
+def edits_json(edits: Sequence[Edit]) -> dict[str, Any]:
+    """Return what was changed as JSON, newest first."""
+    return {
+        "changes": [
+            {
+                "change": edit.number,
+                "at": iso(edit.made_at),
+                "stage": edit.provenance.stage,
+                "model": edit.provenance.model,
+                "caller": edit.provenance.caller,
+                "steps": [
+                    {
+                        "kind": step.kind,
+                        "id": step.owner_id,
+                        "event": step.event.value,
+                        "before": step.before,
+                        "after": step.after,
+                    }
+                    for step in edit.steps
+                ],
+            }
+            for edit in edits
+        ]
+    }
 
 
 def summary_text(found: Summarized, scope: Scope) -> str:
@@ -246,6 +328,7 @@ def history_json(memory: Memory, entries: Sequence[HistoryEntry]) -> dict[str, A
                 "model": entry.provenance.model,
                 "prompt": entry.provenance.prompt,
                 "caller": entry.provenance.caller,
+                "change": entry.change,
                 "sources": list(entry.sources),
             }
             for entry in entries

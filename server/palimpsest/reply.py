@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
@@ -23,9 +24,15 @@ MAX_REPLY_CHARS = 200_000
 MAX_SHOWN_CHARS = 2_000
 """How much of a misfit reply goes back to the model, and into no error text at all."""
 
+MAX_BRACKETS = 1_000
+"""In how many places of a reply a JSON value is looked for; each miss costs a look at all that stands before it."""
+
 _THOUGHT = re.compile(r"\A.*</think(?:ing)?>|<think(?:ing)?>.*\Z", re.DOTALL | re.IGNORECASE)
-_STRING_OR_TRAILING_COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])')
+_STRING_OR_TRAILING_COMMA = re.compile(r'("(?:\\.|[^"\\])*+"?)|,(?=\s*[}\]])')
+"""A string without an end is taken whole too: begun anew at each of its quotes it takes the square of its length."""
+
 _START = re.compile(r"[{\[]")
+_EMPTY_LIST = re.compile(r"`*(?:json)?\s*\[\s*\]\s*`*", re.IGNORECASE)
 
 
 async def ask(
@@ -49,7 +56,7 @@ async def ask(
             f"That reply cannot be used: {fault} Answer again, with one JSON value of the form asked for and "
             "nothing else."
         )
-        said = {"role": "assistant", "content": text[:MAX_SHOWN_CHARS] or "(nothing)"}
+        said = {"role": "assistant", "content": _sendable(text[:MAX_SHOWN_CHARS]) or "(nothing)"}
         text = await model.complete([*messages, said, {"role": "user", "content": repair}], schema)
     try:
         return (make_do or use)(read(text, reply_type))
@@ -58,10 +65,15 @@ async def ask(
 
 
 def read(text: str, reply_type: type[Reply]) -> Reply:
-    """Return the JSON value in a reply that fits, an object before a list. Raises ValueError saying what was wrong."""
+    """Return the JSON value in a reply that fits: an object before a list, and of either one that says something.
+
+    Raises ValueError saying what was wrong.
+    """
     fault = "there is no JSON in it."
-    values = list(_values(_said(text[:MAX_REPLY_CHARS])))
-    for value in sorted(values, key=lambda value: not isinstance(value, dict)):
+    said = _said(text).strip()
+    if len(said) > MAX_REPLY_CHARS:
+        raise ValueError(f"it is longer than {MAX_REPLY_CHARS} characters.")
+    for value in sorted(_values(said), key=lambda value: (not isinstance(value, dict), not _says_something(value))):
         try:
             return reply_type.model_validate(value)
         except ValidationError as error:
@@ -77,6 +89,7 @@ def _said(text: str) -> str:
     return text if begins_with_json else _THOUGHT.sub("", text)
 
 
+@cache
 def strict_schema(reply_type: type[BaseModel]) -> dict[str, Any]:
     """Return the JSON schema of a reply as OpenAI's strict mode wants it: closed objects, all keys required."""
     return cast("dict[str, Any]", _closed(reply_type.model_json_schema()))
@@ -98,31 +111,51 @@ def _is_title(key: str, value: Any) -> bool:
     return key == "title" and isinstance(value, str)
 
 
-def _values(text: str) -> Iterator[Any]:
-    """Yield the outermost JSON values in a text, in order.
+def _values(text: str) -> list[Any]:
+    """Return the outermost JSON values in a text, in order.
 
-    A bracket after which no string was read is prose. A value that is broken later on is cut off or garbled: what
-    stands inside it is not the reply, and is not taken for one.
+    A bracket after which no string was read is prose, and so is an empty list (or check box) beside anything else. A
+    value that is broken later on is cut off or garbled: what stands inside it is not the reply, and neither is a
+    "nothing" before it.
     """
     decoder = json.JSONDecoder(strict=False)
+    found: list[Any] = []
     position = 0
-    while (start := _START.search(text, position)) is not None:
+    for _ in range(MAX_BRACKETS):
+        if (start := _START.search(text, position)) is None:
+            return found or ([[]] if _EMPTY_LIST.fullmatch(text) else [])
         at = start.start()
         try:
             value, position = decoder.raw_decode(text, at)
-            yield value
         except json.JSONDecodeError as error:
             if '"' in text[at : error.pos + 1]:
-                yield from _mended(decoder, text[at:])
-                return
-            position = at + 1
-        except RecursionError:
-            return
+                return _mended(decoder, text[at:], found)
+            position = max(at + 1, error.pos)
+        except (RecursionError, ValueError):  # deeper, or a number longer, than Python reads
+            return _certain(found)
+        else:
+            if value != []:
+                found.append(value)
+    return _certain(found)
 
 
-def _mended(decoder: json.JSONDecoder, text: str) -> Iterator[Any]:
-    """Yield the value that a text begins with once trailing commas are out, if that helps."""
+def _mended(decoder: json.JSONDecoder, text: str, before: Sequence[Any]) -> list[Any]:
+    """Return the values before a broken one, and that itself if it can be read once trailing commas are out."""
     try:
-        yield decoder.raw_decode(_STRING_OR_TRAILING_COMMA.sub(r"\1", text))[0]
-    except (json.JSONDecodeError, RecursionError):
-        return
+        return [*before, decoder.raw_decode(_STRING_OR_TRAILING_COMMA.sub(r"\1", text))[0]]
+    except (RecursionError, ValueError):
+        return _certain(before)
+
+
+def _certain(values: Sequence[Any]) -> list[Any]:
+    """Return those that are a reply even beside a broken one: not a list from prose, and not an empty form."""
+    return [value for value in values if isinstance(value, dict) and _says_something(value)]
+
+
+def _says_something(value: Any) -> bool:
+    return any(cast("dict[str, Any]", value).values()) if isinstance(value, dict) else bool(value)
+
+
+def _sendable(text: str) -> str:
+    """Return a text in which half surrogate pairs, which no request takes, are replaced."""
+    return text.encode("utf-8", "replace").decode("utf-8")

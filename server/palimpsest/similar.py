@@ -14,8 +14,12 @@ from palimpsest.ledger import lexical, reading, searching
 from palimpsest.ledger.ledger import Ledger
 from palimpsest.ledger.searching import Centre
 from palimpsest.lexicon import tokens
+from palimpsest.nearest import NearestUnits, Sought, nearest_units
 from palimpsest.ports import Vector
 from palimpsest.records import Memory, Scope
+
+NEAR = 50
+"""Units asked of the index: turns are among them, and what changed lately comes besides."""
 
 PRIOR_UNITS = 10
 """The mean of fewer units than about this many says little; it is shrunk as if as many others lay at zero."""
@@ -30,23 +34,30 @@ class Similar:
 
 
 def similar_memories(
-    ledger: Ledger, fingerprint: str, scope: Scope, texts: Mapping[str, Vector | None], limit: int
+    ledger: Ledger,
+    index: NearestUnits,
+    fingerprint: str,
+    scope: Scope,
+    texts: Mapping[str, Vector | None],
+    limit: int,
 ) -> dict[str, list[Similar]]:
-    """Return for each text the nearest memories the scope sees, nearest first; all exactly, no index is asked.
+    """Return for each text the memories the scope sees that are most like it, nearest first.
 
     Likeness is the mean of the cosine of the texts' own vectors, centred, and of the share of the words that both
     have, rare words counting more (inverse document frequency).
     """
     with ledger.read() as conn:
         centre = searching.centre(conn, scope.user_id, fingerprint)
-        seqs, keys = searching.scope_keys(conn, scope, fingerprint, kind="memory")
-        centred = ranking.centred(keys, _shrunk(centre)) if seqs else keys
+        mean = _shrunk(centre)
         found: dict[str, list[Similar]] = {}
         for text, vector in texts.items():
-            asked = None if vector is None else ranking.centred(vector, _shrunk(centre))
-            near = {} if asked is None else ranking.nearest(seqs, centred, asked, 4 * limit)
-            by_words = lexical.search(conn, scope, tokens(text), 4 * limit)
-            units = searching.units(conn, scope, [*near, *by_words])
+            asked = None if vector is None else ranking.centred(vector, mean)
+            near: list[int] = []
+            if asked is not None:
+                near = nearest_units(conn, index, scope, Sought(fingerprint, asked, mean, NEAR, "memory"))
+            words = tokens(text)
+            by_words = lexical.search(conn, scope, words, 2 * limit, lexical.spread(conn, words))
+            units = searching.units(conn, scope, [*near[: 2 * limit], *by_words])
             ids = [unit.owner_id for unit in units.values() if unit.kind == "memory"]
             scored = _scored(conn, fingerprint, text, asked, ids, centre)
             found[text] = sorted(scored, key=lambda item: -item.likeness)[:limit]
@@ -60,7 +71,7 @@ def _scored(
     own = searching.own_vectors(conn, fingerprint, "memory", ids)
     mine = set(tokens(text))
     theirs = {memory.id: set(tokens(memory.text)) for memory in memories.values()}
-    frequency = lexical.frequencies(conn, mine.union(*theirs.values()))
+    frequency = lexical.spread(conn, mine.union(*theirs.values()))
     rarity = {word: math.log(1 + max(centre.units, 1) / (1 + number)) for word, number in frequency.items()}
     scored: list[Similar] = []
     for memory in memories.values():

@@ -91,10 +91,10 @@ async def write_summary(engine: Engine, model: LanguageModel, scope: Scope, kind
     return text
 
 
-async def is_due(engine: Engine, scope: Scope, every: int) -> bool:
-    """Say whether the overall summary of a scope has missed `every` changes or more."""
+async def changes_missed(engine: Engine, scope: Scope) -> int:
+    """Return how many changes the overall summary of a scope does not know of."""
     _, behind, _ = await engine.run(lambda: _last(engine, scope, "overall"))
-    return behind >= every
+    return behind
 
 
 def _last(engine: Engine, scope: Scope, kind: str) -> tuple[Summary | None, int, bool]:

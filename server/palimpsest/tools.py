@@ -229,6 +229,7 @@ async def search_memories(
             max_tokens=inputs.bounded("max_tokens", max_tokens, 50, inputs.MAX_TOKENS),
             filters=filters,
             as_of=parse_instant(as_of, "as_of") if as_of else None,
+            explain=memory.settings.explain,
         )
         return _reply(replies.answer_text(answer, where), replies.answer_json(answer, where))
 
@@ -272,7 +273,7 @@ async def update_memory(
     memory_id: Annotated[str, Field(description="id, or its first 8 characters or more")],
     text: Annotated[str, Field(description="the whole new text")] = "",
     metadata: Annotated[dict[str, Any] | None, Field(description="keys to set; null removes one")] = None,
-    restore: Annotated[bool, Field(description="bring a deleted memory back")] = False,
+    restore: Annotated[bool, Field(description="bring a deleted one back")] = False,
     scope: ScopeArgument = None,
 ) -> CallToolResult:
     """Correct or complete a memory, or bring a deleted one back. The old text stays in its history."""
@@ -282,18 +283,18 @@ async def update_memory(
         if restore and (text or metadata):
             raise InputError("restore goes alone; restore first, then update. Nothing was done.")
         if restore:
-            change = await memory.restore(where, memory_id, caller=CALLER)
-            return _reply(replies.restored_text(change, where), replies.changes_json([change], where))
+            done = await memory.restore(where, memory_id, caller=CALLER)
+            return _reply(replies.restored_text(done, where), replies.changes_json(done, where))
         if not text.strip() and not metadata:
             raise InputError("give text, metadata or restore=true; nothing was done")
-        change = await memory.update(
+        done = await memory.update(
             where,
             memory_id,
             text=inputs.text_from(text) if text.strip() else None,
             metadata=inputs.metadata_from(metadata),
             caller=CALLER,
         )
-        return _reply(replies.changes_text([change], where), replies.changes_json([change], where))
+        return _reply(replies.changes_text(done, where), replies.changes_json(done, where))
 
 
 @mcp.tool(
@@ -310,7 +311,7 @@ async def delete_memory(
     confirm: Annotated[str, Field(description="with all: what the first reply asks for")] = "",
     scope: ScopeArgument = None,
 ) -> CallToolResult:
-    """Forget memories. They leave every search and can be brought back with update_memory(restore=true)."""
+    """Forget memories or turns. They leave every search and can be brought back with update_memory(restore=true)."""
     async with _told():
         memory = await _memory(ctx)
         where = _scope(memory, scope)
@@ -319,18 +320,14 @@ async def delete_memory(
         if not all:
             ids = memory_ids or []
             inputs.bounded("the number of memory_ids", len(ids), 1, inputs.MAX_IDS)
-            changes = await memory.delete(where, ids, caller=CALLER)
-            return _reply(replies.changes_text(changes, where), replies.changes_json(changes, where))
-        count = await memory.count(where)
-        wanted = f"delete {count} memories"
-        if count and confirm != wanted:
-            raise InputError(
-                f"this would {wanted} stored for {where} (in a project: its own only); nothing was deleted. "
-                f"If the user wants that, call again with all=true and confirm='{wanted}'."
-            )
-        changes = await memory.delete_all(where, caller=CALLER)
-        text = replies.all_deleted_text(len(changes), where)
-        return _reply(text, {"deleted": len(changes), "notes": [f"scope: {where}"]})
+            done = await memory.delete(where, ids, caller=CALLER)
+            return _reply(replies.changes_text(done, where), replies.changes_json(done, where))
+        there = await memory.stored(where)
+        wanted = f"delete {there}"
+        if (there.memories or there.messages) and confirm != wanted:
+            raise InputError(replies.would_delete_text(there, where, wanted))
+        done = await memory.delete_all(where, caller=CALLER)
+        return _reply(replies.all_deleted_text(done, where), {"deleted": len(done.changes), "notes": list(done.notes)})
 
 
 @mcp.tool(

@@ -386,7 +386,7 @@ def add(ledger: Ledger, text: str, vector: Vector) -> Change:
         vectors={text: vector},
         embedder="hand",
     )
-    return ledger.apply(write)[0]
+    return ledger.apply(write).changes[0]
 
 
 def forget(ledger: Ledger, change: Change) -> None:

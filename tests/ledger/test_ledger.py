@@ -15,7 +15,7 @@ import alembic.migration
 import numpy as np
 import pytest
 
-from opening import ALICE, StoppedClock, turns
+from opening import ALICE, StoppedClock, turns, whole_keys
 from palimpsest.errors import InputError, LedgerError, LedgerTooNewError, MemoryNotFoundError, StaleDecisionError
 from palimpsest.ledger import ledger as ledger_module
 from palimpsest.ledger import lexical, reading, searching
@@ -42,7 +42,7 @@ def ledger(tmp_path: Path, clock: StoppedClock) -> Generator[Ledger]:
 
 
 def decree(ledger: Ledger, *decisions: Decision, scope: Scope = ALICE, based_on: int | None = None) -> list[Change]:
-    return ledger.apply(Write(scope, BY_TEST, decisions=decisions, based_on=based_on))
+    return list(ledger.apply(Write(scope, BY_TEST, decisions=decisions, based_on=based_on)).changes)
 
 
 def add(ledger: Ledger, text: str, scope: Scope = ALICE, sources: tuple[str, ...] = ()) -> Memory:
@@ -121,7 +121,7 @@ class TestChanges:
         assert change.previous == "User lives in Nice"
         assert current(ledger) == ["User lives in Lyon"]
         with ledger.read() as conn:
-            closed = reading.find_memory(conn, ALICE, old.id, deleted=True)
+            closed = reading.find_memory(conn, ALICE, old.id)
         assert closed.superseded_by == change.memory.id
 
     def test_an_update_to_what_another_memory_says_closes_the_one_for_the_other(self, ledger: Ledger) -> None:
@@ -240,11 +240,11 @@ class TestMessages:
         fact = Fact("fact", sources=(messages[1].id,))
         (change,) = ledger.apply(
             Write(ALICE, BY_TEST, decisions=(Decision(Event.ADD, fact),), vectors=known, embedder="e")
-        )
+        ).changes
         update = Decision(Event.UPDATE, Fact("new fact"), change.memory.id)
         ledger.apply(Write(ALICE, BY_TEST, decisions=(update,), vectors=known, embedder="e"))
         with ledger.read() as conn:
-            seqs, keys = searching.scope_keys(conn, ALICE, "e")
+            seqs, keys = whole_keys(conn, ALICE, "e")
             centre = searching.centre(conn, "alice", "e")
         assert centre.units == len(seqs) == 4
         assert centre.mean is not None
@@ -378,3 +378,4 @@ def _downgrade(ledger: Ledger, revision: str) -> None:
     with ledger.read() as conn:
         config.attributes["connection"] = conn
         alembic.command.downgrade(config, revision)
+        conn.commit()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -18,6 +19,8 @@ class ChromaEmbedder:
         try:
             from chromadb.utils.embedding_functions import ONNXMiniLM_L6_V2  # noqa: PLC0415 - slow, rarely wanted
 
+            # On Windows its builds report to their maker, unless they are told not to.
+            importlib.import_module("onnxruntime").disable_telemetry_events()
             self._function: Any = ONNXMiniLM_L6_V2()
         except (ImportError, ValueError) as error:
             raise EmbedderError(f"Chroma's embedder cannot be loaded: {error}") from error

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from palimpsest.errors import VectorIndexError
 from palimpsest.ports import Vector
 
@@ -81,6 +83,21 @@ class ChromaIndex:
             return [int(item) for item in found["ids"][0]]
 
         return _mapped("could not be queried", lambda: self._with(user_id, asked))
+
+    def fetch(self, user_id: str, seqs: Sequence[int]) -> dict[int, Vector]:
+        """Return the stored vectors by number."""
+        if not seqs:
+            return {}  # Chroma takes no empty list
+        ids = [str(seq) for seq in seqs]
+
+        def got(collection: Any) -> dict[int, Vector]:
+            found = collection.get(ids=ids, include=["embeddings"])
+            return {
+                int(name): np.asarray(vector, dtype=np.float32)
+                for name, vector in zip(found["ids"], found["embeddings"], strict=True)
+            }
+
+        return _mapped("could not be read", lambda: self._with(user_id, got))
 
     def count(self) -> int:
         """Return how many vectors are stored, of all users."""

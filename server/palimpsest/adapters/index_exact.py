@@ -40,6 +40,12 @@ class ExactIndex:
         best = np.argsort(-(matrix @ vector), kind="stable")[:limit]
         return [seqs[i] for i in best.tolist()]
 
+    def fetch(self, user_id: str, seqs: Sequence[int]) -> dict[int, Vector]:
+        """Return the stored vectors by number."""
+        with self._lock:
+            rows = self._users.get(user_id, {})
+            return {seq: rows[seq] for seq in seqs if seq in rows}
+
     def count(self) -> int:
         """Return how many vectors are stored, of all users."""
         with self._lock:

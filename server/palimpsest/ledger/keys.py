@@ -7,29 +7,27 @@ far; the published counterpart is key expansion in LongMemEval (Wu et al. 2025, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, Select, and_, select
+from sqlalchemy import BindParameter, Connection, Row, ScalarSelect, and_, bindparam, null, select
 
 from palimpsest.ledger import lexical
+from palimpsest.ledger.rows import Query, chunks, unpacked
 from palimpsest.ledger.tables import memories, memory_sources, messages, vectors
 from palimpsest.lexicon import tokens
 from palimpsest.ports import Vector
 from palimpsest.records import Kind, Scope
 
-NEIGHBOUR_WEIGHT = 0.8
-FACT_WEIGHT = 0.7
+NEIGHBOUR_WEIGHT = 0.5
+FACT_WEIGHT = 1.0
 SOURCE_WEIGHT = 0.5
 """Weights in the sum of unit vectors; measured by benchmarks/locomo.py, flat around these values."""
 
 MAX_CONTEXT_TEXTS = 8
 MAX_CONTEXT_CHARS = 2_000
-
-
-Query: TypeAlias = "Select[*tuple[Any, ...]]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +39,24 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
+class Unit:
+    """Hold the row of a unit, and its key as the ledger now stands; no key where its owner is deleted."""
+
+    seq: int
+    user_id: str
+    owner_id: str
+    live: bool
+    embedder: str
+    blob: bytes | None
+    key: Key | None
+
+
+@dataclass(frozen=True, slots=True)
 class _Text:
+    """Hold a text of a context and its vector with the embedder that made it."""
+
     text: str
+    embedder: str
     vector: Vector | None
 
 
@@ -55,119 +69,150 @@ def compose(own: Vector, around: Sequence[tuple[float, Vector]]) -> Vector:
     return (total / norm if norm > 0 else total).astype(np.float32)
 
 
-def message_key(conn: Connection, message_id: str) -> Key:
-    """Return the key of a stored message as the ledger now stands."""
-    row = conn.execute(
-        select(messages, vectors.c.seq.label("unit_seq"), vectors.c.vector, vectors.c.embedder)
-        .join(vectors, and_(vectors.c.kind == "message", vectors.c.owner_id == messages.c.id))
-        .where(messages.c.id == message_id)
-    ).one()
-    neighbours = _neighbours(conn, row.session_id, row.seq, row.embedder)
-    facts = _texts(conn, _facts_citing(message_id), "memory", row.embedder)
-    return Key(
-        lexical.LexicalRow(
-            row.unit_seq,
-            Scope(row.user_id, row.project, row.agent_id, row.run_id),
-            tokens(f"{row.name}: {row.content}"),
-            _all_tokens(neighbours),
-            _all_tokens(facts),
-        ),
-        _vector(row.vector, ((NEIGHBOUR_WEIGHT, neighbours), (FACT_WEIGHT, facts))),
+def units_of(conn: Connection, kind: Kind, owner_ids: Sequence[str]) -> Iterator[Unit]:
+    """Yield the units of memories or messages, those of one chunk with a fixed number of statements."""
+    for chunk in chunks(owner_ids):
+        yield from _memory_units(conn, chunk) if kind == "memory" else _message_units(conn, chunk)
+
+
+def neighbour_ids(conn: Connection, message_ids: Sequence[str]) -> set[str]:
+    """Return the ids of the turns just before and after messages in their sessions."""
+    return {
+        found
+        for chunk in chunks(message_ids)
+        for _, *around in conn.execute(_AROUND, {"ids": chunk}).all()
+        for found in around
+        if found
+    }
+
+
+def _message_units(conn: Connection, ids: Sequence[str]) -> Iterator[Unit]:
+    around = {owner: [each for each in both if each] for owner, *both in conn.execute(_AROUND, {"ids": ids}).all()}
+    said = _texts(
+        conn, "message", conn.execute(_SAID, {"ids": [each for both in around.values() for each in both]}).all()
     )
+    rows = conn.execute(_FACTS, {"ids": ids}).all()
+    facts = _grouped(rows, _texts(conn, "memory", rows))
+    for row in conn.execute(_MESSAGES, {"ids": ids}).all():
+        if row.deleted_at is not None:
+            yield _unit(row, None)
+            continue
+        neighbours = [said[each] for each in around[row.id] if each in said]
+        cited = facts.get(row.id, [])[:MAX_CONTEXT_TEXTS]
+        words = (tokens(f"{row.name}: {row.content}"), _all_tokens(neighbours), _all_tokens(cited))
+        yield _unit(row, words, ((NEIGHBOUR_WEIGHT, neighbours), (FACT_WEIGHT, cited)))
 
 
-def memory_key(conn: Connection, memory_id: str) -> Key | None:
-    """Return the key of a memory as the ledger now stands; None when it is deleted."""
-    row = conn.execute(
-        select(memories, vectors.c.seq.label("unit_seq"), vectors.c.vector, vectors.c.embedder)
-        .join(vectors, and_(vectors.c.kind == "memory", vectors.c.owner_id == memories.c.id))
-        .where(memories.c.id == memory_id, memories.c.deleted_at.is_(None))
-    ).one_or_none()
-    if row is None:
-        return None
-    sources = _texts(conn, _sources_of(memory_id), "message", row.embedder)
-    return Key(
-        lexical.LexicalRow(
-            row.unit_seq,
-            Scope(row.user_id, row.project, row.agent_id, row.run_id),
-            tokens(" ".join((row.text, *row.keywords, *row.tags))),
-            _all_tokens(sources),
-        ),
-        _vector(row.vector, ((SOURCE_WEIGHT, sources),)),
+def _memory_units(conn: Connection, ids: Sequence[str]) -> Iterator[Unit]:
+    rows = conn.execute(_SOURCES, {"ids": ids}).all()
+    sources = _grouped(rows, _texts(conn, "message", rows))
+    for row in conn.execute(_MEMORIES, {"ids": ids}).all():
+        if row.deleted_at is not None:
+            yield _unit(row, None)
+            continue
+        cited = sources.get(row.id, [])[:MAX_CONTEXT_TEXTS]
+        words = (tokens(" ".join((row.text, *row.keywords, *row.tags))), _all_tokens(cited), list[str]())
+        yield _unit(row, words, ((SOURCE_WEIGHT, cited),))
+
+
+def _unit(
+    row: Row[Any],
+    words: tuple[Sequence[str], Sequence[str], Sequence[str]] | None,
+    around: Sequence[tuple[float, Sequence[_Text]]] = (),
+) -> Unit:
+    key = None
+    if words is not None:
+        scope = Scope(row.user_id, row.project, row.agent_id, row.run_id)
+        key = Key(lexical.LexicalRow(row.unit_seq, scope, *words), _vector(row.vector, row.embedder, around))
+    return Unit(row.unit_seq, row.user_id, row.id, row.live, row.embedder, row.key, key)
+
+
+def _texts(conn: Connection, kind: Kind, rows: Iterable[Row[Any]]) -> dict[str, _Text]:
+    """Return texts and their vectors by id, from rows of id, text and perhaps name."""
+    found = {row.id: row for row in rows}
+    made: dict[str, tuple[str, Vector]] = {}
+    for chunk in chunks(list(found)):
+        for owner, embedder, blob in conn.execute(_VECTORS, {"kind": kind, "ids": chunk}).all():
+            made[owner] = (embedder, unpacked(blob))
+    none = ("", None)
+    return {owner: _Text(_said(row)[:MAX_CONTEXT_CHARS], *made.get(owner, none)) for owner, row in found.items()}
+
+
+def _said(row: Row[Any]) -> str:
+    return f"{row.name}: {row.text}" if row.name else str(row.text)
+
+
+def _grouped(rows: Iterable[Row[Any]], texts: Mapping[str, _Text]) -> dict[str, list[_Text]]:
+    found: dict[str, list[_Text]] = {}
+    for row in rows:
+        found.setdefault(row.owner_id, []).append(texts[row.id])
+    return found
+
+
+def _nearest(*, after: bool) -> ScalarSelect[str]:
+    """Return the query for the turn just before or after a message in its session."""
+    other = messages.alias()
+    same = (other.c.session_id == messages.c.session_id, other.c.deleted_at.is_(None))
+    beyond = other.c.seq > messages.c.seq if after else other.c.seq < messages.c.seq
+    order = other.c.seq if after else other.c.seq.desc()
+    query = select(other.c.id).where(*same, beyond).order_by(order).limit(1)
+    return query.correlate(messages).scalar_subquery()
+
+
+_IDS: BindParameter[Any] = bindparam("ids", expanding=True)
+_OF_UNIT = (vectors.c.seq.label("unit_seq"), vectors.c.live, vectors.c.embedder, vectors.c.vector, vectors.c.key)
+_AROUND: Query = select(messages.c.id, _nearest(after=False), _nearest(after=True)).where(messages.c.id.in_(_IDS))
+_SAID: Query = select(messages.c.id, messages.c.name, messages.c.content.label("text")).where(messages.c.id.in_(_IDS))
+_MESSAGES: Query = (
+    select(messages, *_OF_UNIT)
+    .join(vectors, and_(vectors.c.kind == "message", vectors.c.owner_id == messages.c.id))
+    .where(messages.c.id.in_(_IDS))
+    .order_by(messages.c.id)
+)
+_MEMORIES: Query = (
+    select(memories, *_OF_UNIT)
+    .join(vectors, and_(vectors.c.kind == "memory", vectors.c.owner_id == memories.c.id))
+    .where(memories.c.id.in_(_IDS))
+    .order_by(memories.c.id)
+)
+_FACTS: Query = (
+    select(
+        memory_sources.c.message_id.label("owner_id"),
+        memories.c.id,
+        memories.c.text,
+        null().label("name"),
     )
-
-
-def neighbour_ids(conn: Connection, message_id: str) -> list[str]:
-    """Return the ids of the turns just before and after a message in its session."""
-    row = conn.execute(select(messages.c.session_id, messages.c.seq).where(messages.c.id == message_id)).one()
-    nearest = _nearest(row.session_id, row.seq, messages.c.id)
-    return [found for query in nearest for found in conn.execute(query).scalars()]
-
-
-def _nearest(session_id: str, seq: int, *columns: Any) -> tuple[Query, Query]:
-    """Return the queries for the turn just before and just after one, in its session."""
-    same = select(*columns).where(messages.c.session_id == session_id).limit(1)
-    before = same.where(messages.c.seq < seq).order_by(messages.c.seq.desc())
-    return before, same.where(messages.c.seq > seq).order_by(messages.c.seq)
-
-
-def _neighbours(conn: Connection, session_id: str, seq: int, embedder: str) -> list[_Text]:
-    columns = (messages.c.id, messages.c.name, messages.c.content.label("text"))
-    return [text for query in _nearest(session_id, seq, *columns) for text in _texts(conn, query, "message", embedder)]
-
-
-def _facts_citing(message_id: str) -> Query:
-    return (
-        select(memories.c.id, memories.c.text)
-        .join(memory_sources, memory_sources.c.memory_id == memories.c.id)
-        .where(memory_sources.c.message_id == message_id, memories.c.deleted_at.is_(None))
-        .order_by(memories.c.seq.desc())
-        .limit(MAX_CONTEXT_TEXTS)
+    .join(memory_sources, memory_sources.c.memory_id == memories.c.id)
+    .where(memory_sources.c.message_id.in_(_IDS), memories.c.deleted_at.is_(None))
+    .order_by(memories.c.seq.desc())
+)
+_SOURCES: Query = (
+    select(
+        memory_sources.c.memory_id.label("owner_id"),
+        messages.c.id,
+        messages.c.name,
+        messages.c.content.label("text"),
     )
-
-
-def _sources_of(memory_id: str) -> Query:
-    return (
-        select(messages.c.id, messages.c.name, messages.c.content.label("text"))
-        .join(memory_sources, memory_sources.c.message_id == messages.c.id)
-        .where(memory_sources.c.memory_id == memory_id)
-        .order_by(messages.c.seq)
-        .limit(MAX_CONTEXT_TEXTS)
-    )
-
-
-def _texts(conn: Connection, query: Query, kind: Kind, embedder: str) -> list[_Text]:
-    """Run a query for id, text and perhaps name, and add to each row its vector of the same embedder."""
-    found = conn.execute(query).mappings().all()
-    if not found:
-        return []
-    rows = conn.execute(
-        select(vectors.c.owner_id, vectors.c.vector).where(
-            vectors.c.kind == kind,
-            vectors.c.owner_id.in_([row["id"] for row in found]),
-            vectors.c.embedder == embedder,
-        )
-    )
-    by_owner = {owner: _array(blob) for owner, blob in rows if blob is not None}
-    return [
-        _Text(": ".join((row["name"], text)) if row.get("name") else text, by_owner.get(row["id"]))
-        for row in found
-        for text in (row["text"][:MAX_CONTEXT_CHARS],)
-    ]
+    .join(memory_sources, memory_sources.c.message_id == messages.c.id)
+    .where(memory_sources.c.memory_id.in_(_IDS), messages.c.deleted_at.is_(None))
+    .order_by(messages.c.seq)
+)
+_VECTORS: Query = select(vectors.c.owner_id, vectors.c.embedder, vectors.c.vector).where(
+    vectors.c.kind == bindparam("kind"), vectors.c.owner_id.in_(_IDS), vectors.c.vector.is_not(None)
+)
 
 
 def _all_tokens(texts: Sequence[_Text]) -> list[str]:
     return [token for text in texts for token in tokens(text.text)]
 
 
-def _vector(own: bytes | None, around: Sequence[tuple[float, Sequence[_Text]]]) -> Vector | None:
+def _vector(own: bytes | None, embedder: str, around: Sequence[tuple[float, Sequence[_Text]]]) -> Vector | None:
     if own is None:
         return None
-    return compose(
-        _array(own),
-        [(weight, text.vector) for weight, texts in around for text in texts if text.vector is not None],
-    )
-
-
-def _array(blob: bytes) -> Vector:
-    return np.frombuffer(blob, dtype=np.float32)
+    alike = [
+        (weight, text.vector)
+        for weight, texts in around
+        for text in texts
+        if text.vector is not None and text.embedder == embedder
+    ]
+    return compose(unpacked(own), alike)

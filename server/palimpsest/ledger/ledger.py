@@ -8,29 +8,57 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import threading
 import uuid
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, select
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from palimpsest.clock import Clock
-from palimpsest.errors import LedgerError, LedgerTooNewError
-from palimpsest.ledger import units, writing
+from palimpsest.errors import LedgerError, LedgerTooNewError, PalimpsestError
+from palimpsest.ledger import copying, lexical, moving, purging, units, verifying, writing
 from palimpsest.ledger.tables import meta
-from palimpsest.records import Change
+from palimpsest.locks import file_lock, refuse_without_locks
+from palimpsest.records import Applied, Scope
 
-HEAD = "0002"
+HEAD = "0004"
 """The schema this version writes; the newest file in migrations/versions."""
 
-KNOWN = frozenset({"0001", "0002"})
+KNOWN = frozenset({"0001", "0002", "0003", "0004"})
 BUSY_TIMEOUT_SECONDS = 30
-KEPT_BACKUPS = 5
+
+WAL_VERSIONS = b"\x02\x02"
+"""Bytes 18 and 19 of a file in WAL mode: https://www.sqlite.org/fileformat2.html#file_format_version_numbers."""
+
+OTHERS = 0o077
+"""The permissions of everybody but the owner."""
+
+DAMAGED = "The file is damaged; palimpsest doctor --deep says how much, palimpsest restore puts a backup back"
+GARBLED = (ValueError, LookupError, TypeError, SQLAlchemyError)
+"""What reading a row raises whose bytes are no longer what was written."""
+
+MAX_TOLD_CHARS = 200
+"""Of what SQLite says: of a text it cannot decode, it says the text."""
+
+ADVICE = {
+    "locked": "Another process is writing; try again in a moment",
+    "full": "Free some space on the disk, then call again",
+    "disk I/O error": "Look at the disk: it may be full, failing or gone; then call again",
+    "readonly": "Make the file and its folder writable for this user",
+    "unable to open": "Look at its folder: it has to be there, and writable for this user",
+    "vtable constructor": "The full text is damaged; palimpsest rebuild makes it anew",
+    "fts5": "The full text is damaged; palimpsest rebuild makes it anew",
+    "malformed": DAMAGED,
+    "decode to UTF-8": DAMAGED,
+    "not a database": "The file is damaged; palimpsest restore puts a backup back",
+}
+"""What to do, by a word of what SQLite says."""
 
 
 class Ledger:
@@ -45,11 +73,12 @@ class Ledger:
     @contextmanager
     def read(self) -> Generator[Connection]:
         """Give a connection that sees one state of the ledger. Raises LedgerError."""
-        with _mapped(self.path), self._engine.begin() as conn:
+        # What was read is not committed: SQLite would refuse that where it met a damaged page.
+        with _mapped(self.path), self._engine.connect() as conn, _dropped_after_failure(conn):
             yield conn
 
-    def apply(self, write: writing.Write) -> list[Change]:
-        """Carry out a write in one transaction and say what each decision did.
+    def apply(self, write: writing.Write) -> Applied:
+        """Carry out a write in one transaction and say what it did.
 
         Raises StaleDecisionError when what the decisions were made on has changed, MemoryNotFoundError for an
         id outside the scope, LedgerError when the file cannot be written; nothing is written then.
@@ -66,6 +95,51 @@ class Ledger:
         """Write the full-text rows anew from the memories and messages and return their number."""
         with self._write() as conn:
             return units.rebuild_lexical(conn)
+
+    def purge(self, scope: Scope, owner_ids: Sequence[str] | None) -> purging.Doomed:
+        """Erase memories and turns, or all of a scope, from the rows, and return what that was. Raises LedgerError."""
+        with self._write() as conn:
+            return purging.purge(conn, scope, owner_ids, self.clock())
+
+    def scrub(self) -> bool:
+        """Write the file anew without what was erased; say whether its log could be emptied too. Raises LedgerError."""
+        with _mapped(self.path), self._writing, closing(self._engine.raw_connection()) as pooled:
+            conn: Any = pooled.driver_connection
+            conn.execute(lexical.MERGE)
+            conn.execute("VACUUM")
+            (busy, _, _) = conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if not busy:
+            with self._write() as conn:
+                purging.note_scrubbed(conn)
+        return not busy
+
+    @property
+    def unscrubbed(self) -> bool:
+        """Say whether a purge was cut off before the file was written anew. Raises LedgerError."""
+        with self.read() as conn:
+            return purging.is_unscrubbed(conn)
+
+    def promise(self, arrival: moving.Arrival, edits: int) -> None:
+        """Keep numbers of edits for an import. Raises LedgerError."""
+        with self._write() as conn:
+            moving.promise(conn, arrival, edits)
+
+    def arrive(self, user_id: str, items: Sequence[moving.Item], arrival: moving.Arrival) -> None:
+        """Store items of an import in one transaction; `arrival` says how many were new. Raises LedgerError."""
+        with self._write() as conn:
+            moving.arrive(conn, user_id, items, arrival, self.clock())
+
+    def verify(self, told: verifying.Told) -> verifying.Faults:
+        """Hold every row against the others. Raises LedgerError where the file cannot be read."""
+        with self.read() as conn:
+            return verifying.verify(conn, told)
+
+    def mend(self, faults: verifying.Faults) -> None:
+        """Write anew what does not agree. Raises LedgerError."""
+        with self._write() as conn:
+            if faults.file:
+                conn.exec_driver_sql("REINDEX")
+            verifying.mend(conn, faults, self.clock())
 
     @property
     def id(self) -> str:
@@ -93,10 +167,15 @@ def open_ledger(path: Path, clock: Clock) -> Ledger:
 
     Raises LedgerTooNewError for a schema of a newer version, LedgerError where the file cannot be used.
     """
-    _make_private(path)
+    with _writable(path):
+        _make_private_folder(path.parent)
+    refuse_without_locks(path.parent)
+    with _mapped(path), _writable(path):
+        _make_private_file(path)
+        _use_wal(path)
     engine = _engine(path)
     try:
-        with _mapped(path):
+        with _mapped(path), _writable(path):
             with engine.begin() as conn:
                 revision = _revision(conn)
             _refuse_newer(path, revision)
@@ -119,8 +198,24 @@ def _refuse_newer(path: Path, revision: str | None) -> None:
 @contextmanager
 def _writing(engine: Engine) -> Generator[Connection]:
     """Give a connection that has the write lock from its first statement on."""
-    with engine.connect() as plain, plain.execution_options(begin="BEGIN IMMEDIATE").begin() as transaction:
+    with (
+        engine.connect() as plain,
+        _dropped_after_failure(plain),
+        plain.execution_options(begin="BEGIN IMMEDIATE").begin() as transaction,
+    ):
         yield transaction.connection
+
+
+@contextmanager
+def _dropped_after_failure(conn: Connection) -> Generator[None]:
+    """Close a connection for good where reading broke off: a row set that is still open holds on to an old state."""
+    try:
+        yield
+    except PalimpsestError:
+        raise
+    except BaseException:
+        conn.invalidate()
+        raise
 
 
 def _engine(path: Path) -> Engine:
@@ -129,7 +224,7 @@ def _engine(path: Path) -> Engine:
     @event.listens_for(engine, "connect")
     def _(connection: sqlite3.Connection, _record: object) -> None:
         connection.isolation_level = None  # we say BEGIN ourselves
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        for pragma in ("synchronous=FULL", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}")
 
     @event.listens_for(engine, "begin")
@@ -158,50 +253,64 @@ def _migrate(engine: Engine, path: Path, revision: str | None, now: datetime) ->
     """Bring the schema to HEAD, after a backup of what is there; one process at a time."""
     import alembic.command  # noqa: PLC0415 - half a second that only a schema behind has to pay
     import alembic.config  # noqa: PLC0415 - likewise
-    from filelock import FileLock  # noqa: PLC0415 - likewise
 
-    with FileLock(path.with_suffix(".migrating"), mode=0o600):
+    with file_lock(path.with_suffix(".migrating")):
         with engine.begin() as conn:
             if (current := _revision(conn)) == HEAD:
                 return
-            if revision is not None:
-                _backup(conn, path, f"{current}-{now:%Y%m%dT%H%M%SZ}")
+        if revision is not None:
+            copying.keep_copy(path, f"schema-{current}", now)
         config = alembic.config.Config()
         config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
         with _writing(engine) as conn:
             config.attributes["connection"] = conn
             alembic.command.upgrade(config, HEAD)
+            units.renew(conn, now)
             if revision is None:
                 conn.execute(meta.insert().values(key="ledger_id", value=str(uuid.uuid4())))
 
 
-def _backup(conn: Connection, path: Path, label: str) -> Path:
-    """Copy the ledger by SQLite's online backup, read the copy back, and keep the newest few."""
-    folder = path.parent / "backups"
+def _make_private_folder(folder: Path) -> None:
+    """Make the folder (0700); one that is there and empty is ours to keep from others, any other is not."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    target = folder / f"{path.stem}-{label}.db"
-    source: Any = conn.connection.driver_connection
-    copy = sqlite3.connect(target)
-    try:
-        source.backup(copy)
-        (verdict,) = copy.execute("PRAGMA integrity_check").fetchone()
-        if verdict != "ok":
-            raise LedgerError(f"the backup {target} does not read back: {verdict}. The ledger was not migrated.")
-    finally:
-        copy.close()
-    target.chmod(0o600)
-    for old in sorted(folder.glob(f"{path.stem}-*.db"), key=lambda file: file.stat().st_mtime)[:-KEPT_BACKUPS]:
-        old.unlink()
-    return target
+    if not any(folder.iterdir()):
+        _keep_from_others(folder)
 
 
-def _make_private(path: Path) -> None:
-    """Make the folder (0700) and the file (0600) before SQLite does, which would leave them to the umask."""
+def _make_private_file(path: Path) -> None:
+    """Make the file (0600) before SQLite does, which would leave it to the umask."""
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    _keep_from_others(path)
+
+
+def _use_wal(path: Path) -> None:
+    """Put the file in WAL mode, one process at a time: SQLite refuses the change, and does not wait, where two try."""
+    with path.open("rb") as file:
+        if file.read(20)[18:] == WAL_VERSIONS:
+            return
+    with file_lock(path.with_suffix(".migrating")), closing(sqlite3.connect(path, BUSY_TIMEOUT_SECONDS)) as conn:
+        tables = {name for (name,) in conn.execute("SELECT name FROM sqlite_master")}
+        ours = "alembic_version" in tables and conn.execute("SELECT version_num FROM alembic_version").fetchone()
+        if not tables or (ours and ours[0] in KNOWN):
+            conn.execute("PRAGMA journal_mode=WAL")  # a file of something else is left as it is, and refused
+
+
+def _keep_from_others(path: Path) -> None:
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & OTHERS:
+        path.chmod(mode & ~OTHERS)
+
+
+@contextmanager
+def _writable(path: Path) -> Generator[None]:
+    """Raise what the system says of a place that cannot be written as ours."""
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        yield
     except OSError as error:
-        raise LedgerError(f"the ledger {path} cannot be opened for writing: {error.strerror}") from error
+        raise LedgerError(
+            f"the ledger {path} cannot be opened for writing: {error.strerror}. Nothing was written. Make the file "
+            "and its folder writable for this user, or set data_dir to another place."
+        ) from error
 
 
 @contextmanager
@@ -209,11 +318,16 @@ def _mapped(path: Path) -> Generator[None]:
     """Raise SQLite's errors as ours."""
     try:
         yield
-    except OperationalError as error:
-        cause = str(error.orig)
-        advice = "; try again in a moment" if "locked" in cause else ""
-        raise LedgerError(f"the ledger {path} could not be used: {cause}. Nothing was written{advice}.") from error
     except DBAPIError as error:
-        raise LedgerError(f"the ledger {path} refused: {error.orig}. Nothing was written.") from error
-    except (OSError, sqlite3.Error) as error:
-        raise LedgerError(f"the ledger {path} could not be used: {error}. Nothing was written.") from error
+        raise LedgerError(f"the ledger {path} could not be used: {_told(error.orig)}") from error
+    except sqlite3.Error as error:
+        raise LedgerError(f"the ledger {path} could not be used: {_told(error)}") from error
+    except GARBLED as error:
+        told = f"a row of it does not read back ({type(error).__name__}: {str(error)[:MAX_TOLD_CHARS]})"
+        raise LedgerError(f"the ledger {path} could not be used: {told}. Nothing was written. {DAMAGED}.") from error
+
+
+def _told(error: BaseException | None) -> str:
+    """Return what SQLite or the system says, that nothing was written, and what to do."""
+    advice = next((f" {text}." for word, text in ADVICE.items() if word in str(error)), "")
+    return f"{str(error)[:MAX_TOLD_CHARS]}. Nothing was written.{advice}"

@@ -4,14 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import cache
 
-from sqlalchemy import Connection, func, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, exists, func, or_, select
 
 from palimpsest.errors import InputError, MemoryNotFoundError
-from palimpsest.ledger.rows import chunks, is_scope, sees, to_history, to_memory, to_message, to_summary, with_state
-from palimpsest.ledger.tables import changes, history, memories, memory_sources, messages, summaries, vectors
-from palimpsest.records import HistoryEntry, Memory, Message, Scope, Summary
+from palimpsest.ledger.rows import (
+    Query,
+    chunks,
+    is_scope,
+    sees,
+    to_history,
+    to_memory,
+    to_message,
+    to_summary,
+    with_state,
+)
+from palimpsest.ledger.tables import (
+    changes,
+    history,
+    memories,
+    memory_sources,
+    message_history,
+    messages,
+    summaries,
+    vectors,
+)
+from palimpsest.records import UNDO, Event, HistoryEntry, Memory, Message, Scope, Summary
 
+_BY_ID = {
+    table: select(table).where(table.c.id.in_(bindparam("ids", expanding=True))) for table in (memories, messages)
+}
+
+MAX_NAMES = 1_000
 MIN_PREFIX = 8
 """Shorter beginnings of an id are not taken for it."""
 
@@ -21,49 +46,41 @@ def head(conn: Connection) -> int:
     return conn.execute(select(func.max(changes.c.seq))).scalar_one() or 0
 
 
-def find_memory(conn: Connection, scope: Scope, memory_id: str, *, deleted: bool | None = False) -> Memory:
-    """Return the memory whose id is, or uniquely begins with, `memory_id`.
+def find(conn: Connection, scope: Scope, owner_id: str) -> Memory | Message:
+    """Return the memory or turn, living or deleted, whose id is, or uniquely begins with, `owner_id`.
 
-    `deleted` says which are meant: living, deleted, or both (None). Raises MemoryNotFoundError, and InputError
-    for a beginning that is too short or fits several.
+    Raises MemoryNotFoundError, and InputError for a beginning that is too short or fits several.
     """
-    wanted = memory_id.strip(" []").lower()
+    wanted = owner_id.strip(" []").lower()
     if len(wanted) < MIN_PREFIX:
-        raise InputError(f"'{memory_id}' is too short for a memory id; give at least {MIN_PREFIX} characters")
-    query = select(memories).where(memories.c.id.startswith(wanted, autoescape=True), sees(memories, scope)).limit(2)
-    if deleted is not None:
-        query = query.where(memories.c.deleted_at.is_not(None) if deleted else memories.c.deleted_at.is_(None))
-    rows = conn.execute(query).all()
-    if len(rows) > 1:
-        which = "; ".join(f"{row.id} ({row.text[:60]})" for row in rows)
-        raise InputError(f"several memories begin with '{memory_id}'; give more of the id: {which}")
-    if not rows and deleted is False:
-        _refuse_deleted(conn, scope, wanted)
-    if not rows:
-        turn = select(messages.c.id).where(messages.c.id.startswith(wanted, autoescape=True), sees(messages, scope))
-        if conn.execute(turn.limit(1)).first() is not None:
-            raise InputError(
-                f"'{memory_id}' is a turn of a conversation, which stays as it was said; only memories can be changed. "
-                "A turn is no longer found once the memories learnt from it are deleted."
-            )
-        state = {True: "deleted memory", False: "memory", None: "memory, living or deleted,"}[deleted]
+        raise InputError(f"'{owner_id}' is too short for a memory id; give at least {MIN_PREFIX} characters")
+    found: list[Memory | Message] = []
+    for table, record in ((memories, to_memory), (messages, to_message)):
+        # A range, which the index on ids serves; "g" comes after every digit of an id.
+        begins = and_(table.c.id >= wanted, table.c.id < f"{wanted}g")
+        found += [record(row) for row in conn.execute(select(table).where(begins, sees(table, scope)).limit(2))]
+    if len(found) > 1:
+        which = "; ".join(f"{each.id} ({_text_of(each)[:60]})" for each in found[:2])
+        raise InputError(f"several memories begin with '{owner_id}'; give more of the id: {which}")
+    if not found:
         raise MemoryNotFoundError(
-            f"no {state} '{memory_id}' in this scope ({scope}); take ids from search_memories or list_memories"
+            f"no memory '{owner_id}' in this scope ({scope}); take ids from search_memories or list_memories"
         )
-    return to_memory(rows[0])
+    return found[0]
 
 
-def _refuse_deleted(conn: Connection, scope: Scope, wanted: str) -> None:
-    """Raise MemoryNotFoundError saying what became of a memory that is deleted or superseded."""
-    query = select(memories).where(
-        memories.c.id.startswith(wanted, autoescape=True), sees(memories, scope), memories.c.deleted_at.is_not(None)
-    )
-    row = conn.execute(query.limit(1)).first()
-    if row is not None:
-        fate = f"was superseded by '{row.superseded_by[:MIN_PREFIX]}'" if row.superseded_by else "is deleted already"
-        raise MemoryNotFoundError(
-            f"memory '{wanted}' {fate}, so nothing was done; update_memory(restore=true) brings it back"
+def find_memory(conn: Connection, scope: Scope, memory_id: str) -> Memory:
+    """Return the memory, living or deleted, that an id means. Raises as `find`, and InputError for a turn's id."""
+    found = find(conn, scope, memory_id)
+    if isinstance(found, Message):
+        raise InputError(
+            f"'{memory_id}' is a turn of a conversation, whose words stay as they were said; delete_memory forgets it"
         )
+    return found
+
+
+def _text_of(found: Memory | Message) -> str:
+    return found.content if isinstance(found, Message) else found.text
 
 
 def list_memories(
@@ -90,29 +107,36 @@ def count_memories(conn: Connection, scope: Scope) -> int:
     return conn.execute(query).scalar_one()
 
 
-def stored_in(conn: Connection, scope: Scope) -> list[Memory]:
-    """Return the living memories of a scope itself, without the global ones that a project sees besides."""
-    query = select(memories).where(
-        sees(memories, scope), memories.c.project == scope.project, memories.c.deleted_at.is_(None)
+def stored_in(conn: Connection, scope: Scope) -> tuple[list[Memory], list[Message]]:
+    """Return the living memories and turns of a scope itself, without the global ones that a project sees besides."""
+    of_memories, of_messages = (
+        select(table).where(sees(table, scope), table.c.project == scope.project, table.c.deleted_at.is_(None))
+        for table in (memories, messages)
     )
-    return [to_memory(row) for row in conn.execute(query)]
+    return (
+        [to_memory(row) for row in conn.execute(of_memories.order_by(memories.c.seq))],
+        [to_message(row) for row in conn.execute(of_messages.order_by(messages.c.seq))],
+    )
+
+
+def projects_of(conn: Connection, user_id: str) -> list[str]:
+    """Return the projects in which a user has living memories; "" is none in particular."""
+    mine = (memories.c.user_id == user_id, memories.c.deleted_at.is_(None))
+    query = select(memories.c.project).where(*mine).distinct().order_by(memories.c.project)
+    return list(conn.execute(query).scalars())
 
 
 def memories_by_id(conn: Connection, ids: Sequence[str]) -> dict[str, Memory]:
     """Return memories, living or deleted, by id."""
     return {
-        row.id: to_memory(row)
-        for chunk in chunks(ids)
-        for row in conn.execute(select(memories).where(memories.c.id.in_(chunk)))
+        row.id: to_memory(row) for chunk in chunks(ids) for row in conn.execute(_BY_ID[memories], {"ids": chunk}).all()
     }
 
 
 def messages_by_id(conn: Connection, ids: Sequence[str]) -> dict[str, Message]:
     """Return messages by id."""
     return {
-        row.id: to_message(row)
-        for chunk in chunks(ids)
-        for row in conn.execute(select(messages).where(messages.c.id.in_(chunk)))
+        row.id: to_message(row) for chunk in chunks(ids) for row in conn.execute(_BY_ID[messages], {"ids": chunk}).all()
     }
 
 
@@ -120,25 +144,27 @@ def sources_of(conn: Connection, memory_ids: Sequence[str]) -> dict[str, list[Me
     """Return the messages behind each memory, oldest first."""
     found: dict[str, list[Message]] = {}
     for chunk in chunks(memory_ids):
-        query = (
-            select(memory_sources.c.memory_id, messages)
-            .join(messages, messages.c.id == memory_sources.c.message_id)
-            .where(memory_sources.c.memory_id.in_(chunk))
-            .order_by(messages.c.seq)
-        )
-        for row in conn.execute(query):
+        for row in conn.execute(_SOURCES, {"ids": chunk}).all():
             found.setdefault(row.memory_id, []).append(to_message(row))
     return found
 
 
+_SOURCES = (
+    select(memory_sources.c.memory_id, messages)
+    .join(messages, messages.c.id == memory_sources.c.message_id)
+    .where(memory_sources.c.memory_id.in_(bindparam("ids", expanding=True)))
+    .order_by(messages.c.seq)
+)
+
+
 def citing(conn: Connection, message_ids: Sequence[str]) -> dict[str, list[Memory]]:
-    """Return the memories, living and deleted, that came from each message."""
+    """Return the memories that came from each message, living and deleted; not those that an undo made unlearnt."""
     found: dict[str, list[Memory]] = {}
     for chunk in chunks(message_ids):
         query = (
             select(memory_sources.c.message_id, memories)
             .join(memories, memories.c.id == memory_sources.c.memory_id)
-            .where(memory_sources.c.message_id.in_(chunk))
+            .where(memory_sources.c.message_id.in_(chunk), _learnt())
         )
         for row in conn.execute(query):
             found.setdefault(row.message_id, []).append(to_memory(row))
@@ -162,7 +188,8 @@ def history_of(conn: Connection, memory_id: str) -> list[HistoryEntry]:
 
 def recent_messages(conn: Connection, scope: Scope, limit: int) -> list[Message]:
     """Return the newest messages of just this scope, oldest first."""
-    query = select(messages).where(is_scope(messages, scope)).order_by(messages.c.seq.desc()).limit(limit)
+    living = (is_scope(messages, scope), messages.c.deleted_at.is_(None))
+    query = select(messages).where(*living).order_by(messages.c.seq.desc()).limit(limit)
     return [to_message(row) for row in conn.execute(query)][::-1]
 
 
@@ -170,7 +197,7 @@ def messages_since(conn: Connection, scope: Scope, since: datetime, limit: int) 
     """Return the newest messages the scope sees that were said since an instant, oldest first."""
     query = (
         select(messages)
-        .where(sees(messages, scope), messages.c.said_at >= since)
+        .where(sees(messages, scope), messages.c.said_at >= since, messages.c.deleted_at.is_(None))
         .order_by(messages.c.seq.desc())
         .limit(limit)
     )
@@ -178,9 +205,32 @@ def messages_since(conn: Connection, scope: Scope, since: datetime, limit: int) 
 
 
 def messages_until(conn: Connection, scope: Scope, instant: datetime) -> list[Message]:
-    """Return the messages the scope sees that were stored up to an instant, oldest first."""
-    query = select(messages).where(sees(messages, scope), messages.c.created_at <= instant).order_by(messages.c.seq)
+    """Return the messages the scope sees that were kept, and not forgotten, up to an instant, oldest first."""
+    last = (
+        select(func.max(message_history.c.seq).label("seq"))
+        .join(messages, messages.c.id == message_history.c.message_id)
+        .where(sees(messages, scope), message_history.c.updated_at <= instant)
+        .group_by(message_history.c.message_id)
+        .subquery()
+    )
+    query = (
+        select(messages)
+        .join(message_history, message_history.c.message_id == messages.c.id)
+        .join(last, last.c.seq == message_history.c.seq)
+        .where(message_history.c.event == Event.ADD.value)
+        .order_by(messages.c.seq)
+    )
     return [to_message(row) for row in conn.execute(query)]
+
+
+def unlearnt(conn: Connection, message_ids: Sequence[str]) -> set[str]:
+    """Return those of the turns in which no facts were looked for yet and which are not forgotten."""
+    fresh = (messages.c.learnt.is_(False), messages.c.deleted_at.is_(None))
+    return {
+        found
+        for chunk in chunks(message_ids)
+        for found in conn.execute(select(messages.c.id).where(messages.c.id.in_(chunk), *fresh)).scalars()
+    }
 
 
 def latest_summary(conn: Connection, scope: Scope, kind: str) -> Summary | None:
@@ -224,7 +274,7 @@ def believed_at(conn: Connection, scope: Scope, instant: datetime) -> list[Memor
 
 
 def deleted_since(conn: Connection, scope: Scope, seq: int) -> bool:
-    """Say whether a memory the scope sees was deleted or superseded after number `seq` of the log."""
+    """Say whether a memory the scope sees was deleted or superseded, or a turn forgotten, after number `seq`."""
     query = (
         select(changes.c.seq)
         .join(memories, memories.c.id == changes.c.memory_id)
@@ -235,13 +285,71 @@ def deleted_since(conn: Connection, scope: Scope, seq: int) -> bool:
             sees(memories, scope),
         )
     )
+    turn = (
+        select(changes.c.seq)
+        .join(vectors, vectors.c.seq == changes.c.unit_seq)
+        .where(
+            changes.c.user_id == scope.user_id,
+            changes.c.seq > seq,
+            changes.c.op == "delete",
+            vectors.c.kind == "message",
+            sees(vectors, scope),
+        )
+    )
+    return any(conn.execute(each.limit(1)).first() is not None for each in (query, turn))
+
+
+def names(conn: Connection, user_id: str) -> list[str]:
+    """Return the names of those who spoke to a user, in all projects; by index, a step a name."""
+    return list(conn.execute(_NAMES, {"user_id": user_id}).scalars().all())
+
+
+def _names() -> Query:
+    mine = select(func.min(messages.c.name).label("name")).where(messages.c.user_id == bindparam("user_id"))
+    step = mine.where(messages.c.name != "").cte(recursive=True)
+    following = mine.where(messages.c.name > step.c.name).scalar_subquery()
+    step = step.union_all(select(following).where(step.c.name.is_not(None)))
+    return select(step.c.name).where(step.c.name.is_not(None)).limit(MAX_NAMES)
+
+
+_NAMES = _names()
+
+
+def speaks(conn: Connection, scope: Scope, name: str) -> bool:
+    """Say whether somebody of that name spoke in what the scope sees."""
+    query = select(messages.c.seq).where(sees(messages, scope), messages.c.name == name)
     return conn.execute(query.limit(1)).first() is not None
 
 
-def known_names(conn: Connection, scope: Scope) -> list[str]:
-    """Return the names of those who spoke in what the scope sees."""
-    query = select(messages.c.name).where(sees(messages, scope), messages.c.name != "").distinct()
-    return list(conn.execute(query).scalars())
+def unheld(conn: Connection, message_ids: Sequence[str]) -> dict[str, bool]:
+    """Return those messages no fact of which is believed any more: whether at least one of them was superseded.
+
+    Messages that no fact ever came from are left out, and so are facts that an undo made unlearnt.
+    """
+    return {
+        message_id: bool(superseded)
+        for chunk in chunks(message_ids)
+        for message_id, superseded in conn.execute(_unheld(), {"ids": chunk}).all()
+    }
+
+
+@cache
+def _unheld() -> Query:
+    return (
+        select(memory_sources.c.message_id, func.max(memories.c.superseded_by.is_not(None)))
+        .join(memories, memories.c.id == memory_sources.c.memory_id)
+        .where(memory_sources.c.message_id.in_(bindparam("ids", expanding=True)), _learnt())
+        .group_by(memory_sources.c.message_id)
+        .having(func.sum(memories.c.deleted_at.is_(None)) == 0)
+    )
+
+
+def _learnt() -> ColumnElement[bool]:
+    """Return the condition for memories but those that only an undo deleted: they were never learnt, so to say."""
+    deleted = exists().where(
+        history.c.memory_id == memories.c.id, history.c.is_deleted.is_(True), history.c.stage.not_like(f"{UNDO}%")
+    )
+    return or_(memories.c.deleted_at.is_(None), deleted)
 
 
 def counts(conn: Connection, scope: Scope) -> dict[str, int]:
@@ -250,8 +358,25 @@ def counts(conn: Connection, scope: Scope) -> dict[str, int]:
     queries = {
         "memories": select(func.count()).where(sees(memories, scope), alive),
         "deleted": select(func.count()).where(sees(memories, scope), or_(memories.c.deleted_at.is_not(None))),
-        "messages": select(func.count()).where(sees(messages, scope)),
+        "messages": select(func.count()).where(sees(messages, scope), messages.c.deleted_at.is_(None)),
         "units": select(func.count()).where(vectors.c.live.is_(True)),
         "users": select(func.count(vectors.c.user_id.distinct())),
     }
     return {name: conn.execute(query).scalar_one() for name, query in queries.items()}
+
+
+def holders(conn: Connection, scope: Scope, passage: str) -> tuple[list[str], int]:
+    """Return which memories and turns of the scope, living or not, ever held a passage; and how many others did."""
+    mine: set[str] = set()
+    every: set[str] = set()
+    for table, owner, columns in (
+        (memories, memories.c.id, (memories.c.text,)),
+        (history, history.c.memory_id, (history.c.old_memory, history.c.new_memory)),
+        (messages, messages.c.id, (messages.c.content,)),
+    ):
+        holds = or_(*(func.instr(column, passage) > 0 for column in columns))
+        every.update(conn.execute(select(owner).select_from(table).where(holds)).scalars())
+    for table in (memories, messages):
+        for chunk in chunks(sorted(every)):
+            mine.update(conn.execute(select(table.c.id).where(table.c.id.in_(chunk), sees(table, scope))).scalars())
+    return sorted(mine), len(every - mine)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, TypeVar
+from itertools import islice
+from typing import Any, TypeAlias, TypeVar
 
-from sqlalchemy import ColumnElement, Row, Table, and_, or_
+import numpy as np
+from sqlalchemy import ColumnElement, Row, Select, Table, and_, or_
 
+from palimpsest.ports import Vector
 from palimpsest.records import Event, HistoryEntry, Memory, Message, Provenance, Scope, Summary
 
 IN_CHUNK = 500
@@ -22,6 +25,23 @@ _T = TypeVar("_T")
 def chunks(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
     """Cut values into pieces that one statement takes."""
     return (values[start : start + IN_CHUNK] for start in range(0, len(values), IN_CHUNK))
+
+
+def batched(values: Iterable[_T]) -> Iterator[list[_T]]:
+    """Cut what is produced one by one into pieces that one statement takes."""
+    each = iter(values)
+    while some := list(islice(each, IN_CHUNK)):
+        yield some
+
+
+def packed(vector: Vector) -> bytes:
+    """Return a text's own vector as it is stored: in half precision, so that two units fit one page of the file."""
+    return vector.astype(np.float16).tobytes()
+
+
+def unpacked(blob: bytes) -> Vector:
+    """Return a text's own vector, of shape (dims,), from what is stored."""
+    return np.frombuffer(blob, dtype=np.float16).astype(np.float32)
 
 
 def content_hash(text: str) -> str:
@@ -45,6 +65,22 @@ def sees(table: Table, scope: Scope) -> ColumnElement[bool]:
     if scope.run_id:
         conditions.append(columns.run_id == scope.run_id)
     return and_(*conditions)
+
+
+Query: TypeAlias = "Select[*tuple[Any, ...]]"
+
+
+def is_seen(scope: Scope, owner: Scope) -> bool:
+    """Say what `sees` says, of a row that is there already.
+
+    Where rows are looked up by their numbers SQLite would rather go through all of a scope if that stood beside.
+    """
+    return (
+        owner.user_id == scope.user_id
+        and owner.project in ("", scope.project)
+        and scope.agent_id in ("", owner.agent_id)
+        and scope.run_id in ("", owner.run_id)
+    )
 
 
 def is_scope(table: Table, scope: Scope) -> ColumnElement[bool]:
@@ -102,6 +138,7 @@ def memory_state(memory: Memory) -> dict[str, Any]:
         "tags": list(memory.tags),
         "happened_at": memory.happened_at.isoformat() if memory.happened_at else None,
         "valid_from": memory.valid_from.isoformat(),
+        "superseded_by": memory.superseded_by,
     }
 
 
@@ -134,6 +171,7 @@ def to_message(row: Row[Any]) -> Message:
         name=row.name,
         external_id=row.external_id,
         session_id=row.session_id,
+        deleted_at=row.deleted_at,
     )
 
 
@@ -152,6 +190,7 @@ def to_history(row: Row[Any], sources: tuple[str, ...]) -> HistoryEntry:
         role=row.role,
         provenance=Provenance(row.stage, row.model, row.prompt, row.caller),
         sources=sources,
+        change=row.change,
     )
 
 

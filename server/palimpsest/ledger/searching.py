@@ -4,14 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from sqlalchemy import ColumnElement, Connection, and_, func, select
+from sqlalchemy import BindParameter, ColumnElement, Connection, and_, bindparam, case, exists, func, or_, select
 
-from palimpsest.ledger.rows import chunks, sees, to_memory, to_message, to_scope
-from palimpsest.ledger.tables import changes, means, memories, messages, vectors
+from palimpsest.ledger.rows import (
+    Query,
+    chunks,
+    is_seen,
+    sees,
+    to_memory,
+    to_message,
+    unpacked,
+)
+from palimpsest.ledger.tables import changes, means, memories, memory_sources, messages, meta, vectors
 from palimpsest.ports import Vector
-from palimpsest.records import Kind, LogEntry, Memory, Message, Scope, Unit
+from palimpsest.records import Candidate, Kind, LogEntry, Memory, Message, Scope, Unit
+
+EPOCH = "epoch"
+"""The key in `meta` that counts how often rows were erased, or replaced as a whole: indexes begin anew then."""
+
+
+SCANNED = 4_000
+"""Keys in one batch of a scan: a few megabytes."""
+
+QUESTION_MARKS = frozenset("?\uff1f\u061f\u037e")
+"""The Latin, the full-width, the Arabic and the Greek one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +39,14 @@ class Waiting:
 
     seq: int
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Hold a candidate and its key, of shape (dims,); None where it has none of the embedder."""
+
+    candidate: Candidate
+    key: Vector | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,27 +64,105 @@ def log_after(conn: Connection, seq: int, limit: int) -> list[LogEntry]:
 
 
 def mark(conn: Connection, seq: int) -> str:
-    """Return what tells change number `seq` of this ledger from another's; empty for 0 and for one it has not."""
+    """Return what tells change number `seq` of this ledger from another's, and from before rows were erased.
+
+    For 0 and for a number the ledger has not, that is the epoch alone.
+    """
     row = conn.execute(select(changes.c.unit_seq, changes.c.op, changes.c.at).where(changes.c.seq == seq)).one_or_none()
-    return "" if row is None else f"{row.unit_seq} {row.op} {row.at.isoformat()}"
+    now = epoch(conn)
+    return now if row is None else f"{now} {row.unit_seq} {row.op} {row.at.isoformat()}"
+
+
+def epoch(conn: Connection) -> str:
+    """Return how often rows were erased, or replaced as a whole."""
+    return conn.execute(select(meta.c.value).where(meta.c.key == EPOCH)).scalar_one_or_none() or "0"
 
 
 def tail(conn: Connection, user_id: str, seq: int, limit: int) -> list[int]:
     """Return up to `limit` units of a user that the log names after number `seq`."""
-    query = select(changes.c.unit_seq).distinct().where(changes.c.seq > seq, changes.c.user_id == user_id)
-    return list(conn.execute(query.limit(limit)).scalars())
+    return list(conn.execute(_TAIL, {"user_id": user_id, "seq": seq, "limit": limit}).scalars())
+
+
+_TAIL = (
+    select(changes.c.unit_seq)
+    .distinct()
+    .where(changes.c.seq > bindparam("seq"), changes.c.user_id == bindparam("user_id"))
+    .limit(bindparam("limit"))
+)
 
 
 def units(conn: Connection, scope: Scope, seqs: Sequence[int]) -> dict[int, Unit]:
     """Return those of the units that live and that the scope sees."""
-    columns = (vectors.c.seq, vectors.c.kind, vectors.c.owner_id, *(vectors.c[name] for name in _SCOPE))
     return {
-        row.seq: Unit(row.seq, row.kind, row.owner_id, to_scope(row))
+        seq: Unit(seq, kind, owner, of)
         for chunk in chunks(seqs)
-        for row in conn.execute(
-            select(*columns).where(vectors.c.seq.in_(chunk), vectors.c.live.is_(True), sees(vectors, scope))
-        )
+        for seq, kind, owner, *parts in conn.execute(_UNITS, {"seqs": chunk}).all()
+        for of in (Scope(*parts),)
+        if is_seen(scope, of)
     }
+
+
+_SEQS: BindParameter[Any] = bindparam("seqs", expanding=True)
+_UNITS: Query = select(
+    vectors.c.seq,
+    vectors.c.kind,
+    vectors.c.owner_id,
+    vectors.c.user_id,
+    vectors.c.project,
+    vectors.c.agent_id,
+    vectors.c.run_id,
+).where(vectors.c.seq.in_(_SEQS), vectors.c.live.is_(True))
+
+
+def candidates(conn: Connection, scope: Scope, embedder: str, seqs: Sequence[int]) -> list[Found]:
+    """Return those of the units that live and that the scope sees, by number, with their keys of the embedder."""
+    return [
+        Found(
+            Candidate(seq, kind, owner, at, by, session, chars, last in QUESTION_MARKS),
+            None if key is None else np.frombuffer(key, dtype=np.float32),
+        )
+        for chunk in chunks(sorted(seqs))
+        for seq, kind, owner, key, by, session, at, chars, last, *parts in conn.execute(
+            _CANDIDATES, {"seqs": chunk, "embedder": embedder}
+        ).all()
+        if is_seen(scope, Scope(*parts))
+    ]
+
+
+def _candidates() -> Query:
+    first_session = (
+        select(messages.c.session_id)
+        .join(memory_sources, memory_sources.c.message_id == messages.c.id)
+        .where(memory_sources.c.memory_id == vectors.c.owner_id, vectors.c.kind == "memory")
+        .order_by(messages.c.seq)
+        .limit(1)
+        .correlate(vectors)
+        .scalar_subquery()
+    )
+    return (
+        select(
+            vectors.c.seq,
+            vectors.c.kind,
+            vectors.c.owner_id,
+            case((vectors.c.embedder == bindparam("embedder"), vectors.c.key)),
+            func.coalesce(messages.c.name, memories.c.actor_id),
+            func.coalesce(messages.c.session_id, first_session, ""),
+            func.coalesce(messages.c.said_at, memories.c.happened_at, memories.c.valid_from),
+            func.coalesce(func.length(messages.c.content), 0),
+            func.substr(func.rtrim(messages.c.content), -1),
+            vectors.c.user_id,
+            vectors.c.project,
+            vectors.c.agent_id,
+            vectors.c.run_id,
+        )
+        .outerjoin(messages, and_(vectors.c.kind == "message", messages.c.id == vectors.c.owner_id))
+        .outerjoin(memories, and_(vectors.c.kind == "memory", memories.c.id == vectors.c.owner_id))
+        .where(vectors.c.seq.in_(_SEQS), vectors.c.live.is_(True))
+        .order_by(vectors.c.seq)
+    )
+
+
+_CANDIDATES = _candidates()
 
 
 def keys(conn: Connection, embedder: str, seqs: Sequence[int]) -> dict[int, Vector]:
@@ -74,7 +179,7 @@ def own_vectors(conn: Connection, embedder: str, kind: Kind, owner_ids: Sequence
     """Return the texts' own vectors by owner, each of shape (dims,)."""
     has_vector = and_(vectors.c.kind == kind, vectors.c.embedder == embedder, vectors.c.vector.is_not(None))
     return {
-        owner: np.frombuffer(blob, dtype=np.float32)
+        owner: unpacked(blob)
         for chunk in chunks(owner_ids)
         for owner, blob in conn.execute(
             select(vectors.c.owner_id, vectors.c.vector).where(vectors.c.owner_id.in_(chunk), has_vector)
@@ -82,8 +187,10 @@ def own_vectors(conn: Connection, embedder: str, kind: Kind, owner_ids: Sequence
     }
 
 
-def scope_keys(conn: Connection, scope: Scope, embedder: str, kind: str | None = None) -> tuple[list[int], Vector]:
-    """Return the numbers and the keys, of shape (n, dims), of all living units the scope sees."""
+def scope_keys(
+    conn: Connection, scope: Scope, embedder: str, kind: str | None = None
+) -> Iterator[tuple[list[int], Vector]]:
+    """Yield the numbers and the keys, of shape (n, dims), of all living units the scope sees, a batch at a time."""
     query = select(vectors.c.seq, vectors.c.key).where(
         sees(vectors, scope),
         vectors.c.live.is_(True),
@@ -92,27 +199,36 @@ def scope_keys(conn: Connection, scope: Scope, embedder: str, kind: str | None =
     )
     if kind is not None:
         query = query.where(vectors.c.kind == kind)
-    rows = conn.execute(query).all()
-    if not rows:
-        return [], np.zeros((0, 0), dtype=np.float32)
-    matrix = np.frombuffer(b"".join(row.key for row in rows), dtype=np.float32)
-    return [row.seq for row in rows], matrix.reshape(len(rows), -1)
+    for rows in conn.execute(query).partitions(SCANNED):
+        matrix = np.frombuffer(b"".join(row.key for row in rows), dtype=np.float32)
+        yield [row.seq for row in rows], matrix.reshape(len(rows), -1)
 
 
-def count_units(conn: Connection, scope: Scope, embedder: str) -> int:
-    """Return how many living units of an embedder the scope sees."""
-    query = select(func.count()).where(sees(vectors, scope), vectors.c.live.is_(True), vectors.c.embedder == embedder)
-    return conn.execute(query).scalar_one()
+def newest(conn: Connection) -> int:
+    """Return the highest number of a unit; 0 where there is none."""
+    return conn.execute(_NEWEST).scalar_one() or 0
+
+
+_NEWEST = select(func.max(vectors.c.seq))
+
+
+def seen(conn: Connection, scope: Scope, seqs: Sequence[int], kind: str | None = None) -> list[int]:
+    """Return those of the units, in their order, that live and that the scope sees."""
+    found = units(conn, scope, seqs)
+    return [seq for seq in seqs if seq in found and kind in (None, found[seq].kind)]
 
 
 def centre(conn: Connection, user_id: str, embedder: str) -> Centre:
     """Return the number and the mean of a user's living keys."""
-    row = conn.execute(
-        select(means.c.units, means.c.total).where(means.c.user_id == user_id, means.c.embedder == embedder)
-    ).one_or_none()
+    row = conn.execute(_MEAN, {"user_id": user_id, "embedder": embedder}).one_or_none()
     if row is None or row.units <= 0:
         return Centre(0, None)
     return Centre(row.units, (np.frombuffer(row.total, dtype=np.float64) / row.units).astype(np.float32))
+
+
+_MEAN = select(means.c.units, means.c.total).where(
+    means.c.user_id == bindparam("user_id"), means.c.embedder == bindparam("embedder")
+)
 
 
 def living_memories(conn: Connection, scope: Scope) -> Iterator[tuple[int, Memory]]:
@@ -126,11 +242,11 @@ def living_memories(conn: Connection, scope: Scope) -> Iterator[tuple[int, Memor
 
 
 def all_messages(conn: Connection, scope: Scope) -> Iterator[tuple[int, Message]]:
-    """Yield every message the scope sees, with its unit."""
+    """Yield every message the scope sees and that is not forgotten, with its unit."""
     query = (
         select(messages, vectors.c.seq.label("unit_seq"))
         .join(vectors, (vectors.c.kind == "message") & (vectors.c.owner_id == messages.c.id))
-        .where(sees(messages, scope))
+        .where(sees(messages, scope), messages.c.deleted_at.is_(None))
     )
     return ((row.unit_seq, to_message(row)) for row in conn.execute(query))
 
@@ -156,12 +272,15 @@ def count_waiting(conn: Connection, embedder: str, *, only_failed: bool = False)
 
 def any_waiting(conn: Connection, embedder: str) -> bool:
     """Say whether any living unit has no vector of this embedder; by index, however many there are."""
-    columns = vectors.c
-    sides = (columns.embedder < embedder, columns.embedder > embedder)
-    return any(
-        conn.execute(select(columns.seq).where(side, columns.live.is_(True)).limit(1)).first() is not None
-        for side in sides
+    return bool(conn.execute(_ANY_WAITING, {"embedder": embedder}).scalar_one())
+
+
+_ANY_WAITING = select(
+    or_(
+        exists().where(vectors.c.embedder < bindparam("embedder"), vectors.c.live.is_(True)),
+        exists().where(vectors.c.embedder > bindparam("embedder"), vectors.c.live.is_(True)),
     )
+)
 
 
 def _waits(embedder: str, *, only_failed: bool) -> ColumnElement[bool]:

@@ -69,10 +69,17 @@ messages = Table(
     Column("session_id", String(36), nullable=False),
     Column("said_at", UtcTime, nullable=False),
     Column("created_at", UtcTime, nullable=False),
+    # The change that kept it; a call sent again is known by it.
+    Column("change", Integer, nullable=False, server_default="0"),
+    # Whether facts were looked for in it: a call sent again after a failure is learnt from then.
+    Column("learnt", Boolean, nullable=False, server_default=text("0")),
+    Column("deleted_at", UtcTime),
 )
 Index("messages_by_scope", *[messages.c[n] for n in ("user_id", "project", "agent_id", "run_id", "seq")])
 Index("messages_by_text", messages.c.user_id, messages.c.content_hash)
 Index("messages_by_session", messages.c.session_id, messages.c.seq)
+Index("messages_by_name", messages.c.user_id, messages.c.name)
+Index("messages_by_change", messages.c.change)
 Index(
     "messages_once",
     *[messages.c[n] for n in ("user_id", "project", "agent_id", "run_id", "external_id", "content_hash")],
@@ -139,8 +146,25 @@ history = Table(
     Column("model", String(256), nullable=False, server_default=""),
     Column("prompt", String(32), nullable=False, server_default=""),
     Column("caller", String(256), nullable=False, server_default=""),
+    # What one write did carries one number, by which it can be taken back.
+    Column("change", Integer, nullable=False, server_default="0"),
 )
 Index("history_by_memory", history.c.memory_id, history.c.seq)
+Index("history_by_change", history.c.change)
+
+message_history = Table(
+    "message_history",
+    metadata,
+    Column("seq", Integer, primary_key=True, autoincrement=True),
+    Column("message_id", String(36), ForeignKey("messages.id"), nullable=False),
+    Column("event", String(8), nullable=False),
+    Column("updated_at", UtcTime, nullable=False),
+    Column("stage", String(32), nullable=False),
+    Column("caller", String(256), nullable=False, server_default=""),
+    Column("change", Integer, nullable=False),
+)
+Index("message_history_by_message", message_history.c.message_id, message_history.c.seq)
+Index("message_history_by_change", message_history.c.change)
 
 summaries = Table(
     "summaries",
@@ -170,7 +194,7 @@ vectors = Table(
     Column("live", Boolean, nullable=False),
     # Empty where the embedder failed: such a unit is found by words until it is embedded.
     Column("embedder", String(128), nullable=False, server_default=""),
-    # `vector` is the text's own; `key` is what is searched: the text with its context (see keys.py).
+    # `vector` is the text's own, float16; `key` is what is searched, float32: the text with its context (see keys.py).
     Column("vector", LargeBinary),
     Column("key", LargeBinary),
 )

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from sqlalchemy import Connection, and_, insert, select, update
+from sqlalchemy import BindParameter, Connection, Table, and_, bindparam, insert, select, update
 
 from palimpsest.ledger import keys, lexical
-from palimpsest.ledger.rows import scope_values
+from palimpsest.ledger.rows import batched, chunks, packed, scope_values
 from palimpsest.ledger.tables import changes, means, memories, memory_sources, messages, vectors
 from palimpsest.ports import Vector
 from palimpsest.records import Kind, Scope
@@ -59,37 +59,39 @@ def put(
     touched: Touched,
 ) -> None:
     """Write the unit of a memory or message with its own vector, if there is one; the key comes by `index`."""
-    old = conn.execute(select(vectors).where(vectors.c.kind == kind, vectors.c.owner_id == owner_id)).one_or_none()
+    old = conn.execute(_UNIT, {"kind": kind, "owner": owner_id}).one_or_none()
     values = {
         "live": True,
         "embedder": embedder if vector is not None else "",
-        "vector": None if vector is None else vector.astype(np.float32).tobytes(),
+        "vector": None if vector is None else packed(vector),
         "key": None,
     }
     if old is None:
-        conn.execute(insert(vectors).values(kind=kind, owner_id=owner_id, **scope_values(scope), **values))
+        conn.execute(insert(vectors), {"kind": kind, "owner_id": owner_id, **scope_values(scope), **values})
         return
     touched.move(old.user_id, old.embedder, old.key, -1)
     conn.execute(update(vectors).where(vectors.c.seq == old.seq).values(**values))
 
 
+_UNIT = select(vectors).where(vectors.c.kind == bindparam("kind"), vectors.c.owner_id == bindparam("owner"))
+
+
 def index(conn: Connection, touched: Touched, now: datetime) -> None:
     """Write anew the keys, full-text rows and log of all that was touched and of all whose context it is."""
-    around = set(touched.messages)
-    for message_id in touched.messages:
-        around.update(keys.neighbour_ids(conn, message_id))
-    for memory_id in touched.memories:
-        sources = select(memory_sources.c.message_id).where(memory_sources.c.memory_id == memory_id)
-        around.update(conn.execute(sources).scalars())
-    for memory_id in sorted(touched.memories):
-        key = keys.memory_key(conn, memory_id)
-        if key is None:
-            _retire(conn, memory_id, touched, now)
-        else:
-            _write_key(conn, key, touched, now, memory_id)
-    for message_id in sorted(around):
-        _write_key(conn, keys.message_key(conn, message_id), touched, now, None)
+    turns, citing = set(touched.messages), set(touched.memories)
+    turns.update(keys.neighbour_ids(conn, sorted(touched.messages)))
+    for chunk in chunks(sorted(touched.memories)):
+        turns.update(conn.execute(_CITED, {"ids": chunk}).scalars().all())
+    for chunk in chunks(sorted(touched.messages)):
+        citing.update(conn.execute(_CITING, {"ids": chunk}).scalars().all())
+    _write_units(conn, "memory", sorted(citing), touched, now)
+    _write_units(conn, "message", sorted(turns), touched, now)
     _move_means(conn, touched)
+
+
+_IDS: BindParameter[Any] = bindparam("ids", expanding=True)
+_CITED = select(memory_sources.c.message_id).where(memory_sources.c.memory_id.in_(_IDS))
+_CITING = select(memory_sources.c.memory_id).where(memory_sources.c.message_id.in_(_IDS))
 
 
 def give_vectors(conn: Connection, embedder: str, found: Sequence[Embedded], now: datetime) -> None:
@@ -107,7 +109,7 @@ def give_vectors(conn: Connection, embedder: str, found: Sequence[Embedded], now
         if not unit.live or conn.execute(texts[unit.kind]).scalar_one() != item.text:
             continue
         touched.move(unit.user_id, unit.embedder, unit.key, -1)
-        blob = item.vector.astype(np.float32).tobytes()
+        blob = packed(item.vector)
         conn.execute(update(vectors).where(vectors.c.seq == item.seq).values(embedder=embedder, vector=blob, key=None))
         (touched.memories if unit.kind == "memory" else touched.messages).add(unit.owner_id)
     index(conn, touched, now)
@@ -116,45 +118,63 @@ def give_vectors(conn: Connection, embedder: str, found: Sequence[Embedded], now
 def rebuild_lexical(conn: Connection) -> int:
     """Write every full-text row anew and return their number."""
     lexical.clear(conn)
-    for key in _all_keys(conn):
-        lexical.put(conn, key.row)
+    for some in batched(_all_keys(conn)):
+        lexical.put(conn, [key.row for key in some])
     return lexical.count(conn)
 
 
+def renew(conn: Connection, now: datetime) -> None:
+    """Write every key and full-text row anew, as this version makes them."""
+    lexical.clear(conn)
+    touched = Touched()
+    owners: tuple[tuple[Kind, Table], ...] = (("message", messages), ("memory", memories))
+    for kind, table in owners:
+        ids = conn.execute(select(table.c.id).order_by(table.c.seq)).scalars().all()
+        _write_units(conn, kind, ids, touched, now)
+    _move_means(conn, touched)
+
+
 def _all_keys(conn: Connection) -> Iterator[keys.Key]:
-    for message_id in conn.execute(select(messages.c.id).order_by(messages.c.seq)).scalars().all():
-        yield keys.message_key(conn, message_id)
-    living = select(memories.c.id).where(memories.c.deleted_at.is_(None)).order_by(memories.c.seq)
-    for memory_id in conn.execute(living).scalars().all():
-        key = keys.memory_key(conn, memory_id)
-        if key is not None:
-            yield key
+    owners: tuple[tuple[Kind, Table], ...] = (("message", messages), ("memory", memories))
+    for kind, table in owners:
+        living = select(table.c.id).where(table.c.deleted_at.is_(None)).order_by(table.c.seq)
+        for unit in keys.units_of(conn, kind, conn.execute(living).scalars().all()):
+            if unit.key is not None:
+                yield unit.key
 
 
-def _write_key(conn: Connection, key: keys.Key, touched: Touched, now: datetime, memory_id: str | None) -> None:
-    unit = vectors.c.seq == key.row.seq
-    user_id = key.row.scope.user_id
-    lexical.put(conn, key.row)
-    old = conn.execute(select(vectors.c.key, vectors.c.embedder).where(unit)).one()
-    blob = None if key.vector is None else key.vector.tobytes()
-    if blob != old.key:
-        touched.move(user_id, old.embedder, old.key, -1)
-        touched.move(user_id, old.embedder, blob, 1)
-        conn.execute(update(vectors).where(unit).values(key=blob))
-    _log(conn, key.row.seq, user_id, "upsert", now, memory_id)
+def _write_units(conn: Connection, kind: Kind, owner_ids: Sequence[str], touched: Touched, now: datetime) -> None:
+    """Write keys and full-text rows; a unit without a key is deleted, and its own vector stays for its return."""
+    log: list[dict[str, Any]] = []
+    rows: list[lexical.LexicalRow] = []
+    changed: list[dict[str, Any]] = []
+    gone: list[int] = []
+    for unit in keys.units_of(conn, kind, owner_ids):
+        blob = None if unit.key is None or unit.key.vector is None else unit.key.vector.tobytes()
+        if blob != unit.blob:
+            touched.move(unit.user_id, unit.embedder, unit.blob, -1)
+            touched.move(unit.user_id, unit.embedder, blob, 1)
+        if unit.key is None:
+            gone.append(unit.seq)
+        else:
+            rows.append(unit.key.row)
+        if blob != unit.blob or unit.live is (unit.key is None):
+            changed.append({"unit": unit.seq, "new_key": blob, "lives": unit.key is not None})
+        # Decisions are held against changes of memories, and these are told by their own id.
+        memory_id = unit.owner_id if kind == "memory" and unit.owner_id in touched.memories else None
+        op = "delete" if unit.key is None else "upsert"
+        log.append({"unit_seq": unit.seq, "user_id": unit.user_id, "op": op, "memory_id": memory_id, "at": now})
+    lexical.put(conn, rows)
+    lexical.remove(conn, gone)
+    if changed:
+        conn.execute(_CHANGED, changed)
+    if log:
+        conn.execute(insert(changes), log)
 
 
-def _retire(conn: Connection, memory_id: str, touched: Touched, now: datetime) -> None:
-    """Take a deleted memory out of what is searched; its own vector stays for its return."""
-    unit = conn.execute(select(vectors).where(vectors.c.kind == "memory", vectors.c.owner_id == memory_id)).one()
-    lexical.remove(conn, unit.seq)
-    touched.move(unit.user_id, unit.embedder, unit.key, -1)
-    conn.execute(update(vectors).where(vectors.c.seq == unit.seq).values(live=False, key=None))
-    _log(conn, unit.seq, unit.user_id, "delete", now, memory_id)
-
-
-def _log(conn: Connection, seq: int, user_id: str, op: str, now: datetime, memory_id: str | None) -> None:
-    conn.execute(insert(changes).values(unit_seq=seq, user_id=user_id, op=op, memory_id=memory_id, at=now))
+_CHANGED = (
+    update(vectors).where(vectors.c.seq == bindparam("unit")).values(key=bindparam("new_key"), live=bindparam("lives"))
+)
 
 
 def _move_means(conn: Connection, touched: Touched) -> None:

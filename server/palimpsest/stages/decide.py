@@ -7,6 +7,7 @@ it was not shown is refused. A contradicted memory is superseded by the fact tha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -46,7 +47,8 @@ class DecisionReply(BaseModel):
         if not isinstance(value, Mapping):
             return value
         given = cast("Mapping[str, Any]", value)
-        event = str(given.get("event", given.get("operation", ""))).strip().upper()
+        named = given.get("event", given.get("operation"))
+        event = named.strip().upper() if isinstance(named, str) else ""
         return {
             "fact": _number(given.get("fact")),
             "event": _WORDS.get(event, event),
@@ -140,6 +142,9 @@ def _decided(replies: Sequence[DecisionReply], facts: Sequence[Fact], memories: 
         for reply in replies
         if reply.fact is None and reply.event is Event.DELETE and reply.memory is not None
     )
+    reworded = {memories[number].id for number in updated}
+    # A new wording may be another memory's, in whose favour this one closes: what it is said to know comes before.
+    decisions.sort(key=lambda decision: decision.event is not Event.NONE or decision.memory_id not in reworded)
     return Decided(tuple(_each_closed_once(decisions)), tuple(dropped), tuple(undecided))
 
 
@@ -160,7 +165,8 @@ def _of_fact(
             updated.add(number)
             made.append(Decision(Event.UPDATE, _worded(fact, reply.text), memories[number].id))
         elif reply.event is Event.NONE and number is not None and number not in closed:
-            made.append(Decision(Event.NONE, fact, memories[number].id))
+            known = Decision(Event.NONE, fact, memories[number].id)
+            made += [] if known in made else [known]
         elif reply.event in (Event.ADD, Event.UPDATE) or (reply.event is Event.NONE and number is not None):
             adds, text = True, reply.text or text
         elif reply.event is Event.DELETE and reply.text:
@@ -181,7 +187,7 @@ def _each_closed_once(decisions: Sequence[Decision]) -> list[Decision]:
     for decision in decisions:
         if decision.event is Event.DELETE and decision.memory_id in seen:
             continue
-        fresh = tuple(memory_id for memory_id in decision.replaces if memory_id not in seen)
+        fresh = tuple(memory_id for memory_id in dict.fromkeys(decision.replaces) if memory_id not in seen)
         seen.update(fresh)
         if decision.event is Event.DELETE and decision.memory_id is not None:
             seen.add(decision.memory_id)
@@ -203,7 +209,7 @@ def _check(reply: DecisionReply, facts: Sequence[Fact], memories: Sequence[Memor
         raise ValueError(f"{reply.event} names no memory.")
     if not 0 <= reply.memory < len(memories):
         raise ValueError(f"there is no memory {reply.memory}; the ids are those shown, 0 to {len(memories) - 1}.")
-    if reply.event is Event.UPDATE and not (reply.text or "").strip():
+    if reply.event is Event.UPDATE and not any(map(str.isalnum, reply.text or "")):
         raise ValueError(f"UPDATE of memory {reply.memory} has no text.")
 
 
@@ -217,10 +223,11 @@ def _attributed(replies: Sequence[DecisionReply], facts: Sequence[Fact]) -> list
         return list(replies)
     given: list[DecisionReply] = []
     silent = list(range(len(facts)))
+    words = [set(tokens(fact.text)) for fact in facts]
     for reply in sorted(replies, key=lambda reply: reply.event is Event.DELETE):
         if reply.event is Event.NONE:
             continue
-        number = _nearest_fact(reply, facts, silent)
+        number = _nearest_fact(reply, words, silent)
         if number in silent:
             silent.remove(number)
         text = None if reply.event is Event.DELETE else reply.text
@@ -230,11 +237,11 @@ def _attributed(replies: Sequence[DecisionReply], facts: Sequence[Fact]) -> list
     return given
 
 
-def _nearest_fact(reply: DecisionReply, facts: Sequence[Fact], silent: Sequence[int]) -> int | None:
+def _nearest_fact(reply: DecisionReply, words: Sequence[AbstractSet[str]], silent: Sequence[int]) -> int | None:
     """Return the fact with most words of an entry, the next nobody spoke of where none has any."""
-    numbers = silent if reply.event is Event.DELETE else range(len(facts))
-    words = set(tokens(reply.text or ""))
-    shared = {number: len(words.intersection(tokens(facts[number].text))) for number in numbers}
+    numbers = silent if reply.event is Event.DELETE else range(len(words))
+    said = set(tokens(reply.text or ""))
+    shared = {number: len(said & words[number]) for number in numbers}
     best = max(shared, key=lambda number: shared[number], default=None)
     if best is not None and shared[best]:
         return best
@@ -245,14 +252,13 @@ def _nearest_fact(reply: DecisionReply, facts: Sequence[Fact], silent: Sequence[
 
 def _worded(fact: Fact, text: str | None) -> Fact:
     plain = one_line(text or "")
-    return replace(fact, text=plain) if plain else fact
+    return replace(fact, text=plain) if any(map(str.isalnum, plain)) else fact
 
 
 def _number(value: Any) -> int | None:
     """Return the number a model gives, None where it gives none, and -1, which is refused, for anything else."""
     if value is None or value == "":
         return None
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    digits = value.strip() if isinstance(value, str) else ""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    digits = str(value).strip() if whole or isinstance(value, str) else ""
     return int(digits) if digits.isdecimal() and len(digits) <= MAX_DIGITS else -1

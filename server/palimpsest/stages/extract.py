@@ -55,7 +55,7 @@ class FactReply(BaseModel):
         return {
             "text": text,
             "sources": _integers(given.get("sources")),
-            "happened_at": str(given["happened_at"]) if given.get("happened_at") else None,
+            "happened_at": _scalar(given.get("happened_at")),
             "keywords": _strings(given.get("keywords")),
             "tags": _strings(given.get("tags")),
         }
@@ -113,7 +113,7 @@ def _facts(reply: ExtractReply, messages: Sequence[Message]) -> list[Fact]:
     likely = _LikelySources(messages)
     for item in reply.facts:
         text = one_line(item.text)
-        if not text:
+        if not any(map(str.isalnum, text)):
             raise ValueError("one of its facts is empty.")
         if len(text) > MAX_FACT_CHARS:
             raise ValueError(f"one of its facts is longer than {MAX_FACT_CHARS} characters; a fact is a sentence.")
@@ -186,5 +186,10 @@ def _strings(value: Any) -> list[str]:
 def _integers(value: Any) -> list[int]:
     """Return the numbers in a list, or the one number; what is there and is none becomes 0, which is refused."""
     items = cast("list[Any]", value) if isinstance(value, list) else [value]
-    texts = [str(item).strip() for item in items if item is not None]
+    texts = [(_scalar(item) or "").strip() for item in items if item is not None]
     return [int(text) if text.isdecimal() and len(text) <= MAX_DIGITS else 0 for text in texts]
+
+
+def _scalar(value: Any) -> str | None:
+    """Return a string or whole number as text; anything else may be nested deeper than `str` goes."""
+    return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else None

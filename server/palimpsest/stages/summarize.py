@@ -58,7 +58,7 @@ async def summarize(
 
 def _text(reply: SummarizeReply) -> str:
     text = well_formed(reply.summary).strip()
-    if not text:
+    if not any(map(str.isalnum, text)):
         raise ValueError("the summary is empty.")
     if len(text) > MAX_SUMMARY_CHARS:
         raise ValueError(f"the summary is longer than {MAX_SUMMARY_CHARS} characters.")

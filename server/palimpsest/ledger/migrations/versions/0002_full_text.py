@@ -2,7 +2,7 @@
 
 from alembic import op
 
-from palimpsest.ledger import lexical, units
+from palimpsest.ledger import lexical
 
 revision = "0002"
 down_revision = "0001"
@@ -11,10 +11,9 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Make the tables and fill them from the memories and messages there are."""
+    """Make the tables; they are filled once the schema is that of this version."""
     for statement in lexical.DDL:
         op.execute(statement)
-    units.rebuild_lexical(op.get_bind())
 
 
 def downgrade() -> None:

@@ -1,0 +1,71 @@
+"""Candidates by meaning: from the vector index, or by an exact scan where that serves better."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+import numpy as np
+from sqlalchemy import Connection
+
+from palimpsest import ranking
+from palimpsest.ledger import searching
+from palimpsest.ports import Vector
+from palimpsest.records import Kind, Scope
+
+WIDE_SHARE = 0.2
+"""Where the scope sees less than this share of what the index gives, it is scanned: the index returns others'."""
+
+
+class NearestUnits(Protocol):
+    """Give the units nearest to a vector, as far as the projection can at this moment."""
+
+    def nearest(self, conn: Connection, user_id: str, vector: Vector, limit: int) -> list[int] | None:
+        """Return unit numbers, among them all that changed lately; None when there is no index to ask."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """Hold what is sought: a vector of an embedder, of shape (dims,), centred on `mean`; how many; of which kind.
+
+    With `allowed` only those units are candidates.
+    """
+
+    embedder: str
+    vector: Vector
+    mean: Vector | None
+    limit: int
+    kind: Kind | None = None
+    allowed: AbstractSet[int] | None = None
+
+
+def nearest_units(conn: Connection, index: NearestUnits, scope: Scope, sought: Sought) -> list[int]:
+    """Return about as many living units as are wanted that the scope sees, the nearest among them."""
+    found = index.nearest(conn, scope.user_id, sought.vector, sought.limit)
+    if found is not None:
+        seen = searching.seen(conn, scope, found, sought.kind)
+        if is_wide(found, len(seen), sought.limit):
+            return seen
+    return nearest_scanned(conn, scope, sought)
+
+
+def is_wide(found: Sequence[int], seen: int, limit: int) -> bool:
+    """Say whether a scope that sees so many of what an index gave for a limit can be searched with that index."""
+    return len(found) < limit or seen >= WIDE_SHARE * limit
+
+
+def nearest_scanned(conn: Connection, scope: Scope, sought: Sought) -> list[int]:
+    """Return the nearest units that the scope sees, exactly, by comparing with all of them."""
+    return [seq for _, seq in sorted(_scanned(conn, scope, sought), reverse=True)[: sought.limit]]
+
+
+def _scanned(conn: Connection, scope: Scope, sought: Sought) -> Iterator[tuple[float, int]]:
+    """Yield every unit of the scope with its likeness."""
+    for seqs, keys in searching.scope_keys(conn, scope, sought.embedder, sought.kind):
+        likeness = cast("list[float]", np.asarray(ranking.centred(keys, sought.mean) @ sought.vector).tolist())
+        for each, seq in zip(likeness, seqs, strict=True):
+            if sought.allowed is None or seq in sought.allowed:
+                yield each, seq

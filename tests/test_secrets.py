@@ -1,0 +1,559 @@
+"""Secrets: what is taken out of a text before it is stored, what stays, and what a reader gets to see instead.
+
+Credentials are put together here, so that no scanner takes this file for a leak; none of them was ever given out.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from palimpsest import secrets
+from palimpsest.errors import InputError
+from palimpsest.secrets import Cleaned, without_secrets, without_secrets_in
+
+ALNUM = "a1B2c3D4e5F6g7H8i9J0k"
+HEX = "9f86d081884c7d65"
+SOME = settings(
+    max_examples=400, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+
+
+def body(length: int) -> str:
+    """Return letters and digits as a token has them."""
+    return (ALNUM * (length // len(ALNUM) + 1))[:length]
+
+
+def encoded(value: dict[str, Any]) -> str:
+    """Return a part of a JSON web token."""
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
+
+
+FORMS = {
+    "sk-" + body(48): "openai key",
+    "sk-proj-" + body(40) + "_" + body(60) + "-" + body(20): "openai key",
+    "sk-svcacct-" + body(100): "openai key",
+    "sk-" + HEX * 2: "openai key",
+    "sk-ant-" + "api03-" + body(90) + "-AA": "anthropic key",
+    "sk-or-" + "v1-" + HEX * 4: "openrouter key",
+    "AIza" + "Sy" + body(33): "google key",
+    "GOCSPX-" + body(28): "google key",
+    "ghp_" + body(36): "github token",
+    "gho_" + body(36): "github token",
+    "ghu_" + body(36): "github token",
+    "ghs_" + body(36): "github token",
+    "ghr_" + body(76): "github token",
+    "github_pat_" + body(22) + "_" + body(59): "github token",
+    "glpat-" + body(20): "gitlab token",
+    "glpat-" + body(27) + "." + body(9): "gitlab token",
+    "xoxb-" + "123456789012-123456789012-" + body(24): "slack token",
+    "xoxe." + "xoxp-1-" + body(40): "slack token",
+    "https://hooks.slack.com/services/" + "T0123ABCD/B0123ABCD/" + body(24): "slack token",
+    "xapp-" + "1-A0123456789-1234567890123-" + body(40): "slack token",
+    "sk_live_" + body(99): "stripe access key",
+    "rk_live_" + body(24): "stripe access key",
+    "sk_test_" + body(24): "stripe access key",
+    "whsec_" + body(32): "stripe access key",
+    "npm_" + body(36): "npm token",
+    "pypi-" + "AgEIcHlwaS5vcmc" + body(90): "pypi token",
+    "hf_" + body(34): "hugging face token",
+    "gsk_" + body(52): "groq key",
+    "xai-" + body(80): "xai key",
+    "SG." + body(22) + "." + body(43): "sendgrid api key",
+    "SK" + HEX * 2: "twilio api key",
+    "123456789:" + "AA" + body(33): "telegram bot token",
+    "MTAx" + body(20) + "." + body(6) + "." + body(27): "discord bot token",
+    "AKIA" + "Q3EGRIT5HVLN2WPX": "aws access key",
+    "ASIA" + "Q3EGRIT5HVLN2WPX": "aws access key",
+    HEX * 2 + "-us12": "mailchimp access key",
+    "sq0csp-" + body(43): "square oauth secret",
+    "AGE-SECRET-KEY-1" + "QPZRY9X8GF" * 5 + "QPZRY9X8": "age secret key",
+    "dop_v1_" + HEX * 4: "digitalocean token",
+    "dapi" + HEX * 2: "databricks token",
+    "shpat_" + HEX * 2: "shopify token",
+    "hvs." + body(90): "vault token",
+    base64.b64encode(f"-----BEGIN EC PRIVATE KEY-----\n{body(90)}".encode()).decode(): "private key",
+    ".".join((encoded({"alg": "HS256"}), encoded({"sub": "1234", "name": "Ana"}), body(43))): "json web token",
+}
+"""Tokens that are known by their form alone, and what they are called."""
+
+STATED = [
+    # English
+    ("my password is {}", "hunter2", "password"),
+    ("my password is {}.", "Tr0ub4dor&3", "password"),
+    ("the wifi password: {}", "Blue-Kettle-44", "password"),
+    ("The password for example.com is {} since May.", "hunter2", "password"),
+    ("The password I use for the bank is {}", "kitty4ever", "password"),
+    ("password to unlock the laptop is {}", "kitty4ever", "password"),
+    ("I changed my password to {} yesterday", "kitty4ever", "password"),
+    ("username bob, password {}", "hunter2", "password"),
+    ("login: bob, pass: {}", "hunter2", "password"),
+    ("user=bob pass={}", "hunter2", "password"),
+    ("The password's {}, mind the capital", "Kitty4ever", "password"),
+    ("Use {} as the wifi password.", "kitty4ever", "password"),
+    ("**Password:** {}", "hunter2", "password"),
+    ("Password (guest): {}\nUser: bob", "sunshine", "password"),
+    ('the password is "{}", all small', "sunshine", "password"),
+    ("My password is \u201c{}\u201d.", "open sesame", "password"),
+    ("Password:\n  {}", "hunter2", "password"),
+    ("PIN is {}", "4921", "pin"),
+    ("the pin code for the door is {}", "4921", "pin"),
+    ("bank PIN {}, card in the drawer", "884213", "pin"),
+    ("PIN: {}", "49 21", "pin"),
+    ("The gate code is {}, then the hash", "4921", "access code"),
+    ("passphrase = {}", "correct horse battery staple", "passphrase"),
+    ("My passphrase is {}.\nUser likes tea.", "purple monkey dishwasher tango", "passphrase"),
+    ("seed phrase: {}", "apple river stone cloud tiger maple ocean piano zebra lemon candle orbit", "passphrase"),
+    ("api key: {}", HEX * 2, "api key"),
+    ("Here is my API key {} for the weather", HEX * 2, "api key"),
+    ("The access token is {}, valid for a year", body(24), "token"),
+    # German
+    ("Das Passwort ist {}", "Sommer2024!", "password"),
+    ("Mein WLAN-Passwort lautet {}.", "Apfel#Kuchen", "password"),
+    ("Passwort f\u00fcr das WLAN: {}", "Blau-Kessel-44", "password"),
+    ("PIN-Code f\u00fcr die T\u00fcr lautet {}", "4921", "pin"),
+    ("API-Schl\u00fcssel: {}", HEX, "api key"),
+    # French
+    ("Le mot de passe du wifi est {}", "Bleu-44!", "password"),
+    ("mot de passe : {}", "soleil", "password"),
+    ("Mon code PIN est {}", "4921", "pin"),
+    ("cl\u00e9 API : {}", HEX, "api key"),
+    # Spanish
+    ("La contrase\u00f1a es {}", "Azul-44", "password"),
+    ("contrasen\u0303a: {}", "tetera44", "password"),
+    ("La clave del wifi es {}", "Azul-44", "password"),
+    ("el PIN de la tarjeta es {}", "4921", "pin"),
+    # Russian
+    ("пароль: {}", "hunter2", "password"),
+    ("пароль — {}", "hunter2", "password"),
+    ("Мой пароль {}", "hunter2", "password"),
+    ("пароль от вайфая: {}", "Жираф77", "password"),  # noqa: RUF001 - Cyrillic
+    ("пин-код от карты: {}", "4921", "pin"),
+    ("токен: {}", HEX, "token"),
+    # Chinese
+    ("我的密码是{}。", "abc12345", "password"),
+    ("密码\uff1a{}\uff0c别忘了", "hunter2", "password"),
+    ("PIN码是{}", "4921", "pin"),
+    ("API密钥\uff1a{}", HEX, "api key"),
+    # Japanese
+    ("パスワードは{}です", "hunter2", "password"),
+    ("Wi-Fiのパスワードは「{}」です。", "Blue-Kettle-44", "password"),
+    ("暗証番号は{}です", "4921", "pin"),
+    ("APIキーは{}です", HEX, "api key"),
+    # code, settings, addresses
+    ('password = "{}"', "hunter2", "password"),
+    ("DB_PASSWORD={}\nDEBUG=1", "hunter2", "password"),
+    ("mysql --password={} -u root", "sunshine", "password"),
+    ('{{"user": "bob", "password": "{}"}}', "hunter2", "password"),
+    ('{{\\"password\\": \\"{}\\"}}', "hunter2", "password"),
+    ("<password>{}</password>", "hunter2", "password"),
+    ("| password | {} |", "hunter2", "password"),
+    ("if password == '{}':", "hunter2", "password"),
+    ("Server=db;User Id=sa;Password={};Encrypt=yes", "Passw0rd", "password"),
+    ("export API_KEY={}", HEX, "api key"),
+    ('os.environ["API_KEY"] = "{}"', HEX, "api key"),
+    ("AccountName=x;AccountKey={};EndpointSuffix=core", body(86) + "==", "secret key"),
+    ("aws_secret_access_key = {}", "wJalrXUtnFEMI/K7MDENG/" + "bPxRfiCYa1b2c3d4e5", "secret key"),
+    ("Authorization: Bearer {}", body(20), "token"),
+    ("Authorization: Basic {}", "dXNlcjpodW50ZXIy", "token"),
+    ("GET /me?access_token={}&page=2", body(24), "token"),
+    ("postgres://bob:{}@db.example.com:5432/app", "hunter2", "password"),
+    ("https://bob:{}@example.com/", "p@ss-w0rd", "password"),
+    ("https://hooks.slack.com/triggers/{}", "T0123ABCD/1234567890123/" + body(32), "slack webhook"),
+    ("https://discord.com/api/webhooks/{}", "123456789012345678/" + body(68), "discord webhook"),
+    ("https://api.telegram.org/bot{}/getMe", "123456789:" + "AA" + body(33), "telegram bot token"),
+]
+"""Texts, the secret in each, and its kind."""
+
+KEPT = [
+    # talk about secrets
+    "User forgot the password",
+    "User's password manager is Bitwarden",
+    "User wants to reset their password tomorrow",
+    "the password is stored in 1Password",
+    "password is required",
+    "Password: optional",
+    "the password is too weak",
+    "The password is the name of my first dog",
+    "the password is at least 12 characters",
+    "The password is 90 days old",
+    "the password is case-sensitive",
+    "the password is hashed with SHA-256",
+    "The password is SHA256-hashed",
+    "password policy is NIST-800-63b",
+    "The wifi password is on the fridge",
+    "The password for the lab is in room B2-114",
+    "My account: email anna@example.com, password reset pending",
+    "People use 123456 as a password",
+    "Password1 is the most common password",
+    'The error was "password is required"',
+    "the token limit is 8000",
+    "max_tokens: 4096, tokens used: 128000",
+    "The token is a JWT signed with RS256",
+    "access tokens are valid for 3600 seconds",
+    "design token: blue-500",
+    "Token: ERC20",
+    "token: 0xA0b86991c6218b36c1d19D4a2e9Eb0cE3606eB48",
+    "api key rotation is every 90 days",
+    "The API key goes into the file config/settings.yaml",
+    "API key: ask Tom",
+    "The private key never leaves the YubiKey5",
+    "the secret is to let the dough rest",
+    "secret ingredient: cardamom",
+    "Secret Santa is on Friday",
+    "The passphrase is usually four random words",
+    "User pinned 4921 photos; Connect pin 13 to GND; pin numpy 2.2.0",
+    "The PIN has 4 digits",
+    "Address: MG Road, Bengaluru, PIN 560001",
+    "surrogate code U+DF42",
+    "boarding pass: XK4421AB",
+    "PASS: test_login2",
+    # in other languages
+    "Das Passwort ist abgelaufen, es liegt im Tresor",
+    "Passwort vergessen",
+    "Le mot de passe est obligatoire",
+    "Mot de passe : voir coffre",
+    "La contrase\u00f1a es obligatoria",
+    "la clave es la paciencia; clave: constancia",
+    "Пароль — это важно. Пароль: неизвестен",
+    "Забыла пароль от почты",
+    "密码是必填项\uff0c长度为8到16位",
+    "密码是SHA256加密的",
+    "パスワードは8文字以上です",
+    "パスワードは1Passwordに保存",
+    # facts that look like secrets
+    "commit 3f786850e387550fdab836ed7e6dc881de23001b",
+    "id 550e8400-e29b-41d4-a716-446655440000",
+    "image python:3.11-slim@sha256:" + HEX * 4,
+    "data:image/png;base64," + "iVBORw0KGgoAAAANSUhEUgAA" * 40,
+    "ISBN 978-3-16-148410-0",
+    "phone +49 170 1234567",
+    "IBAN DE89 3704 0044 0532 0130 00 or DE89370400440532013000",
+    "passport number C01X00T47, order 4921-8832",
+    "signing key 19882D92DDA4C400C22C0D56CC2AF4472167BE03",
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJx4 ana@laptop",
+    "HostKeyAlgorithms sk-ssh-ed25519-cert-v01@openssh.com",
+    "class sk-circle-fade-animation-2, file task-sk-report-generation-2024-final",
+    "https://example.com/a-very-long-path/with-parts/2024/05/index.html?next=/home",
+    "http://localhost:8080/@user and git@github.com:user/repo.git",
+    "certificate-authority-data: " + base64.b64encode(f"-----BEGIN CERTIFICATE-----\n{body(90)}".encode()).decode(),
+    "public-key-data: " + base64.b64encode(f"-----BEGIN PUBLIC KEY-----\n{body(90)}".encode()).decode(),
+    "-----BEGIN PUBLIC KEY-----\nMIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8A\n-----END PUBLIC KEY-----",
+    "The file starts with -----BEGIN PRIVATE KEY----- as usual",
+    # code and placeholders
+    "password = get_password()",
+    "password = user.password",
+    'token = response.json()["token"]',
+    "const token = await login()",
+    "{ username: username, password: userPassword }",
+    "type Props = { password: string; token?: string }",
+    "def login(user: str, password: str = Field(...)) -> Token:",
+    '"secret": "V1SecretVolumeSource"',
+    '{"password": "Enter your password", "confirm": "Password"}',
+    'os.environ["API_KEY"]',
+    'input("Password: ") or getenv("X1y2z3")',
+    "print('password:', password)",
+    "password: z.string().min(8)",
+    "API_KEY=\nDEBUG=1",
+    "api_key = YOUR_API_KEY",
+    "token: your-token-here",
+    "password: <password>, ${DB_PASSWORD}, {{ password }}",
+    "PASSWORD=$DB_PASS",
+    "password: xxxxxxxx and password: ********",
+    "postgres://user:password@localhost/db and https://user:${TOKEN}@host/",
+    "ghp_" + "x" * 36 + " and sk-" + "X" * 40,
+    "sk-" + "your-api-key-goes-here-please",
+    "secret: arn:aws:secretsmanager:us-east-1:123:secret:prod/db-AbCdEf",
+    "password: op://vault/item/field1 or /run/secrets/db_password1",
+]
+"""Texts about secrets, texts that look like them, and texts with none in them: each stays as it is."""
+
+KEY_LINES = "\n".join(("MIIEowIBAAKCAQEA" + body(48), body(64), "q7" + body(20) + "=="))
+
+
+ORDINARY = st.one_of(
+    st.sampled_from(
+        (
+            "Ana likes tea",
+            "zwei Katzen",
+            "il est midi",
+            "es azul",
+            "живёт в Берлине",
+            "我住在北京",
+            "東京は",
+            "is",
+            "to",
+        )
+    ),
+    st.sampled_from((" ", ": ", "=", " — ", '"', "'", ".", ", ", "hunter2", "Blue-Kettle-44", "4921", "= get(x)")),
+    st.text(st.characters(exclude_categories=["L", "Cs"]), max_size=12),
+)
+"""Words that name no secret, and what is no letter."""
+
+
+class TestWhatIsTakenOut:
+    @pytest.mark.parametrize(("secret", "kind"), FORMS.items(), ids=[secret[:9] for secret in FORMS])
+    @pytest.mark.parametrize(
+        "around", ["{}", "Deploy with {}, please.", 'key="{}"', "密码库\uff1a{}。好的", "a\n{}\nb"]
+    )
+    def test_a_token_is_known_by_its_form(self, secret: str, kind: str, around: str) -> None:
+        """Guards the formats in use: the whole token goes wherever it stands, and nothing beside it."""
+        assert without_secrets(around.format(secret)) == Cleaned(around.format(f"[secret removed: {kind}]"), (kind,))
+
+    @pytest.mark.parametrize(("text", "secret", "kind"), STATED, ids=[text[:24] for text, _, _ in STATED])
+    def test_a_secret_is_known_by_what_is_said_of_it(self, text: str, secret: str, kind: str) -> None:
+        """Guards what people and settings files say: the value goes, the words around it stay."""
+        assert without_secrets(text.format(secret)) == Cleaned(text.format(f"[secret removed: {kind}]"), (kind,))
+
+    @pytest.mark.parametrize(
+        "name",
+        ["RSA PRIVATE KEY", "OPENSSH PRIVATE KEY", "ENCRYPTED PRIVATE KEY", "PRIVATE KEY", "PGP PRIVATE KEY BLOCK"],
+    )
+    @pytest.mark.parametrize("lines", [KEY_LINES, "Proc-Type: 4,ENCRYPTED\n\n" + KEY_LINES], ids=["plain", "armour"])
+    def test_a_private_key_goes_whole(self, name: str, lines: str) -> None:
+        """Guards against taking the first line only: with its END, without it, at the end and before more text."""
+        begin, end = f"-----BEGIN {name}-----\n", f"\n-----END {name}-----"
+        gone = "[secret removed: private key]"
+
+        assert without_secrets(f"My key:\n{begin}{lines}{end}\nKeep it.").text == f"My key:\n{gone}\nKeep it."
+        assert without_secrets(f"My key:\n{begin}{lines}").text == f"My key:\n{gone}"
+        assert without_secrets(f"My key:\n{begin}{lines}\n\nKeep it.").text == f"My key:\n{gone}\n\nKeep it."
+
+    def test_private_keys_are_told_apart(self) -> None:
+        """Guards the text between two keys, of which the first has lost its END; and keys inside JSON."""
+        begin, end = "-----BEGIN EC PRIVATE KEY-----\n", "\n-----END EC PRIVATE KEY-----"
+        two = without_secrets(f"{begin}{KEY_LINES}\nand the other one:\n{begin}{KEY_LINES}{end}")
+        inside = without_secrets(json.dumps({"private_key": begin + KEY_LINES + end, "id": 7}))
+
+        assert two.text == "[secret removed: private key]\nand the other one:\n[secret removed: private key]"
+        assert two.kinds == ("private key", "private key")
+        assert inside.text == '{"private_key": "[secret removed: private key]", "id": 7}'
+
+    def test_several_secrets_in_a_text(self) -> None:
+        """Guards the order of the kinds, and the words between."""
+        text = f"user: bob, password: hunter2; key ghp_{body(36)} and db://bob:s3cr3t@host. PIN is 4921. Tea at 5."
+
+        assert without_secrets(text) == Cleaned(
+            "user: bob, password: [secret removed: password]; key [secret removed: github token] and "
+            "db://bob:[secret removed: password]@host. PIN is [secret removed: pin]. Tea at 5.",
+            ("password", "github token", "password", "pin"),
+        )
+
+    def test_a_token_keeps_its_name_where_it_is_called_a_password(self) -> None:
+        """Guards the reply: a token found twice is one secret, of the kind its form tells."""
+        assert without_secrets(f"my password is ghp_{body(36)}").kinds == ("github token",)
+
+    @pytest.mark.parametrize("quote", ["", '"'])
+    def test_a_long_value_goes_to_its_end(self, quote: str) -> None:
+        """Guards the tail of a value that is longer than what is read to judge it."""
+        assert without_secrets(f"token: {quote}{body(900)}{quote}, done").text == (
+            f"token: {quote}[secret removed: token]{quote}, done"
+        )
+
+
+class TestWhatStays:
+    @pytest.mark.parametrize("text", KEPT, ids=[text[:24] for text in KEPT])
+    def test_what_is_no_secret_stays_as_it_is(self, text: str) -> None:
+        """Guards against holes in ordinary memories: words about secrets, ids, numbers, code, placeholders."""
+        assert without_secrets(text) == Cleaned(text)
+
+    @pytest.mark.parametrize(
+        "text", ["", " \n", "\x00", "\ud83d", "\u0130stanbul \u0130yi", "[secret removed: ", "password"]
+    )
+    def test_a_text_without_a_secret_may_be_anything(self, text: str) -> None:
+        """Guards empty texts, half characters, letters that grow in lower case, and half a marker."""
+        assert without_secrets(text) == Cleaned(text)
+
+    def test_the_place_is_right_behind_a_letter_that_grows(self) -> None:
+        """Guards the offsets: the small form of this letter is two characters long."""
+        assert (
+            without_secrets("\u0130\u0130 password: hunter2.").text
+            == "\u0130\u0130 password: [secret removed: password]."
+        )
+
+    @given(st.lists(ORDINARY, max_size=12).map("".join))
+    @SOME
+    def test_a_text_without_a_trigger_comes_back_as_it_is(self, text: str) -> None:
+        """Guards every text in which no secret is named, and nothing has the form of one."""
+        assert without_secrets(text) == Cleaned(text)
+
+    def test_detect_secrets_is_not_imported_before_it_is_needed(self) -> None:
+        """Guards start-up, and short texts in a process that never meets a long word."""
+        code = (
+            "import sys; from palimpsest.secrets import without_secrets; without_secrets('my password is hunter2');"
+            "raise SystemExit('detect_secrets' in sys.modules)"
+        )
+        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+FRAGMENTS = st.sampled_from(
+    [text.format(secret) for text, secret, _ in STATED]
+    + [*KEPT, *FORMS, KEY_LINES, "-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----"]
+    + ["password", "token", "PIN", "pin", "secret", "api key", "пароль", "密码", "パスワード", ", pass", "is my "]
+    + [" ", "\n", ": ", "=", " is ", " to ", " — ", "(", ")", "]", "'", '"', "`", "**", ".", ",", ";", "&", "@", "://"]
+    + ["a1", "hunter2", "4921", "sunshine", "changed the ", "for the wifi ", "[secret removed: password]", "\x00"]
+)
+
+
+class TestMarkers:
+    @pytest.mark.parametrize(("text", "secret", "kind"), STATED, ids=[text[:24] for text, _, _ in STATED])
+    def test_a_marker_is_not_found_again(self, text: str, secret: str, kind: str) -> None:
+        """Guards a text that is read, changed and stored again."""
+        once = without_secrets(text.format(secret)).text
+
+        assert without_secrets(once) == Cleaned(once)
+        assert without_secrets(f"password: [secret removed: {kind}] {once}").kinds == ()
+
+    @given(st.lists(FRAGMENTS, max_size=10).map("".join))
+    @SOME
+    def test_cleaning_twice_is_cleaning_once(self, text: str) -> None:
+        """Guards the marker in any surroundings, and that nothing but secrets is lost or moved."""
+        once = without_secrets(text)
+
+        assert without_secrets(once.text) == Cleaned(once.text)
+        place = 0
+        for part in re.split(r"\[secret removed: [a-z ]+\]", once.text):
+            place = text.find(part, place) + len(part)
+            assert place >= len(part)
+        assert (once.text == text) == (not once.kinds)
+
+
+class TestMetadata:
+    def test_a_value_is_cleaned_by_its_key_and_by_itself(self) -> None:
+        """Guards metadata of any shape: keys that name a secret, lists below them, and texts elsewhere."""
+        given: dict[str, Any] = {
+            "password": "hunter2",
+            "dbPassword": "sunshine",
+            "api_key": HEX,
+            "auth": {"token": body(20), "user": "bob"},
+            "passwords": ["hunter2", "sunshine"],
+            "pin": 4921,
+            "notes": ["my password is hunter2", "tea", 7, None, True, 1.5],
+            "ghp_" + body(36): "a key of a key",
+        }
+        before = copy.deepcopy(given)
+        gone = "[secret removed: password]"
+
+        cleaned, kinds = without_secrets_in(given)
+
+        assert cleaned == {
+            "password": gone,
+            "dbPassword": gone,
+            "api_key": "[secret removed: api key]",
+            "auth": {"token": "[secret removed: token]", "user": "bob"},
+            "passwords": [gone, gone],
+            "pin": "[secret removed: pin]",
+            "notes": [f"my password is {gone}", "tea", 7, None, True, 1.5],
+            "[secret removed: github token]": "a key of a key",
+        }
+        assert kinds == (
+            "password",
+            "password",
+            "api key",
+            "token",
+            "password",
+            "password",
+            "pin",
+            "password",
+            "github token",
+        )
+        assert given == before
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            {"password": "required"},
+            {"password": "stored in 1Password"},
+            {"password": "${DB_PASSWORD}"},
+            {"password": ""},
+            {"password": None, "token": 8000, "secret": True},
+            {"password_hint": "hunter2", "token_limit": "a1b2c3d4e5", "tokens": 4096},
+            {"pin": 13, "compass": "N42E13", "team": "red"},
+            ["tea", ["green"], {}],
+            "User forgot the password",
+            7,
+            None,
+        ],
+        ids=str,
+    )
+    def test_metadata_without_a_secret_stays(self, value: Any) -> None:
+        """Guards counts, flags, references and words under names of secrets."""
+        assert without_secrets_in(value) == (value, ())
+
+    def test_cleaned_metadata_stays(self) -> None:
+        """Guards metadata that is read, changed and stored again."""
+        cleaned, _ = without_secrets_in({"password": "hunter2", "a": [f"key ghp_{body(36)}"]})
+        assert without_secrets_in(cleaned) == (cleaned, ())
+
+    def test_two_secret_keys_keep_both_values(self) -> None:
+        """Guards values whose keys become the same marker."""
+        cleaned, kinds = without_secrets_in({"ghp_" + body(36): 1, "gho_" + body(36): 2})
+
+        assert sorted(cleaned.values()) == [1, 2]
+        assert kinds == ("github token",) * 2
+
+    def test_metadata_that_is_too_deep_is_refused(self) -> None:
+        """Guards the interpreter's stack; the bound itself is taken."""
+        nested: Any = "tea"
+        for _ in range(secrets.MAX_DEPTH):
+            nested = [nested]
+
+        assert without_secrets_in(nested) == (nested, ())
+        with pytest.raises(InputError, match="more than 100 deep"):
+            without_secrets_in([nested])
+
+
+HOSTILE = [
+    *("a", " ", "a1B2", "eyJ", "eyJ-", "sk-", "sk-_", "xoxb-1-", "://a:", "://:@", "-----BEGIN PRIVATE KEY-----\n"),
+    *("-----BEGIN PRIVATE KEY-----\nMIIEowIBAAKCAQEA1234", "password", "password=", 'password: "', "password is "),
+    *("password for a b c d e f ", "token=", "pin: 1 ", "密码是", "пароль ", "is my password ", "passphrase: word "),
+    *("password: " + "1." * 60 + "! ", "password: " + "a-" * 60 + "! ", "password: " + "a.a/" * 30 + "( "),
+    *("token: " + "aA" * 60 + "! ", "password: a@" + "b." * 60 + "! ", "password: '" + "a b " * 40),
+]
+"""What a pattern that tries every way, or reads a run again from each of its places, would not get through."""
+
+
+class TestWork:
+    @pytest.mark.parametrize("part", HOSTILE)
+    def test_a_long_hostile_text_is_read(self, part: str) -> None:
+        """Guards against patterns that try every way to divide a text: the largest conversation is read to its end."""
+        text = (part * (200_000 // len(part) + 1))[:200_000]
+        once = without_secrets(text)
+
+        assert without_secrets(once.text).kinds == ()
+
+    @pytest.mark.parametrize("part", HOSTILE)
+    def test_twice_the_text_is_twice_the_steps(self, part: str) -> None:
+        """Guards linear time, in calls of Python and of C: what is read at one name is not read again at the next."""
+        without_secrets(FIRST_LONG_WORD)
+
+        assert steps(part * 800) <= 2.2 * steps(part * 400) + 200
+
+
+FIRST_LONG_WORD = "x" * 20
+"""What makes detect-secrets be imported."""
+
+
+def steps(text: str) -> int:
+    """Return how many calls it takes to clean a text."""
+    count = 0
+
+    def counting(*event: object) -> None:
+        nonlocal count
+        count += event[1] in ("call", "c_call")
+
+    sys.setprofile(counting)
+    try:
+        without_secrets(text)
+    finally:
+        sys.setprofile(None)
+    return count

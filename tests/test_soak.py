@@ -1,0 +1,38 @@
+"""Short runs of the soaks in benchmarks/: nothing acknowledged is lost, whoever is killed, however many write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+
+import clients
+import soak
+
+
+def test_a_writer_killed_at_random_moments_loses_nothing(tmp_path: Path) -> None:
+    """Guards acknowledged writes against kill -9: while writing, rebuilding, migrating, embedding, moving."""
+    tally = soak.run(tmp_path / "data", rounds=len(soak.KINDS), seed=7)
+    assert tally.faults == []
+    assert set(tally.rounds) == set(soak.KINDS)
+    assert tally.acknowledged > 0
+
+
+def test_many_clients_of_one_memory_see_each_others_writes_at_once(tmp_path: Path) -> None:
+    """Guards one memory under several server processes: found at once by the others, once, and not after deletion."""
+    tally = anyio.run(clients.run, tmp_path, 3, 8, 7)
+    assert tally.faults == []
+    assert tally.acknowledged > 0
+
+
+def test_the_judge_of_the_soak_notices_a_loss(tmp_path: Path) -> None:
+    """Guards the soak itself: what was acknowledged and is not there is counted."""
+    folder = tmp_path / "data"
+    expected = soak.Expected()
+    anyio.run(soak.first, folder, expected)
+    lost = next(iter(expected.living))
+    expected.living[lost] = "something else was acknowledged"
+    tally = soak.Tally()
+    anyio.run(soak.judge, folder, None, expected, tally, soak.random.Random(0))
+    assert tally.lost == 1
+    assert not tally.clean
