@@ -1,0 +1,96 @@
+"""What was measured by the number of memories: as a table, and as a plot."""
+
+from __future__ import annotations
+
+import importlib
+import statistics
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from yardstick import LARGE_BATCH, NEAREST, SMALL_BATCH
+
+EDGE = 50
+"""Of the adds, so many at the beginning and at the end are told apart."""
+
+Figures: TypeAlias = dict[str, Any]
+"""By name: one number, or what was measured call by call."""
+
+ROWS = {
+    "import_seconds": "import: the whole command, s",
+    "import_rate": "import: memories/s of the whole command",
+    "ledger_rate": "import: rows/s into the ledger, embedding not counted",
+    "after_ledger_seconds": "import: s after the last row (embeds what has no vector yet, ends)",
+    "background_seconds": "index: s in a server's background, from the first call",
+    "rebuild_seconds": "rebuild: full text and index, s",
+    "index_rate": "rebuild: vectors/s into the index",
+    "chroma_rate_small": f"Chroma alone: vectors/s, batches of {SMALL_BATCH}",
+    "chroma_rate_large": f"Chroma alone: vectors/s, batches of {LARGE_BATCH}",
+    "index_to_chroma_small": f"rebuild / Chroma alone, batches of {SMALL_BATCH}",
+    "index_to_chroma_large": f"rebuild / Chroma alone, batches of {LARGE_BATCH}",
+    "bytes_total": "disk: bytes a memory",
+    "bytes_ledger": "disk: bytes a memory, ledger",
+    "bytes_index": "disk: bytes a memory, index",
+    "floor_embed": "floor: embed a question, ms",
+    "floor_vectors": f"floor: Chroma, {NEAREST} nearest, ms",
+    "floor_words": f"floor: FTS5, best {NEAREST} by BM25, ms",
+    "floor": "floor: the three together, ms",
+    "search_to_floor": "search p50 / floor p50",
+    "start": "start to `initialize` reply, ms",
+    "start_minimal": "start of a minimal SDK server, ms",
+    "start_ratio": "start / minimal, pair by pair",
+    "first_search": "start to first search answered, ms",
+    "ping": "ping, ms",
+    "search": "search_memories, whole scope, ms",
+    "search_small": "search_memories, 1 % scope, ms",
+    "list": "list_memories, first page of 20, ms",
+    "list_next": "list_memories, following pages, ms",
+    "add": "add_memory, ms",
+    "add_first": f"add_memory, first {EDGE}, ms",
+    "add_last": f"add_memory, last {EDGE}, ms",
+    "add_known": "add_memory: not added, of all",
+    "rss_ready": "RSS with the index ready, MB",
+    "rss": "RSS after all calls, MB",
+}
+PLOTTED = {
+    "add": "add",
+    "search": "search",
+    "search_small": "search, 1 % scope",
+    "list": "list",
+    "first_search": "start and first search",
+}
+
+
+def cell(value: float | list[float] | None) -> str:
+    """Return one number, or the p50 and p95 of many, with three figures that say something."""
+    if value is None:
+        return "-"
+    if isinstance(value, list):
+        ordered = sorted(value)
+        return f"{cell(statistics.median(ordered))} / {cell(ordered[int(0.95 * len(ordered))])}"
+    return f"{value:,.{0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2}f}"
+
+
+def table(found: dict[int, Figures]) -> str:
+    """Return a row for every measure and a column for every size, as Markdown."""
+    lines = [["p50 / p95 of what is measured many times", *(f"{size:,}" for size in found)]]
+    lines.append(["---", *("---:" for _ in found)])
+    for name, label in ROWS.items():
+        if any(name in figures for figures in found.values()):
+            lines.append([label, *(cell(figures.get(name)) for figures in found.values())])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def plot(found: dict[int, Figures], file: Path) -> None:
+    """Draw the medians over the number of memories, both axes logarithmic."""
+    matplotlib: Any = importlib.import_module("matplotlib")
+    matplotlib.use("Agg")
+    pyplot: Any = importlib.import_module("matplotlib.pyplot")
+    figure, axes = pyplot.subplots(figsize=(9, 5), layout="constrained")
+    for (name, label), marker in zip(PLOTTED.items(), "os^Dv", strict=True):
+        points = [(size, statistics.median(figures[name])) for size, figures in found.items() if name in figures]
+        if points:
+            axes.plot(*zip(*points, strict=True), marker=marker, label=label)
+    axes.set(xscale="log", yscale="log", xlabel="memories", ylabel="milliseconds, p50", title="Palimpsest over stdio")
+    axes.grid(visible=True, which="both", alpha=0.25)
+    figure.legend(loc="outside right upper")
+    figure.savefig(file, dpi=150)

@@ -1,0 +1,43 @@
+"""A worker around mem0: Chroma on local disk, texts stored as they are, vectors from the server on loopback."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from worker_loop import serve
+
+USER = "alice"
+
+
+class Mem0:
+    """Store every text as one memory of one user; its key is metadata."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        folder = options["folder"]
+        reached = {"api_key": "none", "openai_base_url": options["base_url"]}
+        config = {
+            "vector_store": {"provider": "chroma", "config": {"collection_name": "mem0", "path": f"{folder}/chroma"}},
+            "embedder": {"provider": "openai", "config": {**reached, "model": "local", "embedding_dims": 256}},
+            "llm": {"provider": "openai", "config": {**reached, "model": "never-asked"}},
+            "history_db_path": f"{folder}/history.db",
+        }
+        self._memory: Any = importlib.import_module("mem0").Memory.from_config(config)
+
+    def add(self, texts: list[str], keys: list[str]) -> None:
+        """Add the texts one by one."""
+        for text, key in zip(texts, keys, strict=True):
+            self._memory.add(text, user_id=USER, infer=False, metadata={"key": key})
+
+    def search(self, query: str, k: int) -> list[tuple[str, str]]:
+        """Search among the user's memories."""
+        found = self._memory.search(query, filters={"user_id": USER}, top_k=k)["results"]
+        return [(hit["metadata"]["key"], hit["memory"]) for hit in found]
+
+    def embed(self, text: str) -> None:
+        """Ask for one vector only, so that the share of the loopback server can be told."""
+        self._memory.embedding_model.embed(text, "search")
+
+
+if __name__ == "__main__":
+    serve(Mem0)

@@ -1,0 +1,378 @@
+"""Kill a writer at random moments, again and again, and look whether anything it was told is kept is gone.
+
+    python benchmarks/soak.py --rounds 200
+
+Each round a process opens the memory and works on it: it adds, updates, deletes, restores, undoes; or it rebuilds the
+indexes, brings an older schema up to date, embeds everything anew with another embedder, writes summaries, imports,
+or restores a backup. It says what it is about to do and what was acknowledged, and is killed (SIGKILL) at a random
+moment. Then everything acknowledged in any round has to be there, in history, found by words and by meaning, and
+ledger, full text, vectors and index have to agree row by row. What was under way may have happened or not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, cast
+
+import anyio
+
+from clients import TOPICS
+from loopback import OpenAIServer
+from palimpsest.backups import back_up, restore
+from palimpsest.clock import now
+from palimpsest.config import Settings, load_settings
+from palimpsest.deep import examine_deeply
+from palimpsest.ledger import lexical, reading, searching
+from palimpsest.ledger.ledger import Ledger, open_ledger
+from palimpsest.lexicon import tokens
+from palimpsest.memory import Memory, open_memory
+from palimpsest.records import Scope, Undo
+
+SCOPE = Scope("alice")
+KINDS = ("write", "write", "write", "rebuild", "migrate", "reembed", "summary", "import", "restore")
+MAX_DELAY = 1.0
+"""Seconds, at most, from the moment a worker opens the memory, or begins to write, until it is killed."""
+
+OPENING_SHARE = 0.2
+"""How many of the workers of any kind are given their time from the moment they open the memory."""
+
+LOOKED_FOR = 12
+"""How many of the memories of earlier rounds are searched for after each round; all are looked up."""
+
+
+@dataclass
+class Tally:
+    """Count rounds, kills and acknowledged writes, and what went wrong."""
+
+    rounds: Counter[str] = field(default_factory=Counter[str])
+    acknowledged: int = 0
+    in_flight: int = 0
+    lost: int = 0
+    risen: int = 0
+    twice: int = 0
+    not_found: int = 0
+    disagreeing: int = 0
+    faults: list[str] = field(default_factory=list[str])
+
+    @property
+    def clean(self) -> bool:
+        """Say whether nothing went wrong."""
+        return not (self.lost or self.risen or self.twice or self.not_found or self.disagreeing)
+
+    def fault(self, kind: str, text: str) -> None:
+        """Count something that went wrong."""
+        setattr(self, kind, getattr(self, kind) + 1)
+        self.faults.append(f"{kind}: {text}")
+
+
+@dataclass
+class Expected:
+    """Hold what was acknowledged: the text of each living memory by id, and the ids of the deleted ones."""
+
+    living: dict[str, str] = field(default_factory=dict[str, str])
+    deleted: dict[str, str] = field(default_factory=dict[str, str])
+
+    def take(self, done: dict[str, Any]) -> None:
+        """Take in what a worker was told."""
+        memory_id, text = done["id"], done["text"]
+        self.living.pop(memory_id, None)
+        self.deleted.pop(memory_id, None)
+        (self.living if done["living"] else self.deleted)[memory_id] = text
+
+
+def settings_for(folder: Path, base_url: str = "", embedder: str = "local") -> Settings:
+    """Return the settings of worker and judge alike."""
+    given: dict[str, Any] = {"user_id": "alice", "llm": {"provider": "none"}}
+    if base_url:
+        config = {"openai_base_url": base_url, "api_key": "k", "model": "scripted"}
+        given["llm"] = {"provider": "openai", "config": config}
+    if embedder == "openai":
+        given["embedder"] = {
+            "provider": "openai",
+            "config": {"openai_base_url": base_url, "api_key": "k", "model": "words", "embedding_dims": 32},
+        }
+    return load_settings(None, data_dir=folder, **given)
+
+
+def run(folder: Path, rounds: int, seed: int, told: Callable[[str], None] = lambda _: None) -> Tally:
+    """Go through the rounds, one kind after the other, and judge after each."""
+    chance = random.Random(seed)  # noqa: S311 - a script, no secret
+    tally, expected = Tally(), Expected()
+    anyio.run(first, folder, expected)
+    with OpenAIServer(_reply) as server:
+        for number in range(rounds):
+            kind = KINDS[number % len(KINDS)]
+            _prepare(kind, folder)
+            begun = _killed(kind, folder, server.base_url, chance, expected, tally)
+            tally.rounds[kind] += 1
+            anyio.run(judge, folder, begun, expected, tally, chance)
+            told(f"round {number + 1}: {kind}, {len(expected.living)} living, {len(tally.faults)} faults")
+    return tally
+
+
+def _reply(request: dict[str, Any]) -> str:
+    return json.dumps({"summary": f"A summary of {len(str(request))} characters.", "facts": [], "decisions": []})
+
+
+async def first(folder: Path, expected: Expected) -> None:
+    """Store what later rounds can lose."""
+    async with open_memory(settings_for(folder), background=False) as memory:
+        for topic in TOPICS:
+            done = await memory.add_text(SCOPE, f"{topic}, said first")
+            expected.take({"id": done.changes[0].memory.id, "text": done.changes[0].memory.text, "living": True})
+
+
+def _prepare(kind: str, folder: Path) -> None:
+    """Make what a round of this kind starts from."""
+    if kind == "migrate":
+        import alembic.command  # noqa: PLC0415 - only these rounds need it
+        import alembic.config  # noqa: PLC0415 - likewise
+
+        import palimpsest.ledger.migrations as steps  # noqa: PLC0415 - likewise
+
+        config = alembic.config.Config()
+        config.set_main_option("script_location", str(Path(steps.__file__).parent))
+        with closing(open_ledger(folder / "ledger.db", now)) as ledger, ledger.read() as conn:
+            config.attributes["connection"] = conn
+            alembic.command.downgrade(config, "0002")
+            conn.commit()
+    if kind == "import":
+        anyio.run(_export, folder)
+
+
+async def _export(folder: Path) -> None:
+    (folder / "moved.jsonl").unlink(missing_ok=True)
+    async with open_memory(settings_for(folder), background=False) as memory:
+        await memory.export(folder / "moved.jsonl", "jsonl", lambda _done, _total: None)
+
+
+def _killed(
+    kind: str, folder: Path, base_url: str, chance: random.Random, expected: Expected, tally: Tally
+) -> dict[str, Any] | None:
+    """Let a worker work, kill it, and return what it had begun and not ended."""
+    command = [sys.executable, __file__, "--worker", kind, "--data", str(folder), "--base-url", base_url]
+    command += ["--seed", str(chance.randrange(1 << 30))]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PALIMPSEST_", "OPENAI_"))}
+    worker = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, start_new_session=True)
+    output = cast("IO[bytes]", worker.stdout)
+    output.readline()  # it has imported everything, and opens the memory now
+    # Some die while opening, migrating or embedding, the others once they have begun to write.
+    first = b"" if kind in ("migrate", "reembed") or chance.random() < OPENING_SHARE else output.readline()
+    time.sleep(chance.uniform(0, MAX_DELAY))
+    os.killpg(worker.pid, signal.SIGKILL)
+    said = [json.loads(line) for line in (first + output.read()).splitlines(keepends=True) if line.endswith(b"\n")]
+    worker.wait()
+    output.close()
+    begun: dict[str, Any] | None = None
+    for line in said:
+        if "begun" in line:
+            begun = line["begun"]
+        elif "done" in line:
+            begun = None
+            tally.acknowledged += 1
+            expected.take(line["done"])
+        else:
+            raise RuntimeError(line)
+    tally.in_flight += begun is not None
+    return begun
+
+
+async def judge(
+    folder: Path, begun: dict[str, Any] | None, expected: Expected, tally: Tally, chance: random.Random
+) -> None:
+    """Open the memory as the next client would, and hold it against everything acknowledged."""
+    settings = settings_for(folder)
+    async with open_memory(settings, background=False) as memory:
+        ledger = memory.engine.ledger
+        _adopt(ledger, begun, expected)
+        _look_up(ledger, expected, tally)
+        await memory.engine.run(lambda: _reembed(memory))
+        await memory.engine.run(memory.projection.open)
+        wanted = chance.sample(sorted(expected.living), min(LOOKED_FOR, len(expected.living)))
+        for memory_id in wanted:
+            await _find(memory, memory_id, expected.living[memory_id], tally)
+    for finding in examine_deeply(settings, lambda _done, _total: None, repair=False):
+        if not finding.ok or "in use" in finding.text:
+            tally.fault("disagreeing", f"{finding.part}: {finding.text}")
+
+
+def _reembed(memory: Memory) -> None:
+    from palimpsest.embedding import embed_waiting  # noqa: PLC0415 - what a server does in the background
+
+    embed_waiting(memory.engine.ledger, memory.engine.embedder)
+
+
+def _adopt(ledger: Ledger, begun: dict[str, Any] | None, expected: Expected) -> None:
+    """Take the write that was under way for what it came to: whole, or not at all."""
+    if begun is None:
+        return
+    with ledger.read() as conn:
+        there = {memory.id: memory for _, memory in reading.list_memories(conn, SCOPE, 1_000_000)}
+        there |= {memory.id: memory for _, memory in reading.list_memories(conn, SCOPE, 1_000_000, deleted=True)}
+    for memory in there.values():
+        texts = {begun["text"], begun.get("before")}
+        mine = memory.id == begun["id"] or (memory.id not in expected.living and memory.id not in expected.deleted)
+        if mine and memory.text in texts:
+            expected.take({"id": memory.id, "text": memory.text, "living": memory.deleted_at is None})
+
+
+def _look_up(ledger: Ledger, expected: Expected, tally: Tally) -> None:
+    """Hold every memory and the last row of its history against what was acknowledged."""
+    with ledger.read() as conn:
+        living = {memory.id: memory.text for _, memory in reading.list_memories(conn, SCOPE, 1_000_000)}
+        history = {memory_id: reading.history_of(conn, memory_id) for memory_id in expected.living}
+    for memory_id, text in expected.living.items():
+        if living.get(memory_id) != text:
+            tally.fault("lost", f"{memory_id[:8]} '{text}' is {living.get(memory_id)!r}")
+        elif not history[memory_id] or history[memory_id][-1].new_memory != text:
+            tally.fault("lost", f"{memory_id[:8]} '{text}' is not the last word of its history")
+    for memory_id, text in expected.deleted.items():
+        if memory_id in living:
+            tally.fault("risen", f"{memory_id[:8]} '{text}'")
+    for text, number in Counter(living.values()).items():
+        if number > 1:
+            tally.fault("twice", text)
+    for memory_id in living.keys() - expected.living.keys() - expected.deleted.keys():
+        tally.fault("twice", f"{memory_id[:8]} '{living[memory_id]}' came from nowhere")
+
+
+async def _find(memory: Memory, memory_id: str, text: str, tally: Tally) -> None:
+    """Ask for a memory by its words alone, by its meaning alone, and as a client does."""
+    ledger, embedder = memory.engine.ledger, memory.engine.embedder
+    with ledger.read() as conn:
+        by_words = searching.units(conn, SCOPE, list(lexical.search(conn, SCOPE, tokens(text), 20)))
+        centre = searching.centre(conn, SCOPE.user_id, embedder.fingerprint)
+        nearest = memory.projection.nearest(conn, SCOPE.user_id, embedder.embed([text])[0], 20)
+        by_meaning = searching.units(conn, SCOPE, nearest or [])
+    if memory_id not in {unit.owner_id for unit in by_words.values()}:
+        tally.fault("not_found", f"by words: '{text}'")
+    if centre.mean is None or memory_id not in {unit.owner_id for unit in by_meaning.values()}:
+        tally.fault("not_found", f"by meaning: '{text}'")
+    answer = await memory.search(SCOPE, text, limit=20, max_tokens=5_000)
+    if sum(hit.text == text for hit in answer.hits) != 1:
+        tally.fault("not_found", f"by search: '{text}'")
+
+
+async def work(kind: str, folder: Path, base_url: str, seed: int) -> None:
+    """Be the process that is killed."""
+    worker = _Worker(random.Random(seed))  # noqa: S311 - a script, no secret
+    embedder = "openai" if kind == "reembed" else "local"
+    settings = settings_for(folder, base_url if kind in ("summary", "reembed") else "", embedder)
+    print("opening", flush=True)
+    async with open_memory(settings) as memory:
+        while True:
+            await worker.write(memory)
+            if kind == "rebuild":
+                await memory.rebuild()
+            elif kind == "summary":
+                await memory.summary(SCOPE, refresh=True)
+            elif kind == "import":
+                await memory.import_file(SCOPE, folder / "moved.jsonl", lambda _done, _total: None)
+            elif kind == "restore":
+                await memory.engine.run(lambda: _back_and_forth(settings))
+
+
+def _back_and_forth(settings: Settings) -> None:
+    """Back up, and put that very backup in place: nothing may change by it."""
+    restore(settings, back_up(settings, None, now).path, now)
+
+
+@dataclass
+class _Worker:
+    chance: random.Random
+    own: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+
+    async def write(self, memory: Memory) -> None:
+        """Do one thing, and say before and after what it is."""
+        acts = [self.add, self.add]
+        if self.own:
+            acts += [self.update, self.delete, self.undo]
+        await self.chance.choice(acts)(memory)
+
+    async def add(self, memory: Memory) -> None:
+        text = self.text()
+        self.begin("", text)
+        done = await memory.add_text(SCOPE, text, infer=False)
+        self.own.append((done.changes[0].memory.id, text))
+        self.done(*self.own[-1], living=True)
+
+    async def update(self, memory: Memory) -> None:
+        place = self.chance.randrange(len(self.own))
+        memory_id, before = self.own[place]
+        text = self.text()
+        self.begin(memory_id, text, before)
+        await memory.update(SCOPE, memory_id, text=text)
+        self.own[place] = (memory_id, text)
+        self.done(memory_id, text, living=True)
+
+    async def delete(self, memory: Memory) -> None:
+        memory_id, text = self.own.pop(self.chance.randrange(len(self.own)))
+        self.begin(memory_id, text)
+        await memory.delete(SCOPE, [memory_id])
+        self.done(memory_id, text, living=False)
+        if self.chance.random() < 0.5:
+            self.begin(memory_id, text)
+            await memory.restore(SCOPE, memory_id)
+            self.own.append((memory_id, text))
+            self.done(memory_id, text, living=True)
+
+    async def undo(self, memory: Memory) -> None:
+        await self.add(memory)
+        memory_id, text = self.own.pop()
+        edit = (await memory.log(SCOPE, limit=1))[0].number
+        self.begin(memory_id, text)
+        await memory.undo(SCOPE, Undo(edit))
+        self.done(memory_id, text, living=False)
+
+    def text(self) -> str:
+        return f"{self.chance.choice(TOPICS)}, note q{uuid.UUID(int=self.chance.getrandbits(128)).hex[:10]}"
+
+    def begin(self, memory_id: str, text: str, before: str | None = None) -> None:
+        print(json.dumps({"begun": {"id": memory_id, "text": text, "before": before}}), flush=True)
+
+    def done(self, memory_id: str, text: str, *, living: bool) -> None:
+        print(json.dumps({"done": {"id": memory_id, "text": text, "living": living}}), flush=True)
+
+
+def main() -> None:
+    """Run, print a table, and exit with 1 if anything went wrong."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--rounds", type=int, default=200)
+    options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--worker", help=argparse.SUPPRESS)
+    options.add_argument("--data", type=Path, help=argparse.SUPPRESS)
+    options.add_argument("--base-url", default="", help=argparse.SUPPRESS)
+    given = options.parse_args()
+    if given.worker:
+        anyio.run(work, given.worker, given.data, given.base_url, given.seed)
+        return
+    with tempfile.TemporaryDirectory(prefix="palimpsest-soak-") as folder:
+        tally = run(Path(folder) / "data", given.rounds, given.seed, lambda line: print(line, file=sys.stderr))
+    print("| rounds | acknowledged | under way | lost | risen | twice | not found | rounds that disagree |")
+    print("|---|---|---|---|---|---|---|---|")
+    print(
+        f"| {sum(tally.rounds.values())} | {tally.acknowledged} | {tally.in_flight} | {tally.lost} | {tally.risen} | "
+        f"{tally.twice} | {tally.not_found} | {tally.disagreeing} |"
+    )
+    print(", ".join(f"{kind} {number}" for kind, number in tally.rounds.items()))
+    for fault in tally.faults[:20]:
+        print(fault)
+    sys.exit(0 if tally.clean else 1)
+
+
+if __name__ == "__main__":
+    main()
