@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -122,12 +121,10 @@ def test_of_two_that_are_alike(first: dict[str, Any], second: dict[str, Any]) ->
 
 def test_a_turn_of_some_words_comes_before_a_greeting() -> None:
     """Guards against turns that say next to nothing; a memory is short by nature and loses nothing."""
-    greeting, sentence = replace(candidate(1), chars=12), candidate(2)
+    greeting, sentence = candidate(1)._replace(chars=12), candidate(2)
     assert order([greeting, sentence]) == [2, 1]
-    assert (
-        ranked([replace(greeting, kind="memory", chars=0)], likeness([greeting]), set(), set(), NOW)[0].parts["length"]
-        == 0
-    )
+    memory = greeting._replace(kind="memory", chars=0)
+    assert ranked([memory], likeness([memory]), set(), set(), NOW)[0].parts["length"] == 0
 
 
 def test_what_is_of_a_good_session_comes_before_what_is_of_none() -> None:

@@ -15,7 +15,7 @@ from palimpsest.records import Hit, Scope
 
 MAX_CURSOR_DIGITS = 18
 PAGE = 200
-"""How many memories are read at once where a filter is to be applied."""
+"""How many memories are read at once where a filter is applied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,12 @@ def page(
 ) -> Page:
     """Return a page of memories, living or deleted. Blocking. Raises InputError."""
     test = compile_filter(filters) if filters else None
+    size = PAGE if test is not None else limit + 1
     row = _row_number(cursor)
     hits: list[Hit] = []
     with ledger.read() as conn:
         while True:
-            found = reading.list_memories(conn, scope, PAGE, before=row, deleted=deleted)
+            found = reading.list_memories(conn, scope, size, before=row, deleted=deleted)
             sources = reading.sources_of(conn, [memory.id for _, memory in found])
             for number, memory in found:
                 hit = memory_hit(memory, memory.text, sources.get(memory.id, ()), 0.0)
@@ -45,7 +46,7 @@ def page(
                     return Page(tuple(hits), str(row))
                 hits.append(hit)
                 row = number
-            if len(found) < PAGE:
+            if len(found) < size:
                 return Page(tuple(hits))
             row = found[-1][0] if len(hits) < limit else row
 

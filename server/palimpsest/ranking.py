@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -103,8 +103,7 @@ class Likeness:
     english: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Ranked:
+class Ranked(NamedTuple):
     """Hold a candidate and its score, with the columns of parts which that is the sum of, and its row in them."""
 
     candidate: Candidate
@@ -154,10 +153,10 @@ def ranked(
     parts = {
         "words": WORDS * trust * words,
         "coverage": COVERAGE * trust * coverage,
-        "speaker": np.array([_speaks(each, named) for each in candidates]),
+        "speaker": np.array([_speaks(each, named) for each in candidates] if named else np.zeros(len(candidates))),
         "question": np.array([-ASKS if each.asks else 0.0 for each in candidates]),
-        "length": np.array([_length(each.chars) for each in candidates]),
-        "recency": np.array([_recency(each.at, now) for each in candidates]),
+        "length": _length(np.array([each.chars for each in candidates])),
+        "recency": _recency([each.at for each in candidates], now),
         "outdated": np.array([-OUTDATED if each.owner_id in outdated else 0.0 for each in candidates]),
     }
     guess = words + FIRST_SPEAKER * np.array([each.by in named for each in candidates], dtype=np.float32)
@@ -229,8 +228,9 @@ def _z_scores(values: Vector) -> Vector:
 def _coverage(likeness: Likeness) -> Vector:
     """Return the share of what is asked that stands in each candidate, by weight; between 0 and 1."""
     weights = likeness.asked_for
-    total = sum(weights.values()) or 1.0
-    return np.array([sum(weights[word] for word in words if word in weights) / total for words in likeness.words])
+    asked, total = weights.keys(), sum(weights.values()) or 1.0
+    held = [asked & words if words else () for words in likeness.words]
+    return np.array([sum(weights[word] for word in words) / total for words in held])
 
 
 def _speaks(candidate: Candidate, named: AbstractSet[str]) -> float:
@@ -239,16 +239,14 @@ def _speaks(candidate: Candidate, named: AbstractSet[str]) -> float:
     return SPEAKER if candidate.kind == "message" else ACTOR
 
 
-def _length(chars: int) -> float:
-    if not chars:
-        return 0.0
-    low, high = LENGTH_BOUNDS
-    return LENGTH * min(max(math.log(chars / USUAL_CHARS) / LENGTH_SPREAD, low), high)
+def _length(chars: npt.NDArray[Any]) -> Vector:
+    spreads = np.log(np.maximum(chars, 1) / USUAL_CHARS) / LENGTH_SPREAD
+    return np.where(chars > 0, LENGTH * np.clip(spreads, *LENGTH_BOUNDS), 0.0)
 
 
-def _recency(at: datetime, now: datetime) -> float:
-    age_days = max((now - at).total_seconds() / 86_400, 0.0)
-    return RECENCY * math.exp(-age_days / RECENCY_DAYS)
+def _recency(times: Sequence[datetime], now: datetime) -> npt.NDArray[np.float64]:
+    days = np.array([(now - at).total_seconds() for at in times], dtype=np.float32) / 86_400
+    return RECENCY * np.exp(-np.maximum(days, 0.0) / RECENCY_DAYS)
 
 
 def _session_prior(candidates: Sequence[Candidate], scores: npt.NDArray[Any]) -> Vector:

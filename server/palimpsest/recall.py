@@ -36,11 +36,11 @@ NAMELESS_SHARE = 0.6
 POOL = 120
 """Candidates taken from each of the two searches."""
 
-MOST = 0.5
-"""From this share of all units on, a user's are not cut out inside the full text: most of what it gives is theirs."""
-
 SPARE = 3
-"""How many times as many hits as wanted are read: some fold into others, some are too long."""
+"""How many more hits than wanted are read at once: some fold into others."""
+
+MOST_READ = 3
+"""How many times as many as wanted are read at most, where many are too long for the room there is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class _Search:
         allowed = None if self.test is None else _allowed(conn, scope, self.test)
         centre = searching.centre(conn, scope.user_id, self.embedder)
         frequency = self._frequency()
-        whole = allowed is None and self._owns_most(centre.units)
+        whole = allowed is None and searching.owns_most(conn, scope, centre.units)
         bm25 = self._by_words(None if whole else scope, pool if allowed is None else lexical.ALL, frequency)
         if allowed is not None:
             bm25 = {seq: score for seq, score in bm25.items() if seq in allowed}
@@ -178,11 +178,6 @@ class _Search:
         scanned = [] if sought is None else nearest_scanned(conn, scope, sought)
         return searching.candidates(conn, scope, self.embedder, list({*scanned, *bm25}))
 
-    def _owns_most(self, units: int) -> bool:
-        """Say whether the whole full text can be searched for a scope: most of it is this user's, in any project."""
-        scope = self.question.scope
-        return not scope.agent_id and not scope.run_id and units > searching.newest(self.conn) * MOST
-
     def _frequency(self) -> Mapping[str, int]:
         """Return in about how many units each word stands."""
         try:
@@ -208,13 +203,13 @@ class _Search:
 
 def _keys(found: Sequence[Found], mean: Vector | None) -> Vector | None:
     """Return the centred keys of candidates, shape (n, dims); one without a key lies at the mean."""
-    dims = next((len(each.key) for each in found if each.key is not None), None)
-    if dims is None:
+    size = next((len(each.key) for each in found if each.key is not None), None)
+    if size is None:
         return None
-    none = np.zeros(dims, dtype=np.float32)
-    have = np.array([each.key is not None for each in found])
-    keys = ranking.centred(np.stack([none if each.key is None else each.key for each in found]), mean)
-    return np.where(have[:, None], keys, none)
+    blobs = b"".join(bytes(size) if each.key is None else each.key for each in found)
+    keys = ranking.centred(np.frombuffer(blobs, dtype=np.float32).reshape(len(found), -1), mean)
+    keys[[each.key is None for each in found]] = 0.0
+    return keys
 
 
 def _held(conn: Connection, found: Sequence[Found]) -> tuple[list[Found], frozenset[str]]:
@@ -226,9 +221,9 @@ def _held(conn: Connection, found: Sequence[Found]) -> tuple[list[Found], frozen
 
 
 def _read(conn: Connection, order: Sequence[Ranked], question: Question) -> list[Hit]:
-    """Return the first of the order as hits, folded: enough for what is wanted, with some to spare."""
+    """Return the first of the order as hits, folded, until as many as are wanted fit; never more than needed."""
     hits: list[Hit] = []
-    size = SPARE * question.limit
+    size = question.limit + SPARE
     for start in range(0, len(order), size):
         some = order[start : start + size]
         ids = {kind: [each.candidate.owner_id for each in some if each.candidate.kind == kind] for kind in _KINDS}
@@ -242,7 +237,9 @@ def _read(conn: Connection, order: Sequence[Ranked], question: Question) -> list
                 hit = message_hit(messages[owner], score)
             hits.append(replace(hit, parts=each.parts) if question.explain else hit)
         hits = ranking.fold(hits)
-        if len(hits) >= question.limit:
+        if len(ranking.within_budget(hits, question.limit, question.max_tokens)) == question.limit:
+            break
+        if len(hits) >= MOST_READ * question.limit:
             break
     return hits
 
@@ -293,7 +290,7 @@ def _believed(
             score=ranking.squash(each.score),
             parts=each.parts if question.explain else {},
         )
-        for each in order[: max(POOL, SPARE * question.limit)]
+        for each in order[: max(POOL, MOST_READ * question.limit)]
     ]
     return ranking.fold(best)
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 MAX_SCOPE_CHARS = 256
 """The longest user, project, agent or run, and the longest name or id of a message."""
@@ -254,9 +254,8 @@ class Unit:
     scope: Scope
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """Hold what is known of a unit besides how it is like a question.
+class Candidate(NamedTuple):
+    """Hold what is known of a unit besides how it is like a question: a tuple, for a search makes hundreds.
 
     `by` is who said it or whom it is about, `chars` how long a turn is (0 for a memory), `asks` whether it ends in a
     question mark.

@@ -104,9 +104,7 @@ async def remember_text(
     With `replaces`, or `infer` False, nothing is asked: the caller has decided. With `infer` True facts are
     extracted from the text first. Raises MemoryNotFoundError and LedgerError.
     """
-    text = await engine.run(lambda: recalled_text(engine, scope, fact.text))
-    fact, notes = await engine.run(lambda: screened_fact(engine, replace(fact, text=text)))
-    closes = await engine.run(lambda: _to_replace(engine, scope, replaces, fact.text))
+    fact, notes, closes = await engine.run(lambda: _prepared(engine, scope, fact, replaces))
     if infer and engine.model is not None and not replaces:
         message = _as_message(engine, scope, fact)
         done = await remember_messages(engine, scope, [message], (), infer=True, caller=caller)
@@ -128,11 +126,22 @@ async def _add_as_it_is(engine: Engine, scope: Scope, decision: Decision, caller
     return await _compared(engine, scope, done)
 
 
+def _prepared(
+    engine: Engine, scope: Scope, fact: Fact, replaces: Sequence[str]
+) -> tuple[Fact, list[str], tuple[str, ...]]:
+    """Return a fact without secrets and without the frame of a recalled line, what to tell, and what it replaces."""
+    text = recalled_text(engine, scope, fact.text)
+    screened, notes = screened_fact(engine, replace(fact, text=text))
+    return screened, notes, _to_replace(engine, scope, replaces, screened.text)
+
+
 def _to_replace(engine: Engine, scope: Scope, ids: Sequence[str], text: str) -> tuple[str, ...]:
     """Return the ids in full, without those that just this text replaced already: the call was sent again.
 
     Raises MemoryNotFoundError for a memory that is deleted, or superseded by another.
     """
+    if not ids:
+        return ()
     with engine.ledger.read() as conn:
         named = {memory.id: memory for each in ids for memory in (reading.find_memory(conn, scope, each),)}
         successors = reading.memories_by_id(conn, [memory.superseded_by or "" for memory in named.values()])

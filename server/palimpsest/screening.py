@@ -66,6 +66,8 @@ def screened_fact(engine: Engine, fact: Fact) -> tuple[Fact, list[str]]:
 
 def recalled_text(engine: Engine, scope: Scope, text: str) -> str:
     """Return the text of the memory that a line of a search reply repeats; any other text as it is. Blocking."""
+    if _HIT.fullmatch(one_line(text)) is None:
+        return text
     with engine.ledger.read() as conn:
         return _recalled(conn, scope, one_line(text)) or text
 

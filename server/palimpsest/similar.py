@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -44,11 +43,13 @@ def similar_memories(
     """Return for each text the memories the scope sees that are most like it, nearest first.
 
     Likeness is the mean of the cosine of the texts' own vectors, centred, and of the share of the words that both
-    have, rare words counting more (inverse document frequency).
+    have, rare words counting more (inverse document frequency); words that only the other has count as this text's
+    do in the mean, for looking up each would take longer than all the rest.
     """
     with ledger.read() as conn:
         centre = searching.centre(conn, scope.user_id, fingerprint)
         mean = _shrunk(centre)
+        whole = searching.owns_most(conn, scope, centre.units)
         found: dict[str, list[Similar]] = {}
         for text, vector in texts.items():
             asked = None if vector is None else ranking.centred(vector, mean)
@@ -56,38 +57,45 @@ def similar_memories(
             if asked is not None:
                 near = nearest_units(conn, index, scope, Sought(fingerprint, asked, mean, NEAR, "memory"))
             words = tokens(text)
-            by_words = lexical.search(conn, scope, words, 2 * limit, lexical.spread(conn, words))
+            spread = lexical.spread(conn, words)
+            by_words = lexical.search(conn, None if whole else scope, words, 2 * limit, spread)
             units = searching.units(conn, scope, [*near[: 2 * limit], *by_words])
             ids = [unit.owner_id for unit in units.values() if unit.kind == "memory"]
-            scored = _scored(conn, fingerprint, text, asked, ids, centre)
+            weights = ranking.rarity(spread, words, centre.units)
+            scored = _scored(conn, fingerprint, weights, asked, ids, mean)
             found[text] = sorted(scored, key=lambda item: -item.likeness)[:limit]
     return found
 
 
 def _scored(
-    conn: Connection, fingerprint: str, text: str, asked: Vector | None, ids: Sequence[str], centre: Centre
+    conn: Connection,
+    fingerprint: str,
+    weights: Mapping[str, float],
+    asked: Vector | None,
+    ids: Sequence[str],
+    mean: Vector | None,
 ) -> list[Similar]:
     memories = reading.memories_by_id(conn, ids)
     own = searching.own_vectors(conn, fingerprint, "memory", ids)
-    mine = set(tokens(text))
-    theirs = {memory.id: set(tokens(memory.text)) for memory in memories.values()}
-    frequency = lexical.spread(conn, mine.union(*theirs.values()))
-    rarity = {word: math.log(1 + max(centre.units, 1) / (1 + number)) for word, number in frequency.items()}
     scored: list[Similar] = []
     for memory in memories.values():
-        shared = _shared(mine, theirs[memory.id], rarity, math.log(1 + max(centre.units, 1)))
+        shared = _shared(weights, set(tokens(memory.text)))
         if asked is not None and memory.id in own:
-            cosine = float(ranking.centred(own[memory.id], _shrunk(centre)) @ asked)
+            cosine = float(ranking.centred(own[memory.id], mean) @ asked)
             scored.append(Similar(memory, (cosine + shared) / 2))
         else:
             scored.append(Similar(memory, shared))
     return scored
 
 
-def _shared(mine: AbstractSet[str], theirs: AbstractSet[str], rarity: Mapping[str, float], rarest: float) -> float:
+def _shared(weights: Mapping[str, float], theirs: AbstractSet[str]) -> float:
     """Return the weight of the words in both over the weight of the lighter text; between 0 and 1."""
-    lighter = min(sum(rarity.get(word, rarest) for word in words) for words in (mine, theirs))
-    return sum(rarity.get(word, rarest) for word in mine & theirs) / lighter if lighter else 0.0
+    if not weights or not theirs:
+        return 0.0
+    mine = sum(weights.values())
+    both = [weights[word] for word in weights.keys() & theirs]
+    others = (len(theirs) - len(both)) * mine / len(weights)
+    return sum(both) / min(mine, sum(both) + others)
 
 
 def _shrunk(centre: Centre) -> Vector | None:

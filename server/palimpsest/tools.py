@@ -80,7 +80,7 @@ class MemoryServer(MCPServer[Any]):
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
         """Call a tool. Raises ToolError whose text says what to do next."""
-        known = self._known_arguments(name, [tool.name for tool in await super().list_tools()])
+        known = await self._known_arguments(name)
         for argument in arguments:
             if argument not in known:
                 raise ToolError(f"{name} has no argument '{argument}'{_nearest(argument, known)}. Nothing was done.")
@@ -91,9 +91,10 @@ class MemoryServer(MCPServer[Any]):
                 raise ToolError(f"{_plainly(error.__cause__)}. Nothing was done.") from error
             raise
 
-    def _known_arguments(self, name: str, tools: list[str]) -> list[str]:
+    async def _known_arguments(self, name: str) -> list[str]:
         schema = self._tool_input_schema(name)
         if schema is None:
+            tools = [tool.name for tool in await super().list_tools()]
             raise ToolError(f"there is no tool '{name}'{_nearest(name, tools)}; the tools are {', '.join(tools)}")
         return list(schema.get("properties", {}))
 

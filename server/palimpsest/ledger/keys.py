@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sqlalchemy import BindParameter, Connection, Row, ScalarSelect, and_, bindparam, null, select
+from sqlalchemy import Connection, Row, ScalarSelect, and_, bindparam, null, select
 
 from palimpsest.ledger import lexical
-from palimpsest.ledger.rows import Query, chunks, unpacked
+from palimpsest.ledger.rows import Query, chunks, listed, unpacked
 from palimpsest.ledger.tables import memories, memory_sources, messages, vectors
 from palimpsest.lexicon import tokens
 from palimpsest.ports import Vector
@@ -159,20 +159,23 @@ def _nearest(*, after: bool) -> ScalarSelect[str]:
     return query.correlate(messages).scalar_subquery()
 
 
-_IDS: BindParameter[Any] = bindparam("ids", expanding=True)
 _OF_UNIT = (vectors.c.seq.label("unit_seq"), vectors.c.live, vectors.c.embedder, vectors.c.vector, vectors.c.key)
-_AROUND: Query = select(messages.c.id, _nearest(after=False), _nearest(after=True)).where(messages.c.id.in_(_IDS))
-_SAID: Query = select(messages.c.id, messages.c.name, messages.c.content.label("text")).where(messages.c.id.in_(_IDS))
+_AROUND: Query = select(messages.c.id, _nearest(after=False), _nearest(after=True)).where(
+    messages.c.id.in_(listed("ids"))
+)
+_SAID: Query = select(messages.c.id, messages.c.name, messages.c.content.label("text")).where(
+    messages.c.id.in_(listed("ids"))
+)
 _MESSAGES: Query = (
     select(messages, *_OF_UNIT)
     .join(vectors, and_(vectors.c.kind == "message", vectors.c.owner_id == messages.c.id))
-    .where(messages.c.id.in_(_IDS))
+    .where(messages.c.id.in_(listed("ids")))
     .order_by(messages.c.id)
 )
 _MEMORIES: Query = (
     select(memories, *_OF_UNIT)
     .join(vectors, and_(vectors.c.kind == "memory", vectors.c.owner_id == memories.c.id))
-    .where(memories.c.id.in_(_IDS))
+    .where(memories.c.id.in_(listed("ids")))
     .order_by(memories.c.id)
 )
 _FACTS: Query = (
@@ -183,7 +186,7 @@ _FACTS: Query = (
         null().label("name"),
     )
     .join(memory_sources, memory_sources.c.memory_id == memories.c.id)
-    .where(memory_sources.c.message_id.in_(_IDS), memories.c.deleted_at.is_(None))
+    .where(memory_sources.c.message_id.in_(listed("ids")), memories.c.deleted_at.is_(None))
     .order_by(memories.c.seq.desc())
 )
 _SOURCES: Query = (
@@ -194,11 +197,11 @@ _SOURCES: Query = (
         messages.c.content.label("text"),
     )
     .join(memory_sources, memory_sources.c.message_id == messages.c.id)
-    .where(memory_sources.c.memory_id.in_(_IDS), messages.c.deleted_at.is_(None))
+    .where(memory_sources.c.memory_id.in_(listed("ids")), messages.c.deleted_at.is_(None))
     .order_by(messages.c.seq)
 )
 _VECTORS: Query = select(vectors.c.owner_id, vectors.c.embedder, vectors.c.vector).where(
-    vectors.c.kind == bindparam("kind"), vectors.c.owner_id.in_(_IDS), vectors.c.vector.is_not(None)
+    vectors.c.kind == bindparam("kind"), vectors.c.owner_id.in_(listed("ids")), vectors.c.vector.is_not(None)
 )
 
 

@@ -8,12 +8,13 @@ holds one token for each part of the scope, so that a user's rows are cut out in
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from sqlalchemy import Connection, bindparam, text
+from sqlalchemy import Connection, text
 from sqlalchemy.exc import DatabaseError, OperationalError
 
 from palimpsest.errors import FullTextError
@@ -163,28 +164,31 @@ def words(conn: Connection, seqs: Sequence[int], wanted: frozenset[str]) -> dict
     """Return which of the wanted words stand in each unit, in any column. Raises FullTextError."""
     with _readable():
         return {
-            int(seq): wanted.intersection(f"{own} {context} {facts}".split())
-            for chunk in chunks(seqs)
-            for seq, own, context, facts in conn.execute(_ROWS, {"seqs": chunk}).all()
+            seq: wanted.intersection(texts.split())
+            for seq, texts in conn.execute(_ROWS, {"seqs": json.dumps(sorted(seqs))}).all()
         }
 
 
-_ROWS = text("SELECT rowid, own, context, facts FROM lexical WHERE rowid IN :seqs").bindparams(
-    bindparam("seqs", expanding=True)
+# FTS5 keeps the columns as they came in a table of its own (https://www.sqlite.org/fts5.html, appendix B), which is
+# read in half the time.
+_ROWS = text(
+    "SELECT id, c1 || ' ' || c2 || ' ' || c3 FROM lexical_content WHERE id IN (SELECT value FROM json_each(:seqs))"
 )
 
 
 def frequencies(conn: Connection, words: Iterable[str]) -> dict[str, int]:
     """Return in how many units' own texts each word stands, whoever's they are; words in none are left out."""
-    query = text("SELECT term, doc FROM lexical_terms WHERE col = 'own' AND term IN :words").bindparams(
-        bindparam("words", expanding=True)
-    )
     with _readable():
         return {
             str(word): int(number)
             for chunk in chunks(list(words))
-            for word, number in conn.execute(query, {"words": list(chunk)})
+            for word, number in conn.execute(_FREQUENCIES, {"words": json.dumps(list(chunk))})
         }
+
+
+_FREQUENCIES = text(
+    "SELECT term, doc FROM lexical_terms WHERE col = 'own' AND term IN (SELECT value FROM json_each(:words))"
+)
 
 
 @contextmanager

@@ -39,9 +39,15 @@ class Pen:
 
 def next_change(conn: Connection) -> int:
     """Return the number for the next edit; one that was erased or promised to an import is not given again."""
-    newest = [conn.execute(select(func.max(table.c.change))).scalar_one() or 0 for table in (history, message_history)]
-    floor = conn.execute(select(meta.c.value).where(meta.c.key == EDITS)).scalar_one_or_none()
-    return max(*newest, int(floor or 0)) + 1
+    newest = conn.execute(_NEWEST).one()
+    return max(int(number or 0) for number in newest) + 1
+
+
+_NEWEST = select(
+    select(func.max(history.c.change)).scalar_subquery(),
+    select(func.max(message_history.c.change)).scalar_subquery(),
+    select(meta.c.value).where(meta.c.key == EDITS).scalar_subquery(),
+)
 
 
 def promise_changes(conn: Connection, newest: int) -> None:

@@ -13,6 +13,7 @@ from palimpsest.ledger.rows import (
     Query,
     chunks,
     is_scope,
+    listed,
     sees,
     to_history,
     to_memory,
@@ -32,9 +33,7 @@ from palimpsest.ledger.tables import (
 )
 from palimpsest.records import UNDO, Event, HistoryEntry, Memory, Message, Scope, Summary
 
-_BY_ID = {
-    table: select(table).where(table.c.id.in_(bindparam("ids", expanding=True))) for table in (memories, messages)
-}
+_BY_ID = {table: select(table).where(table.c.id.in_(listed("ids"))) for table in (memories, messages)}
 
 MAX_NAMES = 1_000
 MIN_PREFIX = 8
@@ -152,7 +151,7 @@ def sources_of(conn: Connection, memory_ids: Sequence[str]) -> dict[str, list[Me
 _SOURCES = (
     select(memory_sources.c.memory_id, messages)
     .join(messages, messages.c.id == memory_sources.c.message_id)
-    .where(memory_sources.c.memory_id.in_(bindparam("ids", expanding=True)))
+    .where(memory_sources.c.memory_id.in_(listed("ids")))
     .order_by(messages.c.seq)
 )
 
@@ -338,7 +337,7 @@ def _unheld() -> Query:
     return (
         select(memory_sources.c.message_id, func.max(memories.c.superseded_by.is_not(None)))
         .join(memories, memories.c.id == memory_sources.c.memory_id)
-        .where(memory_sources.c.message_id.in_(bindparam("ids", expanding=True)), _learnt())
+        .where(memory_sources.c.message_id.in_(listed("ids")), _learnt())
         .group_by(memory_sources.c.message_id)
         .having(func.sum(memories.c.deleted_at.is_(None)) == 0)
     )

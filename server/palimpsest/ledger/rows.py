@@ -11,13 +11,15 @@ from itertools import islice
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
-from sqlalchemy import ColumnElement, Row, Select, Table, and_, or_
+from sqlalchemy import JSON, ColumnElement, Row, Select, Table, and_, bindparam, func, or_, select
 
 from palimpsest.ports import Vector
 from palimpsest.records import Event, HistoryEntry, Memory, Message, Provenance, Scope, Summary
 
 IN_CHUNK = 500
 """How many values one IN (...) holds; SQLite allows 32,766 in all."""
+
+ListedValues: TypeAlias = "Select[tuple[Any]]"
 
 _T = TypeVar("_T")
 
@@ -32,6 +34,14 @@ def batched(values: Iterable[_T]) -> Iterator[list[_T]]:
     each = iter(values)
     while some := list(islice(each, IN_CHUNK)):
         yield some
+
+
+def listed(name: str) -> ListedValues:
+    """Return a list that is given under a name as one JSON value, for IN.
+
+    The text of the statement is then the same for every length, so that it is made and prepared once.
+    """
+    return select(func.json_each(bindparam(name, type_=JSON)).table_valued("value").c.value)
 
 
 def packed(vector: Vector) -> bytes:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from functools import cache
+from typing import NamedTuple
 
 import numpy as np
-from sqlalchemy import BindParameter, ColumnElement, Connection, and_, bindparam, case, exists, func, or_, select
+from sqlalchemy import ColumnElement, Connection, String, and_, bindparam, case, exists, func, or_, select, type_coerce
 
 from palimpsest.ledger.rows import (
     Query,
     chunks,
     is_seen,
+    listed,
     sees,
     to_memory,
     to_message,
@@ -25,6 +28,9 @@ from palimpsest.records import Candidate, Kind, LogEntry, Memory, Message, Scope
 EPOCH = "epoch"
 """The key in `meta` that counts how often rows were erased, or replaced as a whole: indexes begin anew then."""
 
+
+MOST = 0.5
+"""From this share of all units on, a user's are not cut out inside the full text: most of what it gives is theirs."""
 
 SCANNED = 4_000
 """Keys in one batch of a scan: a few megabytes."""
@@ -41,12 +47,11 @@ class Waiting:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Hold a candidate and its key, of shape (dims,); None where it has none of the embedder."""
+class Found(NamedTuple):
+    """Hold a candidate and the bytes of its key, float32; None where it has none of the embedder."""
 
     candidate: Candidate
-    key: Vector | None
+    key: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +107,6 @@ def units(conn: Connection, scope: Scope, seqs: Sequence[int]) -> dict[int, Unit
     }
 
 
-_SEQS: BindParameter[Any] = bindparam("seqs", expanding=True)
 _UNITS: Query = select(
     vectors.c.seq,
     vectors.c.kind,
@@ -111,21 +115,18 @@ _UNITS: Query = select(
     vectors.c.project,
     vectors.c.agent_id,
     vectors.c.run_id,
-).where(vectors.c.seq.in_(_SEQS), vectors.c.live.is_(True))
+).where(vectors.c.seq.in_(listed("seqs")), vectors.c.live.is_(True))
 
 
 def candidates(conn: Connection, scope: Scope, embedder: str, seqs: Sequence[int]) -> list[Found]:
     """Return those of the units that live and that the scope sees, by number, with their keys of the embedder."""
+    owned = cache(lambda *parts: is_seen(scope, Scope(*parts)))
     return [
-        Found(
-            Candidate(seq, kind, owner, at, by, session, chars, last in QUESTION_MARKS),
-            None if key is None else np.frombuffer(key, dtype=np.float32),
-        )
-        for chunk in chunks(sorted(seqs))
+        Found(Candidate(seq, kind, owner, datetime.fromisoformat(at), by, session, chars, last in QUESTION_MARKS), key)
         for seq, kind, owner, key, by, session, at, chars, last, *parts in conn.execute(
-            _CANDIDATES, {"seqs": chunk, "embedder": embedder}
+            _CANDIDATES, {"seqs": sorted(seqs), "embedder": embedder}
         ).all()
-        if is_seen(scope, Scope(*parts))
+        if owned(*parts)
     ]
 
 
@@ -147,7 +148,8 @@ def _candidates() -> Query:
             case((vectors.c.embedder == bindparam("embedder"), vectors.c.key)),
             func.coalesce(messages.c.name, memories.c.actor_id),
             func.coalesce(messages.c.session_id, first_session, ""),
-            func.coalesce(messages.c.said_at, memories.c.happened_at, memories.c.valid_from),
+            # As text: a decorated type costs two calls a row.
+            type_coerce(func.coalesce(messages.c.said_at, memories.c.happened_at, memories.c.valid_from), String),
             func.coalesce(func.length(messages.c.content), 0),
             func.substr(func.rtrim(messages.c.content), -1),
             vectors.c.user_id,
@@ -157,7 +159,7 @@ def _candidates() -> Query:
         )
         .outerjoin(messages, and_(vectors.c.kind == "message", messages.c.id == vectors.c.owner_id))
         .outerjoin(memories, and_(vectors.c.kind == "memory", memories.c.id == vectors.c.owner_id))
-        .where(vectors.c.seq.in_(_SEQS), vectors.c.live.is_(True))
+        .where(vectors.c.seq.in_(listed("seqs")), vectors.c.live.is_(True))
         .order_by(vectors.c.seq)
     )
 
@@ -177,14 +179,20 @@ def keys(conn: Connection, embedder: str, seqs: Sequence[int]) -> dict[int, Vect
 
 def own_vectors(conn: Connection, embedder: str, kind: Kind, owner_ids: Sequence[str]) -> dict[str, Vector]:
     """Return the texts' own vectors by owner, each of shape (dims,)."""
-    has_vector = and_(vectors.c.kind == kind, vectors.c.embedder == embedder, vectors.c.vector.is_not(None))
+    given = {"kind": kind, "embedder": embedder}
     return {
         owner: unpacked(blob)
         for chunk in chunks(owner_ids)
-        for owner, blob in conn.execute(
-            select(vectors.c.owner_id, vectors.c.vector).where(vectors.c.owner_id.in_(chunk), has_vector)
-        )
+        for owner, blob in conn.execute(_OWN_VECTORS, {"ids": chunk, **given}).all()
     }
+
+
+_OWN_VECTORS = select(vectors.c.owner_id, vectors.c.vector).where(
+    vectors.c.kind == bindparam("kind"),
+    vectors.c.owner_id.in_(listed("ids")),
+    vectors.c.embedder == bindparam("embedder"),
+    vectors.c.vector.is_not(None),
+)
 
 
 def scope_keys(
@@ -204,9 +212,10 @@ def scope_keys(
         yield [row.seq for row in rows], matrix.reshape(len(rows), -1)
 
 
-def newest(conn: Connection) -> int:
-    """Return the highest number of a unit; 0 where there is none."""
-    return conn.execute(_NEWEST).scalar_one() or 0
+def owns_most(conn: Connection, scope: Scope, units: int) -> bool:
+    """Say whether the whole full text can be searched for a scope: most of it is this user's, who has so many units."""
+    newest: int = conn.execute(_NEWEST).scalar_one() or 0
+    return not scope.agent_id and not scope.run_id and units > newest * MOST
 
 
 _NEWEST = select(func.max(vectors.c.seq))

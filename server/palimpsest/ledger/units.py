@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from sqlalchemy import BindParameter, Connection, Table, and_, bindparam, insert, select, update
+from sqlalchemy import Connection, Table, and_, bindparam, insert, select, update
 
 from palimpsest.ledger import keys, lexical
-from palimpsest.ledger.rows import batched, chunks, packed, scope_values
+from palimpsest.ledger.rows import batched, chunks, listed, packed, scope_values
 from palimpsest.ledger.tables import changes, means, memories, memory_sources, messages, vectors
 from palimpsest.ports import Vector
 from palimpsest.records import Kind, Scope
@@ -89,9 +89,8 @@ def index(conn: Connection, touched: Touched, now: datetime) -> None:
     _move_means(conn, touched)
 
 
-_IDS: BindParameter[Any] = bindparam("ids", expanding=True)
-_CITED = select(memory_sources.c.message_id).where(memory_sources.c.memory_id.in_(_IDS))
-_CITING = select(memory_sources.c.memory_id).where(memory_sources.c.message_id.in_(_IDS))
+_CITED = select(memory_sources.c.message_id).where(memory_sources.c.memory_id.in_(listed("ids")))
+_CITING = select(memory_sources.c.memory_id).where(memory_sources.c.message_id.in_(listed("ids")))
 
 
 def give_vectors(conn: Connection, embedder: str, found: Sequence[Embedded], now: datetime) -> None:

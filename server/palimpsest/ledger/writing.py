@@ -67,10 +67,13 @@ def apply(conn: Connection, write: Write, now: datetime) -> Applied:
 
 def _clock_notes(conn: Connection, now: datetime) -> tuple[str, ...]:
     """Return what to tell where the clock has jumped back: order is kept by numbers, but dates will look wrong."""
-    newest = conn.execute(select(changes.c.at).order_by(changes.c.seq.desc()).limit(1)).scalar_one_or_none()
+    newest = conn.execute(_NEWEST).scalar_one_or_none()
     if newest is None or newest - now < CLOCK_SLACK:
         return ()
     return (f"this machine's clock stands before the last change ({iso(newest)}); what is written now is dated by it",)
+
+
+_NEWEST = select(changes.c.at).order_by(changes.c.seq.desc()).limit(1)
 
 
 def _refuse_stale(conn: Connection, write: Write) -> None:
