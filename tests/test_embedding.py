@@ -48,6 +48,10 @@ class Hashing:
         vectors = np.stack([self._direction(text) for text in texts])
         return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
+    def embed_words(self, words: Sequence[str]) -> None:
+        """Return None: nothing here asks for it."""
+        del words
+
     def _direction(self, text: str) -> Vector:
         seed = [zlib.crc32(self._name.encode()), zlib.crc32(text.encode())]
         return np.random.default_rng(seed).normal(size=self._dims).astype(np.float32)

@@ -43,7 +43,7 @@ FLOORS: list[tuple[str, ...]] = [
         "ledger.migrations.versions.0004_smaller",
     ),
     # pure
-    ("ranking", "hits"),
+    ("ranking", "hits", "wording"),
     ("nearest",),
     ("stages.extract", "stages.decide", "stages.summarize"),
     # vendor

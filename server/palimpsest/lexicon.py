@@ -41,6 +41,11 @@ _ARABIC_PREFIX = re.compile("^[\u0648\u0641]?(?:[\u0628\u0643]?\u0627\u0644|\u06
 _ARABIC_VOWELS = frozenset("\u0627\u0623\u0625\u0622\u0648\u064a\u0649\u0629\u0621\u0624\u0626")
 MIN_CONSONANTS = 2
 
+_CYRILLIC_VOWELS = re.compile(
+    "[\u0430\u0435\u0438\u043e\u0443\u044b\u044d\u044e\u044f\u0439\u044c\u044a\u0456\u0457\u0454]"
+)
+"""With the signs that only soften or part; a stem of some forms has one of them that another has not."""
+
 _UNSPACED = (
     (0x0E00, 0x0EFF),  # Thai, Lao
     (0x1000, 0x109F),  # Myanmar
@@ -75,6 +80,12 @@ def question_tokens(text: str) -> list[str]:
     return [token for word in words if word.casefold() in about for token in _tokens_of(word)]
 
 
+def question_words(text: str) -> dict[str, list[str]]:
+    """Return the words of a question that say what it is about, as they are but for case, with their tokens."""
+    words = [word.casefold() for word in _words(text)]
+    return {word: found for word in without_function_words(words) if (found := _tokens_of(word))}
+
+
 def asks_in_english(text: str) -> bool:
     """Say whether a question is English, as far as its function words tell."""
     return is_english([word.casefold() for word in _words(text)])
@@ -97,6 +108,14 @@ def _tokens_of(word: str) -> list[str]:
         if len(parts) > 1:
             found.extend(_stem(part.casefold()) for part in parts)
     return [token for token in found if token]
+
+
+def is_inflected(one: str, other: str) -> bool:
+    """Say whether two Cyrillic stems differ in one fleeting vowel only, which comes and goes from case to case."""
+    if one.isascii() or abs(len(one) - len(other)) > 1 or _script(one) != "CYRILLIC":
+        return False
+    bare = _CYRILLIC_VOWELS.sub("", one)
+    return len(bare) >= MIN_CONSONANTS and bare == _CYRILLIC_VOWELS.sub("", other)
 
 
 def count_tokens(text: str) -> int:

@@ -49,6 +49,13 @@ class Embedder(Protocol):
         """Return unit vectors of shape (len(texts), dims). Raises EmbedderError."""
         ...
 
+    def embed_words(self, words: Sequence[str]) -> Vector | None:
+        """Return unit vectors of single words, shape (len(words), dims), by the thousand a millisecond.
+
+        None where the embedder has no such vectors, as one has not that has to read a whole text.
+        """
+        ...
+
 
 class VectorIndex(Protocol):
     """Find the nearest vectors of one user. Blocking: call it in a worker thread.

@@ -8,7 +8,7 @@ the order can be explained. The weights were fitted on conversations (benchmarks
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
@@ -48,6 +48,11 @@ SPEAKER = 3.2
 ACTOR = 0.8
 ASKS = 0.75
 """What a turn loses that ends in a question: questions seldom hold answers."""
+
+WORDING = 0.35
+"""Weight of the z-score of how near the words are to those asked for, among the first `READ_CLOSELY`."""
+
+READ_CLOSELY = 40
 
 LENGTH = 0.7
 """What a turn loses that is shorter by the factor e^`LENGTH_SPREAD`, or gains; at most `LENGTH_BOUNDS` times."""
@@ -92,7 +97,8 @@ class Likeness:
 
     `keys`, of shape (n, dims), and `asked`, of shape (dims,), are centred; None where nothing was embedded. `words` are
     the search tokens of each text and of what stands around it, `asked_for` the words of the question with the weight
-    of each; `english` says that it is put in the language that the embedder knows best.
+    of each; `english` says that it is put in the language that the embedder knows best. `wording` tells of texts how
+    near their words are to those asked for, shape (n,), or None where that cannot be told.
     """
 
     keys: Vector | None
@@ -101,6 +107,7 @@ class Likeness:
     words: Sequence[AbstractSet[str]]
     asked_for: Mapping[str, float]
     english: bool = True
+    wording: Callable[[Sequence[str]], Vector | None] | None = None
 
 
 class Ranked(NamedTuple):
@@ -171,10 +178,26 @@ def ranked(
         best = np.argsort(-(guess + prior), kind="stable")[:ECHO_OF]
         parts["echo"] = ECHO * _z_scores(keys @ keys[best].mean(axis=0))
     total = cast("Vector", np.sum(list(parts.values()), axis=0))
+    if likeness.wording is not None:
+        number = READ_CLOSELY if likeness.english else len(candidates)
+        parts["wording"] = _read_closely(candidates, likeness.wording, total, number)
+        total = total + parts["wording"]
     order = cast("list[int]", np.lexsort((np.array([each.seq for each in candidates]), -total)).tolist())
     return [
         Ranked(candidates[i], float(total[i]), i, parts) for i in _current_first(order, candidates, likeness, total)
     ]
+
+
+def _read_closely(
+    candidates: Sequence[Candidate], wording: Callable[[Sequence[str]], Vector | None], total: Vector, number: int
+) -> Vector:
+    """Return what the words of the first add for each candidate; nothing for the others."""
+    first = cast("list[int]", np.argsort(-total, kind="stable")[:number].tolist())
+    near = wording([candidates[row].text for row in first])
+    added = np.zeros(len(candidates), dtype=np.float32)
+    if near is not None:
+        added[first] = WORDING * _z_scores(near)
+    return added
 
 
 def _current_first(order: list[int], candidates: Sequence[Candidate], likeness: Likeness, total: Vector) -> list[int]:

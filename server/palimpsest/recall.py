@@ -8,10 +8,11 @@ never a wrong answer.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from palimpsest.nearest import NearestUnits, Sought, is_wide, nearest_scanned
 from palimpsest.ports import Embedder, Vector
 from palimpsest.ranking import Likeness, Ranked
 from palimpsest.records import Candidate, Hit, Scope
+from palimpsest.wording import spelling, wording
 
 NAMELESS_SHARE = 0.6
 """Weight of the question without the names of speakers in the vector that is searched."""
@@ -86,7 +88,7 @@ def recall(ledger: Ledger, embedder: Embedder, index: NearestUnits, question: Qu
         if question.as_of is not None:
             hits = _believed(conn, embedder, question, asked, vector, test, notes)
         else:
-            hits = _Search(conn, embedder.fingerprint, index, question, asked, test, notes).hits(vector)
+            hits = _Search(conn, embedder, index, question, asked, test, notes).hits(vector)
     taken = ranking.within_budget(hits, question.limit, question.max_tokens)
     return Answer(tuple(taken), min(len(hits), question.limit) - len(taken), tuple(notes))
 
@@ -126,7 +128,7 @@ class _Search:
     """Hold one search of what is believed now: the question, where candidates come from, what is degraded."""
 
     conn: Connection
-    embedder: str
+    embedder: Embedder
     index: NearestUnits
     question: Question
     asked: _Asked
@@ -138,27 +140,30 @@ class _Search:
         conn, scope = self.conn, self.question.scope
         pool = max(POOL, 4 * self.question.limit)
         allowed = None if self.test is None else _allowed(conn, scope, self.test)
-        centre = searching.centre(conn, scope.user_id, self.embedder)
+        centre = searching.centre(conn, scope.user_id, self.embedder.fingerprint)
         frequency = self._frequency()
         whole = allowed is None and searching.owns_most(conn, scope, centre.units)
         bm25 = self._by_words(None if whole else scope, pool if allowed is None else lexical.ALL, frequency)
         if allowed is not None:
             bm25 = {seq: score for seq, score in bm25.items() if seq in allowed}
         asked = None if vector is None else ranking.centred(vector, centre.mean)
-        sought = None if asked is None else Sought(self.embedder, asked, centre.mean, pool, allowed=allowed)
+        sought = None if asked is None else Sought(self.embedder.fingerprint, asked, centre.mean, pool, allowed=allowed)
         candidates = self._found(sought, bm25)
         if whole and not is_wide(list(bm25), sum(each.candidate.seq in bm25 for each in candidates), pool):
             bm25 = self._by_words(scope, pool, frequency)
             candidates = self._found(sought, bm25)
         found, outdated = _held(conn, candidates)
         words = self._words([each.candidate.seq for each in found])
+        weights = ranking.rarity(frequency, self.asked.words, centre.units)
+        english = asks_in_english(self.question.text)
         likeness = Likeness(
             _keys(found, centre.mean) if asked is not None else None,
             asked,
             [bm25.get(each.candidate.seq, 0.0) for each in found],
             [words.get(each.candidate.seq, frozenset()) for each in found],
-            ranking.rarity(frequency, self.asked.words, centre.units),
-            asks_in_english(self.question.text),
+            weights,
+            english,
+            _wording(self.embedder, self.question.text, weights, english=english),
         )
         order = ranking.ranked(
             [each.candidate for each in found], likeness, self.asked.named, outdated, self.question.now
@@ -171,12 +176,12 @@ class _Search:
         if sought is not None and sought.allowed is None:
             near = self.index.nearest(conn, scope.user_id, sought.vector, sought.limit)
             if near is not None:
-                found = searching.candidates(conn, scope, self.embedder, list({*near, *bm25}))
+                found = searching.candidates(conn, scope, self.embedder.fingerprint, list({*near, *bm25}))
                 seen = len({each.candidate.seq for each in found}.intersection(near))
                 if is_wide(near, seen, sought.limit):
                     return found
         scanned = [] if sought is None else nearest_scanned(conn, scope, sought)
-        return searching.candidates(conn, scope, self.embedder, list({*scanned, *bm25}))
+        return searching.candidates(conn, scope, self.embedder.fingerprint, list({*scanned, *bm25}))
 
     def _frequency(self) -> Mapping[str, int]:
         """Return in about how many units each word stands."""
@@ -282,7 +287,9 @@ def _believed(
     words = [frozenset(tokens(hit.text)) for hit in hits]
     frequency = Counter(word for each in words for word in each)
     weights = ranking.rarity(frequency, asked.words, len(hits))
-    likeness = Likeness(keys, centre, [0.0] * len(hits), words, weights, asks_in_english(question.text))
+    english = asks_in_english(question.text)
+    read = _wording(embedder, question.text, weights, english=english)
+    likeness = Likeness(keys, centre, [0.0] * len(hits), words, weights, english, read)
     order = ranking.ranked([_candidate(*each) for each in enumerate(hits)], likeness, asked.named, frozenset(), instant)
     best = [
         replace(
@@ -295,10 +302,18 @@ def _believed(
     return ranking.fold(best)
 
 
+def _wording(
+    embedder: Embedder, question: str, weights: Mapping[str, float], *, english: bool
+) -> Callable[[Sequence[str]], Vector | None]:
+    """Return what compares texts with a question word by word: by meaning, or by spelling where that is not known."""
+    return partial(wording, embedder, question, weights) if english else partial(spelling, weights)
+
+
 def _candidate(number: int, hit: Hit) -> Candidate:
     of_turn = hit.kind == "message"
     asks = of_turn and hit.text.rstrip()[-1:] in searching.QUESTION_MARKS
-    return Candidate(number, hit.kind, hit.id, hit.at, hit.name, chars=len(hit.text) if of_turn else 0, asks=asks)
+    said = hit.text[: searching.READ_CHARS]
+    return Candidate(number, hit.kind, hit.id, hit.at, hit.name, "", len(hit.text) if of_turn else 0, asks, said)
 
 
 def _hits_of(conn: Connection, scope: Scope, instant: datetime) -> list[Hit]:

@@ -258,7 +258,7 @@ class Candidate(NamedTuple):
     """Hold what is known of a unit besides how it is like a question: a tuple, for a search makes hundreds.
 
     `by` is who said it or whom it is about, `chars` how long a turn is (0 for a memory), `asks` whether it ends in a
-    question mark.
+    question mark, `text` the beginning of what it says.
     """
 
     seq: int
@@ -269,6 +269,7 @@ class Candidate(NamedTuple):
     session: str = ""
     chars: int = 0
     asks: bool = False
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)

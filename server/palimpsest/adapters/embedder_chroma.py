@@ -30,6 +30,10 @@ class ChromaEmbedder:
         """Name the model."""
         return "chroma:all-MiniLM-L6-v2:384"
 
+    def embed_words(self, words: Sequence[str]) -> None:
+        """Return None: single words are not embedded at once."""
+        del words
+
     def embed(self, texts: Sequence[str]) -> Vector:
         """Return unit vectors of shape (len(texts), 384). Raises EmbedderError."""
         if not texts:

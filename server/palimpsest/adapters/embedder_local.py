@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,11 @@ import numpy as np
 
 from palimpsest.errors import EmbedderError
 from palimpsest.ports import Vector
+
+DIMS = 256
+
+MAX_KEPT = 16_384
+"""Words whose vectors are kept: eight megabytes at most."""
 
 MAX_CHARS = 8_000
 """Of a longer text only the beginning is embedded: the mean over more words says ever less."""
@@ -38,6 +44,9 @@ class LocalEmbedder:
             # The package configures the root logger when imported; logging is the application's business.
             root.level = before[0]
             root.handlers[:] = before[1]
+        self._turn = threading.Lock()
+        self._rows: dict[str, int] = {}
+        self._words = np.zeros((0, DIMS), dtype=np.float16)
 
     @property
     def fingerprint(self) -> str:
@@ -47,14 +56,25 @@ class LocalEmbedder:
     def embed(self, texts: Sequence[str]) -> Vector:
         """Return unit vectors of shape (len(texts), 256)."""
         if not texts:
-            return np.zeros((0, 256), dtype=np.float32)
+            return np.zeros((0, DIMS), dtype=np.float32)
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-        vectors = np.empty((len(texts), 256), dtype=np.float32)
+        vectors = np.empty((len(texts), DIMS), dtype=np.float32)
         for batch in _batches([(i, texts[i][:MAX_CHARS]) for i in order]):
             raw = np.asarray(self._model.embed([text for _, text in batch]), dtype=np.float32)
             vectors[[i for i, _ in batch]] = raw
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         return vectors / np.maximum(lengths, 1e-9)
+
+    def embed_words(self, words: Sequence[str]) -> Vector:
+        """Return unit vectors of single words, shape (len(words), 256); those once made are kept, up to `MAX_KEPT`."""
+        with self._turn:
+            if new := [word for word in dict.fromkeys(words) if word not in self._rows]:
+                if len(self._rows) + len(new) > MAX_KEPT:
+                    self._rows, self._words, new = {}, self._words[:0], list(dict.fromkeys(words))
+                self._rows.update({word: row for row, word in enumerate(new, start=len(self._rows))})
+                self._words = np.concatenate([self._words, self.embed(new).astype(np.float16)])
+            rows = [self._rows[word] for word in words]
+            return self._words[rows].astype(np.float32)
 
 
 def _batches(texts: Sequence[tuple[int, str]]) -> Iterator[list[tuple[int, str]]]:

@@ -37,6 +37,10 @@ class OpenAIEmbedder:
         """Name the model and the dimensions asked for."""
         return f"openai:{self._model}:{self._dims or 'own'}"
 
+    def embed_words(self, words: Sequence[str]) -> None:
+        """Return None: single words are not embedded at once."""
+        del words
+
     def embed(self, texts: Sequence[str]) -> Vector:
         """Return unit vectors of shape (len(texts), dims). Raises EmbedderError."""
         if not texts:

@@ -32,6 +32,9 @@ EPOCH = "epoch"
 MOST = 0.5
 """From this share of all units on, a user's are not cut out inside the full text: most of what it gives is theirs."""
 
+READ_CHARS = 400
+"""So much of a candidate's text is read to be held against the question word by word."""
+
 SCANNED = 4_000
 """Keys in one batch of a scan: a few megabytes."""
 
@@ -122,8 +125,11 @@ def candidates(conn: Connection, scope: Scope, embedder: str, seqs: Sequence[int
     """Return those of the units that live and that the scope sees, by number, with their keys of the embedder."""
     owned = cache(lambda *parts: is_seen(scope, Scope(*parts)))
     return [
-        Found(Candidate(seq, kind, owner, datetime.fromisoformat(at), by, session, chars, last in QUESTION_MARKS), key)
-        for seq, kind, owner, key, by, session, at, chars, last, *parts in conn.execute(
+        Found(
+            Candidate(seq, kind, owner, datetime.fromisoformat(at), by, session, chars, last in QUESTION_MARKS, said),
+            key,
+        )
+        for seq, kind, owner, key, by, session, at, chars, last, said, *parts in conn.execute(
             _CANDIDATES, {"seqs": sorted(seqs), "embedder": embedder}
         ).all()
         if owned(*parts)
@@ -152,6 +158,7 @@ def _candidates() -> Query:
             type_coerce(func.coalesce(messages.c.said_at, memories.c.happened_at, memories.c.valid_from), String),
             func.coalesce(func.length(messages.c.content), 0),
             func.substr(func.rtrim(messages.c.content), -1),
+            func.substr(func.coalesce(messages.c.content, memories.c.text), 1, READ_CHARS),
             vectors.c.user_id,
             vectors.c.project,
             vectors.c.agent_id,
