@@ -21,7 +21,7 @@ FLOORS: list[tuple[str, ...]] = [
     ("errors", "records", "function_words"),
     ("clock", "prompts", "lexicon", "ports", "stated_secrets"),
     ("inputs", "filters", "reply", "secrets", "locks"),
-    ("config", "lines", "foreign_records"),
+    ("config", "lines", "foreign_records", "tokens"),
     ("foreign_server_memory", "foreign_mem0", "foreign_chatgpt", "foreign_claude"),
     ("foreign",),
     # truth
@@ -64,9 +64,11 @@ FLOORS: list[tuple[str, ...]] = [
     ("deep",),
     # door
     ("memory",),
-    ("door", "replies"),
+    ("door", "replies", "access"),
+    ("server", "bearer", "bounds"),
     ("tools", "terminal"),
-    ("cli_care", "cli_moving", "cli_prompts"),
+    ("serving",),
+    ("cli_care", "cli_moving", "cli_prompts", "cli_tokens"),
     ("cli",),
     ("__main__",),
 ]

@@ -18,7 +18,7 @@ from mcp import Client, StdioServerParameters
 from mcp.types import CallToolResult, TextContent
 
 from loopback import OpenAIServer, Reply
-from palimpsest.tools import INSTRUCTIONS
+from palimpsest.server import INSTRUCTIONS
 
 pytestmark = pytest.mark.anyio
 

@@ -11,9 +11,9 @@ def main() -> None:
     os.umask(0o077)  # what Chroma and SQLite write beside our own files is nobody else's either
     arguments = sys.argv[1:]
     if arguments == ["serve"] or (not arguments and not sys.stdin.isatty()):
-        from palimpsest.tools import mcp  # noqa: PLC0415 - the command line's libraries would delay the handshake
+        from palimpsest.tools import run_stdio  # noqa: PLC0415 - the command line's libraries would delay the handshake
 
-        mcp.run("stdio")
+        run_stdio()
         return
     from palimpsest.cli import app  # noqa: PLC0415 - see above
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import tempfile
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
 
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from palimpsest import __version__, cli_care, cli_moving, cli_prompts, inputs, replies
+from palimpsest import __version__, cli_care, cli_moving, cli_prompts, cli_tokens, inputs, replies
 from palimpsest.clock import now, parse_instant
 from palimpsest.errors import InputError
 from palimpsest.inputs import Turn
@@ -34,6 +34,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="Long-term me
 app.add_typer(cli_care.app)
 app.add_typer(cli_moving.app)
 app.add_typer(cli_prompts.app, name="prompts")
+app.add_typer(cli_tokens.app, name="token")
 
 LEARN_BATCH = 40
 """Messages in one add: with a model, what one extraction reads."""
@@ -55,13 +56,25 @@ def main(
 
 
 @app.command()
-def serve(ctx: typer.Context) -> None:
-    """Serve MCP over stdio."""
-    from palimpsest import tools  # noqa: PLC0415 - it builds the server
+def serve(
+    ctx: typer.Context,
+    transport: Annotated[Literal["stdio", "http", "sse", "all"], typer.Option(help="all is http and sse.")] = "stdio",
+    host: Annotated[str | None, typer.Option(help="For http and sse; 127.0.0.1 unless set.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="8765 unless set; 0 for any that is free.")] = None,
+) -> None:
+    """Serve MCP over stdio, or over HTTP: streamable HTTP at /mcp, SSE at /sse."""
+    from palimpsest.server import start  # noqa: PLC0415 - it builds the server
 
     options = cast("Options", ctx.obj)
-    tools.serve_options = (options.config, options.overrides)
-    tools.mcp.run("stdio")
+    start.config, start.overrides = options.config, options.overrides
+    if transport == "stdio":
+        from palimpsest.tools import run_stdio  # noqa: PLC0415 - likewise
+
+        run_stdio()
+        return
+    from palimpsest import serving  # noqa: PLC0415 - it brings a web server
+
+    guard(lambda: serving.serve(transport, host, port))
 
 
 @app.command()

@@ -47,6 +47,17 @@ def _system_user() -> str:
         return "user"
 
 
+def _scope_part(name: str, value: str) -> str:
+    """Return a part of a scope as it is to be used. Raises ValueError."""
+    try:
+        plain = scope_part(name, value)
+    except InputError as error:
+        raise ValueError(str(error)) from error
+    if name == "user_id" and not plain:
+        raise ValueError("user_id is empty")
+    return plain
+
+
 class Section(BaseModel):
     """Refuse unknown keys in every section of the settings."""
 
@@ -110,6 +121,47 @@ class SummaryConfig(Section):
     every: int = Field(default=20, ge=1)
 
 
+class StaticToken(Section):
+    """Let whoever sends `token` into the memory of a user, all of it or one project's, to write or only to read."""
+
+    token: SecretStr = Field(min_length=16)
+    user_id: str = Field(min_length=1)
+    project: str = ""
+    read_only: bool = False
+
+    @field_validator("user_id", "project")
+    @classmethod
+    def _is_scope(cls, value: str, info: ValidationInfo) -> str:
+        return _scope_part(info.field_name or "", value)
+
+
+class HttpSettings(Section):
+    """Say where HTTP is served and to whom. `requests_per_minute` is for one token, or one address without tokens.
+
+    With `issuer` the JSON web tokens of an OAuth server are accepted that are meant for `audience`, this server's URL.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8765, ge=0, le=65535)
+    allowed_hosts: tuple[str, ...] = ()
+    tokens: tuple[StaticToken, ...] = ()
+    requests_per_minute: int = Field(default=1200, ge=1)
+    issuer: str = ""
+    jwks_url: str = ""
+    audience: str = ""
+
+    @property
+    def keys_url(self) -> str:
+        """Return where the issuer publishes its keys."""
+        return self.jwks_url or f"{self.issuer.rstrip('/')}/.well-known/jwks.json"
+
+    @model_validator(mode="after")
+    def _issuer_is_whole(self) -> HttpSettings:
+        if self.issuer and not self.audience:
+            raise ValueError("http.audience is wanted with http.issuer: the URL that its tokens are meant for")
+        return self
+
+
 class Settings(BaseSettings):
     """Hold all settings; an unknown one is an error. Build it with `load_settings`."""
 
@@ -133,6 +185,7 @@ class Settings(BaseSettings):
     llm: Llm = Llm()
     embedder: EmbedderChoice = EmbedderChoice()
     summary: SummaryConfig = SummaryConfig()
+    http: HttpSettings = HttpSettings()
     keep_secrets: bool = False
     explain: bool = False
     prompts_dir: Path | None = None
@@ -149,13 +202,7 @@ class Settings(BaseSettings):
     @field_validator("user_id", "project", "agent_id", "run_id")
     @classmethod
     def _is_scope(cls, value: str, info: ValidationInfo) -> str:
-        try:
-            plain = scope_part(info.field_name or "", value)
-        except InputError as error:
-            raise ValueError(str(error)) from error
-        if info.field_name == "user_id" and not plain:
-            raise ValueError("user_id is empty")
-        return plain
+        return _scope_part(info.field_name or "", value)
 
     @model_validator(mode="after")
     def _embedder_is_whole(self) -> Settings:

@@ -47,6 +47,12 @@ class Door:
             raise self._fault or PalimpsestError("the memory is closed")
         return self._memory
 
+    async def health(self) -> dict[str, str]:
+        """Return how the parts are, without anything of what they hold; `status` is ok, opening, degraded or failed."""
+        if self._memory is None:
+            return {"status": "failed" if self._fault is not None else "opening"}
+        return await self._memory.health()
+
     async def keep(self) -> None:
         """Open the memory when it is wanted and keep it open until cancelled."""
         while True:

@@ -21,8 +21,9 @@ from palimpsest.compose import open_embedder, open_model, open_projection, open_
 from palimpsest.config import Settings
 from palimpsest.embedding import embed_waiting
 from palimpsest.engine import Engine
+from palimpsest.errors import LedgerError
 from palimpsest.following import Follower
-from palimpsest.ledger import log, purging, reading
+from palimpsest.ledger import log, purging, reading, searching
 from palimpsest.ledger.ledger import open_ledger
 from palimpsest.ledger.purging import Doomed
 from palimpsest.listing import Page
@@ -206,6 +207,22 @@ class Memory:
                 return memory, reading.history_of(conn, memory.id)
 
         return await self.engine.run(read)
+
+    async def health(self) -> dict[str, str]:
+        """Return how the ledger, the vectors and the index are, in a word each."""
+
+        def look() -> dict[str, str]:
+            try:
+                with self.engine.ledger.read() as conn:
+                    waiting = searching.any_waiting(conn, self.engine.embedder.fingerprint)
+            except LedgerError:
+                return {"status": "failed", "ledger": "unreadable"}
+            index = self.projection.state
+            degraded = waiting or index == "broken"
+            vectors = "waiting" if waiting else "complete"
+            return {"status": "degraded" if degraded else "ok", "ledger": "ok", "vectors": vectors, "index": index}
+
+        return await self.engine.run(look)
 
     async def rebuild(self, progress: Progress | None = None) -> tuple[int, int]:
         """Make the full text and the vector index anew from the ledger; return how many rows each holds."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol, cast
 
 import numpy as np
@@ -44,7 +45,8 @@ class Sought:
 
 def nearest_units(conn: Connection, index: NearestUnits, scope: Scope, sought: Sought) -> list[int]:
     """Return about as many living units as are wanted that the scope sees, the nearest among them."""
-    found = index.nearest(conn, scope.user_id, sought.vector, sought.limit)
+    narrow = searching.is_narrow(conn, scope)
+    found = None if narrow else index.nearest(conn, scope.user_id, sought.vector, sought.limit)
     if found is not None:
         seen = searching.seen(conn, scope, found, sought.kind)
         if is_wide(found, len(seen), sought.limit):
@@ -59,13 +61,13 @@ def is_wide(found: Sequence[int], seen: int, limit: int) -> bool:
 
 def nearest_scanned(conn: Connection, scope: Scope, sought: Sought) -> list[int]:
     """Return the nearest units that the scope sees, exactly, by comparing with all of them."""
-    return [seq for _, seq in sorted(_scanned(conn, scope, sought), reverse=True)[: sought.limit]]
-
-
-def _scanned(conn: Connection, scope: Scope, sought: Sought) -> Iterator[tuple[float, int]]:
-    """Yield every unit of the scope with its likeness."""
-    for seqs, keys in searching.scope_keys(conn, scope, sought.embedder, sought.kind):
-        likeness = cast("list[float]", np.asarray(ranking.centred(keys, sought.mean) @ sought.vector).tolist())
-        for each, seq in zip(likeness, seqs, strict=True):
-            if sought.allowed is None or seq in sought.allowed:
-                yield each, seq
+    likeness: list[Vector] = []
+    seqs: list[int] = []
+    for some, keys in searching.scope_keys(conn, scope, sought.embedder, sought.kind):
+        likeness.append(ranking.centred(keys, sought.mean) @ sought.vector)
+        seqs += some
+    if not seqs:
+        return []
+    order = cast("list[int]", np.argsort(-np.concatenate(likeness), kind="stable").tolist())
+    allowed = sought.allowed
+    return list(islice((seqs[row] for row in order if allowed is None or seqs[row] in allowed), sought.limit))

@@ -142,14 +142,14 @@ class _Search:
         allowed = None if self.test is None else _allowed(conn, scope, self.test)
         centre = searching.centre(conn, scope.user_id, self.embedder.fingerprint)
         frequency = self._frequency()
-        whole = allowed is None and searching.owns_most(conn, scope, centre.units)
-        bm25 = self._by_words(None if whole else scope, pool if allowed is None else lexical.ALL, frequency)
+        loosely = scope if allowed is not None else searching.loosened(conn, scope, centre.units)
+        bm25 = self._by_words(loosely, pool if allowed is None else lexical.ALL, frequency)
         if allowed is not None:
             bm25 = {seq: score for seq, score in bm25.items() if seq in allowed}
         asked = None if vector is None else ranking.centred(vector, centre.mean)
         sought = None if asked is None else Sought(self.embedder.fingerprint, asked, centre.mean, pool, allowed=allowed)
         candidates = self._found(sought, bm25)
-        if whole and not is_wide(list(bm25), sum(each.candidate.seq in bm25 for each in candidates), pool):
+        if loosely != scope and not is_wide(list(bm25), sum(each.candidate.seq in bm25 for each in candidates), pool):
             bm25 = self._by_words(scope, pool, frequency)
             candidates = self._found(sought, bm25)
         found, outdated = _held(conn, candidates)
@@ -173,7 +173,7 @@ class _Search:
     def _found(self, sought: Sought | None, bm25: Mapping[int, float]) -> list[Found]:
         """Return the candidates by words and by meaning: from the index, or by a scan where that serves better."""
         conn, scope = self.conn, self.question.scope
-        if sought is not None and sought.allowed is None:
+        if sought is not None and sought.allowed is None and not searching.is_narrow(conn, scope):
             near = self.index.nearest(conn, scope.user_id, sought.vector, sought.limit)
             if near is not None:
                 found = searching.candidates(conn, scope, self.embedder.fingerprint, list({*near, *bm25}))

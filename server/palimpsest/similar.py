@@ -49,7 +49,7 @@ def similar_memories(
     with ledger.read() as conn:
         centre = searching.centre(conn, scope.user_id, fingerprint)
         mean = _shrunk(centre)
-        whole = searching.owns_most(conn, scope, centre.units)
+        loosely = searching.loosened(conn, scope, centre.units)
         found: dict[str, list[Similar]] = {}
         for text, vector in texts.items():
             asked = None if vector is None else ranking.centred(vector, mean)
@@ -58,7 +58,7 @@ def similar_memories(
                 near = nearest_units(conn, index, scope, Sought(fingerprint, asked, mean, NEAR, "memory"))
             words = tokens(text)
             spread = lexical.spread(conn, words)
-            by_words = lexical.search(conn, None if whole else scope, words, 2 * limit, spread)
+            by_words = lexical.search(conn, loosely, words, 2 * limit, spread)
             units = searching.units(conn, scope, [*near[: 2 * limit], *by_words])
             ids = [unit.owner_id for unit in units.values() if unit.kind == "memory"]
             weights = ranking.rarity(spread, words, centre.units)

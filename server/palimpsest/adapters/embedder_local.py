@@ -16,8 +16,8 @@ from palimpsest.ports import Vector
 
 DIMS = 256
 
-MAX_KEPT = 16_384
-"""Words whose vectors are kept: eight megabytes at most."""
+MAX_KEPT = 8_192
+"""Words whose vectors are kept: four megabytes at most."""
 
 MAX_CHARS = 8_000
 """Of a longer text only the beginning is embedded: the mean over more words says ever less."""
@@ -36,6 +36,8 @@ class LocalEmbedder:
             wordllama: Any = importlib.import_module("wordllama")  # it has no types; slow to import
             folder = Path(wordllama.__file__).parent
             self._model: Any = wordllama.WordLlama.load(cache_dir=folder, disable_download=True)
+            # They are stored in half precision and loaded in full; kept as they were they take half the memory.
+            self._model.embedding = self._model.embedding.astype(np.float16)
         except (ImportError, FileNotFoundError) as error:
             raise EmbedderError(
                 f"the local embedder could not be loaded: {error}. Reinstall palimpsest-mcp, or set embedder.provider."

@@ -34,7 +34,7 @@ HEAD = "0004"
 KNOWN = frozenset({"0001", "0002", "0003", "0004"})
 BUSY_TIMEOUT_SECONDS = 30
 
-CACHE_KIB = 8_192
+CACHE_KIB = 4_096
 """Memory in which a connection keeps pages of the file; SQLite's own 2,000 hold a small part of 10,000 memories."""
 
 WAL_VERSIONS = b"\x02\x02"

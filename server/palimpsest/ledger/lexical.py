@@ -208,9 +208,13 @@ _COUNTED = f"SELECT count(*), max(rowid) FROM (SELECT rowid FROM lexical WHERE l
 
 
 def _scope_match(scope: Scope) -> str:
-    """Return the condition for: this user, global or this project, and the agent and run where given."""
+    """Return the condition for: this user, global or this project, and the agent and run where given.
+
+    With an empty user only for agent and run.
+    """
     user, project, agent, run = _scope_tokens(scope)
-    parts = [user, f"({_scope_tokens(Scope(''))[1]} OR {project})" if scope.project else project]
+    both = f"({_scope_tokens(Scope(''))[1]} OR {project})" if scope.project else project
+    parts = [user, both] if scope.user_id else []
     parts += [agent] if scope.agent_id else []
     parts += [run] if scope.run_id else []
     return f"scope : ({' AND '.join(parts)})"

@@ -32,6 +32,9 @@ EPOCH = "epoch"
 MOST = 0.5
 """From this share of all units on, a user's are not cut out inside the full text: most of what it gives is theirs."""
 
+NARROW = 1_200
+"""An agent or a run with no more units than that is scanned."""
+
 READ_CHARS = 400
 """So much of a candidate's text is read to be held against the question word by word."""
 
@@ -215,14 +218,28 @@ def scope_keys(
     if kind is not None:
         query = query.where(vectors.c.kind == kind)
     for rows in conn.execute(query).partitions(SCANNED):
-        matrix = np.frombuffer(b"".join(row.key for row in rows), dtype=np.float32)
-        yield [row.seq for row in rows], matrix.reshape(len(rows), -1)
+        seqs, blobs = zip(*rows, strict=True)
+        yield list(seqs), np.frombuffer(b"".join(blobs), dtype=np.float32).reshape(len(rows), -1)
 
 
-def owns_most(conn: Connection, scope: Scope, units: int) -> bool:
-    """Say whether the whole full text can be searched for a scope: most of it is this user's, who has so many units."""
+def loosened(conn: Connection, scope: Scope, units: int) -> Scope | None:
+    """Return the scope as far as the full text has to be searched by it, None for not at all.
+
+    What stands on most rows costs the most to look for: a user, with so many `units`, who has most of them, and user
+    and project beside an agent or a run. The caller takes out what is not to be seen.
+    """
+    if scope.agent_id or scope.run_id:
+        return Scope("", "", scope.agent_id, scope.run_id)
     newest: int = conn.execute(_NEWEST).scalar_one() or 0
-    return not scope.agent_id and not scope.run_id and units > newest * MOST
+    return None if units > newest * MOST else scope
+
+
+def is_narrow(conn: Connection, scope: Scope) -> bool:
+    """Say whether the scope sees so few units that comparing with each is quicker than asking an index of all."""
+    if scope.agent_id or scope.run_id:
+        few = select(vectors.c.seq).where(sees(vectors, scope), vectors.c.live.is_(True)).limit(NARROW + 1).subquery()
+        return conn.execute(select(func.count()).select_from(few)).scalar_one() <= NARROW
+    return False
 
 
 _NEWEST = select(func.max(vectors.c.seq))
