@@ -66,6 +66,7 @@ FLOORS: list[tuple[str, ...]] = [
     ("memory",),
     ("door", "replies", "access"),
     ("server", "bearer", "bounds"),
+    ("resources", "starters"),
     ("tools", "terminal"),
     ("serving",),
     ("cli_care", "cli_moving", "cli_prompts", "cli_tokens"),

@@ -9,10 +9,11 @@ from mcp.server.mcpserver import Context
 from mcp.types import CallToolResult, ToolAnnotations
 from pydantic import Field, WithJsonSchema
 
-from palimpsest import inputs, replies
+from palimpsest import inputs, replies, starters
 from palimpsest.clock import now, parse_instant
 from palimpsest.errors import InputError
 from palimpsest.inputs import ScopeInput, Turn
+from palimpsest.resources import announce
 from palimpsest.server import mcp, opened, reply, scope_of, told
 
 CALLER = "mcp"
@@ -77,6 +78,7 @@ async def add_memory(
                 caller=CALLER,
             )
             notes = list(done.notes)
+        await announce(ctx, done.changes)
         content: Any = replies.done_json(done, notes, where)
         if memory.settings.version == "v1.0":
             bare = content["results"]
@@ -164,6 +166,7 @@ async def update_memory(
             raise InputError("restore goes alone; restore first, then update. Nothing was done.")
         if restore:
             done = await memory.restore(where, memory_id, caller=CALLER)
+            await announce(ctx, done.changes)
             return reply(replies.restored_text(done, where), replies.changes_json(done, where))
         if not text.strip() and not metadata:
             raise InputError("give text, metadata or restore=true; nothing was done")
@@ -174,6 +177,7 @@ async def update_memory(
             metadata=inputs.metadata_from(metadata),
             caller=CALLER,
         )
+        await announce(ctx, done.changes)
         return reply(replies.changes_text(done, where), replies.changes_json(done, where))
 
 
@@ -201,12 +205,14 @@ async def delete_memory(
             ids = memory_ids or []
             inputs.bounded("the number of memory_ids", len(ids), 1, inputs.MAX_IDS)
             done = await memory.delete(where, ids, caller=CALLER)
+            await announce(ctx, done.changes)
             return reply(replies.changes_text(done, where), replies.changes_json(done, where))
         there = await memory.stored(where)
         wanted = f"delete {there}"
         if (there.memories or there.messages) and confirm != wanted:
             raise InputError(replies.would_delete_text(there, where, wanted))
         done = await memory.delete_all(where, caller=CALLER)
+        await announce(ctx, done.changes)
         return reply(replies.all_deleted_text(done, where), {"deleted": len(done.changes), "notes": list(done.notes)})
 
 
@@ -244,6 +250,9 @@ async def get_history(
         memory = await opened(ctx)
         found, entries = await memory.history(scope_of(memory, scope), memory_id)
         return reply(replies.history_text(found, entries), replies.history_json(found, entries))
+
+
+starters.add_to(mcp)
 
 
 def run_stdio() -> None:
