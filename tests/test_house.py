@@ -20,8 +20,8 @@ FLOORS: list[tuple[str, ...]] = [
     # ground: no I/O but files
     ("errors", "records", "function_words"),
     ("clock", "prompts", "lexicon", "ports", "stated_secrets"),
-    ("inputs", "filters", "reply", "secrets", "locks"),
-    ("config", "lines", "foreign_records", "tokens"),
+    ("inputs", "filters", "reply", "secrets", "locks", "jsonc"),
+    ("config", "lines", "foreign_records", "tokens", "installing"),
     ("foreign_server_memory", "foreign_mem0", "foreign_chatgpt", "foreign_claude"),
     ("foreign",),
     # truth
@@ -69,7 +69,7 @@ FLOORS: list[tuple[str, ...]] = [
     ("resources", "starters"),
     ("tools", "terminal"),
     ("serving",),
-    ("cli_care", "cli_moving", "cli_prompts", "cli_tokens"),
+    ("cli_care", "cli_install", "cli_moving", "cli_prompts", "cli_tokens"),
     ("cli",),
     ("__main__",),
 ]

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, cast
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from palimpsest import __version__, cli_care, cli_moving, cli_prompts, cli_tokens, inputs, replies
+from palimpsest import __version__, cli_care, cli_install, cli_moving, cli_prompts, cli_tokens, inputs, replies
 from palimpsest.clock import now, parse_instant
 from palimpsest.errors import InputError
 from palimpsest.inputs import Turn
@@ -31,6 +31,7 @@ from palimpsest.terminal import (
 )
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Long-term memory for chat and coding agents.")
+app.add_typer(cli_install.app)
 app.add_typer(cli_care.app)
 app.add_typer(cli_moving.app)
 app.add_typer(cli_prompts.app, name="prompts")
