@@ -52,7 +52,7 @@ ASKS = 0.75
 WORDING = 0.35
 """Weight of the z-score of how near the words are to those asked for, among the first `READ_CLOSELY`."""
 
-READ_CLOSELY = 30
+READ_CLOSELY = 40
 
 LENGTH = 0.7
 """What a turn loses that is shorter by the factor e^`LENGTH_SPREAD`, or gains; at most `LENGTH_BOUNDS` times."""
