@@ -110,9 +110,23 @@ def _tokens_of(word: str) -> list[str]:
     return [token for token in found if token]
 
 
+def folded(text: str) -> str:
+    """Return a text in lower case without the marks that stand on letters."""
+    lowered = text.casefold()
+    if lowered.isascii():
+        return lowered
+    plain = unicodedata.normalize("NFKD", lowered)
+    return unicodedata.normalize("NFKC", "".join(char for char in plain if unicodedata.category(char) != "Mn"))
+
+
+def is_cyrillic(token: str) -> bool:
+    """Say whether a token is written in Cyrillic."""
+    return not token.isascii() and _script(token) == "CYRILLIC"
+
+
 def is_inflected(one: str, other: str) -> bool:
     """Say whether two Cyrillic stems differ in one fleeting vowel only, which comes and goes from case to case."""
-    if one.isascii() or abs(len(one) - len(other)) > 1 or _script(one) != "CYRILLIC":
+    if abs(len(one) - len(other)) > 1:
         return False
     bare = _CYRILLIC_VOWELS.sub("", one)
     return len(bare) >= MIN_CONSONANTS and bare == _CYRILLIC_VOWELS.sub("", other)

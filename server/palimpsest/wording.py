@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cached_property, lru_cache
 from itertools import accumulate, chain
 
 import numpy as np
 
-from palimpsest.lexicon import is_inflected, question_words, tokens
+from palimpsest.lexicon import folded, is_cyrillic, is_inflected, question_words, tokens
 from palimpsest.ports import Embedder, Vector
 
 KIN = 0.2
@@ -22,6 +23,9 @@ KIN = 0.2
 
 AKIN = 0.4
 """Below this share of letters in threes in common two words are not forms of one."""
+
+LEAST = AKIN / (2 - AKIN)
+"""The share of a token's threes that a word as like as `AKIN` has at least."""
 
 MAX_WORDS = 60
 """So many words of a text are looked at."""
@@ -57,27 +61,45 @@ def spelling(weights: Mapping[str, float], texts: Sequence[str]) -> Vector | Non
     """
     if not weights:
         return None
-    known: dict[tuple[str, str], float] = {}
-
-    def akin(asked: str, said: str) -> float:
-        found = known.get((asked, said))
-        if found is None:
-            found = known[asked, said] = _akin(asked, said)
-        return found
-
-    said = [frozenset(tokens(text)) for text in texts]
-    nearest = [
-        [weight * max((akin(word, each) for each in words), default=0.0) for word, weight in weights.items()]
-        for words in said
-    ]
-    return np.array(nearest, dtype=np.float32).sum(axis=1) / sum(weights.values())
+    said = [_Spelt(text) for text in texts]
+    nearest = [sum(weight * text.nearest(token) for token, weight in weights.items()) for text in said]
+    return np.array(nearest, dtype=np.float32) / np.float32(sum(weights.values()))
 
 
-def _akin(one: str, other: str) -> float:
-    """Return how likely two tokens are forms of one word, 0 to 1: Dice's coefficient over threes of letters."""
-    if one == other or is_inflected(one, other):
+class _Spelt:
+    """Hold a text as it is spelt; its words are taken apart only where one of them can be a form of what is asked."""
+
+    def __init__(self, text: str) -> None:
+        self._text = folded(text)
+
+    def nearest(self, token: str) -> float:
+        """Return the likeness of a token to the nearest word, between 0 and 1."""
+        threes = _threes(token)
+        if is_cyrillic(token):
+            if any(is_inflected(token, each) for each in self._tokens):
+                return 1.0
+        elif sum(three in self._text for three in threes) < LEAST * len(threes):
+            return 0.0  # what `AKIN` wants of one word, the whole text has not
+        return max((_akin(token, threes, word) for word in self._words), default=0.0) if threes else 0.0
+
+    @cached_property
+    def _words(self) -> list[str]:
+        return _WORD.findall(self._text)[:MAX_WORDS]
+
+    @cached_property
+    def _tokens(self) -> list[str]:
+        return tokens(self._text)
+
+
+@lru_cache(maxsize=32_768)
+def _threes(word: str) -> frozenset[str]:
+    return frozenset(word[at : at + 3] for at in range(len(word) - 2))
+
+
+def _akin(token: str, threes: frozenset[str], word: str) -> float:
+    """Return how likely a word is a form of a token, 0 to 1: Dice's coefficient over threes of letters."""
+    if token == word:
         return 1.0
-    threes = [{word[at : at + 3] for at in range(len(word) - 2)} for word in (one, other)]
-    total = len(threes[0]) + len(threes[1])
-    share = 2 * len(threes[0] & threes[1]) / total if total else 0.0
+    theirs = _threes(word)
+    share = 2 * len(threes & theirs) / (len(threes) + len(theirs))
     return share if share >= AKIN else 0.0

@@ -19,6 +19,9 @@ DIMS = 256
 MAX_KEPT = 8_192
 """Words whose vectors are kept: four megabytes at most."""
 
+FEW = 4
+"""So many texts are embedded one by one: the threads of a batch take longer to wake than they save."""
+
 MAX_CHARS = 8_000
 """Of a longer text only the beginning is embedded: the mean over more words says ever less."""
 
@@ -59,13 +62,14 @@ class LocalEmbedder:
         """Return unit vectors of shape (len(texts), 256)."""
         if not texts:
             return np.zeros((0, DIMS), dtype=np.float32)
+        if len(texts) <= FEW:
+            return self._unit(np.stack([self._mean(text[:MAX_CHARS]) for text in texts]))
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
         vectors = np.empty((len(texts), DIMS), dtype=np.float32)
         for batch in _batches([(i, texts[i][:MAX_CHARS]) for i in order]):
             raw = np.asarray(self._model.embed([text for _, text in batch]), dtype=np.float32)
             vectors[[i for i, _ in batch]] = raw
-        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        return vectors / np.maximum(lengths, 1e-9)
+        return self._unit(vectors)
 
     def embed_words(self, words: Sequence[str]) -> Vector:
         """Return unit vectors of single words, shape (len(words), 256); those once made are kept, up to `MAX_KEPT`."""
@@ -74,9 +78,21 @@ class LocalEmbedder:
                 if len(self._rows) + len(new) > MAX_KEPT:
                     self._rows, self._words, new = {}, self._words[:0], list(dict.fromkeys(words))
                 self._rows.update({word: row for row, word in enumerate(new, start=len(self._rows))})
-                self._words = np.concatenate([self._words, self.embed(new).astype(np.float16)])
+                made = self._unit(np.stack([self._mean(word) for word in new]))
+                self._words = np.concatenate([self._words, made.astype(np.float16)])
             rows = [self._rows[word] for word in words]
             return self._words[rows].astype(np.float32)
+
+    def _mean(self, text: str) -> Vector:
+        """Return the mean of a text's tokens: what the package does with a batch, without waking threads for it."""
+        ids: list[int] = self._model.tokenizer.encode(text, add_special_tokens=False).ids
+        if not ids:
+            return np.zeros(DIMS, dtype=np.float32)
+        return np.asarray(self._model.embedding[ids].mean(axis=0, dtype=np.float32))
+
+    @staticmethod
+    def _unit(vectors: Vector) -> Vector:
+        return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
 
 
 def _batches(texts: Sequence[tuple[int, str]]) -> Iterator[list[tuple[int, str]]]:
