@@ -35,9 +35,12 @@ from pydantic_settings import (
 
 from palimpsest.errors import InputError, SettingsError
 from palimpsest.inputs import scope_part
+from palimpsest.project import project_of
 
 ENV_PREFIX = "PALIMPSEST_"
 CONFIG_VARIABLE = "PALIMPSEST_CONFIG"
+AUTO = "auto"
+"""As `project`: that of the folder the process is started in."""
 
 
 def _system_user() -> str:
@@ -256,11 +259,18 @@ def load_settings(config_file: Path | None = None, **overrides: Any) -> Settings
         environment = EnvSettingsSource(Settings)()
         path = path or _default_config(overrides.get("data_dir") or environment.get("data_dir"))
         below = _merge(_openai_variables(), _read_file(path) if path is not None else {})
-        return Settings(**_merge(_merge(below, environment), overrides))
+        return _with_project(Settings(**_merge(_merge(below, environment), overrides)))
     except ValidationError as error:
         raise SettingsError(_describe(error, path)) from error
     except ValueError as error:  # pydantic-settings: an environment variable that should be JSON and is not
         raise SettingsError(f"the environment holds a setting that cannot be read: {error}") from error
+
+
+def _with_project(settings: Settings) -> Settings:
+    """Return the settings with the project of the folder the process was started in, where that is asked for."""
+    if settings.project != AUTO:
+        return settings
+    return settings.model_copy(update={"project": _scope_part("project", project_of(Path.cwd()))})
 
 
 def _config_from_environment() -> Path | None:
