@@ -173,6 +173,13 @@ async def opened(ctx: Context[Any, Any]) -> Memory:
     return await cast("State", ctx.request_context.lifespan_context)["door"].memory()
 
 
+def can_ask(ctx: Context[Any, Any]) -> bool:
+    """Say whether the client can put a question to its user (elicitation, by a form)."""
+    capabilities = ctx.client_capabilities
+    found = capabilities.elicitation if capabilities is not None else None
+    return found is not None and (found.form is not None or found.url is None)
+
+
 def door_of_call() -> Door:
     """Return the door, for handlers that the SDK gives no context."""
     return _door.get()

@@ -5,16 +5,17 @@ from __future__ import annotations
 import signal
 from typing import Annotated, Any
 
-from mcp.server.mcpserver import Context
+from mcp.server.elicitation import AcceptedElicitation, ElicitationResult
+from mcp.server.mcpserver import Context, Elicit, Resolve
 from mcp.types import CallToolResult, ToolAnnotations
-from pydantic import Field, WithJsonSchema
+from pydantic import BaseModel, Field, WithJsonSchema
 
 from palimpsest import inputs, replies, starters
 from palimpsest.clock import now, parse_instant
 from palimpsest.errors import InputError
 from palimpsest.inputs import ScopeInput, Turn
 from palimpsest.resources import announce
-from palimpsest.server import mcp, opened, reply, scope_of, told
+from palimpsest.server import can_ask, mcp, opened, reply, scope_of, told
 
 CALLER = "mcp"
 
@@ -181,6 +182,31 @@ async def update_memory(
         return reply(replies.changes_text(done, where), replies.changes_json(done, where))
 
 
+class Deletion(BaseModel):
+    """What the user is asked before everything is deleted."""
+
+    delete: bool = Field(title="Delete all of it", description="It leaves every search, and can be brought back")
+
+
+NOT_ASKED = Deletion(delete=False)
+
+
+async def ask_before_all(
+    ctx: Context[Any, Any],
+    all: bool,  # noqa: A002, FBT001 - the tool's argument, by its name
+    confirm: str,
+    scope: ScopeInput | None,
+) -> Elicit[Deletion] | Deletion:
+    """Return the question to the user where the client can ask it; elsewhere the agent brings the confirmation."""
+    if not all or confirm or not can_ask(ctx):
+        return NOT_ASKED
+    async with told():
+        memory = await opened(ctx)
+        where = scope_of(memory, scope)
+        there = await memory.stored(where)
+    return Elicit(f"Delete {there} stored for {where}?", Deletion) if there.memories or there.messages else NOT_ASKED
+
+
 @mcp.tool(
     title="Forget",
     annotations=ToolAnnotations(
@@ -194,6 +220,8 @@ async def delete_memory(
     all: Annotated[bool, Field(description="every memory of the scope; ask the user first")] = False,  # noqa: A002 - its name in the schema
     confirm: Annotated[str, Field(description="with all: what the first reply asks for")] = "",
     scope: ScopeArgument = None,
+    *,
+    answer: Annotated[ElicitationResult[Deletion], Resolve(ask_before_all)],
 ) -> CallToolResult:
     """Forget memories or turns. They leave every search and can be brought back with update_memory(restore=true)."""
     async with told():
@@ -207,9 +235,12 @@ async def delete_memory(
             done = await memory.delete(where, ids, caller=CALLER)
             await announce(ctx, done.changes)
             return reply(replies.changes_text(done, where), replies.changes_json(done, where))
+        if not (isinstance(answer, AcceptedElicitation) and (answer.data.delete or answer.data is NOT_ASKED)):
+            raise InputError("the user was asked and said no; nothing was deleted. Do not call again unless they ask")
+        agreed = answer.data.delete
         there = await memory.stored(where)
         wanted = f"delete {there}"
-        if (there.memories or there.messages) and confirm != wanted:
+        if (there.memories or there.messages) and confirm != wanted and not agreed:
             raise InputError(replies.would_delete_text(there, where, wanted))
         done = await memory.delete_all(where, caller=CALLER)
         await announce(ctx, done.changes)
