@@ -161,7 +161,7 @@ def _is_unspaced(char: str) -> bool:
     return code >= _UNSPACED[0][0] and any(low <= code <= high for low, high in _UNSPACED)
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=16_384)
 def _stems(word: str) -> tuple[str, ...]:
     """Return what a word is searched by: its stem, and for an Arabic one its consonants too.
 
@@ -175,7 +175,7 @@ def _stems(word: str) -> tuple[str, ...]:
     return (stem, consonants) if len(consonants) >= MIN_CONSONANTS and consonants != stem else (stem,)
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=16_384)
 def _stem(word: str) -> str:
     script = "LATIN" if word.isascii() else _script(word)
     if script in _FOLDED_MARKS and not word.isascii():

@@ -91,7 +91,7 @@ class _Spelt:
         return tokens(self._text)
 
 
-@lru_cache(maxsize=32_768)
+@lru_cache(maxsize=8_192)
 def _threes(word: str) -> frozenset[str]:
     return frozenset(word[at : at + 3] for at in range(len(word) - 2))
 

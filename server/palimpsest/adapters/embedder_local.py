@@ -51,7 +51,8 @@ class LocalEmbedder:
             root.handlers[:] = before[1]
         self._turn = threading.Lock()
         self._rows: dict[str, int] = {}
-        self._words = np.zeros((0, DIMS), dtype=np.float16)
+        # All at once: one that grew with every new word would leave the heap in pieces.
+        self._words = np.empty((MAX_KEPT, DIMS), dtype=np.float16)
 
     @property
     def fingerprint(self) -> str:
@@ -75,11 +76,13 @@ class LocalEmbedder:
         """Return unit vectors of single words, shape (len(words), 256); those once made are kept, up to `MAX_KEPT`."""
         with self._turn:
             if new := [word for word in dict.fromkeys(words) if word not in self._rows]:
-                if len(self._rows) + len(new) > MAX_KEPT:
-                    self._rows, self._words, new = {}, self._words[:0], list(dict.fromkeys(words))
-                self._rows.update({word: row for row, word in enumerate(new, start=len(self._rows))})
-                made = self._unit(np.stack([self._mean(word) for word in new]))
-                self._words = np.concatenate([self._words, made.astype(np.float16)])
+                if len(self._rows) + len(new) > len(self._words):
+                    self._rows, new = {}, list(dict.fromkeys(words))
+                    if len(new) > len(self._words):
+                        self._words = np.empty((len(new), DIMS), dtype=np.float16)
+                start = len(self._rows)
+                self._words[start : start + len(new)] = self._unit(np.stack([self._mean(word) for word in new]))
+                self._rows.update({word: row for row, word in enumerate(new, start=start)})
             rows = [self._rows[word] for word in words]
             return self._words[rows].astype(np.float32)
 
