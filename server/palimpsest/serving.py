@@ -108,13 +108,11 @@ def application(settings: Settings, transport: Transport, host: str, *, protecte
     security = _security(host, settings.http.allowed_hosts)
     routes: list[BaseRoute] = [Route("/health", _Health(door, security))]
     if transport != "sse":
-        app = mcp.streamable_http_app(
-            transport_security=security, host=host, max_request_body_size=MAX_BODY_BYTES, max_sessions=None
-        )
+        app = mcp.streamable_http_app(transport_security=security, host=host, max_request_body_size=MAX_BODY_BYTES)
         routes += app.routes
     if transport != "http":
         routes += mcp.sse_app(transport_security=security, host=host, max_request_body_size=MAX_BODY_BYTES).routes
-    middleware = [Middleware(BoundedBody), Middleware(RateLimit, per_minute=settings.http.requests_per_minute)]
+    middleware = [Middleware(RateLimit, per_minute=settings.http.requests_per_minute), Middleware(BoundedBody)]
     if protected:
         routes += _metadata(settings)
         verifier = BearerTokens(settings.http, settings.data_dir, now)
