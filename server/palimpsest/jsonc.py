@@ -39,8 +39,8 @@ def with_entry(text: str, path: Sequence[str], value: Any) -> str:
     """Return the text with the value under a path of keys; objects that are missing are made. Raises ValueError."""
     if not text.strip():
         text = "{}\n"
-    node = _deepest(text, path)
-    rest = path[_depth(text, path) :]
+    node, depth = _deepest(text, path)
+    rest = path[depth:]
     if not rest:
         return text[: node.start] + _dumped(value, _indent_at(text, node.start)) + text[node.end :]
     for key in reversed(rest[1:]):
@@ -50,9 +50,10 @@ def with_entry(text: str, path: Sequence[str], value: Any) -> str:
 
 def without_entry(text: str, path: Sequence[str]) -> str:
     """Return the text without the entry under a path of keys; as it is where there is none. Raises ValueError."""
-    if not text.strip() or _depth(text, path) < len(path):
+    parent, depth = _deepest(text, path[:-1]) if text.strip() else (None, 0)
+    members = parent.members or () if parent is not None and depth == len(path) - 1 else ()
+    if path[-1] not in [member.key for member in members]:
         return text
-    members = _deepest(text, path[:-1]).members or ()
     place = next(number for number, member in enumerate(members) if member.key == path[-1])
     member = members[place]
     start = _line_start(text, member.start)
@@ -63,35 +64,20 @@ def without_entry(text: str, path: Sequence[str]) -> str:
     return head.rstrip(" \t") + text[_after_line(text, member.value.end) :]
 
 
-def value_at(text: str, path: Sequence[str]) -> Any:
-    """Return what stands under a path of keys; None where there is nothing. Raises ValueError."""
-    if not text.strip() or _depth(text, path) < len(path):
-        return None
-    return _loaded(text, _deepest(text, path))
+def _deepest(text: str, path: Sequence[str]) -> tuple[Node, int]:
+    """Return the last value on the path that is there, and how many keys lead to it.
 
-
-def _deepest(text: str, path: Sequence[str]) -> Node:
-    """Return the last value on the path that is there. Raises ValueError where one before it is no object."""
+    Raises ValueError where one before it is no object.
+    """
     node = _parsed(text)
-    for key in path:
+    for depth, key in enumerate(path):
         if node.members is None:
             raise ValueError(f"{_place(text, node.start)}: an object should stand where '{key}' is looked for")
         member = next((each for each in node.members if each.key == key), None)
         if member is None:
-            break
+            return node, depth
         node = member.value
-    return node
-
-
-def _depth(text: str, path: Sequence[str]) -> int:
-    """Return how many keys of the path are there."""
-    node = _parsed(text)
-    for depth, key in enumerate(path):
-        member = next((each for each in node.members or () if each.key == key), None)
-        if member is None:
-            return depth
-        node = member.value
-    return len(path)
+    return node, len(path)
 
 
 def _inserted(text: str, node: Node, key: str, value: Any) -> str:
@@ -132,13 +118,6 @@ def _after_line(text: str, at: int) -> int:
     """Return where the next line begins, if nothing but white space stands in between."""
     end = text.find("\n", at)
     return end + 1 if end >= 0 and not text[at:end].strip() else at
-
-
-def _loaded(text: str, node: Node) -> Any:
-    if node.members is not None:
-        return {member.key: _loaded(text, member.value) for member in node.members}
-    plain = re.sub(r"(\"(?:[^\"\\]|\\.)*\")|//[^\n]*|/\*.*?\*/", r"\1", text[node.start : node.end], flags=re.DOTALL)
-    return json.loads(re.sub(r",(\s*[\]}])", r"\1", plain))
 
 
 def _parsed(text: str) -> Node:

@@ -342,6 +342,3 @@ def count_indexed(conn: Connection, embedder: str) -> int:
         vectors.c.live.is_(True), vectors.c.embedder == embedder, vectors.c.key.is_not(None)
     )
     return conn.execute(query).scalar_one()
-
-
-_SCOPE = ("user_id", "project", "agent_id", "run_id")
