@@ -13,7 +13,7 @@ from palimpsest.ledger import lexical, reading, searching
 from palimpsest.ledger.ledger import Ledger
 from palimpsest.ledger.searching import Centre
 from palimpsest.lexicon import tokens
-from palimpsest.nearest import NearestUnits, Sought, nearest_units
+from palimpsest.nearest import NearestUnits, Sought, is_wide, nearest_units
 from palimpsest.ports import Vector
 from palimpsest.records import Memory, Scope
 
@@ -58,7 +58,9 @@ def similar_memories(
                 near = nearest_units(conn, index, scope, Sought(fingerprint, asked, mean, NEAR, "memory"))
             words = tokens(text)
             spread = lexical.spread(conn, words)
-            by_words = lexical.search(conn, loosely, words, 2 * limit, spread)
+            by_words = list(lexical.search(conn, loosely, words, 2 * limit, spread))
+            if loosely != scope and not is_wide(by_words, len(searching.seen(conn, scope, by_words)), 2 * limit):
+                by_words = list(lexical.search(conn, scope, words, 2 * limit, spread))
             units = searching.units(conn, scope, [*near[: 2 * limit], *by_words])
             ids = [unit.owner_id for unit in units.values() if unit.kind == "memory"]
             weights = ranking.rarity(spread, words, centre.units)
