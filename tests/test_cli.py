@@ -158,7 +158,7 @@ def test_prompts_are_listed_shown_checked_and_compared(tmp_path: Path) -> None:
 def test_wrong_settings_are_one_line_on_stderr(tmp_path: Path) -> None:
     """Guards against tracebacks where a sentence would do."""
     told = palimpsest(tmp_path, "list", code=1, settings={"PALIMPSEST_LLM__PROVIDER": "openia"})
-    assert told.startswith("error: llm.provider: Input should be 'auto', 'openai' or 'none'")
+    assert told.startswith("error: llm.provider: Input should be 'auto', 'openai', 'sampling' or 'none'")
     assert "did you mean" in palimpsest(tmp_path, "list", code=1, settings={"PALIMPSEST_DATADIR": "x"})
 
 

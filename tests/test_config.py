@@ -47,7 +47,7 @@ def test_nothing_needs_to_be_set() -> None:
     assert settings.user_id
     assert (settings.project, settings.agent_id, settings.run_id) == ("", "", "")
     assert (settings.vector_store.provider, settings.embedder.provider) == ("chroma", "local")
-    assert (settings.llm.provider, settings.llm_provider) == ("auto", "none")
+    assert (settings.llm.provider, settings.llm_provider) == ("auto", "sampling")
     assert settings.version == "v1.1"
 
 
@@ -163,7 +163,7 @@ def test_the_usual_openai_variables_choose_openai(
     assert load_settings(data_dir=tmp_path).llm_provider == "openai"
     assert load_settings(data_dir=tmp_path, llm={"provider": "none"}).llm_provider == "none"
     monkeypatch.setenv(variable, "")
-    assert load_settings(data_dir=tmp_path).llm_provider == "none"
+    assert load_settings(data_dir=tmp_path).llm_provider == "sampling"
 
 
 @pytest.mark.parametrize("config", [{"api_key": "k"}, {"openai_base_url": "http://localhost:1/v1"}], ids=str)

@@ -49,6 +49,7 @@ FLOORS: list[tuple[str, ...]] = [
     # vendor
     (
         "adapters.model_openai",
+        "adapters.model_sampling",
         "adapters.embedder_local",
         "adapters.embedder_openai",
         "adapters.embedder_chroma",
@@ -64,9 +65,9 @@ FLOORS: list[tuple[str, ...]] = [
     ("deep",),
     # door
     ("memory",),
-    ("door", "replies", "access"),
+    ("door", "replies", "access", "rounds"),
     ("server", "bearer", "bounds"),
-    ("resources", "starters"),
+    ("resources", "starters", "sampling"),
     ("tools", "terminal"),
     ("serving",),
     ("cli_care", "cli_install", "cli_moving", "cli_prompts", "cli_tokens"),
@@ -86,9 +87,9 @@ FORBIDDEN = {
 }
 """What the order alone would allow and the architecture does not: by the beginning of the names on both sides."""
 
-BROAD = Counter({"adapters.index_chroma": 1, "adapters.embedder_chroma": 1, "memory": 1, "door": 1})
+BROAD = Counter({"adapters.index_chroma": 1, "adapters.embedder_chroma": 1, "memory": 1, "door": 1, "rounds": 1})
 """Where everything may be caught, how often: vendors that raise anything, the
-facade, which raises it again, and the door, which tells it."""
+facade, which raises it again, the door, which tells it, and a call in rounds, which raises it in the next."""
 
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 50

@@ -313,7 +313,7 @@ class TestWithoutAModel:
             done = await memory.add_messages(turns(("user", "The team retreat is in Lisbon")))
             answer = await memory.search(ALICE, "where is the offsite of the team?")
         assert done.kept_messages == 1
-        assert done.notes[0].startswith("no language model is configured: turns are kept as they are")
+        assert done.notes[0].startswith("there is no language model to ask: turns are kept as they are")
         assert [hit.kind for hit in answer.hits] == ["message"]
 
     async def test_a_likely_conflict_is_named_by_id(self, tmp_path: Path) -> None:

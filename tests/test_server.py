@@ -183,7 +183,7 @@ async def test_a_conversation_is_kept_and_the_reply_names_what_is_missing(tmp_pa
     async with client(tmp_path) as memory:
         added = await memory.call_tool("add_memory", {"messages": turns})
         assert said(added).startswith("kept 2 messages")
-        assert "no language model is configured" in said(added)
+        assert "there is no language model to ask" in said(added)
         assert "1 messages without text skipped" in said(added)
         assert added.structured_content["kept_messages"] == 2
         hits = results(await memory.call_tool("search_memories", {"query": "trip to Porto"}))

@@ -64,7 +64,7 @@ class Served:
 def served(folder: Path, transport: str = "all", **settings: str) -> Generator[Served]:
     """Run a server on a free port until the block ends."""
     command = [sys.executable, "-m", "palimpsest", "serve", "--transport", transport, "--port", "0"]
-    env = environment(folder, PALIMPSEST_LLM__PROVIDER="none", **settings)
+    env = environment(folder, **{"PALIMPSEST_LLM__PROVIDER": "none", **settings})
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env, cwd=folder) as process:
         try:
             assert process.stderr is not None

@@ -39,8 +39,8 @@ def open_embedder(settings: Settings) -> Embedder:
 
 
 def open_model(settings: Settings) -> LanguageModel | None:
-    """Return the language model of the settings; None where there is none."""
-    if settings.llm_provider == "none":
+    """Return the language model of the settings; None where there is none, or the client lends one call by call."""
+    if settings.llm_provider != "openai":
         return None
     from palimpsest.adapters.model_openai import OpenAIModel  # noqa: PLC0415 - slow; most have no model
 

@@ -95,9 +95,12 @@ class LlmConfig(Section):
 
 
 class Llm(Section):
-    """Choose the language model: `auto` takes `openai` where a key or a base URL is set, else `none`."""
+    """Choose the language model: `auto` takes `openai` where a key or a base URL is set, else `sampling`.
 
-    provider: Literal["auto", "openai", "none"] = "auto"
+    `sampling` is the model of the connected client, where it lends one; else there is none.
+    """
+
+    provider: Literal["auto", "openai", "sampling", "none"] = "auto"
     config: LlmConfig = LlmConfig()
 
 
@@ -225,13 +228,13 @@ class Settings(BaseSettings):
         return path.expanduser().absolute() if path is not None else self.data_dir / "index"
 
     @property
-    def llm_provider(self) -> Literal["openai", "none"]:
+    def llm_provider(self) -> Literal["openai", "sampling", "none"]:
         """Return the provider that `auto` comes to."""
         if self.llm.provider != "auto":
             return self.llm.provider
         config = self.llm.config
         keys = (config.api_key, config.openai_base_url, self.openai_api_key, self.openai_base_url)
-        return "openai" if any(keys) else "none"
+        return "openai" if any(keys) else "sampling"
 
     @classmethod
     def settings_customise_sources(

@@ -150,6 +150,8 @@ def _folder(settings: Settings, ledger: Ledger, embedder: str, folder: Path) -> 
 async def _model(settings: Settings) -> Finding:
     if settings.llm_provider == "none":
         return Finding("model", "none: the connected agent words and reconciles its facts itself")
+    if settings.llm_provider == "sampling":
+        return Finding("model", "the client's own, where it lends it (sampling); else the agent words its facts itself")
     try:
         model = await anyio.to_thread.run_sync(lambda: open_model(settings))
         if model is None:

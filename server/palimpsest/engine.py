@@ -12,7 +12,7 @@ import anyio.to_thread
 from palimpsest.clock import Clock
 from palimpsest.ledger.ledger import Ledger
 from palimpsest.nearest import NearestUnits
-from palimpsest.ports import Embedder, LanguageModel
+from palimpsest.ports import Embedder, LanguageModel, Tell
 from palimpsest.prompts import PromptShelf
 from palimpsest.stages import decide, extract, summarize
 
@@ -27,11 +27,17 @@ NEEDED_PROMPTS = {
 _T = TypeVar("_T")
 
 
+async def _nobody(what: str) -> None:
+    """Hear nothing."""
+    del what
+
+
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Hold the parts of one open memory. `model` is None where no language model is configured.
+    """Hold the parts of one open memory. `model` is None where there is no language model to ask.
 
-    With `keep_secrets` passwords, keys and tokens are stored like any other text.
+    With `keep_secrets` passwords, keys and tokens are stored like any other text. `tell` hears how far a call is.
+    `lent` says that the model is there during this call only, so that nothing is asked in the background.
     """
 
     ledger: Ledger
@@ -42,6 +48,8 @@ class Engine:
     index: NearestUnits
     threads: anyio.CapacityLimiter
     keep_secrets: bool = False
+    tell: Tell = _nobody
+    lent: bool = False
 
     async def run(self, blocking: Callable[[], _T]) -> _T:
         """Run blocking work in a worker thread of our own pool; it runs to its end even when cancelled."""

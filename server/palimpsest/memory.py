@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, TextIO
@@ -27,6 +28,7 @@ from palimpsest.ledger import log, purging, reading, searching
 from palimpsest.ledger.ledger import open_ledger
 from palimpsest.ledger.purging import Doomed
 from palimpsest.listing import Page
+from palimpsest.ports import LanguageModel, Tell
 from palimpsest.projection import Progress, Projection
 from palimpsest.purge import Purged, purge
 from palimpsest.recall import Answer, Question, recall
@@ -54,6 +56,13 @@ class Memory:
         """Return the scope that the settings name."""
         chosen = self.settings
         return Scope(chosen.user_id, chosen.project, chosen.agent_id, chosen.run_id)
+
+    def for_call(self, tell: Tell | None = None, model: LanguageModel | None = None) -> Memory:
+        """Return this memory for one call: `tell` hears how far it is, `model` is lent to it for that long."""
+        engine = replace(self.engine, tell=tell or self.engine.tell)
+        if model is not None:
+            engine = replace(engine, model=model, lent=True)
+        return Memory(self.settings, engine, self.projection, self._follower)
 
     async def add_messages(
         self,
@@ -196,6 +205,7 @@ class Memory:
         self, scope: Scope, kind: str = "overall", *, refresh: bool = False, caller: str = ""
     ) -> summary.Summarized:
         """Return what is known of the scope in a paragraph."""
+        refresh = refresh or (self.engine.lent and await self._summary_is_due(scope))
         return await summary.get_summary(self.engine, scope, kind, refresh=refresh, caller=caller)
 
     async def history(self, scope: Scope, memory_id: str) -> tuple[records.Memory, Sequence[HistoryEntry]]:
@@ -230,6 +240,9 @@ class Memory:
         rows = await self.engine.run(ledger.rebuild_lexical)
         await self.engine.run(lambda: embed_waiting(ledger, embedder, progress=progress))
         return rows, await self.engine.run(lambda: self.projection.rebuild(progress))
+
+    async def _summary_is_due(self, scope: Scope) -> bool:
+        return await summary.changes_missed(self.engine, scope) >= self.settings.summary.every
 
     async def _written(self, scope: Scope, writing: Awaitable[Done]) -> Done:
         done = await writing

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -10,6 +10,10 @@ import numpy.typing as npt
 
 Vector: TypeAlias = npt.NDArray[np.float32]
 """One embedding of shape (dims,), or several of shape (n, dims); float32, each row of length 1."""
+
+
+Tell: TypeAlias = Callable[[str], Awaitable[None]]
+"""Hears how far a long call is, in a few words."""
 
 
 class LanguageModel(Protocol):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -37,7 +37,7 @@ SIMILAR_SHOWN = 3
 SIMILAR_ENOUGH = 0.25
 """From this likeness on a memory is named as a near-duplicate or likely conflict of a new one."""
 
-NO_MODEL = "no language model is configured: "
+NO_MODEL = "there is no language model to ask: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +167,7 @@ async def _learn(
     learns = tuple(message.id for message in messages)
     try:
         prompt = engine.prompts.get("extract_agent" if of_agent else "extract")
+        await engine.tell(f"kept {_count(messages)}; asking the model for facts")
         facts = await extract(model, prompt, conversation, engine.clock())
         if not facts:
             made_by = Provenance("extract", model.name, prompt.fingerprint, caller)
@@ -230,6 +231,7 @@ async def _decided(
         everything = Decided(tuple(Decision(Event.ADD, fact) for fact in task.facts))
         return everything, Provenance("extract", model.name, caller=task.caller)
     prompt = engine.prompts.get("decide")
+    await engine.tell(f"asking the model what becomes of {_count(task.facts, 'fact')}")
     decided = await decide(model, prompt, task.facts, memories)
     if task.keep_all:
         added = tuple(Decision(Event.ADD, fact) for fact in decided.dropped)
@@ -327,5 +329,5 @@ def _as_message(engine: Engine, scope: Scope, fact: Fact) -> Message:
     return Message(str(uuid.uuid4()), scope, "user", fact.text, fact.happened_at or now, now)
 
 
-def _count(messages: Sequence[Message]) -> str:
-    return f"{len(messages)} message{'s' if len(messages) != 1 else ''}"
+def _count(items: Sized, one: str = "message") -> str:
+    return f"{len(items)} {one}{'s' if len(items) != 1 else ''}"

@@ -24,6 +24,7 @@ from palimpsest.door import Door
 from palimpsest.errors import InputError, PalimpsestError
 from palimpsest.inputs import ScopeInput
 from palimpsest.records import Scope
+from palimpsest.rounds import Rounds
 
 if TYPE_CHECKING:
     from palimpsest.config import Settings
@@ -51,7 +52,20 @@ SUMMARY = "summary"
 RECENT = "recent"
 """What stands in `memory://{id}` where no id does; listed, for they are always there."""
 
-State = dict[str, Door]
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Hold what the connections of a process share: the door to the memory, and work between the rounds of calls."""
+
+    door: Door
+    rounds: Rounds = field(default_factory=Rounds)
+
+    async def keep(self) -> None:
+        """Keep the memory open, and work going on, until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.door.keep)
+            tasks.start_soon(self.rounds.keep)
+
 
 _door: ContextVar[Door] = ContextVar("door")
 
@@ -60,12 +74,12 @@ _door: ContextVar[Door] = ContextVar("door")
 class Start:
     """Hold what the server is started with: a settings file, options, and how long a call may take.
 
-    `door` is what connections share that the SDK begins a lifespan for one by one.
+    `shared` is for connections that the SDK begins a lifespan for one by one.
     """
 
     config: Path | None = None
     overrides: dict[str, Any] = field(default_factory=dict[str, Any])
-    door: Door | None = None
+    shared: Shared | None = None
     call_seconds: float | None = None
 
 
@@ -138,22 +152,23 @@ def settings() -> Settings:
 
 
 @asynccontextmanager
-async def _lifespan(_: MCPServer[Any]) -> AsyncGenerator[State]:
-    if start.door is not None:  # one for the process: over SSE the SDK begins a lifespan for every connection
-        yield {"door": start.door}
+async def _lifespan(_: MCPServer[Any]) -> AsyncGenerator[Shared]:
+    if start.shared is not None:  # one for the process: over SSE the SDK begins a lifespan for every connection
+        yield start.shared
         return
-    door = Door(settings)
+    here = Shared(Door(settings))
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(door.keep)
-        yield {"door": door}
+        tasks.start_soon(here.keep)
+        yield here
         tasks.cancel_scope.cancel()
 
 
 async def _open_after_handshake(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
     """Begin opening the memory with the first message that comes after the handshake."""
+    door = cast("Shared", ctx.lifespan_context).door
     if ctx.method not in ("initialize", "server/discover", "ping"):
-        cast("State", ctx.lifespan_context)["door"].knock()
-    _door.set(cast("State", ctx.lifespan_context)["door"])
+        door.knock()
+    _door.set(door)
     return await call_next(ctx)
 
 
@@ -170,7 +185,12 @@ mcp = MemoryServer(
 
 async def opened(ctx: Context[Any, Any]) -> Memory:
     """Return the open memory. Raises the PalimpsestError that kept it from opening."""
-    return await cast("State", ctx.request_context.lifespan_context)["door"].memory()
+    return await shared(ctx).door.memory()
+
+
+def shared(ctx: Context[Any, Any]) -> Shared:
+    """Return what the connections of this process share."""
+    return cast("Shared", ctx.request_context.lifespan_context)
 
 
 def can_ask(ctx: Context[Any, Any]) -> bool:

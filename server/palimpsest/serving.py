@@ -36,8 +36,8 @@ from palimpsest.clock import now
 from palimpsest.config import Settings
 from palimpsest.door import Door
 from palimpsest.errors import SettingsError
+from palimpsest.server import Shared, start
 from palimpsest.server import settings as settings_of_start
-from palimpsest.server import start
 from palimpsest.tools import mcp
 
 Transport: TypeAlias = Literal["http", "sse", "all"]
@@ -104,9 +104,9 @@ def is_loopback(host: str) -> bool:
 
 def application(settings: Settings, transport: Transport, host: str, *, protected: bool) -> Starlette:
     """Return the ASGI application; it opens the memory when it starts and closes it when it ends."""
-    door = start.door = Door(settings_of_start)
+    here = start.shared = Shared(Door(settings_of_start))
     security = _security(host, settings.http.allowed_hosts)
-    routes: list[BaseRoute] = [Route("/health", _Health(door, security))]
+    routes: list[BaseRoute] = [Route("/health", _Health(here.door, security))]
     if transport != "sse":
         app = mcp.streamable_http_app(transport_security=security, host=host, max_request_body_size=MAX_BODY_BYTES)
         routes += app.routes
@@ -125,8 +125,8 @@ def application(settings: Settings, transport: Transport, host: str, *, protecte
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(door.keep)
-            door.knock()
+            tasks.start_soon(here.keep)
+            here.door.knock()
             if transport == "sse":
                 yield
             else:

@@ -51,7 +51,7 @@ async def get_summary(engine: Engine, scope: Scope, kind: str, *, refresh: bool,
         raise InputError(f"there is no summary '{kind}'; there are {', '.join(KINDS)}")
     last, behind, lost = await engine.run(lambda: _last(engine, scope, kind))
     if engine.model is None:
-        return await _listed(engine, scope, kind, "no language model is configured")
+        return await _listed(engine, scope, kind, "there is no language model to ask")
     # What went on lately also changes by itself; a summary that may name what was deleted is not given out again.
     stale = lost or (refresh and (behind > 0 or kind == "recent"))
     if last is not None and not stale:
@@ -79,6 +79,7 @@ async def write_summary(engine: Engine, model: LanguageModel, scope: Scope, kind
     if not memories and not messages:
         return None
     prompt = engine.prompts.get("summarize")
+    await engine.tell(f"asking the model for the summary of {len(memories)} memories")
     text = await summarize(
         model, prompt, kind=kind, previous=previous, memories=memories, messages=messages, now=engine.clock()
     )

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import signal
-from typing import Annotated, Any
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 from mcp.server.elicitation import AcceptedElicitation, ElicitationResult
 from mcp.server.mcpserver import Context, Elicit, Resolve
-from mcp.types import CallToolResult, ToolAnnotations
+from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
 from pydantic import BaseModel, Field, WithJsonSchema
 
 from palimpsest import inputs, replies, starters
 from palimpsest.clock import now, parse_instant
 from palimpsest.errors import InputError
-from palimpsest.inputs import ScopeInput, Turn
+from palimpsest.inputs import ScopeInput, Turn, Turns
 from palimpsest.resources import announce
+from palimpsest.sampling import with_model
 from palimpsest.server import can_ask, mcp, opened, reply, scope_of, told
+
+if TYPE_CHECKING:
+    from palimpsest.applying import Done
+    from palimpsest.memory import Memory
 
 CALLER = "mcp"
 
@@ -51,7 +58,7 @@ async def add_memory(
     ] = None,
     metadata: Annotated[dict[str, Any] | None, Field(description="kept with text, for filters")] = None,
     scope: ScopeArgument = None,
-) -> CallToolResult:
+) -> CallToolResult | InputRequiredResult:
     """Learn one fact, or what a conversation holds. The reply says what was added, changed or already known."""
     async with told():
         memory = await opened(ctx)
@@ -61,30 +68,37 @@ async def add_memory(
         if messages:
             if replaces or metadata:
                 raise InputError("replaces and metadata go with text, not with messages; nothing was stored")
-            turns = inputs.turns_from(messages, where, now())
-            done = await memory.add_messages(turns.messages, context=turns.context, infer=infer, caller=CALLER)
-            notes = [
-                *done.notes,
-                *([f"{turns.skipped} messages without text skipped"] if turns.skipped else []),
-            ]
+            done = await with_model(ctx, memory, _learning(inputs.turns_from(messages, where, now()), infer))
         else:
             if infer and (replaces or metadata):
                 raise InputError("with infer=true facts are extracted; leave out replaces and metadata, or infer")
-            done = await memory.add_text(
-                where,
-                inputs.text_from(text),
-                replaces=replaces or (),
-                metadata=inputs.metadata_from(metadata),
-                infer=infer,
-                caller=CALLER,
+            fact, about = inputs.text_from(text), inputs.metadata_from(metadata)
+            done = await with_model(
+                ctx,
+                memory,
+                lambda lent: lent.add_text(
+                    where, fact, replaces=replaces or (), metadata=about, infer=infer, caller=CALLER
+                ),
             )
-            notes = list(done.notes)
+        if isinstance(done, InputRequiredResult):
+            return done
         await announce(ctx, done.changes)
-        content: Any = replies.done_json(done, notes, where)
+        content: Any = replies.done_json(done, done.notes, where)
         if memory.settings.version == "v1.0":
             bare = content["results"]
             content = bare if ctx.request_context.protocol_version >= BARE_LIST_SINCE else {"result": bare}
-        return reply(replies.done_text(done, notes, where), content)
+        return reply(replies.done_text(done, done.notes, where), content)
+
+
+def _learning(turns: Turns, infer: bool | None) -> Callable[[Memory], Awaitable[Done]]:  # noqa: FBT001 - the tool's argument
+    """Return the work of learning from turns; those without text are told of."""
+
+    async def work(memory: Memory) -> Done:
+        done = await memory.add_messages(turns.messages, context=turns.context, infer=infer, caller=CALLER)
+        skipped = [f"{turns.skipped} messages without text skipped"] if turns.skipped else []
+        return replace(done, notes=(*done.notes, *skipped))
+
+    return work
 
 
 @mcp.tool(
@@ -257,12 +271,14 @@ async def get_summary(
     kind: Annotated[str, Field(description="'overall': who the user is; 'recent': the last two weeks")] = "overall",
     refresh: Annotated[bool, Field(description="write it anew first")] = False,
     scope: ScopeArgument = None,
-) -> CallToolResult:
+) -> CallToolResult | InputRequiredResult:
     """Read what is known, in a paragraph."""
     async with told():
         memory = await opened(ctx)
         where = scope_of(memory, scope)
-        found = await memory.summary(where, kind, refresh=refresh, caller=CALLER)
+        found = await with_model(ctx, memory, lambda lent: lent.summary(where, kind, refresh=refresh, caller=CALLER))
+        if isinstance(found, InputRequiredResult):
+            return found
         return reply(replies.summary_text(found, where), replies.summary_json(found, where))
 
 
