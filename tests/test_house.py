@@ -66,6 +66,7 @@ FLOORS: list[tuple[str, ...]] = [
     # door
     ("memory",),
     ("door", "replies", "access", "rounds"),
+    ("roots",),
     ("server", "bearer", "bounds"),
     ("resources", "starters", "sampling"),
     ("tools", "terminal"),

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import anyio
 import pytest
+from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.sse import sse_client
+from mcp.types import ErrorData, ListRootsResult, Root, RootsListChangedNotification
+from pydantic import FileUrl
 
 from palimpsest.config import load_settings
 from palimpsest.project import project_of
+from test_server import environment, said
+from test_serving import served
 
 
 def git(folder: Path, *arguments: str) -> None:
@@ -79,3 +90,118 @@ def test_the_setting_auto_takes_the_folder_the_server_is_started_in(
     assert load_settings(data_dir=tmp_path, project="auto").project == "atlas"
     assert load_settings(data_dir=tmp_path, project="other").project == "other"
     assert load_settings(data_dir=tmp_path).project == ""
+
+
+def repository(folder: Path, name: str) -> Path:
+    """Return a new repository with a remote of its own."""
+    clone = folder / name
+    clone.mkdir()
+    git(clone, "init")
+    git(clone, "remote", "add", "origin", f"https://github.com/acme/{name}.git")
+    return clone
+
+
+def with_roots(*folders: Path, asked: list[int] | None = None) -> Callable[..., Any]:
+    """Return what a client answers that has these folders open."""
+
+    async def answer(context: Any) -> ListRootsResult:
+        del context
+        if asked is not None:
+            asked.append(1)
+        return ListRootsResult(roots=[Root(uri=FileUrl(folder.as_uri())) for folder in folders])
+
+    return answer
+
+
+def over_stdio(folder: Path, mode: str, roots: Callable[..., Any], project: str = "auto") -> Client:
+    """Return a client over stdio with roots, of a server that is started outside of them."""
+    server = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "palimpsest"],
+        env=environment(folder, PALIMPSEST_PROJECT=project),
+        cwd=folder,
+    )
+    return Client(server, mode=mode, list_roots_callback=roots)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_the_folder_a_client_has_open_is_the_project(tmp_path: Path, mode: str) -> None:
+    """Guards clients that start the server elsewhere than in the project; they are asked once, not for every call."""
+    asked: list[int] = []
+    elsewhere = tmp_path / "notes"
+    elsewhere.mkdir()
+    async with over_stdio(tmp_path, mode, with_roots(elsewhere, repository(tmp_path, "atlas"), asked=asked)) as client:
+        for text in ("The build runs on Debian", "The tests want a database"):
+            assert said(await client.call_tool("add_memory", {"text": text})).endswith(
+                "scope: user alice, project github.com/acme/atlas"
+            )
+        given = {"query": "build", "scope": {"project": "other"}}
+        assert said(await client.call_tool("search_memories", given)).endswith("project other")
+    assert asked == [1]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_a_project_that_the_settings_name_stands(tmp_path: Path, mode: str) -> None:
+    """Guards the one setting that corrects a wrong project."""
+    asked: list[int] = []
+    roots = with_roots(repository(tmp_path, "atlas"), asked=asked)
+    async with over_stdio(tmp_path, mode, roots, project="mine") as client:
+        assert said(await client.call_tool("list_memories", {})).endswith("scope: user alice, project mine")
+    assert asked == []
+
+
+@pytest.mark.anyio
+async def test_a_client_that_opens_another_folder_is_asked_anew(tmp_path: Path) -> None:
+    """Guards windows that change their project."""
+    open_now = [repository(tmp_path, "atlas")]
+
+    async def answer(context: Any) -> ListRootsResult:
+        return await with_roots(*open_now)(context)
+
+    async with over_stdio(tmp_path, "legacy", answer) as client:
+        assert said(await client.call_tool("list_memories", {})).endswith("project github.com/acme/atlas")
+        open_now[0] = repository(tmp_path, "borealis")
+        await client.session.send_notification(RootsListChangedNotification())
+        assert said(await client.call_tool("list_memories", {})).endswith("project github.com/acme/borealis")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_a_client_that_declines_to_tell_has_the_servers_folder(tmp_path: Path, mode: str) -> None:
+    """Guards the fallback, and that a refusal does not end every call."""
+
+    async def answer(context: Any) -> ErrorData:
+        del context
+        return ErrorData(code=-1, message="roots are private")
+
+    here = repository(tmp_path, "here")
+    server = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "palimpsest"],
+        env=environment(tmp_path, PALIMPSEST_PROJECT="auto"),
+        cwd=here,
+    )
+    async with Client(server, mode=mode, list_roots_callback=answer) as client:
+        told = ""
+        with anyio.fail_after(60):
+            while not told:
+                with suppress(MCPError):  # the newer protocol's client gives the call up with the question
+                    told = said(await client.call_tool("list_memories", {}))
+    assert told.endswith("project github.com/acme/here")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("how", ["legacy", "sse"])
+async def test_every_session_over_http_has_the_project_it_has_open(tmp_path: Path, how: str) -> None:
+    """Guards one server for the windows of several projects."""
+    with served(tmp_path, PALIMPSEST_PROJECT="auto") as running:
+        for name in ("atlas", "borealis"):
+            roots = with_roots(repository(tmp_path, name))
+            if how == "sse":
+                there = Client(sse_client(f"{running.base}/sse"), list_roots_callback=roots)
+            else:
+                there = Client(f"{running.base}/mcp", mode="legacy", list_roots_callback=roots)
+            async with there as client:
+                assert said(await client.call_tool("list_memories", {})).endswith(f"project github.com/acme/{name}")

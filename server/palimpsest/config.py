@@ -20,6 +20,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    PrivateAttr,
     SecretStr,
     ValidationError,
     ValidationInfo,
@@ -199,6 +200,7 @@ class Settings(BaseSettings):
     custom_update_memory_prompt: str | None = None
     openai_api_key: SecretStr | None = Field(default=None, exclude=True)
     openai_base_url: str | None = Field(default=None, exclude=True)
+    _project_was_found: bool = PrivateAttr(default=False)
 
     @field_validator("data_dir", "history_db_path", "prompts_dir")
     @classmethod
@@ -215,6 +217,17 @@ class Settings(BaseSettings):
         if self.embedder.provider == "openai" and self.embedder.config.model is None:
             raise ValueError("embedder.config.model is wanted with embedder.provider = 'openai'")
         return self
+
+    @property
+    def project_was_found(self) -> bool:
+        """Say whether the project is that of the process's folder, which a client's roots know better."""
+        return self._project_was_found
+
+    def with_project_of(self, folder: Path) -> Settings:
+        """Return the settings with the project of a folder."""
+        found = self.model_copy(update={"project": _scope_part("project", project_of(folder))})
+        found._project_was_found = True
+        return found
 
     @property
     def ledger_path(self) -> Path:
@@ -271,9 +284,7 @@ def load_settings(config_file: Path | None = None, **overrides: Any) -> Settings
 
 def _with_project(settings: Settings) -> Settings:
     """Return the settings with the project of the folder the process was started in, where that is asked for."""
-    if settings.project != AUTO:
-        return settings
-    return settings.model_copy(update={"project": _scope_part("project", project_of(Path.cwd()))})
+    return settings.with_project_of(Path.cwd()) if settings.project == AUTO else settings
 
 
 def _config_from_environment() -> Path | None:

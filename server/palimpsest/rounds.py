@@ -20,6 +20,9 @@ from palimpsest.errors import InputError, ModelUnreachableError
 
 logger = logging.getLogger(__name__)
 
+ASKED_BETWEEN_CALLS_SINCE = "2026-07-28"
+"""From this protocol version on a server asks its client between the rounds of a call; before, in the middle of it."""
+
 MAX_TALKS = 200
 """So many calls may have a question out, or an outcome that was not fetched, at a time."""
 

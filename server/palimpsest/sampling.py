@@ -12,15 +12,12 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp.types import CreateMessageRequest, CreateMessageResult, InputRequiredResult
 
 from palimpsest.adapters.model_sampling import Put, SamplingModel
-from palimpsest.rounds import Outcome, Talk
+from palimpsest.rounds import ASKED_BETWEEN_CALLS_SINCE, Outcome, Talk
 from palimpsest.server import shared
 
 if TYPE_CHECKING:
     from palimpsest.memory import Memory
     from palimpsest.ports import Tell
-
-ASKED_BETWEEN_CALLS_SINCE = "2026-07-28"
-"""From this protocol version on a server asks its client between the rounds of a call; before, in the middle of it."""
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,6 +24,7 @@ from palimpsest.door import Door
 from palimpsest.errors import InputError, PalimpsestError
 from palimpsest.inputs import ScopeInput
 from palimpsest.records import Scope
+from palimpsest.roots import Roots
 from palimpsest.rounds import Rounds
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Shared:
 
     door: Door
     rounds: Rounds = field(default_factory=Rounds)
+    roots: Roots = field(default_factory=Roots)
 
     async def keep(self) -> None:
         """Keep the memory open, and work going on, until cancelled."""
@@ -68,6 +70,11 @@ class Shared:
 
 
 _door: ContextVar[Door] = ContextVar("door")
+_project: ContextVar[str] = ContextVar("project", default="")
+"""The project that the roots of the calling client name."""
+
+SCOPED = ("tools/call", "resources/read", "prompts/get", "completion/complete")
+"""The requests that work in a scope."""
 
 
 @dataclass
@@ -172,6 +179,26 @@ async def _open_after_handshake(ctx: ServerRequestContext[Any, Any], call_next: 
     return await call_next(ctx)
 
 
+async def _with_roots(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    """Find the project by the client's roots, where the settings leave it to be found and no token says whose it is."""
+    here = cast("Shared", ctx.lifespan_context)
+    if ctx.method == "notifications/roots/list_changed":
+        here.roots.forget(ctx)
+    elif ctx.method in SCOPED and granted() is None and await _is_to_be_found(here.door):
+        found = await here.roots.project(ctx)
+        if isinstance(found, InputRequiredResult):
+            return found
+        _project.set(found)
+    return await call_next(ctx)
+
+
+async def _is_to_be_found(door: Door) -> bool:
+    try:
+        return (await door.memory()).settings.project_was_found
+    except PalimpsestError:  # told by the call itself
+        return False
+
+
 mcp = MemoryServer(
     "palimpsest",
     title="Palimpsest memory",
@@ -179,7 +206,7 @@ mcp = MemoryServer(
     instructions=INSTRUCTIONS,
     log_level="WARNING",
     lifespan=_lifespan,
-    middleware=[_open_after_handshake],
+    middleware=[_open_after_handshake, _with_roots],
 )
 
 
@@ -225,9 +252,9 @@ def scope_of(memory: Memory, given: ScopeInput | None) -> Scope:
     Raises InputError for a scope that the token does not open.
     """
     grant = granted()
-    if grant is None:
-        return inputs.scope_from(memory.scope, given)
     own = memory.scope
+    if grant is None:
+        return inputs.scope_from(replace(own, project=_project.get() or own.project), given)
     found = inputs.scope_from(Scope(grant.user_id, grant.project or own.project, own.agent_id, own.run_id), given)
     _refuse_wider(grant, found)
     return found
