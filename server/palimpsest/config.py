@@ -226,7 +226,7 @@ class Settings(BaseSettings):
     def with_project_of(self, folder: Path) -> Settings:
         """Return the settings with the project of a folder."""
         found = self.model_copy(update={"project": _scope_part("project", project_of(folder))})
-        found._project_was_found = True
+        found._project_was_found = True  # noqa: SLF001 - of its own class
         return found
 
     @property
