@@ -67,6 +67,7 @@ FLOORS: list[tuple[str, ...]] = [
     ("memory",),
     ("door", "replies", "access", "rounds"),
     ("roots",),
+    ("subscriptions",),
     ("server", "bearer", "bounds"),
     ("resources", "starters", "sampling"),
     ("tools", "terminal"),

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
-from mcp import Client
+from mcp import Client, StdioServerParameters
 from mcp.shared.exceptions import MCPError
-from mcp.types import ResourceTemplateReference, TextContent, TextResourceContents
+from mcp.types import (
+    EmptyResult,
+    ResourceTemplateReference,
+    ResourceUpdatedNotification,
+    SubscribeRequest,
+    SubscribeRequestParams,
+    TextContent,
+    TextResourceContents,
+    UnsubscribeRequest,
+    UnsubscribeRequestParams,
+)
 
-from test_server import client, results
+from test_server import client, environment, results
 
 pytestmark = pytest.mark.anyio
 
@@ -22,6 +34,11 @@ async def read(server: Client, name: str) -> str:
     (content,) = (await server.read_resource(f"memory://{name}")).contents
     assert isinstance(content, TextResourceContents)
     return content.text
+
+
+async def subscribe(server: Client, uri: str) -> None:
+    """Subscribe as clients of the older protocols do."""
+    await server.session.send_request(SubscribeRequest(params=SubscribeRequestParams(uri=uri)), EmptyResult)
 
 
 async def add(server: Client, text: str) -> str:
@@ -108,3 +125,31 @@ async def test_the_prompts_bring_what_they_speak_of(tmp_path: Path, mode: str) -
         assert "Alice plays the violin" in told["recall"]
         assert "Alice plays the violin" in told["review-memory"]
         assert "add_memory" in told["remember-this-conversation"]
+
+
+async def test_subscribers_of_the_older_protocols_are_told_until_they_say_enough(tmp_path: Path) -> None:
+    """Guards clients of today, which subscribe to one resource and hear over their connection."""
+    told: list[str] = []
+    heard = anyio.Event()
+
+    async def listen(message: Any) -> None:
+        if isinstance(message, ResourceUpdatedNotification):
+            told.append(str(message.params.uri))
+            heard.set()
+
+    server = StdioServerParameters(
+        command=sys.executable, args=["-m", "palimpsest"], env=environment(tmp_path), cwd=tmp_path
+    )
+    async with Client(server, mode="legacy", message_handler=listen) as one:
+        assert one.server_capabilities.resources is not None
+        assert one.server_capabilities.resources.subscribe
+        await subscribe(one, "memory://recent")
+        await add(one, "Alice plays the violin")
+        with anyio.fail_after(30):
+            await heard.wait()
+        enough = UnsubscribeRequest(params=UnsubscribeRequestParams(uri="memory://recent"))
+        await one.session.send_request(enough, EmptyResult)
+        await add(one, "Alice bakes bread")
+        with pytest.raises(MCPError, match="there is no resource"):
+            await subscribe(one, "file:///etc/passwd")
+    assert told == ["memory://recent"]

@@ -26,10 +26,11 @@ from jwt.algorithms import RSAAlgorithm
 from mcp import Client
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.types import CallToolResult, TextContent
+from mcp.types import CallToolResult, ResourceUpdatedNotification, TextContent
 
 from loopback import OpenAIServer
 from palimpsest import tokens
+from test_resources import subscribe
 from test_server import client as over_stdio
 from test_server import environment
 
@@ -100,16 +101,16 @@ def token(data: Path, user: str, project: str = "", *, read_only: bool = False, 
 
 
 @asynccontextmanager
-async def connected(server: Served, how: str, bearer: str = "") -> AsyncGenerator[Client]:
+async def connected(server: Served, how: str, bearer: str = "", **options: Any) -> AsyncGenerator[Client]:
     """Connect a client: over http with today's or the newest protocol, or over sse."""
     headers = {"authorization": f"Bearer {bearer}"} if bearer else {}
     if how == "sse":
-        async with Client(sse_client(f"{server.base}/sse", headers=headers)) as client:
+        async with Client(sse_client(f"{server.base}/sse", headers=headers), **options) as client:
             yield client
         return
     async with (
         httpx2.AsyncClient(headers=headers, timeout=WAITS) as http,
-        Client(streamable_http_client(f"{server.base}/mcp", http_client=http), mode=how) as client,
+        Client(streamable_http_client(f"{server.base}/mcp", http_client=http), mode=how, **options) as client,
     ):
         yield client
 
@@ -269,6 +270,43 @@ class TestWhoMayComeIn:
             assert f"for user bob {how} alone" in said(wider)
         async with connected(guarded, how, alice) as client:
             assert VIOLIN in said(await client.call_tool("search_memories", {"query": "violin"}))
+
+    @pytest.mark.parametrize("how", ["legacy", "auto"])
+    async def test_subscribers_hear_of_their_own_users_changes_alone(self, guarded: Served, how: str) -> None:
+        """Guards even that another remembers something just now."""
+        bearers = {user: token(guarded.data, user) for user in ("dora", "erik")}
+        ids: dict[str, str] = {}
+        for user, bearer in bearers.items():
+            async with connected(guarded, how, bearer) as client:
+                added = await client.call_tool("add_memory", {"text": f"{user} lives in a house by {how}"})
+                ids[user] = added.structured_content["results"][0]["id"]
+        told: list[str] = []
+        heard = anyio.Event()
+
+        async def note(message: Any) -> None:
+            if isinstance(message, ResourceUpdatedNotification):
+                told.append(str(message.params.uri))
+                heard.set()
+
+        async def both_move() -> None:
+            for user in ("erik", "dora"):
+                async with connected(guarded, how, bearers[user]) as client:
+                    await client.call_tool("update_memory", {"memory_id": ids[user], "text": f"{user} moved by {how}"})
+
+        wanted = [f"memory://{each}" for each in ids.values()]
+        handler = {"message_handler": note} if how == "legacy" else {}
+        async with connected(guarded, how, bearers["dora"], **handler) as client:
+            with anyio.fail_after(WAITS):
+                if how == "legacy":
+                    for uri in wanted:
+                        await subscribe(client, uri)
+                    await both_move()
+                    await heard.wait()
+                else:
+                    async with client.listen(resource_subscriptions=wanted) as events:
+                        await both_move()
+                        told.append(str(getattr(await anext(aiter(events)), "uri", "")))
+        assert told == [f"memory://{ids['dora']}"]
 
     async def test_a_projects_token_opens_that_project_alone(self, guarded: Served) -> None:
         """Guards a token given to one repository's agents."""

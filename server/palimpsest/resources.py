@@ -13,7 +13,7 @@ from mcp.types import Completion, CompletionArgument, CompletionContext, PromptR
 from palimpsest import replies
 from palimpsest.errors import InputError, PalimpsestError
 from palimpsest.records import Change
-from palimpsest.server import RECENT, SUMMARY, door_of_call, mcp, opened, scope_of
+from palimpsest.server import RECENT, SUMMARY, door_of_call, mcp, opened, scope_of, subscribers
 
 SHOWN = 20
 """Memories in `memory://recent`, and ids in a completion."""
@@ -81,6 +81,7 @@ async def announce(ctx: Context[Any, Any], changes: Sequence[Change]) -> None:
             uris += [f"memory://{memory_id}", f"memory://{memory_id}/history"]
     for uri in uris:
         await ctx.notify_resource_updated(uri)
+        await subscribers.tell(uri)
 
 
 @asynccontextmanager

@@ -46,7 +46,7 @@ class Roots:
 
     async def project(self, call: Call) -> str | InputRequiredResult:
         """Return the project of the call's connection, "" where its roots name none, or the question to answer with."""
-        connection = _connection(call)
+        connection = connection_of(call)
         if connection in self._projects:
             return self._projects[connection]
         capabilities = call.session.client_capabilities
@@ -63,7 +63,7 @@ class Roots:
 
     def forget(self, call: Call) -> None:
         """Ask the client of a connection anew: what it has open has changed."""
-        self._projects.pop(_connection(call), None)
+        self._projects.pop(connection_of(call), None)
 
     def _may_ask(self, connection: str) -> bool:
         """Say whether to ask: of calls that come at once each is, of a client that never answered none any more."""
@@ -108,7 +108,7 @@ def _first_project(uris: Sequence[str]) -> str:
     return next((named for named in map(project_of, paths) if named), "")
 
 
-def _connection(call: Call) -> str:
+def connection_of(call: Call) -> str:
     """Name the connection of a call: by its session over HTTP and SSE, "" without one; over stdio there is one."""
     request: Any = call.request
     if request is None:

@@ -15,7 +15,15 @@ from mcp.server import MCPServer
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp.types import CallToolResult, InputRequiredResult, Resource, TextContent, Tool
+from mcp.types import (
+    CallToolResult,
+    InputRequiredResult,
+    Resource,
+    SubscribeRequestParams,
+    TextContent,
+    Tool,
+    UnsubscribeRequestParams,
+)
 from pydantic import ValidationError
 
 from palimpsest import __version__, inputs
@@ -26,6 +34,7 @@ from palimpsest.inputs import ScopeInput
 from palimpsest.records import Scope
 from palimpsest.roots import Roots
 from palimpsest.rounds import Rounds
+from palimpsest.subscriptions import Subscribers, UsersBus
 
 if TYPE_CHECKING:
     from palimpsest.config import Settings
@@ -96,6 +105,12 @@ start = Start()
 
 class MemoryServer(MCPServer[Any]):
     """An MCPServer that refuses unknown arguments, words bad ones plainly, and keeps its schemas small."""
+
+    def serve_subscribers(self, subscribers: Subscribers) -> None:
+        """Serve what the newest protocol has no more and older clients subscribe with."""
+        add = self._lowlevel_server.add_request_handler
+        add("resources/subscribe", SubscribeRequestParams, subscribers.subscribe)
+        add("resources/unsubscribe", UnsubscribeRequestParams, subscribers.unsubscribe)
 
     async def list_tools(self) -> list[Tool]:
         """Return the tools that the caller may use, with schemas cut to what a client needs."""
@@ -207,7 +222,10 @@ mcp = MemoryServer(
     log_level="WARNING",
     lifespan=_lifespan,
     middleware=[_open_after_handshake, _with_roots],
+    subscriptions=UsersBus(),
 )
+subscribers = Subscribers()
+mcp.serve_subscribers(subscribers)
 
 
 async def opened(ctx: Context[Any, Any]) -> Memory:

@@ -69,6 +69,7 @@ def serve(transport: Transport, host: str | None, port: int | None) -> None:
             application(settings, transport, host, protected=protected),
             log_level="warning",
             server_header=False,
+            http="h11",  # takes the blanks around a header's value away, as RFC 9110 has it; httptools does not
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         )
         named = f"[{host}]" if ":" in host else host
