@@ -153,3 +153,21 @@ async def test_subscribers_of_the_older_protocols_are_told_until_they_say_enough
         with pytest.raises(MCPError, match="there is no resource"):
             await subscribe(one, "file:///etc/passwd")
     assert told == ["memory://recent"]
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("name", "given", "told"),
+    [
+        ("recal", {"topic": "music"}, "did you mean 'recall'"),
+        ("recall", {}, "the prompt recall wants topic"),
+        ("recall", {"topic": "x" * 5_000}, "ask a shorter question"),
+    ],
+)
+async def test_a_prompt_that_cannot_be_given_says_why(
+    tmp_path: Path, mode: str, name: str, given: dict[str, str], told: str
+) -> None:
+    """Guards the person who picks a prompt from an internal error."""
+    async with client(tmp_path, mode) as server:
+        with pytest.raises(MCPError, match=told):
+            await server.get_prompt(name, given)

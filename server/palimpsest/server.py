@@ -15,8 +15,11 @@ from mcp.server import MCPServer
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.shared.exceptions import MCPError
 from mcp.types import (
+    INVALID_PARAMS,
     CallToolResult,
+    GetPromptResult,
     InputRequiredResult,
     Resource,
     SubscribeRequestParams,
@@ -152,6 +155,21 @@ class MemoryServer(MCPServer[Any]):
             if isinstance(error.__cause__, ValidationError):
                 raise ToolError(f"{_plainly(error.__cause__)}. Nothing was done.") from error
             raise
+
+    async def get_prompt(
+        self, name: str, arguments: dict[str, Any] | None = None, context: Context[Any, Any] | None = None
+    ) -> GetPromptResult | InputRequiredResult:
+        """Return a prompt with what it speaks of. Raises MCPError whose text says what to ask for instead."""
+        known = {prompt.name: prompt for prompt in await self.list_prompts()}
+        if name not in known:
+            raise MCPError(
+                INVALID_PARAMS,
+                f"there is no prompt '{name}'{_nearest(name, list(known))}; there are {', '.join(known)}",
+            )
+        wanted = [each.name for each in known[name].arguments or () if each.required]
+        if missing := [each for each in wanted if not (arguments or {}).get(each)]:
+            raise MCPError(INVALID_PARAMS, f"the prompt {name} wants {', '.join(missing)}")
+        return await super().get_prompt(name, arguments, context)
 
     async def _known_arguments(self, name: str) -> list[str]:
         schema = self._tool_input_schema(name)
