@@ -1,4 +1,4 @@
-.PHONY: install test lint types check lock
+.PHONY: install test lint types check lock bundle
 
 install:  ## the locked environment, and the package itself for editing
 	pip install --require-hashes --requirement requirements.lock
@@ -15,6 +15,10 @@ types:
 	pyright
 
 check: lint types test
+
+bundle:  ## dist/palimpsest.mcpb, for Claude Desktop; wants npx
+	mkdir -p dist
+	npx --yes @anthropic-ai/mcpb@2.1.2 pack . dist/palimpsest.mcpb
 
 lock:  ## after a change of dependencies in pyproject.toml
 	uv pip compile --quiet pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \

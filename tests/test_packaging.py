@@ -1,0 +1,137 @@
+"""What the server is handed on as: a bundle, an entry in the registry, a container, a file for `mcp run`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, StdioServerParameters
+
+from official import command, node
+from palimpsest import __version__, tokens
+from palimpsest.config import Settings
+from test_server import TOOLS, environment, said
+from test_serving import WAITS
+
+pytestmark = pytest.mark.anyio
+
+HOME = Path(__file__).parents[1]
+
+
+def content(name: str) -> Any:
+    """Return what a JSON file of the repository holds."""
+    return json.loads((HOME / name).read_text("utf-8"))
+
+
+async def added(params: StdioServerParameters) -> str:
+    """Return what the server of these parameters says to a new memory."""
+    async with Client(params) as client:
+        return said(await client.call_tool("add_memory", {"text": "Alice plays the violin"}))
+
+
+def packed(tmp_path: Path) -> Path:
+    """Return the folder that the bundle of this repository unpacks to."""
+    source, unpacked, bundle = tmp_path / "source", tmp_path / "unpacked", tmp_path / "palimpsest.mcpb"
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    for name in subprocess.run(listed, cwd=HOME, capture_output=True, text=True, check=True).stdout.splitlines():
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(HOME / name, source / name)
+    for arguments in (["validate", str(source / "manifest.json")], ["pack", str(source), str(bundle)]):
+        done = node(command("mcpb"), *arguments, env=environment(tmp_path))
+        assert done.returncode == 0, done.stdout + done.stderr
+    with zipfile.ZipFile(bundle) as archive:
+        archive.extractall(unpacked)
+    return unpacked
+
+
+async def test_the_bundle_is_valid_and_holds_a_server_that_runs(tmp_path: Path) -> None:
+    """Guards the one-click install: the manifest, what is packed and what is left out, and that it starts."""
+    unpacked = packed(tmp_path)
+    there = {path.name for path in unpacked.iterdir()}
+    assert there == {"LICENSE", "README.md", "manifest.json", "prompts", "pyproject.toml", "server"}
+    told = await added(
+        StdioServerParameters(
+            command=sys.executable,
+            args=["-m", "palimpsest"],
+            env={
+                **environment(tmp_path),
+                "PYTHONPATH": str(unpacked / "server"),
+                "PALIMPSEST_USER_ID": "",
+                "PALIMPSEST_PROJECT": "",
+            },
+            cwd=unpacked,
+        )
+    )
+    assert told.startswith("added: [")
+
+
+def test_the_bundle_says_what_the_server_is() -> None:
+    """Guards the manifest against what changes elsewhere: version, tools, the command that is started."""
+    manifest = content("manifest.json")
+    project = tomllib.loads((HOME / "pyproject.toml").read_text("utf-8"))["project"]
+    assert manifest["version"] == project["version"] == __version__
+    assert {tool["name"] for tool in manifest["tools"]} == TOOLS
+    assert (HOME / manifest["server"]["entry_point"]).is_file()
+    assert manifest["server"]["mcp_config"]["args"][-1] in project["scripts"]
+    assert settings_of(manifest["server"]["mcp_config"]["env"]) <= set(Settings.model_fields)
+
+
+def test_the_registrys_entry_is_the_packages() -> None:
+    """Guards the entry: the registry holds its name against the README, and the version against the package."""
+    entry = content("server.json")
+    (package,) = entry["packages"]
+    assert re.fullmatch(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+", entry["name"])
+    assert f"mcp-name: {entry['name']}" in (HOME / "README.md").read_text("utf-8")
+    assert entry["version"] == package["version"] == __version__
+    assert len(entry["description"]) <= 100
+    named = [each["name"] for each in package["environmentVariables"]]
+    assert settings_of(name for name in named if name.startswith("PALIMPSEST_")) <= set(Settings.model_fields)
+
+
+def settings_of(variables: Any) -> set[str]:
+    """Return the names of the settings that environment variables set."""
+    return {name.removeprefix("PALIMPSEST_").lower() for name in variables}
+
+
+def test_the_container_serves_whoever_has_a_token(tmp_path: Path) -> None:
+    """Guards the container file: what it copies is there, its command serves, and its check finds that healthy."""
+    lines = (HOME / "Containerfile").read_text("utf-8").splitlines()
+    copied = [part for line in lines if line.startswith("COPY") for part in line.split()[1:-1]]
+    assert all((HOME / part).exists() for part in copied)
+    served, health = (
+        json.loads(line[line.index("[") :])
+        for start in ("CMD", "HEALTHCHECK")
+        for line in lines
+        if line.startswith(start)
+    )
+    env = environment(tmp_path)
+    tokens.create(tmp_path / "data", "alice", "", datetime.now(UTC), read_only=False, days=None)
+    running = [sys.executable, "-m", "palimpsest", *served, "--port", "0"]
+    with subprocess.Popen(running, stderr=subprocess.PIPE, text=True, env=env, cwd=tmp_path) as process:
+        try:
+            assert process.stderr is not None
+            told = process.stderr.readline()
+            assert "with a token" in told
+            port = re.findall(r":(\d+)/", told)[0]
+            checked = [sys.executable, *(part.replace("8765", port) for part in health[1:])]
+            assert subprocess.run(checked, check=False, timeout=WAITS).returncode == 0
+        finally:
+            process.terminate()
+
+
+async def test_mcp_run_takes_the_file_that_the_readme_names(tmp_path: Path) -> None:
+    """Guards `mcp run` and `mcp dev`, which load a file and look for the server in it."""
+    mcp = Path(sys.executable).with_name("mcp.exe" if os.name == "nt" else "mcp")
+    env = environment(tmp_path)
+    told = await added(StdioServerParameters(command=str(mcp), args=["run", str(HOME / "server" / "dev.py")], env=env))
+    assert told.startswith("added: [")
