@@ -3,7 +3,9 @@
     python benchmarks/http_soak.py --calls 100000
 
 Eight clients over streamable HTTP, each call on its way as soon as the one before is answered; of a hundred calls 93
-list, 5 search, 2 add. Now and then one client leaves and another comes. Linux only: it reads /proc.
+list, 5 search for words never seen before, 2 add. What a client adds replaces what it added before, so that the memory
+stays as large as it is and what grows is a leak. Now and then a client leaves and another comes. Linux only: it reads
+/proc.
 """
 
 from __future__ import annotations
@@ -69,10 +71,13 @@ def note(tally: Tally, *, well: bool) -> None:
         tally.seen.append((tally.done, spent, resident(tally.process_id), files, threads))
 
 
-async def call(client: Client, number: int) -> bool:
-    """Make one call and say whether it was answered well."""
+async def call(client: Client, number: int, added: list[str]) -> bool:
+    """Make one call and say whether it was answered well; `added` holds the id of what this client added last."""
     if number % 50 == 0:
-        result = await client.call_tool("add_memory", {"text": f"User counted to {number}", "infer": False})
+        arguments = {"text": f"User counted to {number}", "infer": False, "replaces": list(added)}
+        result = await client.call_tool("add_memory", arguments)
+        if not result.is_error:
+            added[:] = [result.structured_content["results"][0]["id"]]
     elif number % 20 == 1:
         result = await client.call_tool("search_memories", {"query": f"How far did the user count near {number}?"})
     else:
@@ -84,11 +89,12 @@ async def work(url: str, tally: Tally) -> None:
     """Call, as one client after the other, until there have been enough calls."""
     while True:
         async with Client(url, mode="legacy") as client:
+            added: list[str] = []
             for _ in range(CALLS_OF_ONE):
                 number = next(tally.begun)
                 if number >= tally.wanted:
                     return
-                note(tally, well=await call(client, number))
+                note(tally, well=await call(client, number, added))
 
 
 async def soak(url: str, tally: Tally) -> None:

@@ -1,0 +1,134 @@
+"""Time a search over HTTP beside the same over stdio, and a trivial tool of a bare server of the SDK beside both.
+
+    python benchmarks/roundtrip.py --memories 1000 --calls 400
+
+Four servers run at once and take one call each in turn, so that a slow moment of the machine meets all alike. What
+HTTP costs a search is to be what it costs the trivial tool, and little more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Generator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+from mcp import Client, StdioServerParameters
+
+from startup import QUERY, fill
+
+BARE = '''\
+import sys
+
+from mcp.server import MCPServer
+
+server = MCPServer("bare", log_level="ERROR")
+
+
+@server.tool()
+async def echo(text: str) -> str:
+    """Return the text."""
+    return text
+
+
+if sys.argv[1] == "stdio":
+    server.run("stdio")
+else:
+    import socket
+
+    import uvicorn
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    print(f"bare: http://127.0.0.1:{listener.getsockname()[1]}/mcp", file=sys.stderr, flush=True)
+    uvicorn.Server(uvicorn.Config(server.streamable_http_app(), log_level="error")).run(sockets=[listener])
+'''
+PALIMPSEST = [sys.executable, "-m", "palimpsest"]
+WARM_UP = 40
+CALLS: dict[str, tuple[str, dict[str, Any]]] = {
+    "palimpsest": ("search_memories", {"query": QUERY}),
+    "bare": ("echo", {"text": QUERY}),
+}
+
+
+@contextmanager
+def listening(command: list[str], env: dict[str, str]) -> Generator[str]:
+    """Run a server that says its URL on stderr; give that."""
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
+        try:
+            yield (process.stderr.readline().split()[1] if process.stderr else "").rstrip(",")
+        finally:
+            process.terminate()
+
+
+@asynccontextmanager
+async def connected(folder: Path) -> AsyncGenerator[dict[tuple[str, str], Client]]:
+    """Start the four servers and connect a client to each, by (server, transport)."""
+    bare = folder / "bare.py"
+    bare.write_text(BARE, encoding="utf-8")
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("PALIMPSEST_", "OPENAI_"))}
+    env = plain | {"PALIMPSEST_LLM__PROVIDER": "none", "PALIMPSEST_HTTP__REQUESTS_PER_MINUTE": "1000000"}
+    places = {transport: env | {"PALIMPSEST_DATA_DIR": str(folder / transport)} for transport in ("stdio", "http")}
+    commands = {
+        ("palimpsest", "stdio"): PALIMPSEST,
+        ("palimpsest", "http"): [*PALIMPSEST, "serve", "--transport", "http", "--port", "0"],
+        ("bare", "stdio"): [sys.executable, str(bare), "stdio"],
+        ("bare", "http"): [sys.executable, str(bare), "http"],
+    }
+    async with AsyncExitStack() as stack:
+        clients: dict[tuple[str, str], Client] = {}
+        for (server, transport), command in commands.items():
+            if transport == "http":
+                reached: Any = stack.enter_context(listening(command, places[transport]))
+            else:
+                reached = StdioServerParameters(command=command[0], args=command[1:], env=places[transport])
+            clients[server, transport] = await stack.enter_async_context(Client(reached))
+        yield clients
+
+
+async def measure(folder: Path, calls: int) -> dict[tuple[str, str], list[float]]:
+    """Return the milliseconds of each call, by (server, transport)."""
+    taken: dict[tuple[str, str], list[float]] = {}
+    async with connected(folder) as clients:
+        for number in range(WARM_UP + calls):
+            for key, client in clients.items():
+                name, arguments = CALLS[key[0]]
+                began = time.perf_counter()
+                result = await client.call_tool(name, arguments)
+                spent = (time.perf_counter() - began) * 1000
+                if result.is_error or not result.content:
+                    raise RuntimeError(f"{key} failed: {result.content}")
+                if number >= WARM_UP:
+                    taken.setdefault(key, []).append(spent)
+    return taken
+
+
+def main() -> None:
+    """Fill two memories alike, measure, and print medians."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--memories", type=int, default=1_000, help="how many are searched (default 1,000)")
+    parser.add_argument("--calls", type=int, default=400, help="of each kind (default 400)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for transport in ("stdio", "http"):
+            fill(folder / transport, options.memories)
+        taken = anyio.run(measure, folder, options.calls)
+    median = {key: statistics.median(values) for key, values in taken.items()}
+    costs = {server: median[server, "http"] - median[server, "stdio"] for server in CALLS}
+    print("| p50, ms | stdio | http | difference |\n| --- | ---: | ---: | ---: |")
+    for server, (tool, _) in CALLS.items():
+        stdio, http = median[server, "stdio"], median[server, "http"]
+        print(f"| {server}, `{tool}` | {stdio:.1f} | {http:.1f} | {costs[server]:.1f} |")
+    print(f"\nHTTP costs a search {costs['palimpsest'] - costs['bare']:.1f} ms more than it costs the trivial tool.")
+
+
+if __name__ == "__main__":
+    main()
