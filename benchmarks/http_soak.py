@@ -3,9 +3,9 @@
     python benchmarks/http_soak.py --calls 100000
 
 Eight clients over streamable HTTP, each call on its way as soon as the one before is answered; of a hundred calls 93
-list, 5 search for words never seen before, 2 add. What a client adds replaces what it added before, so that the memory
-stays as large as it is and what grows is a leak. Now and then a client leaves and another comes. Linux only: it reads
-/proc.
+list, 5 search for eight words never seen before, 2 add. What a client adds replaces what it added before, so that the
+memory stays as large as it is; the stores of words fill in the first third, and what grows after that is a leak. Now
+and then a client leaves and another comes. Linux only: it reads /proc.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ async def call(client: Client, number: int, added: list[str]) -> bool:
         if not result.is_error:
             added[:] = [result.structured_content["results"][0]["id"]]
     elif number % 20 == 1:
-        result = await client.call_tool("search_memories", {"query": f"How far did the user count near {number}?"})
+        words = " ".join(f"{number}{letter}" for letter in "abcdefgh")
+        result = await client.call_tool("search_memories", {"query": f"How far did the user count near {words}?"})
     else:
         result = await client.call_tool("list_memories", {"limit": 3})
     return not result.is_error

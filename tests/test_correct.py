@@ -280,7 +280,7 @@ class TestByHand:
                 (memory.add_text(ALICE, "x", replaces=[known.deleted]), r"is deleted already"),
                 (memory.add_text(ALICE, "x", replaces=[known.turn]), r"is a turn of a conversation"),
                 (memory.delete(ALICE, [known.tea, "00000000-0000"]), r"no memory '00000000-0000'"),
-                (memory.restore(ALICE, "0000000"), r"at least 8 characters"),
+                (memory.restore(ALICE, "0000000"), r"first 8 characters at least"),
             ]
             for work, told in wrong:
                 with pytest.raises(InputError, match=told):
@@ -340,15 +340,15 @@ async def test_the_tools_forget_a_turn_and_bring_it_back_and_delete_all_asks_fir
         short = hit["id"][:8]
         deleted = said(await memory.call_tool("delete_memory", {"memory_ids": [short]}))
         assert deleted.startswith(f"deleted: [{short}] I play the cello")
-        assert "update_memory(memory_id=…, restore=true)" in deleted
+        assert "restore=true) brings it back" in deleted
         assert results(await memory.call_tool("search_memories", {"query": "cello"})) == []
         back = await memory.call_tool("update_memory", {"memory_id": short, "restore": True})
         assert said(back).startswith(f"restored: [{short}] I play the cello")
 
         said(await memory.call_tool("add_memory", {"text": "User likes tea"}))
         question = refused(await memory.call_tool("delete_memory", {"all": True}))
-        assert "this would delete 1 memories and 1 turns stored for user alice" in question
-        assert "such as: User likes tea; nothing was deleted" in question
+        assert "this would delete 1 memories and 1 turns of user alice (what belongs to projects stays" in question
+        assert "such as: User likes tea. Nothing was deleted." in question
         assert "all=true and confirm='delete 1 memories and 1 turns'" in question
         said(await memory.call_tool("add_memory", {"text": "User has a dog"}))
         outdated = {"all": True, "confirm": "delete 1 memories and 1 turns"}

@@ -228,3 +228,34 @@ def test_a_filter_is_checked_before_any_record_is_seen() -> None:
     """Guards empty stores: a wrong filter is an error even where nothing would be tested."""
     with pytest.raises(InputError, match="'role'"):
         compile_filter({"kind": "message", "role": {"is": "user"}})
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("2026-05-08", True),
+        ("2026-05-09", False),
+        ({"ne": "2026-05-08"}, False),
+        ({"gte": "2026-05-08"}, True),
+        ({"gt": "2026-05-08"}, False),
+        ({"gt": "2026-05-07"}, True),
+        ({"lte": "2026-05-08"}, True),
+        ({"lt": "2026-05-08"}, False),
+        ({"in": ["2026-05-01", "2026-05-08"]}, True),
+        ({"gte": "2026-05-08", "lte": "2026-05-08"}, True),
+        ({"lte": "2026-05-08T11:59:59"}, False),
+        ("2026-05-08T12:00:00Z", True),
+    ],
+    ids=str,
+)
+def test_a_day_is_the_whole_of_it(condition: Any, *, expected: bool) -> None:
+    """Guards agents, which are shown days and give days back; the record is of noon."""
+    assert passes({"at": condition}) is expected
+
+
+def test_tags_are_the_models_and_those_of_the_metadata() -> None:
+    """Guards what an agent tagged itself, which has no other place for it."""
+    record = {**RECORD, "metadata": {"tags": ["coding"]}}
+    for tag in ("coding", "work"):
+        assert compile_filter({"tags": tag})(record)
+    assert not compile_filter({"tags": "music"})(record)

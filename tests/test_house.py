@@ -30,7 +30,7 @@ FLOORS: list[tuple[str, ...]] = [
     ("ledger.lexical",),
     ("ledger.keys",),
     ("ledger.units",),
-    ("ledger.searching", "ledger.reading", "ledger.log", "ledger.pen"),
+    ("ledger.searching", "ledger.reading", "ledger.naming", "ledger.log", "ledger.pen"),
     ("ledger.beliefs", "ledger.turns", "ledger.moving", "ledger.purging", "ledger.verifying"),
     ("ledger.undoing",),
     ("ledger.writing",),

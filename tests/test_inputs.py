@@ -149,9 +149,18 @@ def test_a_turn_that_cannot_be_kept_is_refused(turn: Turn, named: str) -> None:
         turns_from([turn], SCOPE, NOW)
 
 
-@pytest.mark.parametrize("given", [{"role": "tool", "content": "x"}, {"content": "x"}, {"role": "user", "text": "x"}])
+def test_turns_that_nobody_said_are_skipped_and_unknown_roles_refused() -> None:
+    """Guards a conversation with results of tools in it from being refused whole, and misspelt roles from loss."""
+    said = Turn(role="user", content="I like tea")
+    given = turns_from([said, Turn(role="tool", content="{}"), Turn(role="developer", content="be brief")], SCOPE, NOW)
+    assert ([message.content for message in given.messages], given.skipped) == (["I like tea"], 2)
+    with pytest.raises(InputError, match=r"messages.1.role is 'king'; there are user, assistant, system"):
+        turns_from([said, Turn(role="king", content="x")], SCOPE, NOW)
+
+
+@pytest.mark.parametrize("given", [{"content": "x"}, {"role": "user", "text": "x"}])
 def test_a_turn_of_another_form_is_refused(given: dict[str, Any]) -> None:
-    """Guards against misspelt keys and unknown roles being passed over."""
+    """Guards against misspelt and missing keys being passed over."""
     with pytest.raises(ValidationError):
         Turn.model_validate(given)
 

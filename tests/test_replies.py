@@ -98,7 +98,7 @@ def test_a_change_as_json_has_mem0s_form(change: Change, expected: dict[str, str
     whole = {"id": ID, "memory": TEA.text, **expected}
 
     assert change_json(change) == whole
-    assert changes_json(Done((change,)), SCOPE) == {"results": [whole], "notes": [SAID]}
+    assert changes_json(Done((change,)), SCOPE)["results"] == [whole]
     assert done_json(Done((change,)), (), SCOPE) == {"results": [whole], "kept_messages": 0, "notes": [SAID]}
 
 
@@ -138,11 +138,12 @@ def test_resembling_memories_are_shown_under_the_new_one() -> None:
     near = memory("Ana drinks\ncoffee.", OTHER, happened_at=datetime(2024, 2, 11, tzinfo=UTC))
     done = Done((Change(Event.ADD, TEA),), {ID: [Similar(near, 0.71236)]})
 
-    second = done_text(done, (), SCOPE).splitlines()[1]
+    _, second, advice, _ = done_text(done, (), SCOPE).splitlines()
 
-    assert second.startswith("  resembles [ffeeddcc] 2024-02-11 Ana drinks coffee. (")
-    assert "delete_memory" in second
-    assert "update_memory" in second
+    assert second == "  resembles [ffeeddcc] 2024-02-11 Ana drinks coffee."
+    assert 'replaces=["its id"]' in advice
+    assert "delete_memory" in advice
+    assert f"note: {done_json(done, (), SCOPE)['notes'][0]}" == advice, "who reads the JSON reads it too"
     assert done_json(done, (), SCOPE)["results"][0]["similar"] == [
         {"id": OTHER, "text": near.text, "at": "2024-02-11T00:00:00Z", "score": 0.712}
     ]
@@ -152,7 +153,8 @@ def test_a_deletion_tells_the_way_back() -> None:
     """Guards against mass deletion without undo."""
     deleted = changes_text(Done((Change(Event.DELETE, TEA),)), SCOPE)
 
-    assert "update_memory(memory_id=…, restore=true)" in deleted
+    assert 'update_memory(memory_id="0a1b2c3d", restore=true)' in deleted
+    assert "palimpsest purge" in deleted
     assert "restore" not in changes_text(Done((Change(Event.UPDATE, TEA, previous="old"),)), SCOPE)
     assert changes_text(Done(), SCOPE).splitlines() == ["unchanged: there was nothing to do", SAID]
     assert restored_text(Done((Change(Event.ADD, TEA),)), SCOPE).splitlines() == [
@@ -218,7 +220,7 @@ def test_a_page_gives_its_cursor_and_no_scores() -> None:
     """Guards paging: a list has no score, and its end has no cursor."""
     page = Page((HIT,), "next")
 
-    assert page_text(page, SCOPE).splitlines() == [hit_line(HIT), "(more: cursor='next')", SAID]
+    assert page_text(page, SCOPE).splitlines() == [hit_line(HIT), "(more: the same call with cursor='next')", SAID]
     assert page_json(page, SCOPE)["cursor"] == "next"
     assert "score" not in page_json(page, SCOPE)["results"][0]
     assert page_text(Page(()), SCOPE).splitlines() == ["no memories", SAID]

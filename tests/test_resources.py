@@ -91,6 +91,8 @@ async def test_ids_are_completed_from_the_newest(tmp_path: Path, mode: str) -> N
         assert every.completion.values == [second, first]
         one = await server.complete(ref, {"name": "id", "value": first[:6]})
         assert (one.completion.values, one.completion.total) == ([first], 1)
+        none = await server.complete(ref, {"name": "id", "value": "zz"})
+        assert (none.completion.values, none.completion.total, none.completion.has_more) == ([], 0, False)
 
 
 async def test_subscribers_are_told_what_a_write_changed(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,10 @@ TOOLS = {
 
 WRONG_CALLS: list[tuple[str, dict[str, Any], str]] = [
     ("search_memories", {"query": "x", "lmit": 3}, "did you mean 'limit'?"),
+    ("search_memories", {"query": "x", "top_k": 3}, "no argument 'top_k'; it takes query, limit, max_tokens"),
+    ("search_memories", {"query": "x", "user_id": "bob"}, 'give it in scope: {"user_id": …}'),
+    ("search_memories", {"query": "x", "filters": {"a": {}}}, "the filter on 'a' is empty"),
+    ("search_memories", {"query": "x", "filters": {"kind": "turn"}}, "there are memory and message"),
     ("search_memories", {"query": "  "}, "query is empty"),
     ("search_memories", {"query": "x" * 5_000}, "ask a shorter question"),
     ("search_memories", {"query": "x", "limit": 0}, "between 1 and 100"),
@@ -43,18 +48,30 @@ WRONG_CALLS: list[tuple[str, dict[str, Any], str]] = [
     ("search_memories", {"query": "x", "as_of": "yesterday"}, "no ISO 8601"),
     ("search_memories", {"query": "x", "filters": {"a": {"like": 1}}}, "operator 'like'"),
     ("search_memories", {"query": "x", "scope": {"user_id": "*"}}, "'*' is no scope"),
-    ("search_memories", {"query": "x", "scope": {"team": "a"}}, "scope.team"),
+    (
+        "search_memories",
+        {"query": "x", "scope": {"team": "a"}},
+        "scope.team: there is no such key; there are user_id, project, agent_id, run_id",
+    ),
     ("search_memory", {"query": "x"}, "did you mean 'search_memories'?"),
-    ("add_memory", {}, "either text or messages"),
-    ("add_memory", {"text": "  "}, "either text or messages"),
-    ("add_memory", {"text": "a", "messages": [{"role": "user", "content": "b"}]}, "either text or messages"),
+    ("add_memory", {}, "neither text nor messages was given; give one of them. Nothing was stored."),
+    ("add_memory", {"text": "  "}, "neither text nor messages"),
+    ("add_memory", {"text": "a", "messages": [{"role": "user", "content": "b"}]}, "were both given"),
     ("add_memory", {"text": "x" * 1_000_000}, "1,000,000 characters, more than 20,000"),
     ("add_memory", {"messages": [{"role": "user", "content": "x" * 1_000_000}]}, "nothing was stored"),
-    ("add_memory", {"messages": [{"role": "king", "content": "x"}]}, "messages.0.role"),
+    ("add_memory", {"messages": [{"role": "king", "content": "x"}]}, "messages.0.role is 'king'"),
     ("add_memory", {"messages": [{"role": "user", "content": "x", "at": "noon"}]}, "no ISO 8601"),
-    ("add_memory", {"text": "a", "replaces": ["0123456789"]}, "no memory '0123456789'"),
+    ("add_memory", {"text": "a", "replaces": ["0123456789"]}, "Nothing was stored."),
+    ("add_memory", {"text": "a", "replaces": "0123456789"}, "replaces: is a list"),
+    ("add_memory", {"text": "a", "infer": "perhaps"}, "infer: is true or false"),
+    ("add_memory", {"text": "a", "metadata": {"kind": "x"}}, "metadata may not use 'kind'"),
+    ("add_memory", {"messages": ["hello"]}, 'messages.0: is an object, such as {"role": "user"'),
+    ("add_memory", {"messages": [{"role": "user", "content": "x", "timestamp": 1}]}, "there are role, content, name"),
+    ("add_memory", {"text": "sk-proj-" + "aB3" * 15}, "is a secret"),
+    ("get_memory", {}, "there is no tool 'get_memory'; the tools are add_memory"),
+    ("update_memory", {}, "memory_id: is missing"),
     ("update_memory", {"memory_id": "0123456789", "text": "x"}, "no memory '0123456789'"),
-    ("update_memory", {"memory_id": "abc", "text": "x"}, "at least 8 characters"),
+    ("update_memory", {"memory_id": "abc", "text": "x"}, "first 8 characters at least"),
     ("update_memory", {"memory_id": "0123456789"}, "give text, metadata or restore"),
     ("delete_memory", {"memory_ids": ["0123456789"]}, "take ids from search_memories"),
     ("delete_memory", {}, "either memory_ids or all"),
@@ -221,9 +238,9 @@ async def test_replaces_supersedes_and_delete_all_wants_its_confirmation(tmp_pat
         assert said(new).startswith("replaced: [")
         assert "User lives in Nice)" in said(new)
         question = refused(await memory.call_tool("delete_memory", {"all": True}))
-        assert "nothing was deleted" in question
+        assert "Nothing was deleted" in question
         assert "confirm='delete 1 memories'" in question
-        assert "nothing was deleted" in refused(
+        assert "Nothing was deleted" in refused(
             await memory.call_tool("delete_memory", {"all": True, "confirm": "delete 2 memories"})
         )
         web = {"project": "web"}
@@ -356,3 +373,51 @@ async def test_nothing_but_the_protocol_is_on_stdout_and_an_end_of_input_ends_th
     assert code == 0
     assert [answer["id"] for answer in answers] == [1, 2]
     assert "Ünïcödé 東京 🍵" in answers[1]["result"]["content"][0]["text"]
+
+
+async def test_arguments_given_as_null_are_those_left_out(tmp_path: Path) -> None:
+    """Guards models that fill in every argument there is."""
+    async with client(tmp_path) as memory:
+        turn = [{"role": "user", "content": "I like tea"}]
+        nothing = {"text": None, "replaces": None, "infer": None, "metadata": None, "scope": None}
+        assert said(await memory.call_tool("add_memory", {"messages": turn, **nothing})).startswith("kept 1 message")
+        asked = {"query": "tea", "limit": None, "max_tokens": None, "filters": None, "as_of": None, "scope": None}
+        assert len(results(await memory.call_tool("search_memories", asked))) == 1
+        assert results(await memory.call_tool("list_memories", {"cursor": None, "deleted": None})) == []
+
+
+async def test_a_corrected_text_is_held_against_the_others_as_a_new_one_is(tmp_path: Path) -> None:
+    """Guards the promise that replies name what a text resembles, and that the advice they give works."""
+    async with client(tmp_path) as memory:
+        (old,) = results(await memory.call_tool("add_memory", {"text": "The user works at Siemens in Munich"}))
+        (new,) = results(await memory.call_tool("add_memory", {"text": "The user sings in a choir"}))
+        bosch = "The user works at Bosch in Munich"
+        told = await memory.call_tool("update_memory", {"memory_id": new["id"], "text": bosch})
+        assert f"resembles [{old['id'][:8]}]" in said(told)
+        assert 'replaces=["its id"]' in said(told)
+        settled = await memory.call_tool("add_memory", {"text": bosch, "replaces": [old["id"]]})
+        assert not settled.is_error
+        assert [hit["text"] for hit in results(await memory.call_tool("list_memories", {}))] == [bosch]
+
+
+async def test_a_memory_that_is_replaced_already_leads_to_the_one_in_its_place(tmp_path: Path) -> None:
+    """Guards an agent with an old id from bringing the outdated fact back."""
+    async with client(tmp_path) as memory:
+        (nice,) = results(await memory.call_tool("add_memory", {"text": "The user lives in Nice"}))
+        (lyon,) = results(
+            await memory.call_tool("add_memory", {"text": "The user lives in Lyon", "replaces": [nice["id"]]})
+        )
+        metz = {"text": "The user lives in Metz", "replaces": [nice["id"]]}
+        assert f'add it again with replaces=["{lyon["id"][:8]}"]' in refused(await memory.call_tool("add_memory", metz))
+
+
+async def test_a_search_for_a_day_sees_what_was_stored_on_it(tmp_path: Path) -> None:
+    """Guards `as_of` with a day, which is the whole of it; and a narrow scope from looking like an empty memory."""
+    async with client(tmp_path) as memory:
+        await memory.call_tool("add_memory", {"text": "The user plays golf"})
+        today = {"query": "golf", "as_of": datetime.now(UTC).date().isoformat()}
+        assert len(results(await memory.call_tool("search_memories", today))) == 1
+        narrow = {"query": "golf", "scope": {"agent_id": "coder"}}
+        assert "without agent_id and run_id in scope there is more" in said(
+            await memory.call_tool("search_memories", narrow)
+        )

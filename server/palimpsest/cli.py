@@ -11,7 +11,7 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from palimpsest import __version__, cli_care, cli_install, cli_moving, cli_prompts, cli_tokens, inputs, replies
-from palimpsest.clock import now, parse_instant
+from palimpsest.clock import now, parse_until
 from palimpsest.errors import InputError
 from palimpsest.inputs import Turn
 from palimpsest.memory import Memory
@@ -158,7 +158,7 @@ def search(
     """Find memories and conversation turns by meaning and by words."""
 
     async def work(memory: Memory) -> None:
-        instant = parse_instant(as_of, "--as-of") if as_of else None
+        instant = parse_until(as_of, "--as-of") if as_of else None
         asked = inputs.query_from(query)
         explained = explain or memory.settings.explain
         room = inputs.MAX_TOKENS

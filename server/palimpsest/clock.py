@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
 from palimpsest.errors import InputError
@@ -27,6 +27,22 @@ def parse_instant(value: str, what: str) -> datetime:
         return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
     except (ValueError, OverflowError):
         raise InputError(f"{what} '{value[:40]}' is no ISO 8601 date or time, such as 2026-05-08T13:56:00Z") from None
+
+
+def parse_until(value: str, what: str) -> datetime:
+    """Return the instant an ISO 8601 text names, of a day alone its last. Raises InputError naming `what`."""
+    instant = parse_instant(value, what)
+    return last_instant(instant) if is_day(value) else instant
+
+
+def is_day(value: str) -> bool:
+    """Say whether an ISO 8601 text names a day and no time of it."""
+    return "T" not in value.strip().upper() and ":" not in value
+
+
+def last_instant(day: datetime) -> datetime:
+    """Return the last instant of the day that begins at `day`."""
+    return day + timedelta(days=1, microseconds=-1)
 
 
 def iso(instant: datetime) -> str:

@@ -10,7 +10,7 @@ from palimpsest.applying import Done, applied_to, decree
 from palimpsest.embedding import embed_waiting
 from palimpsest.engine import Engine
 from palimpsest.errors import EmbedderError, MemoryNotFoundError
-from palimpsest.ledger import reading
+from palimpsest.ledger import naming, reading
 from palimpsest.ledger.rows import content_hash
 from palimpsest.ledger.writing import Write
 from palimpsest.records import Change, Decision, Event, Fact, Kind, Memory, Message, Provenance, Scope, Undo
@@ -38,7 +38,7 @@ async def update(
 
     def look() -> Memory:
         with engine.ledger.read() as conn:
-            return reading.find_memory(conn, scope, memory_id)
+            return naming.find_memory(conn, scope, memory_id)
 
     memory = await engine.run(look)
     if memory.deleted_at is not None:
@@ -127,7 +127,7 @@ async def _found(engine: Engine, scope: Scope, owner_ids: Sequence[str]) -> list
 
     def read() -> list[Memory | Message]:
         with engine.ledger.read() as conn:
-            found = [reading.find(conn, scope, each) for each in owner_ids]
+            found = [naming.find(conn, scope, each) for each in owner_ids]
         return list({owner.id: owner for owner in found}.values())
 
     return await engine.run(read)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, TypeAlias, cast
 
-from palimpsest.clock import parse_instant
+from palimpsest.clock import is_day, last_instant, parse_instant
 from palimpsest.errors import InputError
 
 Record: TypeAlias = Mapping[str, Any]
@@ -22,6 +22,7 @@ Test: TypeAlias = Callable[[Record], bool]
 OPERATORS = ("eq", "ne", "gt", "gte", "lt", "lte", "in", "nin")
 TIMES = ("at", "created_at")
 FIELDS = (*TIMES, "role", "kind", "tags")
+KINDS = ("memory", "message")
 SCOPE_PARTS = ("user_id", "project", "agent_id", "run_id")
 MAX_DEPTH = 10
 
@@ -60,6 +61,8 @@ def _condition(key: str, value: Any) -> Test:
         raise InputError(f"'{key}' is no filter; give it in scope")
     if not isinstance(value, Mapping):
         value = {"eq": value}
+    if not value:
+        raise InputError(f"the filter on '{key}' is empty; give it a value, or an operator such as {{\"gte\": …}}")
     tests: list[Test] = []
     for operator, operand in cast("Mapping[str, Any]", value).items():
         if operator not in OPERATORS:
@@ -74,9 +77,9 @@ def _operand(key: str, operator: str, operand: Any) -> Any:
             raise InputError(f"the filter on '{key}' wants a list after '{operator}'")
         return [_operand(key, "eq", item) for item in cast("list[Any]", operand)]
     if key in TIMES:
-        if not isinstance(operand, str):
-            raise InputError(f"the filter on '{key}' wants an ISO 8601 time")
-        return parse_instant(operand, f"the filter on '{key}':")
+        return _span(key, operand)
+    if key == "kind" and operand not in KINDS:
+        raise InputError(f"the filter on 'kind' is '{operand}'; there are memory and message (a turn)")
     if isinstance(operand, list | dict):
         raise InputError(f"the filter on '{key}' wants one value after '{operator}'; several go in {{\"in\": [...]}}")
     if operand is None and operator not in ("eq", "ne"):
@@ -84,11 +87,28 @@ def _operand(key: str, operator: str, operand: Any) -> Any:
     return operand
 
 
+def _span(key: str, operand: Any) -> tuple[datetime, datetime]:
+    """Return the first and the last instant that a time means: of a day both ends, else the same."""
+    if not isinstance(operand, str):
+        raise InputError(f"the filter on '{key}' wants an ISO 8601 time")
+    instant = parse_instant(operand, f"the filter on '{key}':")
+    return instant, last_instant(instant) if is_day(operand) else instant
+
+
+def _values(record: Record, key: str) -> list[Any]:
+    """Return what a record has under a key; its tags are the model's and those of its metadata."""
+    metadata = cast("Mapping[str, Any]", record["metadata"])
+    found = [metadata.get(key)] if key not in FIELDS else [record[key]]
+    if key == "tags" and key in metadata:
+        found.append(metadata[key])
+    return [
+        value for each in found for value in (cast("list[Any]", each) if isinstance(each, list | tuple) else [each])
+    ]
+
+
 def _comparison(key: str, operator: str, operand: Any) -> Test:
     def test(record: Record) -> bool:
-        metadata = cast("Mapping[str, Any]", record["metadata"])
-        found = record[key] if key in FIELDS else metadata.get(key)
-        values: list[Any] = list(cast("list[Any]", found)) if isinstance(found, list | tuple) else [found]
+        values = _values(record, key)
         match operator:
             case "eq":
                 return any(_same(value, operand) for value in values)
@@ -105,12 +125,16 @@ def _comparison(key: str, operator: str, operand: Any) -> Test:
 
 
 def _same(value: Any, operand: Any) -> bool:
-    """Compare without Python's 1 == True."""
+    """Compare without Python's 1 == True, and an instant with a span."""
+    if isinstance(value, datetime):
+        return operand is not None and operand[0] <= value <= operand[1]
     return isinstance(value, bool) == isinstance(operand, bool) and value == operand
 
 
 def _ordered(value: Any, operator: str, operand: Any) -> bool:
-    """Compare numbers with numbers, times with times, texts with texts; other pairs are in no order."""
+    """Compare numbers with numbers, times with spans, texts with texts; other pairs are in no order."""
+    if isinstance(value, datetime):
+        operand = operand[1] if operator in ("gt", "lte") else operand[0]
     for kinds in ((int, float), (datetime,), (str,)):
         if all(isinstance(side, kinds) and not isinstance(side, bool) for side in (value, operand)):
             match operator:

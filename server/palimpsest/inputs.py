@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
@@ -32,15 +32,23 @@ _UNSEEN = re.compile(
 """Letters, marks and unassigned characters that take no ink; but not the selectors in which many an emoji ends."""
 
 
+ROLES = ("user", "assistant", "system")
+PASSED_OVER = ("tool", "function", "developer")
+"""Roles of turns that nobody said to anybody; they are skipped, with those that have no text."""
+
+RESERVED = ("at", "created_at", "role", "kind")
+"""What filters mean of a memory itself, and no metadata may be called."""
+
+
 class Turn(BaseModel):
     """One turn of a conversation."""
 
     model_config = ConfigDict(extra="forbid")
 
-    role: Literal["user", "assistant", "system"] = Field(description="system is context, never learnt from")
+    role: Annotated[str, WithJsonSchema({"enum": list(ROLES), "description": "system is context, never learnt from"})]
     content: Annotated[Any, WithJsonSchema({"type": "string", "description": "what was said"})] = None
     name: str | None = Field(default=None, description="the speaker's, if known")
-    id: str | None = Field(default=None, description="your own; comes back in sources; sent again, it is kept once")
+    id: str | None = Field(default=None, description="your own; comes back in sources")
     at: str | None = Field(default=None, description="when it was said, ISO 8601; default now")
 
 
@@ -108,9 +116,13 @@ def turns_from(turns: Sequence[Turn], scope: Scope, now: datetime) -> Turns:
     messages: list[Message] = []
     context: list[str] = []
     skipped = 0
-    for turn in turns:
+    for number, turn in enumerate(turns):
         content = well_formed(text_of(turn.content)).strip()
-        if not content:
+        if turn.role not in (*ROLES, *PASSED_OVER):
+            raise InputError(
+                f"messages.{number}.role is '{turn.role}'; there are {', '.join(ROLES)}. Nothing was stored."
+            )
+        if not content or turn.role in PASSED_OVER:
             skipped += 1
         elif turn.role == "system":
             context.append(content)
@@ -186,6 +198,8 @@ def metadata_from(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
         raise InputError(f"metadata is no JSON: {error}") from error
     if size > MAX_METADATA_BYTES:
         raise InputError(f"metadata is larger than {MAX_METADATA_BYTES:,} bytes as JSON")
+    if taken := [key for key in RESERVED if key in copy]:
+        raise InputError(f"metadata may not use '{taken[0]}': filters mean the memory's own by it; choose another key")
     return copy
 
 

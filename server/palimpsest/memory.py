@@ -24,7 +24,7 @@ from palimpsest.embedding import embed_waiting
 from palimpsest.engine import Engine
 from palimpsest.errors import LedgerError
 from palimpsest.following import Follower
-from palimpsest.ledger import log, purging, reading, searching
+from palimpsest.ledger import log, naming, purging, reading, searching
 from palimpsest.ledger.ledger import open_ledger
 from palimpsest.ledger.purging import Doomed
 from palimpsest.listing import Page
@@ -141,7 +141,12 @@ class Memory:
         caller: str = "",
     ) -> Done:
         """Give a memory another text, other metadata (null removes a key), or both; the old ones stay in history."""
-        return await self._written(scope, correct.update(self.engine, scope, memory_id, text, metadata, caller))
+
+        async def update() -> Done:
+            done = await correct.update(self.engine, scope, memory_id, text, metadata, caller)
+            return await remember.compared(self.engine, scope, done)
+
+        return await self._written(scope, update())
 
     async def restore(self, scope: Scope, owner_id: str, *, caller: str = "") -> Done:
         """Bring a deleted or superseded memory, or a forgotten turn, back."""
@@ -158,6 +163,15 @@ class Memory:
     async def delete_all(self, scope: Scope, *, caller: str = "") -> Done:
         """Forget every memory and turn of a scope itself, as one edit. A project's leave the global ones alone."""
         return await self._written(scope, correct.delete_all(self.engine, scope, caller))
+
+    async def ids(self, scope: Scope, beginning: str, limit: int) -> Sequence[str]:
+        """Return up to `limit` ids of memories that begin so, the newest memory first."""
+
+        def read() -> Sequence[str]:
+            with self.engine.ledger.read() as conn:
+                return naming.ids_beginning(conn, scope, beginning, limit)
+
+        return await self.engine.run(read)
 
     async def log(self, scope: Scope, *, limit: int = 20, before: int | None = None) -> Sequence[Edit]:
         """Return what was changed, newest first, from below edit number `before`."""
@@ -213,7 +227,7 @@ class Memory:
 
         def read() -> tuple[records.Memory, Sequence[HistoryEntry]]:
             with self.engine.ledger.read() as conn:
-                memory = reading.find_memory(conn, scope, memory_id)
+                memory = naming.find_memory(conn, scope, memory_id)
                 return memory, reading.history_of(conn, memory.id)
 
         return await self.engine.run(read)

@@ -13,10 +13,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from palimpsest.applying import Done, applied_to, decree, embedded
-from palimpsest.correct import gone, says
+from palimpsest.correct import says
 from palimpsest.engine import Engine
-from palimpsest.errors import EmbedderError, LedgerError, ModelError, PromptError, StaleDecisionError
-from palimpsest.ledger import reading, searching
+from palimpsest.errors import (
+    EmbedderError,
+    LedgerError,
+    MemoryNotFoundError,
+    ModelError,
+    PromptError,
+    StaleDecisionError,
+)
+from palimpsest.ledger import naming, reading, searching
 from palimpsest.ledger.writing import Write
 from palimpsest.ports import LanguageModel, Vector
 from palimpsest.records import Change, Decision, Event, Fact, Memory, Message, Provenance, Scope
@@ -123,7 +130,7 @@ async def remember_text(
 
 async def _add_as_it_is(engine: Engine, scope: Scope, decision: Decision, caller: str, notes: Sequence[str]) -> Done:
     done = await decree(engine, scope, [decision], Provenance("add", caller=caller), notes)
-    return await _compared(engine, scope, done)
+    return await compared(engine, scope, done)
 
 
 def _prepared(
@@ -143,13 +150,26 @@ def _to_replace(engine: Engine, scope: Scope, ids: Sequence[str], text: str) -> 
     if not ids:
         return ()
     with engine.ledger.read() as conn:
-        named = {memory.id: memory for each in ids for memory in (reading.find_memory(conn, scope, each),)}
+        named = {memory.id: memory for each in ids for memory in (naming.find_memory(conn, scope, each),)}
         successors = reading.memories_by_id(conn, [memory.superseded_by or "" for memory in named.values()])
     for memory in named.values():
         successor = successors.get(memory.superseded_by or "")
         if memory.deleted_at is not None and (successor is None or not says(successor, text)):
-            raise gone(memory)
+            raise _not_to_replace(memory, successor)
     return tuple(memory.id for memory in named.values() if memory.deleted_at is None)
+
+
+def _not_to_replace(memory: Memory, successor: Memory | None) -> MemoryNotFoundError:
+    """Return the error for a memory that is no longer there to be replaced, with the call that does what was meant."""
+    if successor is not None and successor.deleted_at is None:
+        heir = successor.id[:8]
+        return MemoryNotFoundError(
+            f"memory '{memory.id[:8]}' was replaced by '{heir}' before ({successor.text[:200]}); nothing was stored. "
+            f'If that is what the text replaces, add it again with replaces=["{heir}"].'
+        )
+    return MemoryNotFoundError(
+        f"memory '{memory.id[:8]}' is deleted already; nothing was stored. Add the text again without it in replaces."
+    )
 
 
 async def _learn(
@@ -282,11 +302,11 @@ async def _apply(engine: Engine, task: _Task, decided: Decided, provenance: Prov
     applied = await applied_to(engine, write)
     notes += [f"not kept, found of no lasting worth: {fact.text}" for fact in decided.dropped]
     notes += [f"added without a decision of the model: {fact.text}" for fact in decided.undecided]
-    return await _compared(engine, task.scope, Done(applied.changes, notes=tuple(notes)))
+    return await compared(engine, task.scope, Done(applied.changes, notes=tuple(notes)))
 
 
-async def _compared(engine: Engine, scope: Scope, done: Done) -> Done:
-    """Return what was done with the memories that the added ones resemble; failing at that undoes nothing."""
+async def compared(engine: Engine, scope: Scope, done: Done) -> Done:
+    """Return what was done with the memories that new texts resemble; failing at that undoes nothing."""
     try:
         return replace(done, similar=await engine.run(lambda: _resembling(engine, scope, done.changes)))
     except LedgerError as error:
@@ -294,8 +314,8 @@ async def _compared(engine: Engine, scope: Scope, done: Done) -> Done:
 
 
 def _resembling(engine: Engine, scope: Scope, changes: Sequence[Change]) -> Mapping[str, Sequence[Similar]]:
-    """Return for each added memory the others that look much like it. Blocking."""
-    added = {change.memory.text: change.memory for change in changes if change.event is Event.ADD}
+    """Return for each memory with a new text the others that look much like it. Blocking."""
+    added = {change.memory.text: change.memory for change in changes if _is_new_text(change)}
     if not added:
         return {}
     fingerprint = engine.embedder.fingerprint
@@ -310,6 +330,10 @@ def _resembling(engine: Engine, scope: Scope, changes: Sequence[Change]) -> Mapp
         memory_id: [item for item in items if item.likeness >= SIMILAR_ENOUGH][:SIMILAR_SHOWN]
         for memory_id, items in others.items()
     }
+
+
+def _is_new_text(change: Change) -> bool:
+    return change.event is Event.ADD or (change.event is Event.UPDATE and change.previous != change.memory.text)
 
 
 def _unlearnt(engine: Engine, messages: Sequence[Message]) -> list[Message]:

@@ -19,6 +19,11 @@ SHORT_ID = 8
 SHOWN_STEPS = 10
 """How many steps of one edit are listed."""
 
+RESEMBLES = (
+    'if one it resembles is no longer true: add_memory with the same text and replaces=["its id"]; if one says the '
+    "same: delete_memory; if all are true: leave them"
+)
+
 
 def short(memory_id: str) -> str:
     """Return the beginning of an id, which is accepted wherever the id is."""
@@ -81,7 +86,7 @@ def page_text(page: Page, scope: Scope) -> str:
     """Return a page of memories as text."""
     lines = [hit_line(hit) for hit in page.hits] or ["no memories"]
     if page.cursor:
-        lines.append(f"(more: cursor='{page.cursor}')")
+        lines.append(f"(more: the same call with cursor='{page.cursor}')")
     return _with_notes(lines, (), scope)
 
 
@@ -93,22 +98,24 @@ def page_json(page: Page, scope: Scope) -> dict[str, Any]:
 
 def done_text(done: Done, notes: Sequence[str], scope: Scope) -> str:
     """Return what an add did as text, the most important first."""
-    lines = [_added_line(done, change) for change in done.changes]
+    lines = [_changed_line(done, change) for change in done.changes]
     if done.kept_messages and not done.changes:
         lines.append(f"kept {done.kept_messages} message{'s' if done.kept_messages != 1 else ''}")
     if not lines:
         lines.append("unchanged")
-    return _with_notes(lines, notes, scope)
+    return _with_notes(lines, [*notes, *_advice(done)], scope)
 
 
-def _added_line(done: Done, change: Change) -> str:
+def _advice(done: Done) -> list[str]:
+    """Return what to do about resemblance, where there is some."""
+    return [RESEMBLES] if any(done.similar.values()) else []
+
+
+def _changed_line(done: Done, change: Change) -> str:
     line = change_line(change)
     for item in done.similar.get(change.memory.id, ()):
         memory = item.memory
-        line += (
-            f"\n  resembles [{short(memory.id)}] {iso(memory.at)[:10]} {_one_line(memory.text)}"
-            " (if outdated or the same: delete_memory, or update_memory with both in one sentence)"
-        )
+        line += f"\n  resembles [{short(memory.id)}] {iso(memory.at)[:10]} {_cut(memory.text)}"
     return line
 
 
@@ -118,14 +125,14 @@ def change_line(change: Change) -> str:
     text = f"[{short(memory.id)}] {_one_line(memory.text)}"
     if change.replaced:
         ids = ", ".join(f"[{short(memory_id)}]" for memory_id in change.replaced)
-        return f"replaced: {text} (was: {ids} {_one_line(change.previous or '')})"
+        return f"replaced: {text} (was: {ids} {_cut(change.previous or '')})"
     match change.event:
         case Event.ADD:
             return f"added: {text}"
         case Event.UPDATE if change.previous == memory.text:
             return f"updated: {text} (text as before, other metadata, labels or date)"
         case Event.UPDATE:
-            return f"updated: {text} (was: {_one_line(change.previous or '')})"
+            return f"updated: {text} (was: {_cut(change.previous or '')})"
         case Event.DELETE if change.duplicate_of is not None:
             return f"deleted: {text} (another memory, {short(change.duplicate_of)}, already says the new text)"
         case Event.DELETE:
@@ -141,7 +148,7 @@ def done_json(done: Done, notes: Sequence[str], scope: Scope) -> dict[str, Any]:
     return {
         "results": [_result(change, done) for change in done.changes],
         "kept_messages": done.kept_messages,
-        "notes": _notes(notes, scope),
+        "notes": _notes([*notes, *_advice(done)], scope),
     }
 
 
@@ -179,10 +186,17 @@ def change_json(change: Change) -> dict[str, Any]:
 
 def changes_text(done: Done, scope: Scope) -> str:
     """Return changes as text, with the way back from a deletion."""
-    lines = [change_line(change) for change in done.changes] or ["unchanged: there was nothing to do"]
-    if any(change.event is Event.DELETE for change in done.changes):
-        lines.append("(bring one back with update_memory(memory_id=…, restore=true))")
-    return _with_notes(lines, done.notes, scope)
+    lines = [_changed_line(done, change) for change in done.changes] or ["unchanged: there was nothing to do"]
+    return _with_notes(lines, [*done.notes, *_advice(done), *_way_back(done)], scope)
+
+
+def _way_back(done: Done) -> list[str]:
+    """Return how a deletion is taken back, and how it is made for good."""
+    deleted = next((change.memory.id for change in done.changes if change.event is Event.DELETE), None)
+    if deleted is None:
+        return []
+    back = f'update_memory(memory_id="{short(deleted)}", restore=true) brings it back'
+    return [f"{back}; only the command line erases for good: palimpsest purge"]
 
 
 def all_deleted_text(done: Done, scope: Scope) -> str:
@@ -197,11 +211,11 @@ def all_deleted_text(done: Done, scope: Scope) -> str:
 
 def would_delete_text(there: Stored, scope: Scope, wanted: str) -> str:
     """Return what a deletion of everything would do, and how it is confirmed."""
-    examples = "; ".join(_one_line(memory.text)[:60] for memory in there.memories[-3:])
+    examples = "; ".join(_cut(memory.text, 60) for memory in there.memories[-3:])
+    rest = "what is outside the project stays" if scope.project else "what belongs to projects stays; scope names one"
     return (
-        f"this would {wanted} stored for {scope} (in a project: its own only)"
-        f"{f', such as: {examples}' if examples else ''}; nothing was deleted. "
-        f"If the user wants that, call again with all=true and confirm='{wanted}'."
+        f"this would {wanted} of {scope} ({rest}){f', such as: {examples}' if examples else ''}. Nothing was deleted. "
+        f"Ask the user; if that is wanted, call again with all=true and confirm='{wanted}'."
     )
 
 
@@ -218,7 +232,8 @@ def restored_text(done: Done, scope: Scope) -> str:
 
 def changes_json(done: Done, scope: Scope) -> dict[str, Any]:
     """Return changes as JSON."""
-    return {"results": [change_json(change) for change in done.changes], "notes": _notes(done.notes, scope)}
+    notes = [*done.notes, *_advice(done), *_way_back(done)]
+    return {"results": [_result(change, done) for change in done.changes], "notes": _notes(notes, scope)}
 
 
 def edits_text(edits: Sequence[Edit]) -> str:
@@ -346,3 +361,9 @@ def _with_notes(lines: Sequence[str], notes: Sequence[str], scope: Scope) -> str
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+def _cut(text: str, longest: int = 200) -> str:
+    """Return a text on one line, its end cut off where it is long: it is only mentioned."""
+    line = _one_line(text)
+    return line if len(line) <= longest else f"{line[:longest].rstrip()}…"

@@ -65,10 +65,9 @@ async def complete(
     if not isinstance(ref, ResourceTemplateReference) or argument.name != "id":
         return None
     memory = await door_of_call().memory()
-    page = await memory.list(scope_of(memory, None), limit=100)
-    fitting = [hit.id for hit in page.hits if hit.id.startswith(argument.value.strip().lower())]
-    more = len(fitting) > SHOWN or page.cursor is not None
-    return Completion(values=fitting[:SHOWN], total=None if page.cursor else len(fitting), has_more=more)
+    fitting = list(await memory.ids(scope_of(memory, None), argument.value.strip().lower(), SHOWN + 1))
+    more = len(fitting) > SHOWN
+    return Completion(values=fitting[:SHOWN], total=None if more else len(fitting), has_more=more)
 
 
 async def announce(ctx: Context[Any, Any], changes: Sequence[Change]) -> None:

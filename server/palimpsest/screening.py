@@ -17,9 +17,9 @@ from sqlalchemy import Connection
 from palimpsest.engine import Engine
 from palimpsest.errors import InputError
 from palimpsest.inputs import one_line
-from palimpsest.ledger import reading
+from palimpsest.ledger import naming, reading
 from palimpsest.records import Fact, Message, Scope
-from palimpsest.secrets import without_secrets, without_secrets_in
+from palimpsest.secrets import is_marker, without_secrets, without_secrets_in
 
 _HIT = re.compile(r"\s*(?:[-*>]\s*)?\[(?P<id>[0-9a-f]{8}[0-9a-f-]{0,28})\]\s*\d{4}-\d\d-\d\d\s(?P<said>.*)")
 """A line as a search prints it: [id] date text, or [id] date name said: text."""
@@ -58,9 +58,17 @@ def screened_messages(engine: Engine, scope: Scope, messages: Sequence[Message],
 
 
 def screened_fact(engine: Engine, fact: Fact) -> tuple[Fact, list[str]]:
-    """Return a fact in the caller's words without secrets, and what to tell of them. Blocking."""
+    """Return a fact in the caller's words without secrets, and what to tell of them. Blocking.
+
+    Raises InputError for a text of which nothing would be left.
+    """
     cleaner = Cleaner(engine)
     cleaned = replace(fact, text=cleaner.text(fact.text), metadata=cleaner.value(dict(fact.metadata)))
+    if cleaner.kinds and is_marker(cleaned.text):
+        raise InputError(
+            f"the text is a secret ({cleaner.kinds[0]}) and nothing else; nothing was stored. Secrets are not kept: "
+            "tell the user, and store where it is to be found instead."
+        )
     return cleaned, cleaner.notes()
 
 
@@ -93,7 +101,7 @@ def _recalled(conn: Connection, scope: Scope, line: str) -> str | None:
     if match is None:
         return None
     try:
-        found = reading.find(conn, scope, match["id"])
+        found = naming.find(conn, scope, match["id"])
     except InputError:
         return None  # an id of something else: the line is the speaker's own
     said = one_line(match["said"])

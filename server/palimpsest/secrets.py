@@ -39,6 +39,11 @@ class Cleaned:
     kinds: tuple[str, ...] = ()
 
 
+def is_marker(text: str) -> bool:
+    """Say whether a text is nothing but what stands for secrets that were taken out."""
+    return _MARKER.search(text) is not None and not any(map(str.isalnum, _MARKER.sub("", text)))
+
+
 def without_secrets(text: str) -> Cleaned:
     """Return a text with a marker in place of each secret. What was cleaned once comes back as it is."""
     kinds: list[str] = []

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias, get_args
 from palimpsest.clock import iso
 from palimpsest.engine import Engine
 from palimpsest.errors import InputError, ModelError, PromptError
+from palimpsest.inputs import one_line
 from palimpsest.ledger import reading
 from palimpsest.ledger.writing import Write
 from palimpsest.lexicon import count_tokens
@@ -47,6 +48,7 @@ async def get_summary(engine: Engine, scope: Scope, kind: str, *, refresh: bool,
     Without a model that answers it is a list of the newest memories, and says so. Raises InputError for an unknown
     kind.
     """
+    kind = kind.strip().lower()
     if kind not in KINDS:
         raise InputError(f"there is no summary '{kind}'; there are {', '.join(KINDS)}")
     last, behind, lost = await engine.run(lambda: _last(engine, scope, kind))
@@ -67,7 +69,7 @@ async def get_summary(engine: Engine, scope: Scope, kind: str, *, refresh: bool,
 
 async def _listed(engine: Engine, scope: Scope, kind: str, why: str) -> Summarized:
     text = await engine.run(lambda: _listing(engine, scope, kind))
-    return Summarized(text, kind, 0, (f"{why}: these are the memories themselves",))
+    return Summarized(text, kind, 0, () if text == NOTHING else (f"{why}: these are the memories themselves",))
 
 
 async def write_summary(engine: Engine, model: LanguageModel, scope: Scope, kind: str, caller: str) -> str | None:
@@ -131,10 +133,20 @@ def _listing(engine: Engine, scope: Scope, kind: str) -> str:
         total = len(found)
     if not found:
         return NOTHING
-    lines = [f"- {iso(memory.at)[:10]} {memory.text}" for memory in found]
-    shown = _fitting(lines, MAX_LISTED_TOKENS)
-    left = f"\n({total - shown} older memories are not shown.)" if total > shown else ""
-    return "\n".join(lines[:shown]) + left
+    lines = _within([f"- {iso(memory.at)[:10]} {one_line(memory.text)}" for memory in found], MAX_LISTED_TOKENS)
+    left = f"\n({total - len(lines)} more memories are not shown.)" if total > len(lines) else ""
+    return "\n".join(lines) + left
+
+
+def _within(lines: Sequence[str], budget: int) -> list[str]:
+    """Return the lines that fit a budget of tokens, without those that do not; where none does, the first."""
+    kept: list[str] = []
+    for line in lines:
+        cost = count_tokens(line)
+        if cost <= budget:
+            kept.append(line)
+            budget -= cost
+    return kept or list(lines[:1])
 
 
 def _fitting(texts: Sequence[str], budget: int) -> int:

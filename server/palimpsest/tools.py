@@ -13,7 +13,7 @@ from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
 from pydantic import BaseModel, Field, WithJsonSchema
 
 from palimpsest import inputs, replies, starters
-from palimpsest.clock import now, parse_instant
+from palimpsest.clock import now, parse_until
 from palimpsest.errors import InputError
 from palimpsest.inputs import ScopeInput, Turn, Turns
 from palimpsest.resources import announce
@@ -31,13 +31,13 @@ BARE_LIST_SINCE = "2026-07-28"
 
 ScopeArgument = Annotated[
     ScopeInput | None,
-    WithJsonSchema({"type": "object", "description": "user_id, project, agent_id, run_id; default: the server's"}),
+    WithJsonSchema({"type": "object", "description": "leave out unless told; user_id project agent_id run_id"}),
 ]
 FiltersArgument = Annotated[
     dict[str, Any] | None,
     Field(
-        description="equality or {gt,gte,lt,lte,ne,in,nin} on at, created_at, role, kind, tags, metadata keys; "
-        "AND, OR, NOT nest"
+        description='{"topic": "x", "at": {"gte": "2026-01-01"}}: gt gte lt lte ne in nin on at, created_at, role, '
+        "kind, tags, metadata keys; AND OR NOT nest"
     ),
 ]
 
@@ -54,17 +54,18 @@ async def add_memory(
     replaces: Annotated[list[str] | None, Field(description="ids of memories that text supersedes")] = None,
     infer: Annotated[
         bool | None,
-        Field(description="default: reconcile, extract from messages; true: extract from text too; false: store as is"),
+        Field(description="leave out; true: split text into facts; false: no model is asked"),
     ] = None,
     metadata: Annotated[dict[str, Any] | None, Field(description="kept with text, for filters")] = None,
     scope: ScopeArgument = None,
 ) -> CallToolResult | InputRequiredResult:
     """Learn one fact, or what a conversation holds. The reply says what was added, changed or already known."""
-    async with told():
+    async with told("Nothing was stored."):
         memory = await opened(ctx)
         where = scope_of(memory, scope)
         if bool(text.strip()) == bool(messages):
-            raise InputError("give either text or messages, and not both; nothing was stored")
+            both = "text and messages were both given" if messages else "neither text nor messages was given"
+            raise InputError(f"{both}; give one of them. Nothing was stored.")
         if messages:
             if replaces or metadata:
                 raise InputError("replaces and metadata go with text, not with messages; nothing was stored")
@@ -112,10 +113,10 @@ async def search_memories(
     limit: Annotated[int, Field(description="1 to 100 hits")] = 10,
     max_tokens: Annotated[int, Field(description="50 to 20000: room for all hits together")] = 800,
     filters: FiltersArgument = None,
-    as_of: Annotated[str, Field(description="ISO 8601: what was believed then")] = "",
+    as_of: Annotated[str, Field(description="ISO 8601: what was believed by then")] = "",
     scope: ScopeArgument = None,
 ) -> CallToolResult:
-    """Find memories and conversation turns by meaning and by words, best first, in any language."""
+    """Find memories and turns of conversations by meaning and by words, best first; the last may be off the point."""
     async with told():
         memory = await opened(ctx)
         where = scope_of(memory, scope)
@@ -125,9 +126,14 @@ async def search_memories(
             limit=inputs.bounded("limit", limit, 1, inputs.MAX_LIMIT),
             max_tokens=inputs.bounded("max_tokens", max_tokens, 50, inputs.MAX_TOKENS),
             filters=filters,
-            as_of=parse_instant(as_of, "as_of") if as_of else None,
+            as_of=parse_until(as_of, "as_of") if as_of else None,
             explain=memory.settings.explain,
         )
+        if not answer.hits and (where.agent_id or where.run_id):
+            narrow = (
+                f"only what was stored for {where} was searched; without agent_id and run_id in scope there is more"
+            )
+            answer = replace(answer, notes=(*answer.notes, narrow))
         return reply(replies.answer_text(answer, where), replies.answer_json(answer, where))
 
 
@@ -144,7 +150,7 @@ async def list_memories(
     deleted: Annotated[bool, Field(description="list what was deleted instead")] = False,
     scope: ScopeArgument = None,
 ) -> CallToolResult:
-    """Page through the memories, newest first."""
+    """Page through the memories (not the turns), newest first."""
     async with told():
         memory = await opened(ctx)
         where = scope_of(memory, scope)
@@ -174,7 +180,7 @@ async def update_memory(
     scope: ScopeArgument = None,
 ) -> CallToolResult:
     """Correct or complete a memory, or bring a deleted one back. The old text stays in its history."""
-    async with told():
+    async with told("Nothing was changed."):
         memory = await opened(ctx)
         where = scope_of(memory, scope)
         if restore and (text or metadata):
@@ -238,7 +244,7 @@ async def delete_memory(
     answer: Annotated[ElicitationResult[Deletion], Resolve(ask_before_all)],
 ) -> CallToolResult:
     """Forget memories or turns. They leave every search and can be brought back with update_memory(restore=true)."""
-    async with told():
+    async with told("Nothing was deleted."):
         memory = await opened(ctx)
         where = scope_of(memory, scope)
         if all == bool(memory_ids):

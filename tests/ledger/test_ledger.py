@@ -18,7 +18,7 @@ import pytest
 from opening import ALICE, StoppedClock, turns, whole_keys
 from palimpsest.errors import InputError, LedgerError, LedgerTooNewError, MemoryNotFoundError, StaleDecisionError
 from palimpsest.ledger import ledger as ledger_module
-from palimpsest.ledger import lexical, reading, searching
+from palimpsest.ledger import lexical, naming, reading, searching
 from palimpsest.ledger.ledger import HEAD, Ledger, open_ledger
 from palimpsest.ledger.tables import metadata
 from palimpsest.ledger.writing import Write
@@ -121,7 +121,7 @@ class TestChanges:
         assert change.previous == "User lives in Nice"
         assert current(ledger) == ["User lives in Lyon"]
         with ledger.read() as conn:
-            closed = reading.find_memory(conn, ALICE, old.id)
+            closed = naming.find_memory(conn, ALICE, old.id)
         assert closed.superseded_by == change.memory.id
 
     def test_an_update_to_what_another_memory_says_closes_the_one_for_the_other(self, ledger: Ledger) -> None:
@@ -138,7 +138,7 @@ class TestChanges:
         (change,) = decree(ledger, Decision(Event.UPDATE, again, change.memory.id))
         assert change.memory.metadata == {"a": 1, "c": 3}
         with ledger.read() as conn:
-            assert reading.find_memory(conn, ALICE, change.memory.id).metadata == {"a": 1, "c": 3}
+            assert naming.find_memory(conn, ALICE, change.memory.id).metadata == {"a": 1, "c": 3}
 
     def test_an_update_without_a_text_leaves_the_text_of_the_moment(self, ledger: Ledger) -> None:
         """Guards a change of metadata against reverting a change of text that came in between."""
@@ -195,7 +195,7 @@ class TestScopes:
         own = add(ledger, "a shared word", Scope(name))
         assert found(ledger, "shared", Scope(name)) == {own.id}
         with ledger.read() as conn, pytest.raises(InputError):
-            reading.find_memory(conn, ALICE, "%" * 8)
+            naming.find_memory(conn, ALICE, "%" * 8)
 
 
 class TestMessages:

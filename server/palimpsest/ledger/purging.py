@@ -11,7 +11,7 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, Table, delete, insert, select, update
 
-from palimpsest.ledger import keys, lexical, reading, units
+from palimpsest.ledger import keys, lexical, naming, reading, units
 from palimpsest.ledger.pen import next_change, promise_changes
 from palimpsest.ledger.rows import chunks, sees
 from palimpsest.ledger.searching import EPOCH
@@ -55,7 +55,7 @@ def doomed(conn: Connection, scope: Scope, owner_ids: Sequence[str] | None) -> D
         memory_ids = list(conn.execute(select(memories.c.id).where(_own(memories, scope))).scalars())
         message_ids = list(conn.execute(select(messages.c.id).where(_own(messages, scope))).scalars())
     else:
-        owners = [reading.find(conn, scope, owner_id) for owner_id in owner_ids]
+        owners = [naming.find(conn, scope, owner_id) for owner_id in owner_ids]
         memory_ids = list(dict.fromkeys(owner.id for owner in owners if not isinstance(owner, Message)))
         message_ids = [owner.id for owner in owners if isinstance(owner, Message)]
     sources = reading.sources_of(conn, memory_ids)

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from functools import cache
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, exists, func, or_, select
+from sqlalchemy import ColumnElement, Connection, bindparam, exists, func, or_, select
 
-from palimpsest.errors import InputError, MemoryNotFoundError
 from palimpsest.ledger.rows import (
     Query,
     chunks,
@@ -36,50 +35,11 @@ from palimpsest.records import UNDO, Event, HistoryEntry, Memory, Message, Scope
 _BY_ID = {table: select(table).where(table.c.id.in_(listed("ids"))) for table in (memories, messages)}
 
 MAX_NAMES = 1_000
-MIN_PREFIX = 8
-"""Shorter beginnings of an id are not taken for it."""
 
 
 def head(conn: Connection) -> int:
     """Return the newest number of the change log; 0 when nothing has been written."""
     return conn.execute(select(func.max(changes.c.seq))).scalar_one() or 0
-
-
-def find(conn: Connection, scope: Scope, owner_id: str) -> Memory | Message:
-    """Return the memory or turn, living or deleted, whose id is, or uniquely begins with, `owner_id`.
-
-    Raises MemoryNotFoundError, and InputError for a beginning that is too short or fits several.
-    """
-    wanted = owner_id.strip(" []").lower()
-    if len(wanted) < MIN_PREFIX:
-        raise InputError(f"'{owner_id}' is too short for a memory id; give at least {MIN_PREFIX} characters")
-    found: list[Memory | Message] = []
-    for table, record in ((memories, to_memory), (messages, to_message)):
-        # A range, which the index on ids serves; "g" comes after every digit of an id.
-        begins = and_(table.c.id >= wanted, table.c.id < f"{wanted}g")
-        found += [record(row) for row in conn.execute(select(table).where(begins, sees(table, scope)).limit(2))]
-    if len(found) > 1:
-        which = "; ".join(f"{each.id} ({_text_of(each)[:60]})" for each in found[:2])
-        raise InputError(f"several memories begin with '{owner_id}'; give more of the id: {which}")
-    if not found:
-        raise MemoryNotFoundError(
-            f"no memory '{owner_id}' in this scope ({scope}); take ids from search_memories or list_memories"
-        )
-    return found[0]
-
-
-def find_memory(conn: Connection, scope: Scope, memory_id: str) -> Memory:
-    """Return the memory, living or deleted, that an id means. Raises as `find`, and InputError for a turn's id."""
-    found = find(conn, scope, memory_id)
-    if isinstance(found, Message):
-        raise InputError(
-            f"'{memory_id}' is a turn of a conversation, whose words stay as they were said; delete_memory forgets it"
-        )
-    return found
-
-
-def _text_of(found: Memory | Message) -> str:
-    return found.content if isinstance(found, Message) else found.text
 
 
 def list_memories(
