@@ -2,10 +2,10 @@
 
     python benchmarks/http_soak.py --calls 100000
 
-Eight clients over streamable HTTP, each call on its way as soon as the one before is answered; of a hundred calls 93
-list, 5 search for eight words never seen before, 2 add. What a client adds replaces what it added before, so that the
-memory stays as large as it is; the stores of words fill in the first third, and what grows after that is a leak. Now
-and then a client leaves and another comes. Linux only: it reads /proc.
+Eight clients of a memory of 10,000 over streamable HTTP, each call on its way as soon as the one before is answered; of
+a hundred calls 93 list, 5 search for eight words never seen before, 2 add. What a client adds replaces what it added
+before, so that the memory stays as large as it is; the stores of words fill in the first third, and what grows after
+that is a leak. Now and then a client leaves and another comes. Linux only: it reads /proc.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import anyio
 from mcp import Client
 
 from speed import resident
+from startup import fill
 
 CLIENTS = 8
 CALLS_OF_ONE = 500
@@ -109,10 +110,14 @@ def main() -> None:
     """Read the arguments, soak, print what was seen."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=100_000, help="how many in all (default 100,000)")
-    wanted: int = parser.parse_args().calls
-    with tempfile.TemporaryDirectory() as folder, served(Path(folder)) as (url, process_id):
-        tally = Tally(wanted, process_id)
-        anyio.run(soak, url, tally)
+    parser.add_argument("--memories", type=int, default=10_000, help="how many there are before (default 10,000)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        fill(folder, options.memories)
+        with served(folder) as (url, process_id):
+            tally = Tally(options.calls, process_id)
+            anyio.run(soak, url, tally)
     print("| calls | s | RSS, MB | open files | threads |\n| ---: | ---: | ---: | ---: | ---: |")
     for calls, seconds, memory, files, threads in tally.seen:
         print(f"| {calls:,} | {seconds:.0f} | {memory:.0f} | {files} | {threads} |")

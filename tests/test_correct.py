@@ -393,3 +393,22 @@ async def test_the_commands_show_what_was_changed_and_take_it_back(tmp_path: Pat
         made = [(edit.provenance.stage, edit.provenance.caller) for edit in await memory.log(ALICE, limit=3)]
         assert made == [("undo 5", "cli"), ("undo since 2020-01-02T12:30:00Z", "cli"), ("undo 3", "cli")]
         assert await texts(memory) == ["User likes coffee"]
+
+
+async def test_an_id_is_taken_as_agents_give_it_and_never_for_another(tmp_path: Path) -> None:
+    """Guards against ids with their frame, and against one of two being taken in silence."""
+    async with opened(tmp_path) as memory:
+        tea, cat = await added(memory, "User likes tea"), await added(memory, "User has a cat")
+        for given in (
+            tea,
+            tea[:8].upper(),
+            f"[{tea[:8]}] 2026-05-08 User likes tea",
+            f"id:{tea}",
+            tea.replace("-", ""),
+        ):
+            found, _ = await memory.history(ALICE, given)
+            assert found.id == tea
+        for given in (f"{tea[:8]}, {cat[:8]}", f"{tea[:8]}zzzz", f"the memory {tea[:8]}", "facade"):
+            with pytest.raises(InputError):
+                await memory.delete(ALICE, [given])
+        assert len((await memory.list(ALICE)).hits) == 2

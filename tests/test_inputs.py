@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from palimpsest.clock import iso, parse_until
 from palimpsest.errors import InputError
 from palimpsest.inputs import (
     MAX_MESSAGES,
@@ -271,3 +272,33 @@ def test_metadata_that_is_no_json_is_refused(value: dict[str, Any]) -> None:
     """Guards the ledger against what it could not give back."""
     with pytest.raises(InputError, match="no JSON"):
         metadata_from(value)
+
+
+@pytest.mark.parametrize("key", ["role", "project", "OR"])
+def test_metadata_may_not_be_called_what_filters_mean_otherwise_and_may_be_freed_of_it(key: str) -> None:
+    """Guards metadata that no filter would find; null takes a key away that came by an import."""
+    with pytest.raises(InputError, match="choose another key"):
+        metadata_from({key: "x"})
+    assert metadata_from({key: None}) == {key: None}
+
+
+@pytest.mark.parametrize("value", ["2026-05-08+02:00", "2026-05-08+0200", "2026-05-08-0200", "noon", "2026-13-01"])
+def test_a_time_that_python_would_misread_is_refused(value: str) -> None:
+    """Guards against a zone behind a day being taken for its time."""
+    with pytest.raises(InputError, match="no ISO 8601"):
+        parse_until(value, "as_of")
+
+
+@pytest.mark.parametrize(
+    ("value", "until"),
+    [
+        ("2026-05-08", "2026-05-08T23:59:59Z"),
+        ("20260508", "2026-05-08T23:59:59Z"),
+        ("9999-12-31", "9999-12-31T23:59:59Z"),
+        ("2026-05-08 13", "2026-05-08T13:00:00Z"),
+        ("2026-05-08T13:56+02:00", "2026-05-08T11:56:00Z"),
+    ],
+)
+def test_a_day_alone_lasts_to_its_end(value: str, until: str) -> None:
+    """Guards the end of what `as_of` and filters see."""
+    assert iso(parse_until(value, "as_of")) == until

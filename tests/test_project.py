@@ -205,3 +205,20 @@ async def test_every_session_over_http_has_the_project_it_has_open(tmp_path: Pat
                 there = Client(f"{running.base}/mcp", mode="legacy", list_roots_callback=roots)
             async with there as client:
                 assert said(await client.call_tool("list_memories", {})).endswith(f"project github.com/acme/{name}")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_roots_that_name_no_project_hinder_nobody(tmp_path: Path, mode: str) -> None:
+    """Guards against folders that cannot be looked at, and names that no scope may have."""
+    pipe = tmp_path / "piped" / ".git"
+    pipe.mkdir(parents=True)
+    os.mkfifo(pipe / "config")
+    odd = [tmp_path / ("x" * 300), tmp_path / "*", tmp_path / "line\nbreak"]
+    for folder in odd[1:]:
+        folder.mkdir()
+        git(folder, "init")
+    async with over_stdio(tmp_path, mode, with_roots(*odd, repository(tmp_path, "atlas"))) as client:
+        assert said(await client.call_tool("list_memories", {})).endswith("project github.com/acme/atlas")
+    async with over_stdio(tmp_path, mode, with_roots(tmp_path / "piped")) as client:
+        assert said(await client.call_tool("list_memories", {})).endswith("project piped")

@@ -15,11 +15,19 @@ import pytest
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.types import CreateMessageResult, ErrorData, TextContent
+from mcp.types import (
+    CreateMessageResult,
+    CreateMessageResultWithTools,
+    ErrorData,
+    ImageContent,
+    InputRequiredResult,
+    TextContent,
+)
 
 from loopback import OpenAIServer
+from test_server import client as over_plain_stdio
 from test_server import environment, results, said
-from test_serving import served
+from test_serving import connected, served, token
 
 pytestmark = pytest.mark.anyio
 
@@ -47,9 +55,13 @@ class Lender:
         reply = self._script[len(self.asked) - 1]
         if isinstance(reply, ErrorData):
             return reply
-        return CreateMessageResult(
-            role="assistant", content=TextContent(type="text", text=reply), model="lent-1", stop_reason="endTurn"
-        )
+        return answer(reply)
+
+
+def answer(text: str, model: str = "lent-1") -> CreateMessageResult:
+    """Return a reply of the client's model."""
+    content = TextContent(type="text", text=text)
+    return CreateMessageResult(role="assistant", content=content, model=model, stop_reason="endTurn")
 
 
 NO = ErrorData(code=-1, message="the user declined sampling")
@@ -214,3 +226,67 @@ async def test_a_client_that_lends_no_model_does_the_wording_itself(tmp_path: Pa
     async with Client(server, mode=mode) as client:
         told = said(await client.call_tool("add_memory", SAID))
     assert "there is no language model to ask: turns are kept as they are" in told
+
+
+@BOTH
+async def test_an_answer_in_parts_or_of_another_kind_loses_nothing(tmp_path: Path, mode: str) -> None:
+    """Guards against clients that answer in their own way: text in parts is read, a picture is no answer."""
+    asked: Asked = []
+
+    async def odd(context: Any, params: Any) -> Any:
+        del context
+        asked.append(params)
+        if len(asked) == 1:
+            parts: list[Any] = [TextContent(type="text", text=TEA[:20]), TextContent(type="text", text=TEA[20:])]
+            return CreateMessageResultWithTools(role="assistant", content=parts, model="a\nb", stop_reason="endTurn")
+        return CreateMessageResult(
+            role="assistant", content=ImageContent(type="image", data="aGk=", mime_type="image/png"), model="painter"
+        )
+
+    async with over_stdio(tmp_path, odd, mode) as client:
+        (tea,) = results(await client.call_tool("add_memory", SAID))
+        assert tea["memory"] == "Alice likes Darjeeling"
+        history = await client.call_tool("get_history", {"memory_id": tea["id"]})
+        assert history.structured_content["history"][0]["model"] == "a b"
+        told = said(await client.call_tool("add_memory", {"text": "Alice likes Darjeeling tea"}))
+        assert told.startswith("added: [")
+        assert "painter answered with no text" in told
+
+
+async def test_a_last_round_that_is_sent_again_is_answered_again(tmp_path: Path) -> None:
+    """Guards a client whose connection lost the answer: it hears what was done, and nothing is done twice."""
+    async with over_stdio(tmp_path, Lender(), "auto") as client:
+        call = client.session.call_tool
+        first = await call("add_memory", SAID, allow_input_required=True)
+        assert isinstance(first, InputRequiredResult)
+        assert first.input_requests
+        given: dict[str, Any] = {key: answer(TEA) for key in first.input_requests}
+        for _ in range(2):
+            done = await call("add_memory", SAID, input_responses=given, request_state=first.request_state)
+            assert said(done).startswith("added: [")
+        assert len(results(await client.call_tool("list_memories", {}))) == 1
+
+
+async def test_a_token_that_only_reads_lends_no_model(tmp_path: Path) -> None:
+    """Guards the summary, which goes into every later conversation, from whoever may only read it."""
+    with served(tmp_path, PALIMPSEST_LLM__PROVIDER="sampling") as running:
+        reading = token(running.data, "alice", read_only=True)
+    lender = Lender(json.dumps({"summary": "POISONED"}))
+    with served(tmp_path, PALIMPSEST_LLM__PROVIDER="sampling") as running:
+        for bearer, lent in ((token(running.data, "alice"), None), (reading, lender)):
+            async with connected(running, "auto", bearer, sampling_callback=lent) as client:
+                if lent is None:
+                    await client.call_tool("add_memory", {"text": "Alice likes tea"})
+                assert "Alice likes tea" in said(await client.call_tool("get_summary", {"refresh": True}))
+    assert lender.asked == []
+
+
+async def test_a_summary_that_is_up_to_date_is_given_without_a_model_too(tmp_path: Path) -> None:
+    """Guards what a client's model wrote, for the clients that lend none."""
+    async with over_stdio(tmp_path, Lender(json.dumps({"summary": "Likes tea."})), "auto") as client:
+        await client.call_tool("add_memory", {"text": "Alice likes tea", "infer": False})
+        assert said(await client.call_tool("get_summary", {})).startswith("Likes tea.")
+    async with over_plain_stdio(tmp_path, mode="auto") as client:
+        assert said(await client.call_tool("get_summary", {})).startswith("Likes tea.")
+        await client.call_tool("add_memory", {"text": "Alice has a cat", "infer": False})
+        assert "Alice has a cat" in said(await client.call_tool("get_summary", {}))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import TypeAlias
 
 from palimpsest.errors import InputError
+
+_HAS_TIME = re.compile(r"\d[T_ ]\d\d", re.IGNORECASE)
 
 Clock: TypeAlias = Callable[[], datetime]
 """Return the present instant, aware and in UTC."""
@@ -22,8 +25,10 @@ def parse_instant(value: str, what: str) -> datetime:
 
     Raises InputError naming `what`.
     """
+    # Python takes a day with a zone and no time for something else.
+    understood = is_day(value) or _HAS_TIME.search(value) is not None
     try:
-        instant = datetime.fromisoformat(value.strip())
+        instant = datetime.fromisoformat(value.strip() if understood else "")
         return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
     except (ValueError, OverflowError):
         raise InputError(f"{what} '{value[:40]}' is no ISO 8601 date or time, such as 2026-05-08T13:56:00Z") from None
@@ -37,12 +42,16 @@ def parse_until(value: str, what: str) -> datetime:
 
 def is_day(value: str) -> bool:
     """Say whether an ISO 8601 text names a day and no time of it."""
-    return "T" not in value.strip().upper() and ":" not in value
+    try:
+        date.fromisoformat(value.strip())
+    except ValueError:
+        return False
+    return True
 
 
 def last_instant(day: datetime) -> datetime:
     """Return the last instant of the day that begins at `day`."""
-    return day + timedelta(days=1, microseconds=-1)
+    return day + timedelta(hours=23, minutes=59, seconds=59, microseconds=999_999)
 
 
 def iso(instant: datetime) -> str:

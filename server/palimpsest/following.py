@@ -74,7 +74,7 @@ class Follower:
         model = self._engine.model
         if model is None or scope in self._summarizing:
             return
-        behind = await summary.changes_missed(self._engine, scope)
+        behind = await summary.changes_missed(self._engine, scope, "overall")
         if behind >= self._every + self._failed_at.get(scope, 0):
             self._summarizing.add(scope)
             self._tasks.start_soon(self._summarize, scope, model, behind)

@@ -36,8 +36,8 @@ ROLES = ("user", "assistant", "system")
 PASSED_OVER = ("tool", "function", "developer")
 """Roles of turns that nobody said to anybody; they are skipped, with those that have no text."""
 
-RESERVED = ("at", "created_at", "role", "kind")
-"""What filters mean of a memory itself, and no metadata may be called."""
+RESERVED = ("at", "created_at", "role", "kind", "user_id", "project", "agent_id", "run_id", "AND", "OR", "NOT")
+"""What means something else in a filter, and no metadata may be called; null takes one away that came by an import."""
 
 
 class Turn(BaseModel):
@@ -198,8 +198,10 @@ def metadata_from(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
         raise InputError(f"metadata is no JSON: {error}") from error
     if size > MAX_METADATA_BYTES:
         raise InputError(f"metadata is larger than {MAX_METADATA_BYTES:,} bytes as JSON")
-    if taken := [key for key in RESERVED if key in copy]:
-        raise InputError(f"metadata may not use '{taken[0]}': filters mean the memory's own by it; choose another key")
+    if taken := [key for key in RESERVED if copy.get(key) is not None]:
+        raise InputError(
+            f"metadata may not use '{taken[0]}', which means something else in filters; choose another key"
+        )
     return copy
 
 

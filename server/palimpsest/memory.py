@@ -219,7 +219,7 @@ class Memory:
         self, scope: Scope, kind: str = "overall", *, refresh: bool = False, caller: str = ""
     ) -> summary.Summarized:
         """Return what is known of the scope in a paragraph."""
-        refresh = refresh or (self.engine.lent and await self._summary_is_due(scope))
+        refresh = refresh or (self.engine.lent and await self._summary_is_due(scope, kind))
         return await summary.get_summary(self.engine, scope, kind, refresh=refresh, caller=caller)
 
     async def history(self, scope: Scope, memory_id: str) -> tuple[records.Memory, Sequence[HistoryEntry]]:
@@ -255,8 +255,8 @@ class Memory:
         await self.engine.run(lambda: embed_waiting(ledger, embedder, progress=progress))
         return rows, await self.engine.run(lambda: self.projection.rebuild(progress))
 
-    async def _summary_is_due(self, scope: Scope) -> bool:
-        return await summary.changes_missed(self.engine, scope) >= self.settings.summary.every
+    async def _summary_is_due(self, scope: Scope, kind: str) -> bool:
+        return await summary.changes_missed(self.engine, scope, kind) >= self.settings.summary.every
 
     async def _written(self, scope: Scope, writing: Awaitable[Done]) -> Done:
         done = await writing

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+MAX_CHARS = 1_000_000
+"""More of a file is not read."""
+
 _URL = re.compile(r"^(?:[a-z+]+://)?(?:[^@/]*@)?(?P<host>[^/:]+)(?::\d+(?=/))?[:/](?P<path>.+?)(?:\.git)?/*$")
 _SECTION = re.compile(r'^\s*\[remote "(?P<name>[^"]+)"\]')
 _VALUE = re.compile(r"^\s*url\s*=\s*(?P<url>\S+)")
@@ -59,6 +62,9 @@ def _named(url: str) -> str:
 
 def _read(file: Path) -> str:
     try:
-        return file.read_text("utf-8", errors="replace")
+        if not file.is_file():
+            return ""
+        with file.open(encoding="utf-8", errors="replace") as stream:
+            return stream.read(MAX_CHARS)
     except OSError:  # not there, or not ours to read: the folder's name serves
         return ""

@@ -80,7 +80,7 @@ async def announce(ctx: Context[Any, Any], changes: Sequence[Change]) -> None:
             uris += [f"memory://{memory_id}", f"memory://{memory_id}/history"]
     for uri in uris:
         await ctx.notify_resource_updated(uri)
-        await subscribers.tell(uri)
+    await subscribers.tell(frozenset(uris))
 
 
 @asynccontextmanager

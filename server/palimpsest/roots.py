@@ -1,8 +1,8 @@
 """The project by the folders that a client has open (its roots), where the settings leave the project to be found.
 
-A client is asked once a connection. Up to protocol 2025-11-25 that is a request in the middle of the first call; from
-2026-07-28 on the first call is answered with the question, where there is a connection: over streamable HTTP there is
-none any more, and every call would be.
+A client is asked with the first calls of a connection. Up to protocol 2025-11-25 that is a request in the middle of a
+call; from 2026-07-28 on the call is answered with the question, where there is a connection: over streamable HTTP there
+is none any more, and every call would be.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp.types import InputRequiredResult, ListRootsRequest, ListRootsResult
 from pydantic import ValidationError
 
+from palimpsest.errors import InputError
+from palimpsest.inputs import scope_part
 from palimpsest.project import project_of
 from palimpsest.rounds import ASKED_BETWEEN_CALLS_SINCE
 
@@ -47,23 +49,26 @@ class Roots:
     async def project(self, call: Call) -> str | InputRequiredResult:
         """Return the project of the call's connection, "" where its roots name none, or the question to answer with."""
         connection = connection_of(call)
-        if connection in self._projects:
+        answered = _answer(call)
+        if answered is None and connection in self._projects:
             return self._projects[connection]
         capabilities = call.session.client_capabilities
         if not connection or capabilities is None or capabilities.roots is None:
             return ""
-        if call.protocol_version < ASKED_BETWEEN_CALLS_SINCE:
-            return await self._found(connection, await _listed(call))
-        if call.method not in CALLS:
-            return ""
-        answered = _answer(call)
-        if answered is None and self._may_ask(connection):
-            return InputRequiredResult(input_requests={KEY: ListRootsRequest()})
-        return await self._found(connection, answered or ())
+        if answered is None:
+            if not self._may_ask(connection):
+                return ""
+            if call.protocol_version >= ASKED_BETWEEN_CALLS_SINCE:
+                # A call that comes with a state of its own is in the middle of something else.
+                asks = call.method in CALLS and (call.params or {}).get("requestState") is None
+                return InputRequiredResult(input_requests={KEY: ListRootsRequest()}) if asks else ""
+            answered = await _listed(call)
+        return "" if answered is None else await self._found(connection, answered)
 
     def forget(self, call: Call) -> None:
         """Ask the client of a connection anew: what it has open has changed."""
         self._projects.pop(connection_of(call), None)
+        self._asked.pop(connection_of(call), None)
 
     def _may_ask(self, connection: str) -> bool:
         """Say whether to ask: of calls that come at once each is, of a client that never answered none any more."""
@@ -73,20 +78,27 @@ class Roots:
     async def _found(self, connection: str, uris: Sequence[str]) -> str:
         if len(self._projects) >= MAX_CONNECTIONS:
             self._projects.clear()
-        named = await anyio.to_thread.run_sync(lambda: _first_project(uris), limiter=self._threads)
+            self._asked.clear()
+        named = ""
+        with anyio.move_on_after(PATIENCE):  # a folder on a network that does not answer
+            named = await anyio.to_thread.run_sync(
+                lambda: _first_project(uris), limiter=self._threads, abandon_on_cancel=True
+            )
         self._projects[connection] = named
         return named
 
 
-async def _listed(call: Call) -> Sequence[str]:
-    """Return the roots of a client that can be asked in the middle of a call."""
+async def _listed(call: Call) -> Sequence[str] | None:
+    """Return the roots of a client that can be asked in the middle of a call; None where it does not answer."""
     if not call.session.can_send_request:
-        return ()
+        return None
     related = ServerMessageMetadata(related_request_id=call.request_id)
     try:
         with anyio.fail_after(PATIENCE):
             found = await call.session.send_request(ListRootsRequest(), ListRootsResult, metadata=related)
-    except (MCPError, TimeoutError, ValidationError):  # it has none to tell of: the server's own folder serves
+    except TimeoutError:
+        return None
+    except (MCPError, ValidationError):  # it has none to tell of: the server's own folder serves
         return ()
     return [str(root.uri) for root in found.roots]
 
@@ -104,8 +116,15 @@ def _answer(call: Call) -> Sequence[str] | None:
 
 def _first_project(uris: Sequence[str]) -> str:
     """Return the project of the first root on this machine that has one."""
-    paths = [Path(url2pathname(parts.path)) for parts in map(urlsplit, uris) if parts.scheme == "file"]
-    return next((named for named in map(project_of, paths) if named), "")
+    return next((named for named in map(_project_at, uris) if named), "")
+
+
+def _project_at(uri: str) -> str:
+    try:
+        parts = urlsplit(uri)
+        return scope_part("project", project_of(Path(url2pathname(parts.path)))) if parts.scheme == "file" else ""
+    except (OSError, ValueError, InputError):  # not ours to read, no path, or no name for a project: as if it had none
+        return ""
 
 
 def connection_of(call: Call) -> str:
@@ -113,4 +132,5 @@ def connection_of(call: Call) -> str:
     request: Any = call.request
     if request is None:
         return "stdio"
-    return str(request.headers.get("mcp-session-id") or request.query_params.get("session_id") or "")
+    by_header = request.headers.get("mcp-session-id") if call.protocol_version < ASKED_BETWEEN_CALLS_SINCE else None
+    return str(by_header or request.query_params.get("session_id") or "")

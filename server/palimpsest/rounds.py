@@ -6,28 +6,31 @@ the client calls again with the answer. The work goes on where it stood; it live
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import anyio
 import anyio.abc
-from mcp.types import CreateMessageRequest, CreateMessageResult
+from mcp.types import CreateMessageRequest
+from pydantic import BaseModel
 
-from palimpsest.errors import InputError, ModelUnreachableError
+from palimpsest.errors import PalimpsestError
 
-logger = logging.getLogger(__name__)
+OVER = "this call is over; look with search_memories before calling again"
 
 ASKED_BETWEEN_CALLS_SINCE = "2026-07-28"
 """From this protocol version on a server asks its client between the rounds of a call; before, in the middle of it."""
 
-MAX_TALKS = 200
-"""So many calls may have a question out, or an outcome that was not fetched, at a time."""
+MAX_TALKS = 20
+"""So many calls of one user may have a question out at a time."""
 
 KEPT_SECONDS = 600
-"""An outcome that its client does not come for is dropped after this long."""
+"""For so long an outcome is there for a client that comes, or comes again, for it."""
+
+Answer: TypeAlias = BaseModel
+"""What a client sends back; whoever asked judges whether it is an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +52,20 @@ class Outcome:
 class Talk:
     """Hold one piece of work, the question it waits on, and what it came to."""
 
-    def __init__(self, began: float) -> None:
+    def __init__(self, user: str) -> None:
         self.id = secrets.token_hex(8)
-        self.began = began
+        self.user = user
         self.scope = anyio.CancelScope()
         self.outcome: Outcome | None = None
+        self.ended = 0.0
+        self.waiting = 0
         self._question: Question | None = None
-        self._answer: CreateMessageResult | None = None
+        self._answer: Answer | None = None
         self._asked = 0
         self._moved = anyio.Event()
         self._answered = anyio.Event()
 
-    async def put(self, request: CreateMessageRequest) -> CreateMessageResult:
+    async def put(self, request: CreateMessageRequest) -> Answer:
         """Put a question to the client, for the work; return the answer."""
         self._asked += 1
         self._question, self._answered = Question(f"model-{self._asked}", request), anyio.Event()
@@ -70,9 +75,9 @@ class Talk:
         finally:
             if not self._answered.is_set():
                 self._withdraw()
-        return cast("CreateMessageResult", self._answer)
+        return cast("Answer", self._answer)
 
-    def answer(self, key: str, answer: CreateMessageResult) -> None:
+    def answer(self, key: str, answer: Answer) -> None:
         """Give the work the answer it waits for; one to an earlier question is passed over."""
         if self._question is not None and self._question.key == key:
             self._withdraw()
@@ -85,6 +90,7 @@ class Talk:
     def end(self, outcome: Outcome) -> None:
         """Note what the work came to."""
         self.outcome = outcome
+        self.ended = anyio.current_time()
         self._moved.set()
 
     async def step(self) -> Question | Outcome:
@@ -106,43 +112,44 @@ class Rounds:
         async with anyio.create_task_group() as self._tasks:
             await anyio.sleep_forever()
 
-    async def next(
-        self, talk_id: str | None, answers: dict[str, CreateMessageResult], work: Callable[[Talk], Awaitable[Any]]
-    ) -> tuple[str, Question | Outcome]:
-        """Go on with a talk, or begin one with `work`; return its id with its next question or its outcome.
+    def has_room(self, user: str) -> bool:
+        """Say whether another talk of a user may begin."""
+        self._drop_old()
+        mine = [talk for talk in self._talks.values() if talk.user == user and talk.outcome is None]
+        return self._tasks is not None and len(mine) < MAX_TALKS
 
-        A caller that gives up while it waits here ends the work. Raises InputError for a talk that is over, and
-        ModelUnreachableError where there are too many.
-        """
-        talk = self._begun(work) if talk_id is None else self._known(talk_id)
-        for key, answer in answers.items():
-            talk.answer(key, answer)
-        try:
-            step = await talk.step()
-        except anyio.get_cancelled_exc_class():
-            talk.scope.cancel()
-            self._talks.pop(talk.id, None)
-            raise
-        if isinstance(step, Outcome):
-            self._talks.pop(talk.id, None)
-        return talk.id, step
-
-    def _begun(self, work: Callable[[Talk], Awaitable[Any]]) -> Talk:
-        now = anyio.current_time()
-        for old in [talk for talk in self._talks.values() if talk.outcome and now - talk.began > KEPT_SECONDS]:
-            del self._talks[old.id]
-        if self._tasks is None or len(self._talks) >= MAX_TALKS:
-            raise ModelUnreachableError("too many calls wait for their client's model; nothing was done, try again")
-        talk = Talk(now)
+    def begin(self, user: str, work: Callable[[Talk], Awaitable[Any]]) -> Talk:
+        """Begin a talk; ask `has_room` before."""
+        if self._tasks is None:
+            raise RuntimeError("nobody keeps the rounds")
+        talk = Talk(user)
         self._talks[talk.id] = talk
         self._tasks.start_soon(self._run, talk, work)
         return talk
 
-    def _known(self, talk_id: str) -> Talk:
+    def find(self, talk_id: str) -> Talk:
+        """Return a talk that goes on, or that ended a while ago. Raises PalimpsestError for another."""
         try:
             return self._talks[talk_id]
         except KeyError as error:
-            raise InputError("this call is over; look with search_memories before calling again") from error
+            raise PalimpsestError(OVER) from error
+
+    async def step(self, talk: Talk) -> Question | Outcome:
+        """Return a talk's next question, or its outcome. When the last that waits for it gives up, the work ends."""
+        talk.waiting += 1
+        try:
+            return await talk.step()
+        except anyio.get_cancelled_exc_class():
+            if talk.waiting == 1:
+                talk.scope.cancel()
+            raise
+        finally:
+            talk.waiting -= 1
+
+    def _drop_old(self) -> None:
+        now = anyio.current_time()
+        for old in [talk for talk in self._talks.values() if talk.outcome and now - talk.ended > KEPT_SECONDS]:
+            del self._talks[old.id]
 
     @staticmethod
     async def _run(talk: Talk, work: Callable[[Talk], Awaitable[Any]]) -> None:
@@ -152,6 +159,4 @@ class Rounds:
             except Exception as error:  # noqa: BLE001 - raised again in the round that comes for it
                 talk.end(Outcome(error=error))
         if talk.outcome is None:  # its caller gave up
-            talk.end(
-                Outcome(error=InputError("this call was cancelled; look with search_memories before calling again"))
-            )
+            talk.end(Outcome(error=PalimpsestError(OVER)))

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mcp.server.mcpserver import Context
 from mcp.shared.message import ServerMessageMetadata
-from mcp.types import CreateMessageRequest, CreateMessageResult, InputRequiredResult
+from mcp.types import CreateMessageRequest, CreateMessageResultWithTools, InputRequiredResult
+from pydantic import BaseModel
 
+from palimpsest.access import granted
 from palimpsest.adapters.model_sampling import Put, SamplingModel
 from palimpsest.rounds import ASKED_BETWEEN_CALLS_SINCE, Outcome, Talk
 from palimpsest.server import shared
@@ -29,27 +31,41 @@ async def with_model(
 
     `work` is begun once however many rounds the call takes. Raises what it raises.
     """
-    if memory.settings.llm_provider != "sampling" or not _offers(ctx):
+    rounds, user = shared(ctx).rounds, _user()
+    between = (ctx.protocol_version or "") >= ASKED_BETWEEN_CALLS_SINCE
+    begun = between and ctx.request_state is not None
+    if not begun and not (_may_lend(ctx, memory) and (not between or rounds.has_room(user))):
         return await work(memory.for_call(_teller(ctx)))
-    version = ctx.protocol_version or ""
-    if version < ASKED_BETWEEN_CALLS_SINCE:
+    if not between:
         return await work(memory.for_call(_teller(ctx), _model(memory, partial(_put, ctx))))
 
     async def in_rounds(talk: Talk) -> T:
         return await work(memory.for_call(model=_model(memory, talk.put)))
 
-    given = {key: one for key, one in (ctx.input_responses or {}).items() if isinstance(one, CreateMessageResult)}
-    talk_id, step = await shared(ctx).rounds.next(ctx.request_state, given, in_rounds)
+    talk = rounds.find(ctx.request_state) if ctx.request_state is not None else rounds.begin(user, in_rounds)
+    for key, answer in (ctx.input_responses or {}).items():
+        talk.answer(key, answer)
+    step = await rounds.step(talk)
     if not isinstance(step, Outcome):
-        return InputRequiredResult(input_requests={step.key: step.request}, request_state=talk_id)
+        return InputRequiredResult(input_requests={step.key: step.request}, request_state=talk.id)
     if step.error is not None:
         raise step.error
     return step.value
 
 
-def _offers(ctx: Context[Any, Any]) -> bool:
-    """Say whether the client can be asked: it says so, and there is a way to ask it."""
-    capabilities = ctx.client_capabilities
+def _user() -> str:
+    grant = granted()
+    return grant.user_id if grant is not None else ""
+
+
+def _may_lend(ctx: Context[Any, Any], memory: Memory) -> bool:
+    """Say whether to ask the client: the settings want it, it says it can be, and there is a way to.
+
+    Not a client whose token only reads: what its model says would be written.
+    """
+    grant, capabilities = granted(), ctx.client_capabilities
+    if memory.settings.llm_provider != "sampling" or (grant is not None and grant.read_only):
+        return False
     if capabilities is None or capabilities.sampling is None:
         return False
     return (ctx.protocol_version or "") >= ASKED_BETWEEN_CALLS_SINCE or ctx.session.can_send_request
@@ -60,9 +76,9 @@ def _model(memory: Memory, put: Put) -> SamplingModel:
     return SamplingModel(put, temperature=config.temperature, max_tokens=config.max_tokens, timeout=config.timeout)
 
 
-async def _put(ctx: Context[Any, Any], question: CreateMessageRequest) -> CreateMessageResult:
+async def _put(ctx: Context[Any, Any], question: CreateMessageRequest) -> BaseModel:
     related = ServerMessageMetadata(related_request_id=ctx.request_id)
-    return await ctx.session.send_request(question, CreateMessageResult, metadata=related)
+    return await ctx.session.send_request(question, CreateMessageResultWithTools, metadata=related)
 
 
 def _teller(ctx: Context[Any, Any]) -> Tell:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
+import anyio
 from mcp.server.context import ServerRequestContext
 from mcp.server.session import ServerSession
 from mcp.server.subscriptions import InMemorySubscriptionBus, ServerEvent
@@ -16,8 +17,12 @@ from palimpsest.roots import connection_of
 
 SCHEME = "memory://"
 
-MAX_SUBSCRIPTIONS = 10_000
-"""Of the older protocols, in all; the oldest goes then. A connection that ended leaves its own behind until then."""
+MAX_SUBSCRIPTIONS = 1_000
+"""Of one user on the older protocols; the oldest goes then. A connection that ended leaves its own until then."""
+
+MAX_URI_CHARS = 200
+PATIENCE = 1.0
+"""Seconds that a subscriber has to take what it is told; one that does not read its connection is not told again."""
 
 Call = ServerRequestContext[Any, Any]
 
@@ -40,28 +45,32 @@ class Subscribers:
     """Tell clients of the older protocols, who ask with `resources/subscribe` and are told over their connection."""
 
     def __init__(self) -> None:
-        self._sessions: dict[tuple[str, str, str], ServerSession] = {}
+        self._of_user: dict[str, dict[tuple[str, str], ServerSession]] = {}
 
     async def subscribe(self, call: Call, params: SubscribeRequestParams) -> EmptyResult:
         """Tell this connection of a resource from now on. Raises MCPError for a resource that is not of this server."""
         uri = str(params.uri)
-        if not uri.startswith(SCHEME):
-            raise MCPError(code=INVALID_PARAMS, message=f"there is no resource '{uri}'; they begin with {SCHEME}")
-        while len(self._sessions) >= MAX_SUBSCRIPTIONS:
-            del self._sessions[next(iter(self._sessions))]
-        self._sessions[uri, _user(), connection_of(call)] = call.session
+        if not uri.startswith(SCHEME) or len(uri) > MAX_URI_CHARS:
+            raise MCPError(INVALID_PARAMS, f"there is no resource '{uri[:MAX_URI_CHARS]}'; they begin with {SCHEME}")
+        mine = self._of_user.setdefault(_user(), {})
+        while len(mine) >= MAX_SUBSCRIPTIONS:
+            del mine[next(iter(mine))]
+        mine[uri, connection_of(call)] = call.session
         return EmptyResult()
 
     async def unsubscribe(self, call: Call, params: UnsubscribeRequestParams) -> EmptyResult:
         """Tell this connection no longer."""
-        self._sessions.pop((str(params.uri), _user(), connection_of(call)), None)
+        self._of_user.get(_user(), {}).pop((str(params.uri), connection_of(call)), None)
         return EmptyResult()
 
-    async def tell(self, uri: str) -> None:
-        """Tell the subscribers of a resource that the call under way changed it for its user."""
-        mine = (uri, _user())
-        for session in [session for (*told, _), session in self._sessions.items() if tuple(told) == mine]:
-            await session.send_resource_updated(uri)
+    async def tell(self, uris: Collection[str]) -> None:
+        """Tell the subscribers of resources that the call under way changed them for its user."""
+        mine = self._of_user.get(_user(), {})
+        for key, session in [(key, session) for key, session in mine.items() if key[0] in uris]:
+            with anyio.move_on_after(PATIENCE) as waited:
+                await session.send_resource_updated(key[0])
+            if waited.cancelled_caught:
+                mine.pop(key, None)
 
 
 def _user() -> str:

@@ -52,6 +52,8 @@ async def get_summary(engine: Engine, scope: Scope, kind: str, *, refresh: bool,
     if kind not in KINDS:
         raise InputError(f"there is no summary '{kind}'; there are {', '.join(KINDS)}")
     last, behind, lost = await engine.run(lambda: _last(engine, scope, kind))
+    if engine.model is None and last is not None and not behind:
+        return Summarized(last.text, kind, 0)  # written while a model was there, and nothing has changed since
     if engine.model is None:
         return await _listed(engine, scope, kind, "there is no language model to ask")
     # What went on lately also changes by itself; a summary that may name what was deleted is not given out again.
@@ -94,9 +96,9 @@ async def write_summary(engine: Engine, model: LanguageModel, scope: Scope, kind
     return text
 
 
-async def changes_missed(engine: Engine, scope: Scope) -> int:
-    """Return how many changes the overall summary of a scope does not know of."""
-    _, behind, _ = await engine.run(lambda: _last(engine, scope, "overall"))
+async def changes_missed(engine: Engine, scope: Scope, kind: str) -> int:
+    """Return how many changes the summary of a scope does not know of."""
+    _, behind, _ = await engine.run(lambda: _last(engine, scope, kind))
     return behind
 
 

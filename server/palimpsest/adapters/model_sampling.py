@@ -11,14 +11,18 @@ from mcp.types import (
     CreateMessageRequest,
     CreateMessageRequestParams,
     CreateMessageResult,
+    CreateMessageResultWithTools,
     SamplingMessage,
     TextContent,
 )
+from pydantic import BaseModel, ValidationError
 
 from palimpsest.errors import ModelRefusedError, ModelUnreachableError, ReplyError
 
-Put: TypeAlias = Callable[[CreateMessageRequest], Awaitable[CreateMessageResult]]
-"""Puts a question to the client and returns its answer. Raises MCPError where the client declines."""
+Put: TypeAlias = Callable[[CreateMessageRequest], Awaitable[BaseModel]]
+"""Puts a question to the client and returns what it answers. Raises MCPError where the client declines."""
+
+MAX_NAME_CHARS = 100
 
 UNNAMED = "the client's model"
 
@@ -56,7 +60,8 @@ class SamplingModel:
                 f"{UNNAMED} was not lent: {str(error)[:300].rstrip('. ')}. "
                 "Allow it in the client, or set llm.provider to 'none'."
             ) from error
-        self._name = result.model or UNNAMED
+        except ValidationError as error:
+            raise ReplyError(f"{UNNAMED} answered in no known form.") from error
         return self._text(result)
 
     async def check(self) -> None:
@@ -83,9 +88,15 @@ class SamplingModel:
             )
         )
 
-    def _text(self, result: CreateMessageResult) -> str:
-        content = result.content
-        if not isinstance(content, TextContent) or not content.text.strip():
+    def _text(self, result: BaseModel) -> str:
+        """Return the text of an answer, which may come in parts, and note who gave it."""
+        if not isinstance(result, CreateMessageResult | CreateMessageResultWithTools):
+            raise ReplyError(f"{UNNAMED} was asked, and something else came back ({type(result).__name__}).")
+        # It goes into the history, line by line; the client may call its model anything.
+        self._name = " ".join(result.model.split())[:MAX_NAME_CHARS] or UNNAMED
+        parts = result.content if isinstance(result.content, list) else [result.content]
+        text = "\n".join(part.text for part in parts if isinstance(part, TextContent))
+        if not text.strip():
             advice = " Raise llm.config.max_tokens." if result.stop_reason == "maxTokens" else ""
             raise ReplyError(f"{self._name} answered with no text ({result.stop_reason or 'no reason given'}).{advice}")
-        return content.text
+        return text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import uuid
 
 from sqlalchemy import Connection, and_, select
 
@@ -14,7 +15,9 @@ from palimpsest.records import Memory, Message, Scope
 MIN_PREFIX = 8
 """Shorter beginnings of an id are not taken for it."""
 
-_ID = re.compile(r"(?<![0-9a-z])[0-9a-f]{8}[0-9a-f-]*")
+UUID_DIGITS = 32
+
+_ID = re.compile(r"(?<![0-9a-z])[0-9a-f]{8}[0-9a-f-]*(?![0-9a-z])")
 """An id in what a caller gives for one: bare, in brackets, or the line of a reply that begins with it."""
 
 
@@ -23,13 +26,7 @@ def find(conn: Connection, scope: Scope, owner_id: str) -> Memory | Message:
 
     Raises MemoryNotFoundError, and InputError for a beginning that is too short or fits several.
     """
-    named = _ID.search(owner_id.lower())
-    if named is None:
-        raise InputError(
-            f"'{owner_id[:80]}' is no memory id; give one as search_memories and list_memories do, such as 3a090c21, "
-            f"or its first {MIN_PREFIX} characters at least"
-        )
-    wanted = named[0]
+    wanted = _named(owner_id)
     found: list[Memory | Message] = []
     for table, record in ((memories, to_memory), (messages, to_message)):
         # A range, which the index on ids serves; "g" comes after every digit of an id.
@@ -37,7 +34,7 @@ def find(conn: Connection, scope: Scope, owner_id: str) -> Memory | Message:
         found += [record(row) for row in conn.execute(select(table).where(begins, sees(table, scope)).limit(2))]
     if len(found) > 1:
         which = "; ".join(f"{each.id} ({_text_of(each)[:60]})" for each in found[:2])
-        raise InputError(f"several memories begin with '{owner_id}'; give more of the id: {which}")
+        raise InputError(f"several memories begin with '{wanted}'; give more of the id: {which}")
     if not found:
         raise MemoryNotFoundError(
             f"no memory '{owner_id[:80]}' for {scope}. If it was found with a scope, give the same scope here; else "
@@ -46,13 +43,29 @@ def find(conn: Connection, scope: Scope, owner_id: str) -> Memory | Message:
     return found[0]
 
 
+def _named(given: str) -> str:
+    """Return the id, or beginning of one, that stands first in what a caller gives. Raises InputError."""
+    line = given.strip().lower()
+    ids = _ID.findall(line)
+    if not ids or not line.startswith((ids[0], f"[{ids[0]}", f"id:{ids[0]}")):
+        raise InputError(
+            f"'{given[:80]}' is no memory id; give one as search_memories and list_memories do, such as 3a090c21, "
+            f"or its first {MIN_PREFIX} characters at least"
+        )
+    if len(ids) > 1 and not line.startswith("["):
+        raise InputError(f"'{given[:80]}' names several memories; give one id, or a list of them where one is taken")
+    if len(ids[0]) == UUID_DIGITS and "-" not in ids[0]:
+        return str(uuid.UUID(ids[0]))
+    return ids[0]
+
+
 def find_memory(conn: Connection, scope: Scope, memory_id: str) -> Memory:
     """Return the memory, living or deleted, that an id means. Raises as `find`, and InputError for a turn's id."""
     found = find(conn, scope, memory_id)
     if isinstance(found, Message):
         raise InputError(
-            f"'{memory_id}' is a turn of a conversation and no memory: its words stay as they were said; delete_memory "
-            "forgets it"
+            f"'{memory_id[:80]}' is a turn of a conversation and no memory: its words stay as they were said; "
+            "delete_memory forgets it"
         )
     return found
 
