@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -49,16 +49,24 @@ class Tally:
 
 
 @contextmanager
+def listening(command: Sequence[str], env: Mapping[str, str]) -> Generator[tuple[str, int]]:
+    """Run a server that says its URL on stderr; give that and its process id."""
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
+        try:
+            told = process.stderr.readline() if process.stderr else ""
+            yield told.split()[1].rstrip(","), process.pid
+        finally:
+            process.terminate()
+
+
+@contextmanager
 def served(folder: Path) -> Generator[tuple[str, int]]:
     """Run a server; give its URL and its process id."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PALIMPSEST_", "OPENAI_"))}
     env |= {"PALIMPSEST_DATA_DIR": str(folder), "PALIMPSEST_HTTP__REQUESTS_PER_MINUTE": "100000000"}
     command = [sys.executable, "-m", "palimpsest", "serve", "--transport", "http", "--port", "0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
-        try:
-            yield (process.stderr.readline().split()[1] if process.stderr else ""), process.pid
-        finally:
-            process.terminate()
+    with listening(command, env) as reached:
+        yield reached
 
 
 def note(tally: Tally, *, well: bool) -> None:

@@ -11,18 +11,18 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Generator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
 from mcp import Client, StdioServerParameters
 
+from http_soak import listening
 from startup import QUERY, fill
 
 BARE = '''\
@@ -58,16 +58,6 @@ CALLS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@contextmanager
-def listening(command: list[str], env: dict[str, str]) -> Generator[str]:
-    """Run a server that says its URL on stderr; give that."""
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
-        try:
-            yield (process.stderr.readline().split()[1] if process.stderr else "").rstrip(",")
-        finally:
-            process.terminate()
-
-
 @asynccontextmanager
 async def connected(folder: Path) -> AsyncGenerator[dict[tuple[str, str], Client]]:
     """Start the four servers and connect a client to each, by (server, transport)."""
@@ -86,7 +76,7 @@ async def connected(folder: Path) -> AsyncGenerator[dict[tuple[str, str], Client
         clients: dict[tuple[str, str], Client] = {}
         for (server, transport), command in commands.items():
             if transport == "http":
-                reached: Any = stack.enter_context(listening(command, places[transport]))
+                reached: Any = stack.enter_context(listening(command, places[transport]))[0]
             else:
                 reached = StdioServerParameters(command=command[0], args=command[1:], env=places[transport])
             clients[server, transport] = await stack.enter_async_context(Client(reached))

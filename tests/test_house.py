@@ -20,7 +20,8 @@ FLOORS: list[tuple[str, ...]] = [
     # ground: no I/O but files
     ("errors", "records", "function_words"),
     ("clock", "prompts", "lexicon", "ports", "stated_secrets"),
-    ("inputs", "filters", "reply", "secrets", "locks", "jsonc", "project"),
+    ("filters",),
+    ("inputs", "reply", "secrets", "locks", "jsonc", "project"),
     ("config", "lines", "foreign_records", "tokens", "installing"),
     ("foreign_server_memory", "foreign_mem0", "foreign_chatgpt", "foreign_claude"),
     ("foreign",),

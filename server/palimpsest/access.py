@@ -30,6 +30,12 @@ def granted() -> Grant | None:
     return None if token is None else grant_of(token)
 
 
+def calling_user() -> str:
+    """Return the user of the token of the call under way; "" where the connection needs none, and all are one."""
+    grant = granted()
+    return grant.user_id if grant is not None else ""
+
+
 def grant_of(token: AccessToken) -> Grant:
     """Return what a token that was found good opens."""
     project = (token.claims or {}).get(PROJECT, "")

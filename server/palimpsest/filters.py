@@ -24,6 +24,9 @@ TIMES = ("at", "created_at")
 FIELDS = (*TIMES, "role", "kind", "tags")
 KINDS = ("memory", "message")
 SCOPE_PARTS = ("user_id", "project", "agent_id", "run_id")
+JUNCTIONS = ("AND", "OR", "NOT")
+RESERVED = (*(name for name in FIELDS if name != "tags"), *SCOPE_PARTS, *JUNCTIONS)
+"""What no metadata may be called, for no filter would find it; its tags are looked at with a memory's own."""
 MAX_DEPTH = 10
 
 
@@ -38,7 +41,7 @@ def _all_of(filters: Any, depth: int) -> Test:
     if depth > MAX_DEPTH:
         raise InputError(f"the filters are nested more than {MAX_DEPTH} deep")
     tests = [
-        _junction(key.upper(), value, depth) if key.upper() in ("AND", "OR", "NOT") else _condition(key, value)
+        _junction(key.upper(), value, depth) if key.upper() in JUNCTIONS else _condition(key, value)
         for key, value in cast("Mapping[str, Any]", filters).items()
     ]
     return lambda record: all(test(record) for test in tests)

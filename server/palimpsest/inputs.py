@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from palimpsest.clock import parse_instant
 from palimpsest.errors import InputError
+from palimpsest.filters import RESERVED
 from palimpsest.records import MAX_SCOPE_CHARS, Message, Scope
 
 MAX_TEXT_CHARS = 20_000
@@ -35,9 +36,6 @@ _UNSEEN = re.compile(
 ROLES = ("user", "assistant", "system")
 PASSED_OVER = ("tool", "function", "developer")
 """Roles of turns that nobody said to anybody; they are skipped, with those that have no text."""
-
-RESERVED = ("at", "created_at", "role", "kind", "user_id", "project", "agent_id", "run_id", "AND", "OR", "NOT")
-"""What means something else in a filter, and no metadata may be called; null takes one away that came by an import."""
 
 
 class Turn(BaseModel):
@@ -190,7 +188,10 @@ def query_from(query: str) -> str:
 
 
 def metadata_from(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return a copy of the caller's metadata. Raises InputError when it is too large."""
+    """Return a copy of the caller's metadata; null stands for a key to take away, whatever it is called.
+
+    Raises InputError when it is too large, or has a key that means something else in filters.
+    """
     copy = dict(metadata or {})
     try:
         size = len(json.dumps(copy, ensure_ascii=False, allow_nan=False).encode())

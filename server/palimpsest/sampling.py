@@ -12,7 +12,7 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp.types import CreateMessageRequest, CreateMessageResultWithTools, InputRequiredResult
 from pydantic import BaseModel
 
-from palimpsest.access import granted
+from palimpsest.access import calling_user, granted
 from palimpsest.adapters.model_sampling import Put, SamplingModel
 from palimpsest.rounds import ASKED_BETWEEN_CALLS_SINCE, Outcome, Talk
 from palimpsest.server import shared
@@ -31,10 +31,9 @@ async def with_model(
 
     `work` is begun once however many rounds the call takes. Raises what it raises.
     """
-    rounds, user = shared(ctx).rounds, _user()
+    rounds, user, talk_id = shared(ctx).rounds, calling_user(), ctx.request_state
     between = (ctx.protocol_version or "") >= ASKED_BETWEEN_CALLS_SINCE
-    begun = between and ctx.request_state is not None
-    if not begun and not (_may_lend(ctx, memory) and (not between or rounds.has_room(user))):
+    if talk_id is None and not (_may_lend(ctx, memory) and (not between or rounds.has_room(user))):
         return await work(memory.for_call(_teller(ctx)))
     if not between:
         return await work(memory.for_call(_teller(ctx), _model(memory, partial(_put, ctx))))
@@ -42,7 +41,7 @@ async def with_model(
     async def in_rounds(talk: Talk) -> T:
         return await work(memory.for_call(model=_model(memory, talk.put)))
 
-    talk = rounds.find(ctx.request_state) if ctx.request_state is not None else rounds.begin(user, in_rounds)
+    talk = rounds.begin(user, in_rounds) if talk_id is None else rounds.find(talk_id)
     for key, answer in (ctx.input_responses or {}).items():
         talk.answer(key, answer)
     step = await rounds.step(talk)
@@ -51,11 +50,6 @@ async def with_model(
     if step.error is not None:
         raise step.error
     return step.value
-
-
-def _user() -> str:
-    grant = granted()
-    return grant.user_id if grant is not None else ""
 
 
 def _may_lend(ctx: Context[Any, Any], memory: Memory) -> bool:

@@ -12,7 +12,7 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ServerEvent
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, EmptyResult, SubscribeRequestParams, UnsubscribeRequestParams
 
-from palimpsest.access import granted
+from palimpsest.access import calling_user
 from palimpsest.roots import connection_of
 
 SCHEME = "memory://"
@@ -32,10 +32,10 @@ class UsersBus(InMemorySubscriptionBus):
 
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
         """Register a listener for the user of the call under way; return what ends it."""
-        user = _user()
+        user = calling_user()
 
         def heard(event: ServerEvent) -> None:
-            if _user() == user:
+            if calling_user() == user:
                 listener(event)
 
         return super().subscribe(heard)
@@ -52,7 +52,7 @@ class Subscribers:
         uri = str(params.uri)
         if not uri.startswith(SCHEME) or len(uri) > MAX_URI_CHARS:
             raise MCPError(INVALID_PARAMS, f"there is no resource '{uri[:MAX_URI_CHARS]}'; they begin with {SCHEME}")
-        mine = self._of_user.setdefault(_user(), {})
+        mine = self._of_user.setdefault(calling_user(), {})
         while len(mine) >= MAX_SUBSCRIPTIONS:
             del mine[next(iter(mine))]
         mine[uri, connection_of(call)] = call.session
@@ -60,19 +60,14 @@ class Subscribers:
 
     async def unsubscribe(self, call: Call, params: UnsubscribeRequestParams) -> EmptyResult:
         """Tell this connection no longer."""
-        self._of_user.get(_user(), {}).pop((str(params.uri), connection_of(call)), None)
+        self._of_user.get(calling_user(), {}).pop((str(params.uri), connection_of(call)), None)
         return EmptyResult()
 
     async def tell(self, uris: Collection[str]) -> None:
         """Tell the subscribers of resources that the call under way changed them for its user."""
-        mine = self._of_user.get(_user(), {})
+        mine = self._of_user.get(calling_user(), {})
         for key, session in [(key, session) for key, session in mine.items() if key[0] in uris]:
             with anyio.move_on_after(PATIENCE) as waited:
                 await session.send_resource_updated(key[0])
             if waited.cancelled_caught:
                 mine.pop(key, None)
-
-
-def _user() -> str:
-    grant = granted()
-    return grant.user_id if grant is not None else ""

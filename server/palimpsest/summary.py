@@ -52,9 +52,9 @@ async def get_summary(engine: Engine, scope: Scope, kind: str, *, refresh: bool,
     if kind not in KINDS:
         raise InputError(f"there is no summary '{kind}'; there are {', '.join(KINDS)}")
     last, behind, lost = await engine.run(lambda: _last(engine, scope, kind))
-    if engine.model is None and last is not None and not behind:
-        return Summarized(last.text, kind, 0)  # written while a model was there, and nothing has changed since
     if engine.model is None:
+        if last is not None and not behind:  # written while a model was there, and nothing has changed since
+            return Summarized(last.text, kind, 0)
         return await _listed(engine, scope, kind, "there is no language model to ask")
     # What went on lately also changes by itself; a summary that may name what was deleted is not given out again.
     stale = lost or (refresh and (behind > 0 or kind == "recent"))
