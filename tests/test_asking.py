@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client, StdioServerParameters
+from mcp import Client
 from mcp.types import ElicitResult
 
-from test_server import environment, refused, results, said
+from test_server import refused, results, said, server_of
 
 pytestmark = pytest.mark.anyio
 
@@ -25,9 +24,7 @@ def asking(folder: Path, mode: str, answer: ElicitResult, asked: list[str]) -> C
         asked.append(params.message)
         return answer
 
-    server = StdioServerParameters(
-        command=sys.executable, args=["-m", "palimpsest"], env=environment(folder), cwd=folder
-    )
+    server = server_of(folder)
     return Client(server, mode=mode, elicitation_callback=ask)
 
 

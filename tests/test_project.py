@@ -19,7 +19,7 @@ from pydantic import FileUrl
 
 from palimpsest.config import load_settings
 from palimpsest.project import project_of
-from test_server import environment, said
+from test_server import environment, said, server_of
 from test_serving import served
 
 
@@ -115,12 +115,7 @@ def with_roots(*folders: Path, asked: list[int] | None = None) -> Callable[..., 
 
 def over_stdio(folder: Path, mode: str, roots: Callable[..., Any], project: str = "auto") -> Client:
     """Return a client over stdio with roots, of a server that is started outside of them."""
-    server = StdioServerParameters(
-        command=sys.executable,
-        args=["-m", "palimpsest"],
-        env=environment(folder, PALIMPSEST_PROJECT=project),
-        cwd=folder,
-    )
+    server = server_of(folder, PALIMPSEST_PROJECT=project)
     return Client(server, mode=mode, list_roots_callback=roots)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from mcp import Client, StdioServerParameters
+from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp.types import (
     EmptyResult,
@@ -22,7 +21,7 @@ from mcp.types import (
     UnsubscribeRequestParams,
 )
 
-from test_server import client, environment, results
+from test_server import client, results, server_of
 
 pytestmark = pytest.mark.anyio
 
@@ -139,9 +138,7 @@ async def test_subscribers_of_the_older_protocols_are_told_until_they_say_enough
             told.append(str(message.params.uri))
             heard.set()
 
-    server = StdioServerParameters(
-        command=sys.executable, args=["-m", "palimpsest"], env=environment(tmp_path), cwd=tmp_path
-    )
+    server = server_of(tmp_path)
     async with Client(server, mode="legacy", message_handler=listen) as one:
         assert one.server_capabilities.resources is not None
         assert one.server_capabilities.resources.subscribe

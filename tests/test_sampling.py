@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
-from mcp import Client, MCPError, StdioServerParameters
+from mcp import Client, MCPError
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import (
@@ -26,7 +25,7 @@ from mcp.types import (
 
 from loopback import OpenAIServer
 from test_server import client as over_plain_stdio
-from test_server import environment, results, said
+from test_server import results, said, server_of
 from test_serving import connected, served, token
 
 pytestmark = pytest.mark.anyio
@@ -69,9 +68,7 @@ NO = ErrorData(code=-1, message="the user declined sampling")
 
 def over_stdio(folder: Path, lender: Callable[..., Any], mode: str, **settings: str) -> Client:
     """Return a client over stdio that lends its model."""
-    server = StdioServerParameters(
-        command=sys.executable, args=["-m", "palimpsest"], env=environment(folder, **settings), cwd=folder
-    )
+    server = server_of(folder, **settings)
     return Client(server, mode=mode, sampling_callback=lender)
 
 
@@ -217,12 +214,7 @@ async def test_a_client_is_not_asked_where_the_settings_say_otherwise(tmp_path: 
 @BOTH
 async def test_a_client_that_lends_no_model_does_the_wording_itself(tmp_path: Path, mode: str) -> None:
     """Guards the fallback of `sampling` and `auto`: turns are kept, and the agent is told what to do."""
-    server = StdioServerParameters(
-        command=sys.executable,
-        args=["-m", "palimpsest"],
-        env=environment(tmp_path, PALIMPSEST_LLM__PROVIDER="sampling"),
-        cwd=tmp_path,
-    )
+    server = server_of(tmp_path, PALIMPSEST_LLM__PROVIDER="sampling")
     async with Client(server, mode=mode) as client:
         told = said(await client.call_tool("add_memory", SAID))
     assert "there is no language model to ask: turns are kept as they are" in told

@@ -93,11 +93,16 @@ def environment(folder: Path, **settings: str) -> dict[str, str]:
     }
 
 
-@asynccontextmanager
-async def client(folder: Path, mode: str = "auto", **settings: str) -> AsyncGenerator[Client]:
-    server = StdioServerParameters(
+def server_of(folder: Path, **settings: str) -> StdioServerParameters:
+    """Return what a client starts a server with, whose home and working directory is a folder."""
+    return StdioServerParameters(
         command=sys.executable, args=["-m", "palimpsest"], env=environment(folder, **settings), cwd=folder
     )
+
+
+@asynccontextmanager
+async def client(folder: Path, mode: str = "auto", **settings: str) -> AsyncGenerator[Client]:
+    server = server_of(folder, **settings)
     async with Client(server, mode=mode) as connected:
         yield connected
 
