@@ -25,7 +25,7 @@ from pathlib import Path
 
 from locomo import Conversation, read
 from loopback import OpenAIServer
-from palimpsest.adapters.embedder_local import LocalEmbedder
+from palimpsest.embed.static import LocalEmbedder
 from peers.child import PeerError
 from peers.given import read_lives, timed
 from peers.measures import WARM_UP, Figures, Measured, measure_load, measure_paraphrases, measure_recall, noted

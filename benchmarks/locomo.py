@@ -27,9 +27,9 @@ from typing import Any
 import anyio
 
 from loopback import OpenAIServer
-from palimpsest.config import Settings, load_settings
+from palimpsest.core.models import Message, Scope
+from palimpsest.core.settings import Settings, load_settings
 from palimpsest.memory import Memory, open_memory
-from palimpsest.records import Message, Scope
 
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}
 DEPTHS = (5, 10, 20)

@@ -29,9 +29,9 @@ import anyio
 
 from locomo import Conversation, Score, _messages, _settings, _stand_in, read  # pyright: ignore[reportPrivateUsage]
 from loopback import OpenAIServer
-from palimpsest.config import load_settings
+from palimpsest.core.models import Hit, Message, Scope
+from palimpsest.core.settings import load_settings
 from palimpsest.memory import Memory, open_memory
-from palimpsest.records import Hit, Message, Scope
 
 HERE = Path(__file__).parent
 SCOPE = Scope("quality")

@@ -32,15 +32,17 @@ import anyio
 
 from clients import TOPICS
 from loopback import OpenAIServer
-from palimpsest.backups import back_up, restore
-from palimpsest.clock import now
-from palimpsest.config import Settings, load_settings
-from palimpsest.deep import examine_deeply
-from palimpsest.ledger import lexical, reading, searching
-from palimpsest.ledger.ledger import Ledger, open_ledger
-from palimpsest.lexicon import tokens
+from palimpsest.care.backup import back_up, restore
+from palimpsest.care.verify import examine_deeply
+from palimpsest.core.clock import now
+from palimpsest.core.models import Scope, Undo
+from palimpsest.core.settings import Settings, load_settings
 from palimpsest.memory import Memory, open_memory
-from palimpsest.records import Scope, Undo
+from palimpsest.store.ledger import Ledger, open_ledger
+from palimpsest.store.queries import entries as entry_queries
+from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.sqlite import full_text
+from palimpsest.text.tokenizer import tokens
 
 SCOPE = Scope("alice")
 KINDS = ("write", "write", "write", "rebuild", "migrate", "reembed", "summary", "import", "restore")
@@ -141,7 +143,6 @@ def _prepare(kind: str, folder: Path) -> None:
     if kind == "migrate":
         import alembic.command  # noqa: PLC0415 - only these rounds need it
         import alembic.config  # noqa: PLC0415 - likewise
-
         import palimpsest.ledger.migrations as steps  # noqa: PLC0415 - likewise
 
         config = alembic.config.Config()
@@ -211,7 +212,7 @@ async def judge(
 
 
 def _reembed(memory: Memory) -> None:
-    from palimpsest.embedding import embed_waiting  # noqa: PLC0415 - what a server does in the background
+    from palimpsest.index.backfill import embed_waiting  # noqa: PLC0415 - what a server does in the background
 
     embed_waiting(memory.engine.ledger, memory.engine.embedder)
 
@@ -221,8 +222,8 @@ def _adopt(ledger: Ledger, begun: dict[str, Any] | None, expected: Expected) -> 
     if begun is None:
         return
     with ledger.read() as conn:
-        there = {memory.id: memory for _, memory in reading.list_memories(conn, SCOPE, 1_000_000)}
-        there |= {memory.id: memory for _, memory in reading.list_memories(conn, SCOPE, 1_000_000, deleted=True)}
+        there = {memory.id: memory for _, memory in memory_queries.list_memories(conn, SCOPE, 1_000_000)}
+        there |= {memory.id: memory for _, memory in memory_queries.list_memories(conn, SCOPE, 1_000_000, deleted=True)}
     for memory in there.values():
         texts = {begun["text"], begun.get("before")}
         mine = memory.id == begun["id"] or (memory.id not in expected.living and memory.id not in expected.deleted)
@@ -233,8 +234,8 @@ def _adopt(ledger: Ledger, begun: dict[str, Any] | None, expected: Expected) -> 
 def _look_up(ledger: Ledger, expected: Expected, tally: Tally) -> None:
     """Hold every memory and the last row of its history against what was acknowledged."""
     with ledger.read() as conn:
-        living = {memory.id: memory.text for _, memory in reading.list_memories(conn, SCOPE, 1_000_000)}
-        history = {memory_id: reading.history_of(conn, memory_id) for memory_id in expected.living}
+        living = {memory.id: memory.text for _, memory in memory_queries.list_memories(conn, SCOPE, 1_000_000)}
+        history = {memory_id: memory_queries.history_of(conn, memory_id) for memory_id in expected.living}
     for memory_id, text in expected.living.items():
         if living.get(memory_id) != text:
             tally.fault("lost", f"{memory_id[:8]} '{text}' is {living.get(memory_id)!r}")
@@ -254,10 +255,10 @@ async def _find(memory: Memory, memory_id: str, text: str, tally: Tally) -> None
     """Ask for a memory by its words alone, by its meaning alone, and as a client does."""
     ledger, embedder = memory.engine.ledger, memory.engine.embedder
     with ledger.read() as conn:
-        by_words = searching.units(conn, SCOPE, list(lexical.search(conn, SCOPE, tokens(text), 20)))
-        centre = searching.centre(conn, SCOPE.user_id, embedder.fingerprint)
+        by_words = entry_queries.units(conn, SCOPE, list(full_text.search(conn, SCOPE, tokens(text), 20)))
+        centre = entry_queries.centre(conn, SCOPE.user_id, embedder.fingerprint)
         nearest = memory.projection.nearest(conn, SCOPE.user_id, embedder.embed([text])[0], 20)
-        by_meaning = searching.units(conn, SCOPE, nearest or [])
+        by_meaning = entry_queries.units(conn, SCOPE, nearest or [])
     if memory_id not in {unit.owner_id for unit in by_words.values()}:
         tally.fault("not_found", f"by words: '{text}'")
     if centre.mean is None or memory_id not in {unit.owner_id for unit in by_meaning.values()}:

@@ -33,7 +33,7 @@ from typing import Any
 import anyio
 
 from figures import EDGE, Figures, plot, table
-from palimpsest.config import load_settings
+from palimpsest.core.settings import load_settings
 from palimpsest.memory import open_memory
 from sentences import AGENT, Sentences, agent_of, write_export
 from startup import DATA, INITIALIZE, MINIMAL_SERVER, PALIMPSEST, Server, time_start

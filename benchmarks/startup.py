@@ -25,10 +25,10 @@ from typing import IO, Any, Self, cast
 
 import anyio
 
-from palimpsest.config import load_settings
-from palimpsest.ledger.writing import Write
+from palimpsest.core.models import Decision, Event, Fact, Provenance
+from palimpsest.core.settings import load_settings
 from palimpsest.memory import open_memory
-from palimpsest.records import Decision, Event, Fact, Provenance
+from palimpsest.store.writes.apply import Write
 
 PALIMPSEST = (sys.executable, "-m", "palimpsest", "serve")
 MINIMAL_SERVER = '''\

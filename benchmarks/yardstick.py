@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from chromadb.config import Settings
 
-from palimpsest.adapters.embedder_local import LocalEmbedder
-from palimpsest.lexicon import question_tokens
+from palimpsest.embed.static import LocalEmbedder
+from palimpsest.text.tokenizer import question_tokens
 
 NEAREST = 100
 """How many a query asks for, of Chroma and of the full text."""

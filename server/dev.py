@@ -3,6 +3,6 @@
 They load a file under a name that Python does not know, which the tools' annotations cannot be resolved in.
 """
 
-from palimpsest.tools import mcp
+from palimpsest.server.tools import mcp
 
 __all__ = ["mcp"]

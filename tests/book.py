@@ -15,13 +15,15 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from opening import ALICE, StoppedClock, turns
-from palimpsest.ledger import log, reading, searching
-from palimpsest.ledger.ledger import Ledger, open_ledger
-from palimpsest.ledger.tables import history, message_history
-from palimpsest.ledger.units import Embedded
-from palimpsest.ledger.writing import Write
-from palimpsest.ports import Vector
-from palimpsest.records import Applied, Decision, Edit, Event, Fact, Kind, Memory, Message, Provenance, Scope, Undo
+from palimpsest.core.models import Applied, Decision, Edit, Event, Fact, Kind, Memory, Message, Provenance, Scope, Undo
+from palimpsest.core.protocols import Vector
+from palimpsest.store.ledger import Ledger, open_ledger
+from palimpsest.store.queries import edits as edit_queries
+from palimpsest.store.queries import entries as entry_queries
+from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.schema import history, message_history
+from palimpsest.store.writes.apply import Write
+from palimpsest.store.writes.entries import Embedded
 
 BY_TEST = Provenance("test", caller="pytest")
 WEB = Scope("alice", project="web")
@@ -84,12 +86,12 @@ class Book:
     def log(self, scope: Scope = WEB) -> list[Edit]:
         """Return the edits a scope sees, newest first; the project sees all of alice's."""
         with self.ledger.read() as conn:
-            return log.edits(conn, scope, 1_000)
+            return edit_queries.edits(conn, scope, 1_000)
 
     def living(self, scope: Scope | None = None) -> Living:
         """Return what lives, in a scope itself or in all of them."""
         with self.ledger.read() as conn:
-            stored = [reading.stored_in(conn, place) for place in (PLACES if scope is None else (scope,))]
+            stored = [memory_queries.stored_in(conn, place) for place in (PLACES if scope is None else (scope,))]
         found: Living = {each.id: all_of(each) for memories, _ in stored for each in memories}
         return found | {each.id: (each.scope, each.content) for _, messages in stored for each in messages}
 
@@ -117,7 +119,7 @@ class Book:
     def embed(self) -> None:
         """Give vectors to what has none, as the flows do after every write that brought something back."""
         with self.ledger.read() as conn:
-            waiting = searching.waiting(conn, EMBEDDER, 100, after=0, only_failed=True)
+            waiting = entry_queries.waiting(conn, EMBEDDER, 100, after=0, only_failed=True)
         self.ledger.give_vectors(EMBEDDER, [Embedded(unit.seq, unit.text, _vector(unit.text)) for unit in waiting])
 
     def faults(self) -> list[str]:

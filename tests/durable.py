@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from opening import ALICE, StoppedClock, turns
-from palimpsest.ledger import reading
-from palimpsest.ledger.ledger import open_ledger
-from palimpsest.ledger.writing import Write
+from palimpsest.core.models import Decision, Event, Fact, Message, Provenance, Scope
 from palimpsest.memory import Memory
-from palimpsest.records import Decision, Event, Fact, Message, Provenance, Scope
+from palimpsest.store.ledger import open_ledger
+from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.writes.apply import Write
 from test_server import environment
 
 Rows: TypeAlias = dict[str, list[dict[str, Any]]]
@@ -159,7 +159,7 @@ async def say(memory: Memory, *said: tuple[str, str] | dict[str, Any], scope: Sc
     """Keep turns, and return all of the scope as they are stored."""
     await memory.add_messages(turns(*said, scope=scope, at=memory.engine.clock()), infer=False)
     with memory.engine.ledger.read() as conn:
-        return reading.recent_messages(conn, scope, 1_000)
+        return memory_queries.recent_messages(conn, scope, 1_000)
 
 
 async def found(memory: Memory, question: str, scope: Scope = ALICE) -> list[str]:

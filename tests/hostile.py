@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from palimpsest.reply import MAX_REPLY_CHARS
+from palimpsest.llm.structured_output import MAX_REPLY_CHARS
 
 Drawn: TypeAlias = st.SearchStrategy[Any]
 Texts: TypeAlias = st.SearchStrategy[str]

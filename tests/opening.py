@@ -12,21 +12,21 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection
 
-from palimpsest.config import load_settings
-from palimpsest.inputs import Turn, turns_from
-from palimpsest.ledger import searching
-from palimpsest.ledger.ledger import open_ledger
-from palimpsest.ledger.writing import Write
+from palimpsest.core.models import Decision, Event, Fact, Message, Provenance, Scope
+from palimpsest.core.protocols import Vector
+from palimpsest.core.settings import load_settings
+from palimpsest.core.validation import Turn, turns_from
 from palimpsest.memory import Memory, open_memory
-from palimpsest.ports import Vector
-from palimpsest.records import Decision, Event, Fact, Message, Provenance, Scope
+from palimpsest.store.ledger import open_ledger
+from palimpsest.store.queries import entries as entry_queries
+from palimpsest.store.writes.apply import Write
 
 ALICE = Scope("alice")
 
 
 def whole_keys(conn: Connection, scope: Scope, embedder: str) -> tuple[list[int], Vector]:
     """Return the numbers and the keys, of shape (n, dims), of all living units a scope sees."""
-    batches = list(searching.scope_keys(conn, scope, embedder))
+    batches = list(entry_queries.scope_keys(conn, scope, embedder))
     seqs = [seq for some, _ in batches for seq in some]
     return seqs, np.concatenate([keys for _, keys in batches]) if batches else np.zeros((0, 0), dtype=np.float32)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from palimpsest.errors import ModelError
-from palimpsest.records import Fact, Memory, Message, Scope
+from palimpsest.core.errors import ModelError
+from palimpsest.core.models import Fact, Memory, Message, Scope
 
 NOW = datetime(2026, 5, 8, 13, 56, tzinfo=UTC)
 """A Friday."""

@@ -11,9 +11,9 @@ import pytest
 
 from loopback import OpenAIServer, Reply
 from opening import ALICE, StoppedClock, opened, turns, with_model
-from palimpsest.applying import Done
+from palimpsest.core.models import Event, Scope
+from palimpsest.learn.apply import Done
 from palimpsest.memory import Memory
-from palimpsest.records import Event, Scope
 from test_at_once import added, believed, decided, facts
 from test_server import client, said
 

@@ -17,11 +17,12 @@ import pytest
 
 from loopback import OpenAIServer
 from opening import ALICE, StoppedClock, opened, turns, with_model
-from palimpsest.ledger import log, reading
-from palimpsest.ledger.ledger import open_ledger
-from palimpsest.ledger.writing import Write
+from palimpsest.core.models import Decision, Edit, Event, Fact, Message, Provenance, Scope, Undo
 from palimpsest.memory import Memory
-from palimpsest.records import Decision, Edit, Event, Fact, Message, Provenance, Scope, Undo
+from palimpsest.store.ledger import open_ledger
+from palimpsest.store.queries import edits as edit_queries
+from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.writes.apply import Write
 
 pytestmark = pytest.mark.anyio
 
@@ -121,8 +122,8 @@ class Pair:
         ledger = open_ledger(self.folder / "ledger.db", StoppedClock())
         try:
             with ledger.read() as conn:
-                memories, messages = reading.stored_in(conn, Scope(user))
-                return [memory.text for memory in memories], log.edits(conn, Scope(user), 100), messages
+                memories, messages = memory_queries.stored_in(conn, Scope(user))
+                return [memory.text for memory in memories], edit_queries.edits(conn, Scope(user), 100), messages
         finally:
             ledger.close()
 

@@ -22,16 +22,17 @@ import pytest
 from durable import add, command, commanded, damage, faults_of, files_in, rows_of, until, writing
 from loopback import OpenAIServer
 from opening import ALICE, StoppedClock, opened, sneaking, with_model
-from palimpsest.backups import back_up, restore
-from palimpsest.checkpoint import Checkpoint
-from palimpsest.config import Settings, load_settings
-from palimpsest.errors import InputError, LedgerError
-from palimpsest.ledger import ledger as ledger_module
-from palimpsest.ledger import lexical, reading
-from palimpsest.ledger.copying import KEPT
-from palimpsest.ledger.ledger import HEAD, open_ledger
-from palimpsest.lexicon import tokens
-from palimpsest.locks import file_lock
+from palimpsest.care.backup import back_up, restore
+from palimpsest.core.errors import InputError, LedgerError
+from palimpsest.core.files import file_lock
+from palimpsest.core.settings import Settings, load_settings
+from palimpsest.index.checkpoint import Checkpoint
+from palimpsest.store import ledger as ledger_module
+from palimpsest.store.ledger import HEAD, open_ledger
+from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.sqlite import full_text
+from palimpsest.store.sqlite.backup import KEPT
+from palimpsest.text.tokenizer import tokens
 from test_server import client, results, said
 
 KILLED_WHILE_MIGRATING = """
@@ -435,8 +436,8 @@ class TestRestore:
         ledger = open_ledger(settings.ledger_path, clock)
         try:
             with ledger.read() as conn:
-                assert len(lexical.search(conn, ALICE, tokens("cello"), 9)) == 1
-                assert lexical.frequencies(conn, tokens("User lives in Nice")) == {
+                assert len(full_text.search(conn, ALICE, tokens("cello"), 9)) == 1
+                assert full_text.frequencies(conn, tokens("User lives in Nice")) == {
                     "user": 2,
                     "live": 1,
                     "in": 1,
@@ -478,7 +479,7 @@ class TestRestore:
                     restore(memory.settings, copy, memory.engine.clock)
                     may_answer.set()
                 with memory.engine.ledger.read() as conn:
-                    assert reading.latest_summary(conn, ALICE, "overall") is None
+                    assert memory_queries.latest_summary(conn, ALICE, "overall") is None
                 assert (await memory.summary(ALICE)).changes == 0, "one written after the restore is stored again"
 
 
@@ -495,14 +496,14 @@ async def test_a_running_server_sees_the_restored_state_at_its_next_call_and_its
         def follows() -> bool:
             found = Checkpoint.read(data / "index" / "0")
             with memory.engine.ledger.read() as conn:
-                here = reading.head(conn)
+                here = memory_queries.head(conn)
                 return found is not None and found.fits(memory.projection.wanted, conn) and found.seq == here
 
         for text in ("The team retreat is in Lisbon", "User bakes rye bread"):
             said(await server.call_tool("add_memory", {"text": text}))
         copy = back_up(memory.settings, None, memory.engine.clock).path
         with memory.engine.ledger.read() as conn:
-            ids = [each.id for _, each in reading.list_memories(conn, ALICE, 9)]
+            ids = [each.id for _, each in memory_queries.list_memories(conn, ALICE, 9)]
         said(await server.call_tool("delete_memory", {"memory_ids": ids}))
         said(await server.call_tool("add_memory", {"text": "The team retreat is in Porto"}))
         await until(follows, lambda: asks("retreat"))

@@ -9,7 +9,7 @@ import anyio
 import pytest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from palimpsest.bounds import BoundedBody, RateLimit
+from palimpsest.server.http.limits import BoundedBody, RateLimit
 
 pytestmark = pytest.mark.anyio
 

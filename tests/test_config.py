@@ -10,8 +10,8 @@ from typing import Any
 import platformdirs
 import pytest
 
-from palimpsest.config import Settings, load_settings
-from palimpsest.errors import SettingsError
+from palimpsest.core.errors import SettingsError
+from palimpsest.core.settings import Settings, load_settings
 
 
 @pytest.fixture(autouse=True)

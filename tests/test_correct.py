@@ -13,10 +13,10 @@ import pytest
 
 from loopback import OpenAIServer
 from opening import ALICE, StoppedClock, opened, turns, with_model
-from palimpsest.errors import InputError, MemoryNotFoundError
-from palimpsest.ledger.writing import Write
+from palimpsest.core.errors import InputError, MemoryNotFoundError
+from palimpsest.core.models import Decision, Event, Fact, Hit, Provenance, Scope, Undo
 from palimpsest.memory import Memory
-from palimpsest.records import Decision, Event, Fact, Hit, Provenance, Scope, Undo
+from palimpsest.store.writes.apply import Write
 from test_cli import as_json, palimpsest
 from test_server import client, refused, results, said
 

@@ -16,15 +16,15 @@ from chromadb.config import Settings as ChromaSettings
 
 from durable import add, command, commanded, damage, faults_of, found, rows_of, say, silent, writing
 from opening import ALICE, StoppedClock, opened
-from palimpsest.backups import back_up
-from palimpsest.checkpoint import FILE, Checkpoint
-from palimpsest.config import Settings, load_settings
-from palimpsest.deep import examine_deeply
-from palimpsest.doctor import Finding
-from palimpsest.ledger import reading
-from palimpsest.ledger.ledger import open_ledger
-from palimpsest.locks import file_lock
-from palimpsest.records import Scope
+from palimpsest.care.backup import back_up
+from palimpsest.care.doctor import Finding
+from palimpsest.care.verify import examine_deeply
+from palimpsest.core.files import file_lock
+from palimpsest.core.models import Scope
+from palimpsest.core.settings import Settings, load_settings
+from palimpsest.index.checkpoint import FILE, Checkpoint
+from palimpsest.store.ledger import open_ledger
+from palimpsest.store.queries import memories as memory_queries
 
 BOB = Scope("bob")
 AGREE = "memories, turns, history, full text, vectors and means agree"
@@ -396,7 +396,7 @@ def test_a_memory_in_use_is_looked_at_and_mended_without_a_write_being_lost(sett
     ledger = open_ledger(settings.ledger_path, StoppedClock())
     try:
         with ledger.read() as conn:
-            texts = {memory.text for _, memory in reading.list_memories(conn, ALICE, 100_000)}
+            texts = {memory.text for _, memory in memory_queries.list_memories(conn, ALICE, 100_000)}
     finally:
         ledger.close()
     assert set(writer.acknowledged) <= texts

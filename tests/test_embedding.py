@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from opening import StoppedClock, turns, whole_keys
-from palimpsest.adapters.index_exact import ExactIndex
-from palimpsest.embedding import BATCH, embed_waiting
-from palimpsest.errors import EmbedderError
-from palimpsest.ledger import searching
-from palimpsest.ledger.ledger import Ledger, open_ledger
-from palimpsest.ledger.writing import Write
-from palimpsest.ports import Vector
-from palimpsest.projection import Projection
-from palimpsest.records import Change, Decision, Event, Fact, Message, Provenance, Scope
+from palimpsest.core.errors import EmbedderError
+from palimpsest.core.models import Change, Decision, Event, Fact, Message, Provenance, Scope
+from palimpsest.core.protocols import Vector
+from palimpsest.index.backfill import BATCH, embed_waiting
+from palimpsest.index.exact import ExactIndex
+from palimpsest.index.sync import Projection
+from palimpsest.store.ledger import Ledger, open_ledger
+from palimpsest.store.queries import entries as entry_queries
+from palimpsest.store.writes.apply import Write
 
 HALF_PRECISION = 1e-3
 """How far a number of a vector of length 1 is at most from what is stored of it."""
@@ -121,12 +121,12 @@ def keys(ledger: Ledger, embedder: Hashing, scope: Scope = ANA) -> Vector:
 
 def waits(ledger: Ledger, embedder: Hashing, *, only_failed: bool = False) -> int:
     with ledger.read() as conn:
-        return searching.count_waiting(conn, embedder.fingerprint, only_failed=only_failed)
+        return entry_queries.count_waiting(conn, embedder.fingerprint, only_failed=only_failed)
 
 
-def centre(ledger: Ledger, embedder: Hashing, scope: Scope = ANA) -> searching.Centre:
+def centre(ledger: Ledger, embedder: Hashing, scope: Scope = ANA) -> entry_queries.Centre:
     with ledger.read() as conn:
-        return searching.centre(conn, scope.user_id, embedder.fingerprint)
+        return entry_queries.centre(conn, scope.user_id, embedder.fingerprint)
 
 
 class TestAfterAChangeOfEmbedder:
@@ -146,7 +146,7 @@ class TestAfterAChangeOfEmbedder:
         add(ledger, old, "another's", "and more", scope=BERT)
         embed_waiting(ledger, new)
         for scope, count in ((ANA, 5), (BERT, 2)):
-            assert centre(ledger, old, scope) == searching.Centre(0, None)
+            assert centre(ledger, old, scope) == entry_queries.Centre(0, None)
             moved = centre(ledger, new, scope)
             assert moved.units == count
             assert moved.mean is not None
@@ -277,7 +277,7 @@ def test_a_text_that_changes_while_it_is_embedded_keeps_its_new_vector(ledger: L
 
     embed_waiting(ledger, Slow("old", 8))
     with ledger.read() as conn:
-        own = searching.own_vectors(conn, old.fingerprint, "memory", [change.memory.id])
+        own = entry_queries.own_vectors(conn, old.fingerprint, "memory", [change.memory.id])
     np.testing.assert_allclose(own[change.memory.id], old.embed(["User lives in Lyon"])[0], atol=HALF_PRECISION)
 
 
@@ -295,4 +295,4 @@ def test_a_text_the_embedder_refuses_is_passed_over(ledger: Ledger) -> None:
     with pytest.raises(EmbedderError, match="1 texts were refused"):
         embed_waiting(ledger, picky)
     with ledger.read() as conn:
-        assert [unit.text for unit in searching.waiting(conn, picky.fingerprint, 10)] == ["text 70"]
+        assert [unit.text for unit in entry_queries.waiting(conn, picky.fingerprint, 10)] == ["text 70"]

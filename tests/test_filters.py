@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from palimpsest.errors import InputError
-from palimpsest.filters import MAX_DEPTH, OPERATORS, compile_filter
+from palimpsest.core.errors import InputError
+from palimpsest.core.filters import MAX_DEPTH, OPERATORS, compile_filter
 
 RECORD = {
     "at": datetime(2026, 5, 8, 12, tzinfo=UTC),

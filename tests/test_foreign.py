@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from palimpsest import foreign as files
-from palimpsest.errors import InputError
-from palimpsest.foreign import Foreign, ForeignMemory, ForeignTurn, read_foreign
-from palimpsest.inputs import MAX_METADATA_BYTES, MAX_TEXT_CHARS
-from palimpsest.records import Event
+from palimpsest.care.importers import read as files
+from palimpsest.care.importers.read import Foreign, ForeignMemory, ForeignTurn, read_foreign
+from palimpsest.core.errors import InputError
+from palimpsest.core.models import Event
+from palimpsest.core.validation import MAX_METADATA_BYTES, MAX_TEXT_CHARS
 from scripted import NOW
 
 ROOT = "00000000-0000-4000-8000-000000000000"

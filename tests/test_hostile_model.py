@@ -28,13 +28,13 @@ from hostile import (
 )
 from loopback import OpenAIServer, Reply
 from opening import opened, turns, with_model
-from palimpsest.applying import Done
-from palimpsest.inputs import one_line
-from palimpsest.ledger.writing import Write
+from palimpsest.core.models import Applied, Decision, Event, Fact, Message, Provenance, Scope
+from palimpsest.core.validation import one_line
+from palimpsest.learn.apply import Done
+from palimpsest.learn.summaries import Summarized
+from palimpsest.llm.summarize import MAX_SUMMARY_CHARS
 from palimpsest.memory import Memory
-from palimpsest.records import Applied, Decision, Event, Fact, Message, Provenance, Scope
-from palimpsest.stages.summarize import MAX_SUMMARY_CHARS
-from palimpsest.summary import Summarized
+from palimpsest.store.writes.apply import Write
 
 MAX_NOTE_CHARS = 5_000
 NOTHING_FOUND = "nothing in these messages was found worth a memory"

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from palimpsest.clock import iso, parse_until
-from palimpsest.errors import InputError
-from palimpsest.inputs import (
+from palimpsest.core.clock import iso, parse_until
+from palimpsest.core.errors import InputError
+from palimpsest.core.models import MAX_SCOPE_CHARS, Message, Scope
+from palimpsest.core.validation import (
     MAX_MESSAGES,
     MAX_MESSAGES_CHARS,
     MAX_METADATA_BYTES,
@@ -25,7 +26,6 @@ from palimpsest.inputs import (
     text_from,
     turns_from,
 )
-from palimpsest.records import MAX_SCOPE_CHARS, Message, Scope
 from scripted import NOW, SCOPE
 
 SERVER = Scope("ana", "atlas", "otto", "run-1")

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp import Client, StdioServerParameters
 
-from palimpsest import jsonc
-from palimpsest.errors import InputError
-from palimpsest.installing import NAME, place_of
+from palimpsest.cli.clients import jsonc
+from palimpsest.cli.clients.config_files import NAME, place_of
+from palimpsest.core.errors import InputError
 from test_server import environment
 
 COMMENTED = """\

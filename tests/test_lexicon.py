@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from palimpsest.lexicon import MAX_TOKEN_CHARS, count_tokens, tokens
+from palimpsest.text.tokenizer import MAX_TOKEN_CHARS, count_tokens, tokens
 
 SCRIPTS = {
     "english": "The runner's cats were running happily",

@@ -18,8 +18,9 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from official import command, node
-from palimpsest import __version__, tokens
-from palimpsest.config import Settings
+from palimpsest import __version__
+from palimpsest.core.settings import Settings
+from palimpsest.server.auth import tokens as access_tokens
 from test_server import TOOLS, environment, said
 from test_serving import WAITS
 
@@ -115,7 +116,7 @@ def test_the_container_serves_whoever_has_a_token(tmp_path: Path) -> None:
         if line.startswith(start)
     )
     env = environment(tmp_path)
-    tokens.create(tmp_path / "data", "alice", "", datetime.now(UTC), read_only=False, days=None)
+    access_tokens.create(tmp_path / "data", "alice", "", datetime.now(UTC), read_only=False, days=None)
     running = [sys.executable, "-m", "palimpsest", *served, "--port", "0"]
     with subprocess.Popen(running, stderr=subprocess.PIPE, text=True, env=env, cwd=tmp_path) as process:
         try:

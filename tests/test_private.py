@@ -18,10 +18,10 @@ from mcp import Client, StdioServerParameters
 from launcher import CAN_FENCE
 from loopback import OpenAIServer
 from opening import opened, turns
-from palimpsest.errors import InputError
-from palimpsest.inputs import ScopeInput, scope_from
+from palimpsest.core.errors import InputError
+from palimpsest.core.models import Scope, Undo
+from palimpsest.core.validation import ScopeInput, scope_from
 from palimpsest.memory import Memory
-from palimpsest.records import Scope, Undo
 from test_server import client, environment, refused, results, said
 
 pytestmark = pytest.mark.anyio

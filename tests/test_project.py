@@ -17,8 +17,8 @@ from mcp.client.sse import sse_client
 from mcp.types import ErrorData, ListRootsResult, Root, RootsListChangedNotification
 from pydantic import FileUrl
 
-from palimpsest.config import load_settings
-from palimpsest.project import project_of
+from palimpsest.core.git_project import project_of
+from palimpsest.core.settings import load_settings
 from test_server import environment, said, server_of
 from test_serving import served
 

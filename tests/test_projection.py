@@ -18,18 +18,19 @@ import numpy as np
 import pytest
 
 from opening import StoppedClock, turns, whole_keys
-from palimpsest import projection as module
-from palimpsest.adapters.index_chroma import ChromaIndex
-from palimpsest.adapters.index_exact import ExactIndex
-from palimpsest.checkpoint import Checkpoint
-from palimpsest.errors import LedgerError, VectorIndexError
-from palimpsest.ledger import reading, searching
-from palimpsest.ledger.ledger import Ledger, open_ledger
-from palimpsest.ledger.units import Embedded
-from palimpsest.ledger.writing import Write
-from palimpsest.ports import Vector, VectorIndex
-from palimpsest.projection import BATCH, OpenIndex, Projection
-from palimpsest.records import Change, Decision, Event, Fact, Provenance, Scope
+from palimpsest.core.errors import LedgerError, VectorIndexError
+from palimpsest.core.models import Change, Decision, Event, Fact, Provenance, Scope
+from palimpsest.core.protocols import Vector, VectorIndex
+from palimpsest.index import sync as module
+from palimpsest.index.checkpoint import Checkpoint
+from palimpsest.index.chroma import ChromaIndex
+from palimpsest.index.exact import ExactIndex
+from palimpsest.index.sync import BATCH, OpenIndex, Projection
+from palimpsest.store.ledger import Ledger, open_ledger
+from palimpsest.store.queries import entries as entry_queries
+from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.writes.apply import Write
+from palimpsest.store.writes.entries import Embedded
 
 EMBEDDER = "hand-made"
 CHROMA_SYNCS_AFTER = 1_000
@@ -204,14 +205,14 @@ def facts(count: int, start: int = 0) -> list[str]:
 def unit_of(ledger: Ledger, change: Change) -> int:
     """Return the unit number of a living memory."""
     with ledger.read() as conn:
-        living = searching.living_memories(conn, change.memory.scope)
+        living = entry_queries.living_memories(conn, change.memory.scope)
         return next(seq for seq, memory in living if memory.id == change.memory.id)
 
 
 def agrees(ledger: Ledger, index: VectorIndex, *users: str) -> bool:
     """Say whether an index holds just what the ledger holds: every key under its number, and no other."""
     with ledger.read() as conn:
-        total = searching.count_indexed(conn, EMBEDDER)
+        total = entry_queries.count_indexed(conn, EMBEDDER)
         held = [(user, *whole_keys(conn, Scope(user), EMBEDDER)) for user in users or ("ana",)]
     assert total == sum(len(seqs) for _, seqs, _ in held), "the users named are all there are"
     found = all(
@@ -556,7 +557,7 @@ class TestCheckpoint:
             projection.catch_up()
         assert not (root / "0" / "checkpoint.new").exists()
         with ledger.read() as conn:
-            assert json.loads((root / "0" / "checkpoint.json").read_text())["seq"] == reading.head(conn)
+            assert json.loads((root / "0" / "checkpoint.json").read_text())["seq"] == memory_queries.head(conn)
 
     def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(
         self, ledger: Ledger, exact: Indexes, root: Path, monkeypatch: pytest.MonkeyPatch

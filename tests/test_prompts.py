@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from palimpsest.engine import NEEDED_PROMPTS
-from palimpsest.errors import PromptError
-from palimpsest.prompts import PromptShelf, parse, shipped_directory
-from palimpsest.stages import decide, extract, summarize
+from palimpsest.core.errors import PromptError
+from palimpsest.learn.engine import NEEDED_PROMPTS
+from palimpsest.llm import decide, extract, summarize
+from palimpsest.llm.prompts import PromptShelf, parse, shipped_directory
 
 MAX_PROMPT_TOKENS = 1_500
 

@@ -27,16 +27,18 @@ from durable import (
 )
 from loopback import OpenAIServer
 from opening import ALICE, StoppedClock, opened, sneaking, turns, whole_keys, with_model
-from palimpsest.backups import back_up, restore
-from palimpsest.checkpoint import Checkpoint
-from palimpsest.config import load_settings
-from palimpsest.errors import InputError, MemoryNotFoundError
-from palimpsest.ledger import ledger as ledger_module
-from palimpsest.ledger import lexical, reading, searching
-from palimpsest.ledger.copying import copy_ledger
-from palimpsest.lexicon import tokens
+from palimpsest.care.backup import back_up, restore
+from palimpsest.core.errors import InputError, MemoryNotFoundError
+from palimpsest.core.models import Scope
+from palimpsest.core.settings import load_settings
+from palimpsest.index.checkpoint import Checkpoint
 from palimpsest.memory import Memory
-from palimpsest.records import Scope
+from palimpsest.store import ledger as ledger_module
+from palimpsest.store.queries import entries as entry_queries
+from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.sqlite import full_text
+from palimpsest.store.sqlite.backup import copy_ledger
+from palimpsest.text.tokenizer import tokens
 from test_server import client, results, said
 
 pytestmark = pytest.mark.anyio
@@ -200,13 +202,13 @@ async def test_the_turns_beside_a_purged_one_are_searched_without_it(tmp_path: P
         await memory.purge(ALICE, [asked.id, answered.id], and_backups=False)
         await say(other, ("user", "I bake rye bread"), ("user", "With caraway"))
         with memory.engine.ledger.read() as conn:
-            assert lexical.search(conn, ALICE, tokens(ASKED + ANSWERED), 10) == {}
+            assert full_text.search(conn, ALICE, tokens(ASKED + ANSWERED), 10) == {}
             _, keys = whole_keys(conn, ALICE, memory.engine.embedder.fingerprint)
-            centre = searching.centre(conn, "alice", memory.engine.embedder.fingerprint)
-            words = {owner: lexical.rows(conn)[seq] for seq, owner in _units(memory.engine.ledger.path)}
+            centre = entry_queries.centre(conn, "alice", memory.engine.embedder.fingerprint)
+            words = {owner: full_text.rows(conn)[seq] for seq, owner in _units(memory.engine.ledger.path)}
         with other.engine.ledger.read() as conn:
             _, wanted = whole_keys(conn, ALICE, other.engine.embedder.fingerprint)
-            wanted_words = list(lexical.rows(conn).values())
+            wanted_words = list(full_text.rows(conn).values())
         assert [words[before.id], words[after.id]] == wanted_words
         assert abs(keys - wanted).max() < 1e-6
         assert centre.units == 2
@@ -354,7 +356,7 @@ async def test_a_purge_takes_every_summary_of_its_user_and_of_nobody_else(tmp_pa
                 await memory.summary(scope)
             await memory.purge(ALICE, [ids[ALICE]], and_backups=False)
             with memory.engine.ledger.read() as conn:
-                left = [reading.latest_summary(conn, scope, "overall") for scope in ids]
+                left = [memory_queries.latest_summary(conn, scope, "overall") for scope in ids]
     assert [summary.text if summary else None for summary in left] == [None, None, f"Summary 2: {SUMMED}"]
     assert holding(tmp_path, f"Summary 0: {SUMMED}"[:25]) == set()
 
@@ -377,7 +379,7 @@ async def test_a_summary_that_was_being_written_during_a_purge_is_not_stored(tmp
                 await memory.purge(ALICE, [secret], and_backups=False)
                 may_answer.set()
             with memory.engine.ledger.read() as conn:
-                assert reading.latest_summary(conn, ALICE, "overall") is None
+                assert memory_queries.latest_summary(conn, ALICE, "overall") is None
             assert holding(tmp_path, SUMMED, FIRST) == set()
             assert (await memory.summary(ALICE)).text == SUMMED, "one written after the purge is stored again"
             await memory.update(ALICE, other, text="User bakes")
@@ -416,7 +418,7 @@ async def test_a_running_server_drops_its_index_at_its_next_call_and_answers_rig
         for text in (FIRST, "The team retreat is in Lisbon", "User bakes rye bread"):
             said(await server.call_tool("add_memory", {"text": text}))
         with memory.engine.ledger.read() as conn:
-            secret = next(each for _, each in reading.list_memories(conn, ALICE, 9) if each.text == FIRST).id
+            secret = next(each for _, each in memory_queries.list_memories(conn, ALICE, 9) if each.text == FIRST).id
         vectors = vectors_of(data / "ledger.db", secret)
         await until(lambda: _stands(memory, checkpoint), lambda: asks("bread"))
         assert holding(checkpoint, *vectors)
@@ -443,7 +445,9 @@ def _stands(memory: Memory, folder: Path) -> bool:
     """Say whether the index in a folder follows the ledger as it is now, to its last change."""
     found = Checkpoint.read(folder)
     with memory.engine.ledger.read() as conn:
-        return found is not None and found.fits(memory.projection.wanted, conn) and found.seq == reading.head(conn)
+        return (
+            found is not None and found.fits(memory.projection.wanted, conn) and found.seq == memory_queries.head(conn)
+        )
 
 
 async def test_what_another_process_is_reading_is_told_and_goes_with_the_next_purge(

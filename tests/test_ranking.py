@@ -9,8 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from palimpsest.ranking import OUTDATED, Likeness, centred, fold, hit_tokens, ranked, rarity, squash, within_budget
-from palimpsest.records import Candidate, Hit
+from palimpsest.core.models import Candidate, Hit
+from palimpsest.recall.ranking import (
+    OUTDATED,
+    Likeness,
+    centred,
+    fold,
+    hit_tokens,
+    ranked,
+    rarity,
+    squash,
+    within_budget,
+)
 from scripted import NOW
 
 

@@ -9,13 +9,13 @@ import anyio
 import pytest
 
 from opening import ALICE, StoppedClock, opened, sneaking, turns
-from palimpsest.embedding import embed_waiting
-from palimpsest.errors import InputError
-from palimpsest.ledger.writing import Write
-from palimpsest.lexicon import count_tokens
+from palimpsest.core.errors import InputError
+from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
+from palimpsest.index.backfill import embed_waiting
 from palimpsest.memory import Memory
-from palimpsest.ranking import hit_tokens
-from palimpsest.records import Decision, Event, Fact, Provenance, Scope
+from palimpsest.recall.ranking import hit_tokens
+from palimpsest.store.writes.apply import Write
+from palimpsest.text.tokenizer import count_tokens
 from test_cli import palimpsest
 from test_server import client, results
 

@@ -10,8 +10,8 @@ import pytest
 
 from loopback import OpenAIServer, Reply
 from opening import ALICE, StoppedClock, opened, sneaking, turns, with_model
+from palimpsest.core.models import Event, Scope
 from palimpsest.memory import Memory
-from palimpsest.records import Event, Scope
 
 pytestmark = pytest.mark.anyio
 

@@ -7,11 +7,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from palimpsest.applying import Done
+from palimpsest.core.models import Change, Event, HistoryEntry, Hit, Provenance, Scope
+from palimpsest.learn.apply import Done
+from palimpsest.learn.summaries import Summarized
 from palimpsest.memory import Page
-from palimpsest.recall import Answer
-from palimpsest.records import Change, Event, HistoryEntry, Hit, Provenance, Scope
-from palimpsest.replies import (
+from palimpsest.recall.pipeline import Answer
+from palimpsest.recall.similar import Similar
+from palimpsest.server.render import (
     answer_json,
     answer_text,
     change_json,
@@ -31,8 +33,6 @@ from palimpsest.replies import (
     summary_json,
     summary_text,
 )
-from palimpsest.similar import Similar
-from palimpsest.summary import Summarized
 from scripted import NOW, memory
 
 SCOPE = Scope("ana", project="atlas")

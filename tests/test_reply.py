@@ -9,11 +9,11 @@ from typing import Any, cast
 import pytest
 from pydantic import BaseModel
 
-from palimpsest.errors import ModelUnreachableError, ReplyError
-from palimpsest.reply import MAX_SHOWN_CHARS, ask, read, strict_schema
-from palimpsest.stages.decide import DecideReply
-from palimpsest.stages.extract import ExtractReply
-from palimpsest.stages.summarize import SummarizeReply
+from palimpsest.core.errors import ModelUnreachableError, ReplyError
+from palimpsest.llm.decide import DecideReply
+from palimpsest.llm.extract import ExtractReply
+from palimpsest.llm.structured_output import MAX_SHOWN_CHARS, ask, read, strict_schema
+from palimpsest.llm.summarize import SummarizeReply
 from scripted import ScriptedModel
 
 ASKED = [{"role": "system", "content": "Take facts."}, {"role": "user", "content": "New messages: []"}]

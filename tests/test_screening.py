@@ -11,9 +11,9 @@ import pytest
 
 from loopback import OpenAIServer
 from opening import ALICE, StoppedClock, opened, turns, with_model
-from palimpsest import replies
+from palimpsest.core.models import Event, Scope
 from palimpsest.memory import Memory
-from palimpsest.records import Event, Scope
+from palimpsest.server import render
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +44,7 @@ async def kept(memory: Memory, *texts: str, scope: Scope = ALICE) -> list[str]:
 
 async def searched(memory: Memory, query: str, **asked: Any) -> str:
     """Return the reply of a search as an agent gets it."""
-    return replies.answer_text(await memory.search(ALICE, query, **asked), ALICE)
+    return render.answer_text(await memory.search(ALICE, query, **asked), ALICE)
 
 
 class TestSearchReplies:
@@ -199,7 +199,7 @@ class TestTexts:
             memory_id = await added(memory, TEA)
             line = form.format(f"[{memory_id[:8]}] 2026-05-08 {TEA}")
             done = await memory.add_text(ALICE, line)
-            assert replies.done_text(done, done.notes, ALICE).startswith(
+            assert render.done_text(done, done.notes, ALICE).startswith(
                 f"unchanged (duplicate of {memory_id[:8]}): {TEA}"
             )
             assert len(await memory.log(ALICE)) == 1

@@ -17,9 +17,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from palimpsest import secrets
-from palimpsest.errors import InputError
-from palimpsest.secrets import Cleaned, without_secrets, without_secrets_in
+from palimpsest.core.errors import InputError
+from palimpsest.text import redaction
+from palimpsest.text.redaction import Cleaned, without_secrets, without_secrets_in
 
 ALNUM = "a1B2c3D4e5F6g7H8i9J0k"
 HEX = "9f86d081884c7d65"
@@ -389,7 +389,8 @@ class TestWhatStays:
     def test_detect_secrets_is_not_imported_before_it_is_needed(self) -> None:
         """Guards start-up, and short texts in a process that never meets a long word."""
         code = (
-            "import sys; from palimpsest.secrets import without_secrets; without_secrets('my password is hunter2');"
+            "import sys; from palimpsest.text.redaction import without_secrets;"
+            "without_secrets('my password is hunter2');"
             "raise SystemExit('detect_secrets' in sys.modules)"
         )
         assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -504,7 +505,7 @@ class TestMetadata:
     def test_metadata_that_is_too_deep_is_refused(self) -> None:
         """Guards the interpreter's stack; the bound itself is taken."""
         nested: Any = "tea"
-        for _ in range(secrets.MAX_DEPTH):
+        for _ in range(redaction.MAX_DEPTH):
             nested = [nested]
 
         assert without_secrets_in(nested) == (nested, ())

@@ -19,7 +19,7 @@ from mcp import Client, StdioServerParameters
 from mcp.types import CallToolResult, TextContent
 
 from loopback import OpenAIServer, Reply
-from palimpsest.server import INSTRUCTIONS
+from palimpsest.server.app import INSTRUCTIONS
 
 pytestmark = pytest.mark.anyio
 

@@ -29,7 +29,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, ResourceUpdatedNotification, TextContent
 
 from loopback import OpenAIServer
-from palimpsest import tokens
+from palimpsest.server.auth import tokens as access_tokens
 from test_resources import subscribe
 from test_server import client as over_stdio
 from test_server import environment
@@ -96,7 +96,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
 
 def token(data: Path, user: str, project: str = "", *, read_only: bool = False, days: int | None = None) -> str:
     """Return the text of a new token."""
-    made, _ = tokens.create(data, user, project, datetime.now(UTC), read_only=read_only, days=days)
+    made, _ = access_tokens.create(data, user, project, datetime.now(UTC), read_only=read_only, days=days)
     return made
 
 
@@ -235,7 +235,7 @@ class TestWhoMayComeIn:
         stored = json.loads((guarded.data / "tokens.json").read_text())
         stored[-1]["expires_at"] = (datetime.now(UTC) - timedelta(seconds=1)).isoformat()
         (guarded.data / "tokens.json").write_text(json.dumps(stored))
-        tokens.revoke(guarded.data, stored[-2]["id"])
+        access_tokens.revoke(guarded.data, stored[-2]["id"])
         for bad in ("", "wrong", late, good):
             answer = post(guarded, bad)
             assert answer.status_code == 401

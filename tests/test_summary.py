@@ -12,7 +12,7 @@ import pytest
 
 from loopback import OpenAIServer, Reply
 from opening import ALICE, StoppedClock, opened, turns, with_model
-from palimpsest.errors import InputError
+from palimpsest.core.errors import InputError
 
 pytestmark = pytest.mark.anyio
 

@@ -17,10 +17,10 @@ import pytest
 from durable import add, command, commanded, faults_of, files_in, found, holding, rows_of, say, silent
 from loopback import OpenAIServer
 from opening import ALICE, StoppedClock, opened, sneaking, with_model
-from palimpsest import transfer
-from palimpsest.errors import InputError, MemoryNotFoundError
+from palimpsest.care import transfer
+from palimpsest.core.errors import InputError, MemoryNotFoundError
+from palimpsest.core.models import Edit, Provenance, Scope, Undo
 from palimpsest.memory import Memory
-from palimpsest.records import Edit, Provenance, Scope, Undo
 from test_foreign import PRESENT, chat, claude, database, lines, node, packed
 
 pytestmark = pytest.mark.anyio

@@ -31,15 +31,15 @@ from mcp import Client, StdioServerParameters
 import launcher
 from hostile import hostile_settings
 from opening import ALICE, StoppedClock, opened, turns
-from palimpsest import backups
-from palimpsest.clock import now
-from palimpsest.config import load_settings
-from palimpsest.doctor import examine
-from palimpsest.errors import InputError, LedgerError, MemoryNotFoundError
-from palimpsest.ledger import copying
-from palimpsest.ledger import ledger as ledger_module
+from palimpsest.care.backup import back_up, restore
+from palimpsest.care.doctor import examine
+from palimpsest.core.clock import now
+from palimpsest.core.errors import InputError, LedgerError, MemoryNotFoundError
+from palimpsest.core.models import Change, Edit, Undo
+from palimpsest.core.settings import load_settings
 from palimpsest.memory import Memory
-from palimpsest.records import Change, Edit, Undo
+from palimpsest.store import ledger as ledger_module
+from palimpsest.store.sqlite import backup
 from test_cli import as_json, palimpsest
 from test_server import TOOLS, client, environment, refused, results, said
 
@@ -194,7 +194,7 @@ class TestFullDisk:
         """Guards exports, backups and restores: the name of one is only ever given to a whole one."""
         async with opened(tmp_path / "data", vector_store=EXACT) as memory:
             await memory.add_text(ALICE, RETREAT)
-            copying.copy_ledger(tmp_path / "data" / "ledger.db", tmp_path / "copy.db")
+            backup.copy_ledger(tmp_path / "data" / "ledger.db", tmp_path / "copy.db")
             for number in range(4):
                 await memory.add_text(ALICE, long_text(number))
         there = files(tmp_path)
@@ -520,13 +520,13 @@ class TestDamagedLedger:
         """Guards the worst case: the advice is given to each call, works, and the server needs no restart."""
         await opening(tmp_path / "data")
         settings = load_settings(None, data_dir=tmp_path / "data")
-        backups.back_up(settings, tmp_path / "copy.db", now)
+        back_up(settings, tmp_path / "copy.db", now)
         (tmp_path / "data" / "ledger.db").write_bytes(b"no database at all" * 1_000)
         async with client(tmp_path) as memory:
             for _ in range(2):
                 told = refused(await memory.call_tool("search_memories", {"query": "offsite"}))
                 assert "not a database. Nothing was written. The file is damaged; palimpsest restore" in told
-            await anyio.to_thread.run_sync(backups.restore, settings, tmp_path / "copy.db", now)
+            await anyio.to_thread.run_sync(restore, settings, tmp_path / "copy.db", now)
             assert await first_hit(memory, "offsite") == RETREAT
 
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from palimpsest.adapters import embedder_local
-from palimpsest.adapters.embedder_local import LocalEmbedder
-from palimpsest.lexicon import question_tokens
-from palimpsest.ports import Vector
-from palimpsest.wording import spelling, wording
+from palimpsest.core.protocols import Vector
+from palimpsest.embed import static
+from palimpsest.embed.static import LocalEmbedder
+from palimpsest.text.late_interaction import spelling, wording
+from palimpsest.text.tokenizer import question_tokens
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ class TestWordVectors:
 
     def test_they_are_right_beyond_what_is_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Guards the bound on memory: what is dropped is made again."""
-        monkeypatch.setattr(embedder_local, "MAX_KEPT", 4)
+        monkeypatch.setattr(static, "MAX_KEPT", 4)
         local = LocalEmbedder()
         for words in (["one", "two", "three"], ["three", "four", "five"], ["one", "six", "seven", "eight", "nine"]):
             np.testing.assert_allclose(local.embed_words(words), local.embed(words), atol=1e-3)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from locomo import Conversation
-from palimpsest.lexicon import count_tokens
+from palimpsest.text.tokenizer import count_tokens
 from peers.child import PeerError, resident_bytes
 from peers.given import SEED, Life, Timed, turns_of
 from peers.systems import Store, System

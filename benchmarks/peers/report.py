@@ -111,7 +111,7 @@ def notes(measured: Measured, missing: Mapping[str, str]) -> Iterator[str]:
     if OURS in measured:
         as_is = _beside(measured[OURS], "; with infer=false, as mem0 is asked here, an add takes {:.1f} ms (p50)")
         yield f"Palimpsest's adds are an agent's default call, which also looks for near duplicates{as_is}"
-    yield "tokens are counted by `palimpsest.lexicon.count_tokens`: four ASCII characters, or one other, are one"
+    yield "tokens are counted by `palimpsest.text.tokenizer.count_tokens`: four ASCII characters, or one other, are one"
     yield "mem0, Chroma and BM25 are libraries behind a pipe; the MCP servers are timed with the protocol they speak"
 
 

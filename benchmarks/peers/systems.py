@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import palimpsest
-from palimpsest.function_words import FUNCTION_WORDS
+from palimpsest.text.stopwords import FUNCTION_WORDS
 from peers.child import INITIALIZE, Child, PeerError
 from peers.environments import npm_package, python_with
 from peers.given import Turn

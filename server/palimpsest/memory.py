@@ -15,25 +15,32 @@ from typing import Any, Literal, TextIO
 import anyio
 import anyio.to_thread
 
-from palimpsest import correct, listing, records, remember, summary, transfer
-from palimpsest.applying import Done
-from palimpsest.clock import Clock, now
-from palimpsest.compose import open_embedder, open_model, open_projection, open_shelf
-from palimpsest.config import Settings
-from palimpsest.embedding import embed_waiting
-from palimpsest.engine import Engine
-from palimpsest.errors import LedgerError
-from palimpsest.following import Follower
-from palimpsest.ledger import log, naming, purging, reading, searching
-from palimpsest.ledger.ledger import open_ledger
-from palimpsest.ledger.purging import Doomed
-from palimpsest.listing import Page
-from palimpsest.ports import LanguageModel, Tell
-from palimpsest.projection import Progress, Projection
-from palimpsest.purge import Purged, purge
-from palimpsest.recall import Answer, Question, recall
-from palimpsest.records import Edit, Fact, HistoryEntry, Message, Scope, Undo
-from palimpsest.transfer import Imported
+from palimpsest.care import transfer
+from palimpsest.care.purge import Purged, purge
+from palimpsest.care.transfer import Imported
+from palimpsest.core import models
+from palimpsest.core.clock import Clock, now
+from palimpsest.core.errors import LedgerError
+from palimpsest.core.models import Edit, Fact, HistoryEntry, Message, Scope, Undo
+from palimpsest.core.protocols import LanguageModel, Tell
+from palimpsest.core.settings import Settings
+from palimpsest.index.backfill import embed_waiting
+from palimpsest.index.sync import Progress, Projection
+from palimpsest.learn import add, edit, summaries
+from palimpsest.learn.apply import Done
+from palimpsest.learn.background import Follower
+from palimpsest.learn.engine import Engine
+from palimpsest.learn.factory import open_embedder, open_model, open_projection, open_shelf
+from palimpsest.recall import listing
+from palimpsest.recall.listing import Page
+from palimpsest.recall.pipeline import Answer, Question, recall
+from palimpsest.store.ledger import open_ledger
+from palimpsest.store.queries import edits as edit_queries
+from palimpsest.store.queries import entries as entry_queries
+from palimpsest.store.queries import id_lookup
+from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.writes import purge as purge_writes
+from palimpsest.store.writes.purge import Doomed
 
 THREADS = 8
 """Worker threads for blocking work; the MCP transport has its own."""
@@ -77,7 +84,7 @@ class Memory:
         `context` is shown to the model and never learnt from.
         """
         scope = messages[0].scope
-        done = remember.remember_messages(self.engine, scope, messages, context, infer=infer, caller=caller)
+        done = add.remember_messages(self.engine, scope, messages, context, infer=infer, caller=caller)
         return await self._written(scope, done)
 
     async def add_text(
@@ -92,7 +99,7 @@ class Memory:
     ) -> Done:
         """Store one fact in the caller's words; `replaces` are ids of memories it supersedes."""
         fact = Fact(text, metadata=metadata or {})
-        done = remember.remember_text(self.engine, scope, fact, replaces=replaces, infer=infer, caller=caller)
+        done = add.remember_text(self.engine, scope, fact, replaces=replaces, infer=infer, caller=caller)
         return await self._written(scope, done)
 
     async def search(
@@ -143,33 +150,33 @@ class Memory:
         """Give a memory another text, other metadata (null removes a key), or both; the old ones stay in history."""
 
         async def update() -> Done:
-            done = await correct.update(self.engine, scope, memory_id, text, metadata, caller)
-            return await remember.compared(self.engine, scope, done)
+            done = await edit.update(self.engine, scope, memory_id, text, metadata, caller)
+            return await add.compared(self.engine, scope, done)
 
         return await self._written(scope, update())
 
     async def restore(self, scope: Scope, owner_id: str, *, caller: str = "") -> Done:
         """Bring a deleted or superseded memory, or a forgotten turn, back."""
-        return await self._written(scope, correct.restore(self.engine, scope, owner_id, caller))
+        return await self._written(scope, edit.restore(self.engine, scope, owner_id, caller))
 
     async def delete(self, scope: Scope, owner_ids: Sequence[str], *, caller: str = "") -> Done:
         """Forget memories and turns, all or none; each can be restored."""
-        return await self._written(scope, correct.delete(self.engine, scope, owner_ids, caller))
+        return await self._written(scope, edit.delete(self.engine, scope, owner_ids, caller))
 
-    async def stored(self, scope: Scope) -> correct.Stored:
+    async def stored(self, scope: Scope) -> edit.Stored:
         """Return what `delete_all` would forget."""
-        return await correct.stored(self.engine, scope)
+        return await edit.stored(self.engine, scope)
 
     async def delete_all(self, scope: Scope, *, caller: str = "") -> Done:
         """Forget every memory and turn of a scope itself, as one edit. A project's leave the global ones alone."""
-        return await self._written(scope, correct.delete_all(self.engine, scope, caller))
+        return await self._written(scope, edit.delete_all(self.engine, scope, caller))
 
     async def ids(self, scope: Scope, beginning: str, limit: int) -> Sequence[str]:
         """Return up to `limit` ids of memories that begin so, the newest memory first."""
 
         def read() -> Sequence[str]:
             with self.engine.ledger.read() as conn:
-                return naming.ids_beginning(conn, scope, beginning, limit)
+                return id_lookup.ids_beginning(conn, scope, beginning, limit)
 
         return await self.engine.run(read)
 
@@ -178,20 +185,20 @@ class Memory:
 
         def read() -> Sequence[Edit]:
             with self.engine.ledger.read() as conn:
-                return log.edits(conn, scope, limit, before)
+                return edit_queries.edits(conn, scope, limit, before)
 
         return await self.engine.run(read)
 
     async def undo(self, scope: Scope, undo: Undo | None = None, *, caller: str = "") -> Done:
         """Take an edit back, all since an instant, or the newest still in effect."""
-        return await self._written(scope, correct.take_back(self.engine, scope, undo or Undo(), caller))
+        return await self._written(scope, edit.take_back(self.engine, scope, undo or Undo(), caller))
 
     async def doomed(self, scope: Scope, owner_ids: Sequence[str] | None) -> Doomed:
         """Return what `purge` would erase."""
 
         def read() -> Doomed:
             with self.engine.ledger.read() as conn:
-                return purging.doomed(conn, scope, owner_ids)
+                return purge_writes.doomed(conn, scope, owner_ids)
 
         return await self.engine.run(read)
 
@@ -217,18 +224,18 @@ class Memory:
 
     async def summary(
         self, scope: Scope, kind: str = "overall", *, refresh: bool = False, caller: str = ""
-    ) -> summary.Summarized:
+    ) -> summaries.Summarized:
         """Return what is known of the scope in a paragraph."""
         refresh = refresh or (self.engine.lent and await self._summary_is_due(scope, kind))
-        return await summary.get_summary(self.engine, scope, kind, refresh=refresh, caller=caller)
+        return await summaries.get_summary(self.engine, scope, kind, refresh=refresh, caller=caller)
 
-    async def history(self, scope: Scope, memory_id: str) -> tuple[records.Memory, Sequence[HistoryEntry]]:
+    async def history(self, scope: Scope, memory_id: str) -> tuple[models.Memory, Sequence[HistoryEntry]]:
         """Return a memory, living or deleted, and every change of it, oldest first."""
 
-        def read() -> tuple[records.Memory, Sequence[HistoryEntry]]:
+        def read() -> tuple[models.Memory, Sequence[HistoryEntry]]:
             with self.engine.ledger.read() as conn:
-                memory = naming.find_memory(conn, scope, memory_id)
-                return memory, reading.history_of(conn, memory.id)
+                memory = id_lookup.find_memory(conn, scope, memory_id)
+                return memory, memory_queries.history_of(conn, memory.id)
 
         return await self.engine.run(read)
 
@@ -238,7 +245,7 @@ class Memory:
         def look() -> dict[str, str]:
             try:
                 with self.engine.ledger.read() as conn:
-                    waiting = searching.any_waiting(conn, self.engine.embedder.fingerprint)
+                    waiting = entry_queries.any_waiting(conn, self.engine.embedder.fingerprint)
             except LedgerError:
                 return {"status": "failed", "ledger": "unreadable"}
             index = self.projection.state
@@ -256,7 +263,7 @@ class Memory:
         return rows, await self.engine.run(lambda: self.projection.rebuild(progress))
 
     async def _summary_is_due(self, scope: Scope, kind: str) -> bool:
-        return await summary.changes_missed(self.engine, scope, kind) >= self.settings.summary.every
+        return await summaries.changes_missed(self.engine, scope, kind) >= self.settings.summary.every
 
     async def _written(self, scope: Scope, writing: Awaitable[Done]) -> Done:
         done = await writing

@@ -9,7 +9,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from palimpsest.adapters.embedder_local import LocalEmbedder
+from palimpsest.embed.static import LocalEmbedder
 
 DOG = "My dog is a golden retriever."
 NOBODY_IS_CALLED = """

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from loopback import EMBEDDING_DIMS, OpenAIServer, word_vectors
-from palimpsest.adapters.embedder_openai import BATCH, MAX_CHARS, OpenAIEmbedder
-from palimpsest.errors import EmbedderError
+from palimpsest.core.errors import EmbedderError
+from palimpsest.embed.openai import BATCH, MAX_CHARS, OpenAIEmbedder
 
 KEY = "sk-never-shown-0123456789"
 

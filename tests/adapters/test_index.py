@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 
 from opening import StoppedClock
-from palimpsest.adapters.index_chroma import ChromaIndex
-from palimpsest.adapters.index_exact import ExactIndex
-from palimpsest.errors import VectorIndexError
-from palimpsest.ledger.ledger import Ledger, open_ledger
-from palimpsest.ledger.writing import Write
-from palimpsest.ports import Vector, VectorIndex
-from palimpsest.projection import Projection
-from palimpsest.records import Change, Decision, Event, Fact, Provenance, Scope
+from palimpsest.core.errors import VectorIndexError
+from palimpsest.core.models import Change, Decision, Event, Fact, Provenance, Scope
+from palimpsest.core.protocols import Vector, VectorIndex
+from palimpsest.index.chroma import ChromaIndex
+from palimpsest.index.exact import ExactIndex
+from palimpsest.index.sync import Projection
+from palimpsest.store.ledger import Ledger, open_ledger
+from palimpsest.store.writes.apply import Write
 
 PREFIX = "test"
 START_SECONDS = 30.0

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from loopback import OpenAIServer, Reply
-from palimpsest.adapters.model_openai import OpenAIModel
-from palimpsest.errors import ModelError, ModelRefusedError, ModelUnreachableError, ReplyError
+from palimpsest.core.errors import ModelError, ModelRefusedError, ModelUnreachableError, ReplyError
+from palimpsest.llm.openai import OpenAIModel
 
 KEY = "sk-never-shown-0123456789"
 ASKED = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Where does Ana live?"}]

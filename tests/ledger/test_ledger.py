@@ -16,15 +16,18 @@ import numpy as np
 import pytest
 
 from opening import ALICE, StoppedClock, turns, whole_keys
-from palimpsest.errors import InputError, LedgerError, LedgerTooNewError, MemoryNotFoundError, StaleDecisionError
-from palimpsest.ledger import ledger as ledger_module
-from palimpsest.ledger import lexical, naming, reading, searching
-from palimpsest.ledger.ledger import HEAD, Ledger, open_ledger
-from palimpsest.ledger.tables import metadata
-from palimpsest.ledger.writing import Write
-from palimpsest.lexicon import tokens
-from palimpsest.ports import Vector
-from palimpsest.records import Change, Decision, Event, Fact, Memory, Message, Provenance, Scope
+from palimpsest.core.errors import InputError, LedgerError, LedgerTooNewError, MemoryNotFoundError, StaleDecisionError
+from palimpsest.core.models import Change, Decision, Event, Fact, Memory, Message, Provenance, Scope
+from palimpsest.core.protocols import Vector
+from palimpsest.store import ledger as ledger_module
+from palimpsest.store.ledger import HEAD, Ledger, open_ledger
+from palimpsest.store.queries import entries as entry_queries
+from palimpsest.store.queries import id_lookup
+from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.schema import metadata
+from palimpsest.store.sqlite import full_text
+from palimpsest.store.writes.apply import Write
+from palimpsest.text.tokenizer import tokens
 
 BY_TEST = Provenance("test", model="m", prompt="p", caller="pytest")
 
@@ -55,12 +58,12 @@ def keep(ledger: Ledger, *messages: Message, scope: Scope = ALICE) -> None:
 
 def current(ledger: Ledger, scope: Scope = ALICE) -> list[str]:
     with ledger.read() as conn:
-        return [memory.text for _, memory in reading.list_memories(conn, scope, 100)]
+        return [memory.text for _, memory in memory_queries.list_memories(conn, scope, 100)]
 
 
 def found(ledger: Ledger, words: str, scope: Scope = ALICE) -> set[str]:
     with ledger.read() as conn:
-        units = searching.units(conn, scope, list(lexical.search(conn, scope, tokens(words), 100)))
+        units = entry_queries.units(conn, scope, list(full_text.search(conn, scope, tokens(words), 100)))
         return {unit.owner_id for unit in units.values()}
 
 
@@ -71,7 +74,7 @@ class TestChanges:
         assert current(ledger) == ["User plays the cello"]
         assert found(ledger, "cello") == {memory.id}
         with ledger.read() as conn:
-            (entry,) = reading.history_of(conn, memory.id)
+            (entry,) = memory_queries.history_of(conn, memory.id)
         assert (entry.event, entry.old_memory, entry.new_memory) == (Event.ADD, None, "User plays the cello")
         assert entry.provenance == BY_TEST
 
@@ -99,7 +102,10 @@ class TestChanges:
         assert change.memory.updated_at == clock.at
         assert found(ledger, "miso") == {memory.id}
         with ledger.read() as conn:
-            assert [entry.old_memory for entry in reading.history_of(conn, memory.id)] == [None, "User has a cat"]
+            assert [entry.old_memory for entry in memory_queries.history_of(conn, memory.id)] == [
+                None,
+                "User has a cat",
+            ]
 
     def test_a_delete_leaves_every_search_and_can_be_restored(self, ledger: Ledger) -> None:
         """Guards that forgetting is whole and has a way back."""
@@ -111,7 +117,7 @@ class TestChanges:
         assert current(ledger) == ["User fears spiders"]
         assert found(ledger, "spiders") == {memory.id}
         with ledger.read() as conn:
-            events = [entry.event for entry in reading.history_of(conn, memory.id)]
+            events = [entry.event for entry in memory_queries.history_of(conn, memory.id)]
         assert events == [Event.ADD, Event.DELETE, Event.ADD]
 
     def test_a_superseded_memory_is_closed_and_names_its_successor(self, ledger: Ledger) -> None:
@@ -121,7 +127,7 @@ class TestChanges:
         assert change.previous == "User lives in Nice"
         assert current(ledger) == ["User lives in Lyon"]
         with ledger.read() as conn:
-            closed = naming.find_memory(conn, ALICE, old.id)
+            closed = id_lookup.find_memory(conn, ALICE, old.id)
         assert closed.superseded_by == change.memory.id
 
     def test_an_update_to_what_another_memory_says_closes_the_one_for_the_other(self, ledger: Ledger) -> None:
@@ -138,7 +144,7 @@ class TestChanges:
         (change,) = decree(ledger, Decision(Event.UPDATE, again, change.memory.id))
         assert change.memory.metadata == {"a": 1, "c": 3}
         with ledger.read() as conn:
-            assert naming.find_memory(conn, ALICE, change.memory.id).metadata == {"a": 1, "c": 3}
+            assert id_lookup.find_memory(conn, ALICE, change.memory.id).metadata == {"a": 1, "c": 3}
 
     def test_an_update_without_a_text_leaves_the_text_of_the_moment(self, ledger: Ledger) -> None:
         """Guards a change of metadata against reverting a change of text that came in between."""
@@ -195,7 +201,7 @@ class TestScopes:
         own = add(ledger, "a shared word", Scope(name))
         assert found(ledger, "shared", Scope(name)) == {own.id}
         with ledger.read() as conn, pytest.raises(InputError):
-            naming.find_memory(conn, ALICE, "%" * 8)
+            id_lookup.find_memory(conn, ALICE, "%" * 8)
 
 
 class TestMessages:
@@ -224,7 +230,7 @@ class TestMessages:
         for _ in range(2):
             keep(ledger, *turns({"role": "user", "content": "Hi there", "id": "t1"}))
         with ledger.read() as conn:
-            assert len(reading.recent_messages(conn, ALICE, 10)) == 1
+            assert len(memory_queries.recent_messages(conn, ALICE, 10)) == 1
 
     def test_keys_and_their_mean_follow_every_change(self, ledger: Ledger) -> None:
         """Guards the mean that recall centres on against drift."""
@@ -245,7 +251,7 @@ class TestMessages:
         ledger.apply(Write(ALICE, BY_TEST, decisions=(update,), vectors=known, embedder="e"))
         with ledger.read() as conn:
             seqs, keys = whole_keys(conn, ALICE, "e")
-            centre = searching.centre(conn, "alice", "e")
+            centre = entry_queries.centre(conn, "alice", "e")
         assert centre.units == len(seqs) == 4
         assert centre.mean is not None
         np.testing.assert_allclose(centre.mean, keys.mean(axis=0), atol=1e-6)
@@ -256,7 +262,7 @@ class TestConcurrency:
     def test_a_decision_on_memories_that_changed_since_is_refused(self, ledger: Ledger) -> None:
         """Guards decide-then-apply against what happened in between."""
         with ledger.read() as conn:
-            seen = reading.head(conn)
+            seen = memory_queries.head(conn)
         add(ledger, "User lives in Nice")
         with pytest.raises(StaleDecisionError):
             decree(ledger, Decision(Event.ADD, Fact("User lives in Lyon")), based_on=seen)
@@ -265,7 +271,7 @@ class TestConcurrency:
     def test_changes_in_scopes_that_were_not_read_do_not_matter(self, ledger: Ledger) -> None:
         """Guards against deciding again for nothing."""
         with ledger.read() as conn:
-            seen = reading.head(conn)
+            seen = memory_queries.head(conn)
         add(ledger, "Bob lives in Nice", Scope("bob"))
         add(ledger, "The app is blue", Scope("alice", project="app"))
         decree(ledger, Decision(Event.ADD, Fact("User lives in Lyon")), based_on=seen)

@@ -11,9 +11,10 @@ import pytest
 
 from book import WEB, Book, all_of, opened_book
 from opening import ALICE
-from palimpsest.errors import InputError, StaleDecisionError
-from palimpsest.ledger import log, reading
-from palimpsest.records import Decision, Event, Fact, Scope, Undo
+from palimpsest.core.errors import InputError, StaleDecisionError
+from palimpsest.core.models import Decision, Event, Fact, Scope, Undo
+from palimpsest.store.queries import edits as edit_queries
+from palimpsest.store.queries import memories as memory_queries
 
 
 @pytest.fixture
@@ -176,8 +177,8 @@ class TestScopes:
             book.add(f"Fact {number}")
             book.add(f"Secret {number}", WEB)
         with book.ledger.read() as conn:
-            first = log.edits(conn, ALICE, 2)
-            rest = log.edits(conn, ALICE, 10, before=first[-1].number)
+            first = edit_queries.edits(conn, ALICE, 2)
+            rest = edit_queries.edits(conn, ALICE, 10, before=first[-1].number)
         assert [edit.steps[0].after for edit in first + rest] == [f"Fact {number}" for number in (4, 3, 2, 1, 0)]
         assert [edit.number for edit in first + rest] == [9, 7, 5, 3, 1]
 
@@ -245,7 +246,7 @@ class TestOthersWork:
         memory = book.add("User lives in Nice")
         book.apply(ALICE, Decision(Event.DELETE, memory_id=memory.id))
         with book.ledger.read() as conn:
-            seen = reading.head(conn)
+            seen = memory_queries.head(conn)
         book.undo()
         with pytest.raises(StaleDecisionError):
             book.apply(ALICE, Decision(Event.ADD, Fact("User lives in Lyon")), based_on=seen)

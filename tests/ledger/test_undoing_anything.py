@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from book import PLACES, WEB, Book, Living, all_of, opened_book
 from opening import ALICE
-from palimpsest.errors import InputError
-from palimpsest.ledger import reading
-from palimpsest.records import Decision, Event, Fact, Kind, Scope
+from palimpsest.core.errors import InputError
+from palimpsest.core.models import Decision, Event, Fact, Kind, Scope
+from palimpsest.store.queries import memories as memory_queries
 
 TEXTS = ("User likes tea", "user  LIKES tea", "User likes coffee", "User likes water")
 """Few, and two of them the same but for case and spaces, so that texts meet and move between memories."""
@@ -134,8 +134,8 @@ def _answers_for_every_instant(book: Book) -> None:
     """Hold what is believed as of every instant, just before a write, against what there was then."""
     for instant, then in book.before:
         with book.ledger.read() as conn:
-            believed = reading.believed_at(conn, WEB, instant - timedelta(seconds=1))
-            said = reading.messages_until(conn, WEB, instant - timedelta(seconds=1))
+            believed = memory_queries.believed_at(conn, WEB, instant - timedelta(seconds=1))
+            said = memory_queries.messages_until(conn, WEB, instant - timedelta(seconds=1))
         found: Living = {memory.id: all_of(memory) for memory in believed}
         assert found | {message.id: (message.scope, message.content) for message in said} == then
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from palimpsest.engine import NEEDED_PROMPTS
-from palimpsest.errors import ModelRefusedError, ReplyError
-from palimpsest.prompts import Prompt, PromptShelf
-from palimpsest.records import Decision, Event, Fact, Memory
-from palimpsest.stages.decide import MAX_TEXT_CHARS, Decided, decide
+from palimpsest.core.errors import ModelRefusedError, ReplyError
+from palimpsest.core.models import Decision, Event, Fact, Memory
+from palimpsest.learn.engine import NEEDED_PROMPTS
+from palimpsest.llm.decide import MAX_TEXT_CHARS, Decided, decide
+from palimpsest.llm.prompts import Prompt, PromptShelf
 from scripted import ScriptedModel, fact, memory
 
 pytestmark = pytest.mark.anyio

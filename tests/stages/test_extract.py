@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from palimpsest.engine import NEEDED_PROMPTS
-from palimpsest.errors import ModelUnreachableError, ReplyError
-from palimpsest.prompts import Prompt, PromptShelf
-from palimpsest.records import Fact
-from palimpsest.stages.extract import MAX_FACT_CHARS, MAX_FACTS, MAX_LABELS, Conversation, extract
+from palimpsest.core.errors import ModelUnreachableError, ReplyError
+from palimpsest.core.models import Fact
+from palimpsest.learn.engine import NEEDED_PROMPTS
+from palimpsest.llm.extract import MAX_FACT_CHARS, MAX_FACTS, MAX_LABELS, Conversation, extract
+from palimpsest.llm.prompts import Prompt, PromptShelf
 from scripted import NOW, ScriptedModel, message
 
 pytestmark = pytest.mark.anyio

@@ -32,13 +32,11 @@ from hostile import (
     texts,
     written,
 )
-from palimpsest.engine import NEEDED_PROMPTS
-from palimpsest.errors import ReplyError
-from palimpsest.prompts import PromptShelf
-from palimpsest.records import Decision, Event, Fact, Memory
-from palimpsest.reply import MAX_REPLY_CHARS, MAX_SHOWN_CHARS, read
-from palimpsest.stages.decide import MAX_TEXT_CHARS, Decided, DecideReply, decide
-from palimpsest.stages.extract import (
+from palimpsest.core.errors import ReplyError
+from palimpsest.core.models import Decision, Event, Fact, Memory
+from palimpsest.learn.engine import NEEDED_PROMPTS
+from palimpsest.llm.decide import MAX_TEXT_CHARS, Decided, DecideReply, decide
+from palimpsest.llm.extract import (
     MAX_FACT_CHARS,
     MAX_FACTS,
     MAX_LABEL_CHARS,
@@ -47,7 +45,9 @@ from palimpsest.stages.extract import (
     ExtractReply,
     extract,
 )
-from palimpsest.stages.summarize import MAX_SUMMARY_CHARS, summarize
+from palimpsest.llm.prompts import PromptShelf
+from palimpsest.llm.structured_output import MAX_REPLY_CHARS, MAX_SHOWN_CHARS, read
+from palimpsest.llm.summarize import MAX_SUMMARY_CHARS, summarize
 from scripted import NOW, ScriptedModel, fact, memory, message
 
 MAX_ERROR_CHARS = 500

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from palimpsest.engine import NEEDED_PROMPTS
-from palimpsest.errors import ModelUnreachableError, ReplyError
-from palimpsest.prompts import PromptShelf
-from palimpsest.stages.summarize import MAX_SUMMARY_CHARS, summarize
+from palimpsest.core.errors import ModelUnreachableError, ReplyError
+from palimpsest.learn.engine import NEEDED_PROMPTS
+from palimpsest.llm.prompts import PromptShelf
+from palimpsest.llm.summarize import MAX_SUMMARY_CHARS, summarize
 from scripted import NOW, ScriptedModel, memory, message
 
 pytestmark = pytest.mark.anyio

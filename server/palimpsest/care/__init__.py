@@ -1,0 +1,1 @@
+"""Looking after the ledger: checks, backups, erasing, moving."""

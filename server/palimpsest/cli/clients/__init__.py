@@ -1,0 +1,1 @@
+"""Entries in the settings files of MCP clients."""

@@ -1,0 +1,1 @@
+"""What every part speaks of: values, errors, settings, time, protocols."""

@@ -1,0 +1,362 @@
+"""The settings: their names, their defaults and where they come from. The only reader of the environment.
+
+Later wins: the settings file, the environment (`PALIMPSEST_…`, `__` for nesting), arguments. Mem0's keys keep
+their names.
+"""
+
+from __future__ import annotations
+
+import difflib
+import getpass
+import json
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import platformdirs
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from palimpsest.core.errors import InputError, SettingsError
+from palimpsest.core.git_project import project_of
+from palimpsest.core.validation import scope_part
+
+ENV_PREFIX = "PALIMPSEST_"
+CONFIG_VARIABLE = "PALIMPSEST_CONFIG"
+AUTO = "auto"
+"""As `project`: that of the folder the process is started in."""
+
+
+def _system_user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a process without a user name, as in some containers
+        return "user"
+
+
+def _scope_part(name: str, value: str) -> str:
+    """Return a part of a scope as it is to be used. Raises ValueError."""
+    try:
+        plain = scope_part(name, value)
+    except InputError as error:
+        raise ValueError(str(error)) from error
+    if name == "user_id" and not plain:
+        raise ValueError("user_id is empty")
+    return plain
+
+
+class Section(BaseModel):
+    """Refuse unknown keys in every section of the settings."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class VectorStoreConfig(Section):
+    """Say where Chroma keeps its index: a folder of ours, or a Chroma server."""
+
+    path: Path | None = None
+    host: str | None = None
+    port: int | None = Field(default=None, ge=1, le=65535)
+    collection_name: str = Field(default="palimpsest", pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_-]{1,100}[a-zA-Z0-9]$")
+
+
+class VectorStore(Section):
+    """Choose the vector index: `chroma`, or `exact` (a NumPy scan of the ledger's vectors)."""
+
+    provider: Literal["chroma", "exact"] = "chroma"
+    config: VectorStoreConfig = VectorStoreConfig()
+
+
+class LlmConfig(Section):
+    """Describe an OpenAI-compatible chat endpoint. `timeout` is in seconds, for one request."""
+
+    model: str = "gpt-4o-mini"
+    api_key: SecretStr | None = None
+    openai_base_url: str | None = None
+    temperature: float | None = Field(default=0.1, ge=0, le=2)
+    max_tokens: int = Field(default=4000, ge=64)
+    timeout: float = Field(default=30.0, gt=0)
+
+
+class Llm(Section):
+    """Choose the language model: `auto` takes `openai` where a key or a base URL is set, else `sampling`.
+
+    `sampling` is the model of the connected client, where it lends one; else there is none.
+    """
+
+    provider: Literal["auto", "openai", "sampling", "none"] = "auto"
+    config: LlmConfig = LlmConfig()
+
+
+class EmbedderConfig(Section):
+    """Describe an embedder. `timeout` is in seconds, for one request."""
+
+    model: str | None = None
+    api_key: SecretStr | None = None
+    openai_base_url: str | None = None
+    embedding_dims: int | None = Field(default=None, ge=8, le=8192)
+    timeout: float = Field(default=30.0, gt=0)
+
+
+class EmbedderChoice(Section):
+    """Choose the embedder: `local` needs nothing, `openai` an endpoint, `chroma` a download of 80 MB."""
+
+    provider: Literal["local", "openai", "chroma"] = "local"
+    config: EmbedderConfig = EmbedderConfig()
+
+
+class SummaryConfig(Section):
+    """Say after how many changes of a scope its summary is written anew."""
+
+    every: int = Field(default=20, ge=1)
+
+
+class StaticToken(Section):
+    """Let whoever sends `token` into the memory of a user, all of it or one project's, to write or only to read."""
+
+    token: SecretStr = Field(min_length=16)
+    user_id: str = Field(min_length=1)
+    project: str = ""
+    read_only: bool = False
+
+    @field_validator("user_id", "project")
+    @classmethod
+    def _is_scope(cls, value: str, info: ValidationInfo) -> str:
+        return _scope_part(info.field_name or "", value)
+
+
+class HttpSettings(Section):
+    """Say where HTTP is served and to whom. `requests_per_minute` is for one token, or one address without tokens.
+
+    With `issuer` the JSON web tokens of an OAuth server are accepted that are meant for `audience`, this server's URL.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8765, ge=0, le=65535)
+    allowed_hosts: tuple[str, ...] = ()
+    tokens: tuple[StaticToken, ...] = ()
+    requests_per_minute: int = Field(default=1200, ge=1)
+    issuer: str = ""
+    jwks_url: str = ""
+    audience: str = ""
+
+    @property
+    def keys_url(self) -> str:
+        """Return where the issuer publishes its keys."""
+        return self.jwks_url or f"{self.issuer.rstrip('/')}/.well-known/jwks.json"
+
+    @model_validator(mode="after")
+    def _issuer_is_whole(self) -> HttpSettings:
+        if self.issuer and not self.audience:
+            raise ValueError("http.audience is wanted with http.issuer: the URL that its tokens are meant for")
+        return self
+
+
+class Settings(BaseSettings):
+    """Hold all settings; an unknown one is an error. Build it with `load_settings`."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX,
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        case_sensitive=False,
+        env_ignore_empty=True,
+    )
+
+    version: Literal["v1.0", "v1.1"] = "v1.1"
+    data_dir: Path = Field(default_factory=lambda: platformdirs.user_data_path("palimpsest", appauthor=False))
+    history_db_path: Path | None = None
+    user_id: str = Field(default_factory=_system_user)
+    project: str = ""
+    agent_id: str = ""
+    run_id: str = ""
+    vector_store: VectorStore = VectorStore()
+    llm: Llm = Llm()
+    embedder: EmbedderChoice = EmbedderChoice()
+    summary: SummaryConfig = SummaryConfig()
+    http: HttpSettings = HttpSettings()
+    keep_secrets: bool = False
+    explain: bool = False
+    prompts_dir: Path | None = None
+    custom_fact_extraction_prompt: str | None = None
+    custom_update_memory_prompt: str | None = None
+    openai_api_key: SecretStr | None = Field(default=None, exclude=True)
+    openai_base_url: str | None = Field(default=None, exclude=True)
+    _project_was_found: bool = PrivateAttr(default=False)
+
+    @field_validator("data_dir", "history_db_path", "prompts_dir")
+    @classmethod
+    def _expand(cls, value: Path | None) -> Path | None:
+        return value.expanduser().absolute() if value is not None else None
+
+    @field_validator("user_id", "project", "agent_id", "run_id")
+    @classmethod
+    def _is_scope(cls, value: str, info: ValidationInfo) -> str:
+        return _scope_part(info.field_name or "", value)
+
+    @model_validator(mode="after")
+    def _embedder_is_whole(self) -> Settings:
+        if self.embedder.provider == "openai" and self.embedder.config.model is None:
+            raise ValueError("embedder.config.model is wanted with embedder.provider = 'openai'")
+        return self
+
+    @property
+    def project_was_found(self) -> bool:
+        """Say whether the project is that of the process's folder, which a client's roots know better."""
+        return self._project_was_found
+
+    def with_project_of(self, folder: Path) -> Settings:
+        """Return the settings with the project of a folder."""
+        found = self.model_copy(update={"project": _scope_part("project", project_of(folder))})
+        found._project_was_found = True  # noqa: SLF001 - of its own class
+        return found
+
+    @property
+    def ledger_path(self) -> Path:
+        """Return the file of the ledger."""
+        return self.history_db_path or self.data_dir / "ledger.db"
+
+    @property
+    def index_dir(self) -> Path:
+        """Return the folder that holds the leased index folders."""
+        path = self.vector_store.config.path
+        return path.expanduser().absolute() if path is not None else self.data_dir / "index"
+
+    @property
+    def llm_provider(self) -> Literal["openai", "sampling", "none"]:
+        """Return the provider that `auto` comes to."""
+        if self.llm.provider != "auto":
+            return self.llm.provider
+        config = self.llm.config
+        keys = (config.api_key, config.openai_base_url, self.openai_api_key, self.openai_base_url)
+        return "openai" if any(keys) else "sampling"
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - pydantic-settings passes it by name
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - likewise
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read arguments, then the environment; files come in as arguments of `load_settings`."""
+        del settings_cls
+        return (init_settings, env_settings)
+
+
+def load_settings(config_file: Path | None = None, **overrides: Any) -> Settings:
+    """Return the settings from file, environment and arguments.
+
+    `config_file` defaults to $PALIMPSEST_CONFIG, else to `config.toml` in the data directory if it is there.
+    Raises SettingsError naming the key, the nearest known key and the place it stands in.
+    """
+    path = config_file or _config_from_environment()
+    _refuse_unknown_variables()
+    try:
+        environment = EnvSettingsSource(Settings)()
+        path = path or _default_config(overrides.get("data_dir") or environment.get("data_dir"))
+        below = _merge(_openai_variables(), _read_file(path) if path is not None else {})
+        return _with_project(Settings(**_merge(_merge(below, environment), overrides)))
+    except ValidationError as error:
+        raise SettingsError(_describe(error, path)) from error
+    except ValueError as error:  # pydantic-settings: an environment variable that should be JSON and is not
+        raise SettingsError(f"the environment holds a setting that cannot be read: {error}") from error
+
+
+def _with_project(settings: Settings) -> Settings:
+    """Return the settings with the project of the folder the process was started in, where that is asked for."""
+    return settings.with_project_of(Path.cwd()) if settings.project == AUTO else settings
+
+
+def _config_from_environment() -> Path | None:
+    value = os.environ.get(CONFIG_VARIABLE)
+    return Path(value).expanduser() if value else None
+
+
+def _default_config(data_dir: str | Path | None) -> Path | None:
+    base = Path(data_dir).expanduser() if data_dir else platformdirs.user_data_path("palimpsest", appauthor=False)
+    path = base / "config.toml"
+    return path if path.is_file() else None
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    kind = "JSON" if path.suffix == ".json" else "TOML"
+    try:
+        text = path.read_text("utf-8-sig")
+        found: Any = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"the settings file {path} cannot be read: {error}") from error
+    except (json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(f"the settings file {path} is no valid {kind}: {error}") from error
+    if not isinstance(found, dict):
+        raise SettingsError(f"the settings file {path} holds {type(found).__name__} and should hold an object")
+    return cast("dict[str, Any]", found)
+
+
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        known = merged.get(key)
+        if isinstance(known, Mapping) and isinstance(value, Mapping):
+            merged[key] = _merge(cast("Mapping[str, Any]", known), cast("Mapping[str, Any]", value))
+        else:
+            merged[key] = value
+    return merged
+
+
+def _openai_variables() -> dict[str, str]:
+    names = {"openai_api_key": "OPENAI_API_KEY", "openai_base_url": "OPENAI_BASE_URL"}
+    return {key: os.environ[name] for key, name in names.items() if os.environ.get(name)}
+
+
+def _refuse_unknown_variables() -> None:
+    """Hold every PALIMPSEST_ variable against the names there are; pydantic-settings would pass it over."""
+    known = {ENV_PREFIX + name.upper().replace(".", "__") for name in _known_names(Settings)} | {CONFIG_VARIABLE}
+    for variable in os.environ:
+        if variable.upper().startswith(ENV_PREFIX) and variable.upper() not in known:
+            raise SettingsError(f"unknown environment variable {variable}{_nearest(variable, known)}")
+
+
+def _known_names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Yield the dotted name of every setting and section."""
+    for name, field in model.model_fields.items():
+        yield prefix + name
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _known_names(field.annotation, f"{prefix}{name}.")
+
+
+def _describe(error: ValidationError, path: Path | None) -> str:
+    known = set(_known_names(Settings))
+    lines: list[str] = []
+    for fault in error.errors(include_url=False, include_input=False):
+        name = ".".join(str(part) for part in fault["loc"])
+        if fault["type"] == "extra_forbidden":
+            lines.append(f"unknown setting '{name}'{_nearest(name, known)}")
+        else:
+            lines.append(f"{name}: {fault['msg']}" if name else fault["msg"])
+    place = f" (in {path} or the environment)" if path else ""
+    return f"{'; '.join(lines)}{place}"
+
+
+def _nearest(name: str, known: set[str]) -> str:
+    close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)
+    return f"; did you mean '{close[0]}'?" if close else ""

@@ -1,0 +1,48 @@
+"""Chroma's own embedder: all-MiniLM-L6-v2 as ONNX. Downloads 80 MB on first use, so never without being asked for."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from palimpsest.core.errors import EmbedderError
+from palimpsest.core.protocols import Vector
+
+
+class ChromaEmbedder:
+    """Embed with Chroma's default embedding function, 384 dims."""
+
+    def __init__(self) -> None:
+        try:
+            from chromadb.utils.embedding_functions import ONNXMiniLM_L6_V2  # noqa: PLC0415 - slow, rarely wanted
+
+            # On Windows its builds report to their maker, unless they are told not to.
+            importlib.import_module("onnxruntime").disable_telemetry_events()
+            self._function: Any = ONNXMiniLM_L6_V2()
+        except (ImportError, ValueError) as error:
+            raise EmbedderError(f"Chroma's embedder cannot be loaded: {error}") from error
+
+    @property
+    def fingerprint(self) -> str:
+        """Name the model."""
+        return "chroma:all-MiniLM-L6-v2:384"
+
+    def embed_words(self, words: Sequence[str]) -> None:
+        """Return None: single words are not embedded at once."""
+        del words
+
+    def embed(self, texts: Sequence[str]) -> Vector:
+        """Return unit vectors of shape (len(texts), 384). Raises EmbedderError."""
+        if not texts:
+            return np.zeros((0, 384), dtype=np.float32)
+        try:
+            vectors = np.array(cast("list[Any]", self._function(list(texts))), dtype=np.float32)
+        except Exception as error:  # httpx, onnxruntime, tarfile and the system all raise here
+            raise EmbedderError(
+                f"Chroma's embedder failed: {error}. It downloads its model on first use; "
+                "without a network set embedder.provider to 'local'."
+            ) from error
+        return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)

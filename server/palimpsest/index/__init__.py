@@ -1,0 +1,1 @@
+"""Vector indexes, which follow the ledger and can be rebuilt from it."""

@@ -1,0 +1,69 @@
+"""The exact vector index: one NumPy matrix a user. The oracle of the tests, and a choice in the settings."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+
+from palimpsest.core.protocols import Vector
+
+
+class ExactIndex:
+    """Hold every vector in memory and compare with all of them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users: dict[str, dict[int, Vector]] = {}
+        self._matrices: dict[str, tuple[list[int], Vector]] = {}
+
+    def upsert(self, user_id: str, seqs: Sequence[int], vectors: Vector) -> None:
+        """Store vectors of shape (len(seqs), dims)."""
+        with self._lock:
+            self._users.setdefault(user_id, {}).update(zip(seqs, vectors, strict=True))
+            self._matrices.pop(user_id, None)
+
+    def delete(self, user_id: str, seqs: Sequence[int]) -> None:
+        """Drop vectors; unknown numbers are no error."""
+        with self._lock:
+            for seq in seqs:
+                self._users.get(user_id, {}).pop(seq, None)
+            self._matrices.pop(user_id, None)
+
+    def query(self, user_id: str, vector: Vector, limit: int) -> list[int]:
+        """Return the numbers of the nearest vectors, nearest first."""
+        with self._lock:
+            seqs, matrix = self._matrix(user_id)
+        if not seqs:
+            return []
+        best = np.argsort(-(matrix @ vector), kind="stable")[:limit]
+        return [seqs[i] for i in best.tolist()]
+
+    def fetch(self, user_id: str, seqs: Sequence[int]) -> dict[int, Vector]:
+        """Return the stored vectors by number."""
+        with self._lock:
+            rows = self._users.get(user_id, {})
+            return {seq: rows[seq] for seq in seqs if seq in rows}
+
+    def count(self) -> int:
+        """Return how many vectors are stored, of all users."""
+        with self._lock:
+            return sum(len(rows) for rows in self._users.values())
+
+    def clear(self) -> None:
+        """Drop every vector of every user."""
+        with self._lock:
+            self._users.clear()
+            self._matrices.clear()
+
+    def close(self) -> None:
+        """Let the vectors go."""
+        self.clear()
+
+    def _matrix(self, user_id: str) -> tuple[list[int], Vector]:
+        if user_id not in self._matrices:
+            rows = self._users.get(user_id, {})
+            stacked = np.stack(list(rows.values())) if rows else np.zeros((0, 0), dtype=np.float32)
+            self._matrices[user_id] = (list(rows), stacked)
+        return self._matrices[user_id]

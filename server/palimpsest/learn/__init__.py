@@ -1,0 +1,1 @@
+"""The way in: from messages and texts to decisions, and their application."""

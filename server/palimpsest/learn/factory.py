@@ -1,0 +1,106 @@
+"""Build the parts of a memory from the settings; adapters are imported here, when one is chosen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from palimpsest.core.errors import PromptError
+from palimpsest.core.protocols import Embedder, LanguageModel
+from palimpsest.core.settings import Settings
+from palimpsest.index.sync import Projection
+from palimpsest.learn.engine import NEEDED_PROMPTS
+from palimpsest.llm.prompts import PromptShelf
+from palimpsest.store.ledger import Ledger
+
+MAX_PROMPT_PATH_CHARS = 1_024
+
+
+def open_embedder(settings: Settings) -> Embedder:
+    """Return the embedder of the settings. Raises EmbedderError. Blocking: the local one takes half a second."""
+    config = settings.embedder.config
+    if settings.embedder.provider == "chroma":
+        from palimpsest.embed.chroma import ChromaEmbedder  # noqa: PLC0415 - slow, rarely chosen
+
+        return ChromaEmbedder()
+    if settings.embedder.provider == "openai" and config.model is not None:
+        from palimpsest.embed.openai import OpenAIEmbedder  # noqa: PLC0415 - slow, not the default
+
+        key = config.api_key or settings.openai_api_key
+        return OpenAIEmbedder(
+            config.model,
+            api_key=key.get_secret_value() if key else None,
+            base_url=config.openai_base_url or settings.openai_base_url,
+            dims=config.embedding_dims,
+            timeout=config.timeout,
+        )
+    from palimpsest.embed.static import LocalEmbedder  # noqa: PLC0415 - beside its siblings
+
+    return LocalEmbedder()
+
+
+def open_model(settings: Settings) -> LanguageModel | None:
+    """Return the language model of the settings; None where there is none, or the client lends one call by call."""
+    if settings.llm_provider != "openai":
+        return None
+    from palimpsest.llm.openai import OpenAIModel  # noqa: PLC0415 - slow; most have no model
+
+    config = settings.llm.config
+    key = config.api_key or settings.openai_api_key
+    return OpenAIModel(
+        config.model,
+        api_key=key.get_secret_value() if key else None,
+        base_url=config.openai_base_url or settings.openai_base_url,
+        temperature=config.temperature,
+        max_tokens=config.max_tokens,
+        timeout=config.timeout,
+    )
+
+
+def open_projection(settings: Settings, ledger: Ledger, embedder: str) -> Projection:
+    """Return the projection of the settings, not yet opened."""
+    config = settings.vector_store.config
+    if settings.vector_store.provider == "exact":
+        from palimpsest.index.exact import ExactIndex  # noqa: PLC0415 - beside its siblings
+
+        return Projection(ledger, embedder, lambda _: ExactIndex(), None, form="exact")
+    from palimpsest.index import chroma  # noqa: PLC0415 - beside its siblings
+
+    index, prefix = chroma.ChromaIndex, config.collection_name
+    form = f"chroma-{chroma.FORMAT}-{prefix}"
+    if config.host is not None:
+        host, port = config.host, config.port or 8000
+        prefix = f"{prefix}-{ledger.id[:8]}"  # another ledger on the same server has collections of its own
+        return Projection(
+            ledger,
+            embedder,
+            lambda _: index.open_server(host, port, prefix),
+            settings.index_dir,
+            form=f"{form}-{host}:{port}",
+            shared=True,
+        )
+    return Projection(ledger, embedder, lambda folder: index.open_folder(folder, prefix), settings.index_dir, form=form)
+
+
+def open_shelf(settings: Settings) -> PromptShelf:
+    """Return the checked prompts of the settings. Raises PromptError."""
+    texts: dict[str, str] = {}
+    if settings.custom_fact_extraction_prompt:
+        text = _text_or_file(settings.custom_fact_extraction_prompt)
+        texts |= {"extract": text, "extract_agent": text}
+    if settings.custom_update_memory_prompt:
+        texts["decide"] = _text_or_file(settings.custom_update_memory_prompt)
+    shelf = PromptShelf(NEEDED_PROMPTS, settings.prompts_dir, texts)
+    shelf.check()
+    return shelf
+
+
+def _text_or_file(value: str) -> str:
+    """Return the text of a file if `value` looks like a path, else `value`. Raises PromptError."""
+    looks_like_path = len(value) < MAX_PROMPT_PATH_CHARS and "\n" not in value
+    path = Path(value).expanduser()
+    if looks_like_path and path.suffix in (".md", ".txt"):
+        try:
+            return path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise PromptError(f"the custom prompt {path} cannot be read: {error}") from error
+    return value

@@ -1,0 +1,1 @@
+"""Language models and the stages that ask them; a stage returns a value and writes nothing."""

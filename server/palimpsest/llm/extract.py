@@ -1,0 +1,195 @@
+"""Extract: new messages to facts (Mem0, section 2.1: summary and recent messages are context, never a source)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from typing import Any, cast
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from palimpsest.core.models import Fact, Message
+from palimpsest.core.protocols import LanguageModel
+from palimpsest.core.validation import one_line
+from palimpsest.llm.prompts import Prompt
+from palimpsest.llm.structured_output import ask
+from palimpsest.text.tokenizer import tokens
+
+INPUTS = frozenset({"today", "summary", "recent", "context", "messages"})
+
+RECENT_MESSAGES = 10
+"""m of the paper: how many earlier messages the model is shown as context."""
+
+MAX_FACTS = 100
+MAX_FACT_CHARS = 4_000
+MAX_LABELS = 12
+MAX_LABEL_CHARS = 64
+MAX_DIGITS = 9
+
+_TEXT_KEYS = ("text", "fact", "memory", "content", "data")
+
+
+class FactReply(BaseModel):
+    """Take one fact as a model gives it; a bare string will do."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    text: str
+    sources: list[int]
+    happened_at: str | None
+    keywords: list[str]
+    tags: list[str]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tolerate(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            value = {"text": value}
+        if not isinstance(value, Mapping):
+            return value
+        given = cast("Mapping[str, Any]", value)
+        text = next((given[key] for key in _TEXT_KEYS if isinstance(given.get(key), str)), None)
+        if text is None:
+            raise ValueError("a fact without a text")
+        return {
+            "text": text,
+            "sources": _integers(given.get("sources")),
+            "happened_at": _scalar(given.get("happened_at")),
+            "keywords": _strings(given.get("keywords")),
+            "tags": _strings(given.get("tags")),
+        }
+
+
+class ExtractReply(BaseModel):
+    """Take `{"facts": […]}`, a bare list, or Mem0's other names for it."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    facts: list[FactReply]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tolerate(cls, value: Any) -> Any:
+        if isinstance(value, list):
+            return {"facts": cast("list[Any]", value)}
+        if isinstance(value, Mapping):
+            given = cast("Mapping[str, Any]", value)
+            for key in ("facts", "fact", "memories", "memory"):
+                if key in given:
+                    found = given[key]
+                    return {"facts": cast("list[Any]", found) if isinstance(found, list) else [found]}
+        return cast("Any", value)
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """Hold what extraction reads: `messages` are new, everything else is context."""
+
+    messages: Sequence[Message]
+    recent: Sequence[Message] = ()
+    context: Sequence[str] = ()
+    summary: str = ""
+
+
+async def extract(model: LanguageModel, prompt: Prompt, conversation: Conversation, now: datetime) -> list[Fact]:
+    """Return the facts of the new messages, none of them empty, each with its sources. Raises ModelError."""
+    messages = prompt.render(
+        today=f"{now:%Y-%m-%d, %A}",
+        summary=conversation.summary,
+        recent=[_shown(message) for message in conversation.recent],
+        context=list(conversation.context),
+        messages=[
+            {"number": number, **_shown(message)} for number, message in enumerate(conversation.messages, start=1)
+        ],
+    )
+    return await ask(model, messages, ExtractReply, lambda reply: _facts(reply, conversation.messages))
+
+
+def _facts(reply: ExtractReply, messages: Sequence[Message]) -> list[Fact]:
+    if len(reply.facts) > MAX_FACTS:
+        raise ValueError(f"it holds {len(reply.facts)} facts; give the {MAX_FACTS} that matter most at the most.")
+    facts: dict[str, Fact] = {}
+    likely = _LikelySources(messages)
+    for item in reply.facts:
+        text = one_line(item.text)
+        if not any(map(str.isalnum, text)):
+            raise ValueError("one of its facts is empty.")
+        if len(text) > MAX_FACT_CHARS:
+            raise ValueError(f"one of its facts is longer than {MAX_FACT_CHARS} characters; a fact is a sentence.")
+        if wrong := [number for number in item.sources if not 1 <= number <= len(messages)]:
+            raise ValueError(f"it cites message {wrong[0]}; the messages are 1 to {len(messages)}.")
+        cited = [messages[number - 1] for number in item.sources] or likely.of(text)
+        known = facts[text].sources if text in facts else ()
+        facts[text] = Fact(
+            text=text,
+            sources=tuple(dict.fromkeys((*known, *(message.id for message in cited)))),
+            happened_at=_instant(item.happened_at),
+            keywords=tuple(item.keywords[:MAX_LABELS]),
+            tags=tuple(item.tags[:MAX_LABELS]),
+            actor_id=cited[0].name if cited else "",
+            role=cited[0].role if cited else "",
+        )
+    return list(facts.values())
+
+
+class _LikelySources:
+    """Find the message that shares most words with a fact whose source the model did not name."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self._messages = messages
+        self._words: list[set[str]] = []
+
+    def of(self, text: str) -> list[Message]:
+        """Return that message; none when no word is shared. A lone message is the source of everything."""
+        if len(self._messages) == 1:
+            return list(self._messages)
+        self._words = self._words or [set(tokens(message.content)) for message in self._messages]
+        mine = set(tokens(text))
+        shared = [len(mine & words) for words in self._words]
+        best = max(shared, default=0)
+        return [self._messages[shared.index(best)]] if best else []
+
+
+def _shown(message: Message) -> dict[str, str]:
+    return {
+        "role": message.role,
+        **({"name": message.name} if message.name else {}),
+        "said_at": f"{message.said_at:%Y-%m-%d %H:%M, %A}",
+        "text": message.content,
+    }
+
+
+def _instant(value: str | None) -> datetime | None:
+    """Return the start of the day, month or year a model names; None where it names none."""
+    if not value:
+        return None
+    text = value.strip()
+    try:
+        if len(text) == len("2026-05") and text[4:5] == "-":
+            text += "-01"
+        if len(text) == len("2026") and text.isdigit():
+            text += "-01-01"
+        if len(text) == len("2026-05-08"):
+            return datetime.combine(date.fromisoformat(text), time(), UTC)
+        instant = datetime.fromisoformat(text)
+        return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _strings(value: Any) -> list[str]:
+    items = cast("list[Any]", value) if isinstance(value, list) else []
+    return [one_line(item)[:MAX_LABEL_CHARS] for item in items if isinstance(item, str) and item.strip()]
+
+
+def _integers(value: Any) -> list[int]:
+    """Return the numbers in a list, or the one number; what is there and is none becomes 0, which is refused."""
+    items = cast("list[Any]", value) if isinstance(value, list) else [value]
+    texts = [(_scalar(item) or "").strip() for item in items if item is not None]
+    return [int(text) if text.isdecimal() and len(text) <= MAX_DIGITS else 0 for text in texts]
+
+
+def _scalar(value: Any) -> str | None:
+    """Return a string or whole number as text; anything else may be nested deeper than `str` goes."""
+    return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else None

@@ -1,0 +1,176 @@
+"""Any OpenAI-compatible chat endpoint: OpenAI, Ollama, LM Studio, vLLM and the like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
+
+import httpx as _httpx  # noqa: F401  # pyright: ignore[reportUnusedImport] - see below
+import openai
+
+from palimpsest.core.errors import ModelError, ModelRefusedError, ModelUnreachableError, ReplyError
+
+CHECK_URL = "Check llm.config.openai_base_url."
+SERVER_ERROR = 500
+MIN_KEY_CHARS = 8
+"""A shorter key is no secret and would be found in every other word."""
+
+RETRIES = 1
+"""How often a request that met a connection error, 408, 409, 429 or 5xx is sent again, by the openai package."""
+
+# The openai package looks into sys.modules for httpx at every request and trips over a half-imported one, which a
+# thread that imports chromadb at that moment leaves there. So it is imported whole before.
+
+
+@dataclass(frozen=True, slots=True)
+class _Dialect:
+    """Say what an endpoint was found to understand; it is asked in the richest way first."""
+
+    form: Literal["json_schema", "json_object", "plain"] = "json_schema"
+    temperature: bool = True
+    limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+
+
+class OpenAIModel:
+    """Ask one chat model. `timeout` is in seconds, for one request."""
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        api_key: str | None,
+        base_url: str | None,
+        temperature: float | None,
+        max_tokens: int,
+        timeout: float,
+    ) -> None:
+        self._model = model
+        self._key = api_key or ""
+        self._temperature = temperature
+        self._max_tokens = max_tokens
+        self._dialect = _Dialect(temperature=temperature is not None)
+        # Local servers want no key, and the client insists on one.
+        self._client = openai.AsyncOpenAI(
+            api_key=api_key or "none", base_url=base_url, timeout=timeout, max_retries=RETRIES
+        )
+
+    @property
+    def name(self) -> str:
+        """Name the model."""
+        return self._model
+
+    async def complete(self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None) -> str:
+        """Return the reply's text; with a schema, as structured output where the endpoint has it.
+
+        Raises ModelUnreachableError, ModelRefusedError or ReplyError.
+        """
+        dialect = self._dialect if schema is not None else replace(self._dialect, form="plain")
+        while True:
+            try:
+                completion = await self._ask(messages, schema, dialect)
+            except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
+                simpler = _simpler(dialect, str(error.message))
+                if simpler is None:
+                    raise self._mapped(error) from error
+                dialect = simpler
+                continue
+            self._dialect = dialect if schema is not None else replace(dialect, form=self._dialect.form)
+            return _text(self._model, completion)
+
+    async def check(self) -> None:
+        """Ask the endpoint for its models, which costs nothing. Raises ModelError."""
+        try:
+            await self._client.models.list()
+        except (openai.OpenAIError, ValueError, AttributeError) as error:
+            raise self._mapped(error) from error
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    async def _ask(
+        self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None, dialect: _Dialect
+    ) -> object:
+        options: dict[str, Any] = {dialect.limit: self._max_tokens}
+        if dialect.temperature:
+            options["temperature"] = self._temperature
+        if dialect.form == "json_object":
+            options["response_format"] = {"type": "json_object"}
+        elif dialect.form == "json_schema":
+            wanted = {"name": "reply", "schema": schema, "strict": True}
+            options["response_format"] = {"type": "json_schema", "json_schema": wanted}
+        try:
+            create = cast("Any", self._client.chat.completions.create)  # its overloads know no such mixture
+            return await create(model=self._model, messages=list(messages), **options)
+        except (openai.BadRequestError, openai.UnprocessableEntityError):
+            raise
+        except (openai.OpenAIError, ValueError, AttributeError, TypeError) as error:
+            raise self._mapped(error) from error
+
+    def _mapped(self, error: Exception) -> ModelError:
+        """Return an error of the package as ours, without the key, which some endpoints repeat."""
+        kind, text = _described(self._model, error)
+        return kind(text.replace(self._key, "…") if len(self._key) >= MIN_KEY_CHARS else text)
+
+
+def _simpler(dialect: _Dialect, complaint: str) -> _Dialect | None:
+    """Return the next simpler way to ask after an endpoint refused this one; None when there is none."""
+    if dialect.temperature and "temperature" in complaint:
+        return replace(dialect, temperature=False)
+    if dialect.limit == "max_tokens" and "max_completion_tokens" in complaint:
+        return replace(dialect, limit="max_completion_tokens")
+    if dialect.form == "json_schema":
+        return replace(dialect, form="json_object")
+    if dialect.form == "json_object":
+        return replace(dialect, form="plain")
+    return None
+
+
+def _text(model: str, completion: Any) -> str:
+    """Return the reply's text. A server that is only nearly compatible may send anything."""
+    choices: Any = getattr(completion, "choices", None)
+    first: Any = cast("list[Any]", choices)[0] if isinstance(choices, list) and choices else None
+    message: Any = getattr(first, "message", None)
+    if message is None or isinstance(message, str):
+        raise ModelUnreachableError(f"the endpoint of the model {model} answered with no OpenAI reply. {CHECK_URL}")
+    if refusal := getattr(message, "refusal", None):
+        raise ModelRefusedError(f"the model {model} declined: {str(refusal)[:300]}")
+    why = getattr(first, "finish_reason", None)
+    if why == "content_filter":
+        raise ModelRefusedError(f"the model {model} was stopped by its content filter")
+    content: Any = getattr(message, "content", None)
+    if not isinstance(content, str) or not content.strip():
+        advice = " Raise llm.config.max_tokens." if why == "length" else ""
+        raise ReplyError(f"the model {model} answered with nothing (finish_reason {why}).{advice}")
+    return content
+
+
+def _described(model: str, error: Exception) -> tuple[type[ModelError], str]:
+    match error:
+        case openai.APITimeoutError():
+            text = f"the model {model} did not answer in time. Try again, or raise llm.config.timeout."
+            return ModelUnreachableError, text
+        case openai.APIConnectionError():
+            text = f"the model {model} could not be reached ({error.__cause__ or error}). {CHECK_URL}"
+            return ModelUnreachableError, text
+        case openai.APIStatusError():
+            text = f"the model {model} answered {error.status_code}: {_complaint(error)}. {_advice(error.status_code)}"
+            return (ModelUnreachableError if error.status_code >= SERVER_ERROR else ModelRefusedError), text
+        case _:
+            text = f"the endpoint of the model {model} answered with no OpenAI reply: {str(error)[:200]}. {CHECK_URL}"
+            return ModelUnreachableError, text
+
+
+def _complaint(error: openai.APIStatusError) -> str:
+    """Return what the endpoint says of its error, in its own words."""
+    body: Any = error.body
+    said: Any = cast("dict[str, Any]", body).get("message") if isinstance(body, dict) else None
+    return str(said or error.message)[:300].rstrip(". ")
+
+
+def _advice(status: int) -> str:
+    if status >= SERVER_ERROR:
+        return "Try again later."
+    by_status = {401: "Check the API key.", 403: "Check the API key.", 429: "Wait, or check the quota."}
+    return by_status.get(status, "Check llm.config (model, max_tokens, openai_base_url).")

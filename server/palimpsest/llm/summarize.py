@@ -1,0 +1,65 @@
+"""Summarize: what is known of a scope, in one dense paragraph (Mem0, section 2.1, the summary S)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, cast
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from palimpsest.core.models import Memory, Message
+from palimpsest.core.protocols import LanguageModel
+from palimpsest.core.validation import well_formed
+from palimpsest.llm.prompts import Prompt
+from palimpsest.llm.structured_output import ask
+
+INPUTS = frozenset({"today", "kind", "previous", "memories", "messages"})
+
+MAX_SUMMARY_CHARS = 8_000
+
+
+class SummarizeReply(BaseModel):
+    """Take `{"summary": "…"}`, or the same under `text`."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    summary: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tolerate(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        given = cast("Mapping[str, Any]", value)
+        return given if "summary" in given else {"summary": given.get("text")}
+
+
+async def summarize(
+    model: LanguageModel,
+    prompt: Prompt,
+    *,
+    kind: str,
+    previous: str,
+    memories: Sequence[Memory],
+    messages: Sequence[Message],
+    now: datetime,
+) -> str:
+    """Return the summary of a kind, never empty. Raises ModelError."""
+    rendered = prompt.render(
+        today=f"{now:%Y-%m-%d, %A}",
+        kind=kind,
+        previous=previous,
+        memories=[{"text": memory.text, "date": f"{memory.at:%Y-%m-%d}"} for memory in memories],
+        messages=[{"who": message.name or message.role, "text": message.content} for message in messages],
+    )
+    return await ask(model, rendered, SummarizeReply, _text)
+
+
+def _text(reply: SummarizeReply) -> str:
+    text = well_formed(reply.summary).strip()
+    if not any(map(str.isalnum, text)):
+        raise ValueError("the summary is empty.")
+    if len(text) > MAX_SUMMARY_CHARS:
+        raise ValueError(f"the summary is longer than {MAX_SUMMARY_CHARS} characters.")
+    return text

@@ -1,0 +1,1 @@
+"""The way out: from a query to hits."""

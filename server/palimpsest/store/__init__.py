@@ -1,0 +1,1 @@
+"""The ledger: the truth, in one database."""

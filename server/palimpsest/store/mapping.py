@@ -1,0 +1,209 @@
+"""Rows of the ledger to records, and the condition that keeps a scope to itself."""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from itertools import islice
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+from sqlalchemy import JSON, ColumnElement, Row, Select, Table, and_, bindparam, func, or_, select
+
+from palimpsest.core.models import Event, HistoryEntry, Memory, Message, Provenance, Scope, Summary
+from palimpsest.core.protocols import Vector
+
+IN_CHUNK = 500
+"""How many values one IN (...) holds; SQLite allows 32,766 in all."""
+
+ListedValues: TypeAlias = "Select[tuple[Any]]"
+
+_T = TypeVar("_T")
+
+
+def chunks(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    """Cut values into pieces that one statement takes."""
+    return (values[start : start + IN_CHUNK] for start in range(0, len(values), IN_CHUNK))
+
+
+def batched(values: Iterable[_T]) -> Iterator[list[_T]]:
+    """Cut what is produced one by one into pieces that one statement takes."""
+    each = iter(values)
+    while some := list(islice(each, IN_CHUNK)):
+        yield some
+
+
+def listed(name: str) -> ListedValues:
+    """Return a list that is given under a name as one JSON value, for IN.
+
+    The text of the statement is then the same for every length, so that it is made and prepared once.
+    """
+    return select(func.json_each(bindparam(name, type_=JSON)).table_valued("value").c.value)
+
+
+def packed(vector: Vector) -> bytes:
+    """Return a text's own vector as it is stored: in half precision, so that two units fit one page of the file."""
+    return vector.astype(np.float16).tobytes()
+
+
+def unpacked(blob: bytes) -> Vector:
+    """Return a text's own vector, of shape (dims,), from what is stored."""
+    return np.frombuffer(blob, dtype=np.float16).astype(np.float32)
+
+
+def content_hash(text: str) -> str:
+    """Return 32 hexadecimal digits that are the same for texts that differ only in case and white space."""
+    plain = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    return hashlib.blake2b(plain.encode(), digest_size=16).hexdigest()
+
+
+def sees(table: Table, scope: Scope) -> ColumnElement[bool]:
+    """Return the condition for the rows that `scope` may see.
+
+    The user's own, global or of the project; and only the given agent's and run's where those are given.
+    """
+    columns = table.c
+    conditions: list[ColumnElement[bool]] = [
+        columns.user_id == scope.user_id,
+        or_(columns.project == "", columns.project == scope.project) if scope.project else columns.project == "",
+    ]
+    if scope.agent_id:
+        conditions.append(columns.agent_id == scope.agent_id)
+    if scope.run_id:
+        conditions.append(columns.run_id == scope.run_id)
+    return and_(*conditions)
+
+
+Query: TypeAlias = "Select[*tuple[Any, ...]]"
+
+
+def is_seen(scope: Scope, owner: Scope) -> bool:
+    """Say what `sees` says, of a row that is there already.
+
+    Where rows are looked up by their numbers SQLite would rather go through all of a scope if that stood beside.
+    """
+    return (
+        owner.user_id == scope.user_id
+        and owner.project in ("", scope.project)
+        and scope.agent_id in ("", owner.agent_id)
+        and scope.run_id in ("", owner.run_id)
+    )
+
+
+def is_scope(table: Table, scope: Scope) -> ColumnElement[bool]:
+    """Return the condition for the rows of just this scope."""
+    columns = table.c
+    return and_(
+        columns.user_id == scope.user_id,
+        columns.project == scope.project,
+        columns.agent_id == scope.agent_id,
+        columns.run_id == scope.run_id,
+    )
+
+
+def scope_values(scope: Scope) -> dict[str, str]:
+    """Return a scope as the values of its columns."""
+    return {
+        "user_id": scope.user_id,
+        "project": scope.project,
+        "agent_id": scope.agent_id,
+        "run_id": scope.run_id,
+    }
+
+
+def to_scope(row: Row[Any]) -> Scope:
+    """Return the scope of any row that has its columns."""
+    return Scope(row.user_id, row.project, row.agent_id, row.run_id)
+
+
+def to_memory(row: Row[Any]) -> Memory:
+    """Return a row of `memories` as a record."""
+    return Memory(
+        id=row.id,
+        scope=to_scope(row),
+        text=row.text,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        valid_from=row.valid_from,
+        revision=row.revision,
+        happened_at=row.happened_at,
+        keywords=tuple(row.keywords),
+        tags=tuple(row.tags),
+        metadata=row.metadata,
+        actor_id=row.actor_id,
+        role=row.role,
+        deleted_at=row.deleted_at,
+        superseded_by=row.superseded_by,
+    )
+
+
+def memory_state(memory: Memory) -> dict[str, Any]:
+    """Return what a row of history keeps of a memory besides its text, as JSON."""
+    return {
+        "metadata": dict(memory.metadata),
+        "keywords": list(memory.keywords),
+        "tags": list(memory.tags),
+        "happened_at": memory.happened_at.isoformat() if memory.happened_at else None,
+        "valid_from": memory.valid_from.isoformat(),
+        "superseded_by": memory.superseded_by,
+    }
+
+
+def with_state(memory: Memory, text: str, state: Mapping[str, Any], updated_at: datetime) -> Memory:
+    """Return a memory as a row of history has it."""
+    happened_at = state["happened_at"]
+    return replace(
+        memory,
+        text=text,
+        metadata=state["metadata"],
+        keywords=tuple(state["keywords"]),
+        tags=tuple(state["tags"]),
+        happened_at=datetime.fromisoformat(happened_at) if happened_at else None,
+        valid_from=datetime.fromisoformat(state["valid_from"]),
+        updated_at=updated_at,
+        deleted_at=None,
+        superseded_by=None,
+    )
+
+
+def to_message(row: Row[Any]) -> Message:
+    """Return a row of `messages` as a record."""
+    return Message(
+        id=row.id,
+        scope=to_scope(row),
+        role=row.role,
+        content=row.content,
+        said_at=row.said_at,
+        created_at=row.created_at,
+        name=row.name,
+        external_id=row.external_id,
+        session_id=row.session_id,
+        deleted_at=row.deleted_at,
+    )
+
+
+def to_history(row: Row[Any], sources: tuple[str, ...]) -> HistoryEntry:
+    """Return a row of `history` as a record."""
+    return HistoryEntry(
+        id=row.id,
+        memory_id=row.memory_id,
+        old_memory=row.old_memory,
+        new_memory=row.new_memory,
+        event=Event(row.event),
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        is_deleted=row.is_deleted,
+        actor_id=row.actor_id,
+        role=row.role,
+        provenance=Provenance(row.stage, row.model, row.prompt, row.caller),
+        sources=sources,
+        change=row.change,
+    )
+
+
+def to_summary(row: Row[Any]) -> Summary:
+    """Return a row of `summaries` as a record."""
+    return Summary(to_scope(row), row.kind, row.text, row.seq, row.created_at)

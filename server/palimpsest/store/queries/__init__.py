@@ -1,0 +1,1 @@
+"""Read the ledger; every function takes a connection."""

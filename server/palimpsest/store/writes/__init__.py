@@ -1,0 +1,1 @@
+"""Change the ledger, inside one transaction."""

@@ -1,0 +1,287 @@
+"""Whole records out of the ledger and into one: every turn and memory with its history, as plain JSON values.
+
+Ids, times and history stay what they are. Not moved is what can be made again: vectors, full text, the change log.
+Numbers of edits leave as ranks (1 is the user's first), so that the same memory is the same file wherever it lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    Connection,
+    Row,
+    Table,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+)
+
+from palimpsest.core.models import UNDO, Scope
+from palimpsest.core.protocols import Vector
+from palimpsest.store.mapping import Query, content_hash, is_scope, scope_values
+from palimpsest.store.schema import (
+    changes,
+    history,
+    memories,
+    memory_sources,
+    message_history,
+    messages,
+    meta,
+    summaries,
+)
+from palimpsest.store.writes import entries as entry_writes
+from palimpsest.store.writes.transaction import next_change, promise_changes
+
+TURN = ("id", "project", "agent_id", "run_id", "role", "name", "content", "external_id", "session_id", "said_at")
+TURN_STATE = ("created_at", "learnt", "deleted_at")
+TURN_HISTORY = ("event", "updated_at", "stage", "caller")
+MEMORY = ("id", "project", "agent_id", "run_id", "text", "keywords", "tags", "metadata", "actor_id", "role")
+MEMORY_STATE = (
+    "happened_at",
+    "valid_from",
+    "valid_until",
+    "created_at",
+    "updated_at",
+    "deleted_at",
+    "superseded_by",
+    "revision",
+)
+HISTORY = (
+    "id",
+    "old_memory",
+    "new_memory",
+    "event",
+    "created_at",
+    "updated_at",
+    "is_deleted",
+    "actor_id",
+    "role",
+    "state",
+    "stage",
+    "model",
+    "prompt",
+    "caller",
+)
+SUMMARY = ("project", "agent_id", "run_id", "kind", "text", "model", "prompt", "created_at")
+
+Item = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Arrival:
+    """Hold what an import has done so far: how much came, how much was known, and under which ids and numbers.
+
+    `key` names the file and `total` is how many items it has: one that was cut off goes on with the numbers of edits
+    it began with. `turns` maps ids of the file to those of the ledger; numbers of the file are counted from `base`.
+    `vectors` holds those of the texts of a batch that could be embedded.
+    """
+
+    key: str = ""
+    total: int = 0
+    came: dict[str, int] = field(default_factory=lambda: {"turn": 0, "memory": 0, "summary": 0})
+    known: dict[str, int] = field(default_factory=lambda: {"turn": 0, "memory": 0, "summary": 0})
+    turns: dict[str, str] = field(default_factory=dict[str, str])
+    base: int = 0
+    vectors: Mapping[str, Vector] = field(default_factory=dict[str, Vector])
+    embedder: str = ""
+
+
+def count(conn: Connection, user_id: str) -> int:
+    """Return how many items `leaving` yields."""
+    tables = (messages, memories, summaries)
+    return sum(
+        conn.execute(select(func.count()).select_from(table).where(table.c.user_id == user_id)).scalar_one()
+        for table in tables
+    )
+
+
+def leaving(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
+    """Yield every turn, then every memory, then every summary of a user, oldest first."""
+    rank = _ranks(conn, user_id)
+    for row in conn.execute(select(messages).where(messages.c.user_id == user_id).order_by(messages.c.seq)):
+        rows = _of(conn, message_history, message_history.c.message_id, row.id)
+        past = [_ranked(_values(each, TURN_HISTORY), each.change, rank) for each in rows]
+        yield {"type": "turn", **_values(row, TURN + TURN_STATE), "history": past}
+    for row in conn.execute(select(memories).where(memories.c.user_id == user_id).order_by(memories.c.seq)):
+        rows = _of(conn, history, history.c.memory_id, row.id)
+        past = [_ranked(_values(each, HISTORY), each.change, rank) for each in rows]
+        sources = (
+            select(memory_sources.c.message_id, memory_sources.c.history_id)
+            .join(messages, messages.c.id == memory_sources.c.message_id)
+            .where(memory_sources.c.memory_id == row.id)
+            .order_by(messages.c.seq)
+        )
+        cited = [{"message_id": turn, "history_id": entry} for turn, entry in conn.execute(sources)]
+        yield {"type": "memory", **_values(row, MEMORY + MEMORY_STATE), "history": past, "sources": cited}
+    for row in conn.execute(select(summaries).where(summaries.c.user_id == user_id).order_by(summaries.c.id)):
+        yield {"type": "summary", **_values(row, SUMMARY)}
+
+
+def promise(conn: Connection, arrival: Arrival, edits: int) -> None:
+    """Keep as many numbers of edits for an import as its file names, before its first batch."""
+    if not edits:
+        return
+    begun = conn.execute(select(meta.c.value).where(meta.c.key == arrival.key)).scalar_one_or_none()
+    if begun is not None:
+        arrival.base = int(begun)
+        return
+    arrival.base = next_change(conn) - 1
+    promise_changes(conn, arrival.base + edits)
+    conn.execute(insert(meta).values(key=arrival.key, value=str(arrival.base)))
+
+
+def arrive(conn: Connection, user_id: str, items: Sequence[Item], arrival: Arrival, now: datetime) -> None:
+    """Store items for a user, each unless it is there already, and index them. Times in items are datetimes."""
+    touched = entry_writes.Touched()
+    take = {"turn": _take_turn, "memory": _take_memory, "summary": _take_summary}
+    for item in items:
+        scope = Scope(user_id, item["project"], item["agent_id"], item["run_id"])
+        came = take[item["type"]](conn, scope, item, arrival, touched)
+        (arrival.came if came else arrival.known)[item["type"]] += 1
+    entry_writes.index(conn, touched, now)
+    if sum(arrival.came.values()) + sum(arrival.known.values()) == arrival.total:
+        conn.execute(delete(meta).where(meta.c.key == arrival.key))
+
+
+def is_known(conn: Connection, user_id: str, item: Item) -> bool:
+    """Say whether an item is there already: by its id, or as the same turn, text or summary in its scope."""
+    scope = Scope(user_id, item["project"], item["agent_id"], item["run_id"])
+    find = {"turn": _known_turn, "memory": _known_memory, "summary": _known_summary}
+    return find[item["type"]](conn, scope, item) is not None
+
+
+def is_anothers(conn: Connection, user_id: str, item: Item) -> bool:
+    """Say whether the id of an item is that of a turn or memory of another user: ids are given once."""
+    table = {"turn": messages, "memory": memories}.get(item["type"])
+    if table is None:
+        return False
+    theirs = (table.c.id == item["id"], table.c.user_id != user_id)
+    return conn.execute(select(table.c.seq).where(*theirs)).first() is not None
+
+
+def _known_turn(conn: Connection, scope: Scope, item: Item) -> str | None:
+    same_name = and_(
+        is_scope(messages, scope),
+        messages.c.external_id != "",
+        messages.c.external_id == item["external_id"],
+        messages.c.content_hash == content_hash(item["content"]),
+    )
+    query = select(messages.c.id).where(or_(messages.c.id == item["id"], same_name))
+    return conn.execute(query.limit(1)).scalar()
+
+
+def _known_memory(conn: Connection, scope: Scope, item: Item) -> str | None:
+    values = {**scope_values(scope), "id": item["id"], "digest": content_hash(item["text"])}
+    return conn.execute(_KNOWN_GONE if item["deleted_at"] else _KNOWN_MEMORY, values).scalar()
+
+
+_SAME_ID = memories.c.id == bindparam("id")
+_TWIN = and_(
+    *(memories.c[name] == bindparam(name) for name in ("user_id", "project", "agent_id", "run_id")),
+    memories.c.content_hash == bindparam("digest"),
+    memories.c.deleted_at.is_(None),
+)
+_KNOWN_GONE: Query = select(memories.c.id).where(_SAME_ID).limit(1)
+_KNOWN_MEMORY: Query = select(memories.c.id).where(or_(_SAME_ID, _TWIN)).limit(1)
+
+
+def _known_summary(conn: Connection, scope: Scope, item: Item) -> str | None:
+    columns = (summaries.c[name] == item[name] for name in ("kind", "text", "created_at"))
+    found = conn.execute(select(summaries.c.id).where(is_scope(summaries, scope), *columns).limit(1)).scalar()
+    return None if found is None else str(found)
+
+
+def _take_turn(conn: Connection, scope: Scope, item: Item, arrival: Arrival, touched: entry_writes.Touched) -> bool:
+    known = _known_turn(conn, scope, item)
+    arrival.turns[item["id"]] = known or item["id"]
+    if known is not None:
+        return False
+    numbers = [arrival.base + each["change"] for each in item["history"]]
+    values = {name: item[name] for name in TURN + TURN_STATE}
+    digest = content_hash(item["content"])
+    conn.execute(insert(messages), {"user_id": scope.user_id, "content_hash": digest, "change": numbers[0], **values})
+    for each, number in zip(item["history"], numbers, strict=True):
+        values = {name: each[name] for name in TURN_HISTORY} | {"stage": _numbered(each["stage"], arrival.base)}
+        conn.execute(insert(message_history), {"message_id": item["id"], "change": number, **values})
+    entry_writes.put(
+        conn, "message", item["id"], scope, arrival.vectors.get(item["content"]), arrival.embedder, touched
+    )
+    touched.messages.add(item["id"])
+    return True
+
+
+def _take_memory(conn: Connection, scope: Scope, item: Item, arrival: Arrival, touched: entry_writes.Touched) -> bool:
+    if _known_memory(conn, scope, item) is not None:
+        return False
+    values = {name: item[name] for name in MEMORY + MEMORY_STATE}
+    conn.execute(insert(memories), {"user_id": scope.user_id, "content_hash": content_hash(item["text"]), **values})
+    for each in item["history"]:
+        values = {name: each[name] for name in HISTORY} | {"stage": _numbered(each["stage"], arrival.base)}
+        number = arrival.base + each["change"]
+        conn.execute(insert(history), {"memory_id": item["id"], "change": number, **values})
+    for source in item["sources"]:
+        turn = arrival.turns.get(source["message_id"])
+        if turn is not None:
+            conn.execute(
+                insert(memory_sources).values(memory_id=item["id"], message_id=turn, history_id=source["history_id"])
+            )
+    entry_writes.put(conn, "memory", item["id"], scope, arrival.vectors.get(item["text"]), arrival.embedder, touched)
+    touched.memories.add(item["id"])
+    return True
+
+
+def _take_summary(conn: Connection, scope: Scope, item: Item, arrival: Arrival, touched: entry_writes.Touched) -> bool:
+    del arrival, touched
+    if _known_summary(conn, scope, item) is not None:
+        return False
+    # What it was current to is a number of another ledger's log; it comes last, after all it was written from.
+    head = conn.execute(select(func.max(changes.c.seq))).scalar_one() or 0
+    values = {name: item[name] for name in SUMMARY}
+    conn.execute(insert(summaries).values(user_id=scope.user_id, seq=head, **values))
+    return True
+
+
+def _ranks(conn: Connection, user_id: str) -> dict[int, int]:
+    numbers: set[int] = set()
+    for table, owner, key in ((history, memories, "memory_id"), (message_history, messages, "message_id")):
+        query = select(table.c.change).join(owner, owner.c.id == table.c[key]).where(owner.c.user_id == user_id)
+        numbers.update(conn.execute(query.distinct()).scalars())
+    return {number: rank for rank, number in enumerate(sorted(numbers), 1)}
+
+
+def _ranked(past: dict[str, Any], change: int, rank: Mapping[int, int]) -> dict[str, Any]:
+    """Return a row of history with ranks for numbers: its edit's, and that of the one which it took back."""
+    taken_back = past["stage"].removeprefix(f"{UNDO} ")
+    if past["stage"] != taken_back and taken_back.isdecimal():
+        # One that was purged since has no rank; "?" is nobody's.
+        past["stage"] = f"{UNDO} {rank.get(int(taken_back), '?')}"
+    return {**past, "change": rank[change]}
+
+
+def _numbered(stage: str, base: int) -> str:
+    """Return the stage of an edit that arrives, with the number which the edit it took back has in this ledger."""
+    taken_back = stage.removeprefix(f"{UNDO} ")
+    return f"{UNDO} {base + int(taken_back)}" if stage != taken_back and taken_back.isdecimal() else stage
+
+
+def _of(conn: Connection, table: Table, column: Any, owner_id: str) -> list[Row[Any]]:
+    return list(conn.execute(select(table).where(column == owner_id).order_by(table.c.seq)).all())
+
+
+def _values(row: Row[Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return columns of a row as JSON values; times in ISO 8601 with microseconds, in UTC."""
+    return {name: _plain(getattr(row, name)) for name in names}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+    return value

@@ -1,0 +1,1 @@
+"""Words in any language: tokens, stop words, secrets in a text."""
