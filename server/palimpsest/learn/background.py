@@ -8,7 +8,7 @@ from collections.abc import Callable
 import anyio
 import anyio.abc
 
-from palimpsest.care.purge import finish_purge
+from palimpsest.index.erasure import finish_purge
 from palimpsest.core.errors import EmbedderError, LedgerError, ModelError, PromptError, VectorIndexError
 from palimpsest.core.models import Scope
 from palimpsest.core.protocols import LanguageModel
