@@ -10,6 +10,7 @@ test:  ## everything, on real subprocesses and a model of our own on loopback
 lint:
 	ruff check .
 	ruff format --check .
+	lint-imports
 
 types:
 	pyright

@@ -143,7 +143,7 @@ def _prepare(kind: str, folder: Path) -> None:
     if kind == "migrate":
         import alembic.command  # noqa: PLC0415 - only these rounds need it
         import alembic.config  # noqa: PLC0415 - likewise
-        import palimpsest.ledger.migrations as steps  # noqa: PLC0415 - likewise
+        import palimpsest.store.migrations as steps  # noqa: PLC0415 - likewise
 
         config = alembic.config.Config()
         config.set_main_option("script_location", str(Path(steps.__file__).parent))

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 
-from official import command, node
 from palimpsest import __version__
 from palimpsest.core.settings import Settings
 from palimpsest.server.auth import tokens as access_tokens
-from test_server import TOOLS, environment, said
-from test_serving import WAITS
+from tests.server.test_http import WAITS
+from tests.server.test_stdio import TOOLS, environment, said
+from tests.support.node_programs import command, node
 
 pytestmark = pytest.mark.anyio
 

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import anyio
 import anyio.abc
 
-from palimpsest.index.erasure import finish_purge
 from palimpsest.core.errors import EmbedderError, LedgerError, ModelError, PromptError, VectorIndexError
 from palimpsest.core.models import Scope
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.index.backfill import embed_waiting
+from palimpsest.index.erasure import finish_purge
 from palimpsest.index.sync import Projection
 from palimpsest.learn import summaries
 from palimpsest.learn.engine import Engine

@@ -1,0 +1,572 @@
+"""Copies of the ledger: whole while it is written to, put in its place without a loss, made before migrations."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import alembic.command
+import alembic.config
+import anyio
+import pytest
+
+from loopback import OpenAIServer
+from palimpsest.care.backup import back_up, restore
+from palimpsest.core.errors import InputError, LedgerError
+from palimpsest.core.files import file_lock
+from palimpsest.core.settings import Settings, load_settings
+from palimpsest.index.checkpoint import Checkpoint
+from palimpsest.store import ledger as ledger_module
+from palimpsest.store.ledger import HEAD, open_ledger
+from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.sqlite import full_text
+from palimpsest.store.sqlite.backup import KEPT
+from palimpsest.text.tokenizer import tokens
+from tests.server.test_stdio import client, results, said
+from tests.support.ledger_files import add, command, commanded, damage, faults_of, files_in, rows_of, until, writing
+from tests.support.memory import ALICE, StoppedClock, opened, sneaking, with_model
+
+KILLED_WHILE_MIGRATING = """
+import os, signal, sys
+from datetime import UTC, datetime
+from pathlib import Path
+from palimpsest.ledger import ledger, units
+units.renew = lambda conn, now: os.kill(os.getpid(), signal.SIGKILL)
+ledger.open_ledger(Path(sys.argv[1]), lambda: datetime.now(UTC))
+"""
+
+KILLED_AFTER_WRITING = """
+import os, signal, sys
+from datetime import UTC, datetime
+from pathlib import Path
+from palimpsest.ledger.ledger import open_ledger
+from palimpsest.ledger.writing import Write
+from palimpsest.records import Decision, Event, Fact, Provenance, Scope
+ledger = open_ledger(Path(sys.argv[1]), lambda: datetime.now(UTC))
+for number in range(30):
+    decision = Decision(Event.ADD, Fact(f"a fact of the killed one, number {number}"))
+    ledger.apply(Write(Scope("alice"), Provenance("test"), decisions=(decision,)))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture
+def clock() -> StoppedClock:
+    return StoppedClock()
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return load_settings(None, data_dir=tmp_path / "data", user_id="alice", llm={"provider": "none"})
+
+
+def store(settings: Settings, *texts: str) -> None:
+    """Add memories of alice's."""
+    settings.data_dir.mkdir(exist_ok=True)
+    with sneaking(settings.data_dir) as sneak:
+        for text in texts:
+            sneak(text)
+
+
+def texts_in(path: Path) -> list[str]:
+    """Return what is believed according to a ledger, oldest first."""
+    with closing(sqlite3.connect(path)) as conn:
+        return [text for (text,) in conn.execute("SELECT text FROM memories WHERE deleted_at IS NULL ORDER BY seq")]
+
+
+def copied(path: Path) -> Path:
+    """Return a copy of a copy, that can be opened for writing."""
+    return Path(shutil.copyfile(path, path.with_suffix(".look")))
+
+
+def downgraded(path: Path, revision: str) -> None:
+    """Take the schema of a ledger back, as an older version of the program would have left it."""
+    config = alembic.config.Config()
+    config.set_main_option("script_location", str(Path(ledger_module.__file__).parent / "migrations"))
+    ledger = open_ledger(path, StoppedClock())
+    try:
+        with ledger.read() as conn:
+            config.attributes["connection"] = conn
+            alembic.command.downgrade(config, revision)
+    finally:
+        ledger.close()
+
+
+def schema_of(path: Path) -> list[tuple[Any, ...]]:
+    """Return the revision of a ledger's schema and all of its statements."""
+    with closing(sqlite3.connect(path)) as conn:
+        (revision,) = conn.execute("SELECT version_num FROM alembic_version").fetchone()
+        return [(revision,), *conn.execute("SELECT type, name, sql FROM sqlite_master ORDER BY name").fetchall()]
+
+
+class TestBackup:
+    def test_one_taken_while_another_process_writes_all_the_time_is_whole(
+        self, settings: Settings, clock: StoppedClock
+    ) -> None:
+        """Guards the only backup anyone takes: the one of a memory in use, whose rows all agree with each other."""
+        store(settings, "User plays the cello")
+        with writing(settings.ledger_path) as writer:
+            for number in range(4):
+                writer.wait_for(5)
+                before = list(writer.acknowledged)
+                made = back_up(settings, settings.data_dir / "copies" / f"{number}.db", clock)
+                told = texts_in(made.path)
+                assert told[0] == "User plays the cello"
+                assert told[1 : len(before) + 1] == before, "what was acknowledged before is in it"
+                assert told[1:] == [f"the writer's fact number {n}" for n in range(len(told) - 1)], "without a gap"
+                assert (made.memories, made.messages) == (len(told), 0)
+                assert faults_of(copied(made.path)) == []
+
+    def test_it_is_private_and_read_back(self, settings: Settings, clock: StoppedClock) -> None:
+        """Guards the copy against other users of the machine, and its one file against missing a log."""
+        store(settings, "User plays the cello")
+        made = back_up(settings, None, clock)
+        assert made.path == settings.data_dir / "backups" / "ledger-backup-20260508T120000Z.db"
+        assert stat.S_IMODE(made.path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(made.path.parent.stat().st_mode) == 0o700
+        assert (made.revision, made.memories, made.messages) == (HEAD, 1, 0)
+        assert list(made.path.parent.iterdir()) == [made.path]
+        assert rows_of(made.path) == rows_of(settings.ledger_path)
+
+    def test_five_of_an_occasion_are_kept_and_nothing_else_is_touched(
+        self, settings: Settings, clock: StoppedClock
+    ) -> None:
+        """Guards the disk against filling up, and every other file against being taken for an old backup."""
+        store(settings, "User plays the cello")
+        folder = settings.data_dir / "backups"
+        folder.mkdir()
+        others = {
+            folder / name
+            for name in (
+                "ledger-before-import-20200101T000000Z.db",
+                "ledger-before-restore-20200101T000000Z.db",
+                "ledger-schema-0001-20200101T000000Z.db",
+                "ledger-damaged-20200101T000000Z.db",
+                "work-backup-20200101T000000Z.db",
+                "ledger-backup-20200101T000000Z.txt",
+                "mine.db",
+            )
+        }
+        for file in others:
+            file.write_text("another's")
+        made: list[Path] = []
+        for number in range(KEPT + 3):
+            clock.forward(minutes=number % 2)
+            made.append(back_up(settings, None, clock).path)
+        assert len(set(made)) == len(made), "two in one second have two names"
+        assert set(folder.iterdir()) == others | set(made[-KEPT:])
+
+    def test_several_at_once_are_all_made(self, settings: Settings, clock: StoppedClock) -> None:
+        """Guards two processes that back up in the same second: each gets its own, whole."""
+        store(settings, *(f"fact {number}" for number in range(20)))
+        start, made, faults = threading.Barrier(4), list[Path](), list[Exception]()
+
+        def work() -> None:
+            start.wait()
+            try:
+                made.append(back_up(settings, None, clock).path)
+            except LedgerError as error:
+                faults.append(error)
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert faults == []
+        assert len(set(made)) == 4
+        assert [len(texts_in(path)) for path in made] == [20] * 4
+
+    def test_one_that_fails_leaves_nothing_and_loses_no_older_one(
+        self, settings: Settings, clock: StoppedClock
+    ) -> None:
+        """Guards good backups against a damaged ledger, and the folder against halves."""
+        store(settings, *(f"fact {number}: {'long ' * 200}" for number in range(40)))
+        kept = [back_up(settings, None, clock).path for _ in range(KEPT)]
+        before = {file: file.read_bytes() for file in files_in(settings.data_dir)}
+        with settings.ledger_path.open("r+b") as file:
+            file.seek(30 * 4096)
+            file.write(b"\xa5" * 4096 * 10)
+        with pytest.raises(LedgerError, match=r"malformed|does not read back"):
+            back_up(settings, None, clock)
+        with pytest.raises(LedgerError, match=r"malformed|does not read back"):
+            back_up(settings, settings.data_dir / "copy.db", clock)
+        assert files_in(settings.data_dir) == before.keys()
+        assert all(file.read_bytes() == before[file] for file in kept)
+
+    @pytest.mark.parametrize("target", ["file/copy.db", "data", "file"])
+    def test_a_place_where_it_cannot_be_is_refused_and_left_as_it_is(
+        self, tmp_path: Path, settings: Settings, clock: StoppedClock, target: str
+    ) -> None:
+        """Guards other files: nothing is written over, and no half is left beside them."""
+        store(settings, "User plays the cello")
+        (tmp_path / "file").write_text("mine")
+        before = files_in(tmp_path)
+        with pytest.raises((InputError, LedgerError), match=r"is there already|could not be made"):
+            back_up(settings, tmp_path / target, clock)
+        assert files_in(tmp_path) == before
+        assert (tmp_path / "file").read_text() == "mine"
+
+    def test_without_a_ledger_there_is_nothing_to_back_up(self, settings: Settings, clock: StoppedClock) -> None:
+        """Guards against a backup of nothing, and against making a ledger by looking for one."""
+        with pytest.raises(LedgerError, match="nothing to back up"):
+            back_up(settings, None, clock)
+        assert not settings.data_dir.exists()
+
+
+class TestRestore:
+    def test_the_ledger_is_the_backup_again_and_what_was_there_is_in_a_copy(
+        self, settings: Settings, clock: StoppedClock
+    ) -> None:
+        """Guards both states: the one wanted back, and the one given up for it, which can be had again too."""
+        store(settings, "User plays the cello", "User lives in Nice")
+        first = back_up(settings, None, clock).path
+        then = rows_of(settings.ledger_path)
+        store(settings, "User lives in Lyon", "User bakes rye bread")
+        now = rows_of(settings.ledger_path)
+
+        done = restore(settings, first, clock)
+
+        assert done.copy.memories == 2
+        assert done.before is not None
+        assert done.before.name == "ledger-before-restore-20260508T120000Z.db"
+        assert stat.S_IMODE(done.before.stat().st_mode) == 0o600
+        assert rows_of(settings.ledger_path) == then == rows_of(first)
+        assert rows_of(done.before) == now
+        assert faults_of(settings.ledger_path) == []
+
+        again = restore(settings, done.before, clock)
+
+        assert rows_of(settings.ledger_path) == now
+        assert again.before is not None
+        assert rows_of(again.before) == then
+        assert files_in(settings.data_dir) == {settings.ledger_path, first, done.before, again.before}
+
+    def test_what_is_written_after_a_restore_goes_on_from_it(self, settings: Settings, clock: StoppedClock) -> None:
+        """Guards numbers: rows, units and changes that come after a restore clash with none that are there."""
+        store(settings, "User plays the cello", "User lives in Nice")
+        copy = back_up(settings, None, clock).path
+        store(settings, *(f"fact {number}" for number in range(5)))
+        newest = max(row["seq"] for row in rows_of(settings.ledger_path, "changes")["changes"])
+        restore(settings, copy, clock)
+        store(settings, "User bakes rye bread", "User lives in Lyon")
+        assert len(texts_in(settings.ledger_path)) == 4
+        assert faults_of(settings.ledger_path) == []
+        changes = [row["seq"] for row in rows_of(settings.ledger_path, "changes")["changes"]]
+        assert max(changes) > newest + 2, "no index takes a new change for an old one"
+
+    def test_no_acknowledged_write_is_lost_between_the_copy_and_the_replacement(
+        self, settings: Settings, clock: StoppedClock
+    ) -> None:
+        """Guards clients that go on writing: each write they were told of is in the ledger or in a copy of before."""
+        store(settings, "User plays the cello")
+        copy = back_up(settings, None, clock).path
+        kept: list[Path] = []
+        with writing(settings.ledger_path) as writer:
+            for _ in range(6):
+                writer.wait_for(8)
+                done = restore(settings, copy, clock)
+                assert done.before is not None
+                kept.append(done.before)
+            writer.wait_for(8)
+        there = {text for path in (settings.ledger_path, *kept) for text in texts_in(path)}
+        assert set(writer.acknowledged) <= there
+        assert texts_in(settings.ledger_path)[0] == "User plays the cello"
+        assert set(writer.acknowledged) - set(texts_in(settings.ledger_path)), "some were given up for the backup"
+        assert faults_of(settings.ledger_path) == []
+
+    def test_an_older_schema_is_brought_up_to_date(
+        self, tmp_path: Path, settings: Settings, clock: StoppedClock
+    ) -> None:
+        """Guards old backups: they are of no use where only their own version can read them."""
+        store(settings, "User plays the cello")
+        store(settings, "User lives in Nice")
+        old = Path(shutil.copyfile(back_up(settings, None, clock).path, tmp_path / "old.db"))
+        downgraded(old, "0002")
+        was = old.read_bytes()
+        store(settings, "User bakes rye bread")
+        restore(settings, old, clock)
+        assert texts_in(settings.ledger_path) == ["User plays the cello", "User lives in Nice"]
+        assert schema_of(settings.ledger_path)[0] == (HEAD,)
+        assert faults_of(settings.ledger_path) == []
+        assert old.read_bytes() == was, "the backup itself stays what it is"
+
+    @pytest.mark.parametrize(
+        ("made", "told"),
+        [
+            ("newer", "schema 9999, which this version does not know"),
+            ("foreign", "no ledger that can be read"),
+            ("text", "no ledger that can be read"),
+            ("empty", "no ledger that can be read"),
+            ("damaged", r"does not read back|malformed"),
+            ("cut", r"does not read back|malformed"),
+            ("missing", "there is no file"),
+            ("folder", "there is no file"),
+        ],
+    )
+    def test_what_is_no_good_backup_is_refused_and_nothing_is_changed(
+        self, tmp_path: Path, settings: Settings, clock: StoppedClock, made: str, told: str
+    ) -> None:
+        """Guards what is there against what only looks like a backup."""
+        store(settings, *(f"fact {number}: {'long ' * 200}" for number in range(40)))
+        file = Path(shutil.copyfile(back_up(settings, None, clock).path, tmp_path / "a file"))
+        match made:
+            case "newer":
+                damage(file, "UPDATE alembic_version SET version_num = '9999'")
+            case "foreign":
+                file.unlink()
+                damage(file, "CREATE TABLE memories (id, text); CREATE TABLE messages (id)")
+            case "text":
+                file.write_text("# Notes\n" * 1_000)
+            case "empty":
+                file.write_bytes(b"")
+            case "damaged":
+                file.write_bytes(file.read_bytes()[: 20 * 4096] + b"\xa5" * 4096 + file.read_bytes()[21 * 4096 :])
+            case "cut":
+                file.write_bytes(file.read_bytes()[: 30 * 4096])
+            case "folder":
+                file.unlink()
+                file.mkdir()
+            case _:
+                file.unlink()
+        before, files = rows_of(settings.ledger_path, "meta", "changes"), files_in(settings.data_dir)
+        with pytest.raises(LedgerError, match=told):
+            restore(settings, file, clock)
+        assert rows_of(settings.ledger_path, "meta", "changes") == before
+        assert files_in(settings.data_dir) == files
+
+    @pytest.mark.parametrize("how", ["garbage", "page", "empty", "cut"])
+    def test_a_damaged_ledger_is_set_aside_whole_and_replaced(
+        self, settings: Settings, clock: StoppedClock, how: str
+    ) -> None:
+        """Guards the day a backup is for; what is left of the damaged file may still be worth something."""
+        store(settings, *(f"fact {number}: {'long ' * 200}" for number in range(40)))
+        copy = back_up(settings, None, clock).path
+        path = settings.ledger_path
+        whole = path.read_bytes()
+        path.write_bytes(
+            {
+                "garbage": b"no database" * 1_000,
+                "page": whole[: 20 * 4096] + b"\xa5" * 4096 * 4 + whole[24 * 4096 :],
+                "empty": b"",
+                "cut": whole[: len(whole) // 2],
+            }[how]
+        )
+        damaged = path.read_bytes()
+        done = restore(settings, copy, clock)
+        assert done.before is not None
+        assert done.before.name == "ledger-damaged-20260508T120000Z.db"
+        assert done.before.read_bytes() == damaged
+        assert rows_of(path) == rows_of(copy)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert faults_of(path) == []
+
+    def test_a_damaged_ledger_is_not_replaced_under_a_client_that_has_its_index_open(
+        self, settings: Settings, clock: StoppedClock
+    ) -> None:
+        """Guards the client's writes: they would go into the file that was taken away."""
+        store(settings, "User plays the cello")
+        copy = back_up(settings, None, clock).path
+        settings.ledger_path.write_bytes(b"no database" * 1_000)
+        settings.index_dir.mkdir()
+        files = files_in(settings.data_dir)
+        for name in ("0.lock", "server.lock"):
+            with file_lock(settings.index_dir / name), pytest.raises(LedgerError, match="Close all clients"):
+                restore(settings, copy, clock)
+        assert settings.ledger_path.read_bytes() == b"no database" * 1_000
+        assert files_in(settings.data_dir) == files
+        restore(settings, copy, clock)
+        assert texts_in(settings.ledger_path) == ["User plays the cello"]
+
+    def test_the_log_of_a_ledger_that_is_gone_is_not_taken_for_the_restored_ones(
+        self, settings: Settings, clock: StoppedClock
+    ) -> None:
+        """Guards exactly the backup's content: SQLite would play a log that was left behind into any file beside it."""
+        store(settings, "User plays the cello")
+        copy = back_up(settings, None, clock).path
+        killed = subprocess.run(
+            [sys.executable, "-c", KILLED_AFTER_WRITING, str(settings.ledger_path)], check=False, timeout=60
+        )
+        assert killed.returncode == -signal.SIGKILL
+        log = settings.ledger_path.with_name("ledger.db-wal")
+        assert log.stat().st_size > 0, "the killed one left its last writes there"
+        settings.ledger_path.unlink()
+        assert restore(settings, copy, clock).before is None
+        assert texts_in(settings.ledger_path) == ["User plays the cello"]
+        assert rows_of(settings.ledger_path) == rows_of(copy)
+
+    def test_a_log_that_was_not_yet_played_in_is_part_of_what_was_there(
+        self, settings: Settings, clock: StoppedClock
+    ) -> None:
+        """Guards what a killed client wrote last: it is in the copy of before."""
+        store(settings, "User plays the cello")
+        copy = back_up(settings, None, clock).path
+        subprocess.run([sys.executable, "-c", KILLED_AFTER_WRITING, str(settings.ledger_path)], check=False, timeout=60)
+        done = restore(settings, copy, clock)
+        assert done.before is not None
+        assert len(texts_in(done.before)) == 31
+        assert texts_in(settings.ledger_path) == ["User plays the cello"]
+
+    @pytest.mark.parametrize(
+        "statements",
+        [
+            "DELETE FROM lexical_data WHERE id > 10",
+            "UPDATE lexical_data SET block = zeroblob(9)",
+            "DROP TABLE lexical_content",
+        ],
+    )
+    def test_a_damaged_full_text_neither_hinders_a_restore_nor_outlives_it(
+        self, settings: Settings, clock: StoppedClock, statements: str
+    ) -> None:
+        """Guards the search after a restore: the full text is the backup's, in a sound table."""
+        store(settings, "User plays the cello", "User lives in Nice")
+        copy = back_up(settings, None, clock).path
+        damage(settings.ledger_path, statements)
+        restore(settings, copy, clock)
+        assert faults_of(settings.ledger_path) == []
+        ledger = open_ledger(settings.ledger_path, clock)
+        try:
+            with ledger.read() as conn:
+                assert len(full_text.search(conn, ALICE, tokens("cello"), 9)) == 1
+                assert full_text.frequencies(conn, tokens("User lives in Nice")) == {
+                    "user": 2,
+                    "live": 1,
+                    "in": 1,
+                    "nice": 1,
+                }
+        finally:
+            ledger.close()
+
+    def test_into_an_empty_place_it_is_just_put(self, settings: Settings, tmp_path: Path, clock: StoppedClock) -> None:
+        """Guards the move to another machine."""
+        store(settings, "User plays the cello")
+        copy = back_up(settings, tmp_path / "copy.db", clock).path
+        elsewhere = settings.model_copy(update={"data_dir": tmp_path / "new" / "place"})
+        done = restore(elsewhere, copy, clock)
+        assert (done.before, done.copy.memories) == (None, 1)
+        assert rows_of(elsewhere.ledger_path) == rows_of(copy)
+        assert stat.S_IMODE(elsewhere.ledger_path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(elsewhere.data_dir.stat().st_mode) == 0o700
+        assert files_in(elsewhere.data_dir) == {elsewhere.ledger_path}
+
+    @pytest.mark.anyio
+    async def test_a_summary_that_was_being_written_during_a_restore_is_not_stored(self, tmp_path: Path) -> None:
+        """Guards the restored state against what a model was shown of the one given up."""
+        asked, may_answer = threading.Event(), threading.Event()
+
+        def chat(_: dict[str, Any]) -> str:
+            asked.set()
+            assert may_answer.wait(60)
+            return json.dumps({"summary": "Lives in Lyon."})
+
+        with OpenAIServer(chat) as server:
+            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+                add(memory, "User lives in Nice")
+                copy = back_up(memory.settings, None, memory.engine.clock).path
+                add(memory, "User lives in Lyon")
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(memory.summary, ALICE)
+                    assert await anyio.to_thread.run_sync(asked.wait, 60)
+                    restore(memory.settings, copy, memory.engine.clock)
+                    may_answer.set()
+                with memory.engine.ledger.read() as conn:
+                    assert memory_queries.latest_summary(conn, ALICE, "overall") is None
+                assert (await memory.summary(ALICE)).changes == 0, "one written after the restore is stored again"
+
+
+@pytest.mark.anyio
+async def test_a_running_server_sees_the_restored_state_at_its_next_call_and_its_index_follows(tmp_path: Path) -> None:
+    """Guards clients that stay connected: no restart, no answer of before, and an index of what is there now."""
+    data = tmp_path / "data"
+    async with client(tmp_path) as server, opened(data) as memory:
+
+        async def asks(query: str) -> set[str]:
+            found = results(await server.call_tool("search_memories", {"query": query}))
+            return {hit["text"] for hit in found}
+
+        def follows() -> bool:
+            found = Checkpoint.read(data / "index" / "0")
+            with memory.engine.ledger.read() as conn:
+                here = memory_queries.head(conn)
+                return found is not None and found.fits(memory.projection.wanted, conn) and found.seq == here
+
+        for text in ("The team retreat is in Lisbon", "User bakes rye bread"):
+            said(await server.call_tool("add_memory", {"text": text}))
+        copy = back_up(memory.settings, None, memory.engine.clock).path
+        with memory.engine.ledger.read() as conn:
+            ids = [each.id for _, each in memory_queries.list_memories(conn, ALICE, 9)]
+        said(await server.call_tool("delete_memory", {"memory_ids": ids}))
+        said(await server.call_tool("add_memory", {"text": "The team retreat is in Porto"}))
+        await until(follows, lambda: asks("retreat"))
+        assert await asks("retreat bread") == {"The team retreat is in Porto"}
+
+        restore(memory.settings, copy, memory.engine.clock)
+
+        assert await asks("retreat bread") == {"The team retreat is in Lisbon", "User bakes rye bread"}
+        await until(follows, lambda: asks("retreat"))
+        assert "The team retreat is in Lisbon" in await asks("Where is the company offsite?")
+        listed = results(await server.call_tool("list_memories", {}))
+        assert {each["id"] for each in listed} == set(ids)
+        said(await server.call_tool("add_memory", {"text": "User plays the cello"}))
+        assert "User plays the cello" in await asks("cello")
+    assert faults_of(data / "ledger.db") == []
+
+
+class TestMigration:
+    def test_a_failing_one_leaves_schema_and_data_as_they_were(self, settings: Settings, clock: StoppedClock) -> None:
+        """Guards against a ledger of no version at all: all of a migration is there, or nothing of it."""
+        store(settings, "User plays the cello", "User lives in Nice")
+        path = settings.ledger_path
+        downgraded(path, "0002")
+        damage(path, "CREATE TABLE message_history (something TEXT); INSERT INTO message_history VALUES ('else')")
+        before, texts = schema_of(path), texts_in(path)
+        with pytest.raises(LedgerError, match="already exists"):
+            open_ledger(path, clock)
+        assert schema_of(path) == before
+        assert texts_in(path) == texts
+        (copy,) = (settings.data_dir / "backups").iterdir()
+        assert schema_of(copy) == before
+        assert texts_in(copy) == texts
+        damage(path, "DROP TABLE message_history")
+        open_ledger(path, clock).close()
+        assert schema_of(path)[0] == (HEAD,)
+        assert faults_of(path) == []
+
+    def test_one_that_is_killed_is_done_anew_by_the_next_process(self, settings: Settings, clock: StoppedClock) -> None:
+        """Guards against a power cut in the middle: after it there is the old ledger, and then the new one."""
+        store(settings, "User plays the cello", "User lives in Nice")
+        path = settings.ledger_path
+        downgraded(path, "0001")
+        before = schema_of(path)
+        killed = subprocess.run([sys.executable, "-c", KILLED_WHILE_MIGRATING, str(path)], check=False, timeout=60)
+        assert killed.returncode == -signal.SIGKILL
+        assert schema_of(path) == before
+        open_ledger(path, clock).close()
+        assert schema_of(path)[0] == (HEAD,)
+        assert texts_in(path) == ["User plays the cello", "User lives in Nice"]
+        assert faults_of(path) == []
+
+
+def test_the_commands_say_where_everything_is(tmp_path: Path) -> None:
+    """Guards the person at the terminal: the file that was made, what was there before, and nothing without a yes."""
+    settings = load_settings(None, data_dir=tmp_path / "data")
+    store(settings, "User plays the cello")
+    made = commanded(tmp_path, "backup", "mine.db")
+    assert made == {"file": str(tmp_path / "mine.db"), "memories": 1, "turns": 0}
+    assert "is there already" in command(tmp_path, "backup", "mine.db", code=1)
+    store(settings, "User lives in Nice")
+    assert "Put mine.db in the place of" in command(tmp_path, "restore", "mine.db", code=1)
+    assert len(texts_in(settings.ledger_path)) == 2
+    told = command(tmp_path, "restore", "mine.db", answer="y\n")
+    (before,) = (tmp_path / "data" / "backups").iterdir()
+    assert f"restored 1 memories and 0 turns; what was there is in {before}" in told
+    assert texts_in(settings.ledger_path) == ["User plays the cello"]

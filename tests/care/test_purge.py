@@ -1,0 +1,496 @@
+"""Erasing for good: what was purged is in no file any more, and everything else is as it was."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from loopback import OpenAIServer
+from palimpsest.care.backup import back_up, restore
+from palimpsest.core.errors import InputError, MemoryNotFoundError
+from palimpsest.core.models import Scope
+from palimpsest.core.settings import load_settings
+from palimpsest.index.checkpoint import Checkpoint
+from palimpsest.memory import Memory
+from palimpsest.store import ledger as ledger_module
+from palimpsest.store.queries import entries as entry_queries
+from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.sqlite import full_text
+from palimpsest.store.sqlite.backup import copy_ledger
+from palimpsest.text.tokenizer import tokens
+from tests.server.test_stdio import client, results, said
+from tests.support.ledger_files import (
+    Rows,
+    add,
+    command,
+    commanded,
+    faults_of,
+    found,
+    holding,
+    rows_of,
+    say,
+    until,
+    with_words,
+)
+from tests.support.memory import ALICE, StoppedClock, opened, sneaking, turns, whole_keys, with_model
+
+pytestmark = pytest.mark.anyio
+
+BOB = Scope("bob")
+WEB = Scope("alice", project="web")
+
+ASKED = "Where did Zorvexa Quillfen hide the fumarole lantern?"
+ANSWERED = "Under the oubliette of Brindlewick, beside the chryselephantine gnomon."
+FIRST = "Zorvexa hid the fumarole lantern under the oubliette of Brindlewick"
+SECOND = "Zorvexa moved the fumarole lantern to the xanthic ossuary of Murgatroyd Lane"
+THIRD = "Ζορβέξα — 提灯は玄武岩の洞窟にある, kept by Murgatroyd's nyctalopic ferret"
+LABEL = "catalogued by Ytterbium Hrothgar, dossier 99-QX-Ω"
+SUMMED = "A paragraph about Zorvexa's perambulating lantern and its crepuscular keeper."
+SECRETS = (ASKED, ANSWERED, FIRST, SECOND, THIRD, LABEL, json.dumps(LABEL)[1:-1], SUMMED)
+WORDS = ("zorvexa", "fumarol", "brindlewick", "murgatroyd", "nyctalop", "hrothgar")
+"""As the full text has them."""
+
+LONG = "".join(chr(0x4E00 + (number * 7919) % 20_000) for number in range(20_000))
+"""60,000 bytes in UTF-8: fifteen pages of the ledger."""
+
+HELD: Any = "the index is held open by the process that purges", "no process has the index open"
+
+
+def vectors_of(path: Path, *ids: str) -> list[bytes]:
+    """Return the vectors and keys of memories and turns, as bytes."""
+    with closing(sqlite3.connect(path)) as conn:
+        rows = [conn.execute("SELECT vector, key FROM vectors WHERE owner_id = ?", (each,)).fetchone() for each in ids]
+    return [blob for row in rows for blob in row]
+
+
+def folders_of(index: Path) -> set[str]:
+    """Return the names of the folders in which Chroma keeps vectors; each that it makes has a name of its own."""
+    return {file.parent.name for file in index.rglob("data_level0.bin")}
+
+
+def unused_parts(folder: Path) -> set[Path]:
+    """Return files of Chroma's that have room for vectors to come: there it leaves whatever its memory held before."""
+    return {file for name in ("data_level0.bin", "length.bin") for file in folder.rglob(name)}
+
+
+@pytest.mark.parametrize("held", HELD)
+async def test_nothing_of_a_purged_memory_is_in_any_file_but_the_named_backup(tmp_path: Path, held: str) -> None:
+    """Guards the promise itself: ledger, log, history, full text, vectors, index, summaries; others stay findable."""
+    with OpenAIServer([json.dumps({"summary": SUMMED})]) as server:
+        async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+            await say(memory, ("user", "My sister plays the harp"), ("user", ASKED), ("assistant", ANSWERED))
+            before, asked, answered, after = await say(memory, ("user", "Anyway, I bake rye bread on Sundays"))
+            first = add(memory, FIRST, sources=[asked.id, answered.id], metadata={"origin": LABEL}, keywords=(LABEL,))
+            others = [
+                add(memory, "User's sister is a harpist", sources=[before.id]),
+                add(memory, "User bakes rye bread", sources=[after.id]),
+            ]
+            await memory.update(ALICE, first, text=SECOND)
+            await memory.update(ALICE, first, text=THIRD, metadata={"origin": [LABEL]})
+            theirs = add(memory, "Bob collects stamps", scope=BOB)
+            assert (await memory.summary(ALICE)).text == SUMMED
+            copy = back_up(memory.settings, None, memory.engine.clock).path
+            memory.projection.open()
+            memory.projection.rebuild()
+            assert (tmp_path / "index" / "0.aside").is_dir(), "an older index, moved away, holds the vectors too"
+            assert holding(tmp_path / "index", *vectors_of(tmp_path / "ledger.db", first, asked.id))
+            if held != HELD[0]:
+                memory.projection.close()
+            vectors = vectors_of(tmp_path / "ledger.db", first, asked.id, answered.id)
+            folders = folders_of(tmp_path / "index")
+
+            done = await memory.purge(ALICE, [first[:8]], and_backups=False)
+
+            assert (done.clean, done.backups, done.notes) == (True, (copy,), ())
+            assert set(done.erased.memory_ids) == {first}
+            assert set(done.erased.message_ids) == {asked.id, answered.id}
+            assert holding(tmp_path, *SECRETS, *vectors) - unused_parts(tmp_path) == {copy}
+            assert with_words(tmp_path, *WORDS, but=[copy, *unused_parts(tmp_path)]) == set()
+            assert folders_of(tmp_path / "index").isdisjoint(folders), "it is another index"
+            with pytest.raises(MemoryNotFoundError):
+                await memory.history(ALICE, first)
+            for question in ("harp", "bread", "lantern", "Where is the lamp?"):
+                assert not {ASKED, ANSWERED, FIRST, SECOND, THIRD} & set(await found(memory, question))
+            for kept, scope, question in (
+                (others[0], ALICE, "harp"),
+                (others[1], ALICE, "bread"),
+                (theirs, BOB, "stamps"),
+            ):
+                stored, entries = await memory.history(scope, kept)
+                assert len(entries) == 1
+                (best, *_) = (await memory.search(scope, question)).hits
+                assert best.id == kept or best.text in {before.content, after.content}, stored.text
+            memory.projection.open()
+            assert memory.projection.count() == 5
+    assert faults_of(tmp_path / "ledger.db") == []
+    assert holding(tmp_path, *SECRETS, *vectors) - unused_parts(tmp_path) == {copy}
+
+
+async def test_backups_that_hold_any_of_it_go_where_that_is_asked_and_others_stay(tmp_path: Path) -> None:
+    """Guards --backups: one without it stays, one with an early version of it goes, and so does any file beside."""
+    clock = StoppedClock()
+    async with opened(tmp_path, clock) as memory:
+        add(memory, "User bakes rye bread")
+        without = back_up(memory.settings, None, clock).path
+        short, secret = add(memory, "PIN 42"), add(memory, FIRST)
+        await memory.update(ALICE, short, text="PIN 43")
+        with_short = back_up(memory.settings, None, clock).path
+        await memory.purge(ALICE, [short], and_backups=False)
+        early = back_up(memory.settings, None, clock).path
+        await memory.update(ALICE, secret, text=SECOND)
+        later = back_up(memory.settings, None, clock).path
+        (later.parent / "a note").write_text(f"… {SECOND} …", "utf-8")
+
+        done = await memory.purge(ALICE, [secret], and_backups=True)
+
+        assert done.clean
+        assert sorted(without.parent.iterdir()) == [without]
+        assert [file for file in (with_short, early, later) if file.exists()] == []
+    assert holding(tmp_path, FIRST, SECOND) == set()
+
+
+async def test_a_backup_with_a_text_of_a_few_letters_is_named_too(tmp_path: Path) -> None:
+    """Guards short secrets: too short to look for their bytes, they are known by the rows of the backup."""
+    async with opened(tmp_path) as memory:
+        short = add(memory, "PIN 42")
+        (turn,) = await say(memory, ("user", "77!"))
+        copy = back_up(memory.settings, None, memory.engine.clock).path
+        assert (await memory.purge(ALICE, [short], and_backups=False)).backups == (copy,)
+        assert (await memory.purge(ALICE, [turn.id], and_backups=False)).backups == (copy,)
+        assert (await memory.purge(ALICE, None, and_backups=True)).backups == ()
+
+
+async def test_a_backup_made_after_a_purge_is_none_that_holds_it(tmp_path: Path) -> None:
+    """Guards good backups: the id of a purged turn stays as the name of its session, and says nothing."""
+    async with opened(tmp_path) as memory:
+        first, _ = await say(memory, ("user", ASKED), ("user", "I bake rye bread"))
+        await memory.purge(ALICE, [first.id], and_backups=False)
+        back_up(memory.settings, None, memory.engine.clock)
+        other = add(memory, "User bakes rye bread")
+        assert (await memory.purge(ALICE, [other], and_backups=False)).backups == ()
+
+
+async def test_a_text_of_many_pages_is_found_where_it_is_and_gone_where_it_was(tmp_path: Path) -> None:
+    """Guards the proof: pages cut a long text to pieces, and the search of the files finds it all the same."""
+    async with opened(tmp_path) as memory:
+        secret = add(memory, LONG)
+        copy = back_up(memory.settings, None, memory.engine.clock).path
+        stray = tmp_path / "export.jsonl"
+        stray.write_text(f"… {LONG[-3_000:]}", "utf-8")
+        assert {stray, copy} < holding(tmp_path, LONG)
+
+        done = await memory.purge(ALICE, [secret], and_backups=False)
+
+        assert (done.clean, done.backups) == (False, (copy,))
+        assert {trace.file for trace in done.traces if not trace.explained} == {stray, copy}
+        assert holding(tmp_path, LONG) == {stray, copy}
+
+
+async def test_the_turns_beside_a_purged_one_are_searched_without_it(tmp_path: Path) -> None:
+    """Guards context: neighbours stand together now, and neither full text nor key knows what stood between."""
+    async with opened(tmp_path / "purged") as memory, opened(tmp_path / "never") as other:
+        before, asked, answered, after = await say(
+            memory, ("user", "I bake rye bread"), ("user", ASKED), ("assistant", ANSWERED), ("user", "With caraway")
+        )
+        await memory.purge(ALICE, [asked.id, answered.id], and_backups=False)
+        await say(other, ("user", "I bake rye bread"), ("user", "With caraway"))
+        with memory.engine.ledger.read() as conn:
+            assert full_text.search(conn, ALICE, tokens(ASKED + ANSWERED), 10) == {}
+            _, keys = whole_keys(conn, ALICE, memory.engine.embedder.fingerprint)
+            centre = entry_queries.centre(conn, "alice", memory.engine.embedder.fingerprint)
+            words = {owner: full_text.rows(conn)[seq] for seq, owner in _units(memory.engine.ledger.path)}
+        with other.engine.ledger.read() as conn:
+            _, wanted = whole_keys(conn, ALICE, other.engine.embedder.fingerprint)
+            wanted_words = list(full_text.rows(conn).values())
+        assert [words[before.id], words[after.id]] == wanted_words
+        assert abs(keys - wanted).max() < 1e-6
+        assert centre.units == 2
+        assert centre.mean is not None
+        assert abs(centre.mean - keys.mean(axis=0)).max() < 1e-6
+
+
+def _units(path: Path) -> list[tuple[int, str]]:
+    with closing(sqlite3.connect(path)) as conn:
+        return conn.execute("SELECT seq, owner_id FROM vectors").fetchall()
+
+
+async def test_a_memory_that_cites_a_purged_turn_stays_without_it(tmp_path: Path) -> None:
+    """Guards the neighbours in knowledge: what else was learnt from the turn is believed on, and cites it no more."""
+    async with opened(tmp_path) as memory:
+        turn, other = await say(memory, ("user", ASKED + " My sister plays the harp."), ("user", "She does"))
+        secret = add(memory, FIRST, sources=[turn.id])
+        kept = add(memory, "User's sister plays the harp", sources=[turn.id, other.id])
+        forgotten = add(memory, "User has a sister", sources=[turn.id])
+        await memory.delete(ALICE, [forgotten])
+        done = await memory.purge(ALICE, [secret], and_backups=False)
+        assert done.clean
+        _, (entry,) = await memory.history(ALICE, kept)
+        assert entry.sources == (other.id,)
+        assert (await memory.search(ALICE, "harp")).hits[0].sources == (other.id,)
+        await memory.restore(ALICE, forgotten)
+        assert "User has a sister" in await found(memory, "sister")
+    assert holding(tmp_path, ASKED, FIRST) == set()
+    assert faults_of(tmp_path / "ledger.db") == []
+
+
+async def test_deleted_superseded_and_forgotten_ones_are_purged_by_id_too(tmp_path: Path) -> None:
+    """Guards the trash: what was only deleted is still there, and can be erased."""
+    async with opened(tmp_path) as memory:
+        deleted, old = add(memory, FIRST), add(memory, SECOND)
+        (turn,) = await say(memory, ("user", ASKED))
+        new = (await memory.add_text(ALICE, "The lantern is lost", replaces=[old])).changes[0].memory.id
+        await memory.delete(ALICE, [deleted, turn.id])
+        done = await memory.purge(ALICE, [deleted, old, turn.id], and_backups=False)
+        assert done.clean
+        assert set(done.erased.memory_ids) == {deleted, old}
+        assert [memory.id for memory in (await memory.stored(ALICE)).memories] == [new]
+    assert holding(tmp_path, FIRST, SECOND, ASKED) == set()
+    assert faults_of(tmp_path / "ledger.db") == []
+
+
+async def test_the_numbers_of_purged_edits_are_not_given_again(tmp_path: Path) -> None:
+    """Guards undo by number: a number someone noted never means another edit."""
+    async with opened(tmp_path) as memory:
+        kept = add(memory, "User bakes rye bread")
+        newest = [add(memory, FIRST), add(memory, SECOND)]
+        given = {edit.number for edit in await memory.log(ALICE)}
+        await memory.purge(ALICE, newest, and_backups=False)
+        await memory.update(ALICE, kept, text="User bakes spelt bread")
+        await memory.purge(ALICE, [kept], and_backups=False)
+        add(memory, "User bakes")
+        (edit,) = await memory.log(ALICE)
+        assert edit.number > max(given) + 1
+
+
+async def test_what_others_say_too_is_told_by_id_and_of_other_scopes_without(tmp_path: Path) -> None:
+    """Guards honesty without giving away what is not the caller's: the passage stays where others say it."""
+    passage = "the xanthic ossuary of Murgatroyd Lane, third door, behind the basalt"
+    async with opened(tmp_path) as memory:
+        told: list[tuple[str, set[str]]] = []
+        for scope in (ALICE, WEB, BOB):
+            secret = add(memory, f"The lantern is in {passage}")
+            (turn,) = await say(memory, ("user", f"I found {passage}"), scope=scope)
+            done = await memory.purge(ALICE, [secret], and_backups=False)
+            assert done.clean
+            assert {trace.file for trace in done.traces} == {tmp_path / "ledger.db"}
+            told.append((turn.id[:8], {trace.explained for trace in done.traces}))
+            await memory.purge(scope, [turn.id], and_backups=False)
+    (mine, of_mine), *others = told
+    assert of_mine == {f"also said by {mine}, which you may purge too"}
+    assert [explained for _, explained in others] == [{"also said in another scope"}] * 2
+
+
+@pytest.mark.parametrize("asking", [ALICE, Scope("alice", project="app"), Scope("alice", agent_id="coder")])
+async def test_an_id_of_another_scope_is_refused_and_erases_nothing(tmp_path: Path, asking: Scope) -> None:
+    """Guards other people's memories, and that all ids count or none does."""
+    async with opened(tmp_path) as memory:
+        theirs, of_web = add(memory, "Bob collects stamps", scope=BOB), add(memory, "The site is blue", scope=WEB)
+        (turn,) = await say(memory, ("user", "I am Bob"), scope=BOB)
+        own = add(memory, "User bakes rye bread", scope=asking)
+        before = rows_of(tmp_path / "ledger.db", "meta", "changes")
+        for other in (theirs, of_web, turn.id):
+            with pytest.raises(MemoryNotFoundError):
+                await memory.purge(asking, [own, other], and_backups=True)
+        with pytest.raises(InputError, match="is no memory id"):
+            await memory.purge(asking, [own[:4]], and_backups=True)
+        assert rows_of(tmp_path / "ledger.db", "meta", "changes") == before
+
+
+@pytest.mark.parametrize("going", [ALICE, WEB])
+async def test_all_takes_everything_of_a_scope_and_leaves_the_others_byte_for_byte(
+    tmp_path: Path, going: Scope
+) -> None:
+    """Guards --all: living and deleted, memories and turns; other users and projects keep every row as it is."""
+    scopes = (ALICE, WEB, BOB, Scope("bob", project="web"), Scope("al_ce"), Scope("ALICE"))
+    async with opened(tmp_path) as memory:
+        for scope in scopes:
+            first, second = await say(
+                memory, ("user", f"{scope} says {ASKED}"), ("user", f"{scope}: {ANSWERED}"), scope=scope
+            )
+            told = add(memory, f"{scope}: {FIRST}", scope=scope, sources=[first.id])
+            await memory.update(scope, told, text=f"{scope}: {SECOND}")
+            gone = add(memory, f"{scope}: {THIRD}", scope=scope)
+            await memory.delete(scope, [gone, second.id])
+        path = tmp_path / "ledger.db"
+        before = rows_of(path)
+
+        done = await memory.purge(going, None, and_backups=False)
+
+        assert (len(done.erased.memory_ids), len(done.erased.message_ids)) == (2, 2)
+        assert done.clean
+        assert but_of(going, before) == {table: rows for table, rows in rows_of(path).items() if table != "means"}
+        assert with_words(tmp_path, f"{going} says", f"{going}: ") == set()
+    assert faults_of(path) == []
+
+
+def but_of(scope: Scope, rows: Rows) -> Rows:
+    """Return all rows but those of a scope; means aside, which are of all projects of a user."""
+    owners = {
+        row["id"]
+        for row in (*rows["messages"], *rows["memories"])
+        if (row["user_id"], row["project"]) != (scope.user_id, scope.project)
+    }
+    units = {row["seq"] for row in rows["vectors"] if row["owner_id"] in owners}
+
+    def stays(table: str, row: dict[str, Any]) -> bool:
+        if table == "lexical":
+            return row["number"] in units
+        return any(row.get(key) in owners for key in ("id", "memory_id", "message_id", "owner_id"))
+
+    return {table: [row for row in found if stays(table, row)] for table, found in rows.items() if table != "means"}
+
+
+async def test_a_purge_takes_every_summary_of_its_user_and_of_nobody_else(tmp_path: Path) -> None:
+    """Guards summaries: any of them may quote what was purged; those of others cannot."""
+    with OpenAIServer([json.dumps({"summary": f"Summary {number}: {SUMMED}"}) for number in range(3)]) as server:
+        async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+            ids = {scope: add(memory, f"{scope} bakes", scope=scope) for scope in (ALICE, WEB, BOB)}
+            for scope in ids:
+                await memory.summary(scope)
+            await memory.purge(ALICE, [ids[ALICE]], and_backups=False)
+            with memory.engine.ledger.read() as conn:
+                left = [memory_queries.latest_summary(conn, scope, "overall") for scope in ids]
+    assert [summary.text if summary else None for summary in left] == [None, None, f"Summary 2: {SUMMED}"]
+    assert holding(tmp_path, f"Summary 0: {SUMMED}"[:25]) == set()
+
+
+async def test_a_summary_that_was_being_written_during_a_purge_is_not_stored(tmp_path: Path) -> None:
+    """Guards against the way back in: the model was shown what is erased meanwhile."""
+    asked, may_answer = threading.Event(), threading.Event()
+
+    def chat(_: dict[str, Any]) -> str:
+        asked.set()
+        assert may_answer.wait(60)
+        return json.dumps({"summary": SUMMED})
+
+    with OpenAIServer(chat) as server:
+        async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+            secret, other = add(memory, FIRST), add(memory, "User bakes rye bread")
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(memory.summary, ALICE)
+                assert await anyio.to_thread.run_sync(asked.wait, 60)
+                await memory.purge(ALICE, [secret], and_backups=False)
+                may_answer.set()
+            with memory.engine.ledger.read() as conn:
+                assert memory_queries.latest_summary(conn, ALICE, "overall") is None
+            assert holding(tmp_path, SUMMED, FIRST) == set()
+            assert (await memory.summary(ALICE)).text == SUMMED, "one written after the purge is stored again"
+            await memory.update(ALICE, other, text="User bakes")
+            assert (await memory.summary(ALICE)).changes == 1
+
+
+async def test_a_turn_purged_while_a_model_reads_it_is_not_learnt_from(tmp_path: Path) -> None:
+    """Guards against the other way back in: facts drawn from what is erased meanwhile."""
+    asked, may_answer = threading.Event(), threading.Event()
+
+    def chat(_: dict[str, Any]) -> str:
+        asked.set()
+        assert may_answer.wait(60)
+        return json.dumps({"facts": [{"text": FIRST, "sources": [1]}]})
+
+    with OpenAIServer(chat) as server:
+        async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(memory.add_messages, turns(("user", ASKED)))
+                assert await anyio.to_thread.run_sync(asked.wait, 60)
+                await memory.purge(ALICE, None, and_backups=False)
+                may_answer.set()
+            assert str(await memory.stored(ALICE)) == "nothing"
+    assert holding(tmp_path, ASKED, FIRST) == set()
+
+
+async def test_a_running_server_drops_its_index_at_its_next_call_and_answers_rightly(tmp_path: Path) -> None:
+    """Guards an index that a client holds open: its process drops it, vectors and all, and goes on."""
+    data = tmp_path / "data"
+    checkpoint = data / "index" / "0"
+    async with client(tmp_path) as server, opened(data) as memory:
+
+        async def asks(query: str) -> list[str]:
+            return [hit["text"] for hit in results(await server.call_tool("search_memories", {"query": query}))]
+
+        for text in (FIRST, "The team retreat is in Lisbon", "User bakes rye bread"):
+            said(await server.call_tool("add_memory", {"text": text}))
+        with memory.engine.ledger.read() as conn:
+            secret = next(each for _, each in memory_queries.list_memories(conn, ALICE, 9) if each.text == FIRST).id
+        vectors = vectors_of(data / "ledger.db", secret)
+        await until(lambda: _stands(memory, checkpoint), lambda: asks("bread"))
+        assert holding(checkpoint, *vectors)
+        folders = folders_of(checkpoint)
+
+        done = await memory.purge(ALICE, [secret], and_backups=False)
+
+        assert not done.clean
+        assert [note.startswith(f"{checkpoint} is in use") for note in done.notes] == [True]
+        assert set(await asks("Where is the company offsite?")) == {
+            "The team retreat is in Lisbon",
+            "User bakes rye bread",
+        }
+        assert FIRST not in await asks("lantern")
+        await until(lambda: _stands(memory, checkpoint), lambda: asks("bread"))
+        assert folders_of(checkpoint).isdisjoint(folders)
+        assert holding(data, FIRST, *vectors) <= unused_parts(data)
+        refilled = await server.call_tool("add_memory", {"text": "The lantern is lost"})
+        assert "The lantern is lost" in await asks("lantern"), said(refilled)
+    assert faults_of(data / "ledger.db") == []
+
+
+def _stands(memory: Memory, folder: Path) -> bool:
+    """Say whether the index in a folder follows the ledger as it is now, to its last change."""
+    found = Checkpoint.read(folder)
+    with memory.engine.ledger.read() as conn:
+        return (
+            found is not None and found.fits(memory.projection.wanted, conn) and found.seq == memory_queries.head(conn)
+        )
+
+
+async def test_what_another_process_is_reading_is_told_and_goes_with_the_next_purge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards the log: while someone reads an old state it cannot be emptied, which is told, and made up for."""
+    monkeypatch.setattr(ledger_module, "BUSY_TIMEOUT_SECONDS", 0.1)
+    async with opened(tmp_path) as memory:
+        secret, other = add(memory, FIRST), add(memory, "User bakes rye bread")
+        with closing(sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM memories").fetchone()
+            done = await memory.purge(ALICE, [secret], and_backups=False)
+            assert not done.clean
+            assert "being read by another process" in done.notes[0]
+            assert holding(tmp_path, FIRST) == {trace.file for trace in done.traces} != set()
+            assert memory.engine.ledger.unscrubbed
+        assert (await memory.purge(ALICE, [other], and_backups=False)).clean
+        assert not memory.engine.ledger.unscrubbed
+        assert holding(tmp_path, FIRST) == set()
+
+
+def test_the_command_asks_first_and_says_what_it_found(tmp_path: Path) -> None:
+    """Guards the person at the terminal: nothing without a yes, a proof in words, and 1 where something is left."""
+    with sneaking(tmp_path / "data") as sneak:
+        sneak(FIRST)
+    (secret,) = (row["id"] for row in rows_of(tmp_path / "data" / "ledger.db")["memories"])
+    asked = command(tmp_path, "purge", secret[:8], code=1)
+    assert "1 memories and 0 turns of user alice" in asked
+    assert FIRST in asked
+    assert "either ids or --all" in command(tmp_path, "purge", secret, "--all", "--yes", code=1)
+    copy = tmp_path / "data" / "backups" / "ledger-backup-of-mine.db"
+    copy_ledger(tmp_path / "data" / "ledger.db", copy)
+    stray = tmp_path / "data" / "stray.txt"
+    stray.write_text(f"- {FIRST}", "utf-8")
+    told = command(tmp_path, "purge", secret, answer="y\n", code=1)
+    assert "erased: 1 memories and 0 turns" in told
+    assert f"STILL THERE in {stray}: {FIRST[:48]}" in told
+    assert f"backup that still holds it: {copy}" in told
+    assert holding(tmp_path, FIRST) == {stray, copy}
+    stray.unlink()
+    restore(load_settings(None, data_dir=tmp_path / "data"), copy, StoppedClock())
+    done = commanded(tmp_path, "purge", "--all", "--yes", "--backups")
+    assert (done["memories"], done["turns"], done["traces"], done["backups"]) == ([secret], [], [], [])
+    assert done["clean"]
+    assert holding(tmp_path, FIRST) == set()

@@ -1,0 +1,415 @@
+"""The vector indexes: one behaviour, whether vectors lie in NumPy, in a Chroma folder or on a Chroma server."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from palimpsest.core.errors import VectorIndexError
+from palimpsest.core.models import Change, Decision, Event, Fact, Provenance, Scope
+from palimpsest.core.protocols import Vector, VectorIndex
+from palimpsest.index.chroma import ChromaIndex
+from palimpsest.index.exact import ExactIndex
+from palimpsest.index.sync import Projection
+from palimpsest.store.ledger import Ledger, open_ledger
+from palimpsest.store.writes.apply import Write
+from tests.support.memory import StoppedClock
+
+PREFIX = "test"
+START_SECONDS = 30.0
+
+
+def unit(*values: float) -> Vector:
+    """Return a vector of length one in the direction of the values."""
+    vector = np.array(values)
+    return (vector / np.linalg.norm(vector)).astype(np.float32)
+
+
+EAST, NORTH, UP = unit(1, 0, 0), unit(0, 1, 0), unit(0, 0, 1)
+NORTH_EAST, NEARLY_EAST = unit(1, 1, 0), unit(10, 1, 0)
+
+
+@pytest.fixture(params=["exact", "chroma"])
+def index(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[VectorIndex]:
+    """Give an empty index of each kind."""
+    opened = ExactIndex() if request.param == "exact" else ChromaIndex.open_folder(tmp_path, PREFIX)
+    yield opened
+    opened.close()
+
+
+class TestEveryIndex:
+    def test_a_query_returns_the_nearest_first(self, index: VectorIndex) -> None:
+        """Guards the order, by cosine, whatever the order in which vectors came."""
+        index.upsert("ana", [1, 2, 3, 4], np.stack([UP, NORTH_EAST, EAST, NEARLY_EAST]))
+        assert index.query("ana", EAST, 4)[:3] == [3, 4, 2]
+        assert set(index.query("ana", EAST, 4)) == {1, 2, 3, 4}
+
+    @pytest.mark.parametrize(("limit", "expected"), [(1, [3]), (2, [3, 4]), (3, [3, 4, 2])])
+    def test_a_query_returns_no_more_than_the_limit(self, index: VectorIndex, limit: int, expected: list[int]) -> None:
+        """Guards the size of the pool of candidates."""
+        index.upsert("ana", [1, 2, 3, 4], np.stack([UP, NORTH_EAST, EAST, NEARLY_EAST]))
+        assert index.query("ana", EAST, limit) == expected
+
+    def test_a_limit_beyond_what_is_there_returns_all(self, index: VectorIndex) -> None:
+        """Guards small memories: a pool of a hundred is asked for however little there is."""
+        index.upsert("ana", [5, 6], np.stack([EAST, NORTH]))
+        assert index.query("ana", unit(1.1, 1, 0), 100) == [5, 6]
+
+    def test_a_vector_stored_again_replaces_the_old_one(self, index: VectorIndex) -> None:
+        """Guards updates: the old place is left, and nothing is counted twice."""
+        index.upsert("ana", [1, 2], np.stack([EAST, NORTH]))
+        assert index.query("ana", NEARLY_EAST, 1) == [1]
+        index.upsert("ana", [1], np.stack([UP]))
+        assert index.count() == 2
+        assert index.query("ana", UP, 1) == [1]
+        assert index.query("ana", NEARLY_EAST, 1) == [2]
+
+    def test_a_deleted_vector_is_found_no_more(self, index: VectorIndex) -> None:
+        """Guards forgetting."""
+        index.upsert("ana", [1, 2, 3], np.stack([EAST, NORTH, UP]))
+        assert index.query("ana", EAST, 1) == [1]
+        index.delete("ana", [1, 3])
+        assert index.count() == 1
+        assert index.query("ana", EAST, 10) == [2]
+
+    def test_deleting_what_is_not_there_is_no_error(self, index: VectorIndex) -> None:
+        """Guards the projection: the log names units that never had a vector."""
+        index.upsert("ana", [1], np.stack([EAST]))
+        index.delete("ana", [2, 99])
+        index.delete("nobody", [1])
+        assert index.count() == 1
+
+    def test_a_deleted_vector_can_come_back(self, index: VectorIndex) -> None:
+        """Guards a memory that is restored."""
+        index.upsert("ana", [1, 2], np.stack([EAST, NORTH]))
+        index.delete("ana", [1])
+        index.upsert("ana", [1], np.stack([UP]))
+        assert index.query("ana", UP, 10) == [1, 2]
+
+    @pytest.mark.parametrize("other", ["bert", "Ana", "ana ", "änä", "a/b\n*", "x" * 256])
+    def test_users_never_see_each_other(self, index: VectorIndex, other: str) -> None:
+        """Guards the wall between users, whatever their names are made of."""
+        index.upsert("ana", [1], np.stack([EAST]))
+        index.upsert(other, [2], np.stack([EAST]))
+        index.delete(other, [1])
+        assert index.query("ana", EAST, 10) == [1]
+        assert index.query(other, EAST, 10) == [2]
+        assert index.count() == 2
+
+    def test_many_users_have_each_their_own(self, index: VectorIndex) -> None:
+        """Guards against two users whose names come to the same."""
+        for number in range(40):
+            index.upsert(f"user {number}", [number], EAST[np.newaxis])
+        assert [index.query(f"user {number}", EAST, 10) for number in range(40)] == [[n] for n in range(40)]
+
+    def test_an_unknown_user_has_nothing(self, index: VectorIndex) -> None:
+        """Guards the first search of a new user."""
+        assert index.query("nobody", EAST, 10) == []
+        assert index.count() == 0
+
+    def test_a_user_whose_vectors_are_all_deleted_has_nothing(self, index: VectorIndex) -> None:
+        """Guards the emptied memory, which is no empty index."""
+        index.upsert("ana", [1], np.stack([EAST]))
+        index.delete("ana", [1])
+        assert index.query("ana", EAST, 10) == []
+
+    def test_clearing_drops_every_vector_and_leaves_the_index_usable(self, index: VectorIndex) -> None:
+        """Guards the rebuild of a shared index, which begins by clearing it."""
+        index.upsert("ana", [1], np.stack([EAST]))
+        index.upsert("bert", [2], np.stack([EAST]))
+        index.clear()
+        assert index.count() == 0
+        assert index.query("ana", EAST, 10) == []
+        index.upsert("ana", [3], np.stack([unit(1, 2)]))
+        assert index.query("ana", unit(1, 2), 10) == [3], "other dimensions are no error after clearing"
+
+    def test_large_numbers_come_back_as_they_went(self, index: VectorIndex) -> None:
+        """Guards the unit numbers on their way through an index that knows texts only."""
+        index.upsert("ana", [2**62, 7], np.stack([EAST, NORTH]))
+        assert index.query("ana", EAST, 2) == [2**62, 7]
+
+
+def clustered(rng: np.random.Generator, count: int, dims: int = 64, clusters: int = 25) -> Vector:
+    """Return vectors that lie about a few centres, as those of texts do."""
+    centres = rng.normal(size=(clusters, dims))
+    vectors = centres[rng.integers(clusters, size=count)] + 0.6 * rng.normal(size=(count, dims))
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+class TestChromaInAFolder:
+    @pytest.mark.parametrize("seed", [1, 2])
+    def test_it_finds_what_the_exact_index_finds(self, tmp_path: Path, seed: int) -> None:
+        """Guards the recall of the approximate index, after deletes and overwrites too."""
+        rng = np.random.default_rng(seed)
+        vectors, asked = np.split(clustered(rng, 650), [600])
+        chroma, exact = ChromaIndex.open_folder(tmp_path, PREFIX), ExactIndex()
+        for each in (chroma, exact):
+            for start in range(0, 500, 100):
+                each.upsert("ana", range(start, start + 100), vectors[start : start + 100])
+            each.delete("ana", range(0, 100, 2))
+            each.upsert("ana", range(100, 200), vectors[500:])
+        shares = [len(set(chroma.query("ana", v, 10)) & set(exact.query("ana", v, 10))) / 10 for v in asked]
+        assert chroma.count() == exact.count() == 450
+        chroma.close()
+        assert np.mean(shares) >= 0.95
+
+    def test_a_reopened_folder_holds_what_was_stored(self, tmp_path: Path) -> None:
+        """Guards the next start, which must not pay for a rebuild."""
+        first = ChromaIndex.open_folder(tmp_path, PREFIX)
+        first.upsert("ana", [1, 2, 3], np.stack([EAST, NORTH, UP]))
+        first.upsert("bert", [4], np.stack([UP]))
+        first.delete("ana", [3])
+        first.close()
+        again = ChromaIndex.open_folder(tmp_path, PREFIX)
+        assert again.count() == 3
+        assert again.query("ana", NORTH, 1) == [2]
+        assert again.query("bert", NORTH, 9) == [4]
+        again.close()
+
+    def test_collections_of_others_are_left_alone(self, tmp_path: Path) -> None:
+        """Guards what else lies beside ours: neither counted nor cleared."""
+        ours = ChromaIndex.open_folder(tmp_path, "ours")
+        theirs = ChromaIndex.open_folder(tmp_path, "theirs")
+        ours.upsert("ana", [1], np.stack([EAST]))
+        theirs.upsert("ana", [2], np.stack([EAST]))
+        ours.clear()
+        assert (ours.count(), theirs.count()) == (0, 1)
+        assert theirs.query("ana", EAST, 9) == [2]
+        ours.close()
+        theirs.close()
+
+
+OTHER_DIMENSIONS: dict[str, Callable[[VectorIndex], object]] = {
+    "upsert": lambda index: index.upsert("ana", [2], unit(1, 2)[np.newaxis]),
+    "query": lambda index: index.query("ana", unit(1, 2), 1),
+}
+USES: dict[str, Callable[[VectorIndex], object]] = {
+    "upsert": lambda index: index.upsert("ana", [2], NORTH[np.newaxis]),
+    "delete": lambda index: index.delete("ana", [1]),
+    "query": lambda index: index.query("ana", EAST, 1),
+    "count": lambda index: index.count(),
+    "clear": lambda index: index.clear(),
+}
+
+
+class TestChromaFailures:
+    """Whatever Chroma raises, and it raises many kinds, is a VectorIndexError with its text in it."""
+
+    def test_a_folder_of_garbage_cannot_be_opened(self, tmp_path: Path) -> None:
+        """Guards the projection, which sets such a folder aside when it is told."""
+        (tmp_path / "chroma.sqlite3").write_bytes(b"this is no database " * 500)
+        with pytest.raises(VectorIndexError, match="could not be opened"):
+            ChromaIndex.open_folder(tmp_path, PREFIX)
+
+    def test_a_file_in_place_of_the_folder_cannot_be_opened(self, tmp_path: Path) -> None:
+        """Guards a mistaken path in the settings."""
+        (tmp_path / "index").write_text("a file")
+        with pytest.raises(VectorIndexError, match="could not be opened"):
+            ChromaIndex.open_folder(tmp_path / "index", PREFIX)
+
+    @pytest.mark.parametrize("use", OTHER_DIMENSIONS.values(), ids=OTHER_DIMENSIONS)
+    def test_vectors_of_other_dimensions_are_refused(
+        self, tmp_path: Path, use: Callable[[VectorIndex], object]
+    ) -> None:
+        """Guards against a mixture of two embedders in one collection."""
+        index = ChromaIndex.open_folder(tmp_path, PREFIX)
+        index.upsert("ana", [1], np.stack([EAST]))
+        with pytest.raises(VectorIndexError, match="dimension"):
+            use(index)
+        assert index.query("ana", EAST, 9) == [1], "the index is still whole"
+        index.close()
+
+    @pytest.mark.parametrize("use", USES.values(), ids=USES)
+    def test_an_index_that_was_closed_is_told(self, tmp_path: Path, use: Callable[[VectorIndex], object]) -> None:
+        """Guards a search that comes while the folder is given back."""
+        index = ChromaIndex.open_folder(tmp_path, PREFIX)
+        index.upsert("ana", [1], np.stack([EAST]))
+        index.close()
+        with pytest.raises(VectorIndexError, match="the Chroma index could not be"):
+            use(index)
+
+    def test_nobody_listening_is_told_with_host_and_port(self) -> None:
+        """Guards a Chroma server that is not running."""
+        port = free_port()
+        with pytest.raises(VectorIndexError, match=rf"127\.0\.0\.1:{port} could not be reached"):
+            ChromaIndex.open_server("127.0.0.1", port, PREFIX)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[int]:
+    """Give the port of a real Chroma server on loopback."""
+    command = shutil.which("chroma", path=str(Path(sys.executable).parent))
+    assert command is not None, "chromadb installs its command beside the interpreter"
+    port = free_port()
+    folder = tmp_path_factory.mktemp("chroma")
+    started = [command, "run", "--path", str(folder), "--host", "127.0.0.1", "--port", str(port)]
+    with subprocess.Popen(started, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            wait_for(port, process)
+            yield port
+        finally:
+            process.kill()
+
+
+def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    """Return when the server answers; fail when it ends or does not come up in time."""
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        assert process.poll() is None, "the Chroma server ended at its start"
+        try:
+            if httpx.get(f"http://127.0.0.1:{port}/api/v2/heartbeat", trust_env=False).is_success:
+                return
+        except httpx.TransportError:
+            time.sleep(0.05)
+    raise AssertionError("the Chroma server did not come up")
+
+
+@pytest.fixture
+def connections(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
+    """Close at the end of a test the connections that Chroma's client never closes."""
+    made: list[httpx.Client] = []
+
+    class Kept(httpx.Client):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            made.append(self)
+
+    monkeypatch.setattr(httpx, "Client", Kept)
+    yield
+    for client in made:
+        client.close()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Generator[Ledger]:
+    opened = open_ledger(tmp_path / "ledger.db", StoppedClock())
+    yield opened
+    opened.close()
+
+
+@pytest.mark.usefixtures("connections")
+class TestChromaOnAServer:
+    def test_it_behaves_as_in_a_folder(self, server: int) -> None:
+        """Guards the other way to reach Chroma: store, overwrite, delete, ask, count, clear, reopen."""
+        index = ChromaIndex.open_server("127.0.0.1", server, "behaves")
+        index.upsert("ana", [1, 2, 3, 4], np.stack([UP, NORTH_EAST, EAST, NEARLY_EAST]))
+        index.upsert("bert", [5], np.stack([EAST]))
+        index.delete("ana", [1, 77])
+        index.upsert("ana", [2], np.stack([NORTH]))
+        index.close()
+        again = ChromaIndex.open_server("127.0.0.1", server, "behaves")
+        assert again.query("ana", EAST, 9) == [3, 4, 2]
+        assert again.query("bert", EAST, 9) == [5]
+        assert again.query("nobody", EAST, 9) == []
+        assert again.count() == 4
+        again.clear()
+        assert again.count() == 0
+        assert again.query("ana", EAST, 9) == []
+        again.close()
+
+    def test_two_projections_take_turns_on_one_shared_index(self, server: int, ledger: Ledger, tmp_path: Path) -> None:
+        """Guards two processes on one server: whoever follows first writes, and both find all of it."""
+        added = [add(ledger, f"fact {i}", clustered(np.random.default_rng(i), 1, 8)[0]) for i in range(6)]
+
+        def projection() -> Projection:
+            return Projection(
+                ledger,
+                "hand",
+                lambda _: ChromaIndex.open_server("127.0.0.1", server, "turns"),
+                tmp_path / "index",
+                form="shared",
+                shared=True,
+            )
+
+        first, second = projection(), projection()
+        first.open()
+        second.open()
+        for number, writer in enumerate((first, second, second, first)):
+            added.append(add(ledger, f"more {number}", unit(*range(number, number + 8))))
+            writer.catch_up()
+        for each in (first, second):
+            each.catch_up()
+            assert (each.state, each.count()) == ("ready", len(added))
+            assert nearest(ledger, each, unit(*range(2, 10))) == 9
+        forget(ledger, added[0])
+        second.catch_up()
+        first.catch_up()
+        assert first.count() == second.count() == len(added) - 1
+        first.close()
+        assert nearest(ledger, second, unit(*range(2, 10))) == 9, "the other one goes on"
+        second.close()
+
+    def test_a_rebuild_drops_what_does_not_belong_there(self, server: int, ledger: Ledger, tmp_path: Path) -> None:
+        """Guards the repair of a shared index, which cannot be set aside: it is emptied and filled again."""
+        add(ledger, "fact", EAST)
+        stray = ChromaIndex.open_server("127.0.0.1", server, "rebuilt")
+        stray.upsert("ana", [77], EAST[np.newaxis])
+        stray.upsert("nobody", [78], EAST[np.newaxis])
+        stray.close()
+        projection = Projection(
+            ledger,
+            "hand",
+            lambda _: ChromaIndex.open_server("127.0.0.1", server, "rebuilt"),
+            tmp_path / "index",
+            form="shared",
+            shared=True,
+        )
+        projection.open()
+        assert projection.count() == 1
+        assert projection.rebuild() == 1
+        assert nearest(ledger, projection, EAST) == 1
+        projection.close()
+
+
+def add(ledger: Ledger, text: str, vector: Vector) -> Change:
+    """Store one memory of ana's."""
+    write = Write(
+        Scope("ana"),
+        Provenance("test"),
+        decisions=(Decision(Event.ADD, Fact(text)),),
+        vectors={text: vector},
+        embedder="hand",
+    )
+    return ledger.apply(write).changes[0]
+
+
+def forget(ledger: Ledger, change: Change) -> None:
+    """Delete a memory of ana's."""
+    gone = Decision(Event.DELETE, memory_id=change.memory.id)
+    ledger.apply(Write(Scope("ana"), Provenance("test"), decisions=(gone,)))
+
+
+def nearest(ledger: Ledger, projection: Projection, vector: Vector) -> int:
+    """Return the unit that a projection finds nearest."""
+    with ledger.read() as conn:
+        found = projection.nearest(conn, "ana", vector, 3)
+    assert found is not None
+    return found[0]
+
+
+def test_one_prefix_that_begins_like_another_is_another(tmp_path: Path) -> None:
+    """Guards a neighbour's collections on one server against `clear` and `count`."""
+    ours, theirs = ChromaIndex.open_folder(tmp_path, "ours"), ChromaIndex.open_folder(tmp_path, "ours-2")
+    try:
+        theirs.upsert("ana", [1], np.eye(8, dtype=np.float32)[:1])
+        ours.clear()
+        assert (ours.count(), theirs.count()) == (0, 1)
+    finally:
+        ours.close()
+        theirs.close()

@@ -1,0 +1,369 @@
+"""The pipeline behind add: keep, extract, decide, apply, with a scripted model over real HTTP."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loopback import OpenAIServer, Reply
+from palimpsest.core.models import Event, Scope
+from palimpsest.memory import Memory
+from tests.support.memory import ALICE, StoppedClock, opened, sneaking, turns, with_model
+
+pytestmark = pytest.mark.anyio
+
+
+def facts(*given: str | dict[str, Any]) -> str:
+    """Return an extraction's reply; a bare text cites the first message."""
+    return json.dumps({"facts": [{"text": item, "sources": [1]} if isinstance(item, str) else item for item in given]})
+
+
+def decisions(*given: dict[str, Any]) -> str:
+    return json.dumps({"decisions": list(given)})
+
+
+def decision(fact: int, event: str, memory: int | None = None, text: str | None = None) -> dict[str, Any]:
+    return {"fact": fact, "event": event, "memory": memory, "text": text}
+
+
+def prompts(server: OpenAIServer) -> list[str]:
+    """Return the user part of every request."""
+    return [request["messages"][1]["content"] for request in server.chat_requests]
+
+
+async def believed(memory: Memory, scope: Scope = ALICE) -> list[str]:
+    return sorted(hit.text for hit in (await memory.list(scope, limit=100)).hits)
+
+
+class TestWithAModel:
+    async def test_a_conversation_becomes_facts_with_sources_dates_and_labels(self, tmp_path: Path) -> None:
+        """Guards the main job: what was said comes out as facts that name where they came from."""
+        fact = {
+            "text": "Ana got the keys on 2026-05-07.",
+            "sources": [1],
+            "happened_at": "2026-05-07",
+            "keywords": ["flat"],
+            "tags": ["event"],
+        }
+        with OpenAIServer([facts(fact)]) as server:
+            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+                said = turns(
+                    {"role": "user", "name": "Ana", "content": "We got the keys yesterday!", "id": "t1"},
+                    ("assistant", "Congratulations!"),
+                )
+                done = await memory.add_messages(said)
+                (hit,) = (await memory.list(ALICE)).hits
+                assert len(server.chat_requests) == 1, "nothing is known yet, so there is nothing to decide"
+        assert (done.kept_messages, [change.event for change in done.changes]) == (2, [Event.ADD])
+        assert (hit.text, hit.sources, hit.name, hit.tags) == (fact["text"], ("t1",), "Ana", ("event",))
+        assert f"{hit.at:%Y-%m-%d}" == "2026-05-07"
+
+    async def test_a_fact_is_as_old_as_what_it_was_learnt_from(self, tmp_path: Path) -> None:
+        """Guards the current fact against an old conversation that is imported late."""
+        with OpenAIServer([facts("Nora likes sailing")]) as server:
+            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+                await memory.add_messages(turns({"role": "user", "content": "I sail", "at": "2025-01-02T10:00:00Z"}))
+                (hit,) = (await memory.list(ALICE)).hits
+        assert f"{hit.at:%Y-%m-%d}" == "2025-01-02"
+
+    async def test_the_model_is_shown_summary_recent_messages_and_the_new_ones(self, tmp_path: Path) -> None:
+        """Guards the prompt P = (S, the last m messages, the new ones), and that context is no source."""
+        earlier = [("user", f"earlier message {number}") for number in range(12)]
+        with OpenAIServer([facts(), facts()]) as server:
+            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+                await memory.add_messages(turns(*earlier))
+                await memory.add_messages(turns(("user", "the new one")), context=["You are a pirate."])
+                shown = prompts(server)[1]
+        recent, rest = shown.split("Notes of the system", 1)
+        context, new = rest.split("New messages", 1)
+        assert 'earlier message 1"' not in recent
+        assert all(f"earlier message {number}" in recent for number in range(2, 12))
+        assert "You are a pirate." in context
+        assert "the new one" in new
+        assert "earlier" not in new
+        assert "pirate" not in new
+
+    async def test_two_calls_at_most_and_every_decision_is_carried_out(self, tmp_path: Path) -> None:
+        """Guards ADD, UPDATE, DELETE and NONE through to the ledger, in two requests."""
+        async with opened(tmp_path) as memory:
+            for text in ("User has a cat", "User lives in Nice", "User likes tea"):
+                await memory.add_text(ALICE, text)
+
+        def chat(request: dict[str, Any]) -> str:
+            user = request["messages"][1]["content"]
+            if "New messages" in user:
+                return facts("User's cat is called Miso", "User moved to Lyon", "User drinks tea", "User is a cook")
+            shown = json.loads(user.split("Stored memories: ", 1)[1])
+            number = {item["text"]: item["id"] for item in shown}
+            return decisions(
+                decision(0, "UPDATE", number["User has a cat"], "User has a cat called Miso"),
+                decision(1, "DELETE", number["User lives in Nice"], "User lives in Lyon"),
+                decision(2, "NONE", number["User likes tea"]),
+                decision(3, "ADD"),
+            )
+
+        with OpenAIServer(chat) as server:
+            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+                done = await memory.add_messages(turns(("user", "My cat is called Miso and I moved to Lyon")))
+                assert len(server.chat_requests) == 2
+                assert await believed(memory) == [
+                    "User has a cat called Miso",
+                    "User is a cook",
+                    "User likes tea",
+                    "User lives in Lyon",
+                ]
+                nice = next(change for change in done.changes if change.previous == "User lives in Nice")
+                _, history = await memory.history(ALICE, nice.memory.id)
+        assert [change.event for change in done.changes] == [Event.UPDATE, Event.ADD, Event.NONE, Event.ADD]
+        assert (history[0].provenance.stage, history[0].provenance.model) == ("decide", "scripted")
+
+    async def test_a_text_is_reconciled_and_not_extracted_again(self, tmp_path: Path) -> None:
+        """Guards the agent's own words: one request, for the decision."""
+        with OpenAIServer([decisions(decision(0, "DELETE", 0, "User lives in Lyon"))]) as server:
+            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+                await memory.add_text(ALICE, "User lives in Nice", infer=False)
+                done = await memory.add_text(ALICE, "User lives in Lyon now")
+                assert len(server.chat_requests) == 1
+                assert await believed(memory) == ["User lives in Lyon"]
+        assert done.changes[0].previous == "User lives in Nice"
+
+    async def test_infer_true_extracts_facts_from_a_text(self, tmp_path: Path) -> None:
+        """Guards the third meaning of infer."""
+        with OpenAIServer([facts("User is a cook", "User lives in Lyon")]) as server:
+            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+                await memory.add_text(ALICE, "I cook, in Lyon", infer=True)
+                assert await believed(memory) == ["User is a cook", "User lives in Lyon"]
+
+    @pytest.mark.parametrize("infer", [None, True])
+    async def test_replaces_is_the_callers_decision_and_asks_no_model(self, tmp_path: Path, infer: bool | None) -> None:  # noqa: FBT001
+        """Guards the agent that has already decided."""
+        with OpenAIServer() as server:
+            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+                old = await memory.add_text(ALICE, "User lives in Nice", infer=False)
+                await memory.add_text(ALICE, "User lives in Lyon", replaces=[old.changes[0].memory.id[:8]], infer=infer)
+                assert await believed(memory) == ["User lives in Lyon"]
+                assert server.chat_requests == []
+
+    async def test_an_agents_conversation_is_read_with_the_agents_prompt(self, tmp_path: Path) -> None:
+        """Guards the two extraction prompts."""
+        scope = Scope("alice", agent_id="otto")
+        with OpenAIServer([facts("Otto must not deploy on Fridays"), facts()]) as server:
+            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+                said = (("user", "Never deploy on Fridays"), ("assistant", "Understood"))
+                await memory.add_messages(turns(*said, scope=scope))
+                await memory.add_messages(turns(*said))
+                systems = [request["messages"][0]["content"] for request in server.chat_requests]
+        assert "memory of an AI agent" in systems[0]
+        assert "memory of an AI agent" not in systems[1]
+
+    async def test_plain_facts_of_a_custom_prompt_find_their_source(self, tmp_path: Path) -> None:
+        """Guards Mem0's users: their prompt, and the reply it asks for."""
+        custom = 'Give me {"facts": ["..."]} and $nothing else.'
+        with OpenAIServer([json.dumps({"facts": ["Rex is a dog", "Tea is fine"]})]) as server:
+            async with opened(
+                tmp_path, llm=with_model(server.base_url), custom_fact_extraction_prompt=custom
+            ) as memory:
+                said = turns(
+                    {"role": "user", "content": "I like tea", "id": "a"},
+                    {"role": "user", "content": "My dog Rex is old", "id": "b"},
+                )
+                await memory.add_messages(said)
+                hits = {hit.text: hit.sources for hit in (await memory.list(ALICE)).hits}
+                assert server.chat_requests[0]["messages"][0]["content"] == custom
+        assert hits == {"Rex is a dog": ("b",), "Tea is fine": ("a",)}
+
+    async def test_facts_already_known_word_for_word_change_nothing(self, tmp_path: Path) -> None:
+        """Guards against the same fact learnt twice, even if the model says ADD."""
+        with OpenAIServer([facts("User likes tea"), facts("User likes tea"), decisions(decision(0, "ADD"))]) as server:
+            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+                await memory.add_messages(turns(("user", "I like tea")))
+                done = await memory.add_messages(turns(("user", "As I said, I like tea")))
+                assert len(await believed(memory)) == 1
+        assert done.changes[0].event is Event.NONE
+
+    async def test_a_call_sent_again_changes_nothing(self, tmp_path: Path) -> None:
+        """Guards a client that timed out and tries once more: the turns have the ids they had."""
+        turn = {"role": "user", "content": "I like tea", "id": "t1"}
+        with OpenAIServer([facts("User likes tea")]) as server:
+            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+                await memory.add_messages(turns(turn))
+                again = await memory.add_messages(turns(turn))
+                assert len(server.chat_requests) == 1
+        assert (again.kept_messages, again.changes) == (0, ())
+
+    async def test_memories_that_change_while_the_model_thinks_are_decided_on_again(self, tmp_path: Path) -> None:
+        """Guards a decision made on what is no longer so."""
+        async with opened(tmp_path) as other:
+            await other.add_text(ALICE, "User lives in Nice")
+
+            def chat(request: dict[str, Any]) -> str:
+                shown = json.loads(request["messages"][1]["content"].split("Stored memories: ", 1)[1])
+                if len(shown) == 1:
+                    # Another client is faster, while this one thinks.
+                    with sneaking(tmp_path) as add:
+                        add("User lives in Metz")
+                    return decisions(decision(0, "DELETE", 0))
+                return decisions(*(decision(0, "DELETE", item["id"]) for item in shown))
+
+            with OpenAIServer(chat) as server:
+                async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+                    await memory.add_text(ALICE, "User lives in Lyon")
+                    assert len(server.chat_requests) == 2
+                    assert await believed(memory) == ["User lives in Lyon"]
+
+    async def test_a_projects_facts_do_not_rewrite_global_memories(self, tmp_path: Path) -> None:
+        """Guards the user's other projects: what one of them learns must not show in all."""
+        secret = Scope("alice", project="secret")
+        with OpenAIServer() as server:
+            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+                await memory.add_text(ALICE, "User keeps passwords in a vault", infer=False)
+                await memory.add_text(secret, "User keeps passwords in the vault of the secret project")
+                assert await believed(memory) == ["User keeps passwords in a vault"]
+                assert server.chat_requests == []
+
+    async def test_a_text_is_kept_whatever_the_model_thinks_of_it(self, tmp_path: Path) -> None:
+        """Guards the agent's own words: it found them worth saying."""
+        with OpenAIServer([decisions(decision(0, "NONE"))]) as server:
+            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+                await memory.add_text(ALICE, "User likes tea", infer=False)
+                await memory.add_text(ALICE, "User likes green tea")
+                assert "User likes green tea" in await believed(memory)
+
+
+class TestWhenTheModelFails:
+    @pytest.mark.parametrize(
+        ("reply", "told"),
+        [
+            (Reply(status=401), "401"),
+            (Reply(status=500), "500"),
+            (Reply(body=b'{"choices": [{"mess'), "no OpenAI reply"),
+            (Reply(refusal="I will not"), "declined"),
+            ("I am sorry, I cannot help with that.", "no usable reply"),
+            ('{"facts": [{"text": "cut o', "no usable reply"),
+            ("{}", "no usable reply"),
+        ],
+    )
+    async def test_the_messages_are_kept_and_the_reply_says_what_was_not_done(
+        self, tmp_path: Path, reply: Reply | str, told: str
+    ) -> None:
+        """Guards against silent loss: no failure of a model is an empty result."""
+        with OpenAIServer(lambda _: reply) as server:
+            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+                done = await memory.add_messages(turns(("user", "I moved to Lyon")))
+                answer = await memory.search(ALICE, "Lyon")
+        assert done.kept_messages == 1
+        assert done.changes == ()
+        (note,) = done.notes
+        assert note.startswith("kept 1 message, but no facts were learnt")
+        assert told in note
+        assert [hit.text for hit in answer.hits] == ["I moved to Lyon"]
+
+    async def test_a_model_that_is_not_there_costs_a_text_only_its_reconciliation(self, tmp_path: Path) -> None:
+        """Guards the agent's fact when the endpoint is down."""
+        async with opened(tmp_path) as memory:
+            await memory.add_text(ALICE, "User lives in Nice")
+        async with opened(tmp_path, llm=with_model("http://127.0.0.1:9/v1")) as memory:
+            done = await memory.add_text(ALICE, "User lives in Lyon")
+            assert await believed(memory) == ["User lives in Lyon", "User lives in Nice"]
+        assert "not reconciled" in done.notes[0]
+        assert "could not be reached" in done.notes[0]
+
+    async def test_a_decision_that_fails_keeps_the_messages_and_no_half_of_the_facts(self, tmp_path: Path) -> None:
+        """Guards all-or-nothing between the two stages."""
+        with OpenAIServer([facts("User lives in Lyon"), "no", "no"]) as server:
+            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+                await memory.add_text(ALICE, "User lives in Nice", infer=False)
+                done = await memory.add_messages(turns(("user", "I moved to Lyon")))
+                assert await believed(memory) == ["User lives in Nice"]
+        assert done.kept_messages == 1
+
+    async def test_a_broken_prompt_file_is_named_and_the_messages_are_kept(self, tmp_path: Path) -> None:
+        """Guards an edit gone wrong while the server runs."""
+        own = tmp_path / "prompts"
+        own.mkdir()
+        with OpenAIServer() as server:
+            async with opened(tmp_path, llm=with_model(server.base_url), prompts_dir=own) as memory:
+                (own / "extract.md").write_text("---\nname: extract\n", "utf-8")
+                done = await memory.add_messages(turns(("user", "I moved to Lyon")))
+        assert "extract.md" in done.notes[0]
+        assert done.kept_messages == 1
+
+    async def test_a_failing_embedder_costs_only_the_meaning(self, tmp_path: Path) -> None:
+        """Guards what was said while the embeddings endpoint is down, until it is back."""
+        gone = {"provider": "openai", "config": {"model": "e", "openai_base_url": "http://127.0.0.1:9/v1"}}
+        async with opened(tmp_path, embedder=gone) as memory:
+            done = await memory.add_text(ALICE, "User plays the cello")
+            answer = await memory.search(ALICE, "cello")
+        assert "found by words only" in done.notes[0]
+        assert [hit.text for hit in answer.hits] == ["User plays the cello"]
+        assert "searched by words only" in answer.notes[0]
+        async with opened(tmp_path) as memory:
+            assert "no vector of this embedder yet" in (await memory.search(ALICE, "cello")).notes[0]
+            await memory.rebuild()
+            assert (await memory.search(ALICE, "musical instrument")).notes == ()
+
+
+class TestWithoutAModel:
+    async def test_turns_are_kept_and_found_and_the_reply_says_so(self, tmp_path: Path) -> None:
+        """Guards the default installation."""
+        async with opened(tmp_path) as memory:
+            done = await memory.add_messages(turns(("user", "The team retreat is in Lisbon")))
+            answer = await memory.search(ALICE, "where is the offsite of the team?")
+        assert done.kept_messages == 1
+        assert done.notes[0].startswith("there is no language model to ask: turns are kept as they are")
+        assert [hit.kind for hit in answer.hits] == ["message"]
+
+    async def test_a_likely_conflict_is_named_by_id(self, tmp_path: Path) -> None:
+        """Guards the reply that lets the agent settle contradictions itself."""
+        async with opened(tmp_path) as memory:
+            for text in ("User's manager is Tom", "User plays the violin", "The build runs on Tuesdays"):
+                await memory.add_text(ALICE, text)
+            done = await memory.add_text(ALICE, "Sarah is the user's manager now")
+            (near,) = done.similar[done.changes[0].memory.id]
+        assert near.memory.text == "User's manager is Tom"
+
+    async def test_a_fact_like_nothing_else_names_no_conflict(self, tmp_path: Path) -> None:
+        """Guards the agent's context against noise."""
+        async with opened(tmp_path) as memory:
+            for text in ("User's manager is Tom", "User plays the violin", "The build runs on Tuesdays"):
+                await memory.add_text(ALICE, text)
+            done = await memory.add_text(ALICE, "Peanuts make the user's sister ill")
+        assert done.similar[done.changes[0].memory.id] == []
+
+    async def test_kept_turns_keep_the_time_they_were_said(self, tmp_path: Path) -> None:
+        """Guards `at` against the time of the call."""
+        clock = StoppedClock()
+        async with opened(tmp_path, clock) as memory:
+            await memory.add_messages(turns({"role": "user", "content": "Hello", "at": "2024-02-29T08:00:00+02:00"}))
+            (hit,) = (await memory.search(ALICE, "hello")).hits
+        assert hit.at.isoformat() == "2024-02-29T06:00:00+00:00"
+        assert hit.created_at == clock.at
+
+    async def test_a_conversation_sent_again_with_its_times_is_kept_once(self, tmp_path: Path) -> None:
+        """Guards an import done twice: what was said at the same moment was said once."""
+        clock = StoppedClock()
+        turn = {"role": "user", "content": "Hello", "at": "2026-01-01T00:00:00Z"}
+        async with opened(tmp_path, clock) as memory:
+            assert (await memory.add_messages(turns(turn, at=clock.at))).kept_messages == 1
+            clock.forward(minutes=5)
+            assert (await memory.add_messages(turns(turn, at=clock.at))).kept_messages == 0
+
+    async def test_the_same_fact_with_other_metadata_gets_it(self, tmp_path: Path) -> None:
+        """Guards the caller's metadata on what was known already."""
+        async with opened(tmp_path) as memory:
+            await memory.add_text(ALICE, "User likes tea", metadata={"a": 1})
+            done = await memory.add_text(ALICE, "User likes tea", metadata={"b": 2})
+            (hit,) = (await memory.list(ALICE)).hits
+        assert done.changes[0].event is Event.UPDATE
+        assert hit.metadata == {"a": 1, "b": 2}
+
+    async def test_replacing_by_what_is_known_names_what_was_closed(self, tmp_path: Path) -> None:
+        """Guards the reply: a memory was closed, so "unchanged" would be untrue."""
+        async with opened(tmp_path) as memory:
+            old = (await memory.add_text(ALICE, "Ann has two cats")).changes[0].memory.id
+            known = (await memory.add_text(ALICE, "Ann has three cats")).changes[0].memory.id
+            (change,) = (await memory.add_text(ALICE, "Ann has three cats", replaces=[old])).changes
+        assert (change.memory.id, change.replaced, change.previous) == (known, (old,), "Ann has two cats")

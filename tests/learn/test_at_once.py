@@ -1,0 +1,376 @@
+"""One fact once, whoever says it at the same moment: threads, processes, models that think while others write."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loopback import OpenAIServer
+from palimpsest.core.models import Decision, Edit, Event, Fact, Message, Provenance, Scope, Undo
+from palimpsest.memory import Memory
+from palimpsest.store.ledger import open_ledger
+from palimpsest.store.queries import edits as edit_queries
+from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.writes.apply import Write
+from tests.support.memory import ALICE, StoppedClock, opened, turns, with_model
+
+pytestmark = pytest.mark.anyio
+
+PATIENCE = 60.0
+"""Seconds after which a gate that nobody else comes to is a failure and not a wait for ever."""
+
+PEER = """
+import json, sys
+from datetime import timedelta
+from pathlib import Path
+import anyio
+from tests.support.memory import StoppedClock, opened, turns, with_model
+from palimpsest.records import Scope
+
+async def main():
+    clock = StoppedClock()
+    clock.forward(minutes=int(sys.argv[3]))
+    async with opened(Path(sys.argv[1]), clock, llm=with_model(sys.argv[2])) as memory:
+        await memory.search(Scope("nobody"), "is everything loaded?")
+        print("ready", flush=True)
+        for line in sys.stdin:
+            asked = json.loads(line)
+            scope, done = Scope(asked["user"]), []
+
+            async def add(text):
+                done.append(await memory.add_text(scope, text, infer=asked["infer"]))
+
+            async with anyio.create_task_group() as tasks:
+                for text in asked.get("texts", ()):
+                    tasks.start_soon(add, text)
+            if "messages" in asked:
+                said = turns(*asked["messages"], scope=scope, at=clock.at)
+                done.append(await memory.add_messages(said, infer=asked["infer"]))
+            print(json.dumps({
+                "events": [change.event for each in done for change in each.changes],
+                "notes": [note for each in done for note in each.notes],
+                "kept": sum(each.kept_messages for each in done),
+            }), flush=True)
+
+anyio.run(main)
+"""
+"""Another process on the same memory: it does what a line asks, texts at once in threads, and says what that did."""
+
+
+def decided(request: dict[str, Any]) -> str:
+    """Decide by what is shown, as the prompt asks: whoever lives somewhere lives nowhere else."""
+    asked = request["messages"][1]["content"].removeprefix("New facts: ")
+    new, shown = (json.loads(part) for part in asked.split("\n\nStored memories: "))
+    made: list[dict[str, Any]] = []
+    for fact in new:
+        contradicted = [item["id"] for item in shown if "lives in" in item["text"] and "lives in" in fact["text"]]
+        made += [{"fact": fact["fact"], "event": "DELETE", "memory": each} for each in contradicted]
+        made += [] if contradicted else [{"fact": fact["fact"], "event": "ADD"}]
+    return json.dumps({"decisions": made})
+
+
+def facts(*texts: str) -> str:
+    return json.dumps({"facts": [{"text": text, "sources": [1]} for text in texts]})
+
+
+def is_extraction(request: dict[str, Any]) -> bool:
+    return "New messages: " in request["messages"][1]["content"]
+
+
+@dataclass
+class Pair:
+    """Two processes with one memory, and the model both ask. What a `gate` is named by waits for the other there."""
+
+    folder: Path
+    server: OpenAIServer = field(init=False)
+    peers: list[subprocess.Popen[str]] = field(default_factory=list[subprocess.Popen[str]])
+    gates: dict[str, threading.Barrier] = field(default_factory=dict[str, threading.Barrier])
+
+    def __post_init__(self) -> None:
+        self.server = OpenAIServer(self.chat)
+
+    def ask(self, *asked: dict[str, Any], infer: bool | None = None) -> list[dict[str, Any]]:
+        """Let each process do its part at the same moment; return what they say."""
+        for peer, each in zip(self.peers, asked, strict=True):
+            assert peer.stdin is not None
+            peer.stdin.write(json.dumps({"infer": infer, **each}) + "\n")
+            peer.stdin.flush()
+        return [json.loads(_line(peer)) for peer in self.peers]
+
+    def chat(self, request: dict[str, Any]) -> str:
+        """Answer by what is asked; two requests that hold the name of a gate are answered when both have come."""
+        asked = request["messages"][1]["content"]
+        for name, gate in self.gates.items():
+            if name in asked:
+                gate.wait(PATIENCE)
+        if is_extraction(request):
+            return facts(f"User has a cat, as {threading.get_ident()} words it")
+        return decided(request)
+
+    def stored(self, user: str) -> tuple[list[str], list[Edit], list[Message]]:
+        """Return what a user believes, every edit of theirs, and their turns."""
+        ledger = open_ledger(self.folder / "ledger.db", StoppedClock())
+        try:
+            with ledger.read() as conn:
+                memories, messages = memory_queries.stored_in(conn, Scope(user))
+                return [memory.text for memory in memories], edit_queries.edits(conn, Scope(user), 100), messages
+        finally:
+            ledger.close()
+
+
+def _line(peer: subprocess.Popen[str]) -> str:
+    assert peer.stdout is not None
+    return peer.stdout.readline()
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Generator[Pair]:
+    found = Pair(tmp_path_factory.mktemp("pair"))
+    with ExitStack() as stack:
+        stack.enter_context(found.server)
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        for minutes in ("0", "1"):
+            command = [sys.executable, "-c", PEER, str(found.folder), found.server.base_url, minutes]
+            peer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+            stack.enter_context(peer)
+            found.peers.append(peer)
+        for peer in found.peers:
+            assert _line(peer) == "ready\n"
+        yield found
+
+
+class TestAtOnce:
+    def test_the_same_text_from_threads_of_two_processes_is_one_memory(self, pair: Pair) -> None:
+        """Guards the unique text where only the database can: one adds, the others find it there."""
+        asked = {"user": "one", "texts": ["User plays the cello"] * 4}
+        told = pair.ask(asked, asked, infer=False)
+        events = sorted(event for each in told for event in each["events"])
+        assert events == ["ADD", *["NONE"] * 7]
+        believed, edits, _ = pair.stored("one")
+        assert believed == ["User plays the cello"]
+        assert len(edits) == 1
+
+    @pytest.mark.parametrize("kind", ["with ids", "with times", "with neither"])
+    def test_the_same_turns_from_two_processes_are_kept_once(self, pair: Pair, kind: str) -> None:
+        """Guards a call that a client sent to another server too, a minute later."""
+        more = {"with ids": {"id": "t{}"}, "with times": {"at": "2026-05-01T10:0{}:00Z"}, "with neither": {}}[kind]
+        batch = [
+            {"role": "user", "content": text, **{key: value.format(number) for key, value in more.items()}}
+            for number, text in enumerate(("Hello", "Is it raining?"))
+        ]
+        asked = {"user": kind, "messages": batch}
+        assert sorted(each["kept"] for each in pair.ask(asked, asked, infer=False)) == [0, 2]
+        _, edits, messages = pair.stored(kind)
+        assert [message.content for message in messages] == ["Hello", "Is it raining?"]
+        assert len(edits) == 1
+
+    def test_contradicting_texts_decided_on_at_the_same_moment_leave_one_belief(self, pair: Pair) -> None:
+        """Guards one current belief: both models were shown the old one, and one of them decides again."""
+        pair.ask({"user": "mover", "texts": ["User lives in Nice"]}, {"user": "nobody"}, infer=False)
+        asked_before = len(pair.server.chat_requests)
+        pair.gates["User lives in Nice"] = threading.Barrier(2)
+        cities = ("User lives in Lyon", "User lives in Metz")
+        told = pair.ask(*({"user": "mover", "texts": [city]} for city in cities))
+        del pair.gates["User lives in Nice"]
+        assert [each["notes"] for each in told] == [[], []]
+        assert len(pair.server.chat_requests) - asked_before == 3
+        believed, edits, _ = pair.stored("mover")
+        assert len(believed) == 1
+        steps = [(step.event, step.before or step.after) for edit in reversed(edits) for step in edit.steps]
+        first, last = cities if believed == [cities[1]] else cities[::-1]
+        assert steps == [
+            (Event.ADD, "User lives in Nice"),
+            (Event.ADD, first),
+            (Event.DELETE, "User lives in Nice"),
+            (Event.ADD, last),
+            (Event.DELETE, first),
+        ]
+
+    def test_contradicting_texts_where_nothing_was_known_leave_one_belief(self, pair: Pair) -> None:
+        """Guards the first of all beliefs: neither had anything to decide against when it began."""
+        cities = [f"User lives in {name}" for name in ("Lyon", "Metz", "Brest", "Nice")]
+        pair.ask({"user": "first", "texts": cities[:2]}, {"user": "first", "texts": cities[2:]})
+        believed, edits, _ = pair.stored("first")
+        assert len(believed) == 1
+        assert {step.after for edit in edits for step in edit.steps if step.event is Event.ADD} == set(cities)
+
+    def test_two_processes_that_read_the_same_turns_learn_from_them_once(self, pair: Pair) -> None:
+        """Guards against the same fact in two wordings, which no comparison of texts would find."""
+        pair.gates["I have a cat"] = threading.Barrier(2)
+        asked = {"user": "reader", "messages": [{"role": "user", "content": "I have a cat"}]}
+        told = pair.ask(asked, asked)
+        del pair.gates["I have a cat"]
+        assert sorted(each["events"] for each in told) == [[], ["ADD"]]
+        late = next(each for each in told if not each["events"])
+        assert "another call has learnt from these messages meanwhile" in late["notes"]
+        believed, edits, messages = pair.stored("reader")
+        assert (len(believed), len(messages), len(edits)) == (1, 1, 2)
+        asked_before = len(pair.server.chat_requests)
+        pair.ask(asked, asked)
+        assert len(pair.server.chat_requests) == asked_before
+        assert pair.stored("reader")[1] == edits
+
+
+Changes = Callable[[], object]
+
+
+@contextmanager
+def thinking(*changes: Changes) -> Generator[OpenAIServer]:
+    """Give a model that decides by what is shown; during its first requests, one a request, changes are made."""
+    left = list(changes)
+
+    def chat(request: dict[str, Any]) -> str:
+        if left:
+            left.pop(0)()
+        return facts("User lives in Lyon") if is_extraction(request) else decided(request)
+
+    with OpenAIServer(chat) as server:
+        yield server
+    assert left == []
+
+
+def elsewhere(folder: Path, *decisions: Decision, **rest: Any) -> Changes:
+    """Return a change that another process, so to say, makes to the same memory."""
+
+    def change() -> None:
+        ledger = open_ledger(folder / "ledger.db", StoppedClock())
+        try:
+            ledger.apply(Write(ALICE, Provenance("test"), decisions=decisions, **rest))
+        finally:
+            ledger.close()
+
+    return change
+
+
+def shown(server: OpenAIServer) -> list[list[str]]:
+    """Return which memories each request for a decision showed."""
+    asked = [each["messages"][1]["content"] for each in server.chat_requests if not is_extraction(each)]
+    return [[item["text"] for item in json.loads(text.split("Stored memories: ", 1)[1])] for text in asked]
+
+
+async def believed(memory: Memory) -> list[str]:
+    return sorted(each.text for each in (await memory.stored(ALICE)).memories)
+
+
+async def added(memory: Memory, text: str, **rest: Any) -> str:
+    """Add a memory without asking a model and return its id."""
+    return (await memory.add_text(ALICE, text, infer=False, **rest)).changes[0].memory.id
+
+
+class TestDecidedAgain:
+    @pytest.mark.parametrize("how", ["added", "changed", "deleted", "restored"])
+    async def test_a_change_to_an_unrelated_memory_costs_no_other_request(self, tmp_path: Path, how: str) -> None:
+        """Guards busy memories: a decision stands while nothing it was made on has changed."""
+        unrelated = "The build runs on Tuesdays"
+        async with opened(tmp_path) as memory:
+            await added(memory, "User lives in Nice with the cat Miso")
+            for number in range(12):  # more than a model is shown
+                await added(memory, f"Miso, the cat of the user in Lyon, has toy number {number}")
+            other = await added(memory, unrelated)
+            if how == "restored":
+                await memory.delete(ALICE, [other])
+        made = {
+            "added": Decision(Event.ADD, Fact("Peanuts make the sister ill")),
+            "changed": Decision(Event.UPDATE, Fact(unrelated, metadata={"k": 1}), other),
+            "deleted": Decision(Event.DELETE, memory_id=other),
+            "restored": Decision(Event.ADD, memory_id=other),
+        }[how]
+        with thinking(elsewhere(tmp_path, made)) as server:
+            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+                done = await memory.add_text(ALICE, "User lives in Lyon with the cat Miso")
+                assert "User lives in Nice with the cat Miso" not in await believed(memory)
+        (offered,) = shown(server)
+        assert unrelated not in offered
+        assert done.notes == ()
+
+    async def test_a_memory_that_was_changed_meanwhile_is_decided_on_as_it_is_now(self, tmp_path: Path) -> None:
+        """Guards what another client wrote while the model thought, however often."""
+        async with opened(tmp_path) as memory:
+            nice = await added(memory, "User lives in Nice")
+        changes = [
+            elsewhere(tmp_path, Decision(Event.UPDATE, Fact("User has a house in Nice"), nice)),
+            elsewhere(tmp_path, Decision(Event.UPDATE, Fact("User lives in Rennes"), nice)),
+            elsewhere(tmp_path, undo=Undo()),
+        ]
+        with thinking(*changes) as server:
+            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+                done = await memory.add_text(ALICE, "User lives in Lyon")
+                assert await believed(memory) == ["User has a house in Nice", "User lives in Lyon"]
+        assert done.notes == ()
+        assert shown(server) == [
+            ["User lives in Nice"],
+            ["User has a house in Nice"],
+            ["User lives in Rennes"],
+            ["User has a house in Nice"],
+        ]
+
+    async def test_a_memory_that_was_deleted_meanwhile_leaves_nothing_to_decide(self, tmp_path: Path) -> None:
+        """Guards against a decision about what is gone, and against a request with nothing to show."""
+        async with opened(tmp_path) as memory:
+            nice = await added(memory, "User lives in Nice")
+        with thinking(elsewhere(tmp_path, Decision(Event.DELETE, memory_id=nice))) as server:
+            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+                (change,) = (await memory.add_text(ALICE, "User lives in Lyon")).changes
+                assert await believed(memory) == ["User lives in Lyon"]
+        assert (change.event, change.replaced, len(server.chat_requests)) == (Event.ADD, (), 1)
+
+    async def test_others_that_never_stop_changing_cost_a_text_only_its_reconciliation(self, tmp_path: Path) -> None:
+        """Guards against a call that asks a model for ever, and against losing what it was asked about."""
+        changes = [elsewhere(tmp_path, Decision(Event.ADD, Fact(f"User lives in street {n}"))) for n in range(5)]
+        async with opened(tmp_path) as memory:
+            await added(memory, "User lives in Nice")
+        with thinking(*changes) as server:
+            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+                done = await memory.add_text(ALICE, "User lives in Lyon")
+                assert len(await believed(memory)) == 7
+        assert len(server.chat_requests) == 5
+        assert "other clients kept changing this memory" in done.notes[0]
+
+    async def test_turns_that_could_not_be_decided_on_are_learnt_from_when_sent_again(self, tmp_path: Path) -> None:
+        """Guards the facts of a conversation against the same: kept is not learnt."""
+        changes = [elsewhere(tmp_path, Decision(Event.ADD, Fact(f"User lives in street {n}"))) for n in range(5)]
+        async with opened(tmp_path) as memory:
+            await added(memory, "User lives in Nice")
+        said_now = turns(("user", "I moved to Lyon"))
+        with thinking(lambda: None, *changes) as server:
+            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+                done = await memory.add_messages(said_now)
+                assert (done.kept_messages, done.changes) == (1, ())
+                assert "Sent again, the same messages are learnt from" in done.notes[0]
+                again = await memory.add_messages(said_now)
+                assert (again.kept_messages, len(again.changes)) == (0, 1)
+                assert await believed(memory) == ["User lives in Lyon"]
+
+    async def test_a_turn_that_is_forgotten_while_it_is_read_is_not_learnt_from(self, tmp_path: Path) -> None:
+        """Guards the one who takes a word back: no fact of it comes later."""
+        said_now = turns(("user", "I moved to Lyon"))
+        forgotten = elsewhere(tmp_path, Decision(Event.DELETE, memory_id=said_now[0].id, kind="message"))
+        with thinking(forgotten) as server:
+            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+                assert (await memory.add_messages(said_now)).changes == ()
+                assert await believed(memory) == []
+                again = await memory.add_messages(said_now)
+                assert "1 of these turns were forgotten before and stay so" in again.notes[1]
+        assert len(server.chat_requests) == 1
+
+    async def test_turns_another_call_has_learnt_from_meanwhile_are_not_learnt_from_again(self, tmp_path: Path) -> None:
+        """Guards against the same fact in two wordings: the later one is dropped, and that is said."""
+        said_now = turns(("user", "I moved to Lyon"))
+        learnt = tuple(message.id for message in said_now)
+        fact = Decision(Event.ADD, Fact("Lyon is where the user moved", sources=learnt))
+        with thinking(elsewhere(tmp_path, fact, learns=learnt)) as server:
+            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+                done = await memory.add_messages(said_now)
+                assert await believed(memory) == ["Lyon is where the user moved"]
+        assert (done.kept_messages, done.changes) == (1, ())
+        assert done.notes == ("another call has learnt from these messages meanwhile",)

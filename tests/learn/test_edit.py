@@ -1,0 +1,414 @@
+"""Correcting and taking back: every change by hand has a way back, through the facade, the tools and the commands."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loopback import OpenAIServer
+from palimpsest.core.errors import InputError, MemoryNotFoundError
+from palimpsest.core.models import Decision, Event, Fact, Hit, Provenance, Scope, Undo
+from palimpsest.memory import Memory
+from palimpsest.store.writes.apply import Write
+from tests.cli.test_app import as_json, palimpsest
+from tests.server.test_stdio import client, refused, results, said
+from tests.support.memory import ALICE, StoppedClock, opened, turns, with_model
+
+pytestmark = pytest.mark.anyio
+
+BEVERAGE = "beverage of choice"
+"""Shares no word with any text here, so that what it finds was found by meaning."""
+
+
+async def added(memory: Memory, text: str, **rest: Any) -> str:
+    """Add a memory and return its id."""
+    return (await memory.add_text(ALICE, text, infer=False, **rest)).changes[0].memory.id
+
+
+async def there(memory: Memory, scope: Scope = ALICE) -> dict[str, Any]:
+    """Return all that lives in a scope, by id: texts and what goes with them."""
+    stored = await memory.stored(scope)
+    memories = {
+        each.id: (each.text, dict(each.metadata), each.tags, each.keywords, each.happened_at, each.valid_from)
+        for each in stored.memories
+    }
+    return memories | {each.id: each.content for each in stored.messages}
+
+
+async def texts(memory: Memory, scope: Scope = ALICE, **asked: Any) -> list[str]:
+    """Return the texts that a search without any word of theirs finds: all there are, by their meaning alone."""
+    answer = await memory.search(scope, BEVERAGE, limit=100, max_tokens=20_000, **asked)
+    assert answer.notes == ()
+    return sorted(hit.text for hit in answer.hits)
+
+
+async def by_words(memory: Memory, word: str) -> list[Hit]:
+    return [hit for hit in (await memory.search(ALICE, word)).hits if word in hit.text]
+
+
+async def newest(memory: Memory) -> int:
+    """Return the number of the newest edit."""
+    return (await memory.log(ALICE, limit=1))[0].number
+
+
+@dataclass
+class Known:
+    """Name what there is at the beginning: two memories, two that are not believed any more, two turns."""
+
+    tea: str
+    nice: str
+    deleted: str
+    superseded: str
+    turn: str
+    forgotten: str
+
+
+async def begun(memory: Memory) -> Known:
+    tea = await added(memory, "User likes oolong", metadata={"a": 1, "b": "x"})
+    superseded = await added(memory, "User lives in Paris")
+    nice = await added(memory, "User lives in Nice", replaces=[superseded])
+    deleted = await added(memory, "User fears spiders")
+    await memory.add_messages(turns(("user", "I play the cello"), ("assistant", "Which strings?")), infer=False)
+    turn, forgotten = (each.id for each in (await memory.stored(ALICE)).messages)
+    await memory.delete(ALICE, [deleted, forgotten])
+    return Known(tea, nice, deleted, superseded, turn, forgotten)
+
+
+Work = Callable[[Memory, Known], Awaitable[object]]
+
+CHANGES: dict[str, Work] = {
+    "an added memory": lambda memory, _: memory.add_text(ALICE, "User has a dog", metadata={"k": 1}),
+    "the same text with more metadata": lambda memory, _: memory.add_text(
+        ALICE, "User likes oolong", metadata={"c": 3, "b": None}
+    ),
+    "a corrected text": lambda memory, known: memory.update(ALICE, known.tea, text="User likes sencha"),
+    "other metadata": lambda memory, known: memory.update(ALICE, known.tea, metadata={"a": None, "b": {"c": [1]}}),
+    "a text that another memory has": lambda memory, known: memory.update(ALICE, known.nice, text="user likes OOLONG"),
+    "a deleted memory": lambda memory, known: memory.delete(ALICE, [known.tea]),
+    "a forgotten turn": lambda memory, known: memory.delete(ALICE, [known.turn]),
+    "several, memories and turns": lambda memory, known: memory.delete(ALICE, [known.nice, known.turn, known.tea]),
+    "everything deleted": lambda memory, _: memory.delete_all(ALICE),
+    "one that replaces two": lambda memory, known: memory.add_text(
+        ALICE, "User drinks pastis in Marseille", replaces=[known.tea, known.nice]
+    ),
+    "one replaced by what is known": lambda memory, known: memory.add_text(
+        ALICE, "User lives in Nice", replaces=[known.tea], metadata={"k": 1}
+    ),
+    "a restored memory": lambda memory, known: memory.restore(ALICE, known.deleted),
+    "a restored memory that was superseded": lambda memory, known: memory.restore(ALICE, known.superseded),
+    "a restored turn": lambda memory, known: memory.restore(ALICE, known.forgotten),
+    "kept turns": lambda memory, _: memory.add_messages(turns(("user", "Rex barks"), ("user", "Rex barks"))),
+}
+
+
+class TestUndo:
+    @pytest.mark.parametrize("what", CHANGES)
+    async def test_every_change_is_one_edit_that_is_taken_back_and_forth(self, tmp_path: Path, what: str) -> None:
+        """Guards undo and redo of each kind of change: texts, metadata, turns, and that all of it is found again."""
+        clock = StoppedClock()
+        async with opened(tmp_path, clock) as memory:
+            known = await begun(memory)
+            edits, before, found = await newest(memory), await there(memory), await texts(memory)
+            clock.forward(hours=1)
+            await CHANGES[what](memory, known)
+            after, found_after = await there(memory), await texts(memory)
+            assert await newest(memory) == edits + 1
+            assert after != before
+            for _ in range(2):
+                clock.forward(hours=1)
+                assert (await memory.undo(ALICE)).changes
+                assert (await there(memory), await texts(memory)) == (before, found)
+                clock.forward(hours=1)
+                await memory.undo(ALICE, Undo(change=await newest(memory)))
+                assert (await there(memory), await texts(memory)) == (after, found_after)
+
+    async def test_facts_learnt_from_one_conversation_are_one_edit(self, tmp_path: Path) -> None:
+        """Guards the undo of a model's work: every fact of it goes, what it changed is as before, the turns stay."""
+        fact = {
+            "text": "User has a dog",
+            "sources": [1],
+            "happened_at": "2026-05-01",
+            "keywords": ["pet"],
+            "tags": ["t"],
+        }
+        learnt = json.dumps({"facts": [fact, {"text": "User lives in Lyon", "sources": [1]}]})
+
+        def chat(request: dict[str, Any]) -> str:
+            asked = request["messages"][1]["content"]
+            if "New messages" in asked:
+                return learnt
+            shown = json.loads(asked.split("Stored memories: ", 1)[1])
+            (nice,) = (item["id"] for item in shown if item["text"] == "User lives in Nice")
+            return json.dumps(
+                {
+                    "decisions": [
+                        {"fact": 0, "event": "ADD"},
+                        {"fact": 1, "event": "UPDATE", "memory": nice, "text": "Lyon"},
+                    ]
+                }
+            )
+
+        with OpenAIServer(chat) as server:
+            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+                await begun(memory)
+                before = await there(memory)
+                await memory.add_messages(turns(("user", "We have a dog, and live in Lyon now")))
+                after = await there(memory)
+                assert len(after) == len(before) + 2
+                done = await memory.undo(ALICE)
+                assert [change.event for change in done.changes] == [Event.DELETE, Event.UPDATE]
+                turns_of_now = {each.id: each.content for each in (await memory.stored(ALICE)).messages}
+                assert await there(memory) == before | turns_of_now
+                # The facts were never learnt, so to say: what was said is found as it was before they were.
+                then = (await memory.search(ALICE, "a dog", as_of=memory.engine.clock())).hits
+                assert then[0].text == "We have a dog, and live in Lyon now"
+                await memory.undo(ALICE)
+                assert await there(memory) == before
+                await memory.undo(ALICE, Undo(change=await newest(memory)))
+                await memory.undo(ALICE, Undo(change=await newest(memory) - 2))
+                assert await there(memory) == after
+
+    async def test_metadata_given_with_another_memorys_text_goes_to_that_memory(self, tmp_path: Path) -> None:
+        """Guards what was told in a correction that turns out to be known: it is kept, with the memory that stays."""
+        async with opened(tmp_path) as memory:
+            known = await begun(memory)
+            done = await memory.update(ALICE, known.nice, text="user likes OOLONG", metadata={"c": 3, "b": None})
+            assert [(change.event, change.duplicate_of) for change in done.changes] == [(Event.DELETE, known.tea)]
+            assert (await there(memory))[known.tea][:2] == ("User likes oolong", {"a": 1, "c": 3})
+            # Sent at the same moment by two, the second finds it done.
+            decision = Decision(Event.UPDATE, Fact("User likes oolong"), known.nice)
+            applied = memory.engine.ledger.apply(Write(ALICE, Provenance("test"), decisions=(decision,)))
+            assert [(change.event, change.duplicate_of) for change in applied.changes] == [(Event.NONE, known.tea)]
+            decision = Decision(Event.ADD, Fact("User likes oolong"), replaces=(known.nice,))
+            applied = memory.engine.ledger.apply(Write(ALICE, Provenance("test"), decisions=(decision,)))
+            assert [(change.event, change.duplicate_of) for change in applied.changes] == [(Event.NONE, known.tea)]
+
+    async def test_what_comes_back_is_found_by_words_and_by_meaning(self, tmp_path: Path) -> None:
+        """Guards the search after an undo: the old text has its own vector again, the new one is gone."""
+        async with opened(tmp_path) as memory:
+            memory_id = await added(memory, "User plays the violoncello")
+            await added(memory, "The build runs on Tuesdays")
+            await memory.update(ALICE, memory_id, text="User collects stamps")
+            await memory.undo(ALICE)
+            (hit,) = await by_words(memory, "violoncello")
+            assert hit.id == memory_id
+            assert await by_words(memory, "stamps") == []
+            best = (await memory.search(ALICE, "musical instrument")).hits[0]
+            assert best.text == "User plays the violoncello"
+
+    async def test_what_comes_back_while_the_embedder_is_down_is_found_by_words_and_said_so(
+        self, tmp_path: Path
+    ) -> None:
+        """Guards an undo against an endpoint that is gone: it is done, and the rest follows."""
+        async with opened(tmp_path) as memory:
+            memory_id = await added(memory, "User plays the violoncello")
+            await memory.update(ALICE, memory_id, text="User collects stamps")
+        gone = {"provider": "openai", "config": {"model": "e", "openai_base_url": "http://127.0.0.1:9/v1"}}
+        async with opened(tmp_path, embedder=gone) as memory:
+            done = await memory.undo(ALICE)
+            assert "found by words only, until it can be embedded" in done.notes[0]
+            assert [hit.id for hit in await by_words(memory, "violoncello")] == [memory_id]
+
+    async def test_all_since_a_time_is_taken_back_though_texts_changed_their_memories(self, tmp_path: Path) -> None:
+        """Guards the state of then as a whole: memories, turns, metadata, and a text that another memory has by now."""
+        clock = StoppedClock()
+        async with opened(tmp_path, clock) as memory:
+            known = await begun(memory)
+            then, found = await there(memory), await texts(memory)
+            clock.forward(hours=1)
+            instant = clock.at
+            await memory.update(ALICE, known.tea, text="User likes sencha", metadata={"a": 2})
+            await memory.update(ALICE, known.nice, text="User likes oolong")
+            await memory.restore(ALICE, known.superseded)
+            await memory.add_messages(turns(("user", "Rex barks"), at=clock.at))
+            clock.forward(hours=1)
+            await memory.delete_all(ALICE)
+            await memory.restore(ALICE, known.turn)
+            await added(memory, "User has a dog")
+            await memory.undo(ALICE, Undo(since=instant))
+            assert (await there(memory), await texts(memory)) == (then, found)
+            assert [hit.id for hit in await by_words(memory, "oolong")] == [known.tea]
+            _, history = await memory.history(ALICE, known.nice)
+            kept = [entry.new_memory for entry in history]
+            assert kept == ["User lives in Nice", "User likes oolong", None, "User lives in Nice"]
+
+    async def test_as_of_answers_with_what_was_believed_before_between_and_after(self, tmp_path: Path) -> None:
+        """Guards time travel over changes and their undo, of memories and of turns."""
+        clock = StoppedClock()
+        async with opened(tmp_path, clock) as memory:
+            seen: list[tuple[datetime, list[str]]] = []
+
+            async def step(work: Awaitable[object]) -> None:
+                await work
+                seen.append((clock.at, await texts(memory)))
+                clock.forward(hours=1)
+
+            await step(memory.search(ALICE, "nothing yet"))
+            known = await begun(memory)
+            await step(memory.search(ALICE, "as begun"))
+            await step(memory.update(ALICE, known.tea, text="User likes sencha"))
+            await step(memory.delete(ALICE, [known.tea, known.turn]))
+            await step(memory.undo(ALICE))
+            await step(memory.undo(ALICE))
+            await step(memory.delete_all(ALICE))
+            await step(memory.undo(ALICE, Undo(since=seen[1][0] + timedelta(minutes=1))))
+            assert seen[2][1] == ["I play the cello", "User likes sencha", "User lives in Nice"]
+            assert len({tuple(found) for _, found in seen}) == 4
+            for instant, found in seen[1:]:
+                for within in (timedelta(), timedelta(minutes=59)):
+                    assert await texts(memory, as_of=instant + within) == found
+            assert await texts(memory, as_of=seen[0][0] - timedelta(hours=1)) == []
+
+
+class TestByHand:
+    async def test_what_cannot_be_changed_is_refused_with_what_can_be_done(self, tmp_path: Path) -> None:
+        """Guards the errors of corrections: from the text alone one knows the next call, and nothing was done."""
+        async with opened(tmp_path) as memory:
+            known = await begun(memory)
+            edits = await newest(memory)
+            wrong: list[tuple[Awaitable[object], str]] = [
+                (memory.update(ALICE, known.deleted, text="x"), r"is deleted already.*restore=true"),
+                (memory.update(ALICE, known.superseded, text="x"), rf"superseded by '{known.nice[:8]}'"),
+                (memory.update(ALICE, known.superseded, metadata={"k": 1}), rf"superseded by '{known.nice[:8]}'"),
+                (memory.update(ALICE, known.turn, text="x"), r"is a turn of a conversation.*delete_memory"),
+                (memory.add_text(ALICE, "x", replaces=[known.deleted]), r"is deleted already"),
+                (memory.add_text(ALICE, "x", replaces=[known.turn]), r"is a turn of a conversation"),
+                (memory.delete(ALICE, [known.tea, "00000000-0000"]), r"no memory '00000000-0000'"),
+                (memory.restore(ALICE, "0000000"), r"first 8 characters at least"),
+            ]
+            for work, told in wrong:
+                with pytest.raises(InputError, match=told):
+                    await work
+            assert await newest(memory) == edits
+
+    async def test_an_id_given_twice_or_deleted_already_is_deleted_once(self, tmp_path: Path) -> None:
+        """Guards the list of ids against its own repetitions, in full and in short."""
+        async with opened(tmp_path) as memory:
+            known = await begun(memory)
+            done = await memory.delete(ALICE, [known.tea, known.tea[:8], f"[{known.tea[:8].upper()}]", known.deleted])
+            assert [change.event for change in done.changes] == [Event.DELETE, Event.NONE]
+
+    async def test_a_restore_beside_a_twin_is_refused_and_beside_its_successor_told(self, tmp_path: Path) -> None:
+        """Guards two beliefs that may disagree: named while both are there, and only then."""
+        async with opened(tmp_path) as memory:
+            known = await begun(memory)
+            done = await memory.restore(ALICE, known.superseded)
+            assert done.notes == (
+                f"[{known.nice[:8]}], which had replaced it, is current too; delete one if they disagree",
+            )
+            assert (await memory.restore(ALICE, known.superseded)).notes == ()
+            await memory.undo(ALICE)
+            await memory.delete(ALICE, [known.nice])
+            assert (await memory.restore(ALICE, known.superseded)).notes == ()
+            twin = await added(memory, "user lives in NICE")
+            with pytest.raises(InputError, match=f"{twin[:8]} already says the same, so {known.nice[:8]} was left"):
+                await memory.restore(ALICE, known.nice)
+
+    async def test_ids_of_another_scope_are_unknown_to_every_correction(self, tmp_path: Path) -> None:
+        """Guards other users and other projects."""
+        async with opened(tmp_path) as memory:
+            known = await begun(memory)
+            edits = await newest(memory)
+            for other in (Scope("bob"), Scope("alice", agent_id="coder"), Scope("bob", project="web")):
+                for each in (known.tea, known.deleted, known.turn, known.forgotten):
+                    for work in (
+                        memory.delete(other, [each]),
+                        memory.restore(other, each),
+                        memory.update(other, each, text="x"),
+                        memory.add_text(other, "x", replaces=[each]),
+                    ):
+                        with pytest.raises(MemoryNotFoundError):
+                            await work
+                with pytest.raises(InputError, match="no change"):
+                    await memory.undo(other, Undo(change=edits))
+                assert await memory.log(other) == []
+                assert (await memory.delete_all(other)).changes == ()
+            assert await newest(memory) == edits
+
+
+async def test_the_tools_forget_a_turn_and_bring_it_back_and_delete_all_asks_first(tmp_path: Path) -> None:
+    """Guards what takes away: the way back of one turn; of everything the question, its confirmation, and its undo."""
+    async with client(tmp_path) as memory:
+        said(await memory.call_tool("add_memory", {"messages": [{"role": "user", "content": "I play the cello"}]}))
+        (hit,) = results(await memory.call_tool("search_memories", {"query": "cello"}))
+        short = hit["id"][:8]
+        deleted = said(await memory.call_tool("delete_memory", {"memory_ids": [short]}))
+        assert deleted.startswith(f"deleted: [{short}] I play the cello")
+        assert "restore=true) brings it back" in deleted
+        assert results(await memory.call_tool("search_memories", {"query": "cello"})) == []
+        back = await memory.call_tool("update_memory", {"memory_id": short, "restore": True})
+        assert said(back).startswith(f"restored: [{short}] I play the cello")
+
+        said(await memory.call_tool("add_memory", {"text": "User likes tea"}))
+        question = refused(await memory.call_tool("delete_memory", {"all": True}))
+        assert "this would delete 1 memories and 1 turns of user alice (what belongs to projects stays" in question
+        assert "such as: User likes tea. Nothing was deleted." in question
+        assert "all=true and confirm='delete 1 memories and 1 turns'" in question
+        said(await memory.call_tool("add_memory", {"text": "User has a dog"}))
+        outdated = {"all": True, "confirm": "delete 1 memories and 1 turns"}
+        assert "confirm='delete 2 memories and 1 turns'" in refused(await memory.call_tool("delete_memory", outdated))
+        confirmed = {"all": True, "confirm": "delete 2 memories and 1 turns"}
+        told = said(await memory.call_tool("delete_memory", confirmed))
+        assert told.startswith("deleted: 2 memories and 1 turns of conversations")
+        assert results(await memory.call_tool("search_memories", {"query": "tea cello dog"})) == []
+    async with opened(tmp_path / "data") as memory:
+        (edit,) = await memory.log(ALICE, limit=1)
+        assert len(edit.steps) == 3
+        await memory.undo(ALICE)
+        assert await texts(memory) == ["I play the cello", "User has a dog", "User likes tea"]
+
+
+async def test_the_commands_show_what_was_changed_and_take_it_back(tmp_path: Path) -> None:
+    """Guards log and undo as a person types them: the newest, one by its number, all since a time, and refusals."""
+    clock = StoppedClock(datetime(2020, 1, 2, 12, tzinfo=UTC))
+    async with opened(tmp_path / "data", clock) as memory:
+        tea = await added(memory, "User likes [green] tea")
+        clock.forward(hours=1)
+        await memory.update(ALICE, tea, text="User likes coffee")
+        clock.forward(hours=1)
+        await memory.delete_all(ALICE)
+    shown = palimpsest(tmp_path, "log")
+    assert shown.splitlines() == [
+        "#3 2020-01-02T14:00:00Z delete",
+        f"  deleted [{tea[:8]}] User likes coffee",
+        "#2 2020-01-02T13:00:00Z update",
+        f"  updated [{tea[:8]}] User likes coffee (was: User likes [green] tea)",
+        "#1 2020-01-02T12:00:00Z add",
+        f"  added [{tea[:8]}] User likes [green] tea",
+    ]
+    assert palimpsest(tmp_path, "undo").startswith(f"added: [{tea[:8]}] User likes coffee")
+    (undone,) = as_json(tmp_path, "undo", "--since", "2020-01-02T12:30:00Z")["results"]
+    assert (undone["event"], undone["memory"]) == ("UPDATE", "User likes [green] tea")
+    assert "change 2 was changed again" in palimpsest(tmp_path, "undo", "--change", "2", code=1)
+    both = palimpsest(tmp_path, "undo", "--change", "1", "--since", "2020-01-02", code=1)
+    assert "give either --change or --since; nothing was done" in both
+    assert palimpsest(tmp_path, "undo", "--change", "5").startswith(f"updated: [{tea[:8]}] User likes coffee (was: ")
+    async with opened(tmp_path / "data") as memory:
+        made = [(edit.provenance.stage, edit.provenance.caller) for edit in await memory.log(ALICE, limit=3)]
+        assert made == [("undo 5", "cli"), ("undo since 2020-01-02T12:30:00Z", "cli"), ("undo 3", "cli")]
+        assert await texts(memory) == ["User likes coffee"]
+
+
+async def test_an_id_is_taken_as_agents_give_it_and_never_for_another(tmp_path: Path) -> None:
+    """Guards against ids with their frame, and against one of two being taken in silence."""
+    async with opened(tmp_path) as memory:
+        tea, cat = await added(memory, "User likes tea"), await added(memory, "User has a cat")
+        for given in (
+            tea,
+            tea[:8].upper(),
+            f"[{tea[:8]}] 2026-05-08 User likes tea",
+            f"id:{tea}",
+            tea.replace("-", ""),
+        ):
+            found, _ = await memory.history(ALICE, given)
+            assert found.id == tea
+        for given in (f"{tea[:8]}, {cat[:8]}", f"{tea[:8]}zzzz", f"the memory {tea[:8]}", "facade"):
+            with pytest.raises(InputError):
+                await memory.delete(ALICE, [given])
+        assert len((await memory.list(ALICE)).hits) == 2

@@ -1,0 +1,254 @@
+"""One fact once, however often it is sent: a call whose answer was lost changes nothing when it is sent again."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loopback import OpenAIServer, Reply
+from palimpsest.core.models import Event, Scope
+from palimpsest.learn.apply import Done
+from palimpsest.memory import Memory
+from tests.learn.test_at_once import added, believed, decided, facts
+from tests.server.test_stdio import client, said
+from tests.support.memory import ALICE, StoppedClock, opened, turns, with_model
+
+pytestmark = pytest.mark.anyio
+
+
+async def everything(memory: Memory) -> tuple[Any, ...]:
+    """Return every row of history and all that lives."""
+    return await memory.log(ALICE, limit=1_000), await memory.stored(ALICE)
+
+
+@dataclass
+class Known:
+    """Name what there is before a call: two memories, a deleted one, one that was replaced, two turns."""
+
+    tea: str
+    nice: str
+    deleted: str
+    turn: str
+    forgotten: str
+
+
+async def begun(memory: Memory) -> Known:
+    tea = await added(memory, "User likes oolong", metadata={"a": 1})
+    nice = await added(memory, "User lives in Nice")
+    deleted = await added(memory, "User fears spiders")
+    await memory.add_messages(turns(("user", "I play the cello"), ("user", "Which strings?")), infer=False)
+    turn, forgotten = (each.id for each in (await memory.stored(ALICE)).messages)
+    await memory.delete(ALICE, [deleted, forgotten])
+    return Known(tea, nice, deleted, turn, forgotten)
+
+
+Call = Callable[[Memory, Known], Awaitable[Done]]
+
+CALLS: dict[str, Call] = {
+    "add": lambda memory, _: memory.add_text(ALICE, "User has a dog", metadata={"k": 1}),
+    "add a text that is there with metadata": lambda memory, _: memory.add_text(
+        ALICE, "User likes oolong", metadata={"a": None, "b": [2]}
+    ),
+    "replace": lambda memory, known: memory.add_text(ALICE, "User lives in Lyon", replaces=[known.nice, known.tea[:8]]),
+    "replace by a text that is there": lambda memory, known: memory.add_text(
+        ALICE, "User lives in Nice", replaces=[known.tea]
+    ),
+    "update the text": lambda memory, known: memory.update(ALICE, known.tea, text="User likes sencha"),
+    "update the metadata": lambda memory, known: memory.update(ALICE, known.tea, metadata={"a": None, "b": {"c": 1}}),
+    "update to what another says": lambda memory, known: memory.update(ALICE, known.nice, text="user likes OOLONG"),
+    "delete": lambda memory, known: memory.delete(ALICE, [known.nice, known.turn]),
+    "delete all": lambda memory, _: memory.delete_all(ALICE),
+    "restore": lambda memory, known: memory.restore(ALICE, known.deleted),
+    "restore a turn": lambda memory, known: memory.restore(ALICE, known.forgotten),
+}
+
+
+class TestSentAgain:
+    @pytest.mark.parametrize("what", CALLS)
+    async def test_a_call_whose_answer_was_lost_changes_nothing_when_sent_again(
+        self, tmp_path: Path, what: str
+    ) -> None:
+        """Guards the client that timed out although the write was done: the same call says so, and no row comes."""
+        clock = StoppedClock()
+        async with opened(tmp_path, clock) as memory:
+            known = await begun(memory)
+            before = await everything(memory)
+            first = await CALLS[what](memory, known)
+            after = await everything(memory)
+            assert after != before
+            clock.forward(minutes=5)
+            again = await CALLS[what](memory, known)
+            assert await everything(memory) == after
+        assert all(change.event is not Event.NONE or change.replaced for change in first.changes)
+        assert {change.event for change in again.changes} <= {Event.NONE}
+
+    async def test_a_text_a_model_decided_on_changes_nothing_when_sent_again(self, tmp_path: Path) -> None:
+        """Guards the retry of a reconciled text: its own memory is no contradiction."""
+        with OpenAIServer(decided) as server:
+            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+                await added(memory, "User lives in Nice")
+                (change,) = (await memory.add_text(ALICE, "User lives in Lyon")).changes
+                after = await everything(memory)
+                (again,) = (await memory.add_text(ALICE, "User lives in Lyon")).changes
+                assert await everything(memory) == after
+        assert change.previous == "User lives in Nice"
+        assert (again.event, again.duplicate_of) == (Event.NONE, change.memory.id)
+
+    async def test_a_text_that_facts_were_extracted_from_is_extracted_once(self, tmp_path: Path) -> None:
+        """Guards infer=true: the text is a turn, and a turn is learnt from once."""
+        clock = StoppedClock()
+        with OpenAIServer([facts("User lives in Lyon")]) as server:
+            async with opened(tmp_path, clock, llm=with_model(server.base_url)) as memory:
+                await memory.add_text(ALICE, "I moved to Lyon", infer=True)
+                after = await everything(memory)
+                clock.forward(minutes=5)
+                await memory.add_text(ALICE, "I moved to Lyon", infer=True)
+                assert await everything(memory) == after
+        assert len(server.chat_requests) == 1
+
+
+HELLO = ({"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi", "name": "Bot"})
+
+
+class TestTurnsSentAgain:
+    @pytest.mark.parametrize(
+        "more", [{"id": "t{}"}, {"at": "2026-05-01T10:0{}:00Z"}, {"id": "t{}", "at": "2026-05-01"}]
+    )
+    async def test_turns_with_ids_or_times_are_known_at_any_time(self, tmp_path: Path, more: dict[str, str]) -> None:
+        """Guards an import done twice, in part, in another order, or along with what is new."""
+        clock = StoppedClock()
+        one, two, three = (
+            {"role": "user", "content": f"Turn {n}", **{key: value.format(n) for key, value in more.items()}}
+            for n in range(3)
+        )
+        async with opened(tmp_path, clock) as memory:
+            for batch, kept in (((one, two), 2), ((one, two), 0), ((two, one), 0), ((two,), 0), ((two, three), 1)):
+                clock.forward(days=1)
+                done = await memory.add_messages(turns(*batch, at=clock.at))
+                assert done.kept_messages == kept
+                assert ("all of these messages were known already" in done.notes) is (kept == 0)
+            assert len((await memory.stored(ALICE)).messages) == 3
+
+    @pytest.mark.parametrize(("minutes", "kept"), [(0, 0), (5, 0), (10, 0), (11, 2)])
+    async def test_turns_without_are_the_same_call_for_ten_minutes(
+        self, tmp_path: Path, minutes: int, kept: int
+    ) -> None:
+        """Guards both: a retry is known, and what is said again later was said twice."""
+        clock = StoppedClock()
+        async with opened(tmp_path, clock) as memory:
+            assert (await memory.add_messages(turns(*HELLO, at=clock.at))).kept_messages == 2
+            after = await everything(memory)
+            clock.forward(minutes=minutes)
+            assert (await memory.add_messages(turns(*HELLO, at=clock.at))).kept_messages == kept
+            assert (await everything(memory) == after) is (kept == 0)
+
+    @pytest.mark.parametrize(
+        "batch",
+        [
+            (*HELLO, {"role": "user", "content": "Bye"}),
+            HELLO[:1],
+            HELLO[::-1],
+            (HELLO[0], {**HELLO[1], "name": "Bob"}),
+            (HELLO[0], {**HELLO[1], "role": "user"}),
+            (HELLO[0], {**HELLO[1], "content": "Hi!"}),
+            (*HELLO, *HELLO),
+        ],
+        ids=["one more", "one less", "another order", "another name", "another role", "another word", "twice as much"],
+    )
+    async def test_another_batch_a_moment_later_is_new(self, tmp_path: Path, batch: Sequence[dict[str, Any]]) -> None:
+        """Guards what was really said: only the very same call is taken for a retry."""
+        clock = StoppedClock()
+        async with opened(tmp_path, clock) as memory:
+            await memory.add_messages(turns(*HELLO, at=clock.at))
+            clock.forward(seconds=1)
+            assert (await memory.add_messages(turns(*batch, at=clock.at))).kept_messages == len(batch)
+            clock.forward(seconds=1)
+            for known in (HELLO, batch):
+                assert (await memory.add_messages(turns(*known, at=clock.at))).kept_messages == 0
+
+    async def test_the_same_batch_of_another_scope_is_new(self, tmp_path: Path) -> None:
+        """Guards the scope as a part of what was said."""
+        async with opened(tmp_path) as memory:
+            for scope in (ALICE, Scope("bob"), Scope("alice", project="web"), Scope("alice", run_id="r1")):
+                assert (await memory.add_messages(turns(*HELLO, scope=scope))).kept_messages == 2
+
+    @pytest.mark.parametrize("more", [{}, {"at": "2026-05-01T10:00:00Z"}])
+    async def test_two_equal_turns_of_one_call_are_two_and_stay_two(self, tmp_path: Path, more: dict[str, str]) -> None:
+        """Guards what was said twice in one breath."""
+        clock = StoppedClock()
+        twice = [{"role": "user", "content": "No!", **more}] * 2
+        async with opened(tmp_path, clock) as memory:
+            for kept in (2, 0, 0):
+                assert (await memory.add_messages(turns(*twice, at=clock.at))).kept_messages == kept
+                clock.forward(minutes=1)
+            assert len((await memory.stored(ALICE)).messages) == 2
+
+    @pytest.mark.parametrize("more", [{}, {"id": "t1"}, {"at": "2026-05-01T10:00:00Z"}])
+    async def test_turns_kept_while_the_model_failed_are_learnt_from_once_when_sent_again(
+        self, tmp_path: Path, more: dict[str, str]
+    ) -> None:
+        """Guards the facts of a conversation against the model's troubles, and against being learnt twice."""
+        clock = StoppedClock()
+        turn = {"role": "user", "content": "I moved to Lyon", **more}
+        script = [Reply(status=401), Reply("no"), Reply("no"), Reply(facts("User lives in Lyon"))]
+        with OpenAIServer(script) as server:
+            async with opened(tmp_path, clock, llm=with_model(server.base_url)) as memory:
+                for kept, learnt, asked in ((1, 0, 1), (0, 0, 3), (0, 1, 4), (0, 0, 4), (0, 0, 4)):
+                    done = await memory.add_messages(turns(turn, at=clock.at))
+                    assert (done.kept_messages, len(done.changes)) == (kept, learnt)
+                    assert len(server.chat_requests) == asked
+                    clock.forward(minutes=1)
+                assert await believed(memory) == ["User lives in Lyon"]
+
+    async def test_a_conversation_without_facts_is_not_read_again(self, tmp_path: Path) -> None:
+        """Guards the model's time: nothing found is an answer too."""
+        with OpenAIServer([facts()]) as server:
+            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+                for _ in range(2):
+                    await memory.add_messages(turns(*HELLO))
+        assert len(server.chat_requests) == 1
+
+    async def test_turns_kept_without_a_model_are_learnt_from_when_there_is_one(self, tmp_path: Path) -> None:
+        """Guards the way from the default installation to one with a model."""
+        turn = {"role": "user", "content": "I moved to Lyon", "id": "t1"}
+        async with opened(tmp_path) as memory:
+            assert (await memory.add_messages(turns(turn))).kept_messages == 1
+        with OpenAIServer([facts("User lives in Lyon")]) as server:
+            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+                done = await memory.add_messages(turns(turn))
+        assert (done.kept_messages, [change.memory.text for change in done.changes]) == (0, ["User lives in Lyon"])
+
+
+async def test_every_tool_that_writes_can_be_called_again(tmp_path: Path) -> None:
+    """Guards the client that timed out, through the real door: the second answer says that it is so already."""
+    async with client(tmp_path) as server, opened(tmp_path / "data") as memory:
+
+        async def twice(tool: str, told: str, **arguments: Any) -> list[dict[str, Any]]:
+            first = await server.call_tool(tool, arguments)
+            said(first)
+            after = await everything(memory)
+            again = said(await server.call_tool(tool, arguments))
+            assert again.startswith(told)
+            assert await everything(memory) == after
+            return first.structured_content.get("results", [])
+
+        (tea,) = await twice("add_memory", "unchanged (duplicate of ", text="User likes tea", metadata={"a": 1})
+        (nice,) = await twice("add_memory", "unchanged (duplicate of ", text="User lives in Nice")
+        batch = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]
+        await twice("add_memory", "unchanged\nnote: all of these messages were known already", messages=batch)
+        with_ids = [{**turn, "id": f"t{number}"} for number, turn in enumerate(batch)]
+        await twice("add_memory", "unchanged\nnote: all of these messages were known already", messages=with_ids)
+        (lyon,) = await twice(
+            "add_memory", "unchanged (duplicate of ", text="User lives in Lyon", replaces=[nice["id"][:8]]
+        )
+        known = {"memory_id": lyon["id"]}
+        await twice("update_memory", f"unchanged: [{lyon['id'][:8]}]", **known, text="User lives in Metz")
+        await twice("update_memory", f"unchanged (duplicate of {tea['id'][:8]})", **known, text="User likes tea")
+        await twice("delete_memory", "unchanged (deleted already): ", memory_ids=[tea["id"]])
+        await twice("update_memory", "unchanged (not deleted): ", memory_id=tea["id"], restore=True)
+        confirmed = {"all": True, "confirm": "delete 1 memories and 4 turns"}
+        await twice("delete_memory", "unchanged: nothing is stored in this scope", **confirmed)

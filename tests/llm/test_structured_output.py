@@ -1,0 +1,244 @@
+"""Replies as models really give them: what is read, what is repaired once, and what is an error."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+from pydantic import BaseModel
+
+from palimpsest.core.errors import ModelUnreachableError, ReplyError
+from palimpsest.llm.decide import DecideReply
+from palimpsest.llm.extract import ExtractReply
+from palimpsest.llm.structured_output import MAX_SHOWN_CHARS, ask, read, strict_schema
+from palimpsest.llm.summarize import SummarizeReply
+from tests.support.scripted_model import ScriptedModel
+
+ASKED = [{"role": "system", "content": "Take facts."}, {"role": "user", "content": "New messages: []"}]
+GOOD = '{"facts": [{"text": "Ana drinks tea.", "sources": [1]}, {"text": "Ana has a cat.", "sources": [2]}]}'
+REFUSAL = "I'm sorry, but I can't help with that."
+
+
+def texts(reply: ExtractReply) -> list[str]:
+    """Return the texts of the facts."""
+    return [item.text for item in reply.facts]
+
+
+def number_of_facts(reply: ExtractReply) -> int:
+    """Return how many facts a reply holds."""
+    return len(reply.facts)
+
+
+def objects(schema: Any) -> Iterator[dict[str, Any]]:
+    """Yield every object schema inside a schema."""
+    if isinstance(schema, dict):
+        known = cast("dict[str, Any]", schema)
+        if "properties" in known:
+            yield known
+        for part in known.values():
+            yield from objects(part)
+    elif isinstance(schema, list):
+        for part in cast("list[Any]", schema):
+            yield from objects(part)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        GOOD,
+        f"\n\n  {GOOD}  \n",
+        f"```json\n{GOOD}\n```",
+        f"```\n{GOOD}\n```",
+        f"Sure! Here are the facts I found:\n\n{GOOD}\n\nLet me know if you need more.",
+        f"Two of the messages (1 and 2) matter {{so far}}: {GOOD}",
+        f'<think>The user says [1] tea... maybe {{"facts": []}}?</think>\n{GOOD}',
+        f"<thinking>\nhm\n</thinking>\n```json\n{GOOD}\n```",
+        f"<THINK>hm</THINK>{GOOD}",
+        f'{GOOD}\n<think>was that right? {{"facts": []}}',
+        GOOD.replace("}]}", "},],}"),
+        json.dumps(json.loads(GOOD), indent=2),
+        f'{GOOD}\n{{"facts": []}}',
+        GOOD.replace('"facts"', '"memories"'),
+        json.dumps(json.loads(GOOD)["facts"]),
+        json.dumps(["Ana drinks tea.", "Ana has a cat."]),
+        json.dumps({"facts": ["Ana drinks tea.", "Ana has a cat."]}),
+        json.dumps([{"fact": "Ana drinks tea."}, "Ana has a cat."]),
+    ],
+)
+def test_a_reply_is_read_in_all_its_dresses(reply: str) -> None:
+    """Guards against losing facts to fences, chat, think tags, root lists, trailing commas and bare strings."""
+    assert texts(read(reply, ExtractReply)) == ["Ana drinks tea.", "Ana has a cat."]
+
+
+def test_a_line_break_inside_a_string_is_read() -> None:
+    """Guards against models that do not escape line breaks in JSON."""
+    assert texts(read('{"facts": ["first\nsecond"]}', ExtractReply)) == ["first\nsecond"]
+
+
+@pytest.mark.parametrize("reply", ['{"facts": []}', "[]", 'Nothing here is worth keeping: {"facts": []}'])
+def test_nothing_found_is_an_answer(reply: str) -> None:
+    """Guards the difference between an empty list, which the model gave, and an answer that cannot be read."""
+    assert read(reply, ExtractReply).facts == []
+
+
+@pytest.mark.parametrize("before", ["", "Here you are: ", "```json\n", "<think>hm</think>"])
+@pytest.mark.parametrize("whole", [GOOD, json.dumps(json.loads(GOOD)["facts"]), GOOD.replace("}]}", "},],}")])
+def test_a_reply_cut_off_anywhere_yields_nothing_inside_it(before: str, whole: str) -> None:
+    """Guards against half a reply: the list or the first fact inside a cut-off reply is not the reply."""
+    for cut in range(1, len(whole)):
+        with pytest.raises(ValueError, match="there is no JSON in it"):
+            read(before + whole[:cut], ExtractReply)
+
+
+@pytest.mark.parametrize(
+    ("reply", "fault"),
+    [
+        ("", "there is no JSON in it"),
+        ("   \n", "there is no JSON in it"),
+        (REFUSAL, "there is no JSON in it"),
+        ("<think>only thoughts</think>", "there is no JSON in it"),
+        (f"<think>never closed {GOOD}", "there is no JSON in it"),
+        ("{'facts': ['single quotes']}", "there is no JSON in it"),
+        ("[" * 100_000, "there is no JSON in it"),
+        ('{"answer": 42}', "facts"),
+        ("{}", "facts"),
+        ('{"facts": [{"sources": [1]}]}', "facts.0"),
+        ('{"facts": ["tea", 5]}', "facts.1"),
+    ],
+    ids=range(11),
+)
+def test_a_misfit_says_what_was_wrong(reply: str, fault: str) -> None:
+    """Guards the repair, which can only be as good as the fault it names."""
+    with pytest.raises(ValueError, match=fault):
+        read(reply, ExtractReply)
+
+
+@pytest.mark.anyio
+async def test_a_good_reply_is_asked_for_once() -> None:
+    """Guards the price: no second call where the first reply fits."""
+    model = ScriptedModel([GOOD])
+
+    assert await ask(model, ASKED, ExtractReply, texts) == ["Ana drinks tea.", "Ana has a cat."]
+    assert [list(call.messages) for call in model.calls] == [ASKED]
+    assert model.calls[0].schema == strict_schema(ExtractReply)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("bad", "fault"),
+    [
+        (REFUSAL, "there is no JSON in it"),
+        ("", "there is no JSON in it"),
+        (GOOD[:-5], "there is no JSON in it"),
+        ('{"facts": [{"sources": []}]}', "a fact without a text"),
+    ],
+    ids=["refusal", "empty", "cut-off", "misfit"],
+)
+async def test_a_misfit_is_repaired_once(bad: str, fault: str) -> None:
+    """Guards the repair: the second call holds the first, the bad reply and what was wrong with it."""
+    model = ScriptedModel([bad, GOOD])
+
+    assert await ask(model, ASKED, ExtractReply, number_of_facts) == 2
+
+    *first, said, repair = model.calls[1].messages
+    assert first == ASKED
+    assert said == {"role": "assistant", "content": bad or "(nothing)"}
+    assert repair["role"] == "user"
+    assert fault in repair["content"]
+    assert model.calls[1].schema == model.calls[0].schema
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("bad", [REFUSAL, "", GOOD[:-5], '{"facts": [{}]}'])
+async def test_a_second_misfit_is_an_error(bad: str) -> None:
+    """Guards against "nothing extracted": a reply that cannot be read twice raises, and quotes no conversation."""
+    model = ScriptedModel([bad, bad])
+
+    with pytest.raises(ReplyError, match="the model scripted gave no usable reply, asked twice") as failure:
+        await ask(model, ASKED, ExtractReply, texts)
+
+    assert len(model.calls) == 2
+    assert "tea" not in str(failure.value)
+
+
+@pytest.mark.anyio
+async def test_what_the_caller_refuses_is_repaired_too() -> None:
+    """Guards replies of the right form that cannot be right."""
+    model = ScriptedModel(['{"facts": []}', GOOD])
+
+    def wants_some(reply: ExtractReply) -> int:
+        if not reply.facts:
+            raise ValueError("it forgets everything.")
+        return len(reply.facts)
+
+    assert await ask(model, ASKED, ExtractReply, wants_some) == 2
+    assert "it forgets everything." in model.calls[1].messages[-1]["content"]
+
+
+@pytest.mark.anyio
+async def test_a_long_misfit_goes_back_in_part() -> None:
+    """Guards the price of a repair: of a runaway reply only the beginning is sent again."""
+    model = ScriptedModel(["blah " * 10_000, GOOD])
+
+    await ask(model, ASKED, ExtractReply, texts)
+
+    assert len(model.calls[1].messages[-2]["content"]) == MAX_SHOWN_CHARS
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("script", [[], [REFUSAL]], ids=["first call", "repair"])
+async def test_an_outage_is_raised_as_it_is(script: list[str]) -> None:
+    """Guards outages: never an empty result, and no repair of what was not said."""
+    model = ScriptedModel([*script, ModelUnreachableError("no answer from the endpoint")])
+
+    with pytest.raises(ModelUnreachableError, match="no answer from the endpoint"):
+        await ask(model, ASKED, ExtractReply, texts)
+
+    assert len(model.calls) == len(script) + 1
+
+
+@pytest.mark.parametrize("reply_type", [ExtractReply, DecideReply, SummarizeReply])
+def test_a_schema_is_closed_and_wants_every_key(reply_type: type[BaseModel]) -> None:
+    """Guards OpenAI's strict mode, which refuses open objects and optional keys."""
+    schema = strict_schema(reply_type)
+
+    found = list(objects(schema))
+
+    assert found
+    assert schema["type"] == "object"
+    for each in found:
+        assert each["additionalProperties"] is False
+        assert each["required"] == list(each["properties"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[final answer] {"facts": ["x"]}',
+        'As of [2026-05-08]: {"facts": ["x"]}',
+        '{name} said: {"facts": ["x"]}',
+        '[] {"facts": ["x"]}',
+        'I thought {"facts": []} hmm</think>{"facts": ["x"]}',
+        '<think>{"facts": ["y"]}</think>\n```json\n{"facts": ["x"]}\n```',
+    ],
+)
+def test_brackets_in_prose_and_thoughts_do_not_hide_the_reply(text: str) -> None:
+    """Guards chatty models: what counts is the answer, not what stands around it."""
+    assert texts(read(text, ExtractReply)) == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("text", "fact"),
+    [('{"facts": ["likes <think> tags"]}', "likes <think> tags"), ('{"facts": ["a,] b",]}', "a,] b")],
+)
+def test_strings_are_left_as_they_are(text: str, fact: str) -> None:
+    """Guards what was said against the mending of what stands around it."""
+    assert texts(read(text, ExtractReply)) == [fact]
+
+
+def test_an_unfinished_thought_is_no_reply() -> None:
+    """Guards against JSON that a cut-off model only thought of."""
+    with pytest.raises(ValueError, match="no JSON"):
+        read('<think>perhaps {"facts": []}', ExtractReply)

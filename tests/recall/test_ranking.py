@@ -1,0 +1,208 @@
+"""Ranking: fusion, boosts, folding and the budget, as pure functions over numbers and hits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+
+from palimpsest.core.models import Candidate, Hit
+from palimpsest.recall.ranking import (
+    OUTDATED,
+    Likeness,
+    centred,
+    fold,
+    hit_tokens,
+    ranked,
+    rarity,
+    squash,
+    within_budget,
+)
+from tests.support.scripted_model import NOW
+
+
+def hit(hit_id: str, text: str | None = None, sources: Sequence[str] = ()) -> Hit:
+    """Return a hit with an id, a text and the messages behind it."""
+    return Hit(hit_id, "memory", f"tea {hit_id}" if text is None else text, 0.5, NOW, NOW, NOW, origins=tuple(sources))
+
+
+def test_centring_spreads_what_is_crowded() -> None:
+    """Guards the common component: taken out, each vector of length 1 again."""
+    vectors = np.array([[1, 0.1], [1, -0.1]], dtype=np.float32)
+
+    found = centred(vectors, np.array([1, 0], dtype=np.float32))
+
+    np.testing.assert_allclose(found, [[0, 1], [0, -1]], atol=1e-6)
+    assert found.dtype == np.float32
+    assert float(found[0] @ found[1]) == pytest.approx(-1)
+
+
+@pytest.mark.parametrize("mean", [None, np.zeros(2, dtype=np.float32)], ids=["none", "zero"])
+def test_without_a_mean_only_the_length_changes(mean: np.ndarray | None) -> None:
+    """Guards small collections, which have no mean of their own yet, and a single vector."""
+    np.testing.assert_allclose(centred(np.array([3, 4], dtype=np.float32), mean), [0.6, 0.8], atol=1e-6)
+
+
+def test_a_vector_that_is_the_mean_becomes_none() -> None:
+    """Guards against a division by zero: nothing is left of it, and nothing is like it."""
+    mean = np.array([0.6, 0.8], dtype=np.float32)
+
+    np.testing.assert_array_equal(centred(mean[np.newaxis], mean), [[0, 0]])
+
+
+def candidate(seq: int, **known: Any) -> Candidate:
+    """Return a turn of usual length that was said just now."""
+    return Candidate(seq, known.pop("kind", "message"), f"id{seq}", known.pop("at", NOW), chars=150, **known)
+
+
+def order(candidates: Sequence[Candidate], *, named: set[str] | None = None, **like: Any) -> list[int]:
+    """Return the numbers of candidates, best first."""
+    return [each.candidate.seq for each in ranked(candidates, likeness(candidates, **like), named or set(), set(), NOW)]
+
+
+def likeness(
+    candidates: Sequence[Candidate],
+    *,
+    meaning: Sequence[float] | None = None,
+    bm25: Sequence[float] | None = None,
+    words: Sequence[set[str]] | None = None,
+    asked_for: Mapping[str, float] | None = None,
+) -> Likeness:
+    """Return how candidates are like a question; `meaning` holds cosines."""
+    asked = keys = None
+    if meaning is not None:
+        asked = np.array([1, 0], dtype=np.float32)
+        keys = np.array([[cosine, np.sqrt(1 - cosine**2)] for cosine in meaning], dtype=np.float32)
+    none = [set[str]() for _ in candidates]
+    return Likeness(keys, asked, bm25 or [0.0] * len(candidates), words or none, asked_for or {})
+
+
+THREE = [candidate(1), candidate(2), candidate(3)]
+
+
+def test_what_is_alike_in_meaning_and_in_words_comes_first() -> None:
+    """Guards the sum: the best of both beats the best of one."""
+    words = [{"tea"}, {"tea", "green"}, set[str]()]
+    found = order(THREE, meaning=[0.9, 0.8, 0.1], bm25=[1.0, 3.0, 0.0], words=words, asked_for={"tea": 1, "green": 2})
+    assert found == [2, 1, 3]
+
+
+def test_a_score_is_the_sum_of_its_parts() -> None:
+    """Guards the explanation: what is told of a place in the order is what made it."""
+    words = [{"tea"}, set[str](), {"green"}]
+    like = likeness(THREE, meaning=[0.2, 0.8, 0.1], bm25=[1.0, 0.0, 2.0], words=words, asked_for={"tea": 1, "green": 2})
+    for each in ranked(THREE, like, {"Ana"}, {"id2"}, NOW):
+        assert each.score == pytest.approx(sum(each.parts.values()), abs=1e-5)
+        assert each.parts["outdated"] == (-OUTDATED if each.candidate.seq == 2 else 0)
+
+
+def test_words_in_common_are_chance_where_nothing_holds_much_of_what_is_asked() -> None:
+    """Guards questions in other words: one common word in another memory does not beat the meaning."""
+    few = {"meeting": 1.0, "retreat": 4.0}
+    assert order(THREE[:2], meaning=[0.9, 0.2], bm25=[0.0, 1.0], words=[set(), {"meeting"}], asked_for=few) == [1, 2]
+    much = {"meeting": 4.0, "retreat": 1.0}
+    assert order(THREE[:2], meaning=[0.9, 0.2], bm25=[0.0, 1.0], words=[set(), {"meeting"}], asked_for=much) == [2, 1]
+
+
+@pytest.mark.parametrize("meaning", [None, [0.5, 0.5, 0.5]], ids=["no vectors", "all alike"])
+def test_without_any_difference_the_order_is_that_of_the_units(meaning: list[float] | None) -> None:
+    """Guards against a division by zero, and a search while the embedder is down."""
+    assert order(THREE, meaning=meaning) == [1, 2, 3]
+    assert order([], meaning=[]) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"by": "Ana"}, {"by": "Ben"}),
+        ({"by": "Ana", "kind": "memory"}, {"by": "Ben", "kind": "memory"}),
+        ({}, {"asks": True}),
+        ({"at": NOW - timedelta(days=1)}, {"at": NOW - timedelta(days=400)}),
+    ],
+    ids=["who is asked about", "whom a memory is about", "an answer before a question", "the newer"],
+)
+def test_of_two_that_are_alike(first: dict[str, Any], second: dict[str, Any]) -> None:
+    """Guards what is known besides likeness, each by itself."""
+    assert order([candidate(1, **second), candidate(2, **first)], named={"Ana"}) == [2, 1]
+
+
+def test_a_turn_of_some_words_comes_before_a_greeting() -> None:
+    """Guards against turns that say next to nothing; a memory is short by nature and loses nothing."""
+    greeting, sentence = candidate(1)._replace(chars=12), candidate(2)
+    assert order([greeting, sentence]) == [2, 1]
+    memory = greeting._replace(kind="memory", chars=0)
+    assert ranked([memory], likeness([memory]), set(), set(), NOW)[0].parts["length"] == 0
+
+
+def test_what_is_of_a_good_session_comes_before_what_is_of_none() -> None:
+    """Guards the prior: of two turns that are alike, that one whose session speaks of the matter."""
+    turns = [candidate(1, session="b"), candidate(2, session="a"), candidate(3, session="a"), candidate(4, session="b")]
+    assert order(turns, meaning=[0.5, 0.5, 0.9, 0.1])[:2] == [3, 2]
+
+
+def test_rare_words_weigh_more() -> None:
+    """Guards the inverse document frequency; a word that stands nowhere weighs most."""
+    weights = rarity({"the": 90, "tea": 3}, ["the", "tea", "samovar"], 100)
+    assert 0 < weights["the"] < weights["tea"] < weights["samovar"]
+    assert rarity({}, ["tea"], 0)["tea"] > 0
+
+
+def test_squashing_keeps_the_order_between_zero_and_one() -> None:
+    """Guards the score in the reply."""
+    scores = [squash(score) for score in (-30.0, -2.0, -0.1, 0.0, 0.1, 2.0, 30.0)]
+
+    assert scores == sorted(scores)
+    assert len(set(scores)) == len(scores)
+    assert all(0 < score < 1 for score in scores)
+    assert squash(0) == 0.5
+
+
+def test_hits_that_only_repeat_are_folded() -> None:
+    """Guards the budget: a hit goes when every message behind it is behind hits above it, and only then."""
+    hits = [
+        hit("a", sources=["1", "2"]),
+        hit("b", sources=["2"]),
+        hit("c", sources=["2", "3"]),
+        hit("d", sources=["3"]),
+    ]
+
+    assert [each.id for each in fold(hits)] == ["a", "c"]
+
+
+def test_hits_without_sources_are_never_folded() -> None:
+    """Guards memories in the caller's own words, which no message is behind."""
+    assert [each.id for each in fold([hit("a"), hit("b"), hit("c", sources=["1"]), hit("d")])] == ["a", "b", "c", "d"]
+    assert fold([]) == []
+
+
+def test_the_same_words_twice_are_one_hit() -> None:
+    """Guards the reader's context against what was said in two scopes, or twice."""
+    assert [each.id for each in fold([hit("a", "Tea at five"), hit("b", "tea  at FIVE"), hit("c", "No tea")])] == [
+        "a",
+        "c",
+    ]
+
+
+def test_a_hit_too_long_is_passed_over() -> None:
+    """Guards the budget: the next shorter hit still gets in, and the sum stays within."""
+    hits = [hit("a", "x" * 40), hit("b", "x" * 4_000), hit("c", "x" * 40)]
+    budget = hit_tokens(hits[0]) + hit_tokens(hits[2])
+
+    assert [each.id for each in within_budget(hits, 10, budget)] == ["a", "c"]
+    assert [each.id for each in within_budget(hits, 10, budget - 1)] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "max_tokens", "expected"), [(2, 10_000, 2), (0, 10_000, 0), (10, 0, 0), (10, 10_000, 3)]
+)
+def test_limit_and_budget_both_bound(limit: int, max_tokens: int, expected: int) -> None:
+    """Guards both bounds of a reply at their ends."""
+    assert len(within_budget([hit("a"), hit("b"), hit("c")], limit, max_tokens)) == expected
+
+
+def test_a_hit_costs_its_text_and_its_line() -> None:
+    """Guards the estimate: even an empty text costs the id and the date beside it."""
+    assert 0 < hit_tokens(hit("a", "")) < hit_tokens(hit("a", "x" * 40)) == hit_tokens(hit("b", "x" * 40))

@@ -1,0 +1,172 @@
+"""Resources, completions and prompts, as a client reads them over a real connection."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from mcp.types import (
+    EmptyResult,
+    ResourceTemplateReference,
+    ResourceUpdatedNotification,
+    SubscribeRequest,
+    SubscribeRequestParams,
+    TextContent,
+    TextResourceContents,
+    UnsubscribeRequest,
+    UnsubscribeRequestParams,
+)
+
+from tests.server.test_stdio import client, results, server_of
+
+pytestmark = pytest.mark.anyio
+
+BOTH = pytest.mark.parametrize("mode", ["legacy", "auto"])
+
+
+async def read(server: Client, name: str) -> str:
+    """Return the text of a resource."""
+    (content,) = (await server.read_resource(f"memory://{name}")).contents
+    assert isinstance(content, TextResourceContents)
+    return content.text
+
+
+async def subscribe(server: Client, uri: str) -> None:
+    """Subscribe as clients of the older protocols do."""
+    await server.session.send_request(SubscribeRequest(params=SubscribeRequestParams(uri=uri)), EmptyResult)
+
+
+async def add(server: Client, text: str) -> str:
+    """Add a memory and return its id."""
+    return results(await server.call_tool("add_memory", {"text": text}))[0]["id"]
+
+
+@BOTH
+async def test_the_summary_and_the_newest_are_listed_and_read(tmp_path: Path, mode: str) -> None:
+    """Guards what a client attaches without knowing an id."""
+    async with client(tmp_path, mode) as server:
+        await add(server, "Alice plays the violin")
+        listed = [str(each.uri) for each in (await server.list_resources()).resources]
+        assert listed == ["memory://summary", "memory://recent"]
+        for name in ("summary", "recent"):
+            assert "Alice plays the violin" in await read(server, name)
+
+
+@BOTH
+async def test_a_memory_is_read_by_its_id_with_its_history(tmp_path: Path, mode: str) -> None:
+    """Guards the templates: what holds now, and every version there was."""
+    async with client(tmp_path, mode) as server:
+        memory_id = await add(server, "Alice plays the violin")
+        await server.call_tool("update_memory", {"memory_id": memory_id, "text": "Alice plays the cello"})
+        templates = [each.uri_template for each in (await server.list_resource_templates()).resource_templates]
+        assert templates == ["memory://{id}", "memory://{id}/history"]
+        for name in (memory_id, memory_id[:8]):
+            now = await read(server, name)
+            assert "cello" in now
+            assert "violin" not in now
+            assert "violin" in await read(server, f"{name}/history")
+
+
+@pytest.mark.parametrize("name", ["0123456789", "abc", "..%2fledger.db", "0123456789/history"])
+async def test_what_is_not_there_is_said_to_be_missing(tmp_path: Path, name: str) -> None:
+    """Guards ids of nothing, and names that are paths."""
+    async with client(tmp_path) as server:
+        with pytest.raises(MCPError) as raised:
+            await read(server, name)
+        assert raised.value.error.code == -32602
+
+
+@BOTH
+async def test_ids_are_completed_from_the_newest(tmp_path: Path, mode: str) -> None:
+    """Guards who types the beginning of an id."""
+    ref = ResourceTemplateReference(uri="memory://{id}")
+    async with client(tmp_path, mode) as server:
+        first, second = await add(server, "Alice plays the violin"), await add(server, "Bob bakes bread")
+        every = await server.complete(ref, {"name": "id", "value": ""})
+        assert every.completion.values == [second, first]
+        one = await server.complete(ref, {"name": "id", "value": first[:6]})
+        assert (one.completion.values, one.completion.total) == ([first], 1)
+        none = await server.complete(ref, {"name": "id", "value": "zz"})
+        assert (none.completion.values, none.completion.total, none.completion.has_more) == ([], 0, False)
+
+
+async def test_subscribers_are_told_what_a_write_changed(tmp_path: Path) -> None:
+    """Guards clients that show a memory: the one that changed, and the lists it stands in."""
+    async with client(tmp_path) as server:
+        memory_id = await add(server, "Alice plays the violin")
+        wanted = {f"memory://{memory_id}", "memory://recent"}
+        seen: set[str] = set()
+        async with server.listen(resource_subscriptions=sorted(wanted)) as events:
+            await server.call_tool("update_memory", {"memory_id": memory_id, "text": "Alice plays the cello"})
+            with anyio.fail_after(30):
+                async for event in events:
+                    seen.add(str(getattr(event, "uri", "")))
+                    if seen >= wanted:
+                        break
+        assert seen == wanted
+
+
+@BOTH
+async def test_the_prompts_bring_what_they_speak_of(tmp_path: Path, mode: str) -> None:
+    """Guards what a person picks: each has a description, and holds the memories it is about."""
+    async with client(tmp_path, mode) as server:
+        await add(server, "Alice plays the violin")
+        prompts = (await server.list_prompts()).prompts
+        assert [prompt.name for prompt in prompts] == ["recall", "remember-this-conversation", "review-memory"]
+        assert all(prompt.description for prompt in prompts)
+        told: dict[str, str] = {}
+        for prompt, given in zip(prompts, ({"topic": "music"}, {}, {}), strict=True):
+            (message,) = (await server.get_prompt(prompt.name, given)).messages
+            assert isinstance(message.content, TextContent)
+            told[prompt.name] = message.content.text
+        assert "Alice plays the violin" in told["recall"]
+        assert "Alice plays the violin" in told["review-memory"]
+        assert "add_memory" in told["remember-this-conversation"]
+
+
+async def test_subscribers_of_the_older_protocols_are_told_until_they_say_enough(tmp_path: Path) -> None:
+    """Guards clients of today, which subscribe to one resource and hear over their connection."""
+    told: list[str] = []
+    heard = anyio.Event()
+
+    async def listen(message: Any) -> None:
+        if isinstance(message, ResourceUpdatedNotification):
+            told.append(str(message.params.uri))
+            heard.set()
+
+    server = server_of(tmp_path)
+    async with Client(server, mode="legacy", message_handler=listen) as one:
+        assert one.server_capabilities.resources is not None
+        assert one.server_capabilities.resources.subscribe
+        await subscribe(one, "memory://recent")
+        await add(one, "Alice plays the violin")
+        with anyio.fail_after(30):
+            await heard.wait()
+        enough = UnsubscribeRequest(params=UnsubscribeRequestParams(uri="memory://recent"))
+        await one.session.send_request(enough, EmptyResult)
+        await add(one, "Alice bakes bread")
+        with pytest.raises(MCPError, match="there is no resource"):
+            await subscribe(one, "file:///etc/passwd")
+    assert told == ["memory://recent"]
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("name", "given", "told"),
+    [
+        ("recal", {"topic": "music"}, "did you mean 'recall'"),
+        ("recall", {}, "the prompt recall wants topic"),
+        ("recall", {"topic": "x" * 5_000}, "ask a shorter question"),
+    ],
+)
+async def test_a_prompt_that_cannot_be_given_says_why(
+    tmp_path: Path, mode: str, name: str, given: dict[str, str], told: str
+) -> None:
+    """Guards the person who picks a prompt from an internal error."""
+    async with client(tmp_path, mode) as server:
+        with pytest.raises(MCPError, match=told):
+            await server.get_prompt(name, given)

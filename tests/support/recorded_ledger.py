@@ -1,0 +1,149 @@
+"""A ledger for a test of undo, that knows what it held before every write."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from palimpsest.core.models import Applied, Decision, Edit, Event, Fact, Kind, Memory, Message, Provenance, Scope, Undo
+from palimpsest.core.protocols import Vector
+from palimpsest.store.ledger import Ledger, open_ledger
+from palimpsest.store.queries import edits as edit_queries
+from palimpsest.store.queries import entries as entry_queries
+from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.schema import history, message_history
+from palimpsest.store.writes.apply import Write
+from palimpsest.store.writes.entries import Embedded
+from tests.support.memory import ALICE, StoppedClock, turns
+
+BY_TEST = Provenance("test", caller="pytest")
+WEB = Scope("alice", project="web")
+PLACES = (ALICE, WEB)
+EMBEDDER = "e"
+
+Living: TypeAlias = dict[str, tuple[Any, ...]]
+"""By id, all that a living memory or turn is."""
+
+
+@cache
+def _empty() -> bytes:
+    """Return the file of an empty ledger; migrating a new one for every example would take long."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "ledger.db"
+        open_ledger(path, StoppedClock()).close()
+        return path.read_bytes()
+
+
+@dataclass
+class Book:
+    """A ledger whose clock moves on by a minute with every write, and what it held before each of them.
+
+    `before` has what there was just before an instant, `edits` what there was before an edit.
+    """
+
+    ledger: Ledger
+    clock: StoppedClock
+    before: list[tuple[datetime, Living]] = field(default_factory=list[tuple[datetime, Living]])
+    edits: dict[int, Living] = field(default_factory=dict[int, Living])
+
+    def apply(self, scope: Scope, *decisions: Decision, **rest: Any) -> Applied:
+        """Write, with a vector for every text that comes."""
+        self.clock.forward(minutes=1)
+        was, rows = self.living(), len(self.rows())
+        texts = [decision.fact.text for decision in decisions if decision.fact is not None]
+        texts += [message.content for message in rest.get("messages", ())]
+        vectors = {text: _vector(text) for text in texts}
+        write = Write(scope, BY_TEST, decisions=decisions, vectors=vectors, embedder=EMBEDDER, **rest)
+        done = self.ledger.apply(write)
+        self.before.append((self.clock.at, was))
+        if len(self.rows()) > rows:
+            self.edits[self.rows()[-1][0]] = was
+        return done
+
+    def add(self, text: str, scope: Scope = ALICE, **labels: Any) -> Memory:
+        """Add a memory."""
+        return self.apply(scope, Decision(Event.ADD, Fact(text, **labels))).changes[0].memory
+
+    def say(self, *texts: str, scope: Scope = ALICE) -> tuple[Message, ...]:
+        """Keep turns, said now."""
+        at = self.clock.at.isoformat()
+        said = turns(*({"role": "user", "content": text, "at": at} for text in texts), scope=scope)
+        return self.apply(scope, messages=said).messages
+
+    def undo(self, change: int | None = None, since: datetime | None = None, scope: Scope = ALICE) -> Applied:
+        """Take back an edit, all since an instant, or the newest edit in effect."""
+        return self.apply(scope, undo=Undo(change, since))
+
+    def log(self, scope: Scope = WEB) -> list[Edit]:
+        """Return the edits a scope sees, newest first; the project sees all of alice's."""
+        with self.ledger.read() as conn:
+            return edit_queries.edits(conn, scope, 1_000)
+
+    def living(self, scope: Scope | None = None) -> Living:
+        """Return what lives, in a scope itself or in all of them."""
+        with self.ledger.read() as conn:
+            stored = [memory_queries.stored_in(conn, place) for place in (PLACES if scope is None else (scope,))]
+        found: Living = {each.id: all_of(each) for memories, _ in stored for each in memories}
+        return found | {each.id: (each.scope, each.content) for _, messages in stored for each in messages}
+
+    def texts(self, scope: Scope = ALICE) -> list[str]:
+        """Return the texts that live in a scope itself, of memories and turns."""
+        return sorted(owner[1] for owner in self.living(scope).values())
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """Return every row of history, of memories and of turns, as it is stored; those of newer edits later."""
+        with self.ledger.read() as conn:
+            rows = [
+                (row.change, table.name, *row)
+                for table in (history, message_history)
+                for row in conn.exec_driver_sql(f"SELECT * FROM {table.name} ORDER BY seq")  # noqa: S608 - names of ours
+            ]
+        return sorted(rows, key=lambda row: row[0])
+
+    def owners(self, scope: Scope) -> list[tuple[Kind, str]]:
+        """Return every memory and turn the scope sees, living or not, in the order they came."""
+        seen: dict[tuple[Kind, str], None] = {}
+        for edit in reversed(self.log(scope)):
+            seen.update({(step.kind, step.owner_id): None for step in edit.steps})
+        return list(seen)
+
+    def embed(self) -> None:
+        """Give vectors to what has none, as the flows do after every write that brought something back."""
+        with self.ledger.read() as conn:
+            waiting = entry_queries.waiting(conn, EMBEDDER, 100, after=0, only_failed=True)
+        self.ledger.give_vectors(EMBEDDER, [Embedded(unit.seq, unit.text, _vector(unit.text)) for unit in waiting])
+
+    def faults(self) -> list[str]:
+        """Return what is wrong when all rows are held against each other."""
+        return self.ledger.verify(lambda _done, _total: None).texts()
+
+
+def all_of(memory: Memory) -> tuple[Any, ...]:
+    labels = json.dumps([memory.metadata, memory.keywords, memory.tags], sort_keys=True)
+    return memory.scope, memory.text, labels, memory.happened_at, memory.valid_from
+
+
+def _vector(text: str) -> Vector:
+    raw = np.random.default_rng(list(text.casefold().encode())).normal(size=8)
+    return (raw / np.linalg.norm(raw)).astype(np.float32)
+
+
+@contextmanager
+def opened_book(folder: Path) -> Generator[Book]:
+    path = folder / "ledger.db"
+    path.write_bytes(_empty())
+    clock = StoppedClock()
+    ledger = open_ledger(path, clock)
+    try:
+        yield Book(ledger, clock)
+    finally:
+        ledger.close()
