@@ -143,6 +143,7 @@ def _prepare(kind: str, folder: Path) -> None:
     if kind == "migrate":
         import alembic.command  # noqa: PLC0415 - only these rounds need it
         import alembic.config  # noqa: PLC0415 - likewise
+
         import palimpsest.store.migrations as steps  # noqa: PLC0415 - likewise
 
         config = alembic.config.Config()

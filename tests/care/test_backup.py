@@ -39,7 +39,8 @@ KILLED_WHILE_MIGRATING = """
 import os, signal, sys
 from datetime import UTC, datetime
 from pathlib import Path
-from palimpsest.ledger import ledger, units
+from palimpsest.store import ledger
+from palimpsest.store.writes import entries as units
 units.renew = lambda conn, now: os.kill(os.getpid(), signal.SIGKILL)
 ledger.open_ledger(Path(sys.argv[1]), lambda: datetime.now(UTC))
 """
@@ -48,9 +49,9 @@ KILLED_AFTER_WRITING = """
 import os, signal, sys
 from datetime import UTC, datetime
 from pathlib import Path
-from palimpsest.ledger.ledger import open_ledger
-from palimpsest.ledger.writing import Write
-from palimpsest.records import Decision, Event, Fact, Provenance, Scope
+from palimpsest.store.ledger import open_ledger
+from palimpsest.store.writes.apply import Write
+from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
 ledger = open_ledger(Path(sys.argv[1]), lambda: datetime.now(UTC))
 for number in range(30):
     decision = Decision(Event.ADD, Fact(f"a fact of the killed one, number {number}"))

@@ -20,14 +20,14 @@ class Closed(socket.socket):
         raise AssertionError("the local embedder opened a socket")
 
 socket.socket = Closed
-from palimpsest.adapters.embedder_local import LocalEmbedder
+from palimpsest.embed.static import LocalEmbedder
 print(LocalEmbedder().embed(["no network is needed"]).shape)
 """
 LOGGING_IS_LEFT_ALONE = """
 import logging
 
 logging.getLogger().setLevel(logging.ERROR)
-from palimpsest.adapters.embedder_local import LocalEmbedder
+from palimpsest.embed.static import LocalEmbedder
 LocalEmbedder()
 print(logging.getLogger().level == logging.ERROR, logging.getLogger().handlers)
 """

@@ -35,7 +35,7 @@ from datetime import timedelta
 from pathlib import Path
 import anyio
 from tests.support.memory import StoppedClock, opened, turns, with_model
-from palimpsest.records import Scope
+from palimpsest.core.models import Scope
 
 async def main():
     clock = StoppedClock()

@@ -43,9 +43,9 @@ import sys, threading
 from datetime import UTC, datetime
 from pathlib import Path
 import numpy as np
-from palimpsest.ledger.ledger import open_ledger
-from palimpsest.ledger.writing import Write
-from palimpsest.records import Decision, Event, Fact, Provenance, Scope
+from palimpsest.store.ledger import open_ledger
+from palimpsest.store.writes.apply import Write
+from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
 
 over = threading.Event()
 threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
