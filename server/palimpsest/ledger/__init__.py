@@ -1,1 +1,0 @@
-"""The truth: memories, messages, history and vectors in one SQLite file, written in one place."""
