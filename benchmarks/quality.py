@@ -149,7 +149,7 @@ async def _opened(clock: StoppedClock) -> AsyncGenerator[Memory]:
 async def _add(memory: Memory, text: str, replaces: Sequence[str] = ()) -> str:
     """Store a text as it is and return the id of its memory."""
     done = await memory.add_text(SCOPE, text, replaces=replaces, infer=False)
-    change = done.changes[0]
+    change = done.outcomes[0]
     if change.duplicate_of is not None:
         raise RuntimeError(f"the store holds this already: {text}")
     return change.memory.id

@@ -135,7 +135,7 @@ async def first(folder: Path, expected: Expected) -> None:
     async with open_memory(settings_for(folder), background=False) as memory:
         for topic in TOPICS:
             done = await memory.add_text(SCOPE, f"{topic}, said first")
-            expected.take({"id": done.changes[0].memory.id, "text": done.changes[0].memory.text, "living": True})
+            expected.take({"id": done.outcomes[0].memory.id, "text": done.outcomes[0].memory.text, "living": True})
 
 
 def _prepare(kind: str, folder: Path) -> None:
@@ -309,7 +309,7 @@ class _Worker:
         text = self.text()
         self.begin("", text)
         done = await memory.add_text(SCOPE, text, infer=False)
-        self.own.append((done.changes[0].memory.id, text))
+        self.own.append((done.outcomes[0].memory.id, text))
         self.done(*self.own[-1], living=True)
 
     async def update(self, memory: Memory) -> None:

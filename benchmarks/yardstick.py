@@ -18,7 +18,7 @@ import numpy.typing as npt
 from chromadb.config import Settings
 
 from palimpsest.embed.static import LocalEmbedder
-from palimpsest.text.tokenizer import question_tokens
+from palimpsest.text.tokenizer import query_tokens
 
 NEAREST = 100
 """How many a query asks for, of Chroma and of the full text."""
@@ -72,7 +72,7 @@ def floor(folder: Path, ledger: Path, questions: Sequence[str]) -> Iterator[tupl
         for question in questions:
             vector, embedding = _timed(lambda asked=question: embedder.embed([asked]))
             near, asking = _timed(lambda it=vector: made.query(query_embeddings=it, n_results=NEAREST, include=[]))
-            wanted = " OR ".join(f'"{word}"' for word in question_tokens(question))
+            wanted = " OR ".join(f'"{word}"' for word in query_tokens(question))
             _, reading = _timed(lambda words=wanted: _best(conn, words))
             if not near["ids"][0]:
                 raise RuntimeError(f"Chroma found nothing near: {question}")

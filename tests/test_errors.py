@@ -32,7 +32,7 @@ from palimpsest.care.backup import back_up, restore
 from palimpsest.care.doctor import examine
 from palimpsest.core.clock import now
 from palimpsest.core.errors import InputError, LedgerError, MemoryNotFoundError
-from palimpsest.core.models import Change, Edit, Undo
+from palimpsest.core.models import Edit, Outcome, Undo
 from palimpsest.core.settings import load_settings
 from palimpsest.memory import Memory
 from palimpsest.store import ledger as ledger_module
@@ -169,7 +169,7 @@ class TestFullDisk:
         """Guards every kind of write against half of it, where SQLite itself says that the disk is full."""
         async with opened(tmp_path, vector_store=EXACT) as memory:
             first, second = [await added(memory, text) for text in (RETREAT, "User drinks tea")]
-            (gone,) = (await memory.delete(ALICE, [second.memory.id])).changes
+            (gone,) = (await memory.delete(ALICE, [second.memory.id])).outcomes
             before = await picture(memory)
             writes: list[Work] = [
                 lambda: memory.add_text(ALICE, long_text(1)),
@@ -222,8 +222,8 @@ def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in found if path.stat().st_size or "half" in path.name}
 
 
-async def added(memory: Memory, text: str) -> Change:
-    (change,) = (await memory.add_text(ALICE, text)).changes
+async def added(memory: Memory, text: str) -> Outcome:
+    (change,) = (await memory.add_text(ALICE, text)).outcomes
     return change
 
 
@@ -549,7 +549,7 @@ class TestClockThatJumpsBack:
             first = await memory.add_text(ALICE, "User lives in Nice")
             clock.forward(days=-2)
             second = await memory.add_text(ALICE, "User works as a pilot")
-            third = await memory.update(ALICE, first.changes[0].memory.id, text="User lives in Lyon")
+            third = await memory.update(ALICE, first.outcomes[0].memory.id, text="User lives in Lyon")
             (odd,) = second.notes
             assert odd.startswith("this machine's clock stands before the last change (2026-05-08T12:00:00Z)")
             assert (first.notes, third.notes) == ((), ())
@@ -562,7 +562,7 @@ class TestClockThatJumpsBack:
             ]
             edits = await memory.log(ALICE)
             assert [edit.number for edit in edits] == [4, 3, 2, 1]
-            entries = (await memory.history(ALICE, first.changes[0].memory.id))[1]
+            entries = (await memory.history(ALICE, first.outcomes[0].memory.id))[1]
             assert [entry.new_memory for entry in entries] == ["User lives in Nice", "User lives in Lyon"]
             after, before = noon, noon - timedelta(days=3)
             assert await believed(memory, as_of=after) == {
@@ -576,7 +576,7 @@ class TestClockThatJumpsBack:
         """Guards undo: by number, whatever the dates say; and what is taken back is just what was done last."""
         clock = StoppedClock()
         async with opened(tmp_path, clock, vector_store=EXACT) as memory:
-            (one,) = (await memory.add_text(ALICE, "User lives in Nice")).changes
+            (one,) = (await memory.add_text(ALICE, "User lives in Nice")).outcomes
             clock.forward(days=-30)
             await memory.update(ALICE, one.memory.id, text="User lives in Lyon")
             clock.forward(days=-30)
@@ -622,7 +622,7 @@ class TestClockThatJumpsBack:
                         continue
                     if what == "add" or not living:
                         done = await memory.add_text(ALICE, f"Fact {number}")
-                        ids.append(done.changes[0].memory.id)
+                        ids.append(done.outcomes[0].memory.id)
                     elif what == "update":
                         await memory.update(ALICE, living[which % len(living)], text=f"Other fact {number}")
                     else:

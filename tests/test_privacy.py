@@ -45,7 +45,7 @@ async def test_a_name_that_looks_like_another_is_another(tmp_path: Path, part: s
     """Guards every part of a scope against wildcards, SQL, paths, case and look-alikes."""
     mine = Scope(**{"user_id": "alice", part: "alice"})
     async with opened(tmp_path) as memory:
-        kept = (await memory.add_text(mine, "The safe stands behind the clock")).changes[0].memory
+        kept = (await memory.add_text(mine, "The safe stands behind the clock")).outcomes[0].memory
         await memory.add_messages(turns(("user", "the clock ticks loudly"), scope=mine))
         for name in ODD_NAMES:
             await _cannot_reach(memory, Scope(**{"user_id": "alice", part: name}), kept.id)
@@ -72,7 +72,7 @@ async def _cannot_reach(memory: Memory, theirs: Scope, memory_id: str) -> None:
     ):
         with pytest.raises(InputError):
             await call
-    assert (await memory.delete_all(theirs)).changes == ()
+    assert (await memory.delete_all(theirs)).outcomes == ()
 
 
 @pytest.mark.parametrize("name", REFUSED_NAMES)

@@ -21,26 +21,26 @@ from palimpsest.care.transfer import Imported
 from palimpsest.core import models
 from palimpsest.core.clock import Clock, now
 from palimpsest.core.errors import LedgerError
-from palimpsest.core.models import Edit, Fact, HistoryEntry, Message, Scope, Undo
-from palimpsest.core.protocols import LanguageModel, Tell
+from palimpsest.core.models import Edit, Fact, Message, Scope, Undo, Version
+from palimpsest.core.protocols import LanguageModel, ReportProgress
 from palimpsest.core.settings import Settings
 from palimpsest.index.backfill import embed_waiting
 from palimpsest.index.sync import Progress, Projection
 from palimpsest.learn import add, edit, summaries
-from palimpsest.learn.apply import Done
-from palimpsest.learn.background import Follower
+from palimpsest.learn.apply import WriteResult
+from palimpsest.learn.background import BackgroundWork
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.factory import open_embedder, open_model, open_projection, open_shelf
+from palimpsest.learn.factory import open_embedder, open_model, open_projection, open_prompts
 from palimpsest.recall import listing
 from palimpsest.recall.listing import Page
-from palimpsest.recall.pipeline import Answer, Question, recall
+from palimpsest.recall.pipeline import SearchQuery, SearchResult, recall
 from palimpsest.store.ledger import open_ledger
 from palimpsest.store.queries import edits as edit_queries
 from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import id_lookup
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.writes import purge as purge_writes
-from palimpsest.store.writes.purge import Doomed
+from palimpsest.store.writes.purge import PurgeSelection
 
 THREADS = 8
 """Worker threads for blocking work; the MCP transport has its own."""
@@ -52,11 +52,13 @@ class Memory:
     Every method works in one scope and raises PalimpsestError. `caller` names who asked, for the history.
     """
 
-    def __init__(self, settings: Settings, engine: Engine, projection: Projection, follower: Follower | None) -> None:
+    def __init__(
+        self, settings: Settings, engine: Engine, projection: Projection, background_work: BackgroundWork | None
+    ) -> None:
         self.settings = settings
         self.engine = engine
         self.projection = projection
-        self._follower = follower
+        self._background = background_work
 
     @property
     def scope(self) -> Scope:
@@ -64,12 +66,12 @@ class Memory:
         chosen = self.settings
         return Scope(chosen.user_id, chosen.project, chosen.agent_id, chosen.run_id)
 
-    def for_call(self, tell: Tell | None = None, model: LanguageModel | None = None) -> Memory:
-        """Return this memory for one call: `tell` hears how far it is, `model` is lent to it for that long."""
-        engine = replace(self.engine, tell=tell or self.engine.tell)
+    def for_call(self, report_progress: ReportProgress | None = None, model: LanguageModel | None = None) -> Memory:
+        """Return this memory for one call: `report_progress` is told how far it is; `model` is lent to it."""
+        engine = replace(self.engine, report_progress=report_progress or self.engine.report_progress)
         if model is not None:
             engine = replace(engine, model=model, lent=True)
-        return Memory(self.settings, engine, self.projection, self._follower)
+        return Memory(self.settings, engine, self.projection, self._background)
 
     async def add_messages(
         self,
@@ -78,7 +80,7 @@ class Memory:
         context: Sequence[str] = (),
         infer: bool | None = None,
         caller: str = "",
-    ) -> Done:
+    ) -> WriteResult:
         """Keep messages of one scope and learn from them, unless `infer` is False.
 
         `context` is shown to the model and never learnt from.
@@ -96,7 +98,7 @@ class Memory:
         metadata: Mapping[str, Any] | None = None,
         infer: bool | None = None,
         caller: str = "",
-    ) -> Done:
+    ) -> WriteResult:
         """Store one fact in the caller's words; `replaces` are ids of memories it supersedes."""
         fact = Fact(text, metadata=metadata or {})
         done = add.remember_text(self.engine, scope, fact, replaces=replaces, infer=infer, caller=caller)
@@ -112,16 +114,16 @@ class Memory:
         filters: Mapping[str, Any] | None = None,
         as_of: datetime | None = None,
         explain: bool = False,
-    ) -> Answer:
+    ) -> SearchResult:
         """Recall by meaning and by words; `as_of` answers with what was believed at that instant.
 
         With `explain` every hit says of what its score was made.
         """
-        question = Question(scope, query, self.engine.clock(), limit, max_tokens, filters or {}, as_of, explain)
+        question = SearchQuery(scope, query, self.engine.clock(), limit, max_tokens, filters or {}, as_of, explain)
         ledger, embedder = self.engine.ledger, self.engine.embedder
         answer = await self.engine.run(lambda: recall(ledger, embedder, self.projection, question))
-        if self._follower is not None and self.projection.lags():
-            self._follower.wake()
+        if self._background is not None and self.projection.lags():
+            self._background.wake()
         return answer
 
     async def list(
@@ -146,20 +148,20 @@ class Memory:
         text: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         caller: str = "",
-    ) -> Done:
+    ) -> WriteResult:
         """Give a memory another text, other metadata (null removes a key), or both; the old ones stay in history."""
 
-        async def update() -> Done:
+        async def update() -> WriteResult:
             done = await edit.update(self.engine, scope, memory_id, text, metadata, caller)
             return await add.compared(self.engine, scope, done)
 
         return await self._written(scope, update())
 
-    async def restore(self, scope: Scope, owner_id: str, *, caller: str = "") -> Done:
+    async def restore(self, scope: Scope, owner_id: str, *, caller: str = "") -> WriteResult:
         """Bring a deleted or superseded memory, or a forgotten turn, back."""
         return await self._written(scope, edit.restore(self.engine, scope, owner_id, caller))
 
-    async def delete(self, scope: Scope, owner_ids: Sequence[str], *, caller: str = "") -> Done:
+    async def delete(self, scope: Scope, owner_ids: Sequence[str], *, caller: str = "") -> WriteResult:
         """Forget memories and turns, all or none; each can be restored."""
         return await self._written(scope, edit.delete(self.engine, scope, owner_ids, caller))
 
@@ -167,7 +169,7 @@ class Memory:
         """Return what `delete_all` would forget."""
         return await edit.stored(self.engine, scope)
 
-    async def delete_all(self, scope: Scope, *, caller: str = "") -> Done:
+    async def delete_all(self, scope: Scope, *, caller: str = "") -> WriteResult:
         """Forget every memory and turn of a scope itself, as one edit. A project's leave the global ones alone."""
         return await self._written(scope, edit.delete_all(self.engine, scope, caller))
 
@@ -189,16 +191,16 @@ class Memory:
 
         return await self.engine.run(read)
 
-    async def undo(self, scope: Scope, undo: Undo | None = None, *, caller: str = "") -> Done:
+    async def undo(self, scope: Scope, undo: Undo | None = None, *, caller: str = "") -> WriteResult:
         """Take an edit back, all since an instant, or the newest still in effect."""
         return await self._written(scope, edit.take_back(self.engine, scope, undo or Undo(), caller))
 
-    async def doomed(self, scope: Scope, owner_ids: Sequence[str] | None) -> Doomed:
+    async def purge_selection(self, scope: Scope, owner_ids: Sequence[str] | None) -> PurgeSelection:
         """Return what `purge` would erase."""
 
-        def read() -> Doomed:
+        def read() -> PurgeSelection:
             with self.engine.ledger.read() as conn:
-                return purge_writes.doomed(conn, scope, owner_ids)
+                return purge_writes.purge_selection(conn, scope, owner_ids)
 
         return await self.engine.run(read)
 
@@ -215,10 +217,10 @@ class Memory:
         """Store what a file of ours or of another tool holds for a user, each item once; or say what that would be."""
 
         def work() -> Imported:
-            parcel = transfer.open_parcel(self.engine, scope, file, self.engine.clock())
+            import_file = transfer.open_import(self.engine, scope, file, self.engine.clock())
             if dry_run:
-                return transfer.preview(self.engine, scope, parcel)
-            return transfer.take_in(self.engine, scope, parcel, progress)
+                return transfer.preview(self.engine, scope, import_file)
+            return transfer.take_in(self.engine, scope, import_file, progress)
 
         return await self.engine.run(work)
 
@@ -229,10 +231,10 @@ class Memory:
         refresh = refresh or (self.engine.lent and await self._summary_is_due(scope, kind))
         return await summaries.get_summary(self.engine, scope, kind, refresh=refresh, caller=caller)
 
-    async def history(self, scope: Scope, memory_id: str) -> tuple[models.Memory, Sequence[HistoryEntry]]:
+    async def history(self, scope: Scope, memory_id: str) -> tuple[models.Memory, Sequence[Version]]:
         """Return a memory, living or deleted, and every change of it, oldest first."""
 
-        def read() -> tuple[models.Memory, Sequence[HistoryEntry]]:
+        def read() -> tuple[models.Memory, Sequence[Version]]:
             with self.engine.ledger.read() as conn:
                 memory = id_lookup.find_memory(conn, scope, memory_id)
                 return memory, memory_queries.history_of(conn, memory.id)
@@ -258,17 +260,17 @@ class Memory:
     async def rebuild(self, progress: Progress | None = None) -> tuple[int, int]:
         """Make the full text and the vector index anew from the ledger; return how many rows each holds."""
         ledger, embedder = self.engine.ledger, self.engine.embedder
-        rows = await self.engine.run(ledger.rebuild_lexical)
+        rows = await self.engine.run(ledger.rebuild_full_text)
         await self.engine.run(lambda: embed_waiting(ledger, embedder, progress=progress))
         return rows, await self.engine.run(lambda: self.projection.rebuild(progress))
 
     async def _summary_is_due(self, scope: Scope, kind: str) -> bool:
         return await summaries.changes_missed(self.engine, scope, kind) >= self.settings.summary.every
 
-    async def _written(self, scope: Scope, writing: Awaitable[Done]) -> Done:
+    async def _written(self, scope: Scope, writing: Awaitable[WriteResult]) -> WriteResult:
         done = await writing
-        if self._follower is not None:
-            await self._follower.written(scope)
+        if self._background is not None:
+            await self._background.written(scope)
         return done
 
 
@@ -282,13 +284,13 @@ async def open_memory(settings: Settings, *, clock: Clock = now, background: boo
     threads = anyio.CapacityLimiter(THREADS)
 
     def build() -> tuple[Engine, Projection]:
-        shelf = open_shelf(settings)
+        prompts = open_prompts(settings)
         ledger = open_ledger(settings.ledger_path, clock)
         try:
             embedder = open_embedder(settings)
             index = open_projection(settings, ledger, embedder.fingerprint)
             model = open_model(settings)
-            return Engine(ledger, embedder, model, shelf, clock, index, threads, settings.keep_secrets), index
+            return Engine(ledger, embedder, model, prompts, clock, index, threads, settings.keep_secrets), index
         except BaseException:
             ledger.close()
             raise
@@ -297,11 +299,11 @@ async def open_memory(settings: Settings, *, clock: Clock = now, background: boo
     failure: Exception | None = None
     try:
         async with anyio.create_task_group() as tasks:
-            follower = Follower(engine, projection, tasks, settings.summary.every) if background else None
-            if follower is not None:
-                tasks.start_soon(follower.follow)
+            background_work = BackgroundWork(engine, projection, tasks, settings.summary.every) if background else None
+            if background_work is not None:
+                tasks.start_soon(background_work.follow)
             try:
-                yield Memory(settings, engine, projection, follower)
+                yield Memory(settings, engine, projection, background_work)
             except Exception as error:  # noqa: BLE001 - raised again below, without the task group's wrapping
                 failure = error
             finally:

@@ -481,7 +481,7 @@ class TestRestore:
                     may_answer.set()
                 with memory.engine.ledger.read() as conn:
                     assert memory_queries.latest_summary(conn, ALICE, "overall") is None
-                assert (await memory.summary(ALICE)).changes == 0, "one written after the restore is stored again"
+                assert (await memory.summary(ALICE)).changes_since == 0, "one written after the restore is stored again"
 
 
 @pytest.mark.anyio

@@ -245,7 +245,7 @@ async def test_deleted_superseded_and_forgotten_ones_are_purged_by_id_too(tmp_pa
     async with opened(tmp_path) as memory:
         deleted, old = add(memory, FIRST), add(memory, SECOND)
         (turn,) = await say(memory, ("user", ASKED))
-        new = (await memory.add_text(ALICE, "The lantern is lost", replaces=[old])).changes[0].memory.id
+        new = (await memory.add_text(ALICE, "The lantern is lost", replaces=[old])).outcomes[0].memory.id
         await memory.delete(ALICE, [deleted, turn.id])
         done = await memory.purge(ALICE, [deleted, old, turn.id], and_backups=False)
         assert done.clean
@@ -383,7 +383,7 @@ async def test_a_summary_that_was_being_written_during_a_purge_is_not_stored(tmp
             assert holding(tmp_path, SUMMED, FIRST) == set()
             assert (await memory.summary(ALICE)).text == SUMMED, "one written after the purge is stored again"
             await memory.update(ALICE, other, text="User bakes")
-            assert (await memory.summary(ALICE)).changes == 1
+            assert (await memory.summary(ALICE)).changes_since == 1
 
 
 async def test_a_turn_purged_while_a_model_reads_it_is_not_learnt_from(tmp_path: Path) -> None:

@@ -207,7 +207,7 @@ async def undone(memory: Memory, back: int | datetime | None) -> str:
         done = await memory.undo(ALICE, undo)
     except InputError as error:
         return re.sub(r"\d+", "#", str(error))
-    return str(sorted((change.event, change.memory.text, change.previous) for change in done.changes))
+    return str(sorted((change.event, change.memory.text, change.previous) for change in done.outcomes))
 
 
 def logs_at(edits: Any, share: float) -> datetime:
@@ -229,7 +229,7 @@ async def test_an_undone_edit_is_one_that_is_undone_wherever_it_was_moved_to(tmp
         await after.import_file(ALICE, file, silent)
         assert await exported(after) == file.read_bytes()
         done = await after.undo(ALICE)
-        assert [change.memory.text for change in done.changes] == ["User has a cat"]
+        assert [change.memory.text for change in done.outcomes] == ["User has a cat"]
 
 
 async def test_importing_again_changes_nothing(tmp_path: Path) -> None:

@@ -17,29 +17,31 @@ from palimpsest.core.validation import (
     MAX_METADATA_BYTES,
     MAX_QUERY_CHARS,
     MAX_TEXT_CHARS,
+    MessageInput,
     ScopeInput,
-    Turn,
     bounded,
+    conversation_from,
     metadata_from,
     query_from,
     scope_from,
     text_from,
-    turns_from,
 )
 from tests.support.scripted_model import NOW, SCOPE
 
 SERVER = Scope("ana", "atlas", "otto", "run-1")
 
 
-def kept(*turns: Turn) -> tuple[Message, ...]:
+def kept(*turns: MessageInput) -> tuple[Message, ...]:
     """Return the messages kept of some turns."""
-    return turns_from(turns, SCOPE, NOW).messages
+    return conversation_from(turns, SCOPE, NOW).messages
 
 
 def test_a_turn_becomes_a_message() -> None:
     """Guards what is kept of a turn: who, what, when, and the caller's own id."""
     (said,) = kept(
-        Turn(role="assistant", content="  Hello\nthere ", name=" Otto ", id=" D1:3 ", at="2026-05-08T15:00:00+02:00")
+        MessageInput(
+            role="assistant", content="  Hello\nthere ", name=" Otto ", id=" D1:3 ", at="2026-05-08T15:00:00+02:00"
+        )
     )
 
     assert (said.role, said.name, said.content, said.scope) == ("assistant", "Otto", "Hello\nthere", SCOPE)
@@ -50,7 +52,7 @@ def test_a_turn_becomes_a_message() -> None:
 
 def test_what_a_turn_leaves_out_is_filled_in() -> None:
     """Guards the defaults: said now, by nobody named, under an id of its own."""
-    first, second = kept(Turn(role="user", content="Hi"), Turn(role="user", content="Hi"))
+    first, second = kept(MessageInput(role="user", content="Hi"), MessageInput(role="user", content="Hi"))
 
     assert (first.said_at, first.name, first.external_id) == (NOW, "", "")
     assert first.id != second.id
@@ -63,7 +65,9 @@ def test_what_a_turn_leaves_out_is_filled_in() -> None:
 )
 def test_a_message_without_text_is_skipped_and_counted(content: Any) -> None:
     """Guards against empty rows, and against refusing a conversation for one picture in it."""
-    turns = turns_from([Turn(role="user", content=content), Turn(role="user", content="Hi")], SCOPE, NOW)
+    turns = conversation_from(
+        [MessageInput(role="user", content=content), MessageInput(role="user", content="Hi")], SCOPE, NOW
+    )
 
     assert [message.content for message in turns.messages] == ["Hi"]
     assert turns.skipped == 1
@@ -87,16 +91,16 @@ def test_a_message_without_text_is_skipped_and_counted(content: Any) -> None:
 )
 def test_list_content_gives_its_texts(content: list[Any], expected: str) -> None:
     """Guards OpenAI's list form of a message."""
-    assert kept(Turn(role="user", content=content))[0].content == expected
+    assert kept(MessageInput(role="user", content=content))[0].content == expected
 
 
 def test_system_messages_are_context() -> None:
     """Guards against learning facts from a system prompt."""
-    turns = turns_from(
+    turns = conversation_from(
         [
-            Turn(role="system", content=" You are Otto. "),
-            Turn(role="user", content="Hi"),
-            Turn(role="system", content=""),
+            MessageInput(role="system", content=" You are Otto. "),
+            MessageInput(role="user", content="Hi"),
+            MessageInput(role="system", content=""),
         ],
         SCOPE,
         NOW,
@@ -107,63 +111,69 @@ def test_system_messages_are_context() -> None:
     assert turns.skipped == 1
 
 
-@pytest.mark.parametrize("turns", [[], [Turn(role="user", content=" ")], [Turn(role="system", content="Be kind.")]])
-def test_a_conversation_without_a_word_is_refused(turns: list[Turn]) -> None:
+@pytest.mark.parametrize(
+    "turns", [[], [MessageInput(role="user", content=" ")], [MessageInput(role="system", content="Be kind.")]]
+)
+def test_a_conversation_without_a_word_is_refused(turns: list[MessageInput]) -> None:
     """Guards against "success" with nothing stored."""
     with pytest.raises(InputError, match="nothing to remember"):
-        turns_from(turns, SCOPE, NOW)
+        conversation_from(turns, SCOPE, NOW)
 
 
 @pytest.mark.parametrize("more", [0, 1])
 def test_the_number_of_messages_is_bounded(more: int) -> None:
     """Guards both sides of the bound; nothing is cut off silently."""
-    turns = [Turn(role="user", content="Hi")] * (MAX_MESSAGES + more)
+    turns = [MessageInput(role="user", content="Hi")] * (MAX_MESSAGES + more)
 
     if not more:
-        assert len(turns_from(turns, SCOPE, NOW).messages) == MAX_MESSAGES
+        assert len(conversation_from(turns, SCOPE, NOW).messages) == MAX_MESSAGES
     else:
         with pytest.raises(InputError, match=f"{MAX_MESSAGES + 1} messages are more than {MAX_MESSAGES}"):
-            turns_from(turns, SCOPE, NOW)
+            conversation_from(turns, SCOPE, NOW)
 
 
 def test_the_size_of_a_conversation_is_bounded() -> None:
     """Guards the ledger; the system's words count too, and the error says what was stored: nothing."""
     half = "x" * (MAX_MESSAGES_CHARS // 2)
 
-    assert len(kept(Turn(role="user", content=half), Turn(role="user", content=half))) == 2
+    assert len(kept(MessageInput(role="user", content=half), MessageInput(role="user", content=half))) == 2
     with pytest.raises(InputError, match=r"200,001 characters.*nothing was stored"):
-        turns_from([Turn(role="system", content=f"{half}x"), Turn(role="user", content=half)], SCOPE, NOW)
+        conversation_from(
+            [MessageInput(role="system", content=f"{half}x"), MessageInput(role="user", content=half)], SCOPE, NOW
+        )
 
 
 @pytest.mark.parametrize(
     ("turn", "named"),
     [
-        (Turn(role="user", content="Hi", name="x" * (MAX_SCOPE_CHARS + 1)), "name of a message"),
-        (Turn(role="user", content="Hi", id="x" * (MAX_SCOPE_CHARS + 1)), "id of a message"),
-        (Turn(role="user", content="Hi", at="yesterday"), "'yesterday' is no ISO 8601"),
+        (MessageInput(role="user", content="Hi", name="x" * (MAX_SCOPE_CHARS + 1)), "name of a message"),
+        (MessageInput(role="user", content="Hi", id="x" * (MAX_SCOPE_CHARS + 1)), "id of a message"),
+        (MessageInput(role="user", content="Hi", at="yesterday"), "'yesterday' is no ISO 8601"),
     ],
     ids=["name", "id", "at"],
 )
-def test_a_turn_that_cannot_be_kept_is_refused(turn: Turn, named: str) -> None:
+def test_a_turn_that_cannot_be_kept_is_refused(turn: MessageInput, named: str) -> None:
     """Guards the caller: the error names the field and its bound or form."""
     with pytest.raises(InputError, match=named):
-        turns_from([turn], SCOPE, NOW)
+        conversation_from([turn], SCOPE, NOW)
 
 
 def test_turns_that_nobody_said_are_skipped_and_unknown_roles_refused() -> None:
     """Guards a conversation with results of tools in it from being refused whole, and misspelt roles from loss."""
-    said = Turn(role="user", content="I like tea")
-    given = turns_from([said, Turn(role="tool", content="{}"), Turn(role="developer", content="be brief")], SCOPE, NOW)
+    said = MessageInput(role="user", content="I like tea")
+    given = conversation_from(
+        [said, MessageInput(role="tool", content="{}"), MessageInput(role="developer", content="be brief")], SCOPE, NOW
+    )
     assert ([message.content for message in given.messages], given.skipped) == (["I like tea"], 2)
     with pytest.raises(InputError, match=r"messages.1.role is 'king'; there are user, assistant, system"):
-        turns_from([said, Turn(role="king", content="x")], SCOPE, NOW)
+        conversation_from([said, MessageInput(role="king", content="x")], SCOPE, NOW)
 
 
 @pytest.mark.parametrize("given", [{"content": "x"}, {"role": "user", "text": "x"}])
 def test_a_turn_of_another_form_is_refused(given: dict[str, Any]) -> None:
     """Guards against misspelt and missing keys being passed over."""
     with pytest.raises(ValidationError):
-        Turn.model_validate(given)
+        MessageInput.model_validate(given)
 
 
 def test_given_parts_replace_the_servers() -> None:
@@ -262,8 +272,8 @@ def test_a_number_out_of_bounds_is_refused(value: int) -> None:
 
 def test_a_name_or_id_with_line_breaks_is_one_line() -> None:
     """Guards the reply's lines against being forged by a speaker's name."""
-    turn = Turn.model_validate({"role": "user", "content": "hi", "name": "Ann\nnote: x", "id": "a\n\tb"})
-    (kept,) = turns_from([turn], SCOPE, NOW).messages
+    turn = MessageInput.model_validate({"role": "user", "content": "hi", "name": "Ann\nnote: x", "id": "a\n\tb"})
+    (kept,) = conversation_from([turn], SCOPE, NOW).messages
     assert (kept.name, kept.external_id) == ("Ann note: x", "a b")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from palimpsest.core.errors import EmbedderError
-from palimpsest.core.models import Change, Decision, Event, Fact, Message, Provenance, Scope
+from palimpsest.core.models import Decision, Event, Fact, Message, Outcome, Provenance, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.index.backfill import BATCH, embed_waiting
 from palimpsest.index.exact import ExactIndex
@@ -92,7 +92,7 @@ def write(
     *decisions: Decision,
     messages: Sequence[Message] = (),
     scope: Scope = ANA,
-) -> list[Change]:
+) -> list[Outcome]:
     """Apply decisions and messages with the vectors of an embedder; without one they wait for theirs."""
     texts = [decision.fact.text for decision in decisions if decision.fact is not None]
     texts += [message.content for message in messages]
@@ -101,10 +101,10 @@ def write(
         embedder.asked.clear()
     fingerprint = "" if embedder is None else embedder.fingerprint
     given = Write(scope, Provenance("test"), tuple(messages), decisions, vectors=vectors, embedder=fingerprint)
-    return list(ledger.apply(given).changes)
+    return list(ledger.apply(given).outcomes)
 
 
-def add(ledger: Ledger, embedder: Hashing | None, *texts: str, scope: Scope = ANA) -> list[Change]:
+def add(ledger: Ledger, embedder: Hashing | None, *texts: str, scope: Scope = ANA) -> list[Outcome]:
     return write(ledger, embedder, *(Decision(Event.ADD, Fact(text)) for text in texts), scope=scope)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from palimpsest.core.errors import VectorIndexError
-from palimpsest.core.models import Change, Decision, Event, Fact, Provenance, Scope
+from palimpsest.core.models import Decision, Event, Fact, Outcome, Provenance, Scope
 from palimpsest.core.protocols import Vector, VectorIndex
 from palimpsest.index.chroma import ChromaIndex
 from palimpsest.index.exact import ExactIndex
@@ -377,7 +377,7 @@ class TestChromaOnAServer:
         projection.close()
 
 
-def add(ledger: Ledger, text: str, vector: Vector) -> Change:
+def add(ledger: Ledger, text: str, vector: Vector) -> Outcome:
     """Store one memory of ana's."""
     write = Write(
         Scope("ana"),
@@ -386,10 +386,10 @@ def add(ledger: Ledger, text: str, vector: Vector) -> Change:
         vectors={text: vector},
         embedder="hand",
     )
-    return ledger.apply(write).changes[0]
+    return ledger.apply(write).outcomes[0]
 
 
-def forget(ledger: Ledger, change: Change) -> None:
+def forget(ledger: Ledger, change: Outcome) -> None:
     """Delete a memory of ana's."""
     gone = Decision(Event.DELETE, memory_id=change.memory.id)
     ledger.apply(Write(Scope("ana"), Provenance("test"), decisions=(gone,)))

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from palimpsest.core.errors import LedgerError, VectorIndexError
-from palimpsest.core.models import Change, Decision, Event, Fact, Provenance, Scope
+from palimpsest.core.models import Decision, Event, Fact, Outcome, Provenance, Scope
 from palimpsest.core.protocols import Vector, VectorIndex
 from palimpsest.index import sync as module
 from palimpsest.index.checkpoint import Checkpoint
@@ -187,14 +187,14 @@ def build(ledger: Ledger, indexes: Indexes, root: Path) -> None:
         assert projection.state == "ready"
 
 
-def write(ledger: Ledger, *decisions: Decision, user: str = "ana", embedder: str = EMBEDDER) -> list[Change]:
+def write(ledger: Ledger, *decisions: Decision, user: str = "ana", embedder: str = EMBEDDER) -> list[Outcome]:
     texts = [decision.fact.text for decision in decisions if decision.fact is not None]
     vectors = {text: direction(text) for text in texts} if embedder else {}
     given = Write(Scope(user), Provenance("test"), decisions=decisions, vectors=vectors, embedder=embedder)
-    return list(ledger.apply(given).changes)
+    return list(ledger.apply(given).outcomes)
 
 
-def add(ledger: Ledger, *texts: str, user: str = "ana", embedder: str = EMBEDDER) -> list[Change]:
+def add(ledger: Ledger, *texts: str, user: str = "ana", embedder: str = EMBEDDER) -> list[Outcome]:
     return write(ledger, *(Decision(Event.ADD, Fact(text)) for text in texts), user=user, embedder=embedder)
 
 
@@ -202,7 +202,7 @@ def facts(count: int, start: int = 0) -> list[str]:
     return [f"fact {number}" for number in range(start, start + count)]
 
 
-def unit_of(ledger: Ledger, change: Change) -> int:
+def unit_of(ledger: Ledger, change: Outcome) -> int:
     """Return the unit number of a living memory."""
     with ledger.read() as conn:
         living = entry_queries.living_memories(conn, change.memory.scope)

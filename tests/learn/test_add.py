@@ -57,7 +57,7 @@ class TestWithAModel:
                 done = await memory.add_messages(said)
                 (hit,) = (await memory.list(ALICE)).hits
                 assert len(server.chat_requests) == 1, "nothing is known yet, so there is nothing to decide"
-        assert (done.kept_messages, [change.event for change in done.changes]) == (2, [Event.ADD])
+        assert (done.kept_messages, [change.event for change in done.outcomes]) == (2, [Event.ADD])
         assert (hit.text, hit.sources, hit.name, hit.tags) == (fact["text"], ("t1",), "Ana", ("event",))
         assert f"{hit.at:%Y-%m-%d}" == "2026-05-07"
 
@@ -115,9 +115,9 @@ class TestWithAModel:
                     "User likes tea",
                     "User lives in Lyon",
                 ]
-                nice = next(change for change in done.changes if change.previous == "User lives in Nice")
+                nice = next(change for change in done.outcomes if change.previous == "User lives in Nice")
                 _, history = await memory.history(ALICE, nice.memory.id)
-        assert [change.event for change in done.changes] == [Event.UPDATE, Event.ADD, Event.NONE, Event.ADD]
+        assert [change.event for change in done.outcomes] == [Event.UPDATE, Event.ADD, Event.NONE, Event.ADD]
         assert (history[0].provenance.stage, history[0].provenance.model) == ("decide", "scripted")
 
     async def test_a_text_is_reconciled_and_not_extracted_again(self, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ class TestWithAModel:
                 done = await memory.add_text(ALICE, "User lives in Lyon now")
                 assert len(server.chat_requests) == 1
                 assert await believed(memory) == ["User lives in Lyon"]
-        assert done.changes[0].previous == "User lives in Nice"
+        assert done.outcomes[0].previous == "User lives in Nice"
 
     async def test_infer_true_extracts_facts_from_a_text(self, tmp_path: Path) -> None:
         """Guards the third meaning of infer."""
@@ -143,7 +143,9 @@ class TestWithAModel:
         with OpenAIServer() as server:
             async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
                 old = await memory.add_text(ALICE, "User lives in Nice", infer=False)
-                await memory.add_text(ALICE, "User lives in Lyon", replaces=[old.changes[0].memory.id[:8]], infer=infer)
+                await memory.add_text(
+                    ALICE, "User lives in Lyon", replaces=[old.outcomes[0].memory.id[:8]], infer=infer
+                )
                 assert await believed(memory) == ["User lives in Lyon"]
                 assert server.chat_requests == []
 
@@ -182,7 +184,7 @@ class TestWithAModel:
                 await memory.add_messages(turns(("user", "I like tea")))
                 done = await memory.add_messages(turns(("user", "As I said, I like tea")))
                 assert len(await believed(memory)) == 1
-        assert done.changes[0].event is Event.NONE
+        assert done.outcomes[0].event is Event.NONE
 
     async def test_a_call_sent_again_changes_nothing(self, tmp_path: Path) -> None:
         """Guards a client that timed out and tries once more: the turns have the ids they had."""
@@ -192,7 +194,7 @@ class TestWithAModel:
                 await memory.add_messages(turns(turn))
                 again = await memory.add_messages(turns(turn))
                 assert len(server.chat_requests) == 1
-        assert (again.kept_messages, again.changes) == (0, ())
+        assert (again.kept_messages, again.outcomes) == (0, ())
 
     async def test_memories_that_change_while_the_model_thinks_are_decided_on_again(self, tmp_path: Path) -> None:
         """Guards a decision made on what is no longer so."""
@@ -255,7 +257,7 @@ class TestWhenTheModelFails:
                 done = await memory.add_messages(turns(("user", "I moved to Lyon")))
                 answer = await memory.search(ALICE, "Lyon")
         assert done.kept_messages == 1
-        assert done.changes == ()
+        assert done.outcomes == ()
         (note,) = done.notes
         assert note.startswith("kept 1 message, but no facts were learnt")
         assert told in note
@@ -322,7 +324,7 @@ class TestWithoutAModel:
             for text in ("User's manager is Tom", "User plays the violin", "The build runs on Tuesdays"):
                 await memory.add_text(ALICE, text)
             done = await memory.add_text(ALICE, "Sarah is the user's manager now")
-            (near,) = done.similar[done.changes[0].memory.id]
+            (near,) = done.similar[done.outcomes[0].memory.id]
         assert near.memory.text == "User's manager is Tom"
 
     async def test_a_fact_like_nothing_else_names_no_conflict(self, tmp_path: Path) -> None:
@@ -331,7 +333,7 @@ class TestWithoutAModel:
             for text in ("User's manager is Tom", "User plays the violin", "The build runs on Tuesdays"):
                 await memory.add_text(ALICE, text)
             done = await memory.add_text(ALICE, "Peanuts make the user's sister ill")
-        assert done.similar[done.changes[0].memory.id] == []
+        assert done.similar[done.outcomes[0].memory.id] == []
 
     async def test_kept_turns_keep_the_time_they_were_said(self, tmp_path: Path) -> None:
         """Guards `at` against the time of the call."""
@@ -357,13 +359,13 @@ class TestWithoutAModel:
             await memory.add_text(ALICE, "User likes tea", metadata={"a": 1})
             done = await memory.add_text(ALICE, "User likes tea", metadata={"b": 2})
             (hit,) = (await memory.list(ALICE)).hits
-        assert done.changes[0].event is Event.UPDATE
+        assert done.outcomes[0].event is Event.UPDATE
         assert hit.metadata == {"a": 1, "b": 2}
 
     async def test_replacing_by_what_is_known_names_what_was_closed(self, tmp_path: Path) -> None:
         """Guards the reply: a memory was closed, so "unchanged" would be untrue."""
         async with opened(tmp_path) as memory:
-            old = (await memory.add_text(ALICE, "Ann has two cats")).changes[0].memory.id
-            known = (await memory.add_text(ALICE, "Ann has three cats")).changes[0].memory.id
-            (change,) = (await memory.add_text(ALICE, "Ann has three cats", replaces=[old])).changes
+            old = (await memory.add_text(ALICE, "Ann has two cats")).outcomes[0].memory.id
+            known = (await memory.add_text(ALICE, "Ann has three cats")).outcomes[0].memory.id
+            (change,) = (await memory.add_text(ALICE, "Ann has three cats", replaces=[old])).outcomes
         assert (change.memory.id, change.replaced, change.previous) == (known, (old,), "Ann has two cats")

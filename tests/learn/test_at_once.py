@@ -57,7 +57,7 @@ async def main():
                 said = turns(*asked["messages"], scope=scope, at=clock.at)
                 done.append(await memory.add_messages(said, infer=asked["infer"]))
             print(json.dumps({
-                "events": [change.event for each in done for change in each.changes],
+                "events": [change.event for each in done for change in each.outcomes],
                 "notes": [note for each in done for note in each.notes],
                 "kept": sum(each.kept_messages for each in done),
             }), flush=True)
@@ -264,7 +264,7 @@ async def believed(memory: Memory) -> list[str]:
 
 async def added(memory: Memory, text: str, **rest: Any) -> str:
     """Add a memory without asking a model and return its id."""
-    return (await memory.add_text(ALICE, text, infer=False, **rest)).changes[0].memory.id
+    return (await memory.add_text(ALICE, text, infer=False, **rest)).outcomes[0].memory.id
 
 
 class TestDecidedAgain:
@@ -320,7 +320,7 @@ class TestDecidedAgain:
             nice = await added(memory, "User lives in Nice")
         with thinking(elsewhere(tmp_path, Decision(Event.DELETE, memory_id=nice))) as server:
             async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
-                (change,) = (await memory.add_text(ALICE, "User lives in Lyon")).changes
+                (change,) = (await memory.add_text(ALICE, "User lives in Lyon")).outcomes
                 assert await believed(memory) == ["User lives in Lyon"]
         assert (change.event, change.replaced, len(server.chat_requests)) == (Event.ADD, (), 1)
 
@@ -345,10 +345,10 @@ class TestDecidedAgain:
         with thinking(lambda: None, *changes) as server:
             async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
                 done = await memory.add_messages(said_now)
-                assert (done.kept_messages, done.changes) == (1, ())
+                assert (done.kept_messages, done.outcomes) == (1, ())
                 assert "Sent again, the same messages are learnt from" in done.notes[0]
                 again = await memory.add_messages(said_now)
-                assert (again.kept_messages, len(again.changes)) == (0, 1)
+                assert (again.kept_messages, len(again.outcomes)) == (0, 1)
                 assert await believed(memory) == ["User lives in Lyon"]
 
     async def test_a_turn_that_is_forgotten_while_it_is_read_is_not_learnt_from(self, tmp_path: Path) -> None:
@@ -357,7 +357,7 @@ class TestDecidedAgain:
         forgotten = elsewhere(tmp_path, Decision(Event.DELETE, memory_id=said_now[0].id, kind="message"))
         with thinking(forgotten) as server:
             async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
-                assert (await memory.add_messages(said_now)).changes == ()
+                assert (await memory.add_messages(said_now)).outcomes == ()
                 assert await believed(memory) == []
                 again = await memory.add_messages(said_now)
                 assert "1 of these turns were forgotten before and stay so" in again.notes[1]
@@ -372,5 +372,5 @@ class TestDecidedAgain:
             async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
                 done = await memory.add_messages(said_now)
                 assert await believed(memory) == ["Lyon is where the user moved"]
-        assert (done.kept_messages, done.changes) == (1, ())
+        assert (done.kept_messages, done.outcomes) == (1, ())
         assert done.notes == ("another call has learnt from these messages meanwhile",)

@@ -28,7 +28,7 @@ BEVERAGE = "beverage of choice"
 
 async def added(memory: Memory, text: str, **rest: Any) -> str:
     """Add a memory and return its id."""
-    return (await memory.add_text(ALICE, text, infer=False, **rest)).changes[0].memory.id
+    return (await memory.add_text(ALICE, text, infer=False, **rest)).outcomes[0].memory.id
 
 
 async def there(memory: Memory, scope: Scope = ALICE) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class TestUndo:
             assert after != before
             for _ in range(2):
                 clock.forward(hours=1)
-                assert (await memory.undo(ALICE)).changes
+                assert (await memory.undo(ALICE)).outcomes
                 assert (await there(memory), await texts(memory)) == (before, found)
                 clock.forward(hours=1)
                 await memory.undo(ALICE, Undo(change=await newest(memory)))
@@ -162,7 +162,7 @@ class TestUndo:
                 after = await there(memory)
                 assert len(after) == len(before) + 2
                 done = await memory.undo(ALICE)
-                assert [change.event for change in done.changes] == [Event.DELETE, Event.UPDATE]
+                assert [change.event for change in done.outcomes] == [Event.DELETE, Event.UPDATE]
                 turns_of_now = {each.id: each.content for each in (await memory.stored(ALICE)).messages}
                 assert await there(memory) == before | turns_of_now
                 # The facts were never learnt, so to say: what was said is found as it was before they were.
@@ -179,15 +179,15 @@ class TestUndo:
         async with opened(tmp_path) as memory:
             known = await begun(memory)
             done = await memory.update(ALICE, known.nice, text="user likes OOLONG", metadata={"c": 3, "b": None})
-            assert [(change.event, change.duplicate_of) for change in done.changes] == [(Event.DELETE, known.tea)]
+            assert [(change.event, change.duplicate_of) for change in done.outcomes] == [(Event.DELETE, known.tea)]
             assert (await there(memory))[known.tea][:2] == ("User likes oolong", {"a": 1, "c": 3})
             # Sent at the same moment by two, the second finds it done.
             decision = Decision(Event.UPDATE, Fact("User likes oolong"), known.nice)
             applied = memory.engine.ledger.apply(Write(ALICE, Provenance("test"), decisions=(decision,)))
-            assert [(change.event, change.duplicate_of) for change in applied.changes] == [(Event.NONE, known.tea)]
+            assert [(change.event, change.duplicate_of) for change in applied.outcomes] == [(Event.NONE, known.tea)]
             decision = Decision(Event.ADD, Fact("User likes oolong"), replaces=(known.nice,))
             applied = memory.engine.ledger.apply(Write(ALICE, Provenance("test"), decisions=(decision,)))
-            assert [(change.event, change.duplicate_of) for change in applied.changes] == [(Event.NONE, known.tea)]
+            assert [(change.event, change.duplicate_of) for change in applied.outcomes] == [(Event.NONE, known.tea)]
 
     async def test_what_comes_back_is_found_by_words_and_by_meaning(self, tmp_path: Path) -> None:
         """Guards the search after an undo: the old text has its own vector again, the new one is gone."""
@@ -292,7 +292,7 @@ class TestByHand:
         async with opened(tmp_path) as memory:
             known = await begun(memory)
             done = await memory.delete(ALICE, [known.tea, known.tea[:8], f"[{known.tea[:8].upper()}]", known.deleted])
-            assert [change.event for change in done.changes] == [Event.DELETE, Event.NONE]
+            assert [change.event for change in done.outcomes] == [Event.DELETE, Event.NONE]
 
     async def test_a_restore_beside_a_twin_is_refused_and_beside_its_successor_told(self, tmp_path: Path) -> None:
         """Guards two beliefs that may disagree: named while both are there, and only then."""
@@ -328,7 +328,7 @@ class TestByHand:
                 with pytest.raises(InputError, match="no change"):
                     await memory.undo(other, Undo(change=edits))
                 assert await memory.log(other) == []
-                assert (await memory.delete_all(other)).changes == ()
+                assert (await memory.delete_all(other)).outcomes == ()
             assert await newest(memory) == edits
 
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from sqlalchemy import text as sql
 
 from loopback import OpenAIServer, Reply
-from palimpsest.core.models import Applied, Decision, Event, Fact, Message, Provenance, Scope
+from palimpsest.core.models import AppliedWrite, Decision, Event, Fact, Message, Provenance, Scope
 from palimpsest.core.validation import one_line
-from palimpsest.learn.apply import Done
+from palimpsest.learn.apply import WriteResult
 from palimpsest.learn.summaries import Summarized
 from palimpsest.llm.summarize import MAX_SUMMARY_CHARS
 from palimpsest.memory import Memory
@@ -104,26 +104,26 @@ class House:
         wordings = ["Ana lives in Paris.", *KNOWN]
         vectors = dict(zip(wordings, engine.embedder.embed(wordings), strict=True))
 
-        def write(*decisions: Decision) -> Applied:
+        def write(*decisions: Decision) -> AppliedWrite:
             embedder = engine.embedder.fingerprint
             made = Write(scope, Provenance("test"), decisions=decisions, vectors=vectors, embedder=embedder)
             return engine.ledger.apply(made)
 
         added = write(*(Decision(Event.ADD, Fact(wording)) for wording in (wordings[0], *KNOWN[1:])))
-        write(Decision(Event.UPDATE, Fact(KNOWN[0]), added.changes[0].memory.id))
+        write(Decision(Event.UPDATE, Fact(KNOWN[0]), added.outcomes[0].memory.id))
 
-    def add(self, messages: Sequence[Message]) -> Done:
+    def add(self, messages: Sequence[Message]) -> WriteResult:
         """Add messages as a client does."""
 
-        async def add() -> Done:
+        async def add() -> WriteResult:
             return await self.memory.add_messages(messages)
 
         return self.portal.call(add)
 
-    def add_text(self, scope: Scope, text: str) -> Done:
+    def add_text(self, scope: Scope, text: str) -> WriteResult:
         """Add a text as a client does."""
 
-        async def add() -> Done:
+        async def add() -> WriteResult:
             return await self.memory.add_text(scope, text)
 
         return self.portal.call(add)
@@ -200,14 +200,14 @@ def extractions() -> st.SearchStrategy[Sequence[Said]]:
     return st.one_of(hostile(fact_replies()), good, good)
 
 
-def check_done(house: House, scope: Scope, done: Done) -> None:
+def check_done(house: House, scope: Scope, done: WriteResult) -> None:
     """Hold that a reply says what happened, and that what happened did so in its own scope."""
-    assert done.changes or done.notes, "nothing was done, and nothing is told"
+    assert done.outcomes or done.notes, "nothing was done, and nothing is told"
     assert all(len(note.encode()) <= MAX_NOTE_CHARS for note in done.notes)
     mine = {
         row[0] for row in house.rows("SELECT id FROM memories WHERE user_id = :user_id AND project = :project", scope)
     }
-    for change in done.changes:
+    for change in done.outcomes:
         assert change.memory.scope == scope
         assert {change.memory.id, *change.replaced} <= mine
         assert change.memory.text == one_line(change.memory.text) != ""
@@ -231,10 +231,10 @@ def test_what_was_said_is_kept_whatever_the_model_replies(
     if NOTHING_FOUND in done.notes:
         assert any(isinstance(reply, str) and says_nothing(reply) for reply in extract)
     if any(LEARNT_NOTHING in note for note in done.notes):
-        assert done.changes == ()
+        assert done.outcomes == ()
         house.script.plan(extract=[json.dumps({"facts": ["Ana plays the flute."]})], decide=['[{"event": "ADD"}]'])
         again = house.add(messages)
-        assert [change.memory.text for change in again.changes] == ["Ana plays the flute."]
+        assert [change.memory.text for change in again.outcomes] == ["Ana plays the flute."]
         assert house.kept(scope) == said
 
 
@@ -253,7 +253,7 @@ def test_decisions_that_undo_each_other_are_carried_out(
     done = house.add(turns(("user", SAID[0]), scope=scope))
     assert house.kept(scope) == [SAID[0]]
     assert house.others(scope) == others
-    assert done.changes
+    assert done.outcomes
     assert not any(LEARNT_NOTHING in note for note in done.notes)
     check_done(house, scope, done)
 
@@ -271,7 +271,7 @@ def test_a_memory_merged_into_another_may_be_spoken_of(house: House, number: int
     facts = ["Ana lives there.", "Ana likes it there.", "Ana plays the flute."]
     house.script.plan(extract=[json.dumps({"facts": facts})], decide=[json.dumps(decisions)])
     done = house.add(turns(("user", SAID[0]), scope=scope))
-    assert len(done.changes) == len(facts)
+    assert len(done.outcomes) == len(facts)
     check_done(house, scope, done)
 
 
@@ -284,7 +284,7 @@ def test_a_text_is_stored_or_its_fate_is_told(house: House, text: str, decide: S
     house.script.plan(decide=decide)
     done = house.add_text(scope, text)
     assert house.others(scope) == others
-    assert done.changes
+    assert done.outcomes
     check_done(house, scope, done)
 
 

@@ -32,7 +32,7 @@ def summary(text: str) -> str:
 
 async def added(memory: Memory, text: str, scope: Scope = ALICE) -> str:
     """Add a memory and return its id."""
-    return (await memory.add_text(scope, text, infer=False)).changes[0].memory.id
+    return (await memory.add_text(scope, text, infer=False)).outcomes[0].memory.id
 
 
 async def kept(memory: Memory, *texts: str, scope: Scope = ALICE) -> list[str]:
@@ -209,7 +209,7 @@ class TestTexts:
         async with opened(tmp_path) as memory:
             await kept(memory, "I play the cello")
             line = (await searched(memory, "cello")).splitlines()[0]
-            (change,) = (await memory.add_text(ALICE, line)).changes
+            (change,) = (await memory.add_text(ALICE, line)).outcomes
         assert (change.event, change.memory.text) == (Event.ADD, "I play the cello")
 
     async def test_a_text_that_merely_looks_like_it_is_added_as_it_is(self, tmp_path: Path) -> None:
@@ -222,5 +222,5 @@ class TestTexts:
                 f"[{memory_id[:8]}] 2026-05-08 {TEA}\nand cake",
                 f"[{theirs[:8]}] 2026-05-08 {TEA}",
             ):
-                (change,) = (await memory.add_text(ALICE, text)).changes
+                (change,) = (await memory.add_text(ALICE, text)).outcomes
                 assert (change.event, change.memory.text) == (Event.ADD, text)

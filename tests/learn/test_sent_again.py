@@ -11,7 +11,7 @@ import pytest
 
 from loopback import OpenAIServer, Reply
 from palimpsest.core.models import Event, Scope
-from palimpsest.learn.apply import Done
+from palimpsest.learn.apply import WriteResult
 from palimpsest.memory import Memory
 from tests.learn.test_at_once import added, believed, decided, facts
 from tests.server.test_stdio import client, said
@@ -46,7 +46,7 @@ async def begun(memory: Memory) -> Known:
     return Known(tea, nice, deleted, turn, forgotten)
 
 
-Call = Callable[[Memory, Known], Awaitable[Done]]
+Call = Callable[[Memory, Known], Awaitable[WriteResult]]
 
 CALLS: dict[str, Call] = {
     "add": lambda memory, _: memory.add_text(ALICE, "User has a dog", metadata={"k": 1}),
@@ -83,17 +83,17 @@ class TestSentAgain:
             clock.forward(minutes=5)
             again = await CALLS[what](memory, known)
             assert await everything(memory) == after
-        assert all(change.event is not Event.NONE or change.replaced for change in first.changes)
-        assert {change.event for change in again.changes} <= {Event.NONE}
+        assert all(change.event is not Event.NONE or change.replaced for change in first.outcomes)
+        assert {change.event for change in again.outcomes} <= {Event.NONE}
 
     async def test_a_text_a_model_decided_on_changes_nothing_when_sent_again(self, tmp_path: Path) -> None:
         """Guards the retry of a reconciled text: its own memory is no contradiction."""
         with OpenAIServer(decided) as server:
             async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
                 await added(memory, "User lives in Nice")
-                (change,) = (await memory.add_text(ALICE, "User lives in Lyon")).changes
+                (change,) = (await memory.add_text(ALICE, "User lives in Lyon")).outcomes
                 after = await everything(memory)
-                (again,) = (await memory.add_text(ALICE, "User lives in Lyon")).changes
+                (again,) = (await memory.add_text(ALICE, "User lives in Lyon")).outcomes
                 assert await everything(memory) == after
         assert change.previous == "User lives in Nice"
         assert (again.event, again.duplicate_of) == (Event.NONE, change.memory.id)
@@ -199,7 +199,7 @@ class TestTurnsSentAgain:
             async with opened(tmp_path, clock, llm=with_model(server.base_url)) as memory:
                 for kept, learnt, asked in ((1, 0, 1), (0, 0, 3), (0, 1, 4), (0, 0, 4), (0, 0, 4)):
                     done = await memory.add_messages(turns(turn, at=clock.at))
-                    assert (done.kept_messages, len(done.changes)) == (kept, learnt)
+                    assert (done.kept_messages, len(done.outcomes)) == (kept, learnt)
                     assert len(server.chat_requests) == asked
                     clock.forward(minutes=1)
                 assert await believed(memory) == ["User lives in Lyon"]
@@ -220,7 +220,7 @@ class TestTurnsSentAgain:
         with OpenAIServer([facts("User lives in Lyon")]) as server:
             async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
                 done = await memory.add_messages(turns(turn))
-        assert (done.kept_messages, [change.memory.text for change in done.changes]) == (0, ["User lives in Lyon"])
+        assert (done.kept_messages, [change.memory.text for change in done.outcomes]) == (0, ["User lives in Lyon"])
 
 
 async def test_every_tool_that_writes_can_be_called_again(tmp_path: Path) -> None:

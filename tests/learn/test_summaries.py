@@ -52,9 +52,9 @@ async def test_it_is_written_once_and_anew_on_demand_when_something_changed(tmp_
             assert len(server.chat_requests) == 1
             await memory.add_text(ALICE, "User has a cat", infer=False)
             stale = await memory.summary(ALICE)
-            assert (stale.text, stale.changes) == ("Likes tea.", 1)
+            assert (stale.text, stale.changes_since) == ("Likes tea.", 1)
             fresh = await memory.summary(ALICE, refresh=True)
-            assert (fresh.text, fresh.changes) == ("Likes tea, has a cat.", 0)
+            assert (fresh.text, fresh.changes_since) == ("Likes tea, has a cat.", 0)
             assert "Likes tea." in server.chat_requests[1]["messages"][1]["content"]
 
 

@@ -13,7 +13,7 @@ from palimpsest.core.errors import ModelRefusedError, ReplyError
 from palimpsest.core.models import Decision, Event, Fact, Memory
 from palimpsest.learn.engine import NEEDED_PROMPTS
 from palimpsest.llm.decide import MAX_TEXT_CHARS, Decided, decide
-from palimpsest.llm.prompts import Prompt, PromptShelf
+from palimpsest.llm.prompts import Prompt, PromptFiles
 from tests.support.scripted_model import ScriptedModel, fact, memory
 
 pytestmark = pytest.mark.anyio
@@ -29,7 +29,7 @@ MISO = memory("Ana has a cat named Miso.", "memory-miso")
 @pytest.fixture
 def prompt() -> Prompt:
     """Give the shipped prompt."""
-    return PromptShelf(NEEDED_PROMPTS).get("decide")
+    return PromptFiles(NEEDED_PROMPTS).get("decide")
 
 
 def entry(number: int, event: str, about: int | str | None = None, text: str | None = None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from palimpsest.core.errors import ModelUnreachableError, ReplyError
 from palimpsest.core.models import Fact
 from palimpsest.learn.engine import NEEDED_PROMPTS
 from palimpsest.llm.extract import MAX_FACT_CHARS, MAX_FACTS, MAX_LABELS, Conversation, extract
-from palimpsest.llm.prompts import Prompt, PromptShelf
+from palimpsest.llm.prompts import Prompt, PromptFiles
 from tests.support.scripted_model import NOW, ScriptedModel, message
 
 pytestmark = pytest.mark.anyio
@@ -28,7 +28,7 @@ CONVERSATION = Conversation(MESSAGES)
 @pytest.fixture
 def prompt() -> Prompt:
     """Give the shipped prompt."""
-    return PromptShelf(NEEDED_PROMPTS).get("extract")
+    return PromptFiles(NEEDED_PROMPTS).get("extract")
 
 
 def reply(*facts: Any) -> str:
@@ -265,7 +265,7 @@ async def test_an_outage_is_raised(prompt: Prompt) -> None:
 
 async def test_the_prompt_for_agents_takes_the_same_inputs() -> None:
     """Guards the second extraction prompt, which shares the stage."""
-    prompt = PromptShelf(NEEDED_PROMPTS).get("extract_agent")
+    prompt = PromptFiles(NEEDED_PROMPTS).get("extract_agent")
 
     assert [found.text for found in await facts_of(prompt, reply("Otto is calm."))] == ["Otto is calm."]
 

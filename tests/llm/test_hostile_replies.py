@@ -29,7 +29,7 @@ from palimpsest.llm.extract import (
     ExtractReply,
     extract,
 )
-from palimpsest.llm.prompts import PromptShelf
+from palimpsest.llm.prompts import PromptFiles
 from palimpsest.llm.structured_output import MAX_REPLY_CHARS, MAX_SHOWN_CHARS, read
 from palimpsest.llm.summarize import MAX_SUMMARY_CHARS, summarize
 from tests.support.hostile_replies import (
@@ -52,7 +52,7 @@ from tests.support.scripted_model import NOW, ScriptedModel, fact, memory, messa
 
 MAX_ERROR_CHARS = 500
 
-PROMPTS = PromptShelf(NEEDED_PROMPTS)
+PROMPTS = PromptFiles(NEEDED_PROMPTS)
 MESSAGES = (
     message("Miso, my cat, is three. I like tea.", "said-1", name="Ana"),
     message("Lyon lies on the Rhone.", "said-2", role="assistant"),

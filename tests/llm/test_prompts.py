@@ -15,7 +15,7 @@ import pytest
 from palimpsest.core.errors import PromptError
 from palimpsest.learn.engine import NEEDED_PROMPTS
 from palimpsest.llm import decide, extract, summarize
-from palimpsest.llm.prompts import PromptShelf, parse, shipped_directory
+from palimpsest.llm.prompts import PromptFiles, parse, shipped_directory
 
 MAX_PROMPT_TOKENS = 1_500
 
@@ -50,9 +50,9 @@ def written(folder: Path, text: str = OWN, name: str = "decide") -> Path:
     return path
 
 
-def shelf(folder: Path | None = None, **system_texts: str) -> PromptShelf:
+def shelf(folder: Path | None = None, **system_texts: str) -> PromptFiles:
     """Return a shelf as the server builds it."""
-    return PromptShelf(NEEDED_PROMPTS, folder, system_texts)
+    return PromptFiles(NEEDED_PROMPTS, folder, system_texts)
 
 
 @pytest.mark.parametrize(

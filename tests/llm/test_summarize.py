@@ -9,7 +9,7 @@ import pytest
 
 from palimpsest.core.errors import ModelUnreachableError, ReplyError
 from palimpsest.learn.engine import NEEDED_PROMPTS
-from palimpsest.llm.prompts import PromptShelf
+from palimpsest.llm.prompts import PromptFiles
 from palimpsest.llm.summarize import MAX_SUMMARY_CHARS, summarize
 from tests.support.scripted_model import NOW, ScriptedModel, memory, message
 
@@ -21,7 +21,7 @@ MESSAGES = (message("Hello!", name="Ana"), message("Hi.", "message-2", role="ass
 
 async def summary_of(model: ScriptedModel) -> str:
     """Return the summary that a scripted model writes."""
-    prompt = PromptShelf(NEEDED_PROMPTS).get("summarize")
+    prompt = PromptFiles(NEEDED_PROMPTS).get("summarize")
     return await summarize(
         model, prompt, kind="overall", previous="Ana drank coffee.", memories=MEMORIES, messages=MESSAGES, now=NOW
     )

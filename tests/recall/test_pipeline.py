@@ -158,7 +158,7 @@ async def test_as_of_answers_with_what_was_believed_then(tmp_path: Path) -> None
     clock = StoppedClock()
     async with opened(tmp_path, clock) as memory:
         done = await memory.add_text(ALICE, "User lives in Nice")
-        nice = done.changes[0].memory.id
+        nice = done.outcomes[0].memory.id
         started = clock.at
         clock.forward(days=10)
         await memory.update(ALICE, nice, text="User lives in Lyon")
@@ -228,7 +228,7 @@ async def _learnt(memory: Memory, text: str, message_id: str) -> str:
         vectors={text: memory.engine.embedder.embed([text])[0]},
         embedder=memory.engine.embedder.fingerprint,
     )
-    return memory.engine.ledger.apply(write).changes[0].memory.id
+    return memory.engine.ledger.apply(write).outcomes[0].memory.id
 
 
 async def test_turns_that_share_the_callers_id_are_two(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ async def test_as_of_knows_the_metadata_and_the_forgotten_turns_of_then(tmp_path
     clock = StoppedClock()
     async with opened(tmp_path, clock) as memory:
         done = await memory.add_text(ALICE, "User likes tea", metadata={"mood": "calm"})
-        tea = done.changes[0].memory.id
+        tea = done.outcomes[0].memory.id
         (turn,) = turns(("user", "My locker is number 4711"))
         await memory.add_messages([turn], infer=False)
         locker = await _learnt(memory, "User's locker has number 4711", turn.id)

@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from palimpsest.core.models import Change, Event, HistoryEntry, Hit, Provenance, Scope
-from palimpsest.learn.apply import Done
+from palimpsest.core.models import Event, Hit, Outcome, Provenance, Scope, Version
+from palimpsest.learn.apply import WriteResult
 from palimpsest.learn.summaries import Summarized
 from palimpsest.memory import Page
-from palimpsest.recall.pipeline import Answer
+from palimpsest.recall.pipeline import SearchResult
 from palimpsest.recall.similar import Similar
 from palimpsest.server.render import (
     answer_json,
@@ -42,7 +42,7 @@ OTHER = "ffeeddcc-4444-4555-8666-777788889999"
 TEA = memory("Ana drinks\ngreen  tea.", ID)
 LINE = "[0a1b2c3d] Ana drinks green tea."
 HIT = Hit(ID, "memory", "Ana drinks tea.", 0.83456, NOW, NOW, NOW + timedelta(days=1), ("D1:3",), tags=("preference",))
-ENTRY = HistoryEntry(
+ENTRY = Version(
     id="h1",
     memory_id=ID,
     old_memory=None,
@@ -61,45 +61,45 @@ ENTRY = HistoryEntry(
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        (Change(Event.ADD, TEA), f"added: {LINE}"),
+        (Outcome(Event.ADD, TEA), f"added: {LINE}"),
         (
-            Change(Event.ADD, TEA, previous="Ana drinks coffee.", replaced=(OTHER,)),
+            Outcome(Event.ADD, TEA, previous="Ana drinks coffee.", replaced=(OTHER,)),
             f"replaced: {LINE} (was: [ffeeddcc] Ana drinks coffee.)",
         ),
-        (Change(Event.UPDATE, TEA, previous="Ana drinks\ntea."), f"updated: {LINE} (was: Ana drinks tea.)"),
-        (Change(Event.DELETE, TEA), f"deleted: {LINE}"),
+        (Outcome(Event.UPDATE, TEA, previous="Ana drinks\ntea."), f"updated: {LINE} (was: Ana drinks tea.)"),
+        (Outcome(Event.DELETE, TEA), f"deleted: {LINE}"),
         (
-            Change(Event.DELETE, TEA, duplicate_of=OTHER),
+            Outcome(Event.DELETE, TEA, duplicate_of=OTHER),
             f"deleted: {LINE} (another memory, ffeeddcc, already says the new text)",
         ),
-        (Change(Event.NONE, TEA), f"unchanged: {LINE}"),
-        (Change(Event.NONE, TEA, duplicate_of=OTHER), "unchanged (duplicate of ffeeddcc): Ana drinks green tea."),
+        (Outcome(Event.NONE, TEA), f"unchanged: {LINE}"),
+        (Outcome(Event.NONE, TEA, duplicate_of=OTHER), "unchanged (duplicate of ffeeddcc): Ana drinks green tea."),
     ],
 )
-def test_a_change_begins_with_the_word_for_it(change: Change, line: str) -> None:
+def test_a_change_begins_with_the_word_for_it(change: Outcome, line: str) -> None:
     """Guards the first word, by which an agent tells what was done; a text is always one line."""
     assert change_line(change) == line
-    assert changes_text(Done((change,)), SCOPE).splitlines()[0] == line
-    assert done_text(Done((change,)), (), SCOPE).splitlines()[0] == line
+    assert changes_text(WriteResult((change,)), SCOPE).splitlines()[0] == line
+    assert done_text(WriteResult((change,)), (), SCOPE).splitlines()[0] == line
 
 
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (Change(Event.ADD, TEA), {"event": "ADD"}),
-        (Change(Event.ADD, TEA, previous="old"), {"event": "ADD", "previous": "old"}),
-        (Change(Event.UPDATE, TEA, previous="old"), {"event": "UPDATE", "previous": "old"}),
-        (Change(Event.DELETE, TEA, previous="old"), {"event": "DELETE"}),
-        (Change(Event.NONE, TEA, duplicate_of=OTHER), {"event": "NONE", "duplicate_of": OTHER}),
+        (Outcome(Event.ADD, TEA), {"event": "ADD"}),
+        (Outcome(Event.ADD, TEA, previous="old"), {"event": "ADD", "previous": "old"}),
+        (Outcome(Event.UPDATE, TEA, previous="old"), {"event": "UPDATE", "previous": "old"}),
+        (Outcome(Event.DELETE, TEA, previous="old"), {"event": "DELETE"}),
+        (Outcome(Event.NONE, TEA, duplicate_of=OTHER), {"event": "NONE", "duplicate_of": OTHER}),
     ],
 )
-def test_a_change_as_json_has_mem0s_form(change: Change, expected: dict[str, str]) -> None:
+def test_a_change_as_json_has_mem0s_form(change: Outcome, expected: dict[str, str]) -> None:
     """Guards programs that read Mem0's results; ids are whole here and texts untouched."""
     whole = {"id": ID, "memory": TEA.text, **expected}
 
     assert change_json(change) == whole
-    assert changes_json(Done((change,)), SCOPE)["results"] == [whole]
-    assert done_json(Done((change,)), (), SCOPE) == {"results": [whole], "kept_messages": 0, "notes": [SAID]}
+    assert changes_json(WriteResult((change,)), SCOPE)["results"] == [whole]
+    assert done_json(WriteResult((change,)), (), SCOPE) == {"results": [whole], "kept_messages": 0, "notes": [SAID]}
 
 
 def test_the_short_id_is_the_beginning_of_the_id() -> None:
@@ -112,23 +112,23 @@ def test_notes_and_scope_end_every_reply() -> None:
     """Guards that what is degraded is named, once, with the scope that was used."""
     notes = ["no language model is configured", "one message had no text"]
 
-    text = done_text(Done((Change(Event.ADD, TEA),)), notes, SCOPE)
+    text = done_text(WriteResult((Outcome(Event.ADD, TEA),)), notes, SCOPE)
 
     assert text.splitlines()[1:] == ["note: no language model is configured", "note: one message had no text", SAID]
-    assert done_json(Done(), notes, SCOPE)["notes"] == [*notes, SAID]
+    assert done_json(WriteResult(), notes, SCOPE)["notes"] == [*notes, SAID]
 
 
 @pytest.mark.parametrize(
     ("done", "line"),
     [
-        (Done(), "unchanged"),
-        (Done(kept_messages=1), "kept 1 message"),
-        (Done(kept_messages=4), "kept 4 messages"),
-        (Done((Change(Event.DELETE, TEA),), kept_messages=4), f"deleted: {LINE}"),
+        (WriteResult(), "unchanged"),
+        (WriteResult(kept_messages=1), "kept 1 message"),
+        (WriteResult(kept_messages=4), "kept 4 messages"),
+        (WriteResult((Outcome(Event.DELETE, TEA),), kept_messages=4), f"deleted: {LINE}"),
     ],
     ids=["nothing", "one", "several", "learnt"],
 )
-def test_an_add_says_first_what_it_did(done: Done, line: str) -> None:
+def test_an_add_says_first_what_it_did(done: WriteResult, line: str) -> None:
     """Guards adds without a change: kept messages are told where nothing more important is."""
     assert done_text(done, (), SCOPE).splitlines() == [line, SAID]
 
@@ -136,7 +136,7 @@ def test_an_add_says_first_what_it_did(done: Done, line: str) -> None:
 def test_resembling_memories_are_shown_under_the_new_one() -> None:
     """Guards the agent's part in reconciling: id, date, text and what to do about it."""
     near = memory("Ana drinks\ncoffee.", OTHER, happened_at=datetime(2024, 2, 11, tzinfo=UTC))
-    done = Done((Change(Event.ADD, TEA),), {ID: [Similar(near, 0.71236)]})
+    done = WriteResult((Outcome(Event.ADD, TEA),), {ID: [Similar(near, 0.71236)]})
 
     _, second, advice, _ = done_text(done, (), SCOPE).splitlines()
 
@@ -151,13 +151,13 @@ def test_resembling_memories_are_shown_under_the_new_one() -> None:
 
 def test_a_deletion_tells_the_way_back() -> None:
     """Guards against mass deletion without undo."""
-    deleted = changes_text(Done((Change(Event.DELETE, TEA),)), SCOPE)
+    deleted = changes_text(WriteResult((Outcome(Event.DELETE, TEA),)), SCOPE)
 
     assert 'update_memory(memory_id="0a1b2c3d", restore=true)' in deleted
     assert "palimpsest purge" in deleted
-    assert "restore" not in changes_text(Done((Change(Event.UPDATE, TEA, previous="old"),)), SCOPE)
-    assert changes_text(Done(), SCOPE).splitlines() == ["unchanged: there was nothing to do", SAID]
-    assert restored_text(Done((Change(Event.ADD, TEA),)), SCOPE).splitlines() == [
+    assert "restore" not in changes_text(WriteResult((Outcome(Event.UPDATE, TEA, previous="old"),)), SCOPE)
+    assert changes_text(WriteResult(), SCOPE).splitlines() == ["unchanged: there was nothing to do", SAID]
+    assert restored_text(WriteResult((Outcome(Event.ADD, TEA),)), SCOPE).splitlines() == [
         f"restored: {LINE}",
         SAID,
     ]
@@ -176,7 +176,7 @@ def test_a_deletion_tells_the_way_back() -> None:
 def test_a_hit_is_one_line(hit: Hit, line: str) -> None:
     """Guards the size of results: short id, date, who said it, what."""
     assert hit_line(hit) == line
-    assert answer_text(Answer((hit,)), SCOPE).splitlines() == [line, SAID]
+    assert answer_text(SearchResult((hit,)), SCOPE).splitlines() == [line, SAID]
 
 
 def test_a_hit_as_json_has_the_promised_keys() -> None:
@@ -200,7 +200,7 @@ def test_a_hit_as_json_has_the_promised_keys() -> None:
 
 def test_an_answer_says_what_it_leaves_out() -> None:
     """Guards the budget: what did not fit is counted, what is degraded is noted, and nothing found is said."""
-    answer = Answer((HIT,), omitted=7, notes=("found by words only",))
+    answer = SearchResult((HIT,), omitted=7, notes=("found by words only",))
 
     assert answer_text(answer, SCOPE).splitlines() == [
         hit_line(HIT),
@@ -213,7 +213,7 @@ def test_an_answer_says_what_it_leaves_out() -> None:
         "omitted": 7,
         "notes": ["found by words only", SAID],
     }
-    assert answer_text(Answer(()), SCOPE).splitlines() == ["nothing found", SAID]
+    assert answer_text(SearchResult(()), SCOPE).splitlines() == ["nothing found", SAID]
 
 
 def test_a_page_gives_its_cursor_and_no_scores() -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from palimpsest.core.errors import InputError, LedgerError, LedgerTooNewError, MemoryNotFoundError, StaleDecisionError
-from palimpsest.core.models import Change, Decision, Event, Fact, Memory, Message, Provenance, Scope
+from palimpsest.core.models import Decision, Event, Fact, Memory, Message, Outcome, Provenance, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.store import ledger as ledger_module
 from palimpsest.store.ledger import HEAD, Ledger, open_ledger
@@ -44,12 +44,14 @@ def ledger(tmp_path: Path, clock: StoppedClock) -> Generator[Ledger]:
     opened.close()
 
 
-def decree(ledger: Ledger, *decisions: Decision, scope: Scope = ALICE, based_on: int | None = None) -> list[Change]:
-    return list(ledger.apply(Write(scope, BY_TEST, decisions=decisions, based_on=based_on)).changes)
+def apply_decisions(
+    ledger: Ledger, *decisions: Decision, scope: Scope = ALICE, based_on: int | None = None
+) -> list[Outcome]:
+    return list(ledger.apply(Write(scope, BY_TEST, decisions=decisions, based_on=based_on)).outcomes)
 
 
 def add(ledger: Ledger, text: str, scope: Scope = ALICE, sources: tuple[str, ...] = ()) -> Memory:
-    return decree(ledger, Decision(Event.ADD, Fact(text, sources=sources)), scope=scope)[0].memory
+    return apply_decisions(ledger, Decision(Event.ADD, Fact(text, sources=sources)), scope=scope)[0].memory
 
 
 def keep(ledger: Ledger, *messages: Message, scope: Scope = ALICE) -> None:
@@ -81,7 +83,7 @@ class TestChanges:
     def test_the_same_text_in_the_same_scope_is_one_memory_whatever_its_case_and_spaces(self, ledger: Ledger) -> None:
         """Guards against duplicates, the commonest junk."""
         first = add(ledger, "User plays the cello")
-        (change,) = decree(ledger, Decision(Event.ADD, Fact("user  plays the CELLO")))
+        (change,) = apply_decisions(ledger, Decision(Event.ADD, Fact("user  plays the CELLO")))
         assert change.event is Event.NONE
         assert change.duplicate_of == first.id
         assert len(current(ledger)) == 1
@@ -96,7 +98,7 @@ class TestChanges:
         """Guards what update promises."""
         memory = add(ledger, "User has a cat")
         clock.forward(days=1)
-        (change,) = decree(ledger, Decision(Event.UPDATE, Fact("User has a cat named Miso"), memory.id))
+        (change,) = apply_decisions(ledger, Decision(Event.UPDATE, Fact("User has a cat named Miso"), memory.id))
         assert change.previous == "User has a cat"
         assert (change.memory.id, change.memory.created_at) == (memory.id, memory.created_at)
         assert change.memory.updated_at == clock.at
@@ -110,10 +112,10 @@ class TestChanges:
     def test_a_delete_leaves_every_search_and_can_be_restored(self, ledger: Ledger) -> None:
         """Guards that forgetting is whole and has a way back."""
         memory = add(ledger, "User fears spiders")
-        decree(ledger, Decision(Event.DELETE, memory_id=memory.id))
+        apply_decisions(ledger, Decision(Event.DELETE, memory_id=memory.id))
         assert current(ledger) == []
         assert found(ledger, "spiders") == set()
-        decree(ledger, Decision(Event.ADD, memory_id=memory.id))
+        apply_decisions(ledger, Decision(Event.ADD, memory_id=memory.id))
         assert current(ledger) == ["User fears spiders"]
         assert found(ledger, "spiders") == {memory.id}
         with ledger.read() as conn:
@@ -123,7 +125,7 @@ class TestChanges:
     def test_a_superseded_memory_is_closed_and_names_its_successor(self, ledger: Ledger) -> None:
         """Guards that a contradiction leaves one current belief and the other in history."""
         old = add(ledger, "User lives in Nice")
-        (change,) = decree(ledger, Decision(Event.ADD, Fact("User lives in Lyon"), replaces=(old.id,)))
+        (change,) = apply_decisions(ledger, Decision(Event.ADD, Fact("User lives in Lyon"), replaces=(old.id,)))
         assert change.previous == "User lives in Nice"
         assert current(ledger) == ["User lives in Lyon"]
         with ledger.read() as conn:
@@ -133,15 +135,15 @@ class TestChanges:
     def test_an_update_to_what_another_memory_says_closes_the_one_for_the_other(self, ledger: Ledger) -> None:
         """Guards the unique text against updates."""
         one, other = add(ledger, "User likes tea"), add(ledger, "User likes coffee")
-        (change,) = decree(ledger, Decision(Event.UPDATE, Fact("User likes tea"), other.id))
+        (change,) = apply_decisions(ledger, Decision(Event.UPDATE, Fact("User likes tea"), other.id))
         assert (change.event, change.duplicate_of) == (Event.DELETE, one.id)
         assert current(ledger) == ["User likes tea"]
 
     def test_metadata_is_merged_and_null_removes_a_key(self, ledger: Ledger) -> None:
         """Guards the caller's metadata through updates."""
-        (change,) = decree(ledger, Decision(Event.ADD, Fact("A fact", metadata={"a": 1, "b": 2})))
+        (change,) = apply_decisions(ledger, Decision(Event.ADD, Fact("A fact", metadata={"a": 1, "b": 2})))
         again = Fact("A fact", metadata={"b": None, "c": 3})
-        (change,) = decree(ledger, Decision(Event.UPDATE, again, change.memory.id))
+        (change,) = apply_decisions(ledger, Decision(Event.UPDATE, again, change.memory.id))
         assert change.memory.metadata == {"a": 1, "c": 3}
         with ledger.read() as conn:
             assert id_lookup.find_memory(conn, ALICE, change.memory.id).metadata == {"a": 1, "c": 3}
@@ -149,24 +151,24 @@ class TestChanges:
     def test_an_update_without_a_text_leaves_the_text_of_the_moment(self, ledger: Ledger) -> None:
         """Guards a change of metadata against reverting a change of text that came in between."""
         memory = add(ledger, "The database is Postgres")
-        decree(ledger, Decision(Event.UPDATE, Fact("The database is MySQL"), memory.id))
-        (change,) = decree(ledger, Decision(Event.UPDATE, Fact("", metadata={"a": 1}), memory.id))
+        apply_decisions(ledger, Decision(Event.UPDATE, Fact("The database is MySQL"), memory.id))
+        (change,) = apply_decisions(ledger, Decision(Event.UPDATE, Fact("", metadata={"a": 1}), memory.id))
         assert (change.memory.text, change.memory.metadata) == ("The database is MySQL", {"a": 1})
 
     def test_one_failing_decision_undoes_the_whole_write(self, ledger: Ledger) -> None:
         """Guards all-or-nothing: no half of a write is ever acknowledged."""
         with pytest.raises(MemoryNotFoundError):
-            decree(ledger, Decision(Event.ADD, Fact("First")), Decision(Event.DELETE, memory_id="no-such-id"))
+            apply_decisions(ledger, Decision(Event.ADD, Fact("First")), Decision(Event.DELETE, memory_id="no-such-id"))
         assert current(ledger) == []
         assert found(ledger, "first") == set()
 
     def test_a_restore_beside_a_living_twin_is_refused(self, ledger: Ledger) -> None:
         """Guards the unique text against restores."""
         memory = add(ledger, "User likes tea")
-        decree(ledger, Decision(Event.DELETE, memory_id=memory.id))
+        apply_decisions(ledger, Decision(Event.DELETE, memory_id=memory.id))
         add(ledger, "User likes tea")
         with pytest.raises(InputError, match="already says the same"):
-            decree(ledger, Decision(Event.ADD, memory_id=memory.id))
+            apply_decisions(ledger, Decision(Event.ADD, memory_id=memory.id))
 
 
 class TestScopes:
@@ -175,7 +177,7 @@ class TestScopes:
         """Guards every operation by id against other people's memories."""
         theirs = add(ledger, "Bob's secret", Scope("bob"))
         with pytest.raises(MemoryNotFoundError):
-            decree(ledger, Decision(event, Fact("mine now"), theirs.id))
+            apply_decisions(ledger, Decision(event, Fact("mine now"), theirs.id))
         assert current(ledger, Scope("bob")) == ["Bob's secret"]
 
     def test_a_project_sees_the_global_memories_and_its_own(self, ledger: Ledger) -> None:
@@ -222,7 +224,7 @@ class TestMessages:
         keep(ledger, turn)
         memory = add(ledger, "User owns a dog", sources=(turn.id,))
         assert turn.id in found(ledger, "dog")
-        decree(ledger, Decision(Event.DELETE, memory_id=memory.id))
+        apply_decisions(ledger, Decision(Event.DELETE, memory_id=memory.id))
         assert turn.id not in found(ledger, "dog")
 
     def test_the_same_turn_under_the_callers_same_id_is_kept_once(self, ledger: Ledger) -> None:
@@ -246,7 +248,7 @@ class TestMessages:
         fact = Fact("fact", sources=(messages[1].id,))
         (change,) = ledger.apply(
             Write(ALICE, BY_TEST, decisions=(Decision(Event.ADD, fact),), vectors=known, embedder="e")
-        ).changes
+        ).outcomes
         update = Decision(Event.UPDATE, Fact("new fact"), change.memory.id)
         ledger.apply(Write(ALICE, BY_TEST, decisions=(update,), vectors=known, embedder="e"))
         with ledger.read() as conn:
@@ -265,7 +267,7 @@ class TestConcurrency:
             seen = memory_queries.head(conn)
         add(ledger, "User lives in Nice")
         with pytest.raises(StaleDecisionError):
-            decree(ledger, Decision(Event.ADD, Fact("User lives in Lyon")), based_on=seen)
+            apply_decisions(ledger, Decision(Event.ADD, Fact("User lives in Lyon")), based_on=seen)
         assert current(ledger) == ["User lives in Nice"]
 
     def test_changes_in_scopes_that_were_not_read_do_not_matter(self, ledger: Ledger) -> None:
@@ -274,7 +276,7 @@ class TestConcurrency:
             seen = memory_queries.head(conn)
         add(ledger, "Bob lives in Nice", Scope("bob"))
         add(ledger, "The app is blue", Scope("alice", project="app"))
-        decree(ledger, Decision(Event.ADD, Fact("User lives in Lyon")), based_on=seen)
+        apply_decisions(ledger, Decision(Event.ADD, Fact("User lives in Lyon")), based_on=seen)
 
     def test_identical_adds_from_many_threads_make_one_memory(self, ledger: Ledger) -> None:
         """Guards the unique index under concurrency."""

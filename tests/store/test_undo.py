@@ -157,7 +157,7 @@ class TestScopes:
         for wanted in (Undo(change=1), Undo(change=2), Undo()):
             with pytest.raises(InputError, match="in this scope"):
                 book.apply(mine, undo=wanted)
-        assert book.undo(since=datetime(2020, 1, 1, tzinfo=UTC), scope=mine).changes == ()
+        assert book.undo(since=datetime(2020, 1, 1, tzinfo=UTC), scope=mine).outcomes == ()
         assert book.rows() == rows
 
     def test_an_edit_that_a_scope_sees_a_part_of_is_taken_back_whereall_of_it_is_seen(self, book: Book) -> None:
@@ -192,7 +192,7 @@ class TestSince:
         book.apply(ALICE, Decision(Event.UPDATE, Fact("User likes tea"), other.id))
         book.apply(ALICE, Decision(Event.UPDATE, Fact("User likes coffee"), one.id))
         done = book.undo(since=instant)
-        assert [change.event for change in done.changes] == [Event.UPDATE, Event.UPDATE]
+        assert [change.event for change in done.outcomes] == [Event.UPDATE, Event.UPDATE]
         assert {key: value[1] for key, value in book.living().items()} == {one.id: one.text, other.id: other.text}
         book.embed()
         assert book.faults() == []
@@ -215,11 +215,11 @@ class TestSince:
         """Guards against empty edits, and `since` against being sent again."""
         book.add("User likes tea")
         for _ in range(2):
-            assert book.undo(since=book.clock.at + timedelta(hours=1)).changes == ()
+            assert book.undo(since=book.clock.at + timedelta(hours=1)).outcomes == ()
         instant = book.clock.at - timedelta(minutes=2)
         book.undo(since=instant)
         rows = book.rows()
-        assert book.undo(since=instant).changes == ()
+        assert book.undo(since=instant).outcomes == ()
         assert book.rows() == rows
 
     def test_a_memory_that_was_deleted_then_comes_back_with_the_text_of_then(self, book: Book) -> None:

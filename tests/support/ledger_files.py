@@ -152,7 +152,7 @@ def add(memory: Memory, text: str, *, scope: Scope = ALICE, sources: Iterable[st
     write = Write(
         scope, Provenance("test"), decisions=(decision,), vectors=vectors, embedder=engine.embedder.fingerprint
     )
-    return engine.ledger.apply(write).changes[0].memory.id
+    return engine.ledger.apply(write).outcomes[0].memory.id
 
 
 async def say(memory: Memory, *said: tuple[str, str] | dict[str, Any], scope: Scope = ALICE) -> list[Message]:

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from palimpsest.core.models import Decision, Event, Fact, Message, Provenance, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.core.settings import load_settings
-from palimpsest.core.validation import Turn, turns_from
+from palimpsest.core.validation import MessageInput, conversation_from
 from palimpsest.memory import Memory, open_memory
 from palimpsest.store.ledger import open_ledger
 from palimpsest.store.queries import entries as entry_queries
@@ -71,9 +71,10 @@ def turns(
 ) -> tuple[Message, ...]:
     """Return messages from (role, content) pairs or whole turns."""
     given = [
-        Turn.model_validate(item if isinstance(item, dict) else {"role": item[0], "content": item[1]}) for item in said
+        MessageInput.model_validate(item if isinstance(item, dict) else {"role": item[0], "content": item[1]})
+        for item in said
     ]
-    return turns_from(given, scope, at or StoppedClock().at).messages
+    return conversation_from(given, scope, at or StoppedClock().at).messages
 
 
 @contextmanager

@@ -14,7 +14,19 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from palimpsest.core.models import Applied, Decision, Edit, Event, Fact, Kind, Memory, Message, Provenance, Scope, Undo
+from palimpsest.core.models import (
+    AppliedWrite,
+    Decision,
+    Edit,
+    Event,
+    Fact,
+    Kind,
+    Memory,
+    Message,
+    Provenance,
+    Scope,
+    Undo,
+)
 from palimpsest.core.protocols import Vector
 from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.store.queries import edits as edit_queries
@@ -55,7 +67,7 @@ class Book:
     before: list[tuple[datetime, Living]] = field(default_factory=list[tuple[datetime, Living]])
     edits: dict[int, Living] = field(default_factory=dict[int, Living])
 
-    def apply(self, scope: Scope, *decisions: Decision, **rest: Any) -> Applied:
+    def apply(self, scope: Scope, *decisions: Decision, **rest: Any) -> AppliedWrite:
         """Write, with a vector for every text that comes."""
         self.clock.forward(minutes=1)
         was, rows = self.living(), len(self.rows())
@@ -71,7 +83,7 @@ class Book:
 
     def add(self, text: str, scope: Scope = ALICE, **labels: Any) -> Memory:
         """Add a memory."""
-        return self.apply(scope, Decision(Event.ADD, Fact(text, **labels))).changes[0].memory
+        return self.apply(scope, Decision(Event.ADD, Fact(text, **labels))).outcomes[0].memory
 
     def say(self, *texts: str, scope: Scope = ALICE) -> tuple[Message, ...]:
         """Keep turns, said now."""
@@ -79,7 +91,7 @@ class Book:
         said = turns(*({"role": "user", "content": text, "at": at} for text in texts), scope=scope)
         return self.apply(scope, messages=said).messages
 
-    def undo(self, change: int | None = None, since: datetime | None = None, scope: Scope = ALICE) -> Applied:
+    def undo(self, change: int | None = None, since: datetime | None = None, scope: Scope = ALICE) -> AppliedWrite:
         """Take back an edit, all since an instant, or the newest edit in effect."""
         return self.apply(scope, undo=Undo(change, since))
 

@@ -11,7 +11,7 @@ from palimpsest.core.protocols import Vector
 from palimpsest.embed import static
 from palimpsest.embed.static import LocalEmbedder
 from palimpsest.text.late_interaction import spelling, wording
-from palimpsest.text.tokenizer import question_tokens
+from palimpsest.text.tokenizer import query_tokens
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def embedder() -> LocalEmbedder:
 
 def weights(question: str) -> dict[str, float]:
     """Return the same weight for every token of a question."""
-    return dict.fromkeys(question_tokens(question), 1.0)
+    return dict.fromkeys(query_tokens(question), 1.0)
 
 
 def likeness(embedder: LocalEmbedder, question: str, *texts: str) -> list[float]:

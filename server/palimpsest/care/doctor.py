@@ -19,7 +19,7 @@ from palimpsest.core.protocols import Embedder
 from palimpsest.core.settings import Settings
 from palimpsest.index.checkpoint import FILE, Checkpoint
 from palimpsest.index.sync import Projection
-from palimpsest.learn.factory import open_embedder, open_model, open_projection, open_shelf
+from palimpsest.learn.factory import open_embedder, open_model, open_projection, open_prompts
 from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import memories as memory_queries
@@ -73,9 +73,11 @@ def _tried(part: str, look: Callable[[], Finding]) -> Finding:
 
 
 def _prompts(settings: Settings) -> Finding:
-    shelf = open_shelf(settings)
-    own = [name for name in shelf.needed if settings.prompts_dir and shelf.path(name).parent == settings.prompts_dir]
-    return Finding("prompts", f"{len(shelf.needed)} in order" + (f"; your own: {', '.join(own)}" if own else ""))
+    prompts = open_prompts(settings)
+    own = [
+        name for name in prompts.needed if settings.prompts_dir and prompts.path(name).parent == settings.prompts_dir
+    ]
+    return Finding("prompts", f"{len(prompts.needed)} in order" + (f"; your own: {', '.join(own)}" if own else ""))
 
 
 def _ledger(ledger: Ledger, scope: Scope) -> Finding:

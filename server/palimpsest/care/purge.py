@@ -17,7 +17,7 @@ from palimpsest.index.sync import Projection
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.sqlite import backup
-from palimpsest.store.writes.purge import Doomed
+from palimpsest.store.writes.purge import PurgeSelection
 
 PIECE = 48
 """Bytes of a text that are looked for together: a longer run may be cut by a page of the database."""
@@ -43,7 +43,7 @@ class Trace:
 class Purged:
     """Hold what was erased, what of the search is left to tell, and what a person still has to do."""
 
-    erased: Doomed
+    erased: PurgeSelection
     files: int
     traces: tuple[Trace, ...]
     backups: tuple[Path, ...] = ()

@@ -37,7 +37,7 @@ NAMESPACE = uuid.UUID("5b1f9a34-0a52-4a0e-9d0c-6a8f0f2c9b1e")
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class ImportFile:
     """Hold what a file brings: its form, its items (which can be walked more than once), and what was left out.
 
     `key` names the file and for whom it is read.
@@ -93,7 +93,7 @@ def _write_lines(engine: Engine, scope: Scope, out: TextIO, progress: Progress) 
     with engine.ledger.read() as conn:
         total = transfer_writes.count(conn, scope.user_id)
         out.write(line_of(header_of(scope.user_id)))
-        for number, item in enumerate(transfer_writes.leaving(conn, scope.user_id), 1):
+        for number, item in enumerate(transfer_writes.export_items(conn, scope.user_id), 1):
             out.write(line_of(item))
             progress(number, total)
     return total
@@ -116,7 +116,7 @@ def _write_markdown(engine: Engine, scope: Scope, out: TextIO, progress: Progres
     return total
 
 
-def open_parcel(engine: Engine, scope: Scope, file: Path, now: datetime) -> Parcel:
+def open_import(engine: Engine, scope: Scope, file: Path, now: datetime) -> ImportFile:
     """Read a file through and return what it brings. Blocking. Raises InputError naming the line at fault."""
     if is_export(file):
         total, edits = 0, 0
@@ -126,7 +126,7 @@ def open_parcel(engine: Engine, scope: Scope, file: Path, now: datetime) -> Parc
                 edits = max([edits, *(past["change"] for past in item.get("history", ()))])
                 if transfer_writes.is_anothers(conn, scope.user_id, item):
                     raise InputError(f"{file} holds what another user of this ledger has; nothing was stored")
-        return Parcel("palimpsest", _key(file, scope), lambda: read_items(file), total, edits)
+        return ImportFile("palimpsest", _key(file, scope), lambda: read_items(file), total, edits)
     foreign = read_foreign(file, now)
     cleaner = Cleaner(engine)
     items = [
@@ -134,48 +134,48 @@ def open_parcel(engine: Engine, scope: Scope, file: Path, now: datetime) -> Parc
         *(_memory_item(foreign, scope, each, cleaner) for each in foreign.memories),
     ]
     notes = (*foreign.notes, *cleaner.notes())
-    return Parcel(foreign.format, _key(file, scope), lambda: iter(items), len(items), 1, notes)
+    return ImportFile(foreign.format, _key(file, scope), lambda: iter(items), len(items), 1, notes)
 
 
-def preview(engine: Engine, scope: Scope, parcel: Parcel) -> Imported:
+def preview(engine: Engine, scope: Scope, import_file: ImportFile) -> Imported:
     """Return what an import would bring, without bringing it. Blocking."""
     came: dict[str, int] = {"turn": 0, "memory": 0, "summary": 0}
     known = dict(came)
     examples: list[str] = []
     with engine.ledger.read() as conn:
-        for item in parcel.items():
+        for item in import_file.items():
             is_known = transfer_writes.is_known(conn, scope.user_id, item)
             (known if is_known else came)[item["type"]] += 1
             if not is_known and len(examples) < EXAMPLES:
                 examples.append(one_line(item.get("text") or item.get("content") or ""))
-    return Imported(parcel.format, came, known, tuple(examples), parcel.notes)
+    return Imported(import_file.format, came, known, tuple(examples), import_file.notes)
 
 
-def take_in(engine: Engine, scope: Scope, parcel: Parcel, progress: Progress) -> Imported:
+def take_in(engine: Engine, scope: Scope, import_file: ImportFile, progress: Progress) -> Imported:
     """Store what a file brings, each item once, then embed it. Blocking. Raises LedgerError.
 
     A ledger that holds something is backed up first. An import that was cut off goes on when it is run again.
     """
-    notes = list(parcel.notes)
+    notes = list(import_file.notes)
     with engine.ledger.read() as conn:
         empty = memory_queries.head(conn) == 0
     if not empty:
         before = backup.keep_copy(engine.ledger.path, "before-import", engine.clock())
         notes.append(f"palimpsest restore {before.path} takes it all back")
-    arrival = transfer_writes.Arrival(parcel.key, parcel.total)
-    engine.ledger.promise(arrival, parcel.edits)
-    items, done = parcel.items(), 0
-    arrival.embedder = engine.embedder.fingerprint
+    state = transfer_writes.ImportState(import_file.key, import_file.total)
+    engine.ledger.reserve_edits(state, import_file.edits)
+    items, done = import_file.items(), 0
+    state.embedder = engine.embedder.fingerprint
     while batch := list(islice(items, BATCH)):
-        arrival.vectors = _vectors(engine, batch)
-        engine.ledger.arrive(scope.user_id, batch, arrival)
+        state.vectors = _vectors(engine, batch)
+        engine.ledger.import_items(scope.user_id, batch, state)
         done += len(batch)
-        progress(done, parcel.total)
+        progress(done, import_file.total)
     try:
         embed_waiting(engine.ledger, engine.embedder, only_failed=True, progress=progress)
     except EmbedderError as error:
         notes.append(f"found by words only, until it can be embedded: {error}")
-    return Imported(parcel.format, arrival.came, arrival.known, notes=tuple(notes))
+    return Imported(import_file.format, state.came, state.known, notes=tuple(notes))
 
 
 def _vectors(engine: Engine, batch: Sequence[transfer_writes.Item]) -> dict[str, Vector]:

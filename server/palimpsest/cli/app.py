@@ -33,7 +33,7 @@ from palimpsest.cli.console import (
 from palimpsest.core import validation
 from palimpsest.core.clock import now, parse_until
 from palimpsest.core.errors import InputError
-from palimpsest.core.validation import Turn
+from palimpsest.core.validation import MessageInput
 from palimpsest.memory import Memory
 from palimpsest.server import render
 
@@ -122,10 +122,10 @@ def learn(
             kept, learnt = 0, 0
             notes: dict[str, None] = {}
             for start in range(0, len(said), LEARN_BATCH):
-                batch = validation.turns_from(said[start : start + LEARN_BATCH], memory.scope, now())
+                batch = validation.conversation_from(said[start : start + LEARN_BATCH], memory.scope, now())
                 done = await memory.add_messages(batch.messages, context=batch.context, caller=CALLER)
                 kept += done.kept_messages
-                learnt += len(done.changes)
+                learnt += len(done.outcomes)
                 notes.update(dict.fromkeys(done.notes))
                 told(min(start + LEARN_BATCH, len(said)), len(said))
         answers = {question: await memory.search(memory.scope, question, limit=3) for question in ask or ()}
@@ -240,7 +240,7 @@ def version() -> None:
     out.print(__version__)
 
 
-def _turns_in(file: Path) -> list[Turn]:
+def _turns_in(file: Path) -> list[MessageInput]:
     """Return the turns in a file: a JSON list, an object with `messages`, or JSON lines. Raises InputError."""
     try:
         text = file.read_text("utf-8-sig")
@@ -249,7 +249,7 @@ def _turns_in(file: Path) -> list[Turn]:
         )
         if isinstance(whole, dict):
             whole = cast("dict[str, Any]", whole).get("messages", whole)
-        return TypeAdapter(list[Turn]).validate_python(whole)
+        return TypeAdapter(list[MessageInput]).validate_python(whole)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file} cannot be read: {error}") from error
     except json.JSONDecodeError as error:

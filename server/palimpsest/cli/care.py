@@ -76,7 +76,7 @@ def purge(
         if everything == bool(ids):
             raise InputError("give either ids or --all; nothing was erased")
         chosen = None if everything else ids
-        going = await memory.doomed(memory.scope, chosen)
+        going = await memory.purge_selection(memory.scope, chosen)
         if not yes:
             counted = f"{len(going.memory_ids)} memories and {len(going.message_ids)} turns of {memory.scope}"
             shown = "".join(f"\n  {' '.join(text.split())[:100]}" for text in going.texts[:SHOWN_TEXTS])

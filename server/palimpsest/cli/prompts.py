@@ -11,7 +11,7 @@ from rich.table import Table
 
 from palimpsest.cli.console import guard, out, settings_of
 from palimpsest.learn.engine import NEEDED_PROMPTS
-from palimpsest.llm.prompts import PromptShelf, shipped_directory
+from palimpsest.llm.prompts import PromptFiles, shipped_directory
 
 app = typer.Typer(no_args_is_help=True, help="See and check the prompts that a language model is given.")
 
@@ -21,10 +21,10 @@ def prompts_list(ctx: typer.Context) -> None:
     """List the prompts: name, version, fingerprint, file."""
 
     def work() -> None:
-        shelf = _shelf(ctx)
+        prompts = _shelf(ctx)
         table = Table("prompt", "version", "fingerprint", "file", box=None)
-        for name in shelf.needed:
-            prompt = shelf.get(name)
+        for name in prompts.needed:
+            prompt = prompts.get(name)
             table.add_row(name, str(prompt.version), prompt.fingerprint, str(prompt.path))
         out.print(table)
 
@@ -42,9 +42,9 @@ def prompts_check(ctx: typer.Context) -> None:
     """Check every prompt; exit with 1 and the file and variable at fault when one cannot be used."""
 
     def work() -> None:
-        shelf = _shelf(ctx)
-        shelf.check()
-        out.print(f"{len(shelf.needed)} prompts in order")
+        prompts = _shelf(ctx)
+        prompts.check()
+        out.print(f"{len(prompts.needed)} prompts in order")
 
     guard(work)
 
@@ -54,14 +54,14 @@ def prompts_diff(ctx: typer.Context, name: Annotated[str | None, typer.Argument(
     """Show how your prompts differ from the shipped ones."""
 
     def work() -> None:
-        shelf = _shelf(ctx)
-        for each in [name] if name else shelf.needed:
-            used, shipped = shelf.path(each), shipped_directory() / f"{each}.md"
+        prompts = _shelf(ctx)
+        for each in [name] if name else prompts.needed:
+            used, shipped = prompts.path(each), shipped_directory() / f"{each}.md"
             lines = [path.read_text("utf-8").splitlines(keepends=True) for path in (shipped, used)]
             sys.stdout.writelines(difflib.unified_diff(*lines, fromfile=str(shipped), tofile=str(used)))
 
     guard(work)
 
 
-def _shelf(ctx: typer.Context) -> PromptShelf:
-    return PromptShelf(NEEDED_PROMPTS, settings_of(ctx).prompts_dir)
+def _shelf(ctx: typer.Context) -> PromptFiles:
+    return PromptFiles(NEEDED_PROMPTS, settings_of(ctx).prompts_dir)

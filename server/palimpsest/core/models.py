@@ -155,7 +155,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Outcome:
     """Say what one decision did.
 
     `previous` is the text the memory had, or the texts of the memories it replaced, whose ids are in `replaced`.
@@ -172,21 +172,21 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class AppliedWrite:
     """Say what one write did: a change for each decision, in order, and the turns it was given as they are stored.
 
     `messages` holds each turn once, whether it is new or was known, in the order given; `new` are the ids of those
     that were not known. `notes` say what was odd about it.
     """
 
-    changes: tuple[Change, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
     messages: tuple[Message, ...] = ()
     new: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryEntry:
+class Version:
     """Hold one row of a memory's history, oldest first when listed."""
 
     id: str
@@ -245,7 +245,7 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class Entry:
     """Hold what the search sees of one memory or message: its place in the index and its scope."""
 
     seq: int
@@ -273,7 +273,7 @@ class Candidate(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class LogEntry:
+class IndexLogRow:
     """Hold one row of the change log: unit `unit_seq` of a user is to be upserted or deleted."""
 
     seq: int

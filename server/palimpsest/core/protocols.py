@@ -12,7 +12,7 @@ Vector: TypeAlias = npt.NDArray[np.float32]
 """One embedding of shape (dims,), or several of shape (n, dims); float32, each row of length 1."""
 
 
-Tell: TypeAlias = Callable[[str], Awaitable[None]]
+ReportProgress: TypeAlias = Callable[[str], Awaitable[None]]
 """Hears how far a long call is, in a few words."""
 
 

@@ -38,7 +38,7 @@ PASSED_OVER = ("tool", "function", "developer")
 """Roles of turns that nobody said to anybody; they are skipped, with those that have no text."""
 
 
-class Turn(BaseModel):
+class MessageInput(BaseModel):
     """One turn of a conversation."""
 
     model_config = ConfigDict(extra="forbid")
@@ -62,7 +62,7 @@ class ScopeInput(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
+class ConversationInput:
     """Hold the messages to keep, the system's words (context only), and how many turns had no text."""
 
     messages: tuple[Message, ...]
@@ -107,7 +107,7 @@ def scope_part(name: str, value: str) -> str:
     return plain
 
 
-def turns_from(turns: Sequence[Turn], scope: Scope, now: datetime) -> Turns:
+def conversation_from(turns: Sequence[MessageInput], scope: Scope, now: datetime) -> ConversationInput:
     """Return what is to be kept of a conversation. Raises InputError when that is nothing or too much."""
     if len(turns) > MAX_MESSAGES:
         raise InputError(f"{len(turns)} messages are more than {MAX_MESSAGES}; add them in several calls")
@@ -134,10 +134,10 @@ def turns_from(turns: Sequence[Turn], scope: Scope, now: datetime) -> Turns:
         )
     if not messages:
         raise InputError("no message of a user or assistant with a text was given, so there is nothing to remember")
-    return Turns(tuple(messages), tuple(context), skipped)
+    return ConversationInput(tuple(messages), tuple(context), skipped)
 
 
-def _message(turn: Turn, content: str, scope: Scope, now: datetime) -> Message:
+def _message(turn: MessageInput, content: str, scope: Scope, now: datetime) -> Message:
     for what, value in (("name", turn.name), ("id", turn.id)):
         if value is not None and len(value) > MAX_SCOPE_CHARS:
             raise InputError(f"the {what} of a message is longer than {MAX_SCOPE_CHARS} characters")

@@ -20,9 +20,9 @@ from palimpsest.core.errors import (
     PromptError,
     StaleDecisionError,
 )
-from palimpsest.core.models import Change, Decision, Event, Fact, Memory, Message, Provenance, Scope
+from palimpsest.core.models import Decision, Event, Fact, Memory, Message, Outcome, Provenance, Scope
 from palimpsest.core.protocols import LanguageModel, Vector
-from palimpsest.learn.apply import Done, applied_to, decree, embedded
+from palimpsest.learn.apply import WriteResult, apply_decisions, apply_write, embedded
 from palimpsest.learn.edit import says
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.sanitize import recalled_text, screened_fact, screened_messages
@@ -81,21 +81,21 @@ async def remember_messages(
     *,
     infer: bool | None,
     caller: str,
-) -> Done:
+) -> WriteResult:
     """Keep the messages; with a model, extract their facts and reconcile them. Raises LedgerError."""
     said = await engine.run(lambda: screened_messages(engine, scope, messages, context))
     if not said.messages:
-        return Done(notes=said.notes)
+        return WriteResult(notes=said.notes)
     vectors, told = await embedded(engine, [message.content for message in said.messages])
     provenance = Provenance("keep", caller=caller)
     write = Write(scope, provenance, said.messages, vectors=vectors, embedder=engine.embedder.fingerprint)
-    applied = await applied_to(engine, write)
+    applied = await apply_write(engine, write)
     notes = [*said.notes, *told, *applied.notes]
     if not applied.new:
         notes.append("all of these messages were known already")
     if forgotten := sum(message.deleted_at is not None for message in applied.messages):
         notes.append(f"{forgotten} of these turns were forgotten before and stay so; palimpsest undo brings them back")
-    kept = Done(kept_messages=len(applied.new), notes=tuple(notes))
+    kept = WriteResult(kept_messages=len(applied.new), notes=tuple(notes))
     fresh = await engine.run(lambda: _unlearnt(engine, applied.messages))
     if infer is False or not fresh:
         return kept
@@ -107,7 +107,7 @@ async def remember_messages(
 
 async def remember_text(
     engine: Engine, scope: Scope, fact: Fact, *, replaces: Sequence[str], infer: bool | None, caller: str
-) -> Done:
+) -> WriteResult:
     """Store a fact in the caller's words, reconciled where a model is there to do it.
 
     With `replaces`, or `infer` False, nothing is asked: the caller has decided. With `infer` True facts are
@@ -130,8 +130,10 @@ async def remember_text(
     return replace(done, notes=(*notes, *done.notes))
 
 
-async def _add_as_it_is(engine: Engine, scope: Scope, decision: Decision, caller: str, notes: Sequence[str]) -> Done:
-    done = await decree(engine, scope, [decision], Provenance("add", caller=caller), notes)
+async def _add_as_it_is(
+    engine: Engine, scope: Scope, decision: Decision, caller: str, notes: Sequence[str]
+) -> WriteResult:
+    done = await apply_decisions(engine, scope, [decision], Provenance("add", caller=caller), notes)
     return await compared(engine, scope, done)
 
 
@@ -180,20 +182,20 @@ async def _learn(
     scope: Scope,
     messages: Sequence[Message],
     context: Sequence[str],
-    kept: Done,
+    kept: WriteResult,
     caller: str,
-) -> Done:
+) -> WriteResult:
     """Extract and reconcile; what fails is told, with what was kept."""
     of_agent = bool(scope.agent_id) and any(message.role == "assistant" for message in messages)
     conversation = await engine.run(lambda: _conversation(engine, scope, messages, context))
     learns = tuple(message.id for message in messages)
     try:
         prompt = engine.prompts.get("extract_agent" if of_agent else "extract")
-        await engine.tell(f"kept {_count(messages)}; asking the model for facts")
+        await engine.report_progress(f"kept {_count(messages)}; asking the model for facts")
         facts = await extract(model, prompt, conversation, engine.clock())
         if not facts:
             made_by = Provenance("extract", model.name, prompt.fingerprint, caller)
-            await applied_to(engine, Write(scope, made_by, learns=learns))
+            await apply_write(engine, Write(scope, made_by, learns=learns))
             return replace(kept, notes=(*kept.notes, "nothing in these messages was found worth a memory"))
         done = await _reconcile(engine, model, _Task(scope, tuple(facts), caller, learns))
     except (ModelError, PromptError, LedgerError) as error:
@@ -219,7 +221,7 @@ def _conversation(engine: Engine, scope: Scope, messages: Sequence[Message], con
     return Conversation(messages, before, context, summary.text if summary is not None and current else "")
 
 
-async def _reconcile(engine: Engine, model: LanguageModel, task: _Task) -> Done:
+async def _reconcile(engine: Engine, model: LanguageModel, task: _Task) -> WriteResult:
     """Decide what becomes of facts and apply it; again where what the decision was made on changed meanwhile."""
     decided: Decided | None = None
     provenance = Provenance("extract", model.name, caller=task.caller)
@@ -253,7 +255,7 @@ async def _decided(
         everything = Decided(tuple(Decision(Event.ADD, fact) for fact in task.facts))
         return everything, Provenance("extract", model.name, caller=task.caller)
     prompt = engine.prompts.get("decide")
-    await engine.tell(f"asking the model what becomes of {_count(task.facts, 'fact')}")
+    await engine.report_progress(f"asking the model what becomes of {_count(task.facts, 'fact')}")
     decided = await decide(model, prompt, task.facts, memories)
     if task.keep_all:
         added = tuple(Decision(Event.ADD, fact) for fact in decided.dropped)
@@ -288,7 +290,7 @@ def _stands(engine: Engine, shown: _Look, now: _Look) -> bool:
     return unchanged and now.alike <= shown.revisions.keys()
 
 
-async def _apply(engine: Engine, task: _Task, decided: Decided, provenance: Provenance, shown: _Look) -> Done:
+async def _apply(engine: Engine, task: _Task, decided: Decided, provenance: Provenance, shown: _Look) -> WriteResult:
     facts = [decision.fact for decision in decided.decisions if decision.fact is not None]
     vectors, notes = await embedded(engine, [fact.text for fact in facts])
     write = Write(
@@ -301,21 +303,21 @@ async def _apply(engine: Engine, task: _Task, decided: Decided, provenance: Prov
         based_on=shown.seq,
         learns=task.learns,
     )
-    applied = await applied_to(engine, write)
+    applied = await apply_write(engine, write)
     notes += [f"not kept, found of no lasting worth: {fact.text}" for fact in decided.dropped]
     notes += [f"added without a decision of the model: {fact.text}" for fact in decided.undecided]
-    return await compared(engine, task.scope, Done(applied.changes, notes=tuple(notes)))
+    return await compared(engine, task.scope, WriteResult(applied.outcomes, notes=tuple(notes)))
 
 
-async def compared(engine: Engine, scope: Scope, done: Done) -> Done:
+async def compared(engine: Engine, scope: Scope, done: WriteResult) -> WriteResult:
     """Return what was done with the memories that new texts resemble; failing at that undoes nothing."""
     try:
-        return replace(done, similar=await engine.run(lambda: _resembling(engine, scope, done.changes)))
+        return replace(done, similar=await engine.run(lambda: _resembling(engine, scope, done.outcomes)))
     except LedgerError as error:
         return replace(done, notes=(*done.notes, f"stored, but not compared with what is known: {error}"))
 
 
-def _resembling(engine: Engine, scope: Scope, changes: Sequence[Change]) -> Mapping[str, Sequence[Similar]]:
+def _resembling(engine: Engine, scope: Scope, changes: Sequence[Outcome]) -> Mapping[str, Sequence[Similar]]:
     """Return for each memory with a new text the others that look much like it. Blocking."""
     added = {change.memory.text: change.memory for change in changes if _is_new_text(change)}
     if not added:
@@ -334,7 +336,7 @@ def _resembling(engine: Engine, scope: Scope, changes: Sequence[Change]) -> Mapp
     }
 
 
-def _is_new_text(change: Change) -> bool:
+def _is_new_text(change: Outcome) -> bool:
     return change.event is Event.ADD or (change.event is Event.UPDATE and change.previous != change.memory.text)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from palimpsest.core.errors import EmbedderError
-from palimpsest.core.models import Applied, Change, Decision, Provenance, Scope
+from palimpsest.core.models import AppliedWrite, Decision, Outcome, Provenance, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.learn.engine import Engine
 from palimpsest.recall.similar import Similar
@@ -14,10 +14,10 @@ from palimpsest.store.writes.apply import Write
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class WriteResult:
     """Hold what a write did: its changes, for each changed memory the others it resembles, and what else to tell."""
 
-    changes: tuple[Change, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
     similar: Mapping[str, Sequence[Similar]] = field(default_factory=dict[str, Sequence[Similar]])
     kept_messages: int = 0
     notes: tuple[str, ...] = ()
@@ -35,17 +35,17 @@ async def embedded(engine: Engine, texts: Sequence[str]) -> tuple[dict[str, Vect
     return dict(zip(unique, found, strict=True)), []
 
 
-async def decree(
+async def apply_decisions(
     engine: Engine, scope: Scope, decisions: Sequence[Decision], provenance: Provenance, notes: Sequence[str] = ()
-) -> Done:
+) -> WriteResult:
     """Carry out what a caller decided. Raises as `Ledger.apply`."""
     texts = [decision.fact.text for decision in decisions if decision.fact is not None and decision.fact.text]
     vectors, told = await embedded(engine, texts)
     write = Write(scope, provenance, decisions=tuple(decisions), vectors=vectors, embedder=engine.embedder.fingerprint)
-    applied = await applied_to(engine, write)
-    return Done(applied.changes, notes=(*notes, *told, *applied.notes))
+    applied = await apply_write(engine, write)
+    return WriteResult(applied.outcomes, notes=(*notes, *told, *applied.notes))
 
 
-async def applied_to(engine: Engine, write: Write) -> Applied:
+async def apply_write(engine: Engine, write: Write) -> AppliedWrite:
     """Apply a write in a worker thread."""
     return await engine.run(lambda: engine.ledger.apply(write))

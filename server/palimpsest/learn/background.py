@@ -26,7 +26,7 @@ MANY_WRITES = 50
 for milliseconds, and searches find what it lacks without it."""
 
 
-class Follower:
+class BackgroundWork:
     """Keep vectors, index and summaries behind the ledger. `every` is after how many changes a summary is due."""
 
     def __init__(self, engine: Engine, projection: Projection, tasks: anyio.abc.TaskGroup, every: int) -> None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from palimpsest.core.errors import EmbedderError, MemoryNotFoundError
-from palimpsest.core.models import Change, Decision, Event, Fact, Kind, Memory, Message, Provenance, Scope, Undo
+from palimpsest.core.models import Decision, Event, Fact, Kind, Memory, Message, Outcome, Provenance, Scope, Undo
 from palimpsest.index.backfill import embed_waiting
-from palimpsest.learn.apply import Done, applied_to, decree
+from palimpsest.learn.apply import WriteResult, apply_decisions, apply_write
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.sanitize import screened_fact
 from palimpsest.store.mapping import content_hash
@@ -33,7 +33,7 @@ class Stored:
 
 async def update(
     engine: Engine, scope: Scope, memory_id: str, text: str | None, metadata: Mapping[str, Any] | None, caller: str
-) -> Done:
+) -> WriteResult:
     """Give a memory another text, other metadata, or both. Raises MemoryNotFoundError for a deleted one."""
     fact, notes = await engine.run(lambda: screened_fact(engine, Fact(text or "", metadata=metadata or {})))
 
@@ -46,28 +46,28 @@ async def update(
         successor = await engine.run(lambda: _successor(engine, memory))
         if successor is None or not says(successor, fact.text):
             raise gone(memory)
-        return Done((Change(Event.NONE, successor, duplicate_of=successor.id),), notes=tuple(notes))
+        return WriteResult((Outcome(Event.NONE, successor, duplicate_of=successor.id),), notes=tuple(notes))
     decision = Decision(Event.UPDATE, fact, memory.id)
-    return await decree(engine, scope, [decision], Provenance("update", caller=caller), notes)
+    return await apply_decisions(engine, scope, [decision], Provenance("update", caller=caller), notes)
 
 
-async def restore(engine: Engine, scope: Scope, owner_id: str, caller: str) -> Done:
+async def restore(engine: Engine, scope: Scope, owner_id: str, caller: str) -> WriteResult:
     """Bring a deleted or superseded memory, or a forgotten turn, back; name what took a memory's place."""
     (owner,) = await _found(engine, scope, [owner_id])
     decision = Decision(Event.ADD, memory_id=owner.id, kind=_kind(owner))
-    done = await decree(engine, scope, [decision], Provenance("restore", caller=caller))
+    done = await apply_decisions(engine, scope, [decision], Provenance("restore", caller=caller))
     notes = list(done.notes)
     heir = await engine.run(lambda: _successor(engine, owner)) if isinstance(owner, Memory) else None
     if heir is not None and heir.deleted_at is None:
         notes.append(f"[{heir.id[:8]}], which had replaced it, is current too; delete one if they disagree")
-    return Done(done.changes, notes=(*notes, *await _reembedded(engine)))
+    return WriteResult(done.outcomes, notes=(*notes, *await _reembedded(engine)))
 
 
-async def delete(engine: Engine, scope: Scope, owner_ids: Sequence[str], caller: str) -> Done:
+async def delete(engine: Engine, scope: Scope, owner_ids: Sequence[str], caller: str) -> WriteResult:
     """Forget memories and turns, all or none; one that is deleted already stays so."""
     owners = await _found(engine, scope, owner_ids)
     decisions = [Decision(Event.DELETE, memory_id=owner.id, kind=_kind(owner)) for owner in owners]
-    return await decree(engine, scope, decisions, Provenance("delete", caller=caller))
+    return await apply_decisions(engine, scope, decisions, Provenance("delete", caller=caller))
 
 
 async def stored(engine: Engine, scope: Scope) -> Stored:
@@ -81,18 +81,18 @@ async def stored(engine: Engine, scope: Scope) -> Stored:
     return await engine.run(read)
 
 
-async def delete_all(engine: Engine, scope: Scope, caller: str) -> Done:
+async def delete_all(engine: Engine, scope: Scope, caller: str) -> WriteResult:
     """Forget every memory and turn of a scope itself; a project's leave the global ones alone."""
     there = await stored(engine, scope)
     owners = (*there.memories, *there.messages)
     decisions = [Decision(Event.DELETE, memory_id=owner.id, kind=_kind(owner)) for owner in owners]
-    return await decree(engine, scope, decisions, Provenance("delete", caller=caller))
+    return await apply_decisions(engine, scope, decisions, Provenance("delete", caller=caller))
 
 
-async def take_back(engine: Engine, scope: Scope, undo: Undo, caller: str) -> Done:
+async def take_back(engine: Engine, scope: Scope, undo: Undo, caller: str) -> WriteResult:
     """Undo an edit, all since an instant, or the newest still in effect. Raises InputError where that cannot be."""
-    applied = await applied_to(engine, Write(scope, Provenance("undo", caller=caller), undo=undo))
-    return Done(applied.changes, notes=(*applied.notes, *await _reembedded(engine)))
+    applied = await apply_write(engine, Write(scope, Provenance("undo", caller=caller), undo=undo))
+    return WriteResult(applied.outcomes, notes=(*applied.notes, *await _reembedded(engine)))
 
 
 def says(memory: Memory, text: str) -> bool:

@@ -10,9 +10,9 @@ import anyio
 import anyio.to_thread
 
 from palimpsest.core.clock import Clock
-from palimpsest.core.protocols import Embedder, LanguageModel, Tell
+from palimpsest.core.protocols import Embedder, LanguageModel, ReportProgress
 from palimpsest.llm import decide, extract, summarize
-from palimpsest.llm.prompts import PromptShelf
+from palimpsest.llm.prompts import PromptFiles
 from palimpsest.recall.candidates import NearestUnits
 from palimpsest.store.ledger import Ledger
 
@@ -36,19 +36,20 @@ async def _nobody(what: str) -> None:
 class Engine:
     """Hold the parts of one open memory. `model` is None where there is no language model to ask.
 
-    With `keep_secrets` passwords, keys and tokens are stored like any other text. `tell` hears how far a call is.
+    With `keep_secrets` passwords, keys and tokens are stored like any other text. `report_progress` is told how far a
+    call is.
     `lent` says that the model is there during this call only, so that nothing is asked in the background.
     """
 
     ledger: Ledger
     embedder: Embedder
     model: LanguageModel | None
-    prompts: PromptShelf
+    prompts: PromptFiles
     clock: Clock
     index: NearestUnits
     threads: anyio.CapacityLimiter
     keep_secrets: bool = False
-    tell: Tell = _nobody
+    report_progress: ReportProgress = _nobody
     lent: bool = False
 
     async def run(self, blocking: Callable[[], _T]) -> _T:

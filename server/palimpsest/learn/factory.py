@@ -9,7 +9,7 @@ from palimpsest.core.protocols import Embedder, LanguageModel
 from palimpsest.core.settings import Settings
 from palimpsest.index.sync import Projection
 from palimpsest.learn.engine import NEEDED_PROMPTS
-from palimpsest.llm.prompts import PromptShelf
+from palimpsest.llm.prompts import PromptFiles
 from palimpsest.store.ledger import Ledger
 
 MAX_PROMPT_PATH_CHARS = 1_024
@@ -81,7 +81,7 @@ def open_projection(settings: Settings, ledger: Ledger, embedder: str) -> Projec
     return Projection(ledger, embedder, lambda folder: index.open_folder(folder, prefix), settings.index_dir, form=form)
 
 
-def open_shelf(settings: Settings) -> PromptShelf:
+def open_prompts(settings: Settings) -> PromptFiles:
     """Return the checked prompts of the settings. Raises PromptError."""
     texts: dict[str, str] = {}
     if settings.custom_fact_extraction_prompt:
@@ -89,9 +89,9 @@ def open_shelf(settings: Settings) -> PromptShelf:
         texts |= {"extract": text, "extract_agent": text}
     if settings.custom_update_memory_prompt:
         texts["decide"] = _text_or_file(settings.custom_update_memory_prompt)
-    shelf = PromptShelf(NEEDED_PROMPTS, settings.prompts_dir, texts)
-    shelf.check()
-    return shelf
+    prompts = PromptFiles(NEEDED_PROMPTS, settings.prompts_dir, texts)
+    prompts.check()
+    return prompts
 
 
 def _text_or_file(value: str) -> str:

@@ -34,11 +34,11 @@ RECENT_MESSAGES = 40
 
 @dataclass(frozen=True, slots=True)
 class Summarized:
-    """Hold a summary as it is given out. `changes` is how many changes it does not know of yet."""
+    """Hold a summary as it is given out. `changes_since` is how many changes it does not know of yet."""
 
     text: str
     kind: str
-    changes: int
+    changes_since: int
     notes: tuple[str, ...] = ()
 
 
@@ -83,7 +83,7 @@ async def write_summary(engine: Engine, model: LanguageModel, scope: Scope, kind
     if not memories and not messages:
         return None
     prompt = engine.prompts.get("summarize")
-    await engine.tell(f"asking the model for the summary of {len(memories)} memories")
+    await engine.report_progress(f"asking the model for the summary of {len(memories)} memories")
     text = await summarize(
         model, prompt, kind=kind, previous=previous, memories=memories, messages=messages, now=engine.clock()
     )

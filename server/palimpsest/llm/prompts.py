@@ -99,7 +99,7 @@ def _check_variables(prompt: Prompt) -> None:
         raise PromptError(f"{prompt.path}: the input ${name} appears nowhere in the text; put it in")
 
 
-class PromptShelf:
+class PromptFiles:
     """Hand out prompts by name, from the user's folder first, fresh after every edit.
 
     `needed` maps each prompt's name to the inputs its stage passes; `system_texts` maps names to texts that

@@ -32,7 +32,7 @@ from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries.entries import Found
 from palimpsest.store.sqlite import full_text
 from palimpsest.text.late_interaction import spelling, wording
-from palimpsest.text.tokenizer import asks_in_english, question_tokens, tokens
+from palimpsest.text.tokenizer import is_english_query, query_tokens, tokens
 
 NAMELESS_SHARE = 0.6
 """Weight of the question without the names of speakers in the vector that is searched."""
@@ -48,7 +48,7 @@ MOST_READ = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SearchQuery:
     """Hold what is asked. `now` dates the recency; `as_of` asks for what was believed then.
 
     With `explain` each hit says of what its place in the order was made.
@@ -65,7 +65,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SearchResult:
     """Hold the hits, best first; how many more there were for which no room was left; and what is degraded."""
 
     hits: tuple[Hit, ...]
@@ -73,7 +73,7 @@ class Answer:
     notes: tuple[str, ...] = ()
 
 
-def recall(ledger: Ledger, embedder: Embedder, index: NearestUnits, question: Question) -> Answer:
+def recall(ledger: Ledger, embedder: Embedder, index: NearestUnits, question: SearchQuery) -> SearchResult:
     """Answer a question. Blocking: call it in a worker thread. Raises InputError and LedgerError."""
     test = compile_filter(question.filters) if question.filters else None
     with ledger.read() as conn:
@@ -92,7 +92,7 @@ def recall(ledger: Ledger, embedder: Embedder, index: NearestUnits, question: Qu
         else:
             hits = _Search(conn, embedder, index, question, asked, test, notes).hits(vector)
     taken = ranking.within_budget(hits, question.limit, question.max_tokens)
-    return Answer(tuple(taken), min(len(hits), question.limit) - len(taken), tuple(notes))
+    return SearchResult(tuple(taken), min(len(hits), question.limit) - len(taken), tuple(notes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +109,8 @@ class _Asked:
     named: frozenset[str]
 
     @classmethod
-    def of(cls, conn: Connection, question: Question) -> _Asked:
-        words = question_tokens(question.text)
+    def of(cls, conn: Connection, question: SearchQuery) -> _Asked:
+        words = query_tokens(question.text)
         first = {name: tokens(name)[:1] for name in memory_queries.names(conn, question.scope.user_id)}
         named = {
             name
@@ -136,7 +136,7 @@ class _Search:
     conn: Connection
     embedder: Embedder
     index: NearestUnits
-    question: Question
+    question: SearchQuery
     asked: _Asked
     test: Test | None
     notes: list[str]
@@ -161,7 +161,7 @@ class _Search:
         found, outdated = _held(conn, candidates)
         words = self._words([each.candidate.seq for each in found])
         weights = ranking.rarity(frequency, self.asked.words, centre.units)
-        english = asks_in_english(self.question.text)
+        english = is_english_query(self.question.text)
         likeness = Likeness(
             _keys(found, centre.mean) if asked is not None else None,
             asked,
@@ -231,7 +231,7 @@ def _held(conn: Connection, found: Sequence[Found]) -> tuple[list[Found], frozen
     return kept, frozenset(superseded)
 
 
-def _read(conn: Connection, order: Sequence[Ranked], question: Question) -> list[Hit]:
+def _read(conn: Connection, order: Sequence[Ranked], question: SearchQuery) -> list[Hit]:
     """Return the first of the order as hits, folded, until as many as are wanted fit; never more than needed."""
     hits: list[Hit] = []
     size = question.limit + SPARE
@@ -276,7 +276,7 @@ def _everything(conn: Connection, scope: Scope) -> Iterator[tuple[int, Hit]]:
 def _believed(
     conn: Connection,
     embedder: Embedder,
-    question: Question,
+    question: SearchQuery,
     asked: _Asked,
     vector: Vector | None,
     test: Test | None,
@@ -296,7 +296,7 @@ def _believed(
     words = [frozenset(tokens(hit.text)) for hit in hits]
     frequency = Counter(word for each in words for word in each)
     weights = ranking.rarity(frequency, asked.words, len(hits))
-    english = asks_in_english(question.text)
+    english = is_english_query(question.text)
     read = _wording(embedder, question.text, weights, english=english)
     likeness = Likeness(keys, centre, [0.0] * len(hits), words, weights, english, read)
     order = ranking.ranked([_candidate(*each) for each in enumerate(hits)], likeness, asked.named, frozenset(), instant)

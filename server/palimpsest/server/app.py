@@ -34,10 +34,10 @@ from palimpsest import __version__
 from palimpsest.core import validation
 from palimpsest.core.errors import InputError, PalimpsestError
 from palimpsest.core.models import Scope
-from palimpsest.core.validation import ScopeInput, Turn
+from palimpsest.core.validation import MessageInput, ScopeInput
 from palimpsest.server.auth.access import Grant, granted
-from palimpsest.server.session.continuations import Rounds
-from palimpsest.server.session.lazy_memory import Door
+from palimpsest.server.session.continuations import Continuations
+from palimpsest.server.session.lazy_memory import LazyMemory
 from palimpsest.server.session.roots import Roots
 from palimpsest.server.session.subscriptions import Subscribers, UsersBus
 
@@ -72,18 +72,18 @@ RECENT = "recent"
 class Shared:
     """Hold what the connections of a process share: the door to the memory, and work between the rounds of calls."""
 
-    door: Door
-    rounds: Rounds = field(default_factory=Rounds)
+    memory_opener: LazyMemory
+    continuations: Continuations = field(default_factory=Continuations)
     roots: Roots = field(default_factory=Roots)
 
     async def keep(self) -> None:
         """Keep the memory open, and work going on, until cancelled."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self.door.keep)
-            tasks.start_soon(self.rounds.keep)
+            tasks.start_soon(self.memory_opener.keep)
+            tasks.start_soon(self.continuations.keep)
 
 
-_door: ContextVar[Door] = ContextVar("door")
+_door: ContextVar[LazyMemory] = ContextVar("door")
 _project: ContextVar[str] = ContextVar("project", default="")
 """The project that the roots of the calling client name."""
 
@@ -200,7 +200,7 @@ async def _lifespan(_: MCPServer[Any]) -> AsyncGenerator[Shared]:
     if start.shared is not None:  # one for the process: over SSE the SDK begins a lifespan for every connection
         yield start.shared
         return
-    here = Shared(Door(settings))
+    here = Shared(LazyMemory(settings))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(here.keep)
         yield here
@@ -209,10 +209,10 @@ async def _lifespan(_: MCPServer[Any]) -> AsyncGenerator[Shared]:
 
 async def _open_after_handshake(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
     """Begin opening the memory with the first message that comes after the handshake."""
-    door = cast("Shared", ctx.lifespan_context).door
+    memory_opener = cast("Shared", ctx.lifespan_context).memory_opener
     if ctx.method not in ("initialize", "server/discover", "ping"):
-        door.knock()
-    _door.set(door)
+        memory_opener.knock()
+    _door.set(memory_opener)
     return await call_next(ctx)
 
 
@@ -221,7 +221,7 @@ async def _with_roots(ctx: ServerRequestContext[Any, Any], call_next: CallNext) 
     here = cast("Shared", ctx.lifespan_context)
     if ctx.method == "notifications/roots/list_changed":
         here.roots.forget(ctx)
-    elif ctx.method in SCOPED and granted() is None and await _is_to_be_found(here.door):
+    elif ctx.method in SCOPED and granted() is None and await _is_to_be_found(here.memory_opener):
         found = await here.roots.project(ctx)
         if isinstance(found, InputRequiredResult):
             return found
@@ -229,9 +229,9 @@ async def _with_roots(ctx: ServerRequestContext[Any, Any], call_next: CallNext) 
     return await call_next(ctx)
 
 
-async def _is_to_be_found(door: Door) -> bool:
+async def _is_to_be_found(memory_opener: LazyMemory) -> bool:
     try:
-        return (await door.memory()).settings.project_was_found
+        return (await memory_opener.memory()).settings.project_was_found
     except PalimpsestError:  # told by the call itself
         return False
 
@@ -252,7 +252,7 @@ mcp.serve_subscribers(subscribers)
 
 async def opened(ctx: Context[Any, Any]) -> Memory:
     """Return the open memory. Raises the PalimpsestError that kept it from opening."""
-    return await shared(ctx).door.memory()
+    return await shared(ctx).memory_opener.memory()
 
 
 def shared(ctx: Context[Any, Any]) -> Shared:
@@ -267,7 +267,7 @@ def can_ask(ctx: Context[Any, Any]) -> bool:
     return found is not None and (found.form is not None or found.url is None)
 
 
-def door_of_call() -> Door:
+def door_of_call() -> LazyMemory:
     """Return the door, for handlers that the SDK gives no context."""
     return _door.get()
 
@@ -346,7 +346,7 @@ def _fault(fault: ErrorDetails) -> str:
     """Return what is wrong with a value, without the words of the validator where they say little."""
     match fault["type"]:
         case "extra_forbidden":
-            parts = ScopeInput.model_fields if fault["loc"][0] == "scope" else Turn.model_fields
+            parts = ScopeInput.model_fields if fault["loc"][0] == "scope" else MessageInput.model_fields
             return f"there is no such key; there are {', '.join(parts)}"
         case "missing":
             return "is missing"

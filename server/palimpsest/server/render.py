@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from palimpsest.core.clock import iso
-from palimpsest.core.models import Change, Edit, Event, HistoryEntry, Hit, Memory, Scope, Step
+from palimpsest.core.models import Edit, Event, Hit, Memory, Outcome, Scope, Step, Version
 
 if TYPE_CHECKING:  # the flows are slow to import, and shaping a reply needs only their names
-    from palimpsest.learn.apply import Done
+    from palimpsest.learn.apply import WriteResult
     from palimpsest.learn.edit import Stored
     from palimpsest.learn.summaries import Summarized
     from palimpsest.recall.listing import Page
-    from palimpsest.recall.pipeline import Answer
+    from palimpsest.recall.pipeline import SearchResult
 
 SHORT_ID = 8
 SHOWN_STEPS = 10
@@ -65,7 +65,7 @@ def hit_line(hit: Hit) -> str:
     return f"{line}\n  {explanation(hit)}" if hit.parts else line
 
 
-def answer_text(answer: Answer, scope: Scope) -> str:
+def answer_text(answer: SearchResult, scope: Scope) -> str:
     """Return the answer of a search as text."""
     lines = [hit_line(hit) for hit in answer.hits] or ["nothing found"]
     if answer.omitted:
@@ -73,7 +73,7 @@ def answer_text(answer: Answer, scope: Scope) -> str:
     return _with_notes(lines, answer.notes, scope)
 
 
-def answer_json(answer: Answer, scope: Scope) -> dict[str, Any]:
+def answer_json(answer: SearchResult, scope: Scope) -> dict[str, Any]:
     """Return the answer of a search as JSON."""
     return {
         "results": [hit_json(hit) for hit in answer.hits],
@@ -96,22 +96,22 @@ def page_json(page: Page, scope: Scope) -> dict[str, Any]:
     return {"results": results, "cursor": page.cursor, "notes": _notes((), scope)}
 
 
-def done_text(done: Done, notes: Sequence[str], scope: Scope) -> str:
+def done_text(done: WriteResult, notes: Sequence[str], scope: Scope) -> str:
     """Return what an add did as text, the most important first."""
-    lines = [_changed_line(done, change) for change in done.changes]
-    if done.kept_messages and not done.changes:
+    lines = [_changed_line(done, change) for change in done.outcomes]
+    if done.kept_messages and not done.outcomes:
         lines.append(f"kept {done.kept_messages} message{'s' if done.kept_messages != 1 else ''}")
     if not lines:
         lines.append("unchanged")
     return _with_notes(lines, [*notes, *_advice(done)], scope)
 
 
-def _advice(done: Done) -> list[str]:
+def _advice(done: WriteResult) -> list[str]:
     """Return what to do about resemblance, where there is some."""
     return [RESEMBLES] if any(done.similar.values()) else []
 
 
-def _changed_line(done: Done, change: Change) -> str:
+def _changed_line(done: WriteResult, change: Outcome) -> str:
     line = change_line(change)
     for item in done.similar.get(change.memory.id, ()):
         memory = item.memory
@@ -119,7 +119,7 @@ def _changed_line(done: Done, change: Change) -> str:
     return line
 
 
-def change_line(change: Change) -> str:
+def change_line(change: Outcome) -> str:
     """Return what one change did, beginning with the word for it."""
     memory = change.memory
     text = f"[{short(memory.id)}] {_one_line(memory.text)}"
@@ -143,16 +143,16 @@ def change_line(change: Change) -> str:
             return f"unchanged{' (deleted already)' if memory.deleted_at else ''}: {text}"
 
 
-def done_json(done: Done, notes: Sequence[str], scope: Scope) -> dict[str, Any]:
+def done_json(done: WriteResult, notes: Sequence[str], scope: Scope) -> dict[str, Any]:
     """Return what an add did as JSON."""
     return {
-        "results": [_result(change, done) for change in done.changes],
+        "results": [_result(change, done) for change in done.outcomes],
         "kept_messages": done.kept_messages,
         "notes": _notes([*notes, *_advice(done)], scope),
     }
 
 
-def _result(change: Change, done: Done) -> dict[str, Any]:
+def _result(change: Outcome, done: WriteResult) -> dict[str, Any]:
     result = change_json(change)
     similar = done.similar.get(change.memory.id, ())
     if similar:
@@ -168,7 +168,7 @@ def _result(change: Change, done: Done) -> dict[str, Any]:
     return result
 
 
-def change_json(change: Change) -> dict[str, Any]:
+def change_json(change: Outcome) -> dict[str, Any]:
     """Return one change in Mem0's form."""
     result: dict[str, Any] = {
         "id": change.memory.id,
@@ -184,27 +184,27 @@ def change_json(change: Change) -> dict[str, Any]:
     return result
 
 
-def changes_text(done: Done, scope: Scope) -> str:
+def changes_text(done: WriteResult, scope: Scope) -> str:
     """Return changes as text, with the way back from a deletion."""
-    lines = [_changed_line(done, change) for change in done.changes] or ["unchanged: there was nothing to do"]
+    lines = [_changed_line(done, change) for change in done.outcomes] or ["unchanged: there was nothing to do"]
     return _with_notes(lines, [*done.notes, *_advice(done), *_way_back(done)], scope)
 
 
-def _way_back(done: Done) -> list[str]:
+def _way_back(done: WriteResult) -> list[str]:
     """Return how a deletion is taken back, and how it is made for good."""
-    deleted = next((change.memory.id for change in done.changes if change.event is Event.DELETE), None)
+    deleted = next((change.memory.id for change in done.outcomes if change.event is Event.DELETE), None)
     if deleted is None:
         return []
     back = f'update_memory(memory_id="{short(deleted)}", restore=true) brings it back'
     return [f"{back}; only the command line erases for good: palimpsest purge"]
 
 
-def all_deleted_text(done: Done, scope: Scope) -> str:
+def all_deleted_text(done: WriteResult, scope: Scope) -> str:
     """Return what a deletion of everything did as text."""
-    if not done.changes:
+    if not done.outcomes:
         return _with_notes(["unchanged: nothing is stored in this scope"], done.notes, scope)
-    turns = sum(change.kind == "message" for change in done.changes)
-    told = f"deleted: {len(done.changes) - turns} memories and {turns} turns of conversations"
+    turns = sum(change.kind == "message" for change in done.outcomes)
+    told = f"deleted: {len(done.outcomes) - turns} memories and {turns} turns of conversations"
     back = "list_memories(deleted=true) shows the memories; on the command line palimpsest undo brings all of it back"
     return _with_notes([told], [*done.notes, back], scope)
 
@@ -219,21 +219,21 @@ def would_delete_text(there: Stored, scope: Scope, wanted: str) -> str:
     )
 
 
-def restored_text(done: Done, scope: Scope) -> str:
+def restored_text(done: WriteResult, scope: Scope) -> str:
     """Return the return of a deleted memory or turn as text."""
     lines = [
         f"restored: [{short(change.memory.id)}] {_one_line(change.memory.text)}"
         if change.event is Event.ADD
         else f"unchanged (not deleted): [{short(change.memory.id)}] {_one_line(change.memory.text)}"
-        for change in done.changes
+        for change in done.outcomes
     ]
     return _with_notes(lines, done.notes, scope)
 
 
-def changes_json(done: Done, scope: Scope) -> dict[str, Any]:
+def changes_json(done: WriteResult, scope: Scope) -> dict[str, Any]:
     """Return changes as JSON."""
     notes = [*done.notes, *_advice(done), *_way_back(done)]
-    return {"results": [_result(change, done) for change in done.changes], "notes": _notes(notes, scope)}
+    return {"results": [_result(change, done) for change in done.outcomes], "notes": _notes(notes, scope)}
 
 
 def edits_text(edits: Sequence[Edit]) -> str:
@@ -291,8 +291,8 @@ def edits_json(edits: Sequence[Edit]) -> dict[str, Any]:
 def summary_text(found: Summarized, scope: Scope) -> str:
     """Return a summary as text."""
     notes = list(found.notes)
-    if found.changes:
-        notes.append(f"{found.changes} later changes are not in it; refresh=true writes it anew")
+    if found.changes_since:
+        notes.append(f"{found.changes_since} later changes are not in it; refresh=true writes it anew")
     return _with_notes([found.text], notes, scope)
 
 
@@ -301,12 +301,12 @@ def summary_json(found: Summarized, scope: Scope) -> dict[str, Any]:
     return {
         "summary": found.text,
         "kind": found.kind,
-        "changes_since": found.changes,
+        "changes_since": found.changes_since,
         "notes": _notes(found.notes, scope),
     }
 
 
-def history_text(memory: Memory, entries: Sequence[HistoryEntry]) -> str:
+def history_text(memory: Memory, entries: Sequence[Version]) -> str:
     """Return every version of a memory as text, oldest first."""
     state = "deleted" if memory.deleted_at else "current"
     if memory.superseded_by:
@@ -320,7 +320,7 @@ def history_text(memory: Memory, entries: Sequence[HistoryEntry]) -> str:
     return "\n".join(lines)
 
 
-def history_json(memory: Memory, entries: Sequence[HistoryEntry]) -> dict[str, Any]:
+def history_json(memory: Memory, entries: Sequence[Version]) -> dict[str, Any]:
     """Return every version of a memory as JSON, with the columns of Mem0's history."""
     return {
         "id": memory.id,

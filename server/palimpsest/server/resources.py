@@ -11,7 +11,7 @@ from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
 from mcp.types import Completion, CompletionArgument, CompletionContext, PromptReference, ResourceTemplateReference
 
 from palimpsest.core.errors import InputError, PalimpsestError
-from palimpsest.core.models import Change
+from palimpsest.core.models import Outcome
 from palimpsest.server import render
 from palimpsest.server.app import RECENT, SUMMARY, door_of_call, mcp, opened, scope_of, subscribers
 
@@ -70,7 +70,7 @@ async def complete(
     return Completion(values=fitting[:SHOWN], total=None if more else len(fitting), has_more=more)
 
 
-async def announce(ctx: Context[Any, Any], changes: Sequence[Change]) -> None:
+async def announce(ctx: Context[Any, Any], changes: Sequence[Outcome]) -> None:
     """Tell subscribers which resources a write changed."""
     if not changes:
         return

@@ -15,10 +15,10 @@ from pydantic import BaseModel
 from palimpsest.llm.client_sampling import Put, SamplingModel
 from palimpsest.server.app import shared
 from palimpsest.server.auth.access import calling_user, granted
-from palimpsest.server.session.continuations import ASKED_BETWEEN_CALLS_SINCE, Outcome, Talk
+from palimpsest.server.session.continuations import ASKED_BETWEEN_CALLS_SINCE, Continuation, WorkResult
 
 if TYPE_CHECKING:
-    from palimpsest.core.protocols import Tell
+    from palimpsest.core.protocols import ReportProgress
     from palimpsest.memory import Memory
 
 T = TypeVar("T")
@@ -31,22 +31,24 @@ async def with_model(
 
     `work` is begun once however many rounds the call takes. Raises what it raises.
     """
-    rounds, user, talk_id = shared(ctx).rounds, calling_user(), ctx.request_state
+    continuations, user, continuation_id = shared(ctx).continuations, calling_user(), ctx.request_state
     between = (ctx.protocol_version or "") >= ASKED_BETWEEN_CALLS_SINCE
-    if talk_id is None and not (_may_lend(ctx, memory) and (not between or rounds.has_room(user))):
+    if continuation_id is None and not (_may_lend(ctx, memory) and (not between or continuations.has_room(user))):
         return await work(memory.for_call(_teller(ctx)))
     if not between:
         return await work(memory.for_call(_teller(ctx), _model(memory, partial(_put, ctx))))
 
-    async def in_rounds(talk: Talk) -> T:
-        return await work(memory.for_call(model=_model(memory, talk.put)))
+    async def in_rounds(continuation: Continuation) -> T:
+        return await work(memory.for_call(model=_model(memory, continuation.put)))
 
-    talk = rounds.begin(user, in_rounds) if talk_id is None else rounds.find(talk_id)
+    continuation = (
+        continuations.begin(user, in_rounds) if continuation_id is None else continuations.find(continuation_id)
+    )
     for key, answer in (ctx.input_responses or {}).items():
-        talk.answer(key, answer)
-    step = await rounds.step(talk)
-    if not isinstance(step, Outcome):
-        return InputRequiredResult(input_requests={step.key: step.request}, request_state=talk.id)
+        continuation.answer(key, answer)
+    step = await continuations.step(continuation)
+    if not isinstance(step, WorkResult):
+        return InputRequiredResult(input_requests={step.key: step.request}, request_state=continuation.id)
     if step.error is not None:
         raise step.error
     return step.value
@@ -75,11 +77,11 @@ async def _put(ctx: Context[Any, Any], question: CreateMessageRequest) -> BaseMo
     return await ctx.session.send_request(question, CreateMessageResultWithTools, metadata=related)
 
 
-def _teller(ctx: Context[Any, Any]) -> Tell:
+def _teller(ctx: Context[Any, Any]) -> ReportProgress:
     """Return what tells a client that asked for it how far its call is."""
     steps = itertools.count(1)
 
-    async def tell(what: str) -> None:
+    async def report_progress(what: str) -> None:
         await ctx.report_progress(next(steps), message=what)
 
-    return tell
+    return report_progress

@@ -15,14 +15,14 @@ from pydantic import BaseModel, Field, WithJsonSchema
 from palimpsest.core import validation
 from palimpsest.core.clock import now, parse_until
 from palimpsest.core.errors import InputError
-from palimpsest.core.validation import ScopeInput, Turn, Turns
+from palimpsest.core.validation import ConversationInput, MessageInput, ScopeInput
 from palimpsest.server import prompts, render
 from palimpsest.server.app import can_ask, mcp, opened, reply, scope_of, told
 from palimpsest.server.resources import announce
 from palimpsest.server.sampling import with_model
 
 if TYPE_CHECKING:
-    from palimpsest.learn.apply import Done
+    from palimpsest.learn.apply import WriteResult
     from palimpsest.memory import Memory
 
 CALLER = "mcp"
@@ -51,7 +51,7 @@ FiltersArgument = Annotated[
 async def add_memory(
     ctx: Context[Any, Any],
     text: Annotated[str, Field(description="one fact, in your words; or give messages")] = "",
-    messages: Annotated[list[Turn] | None, Field(description="turns of a conversation, oldest first")] = None,
+    messages: Annotated[list[MessageInput] | None, Field(description="turns of a conversation, oldest first")] = None,
     replaces: Annotated[list[str] | None, Field(description="ids of memories that text supersedes")] = None,
     infer: Annotated[
         bool | None,
@@ -70,7 +70,7 @@ async def add_memory(
         if messages:
             if replaces or metadata:
                 raise InputError("replaces and metadata go with text, not with messages; nothing was stored")
-            done = await with_model(ctx, memory, _learning(validation.turns_from(messages, where, now()), infer))
+            done = await with_model(ctx, memory, _learning(validation.conversation_from(messages, where, now()), infer))
         else:
             if infer and (replaces or metadata):
                 raise InputError("with infer=true facts are extracted; leave out replaces and metadata, or infer")
@@ -84,7 +84,7 @@ async def add_memory(
             )
         if isinstance(done, InputRequiredResult):
             return done
-        await announce(ctx, done.changes)
+        await announce(ctx, done.outcomes)
         content: Any = render.done_json(done, done.notes, where)
         if memory.settings.version == "v1.0":
             bare = content["results"]
@@ -92,10 +92,10 @@ async def add_memory(
         return reply(render.done_text(done, done.notes, where), content)
 
 
-def _learning(turns: Turns, infer: bool | None) -> Callable[[Memory], Awaitable[Done]]:  # noqa: FBT001 - the tool's argument
+def _learning(turns: ConversationInput, infer: bool | None) -> Callable[[Memory], Awaitable[WriteResult]]:  # noqa: FBT001 - the tool's argument
     """Return the work of learning from turns; those without text are told of."""
 
-    async def work(memory: Memory) -> Done:
+    async def work(memory: Memory) -> WriteResult:
         done = await memory.add_messages(turns.messages, context=turns.context, infer=infer, caller=CALLER)
         skipped = [f"{turns.skipped} messages without text skipped"] if turns.skipped else []
         return replace(done, notes=(*done.notes, *skipped))
@@ -188,7 +188,7 @@ async def update_memory(
             raise InputError("restore goes alone; restore first, then update. Nothing was done.")
         if restore:
             done = await memory.restore(where, memory_id, caller=CALLER)
-            await announce(ctx, done.changes)
+            await announce(ctx, done.outcomes)
             return reply(render.restored_text(done, where), render.changes_json(done, where))
         if not text.strip() and not metadata:
             raise InputError("give text, metadata or restore=true; nothing was done")
@@ -199,7 +199,7 @@ async def update_memory(
             metadata=validation.metadata_from(metadata),
             caller=CALLER,
         )
-        await announce(ctx, done.changes)
+        await announce(ctx, done.outcomes)
         return reply(render.changes_text(done, where), render.changes_json(done, where))
 
 
@@ -254,7 +254,7 @@ async def delete_memory(
             ids = memory_ids or []
             validation.bounded("the number of memory_ids", len(ids), 1, validation.MAX_IDS)
             done = await memory.delete(where, ids, caller=CALLER)
-            await announce(ctx, done.changes)
+            await announce(ctx, done.outcomes)
             return reply(render.changes_text(done, where), render.changes_json(done, where))
         if not (isinstance(answer, AcceptedElicitation) and (answer.data.delete or answer.data is NOT_ASKED)):
             raise InputError("the user was asked and said no; nothing was deleted. Do not call again unless they ask")
@@ -264,8 +264,8 @@ async def delete_memory(
         if (there.memories or there.messages) and confirm != wanted and not agreed:
             raise InputError(render.would_delete_text(there, where, wanted))
         done = await memory.delete_all(where, caller=CALLER)
-        await announce(ctx, done.changes)
-        return reply(render.all_deleted_text(done, where), {"deleted": len(done.changes), "notes": list(done.notes)})
+        await announce(ctx, done.outcomes)
+        return reply(render.all_deleted_text(done, where), {"deleted": len(done.outcomes), "notes": list(done.notes)})
 
 
 @mcp.tool(

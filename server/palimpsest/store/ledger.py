@@ -24,7 +24,7 @@ from sqlalchemy.pool import QueuePool
 from palimpsest.core.clock import Clock
 from palimpsest.core.errors import LedgerError, LedgerTooNewError, PalimpsestError
 from palimpsest.core.files import file_lock, refuse_without_locks
-from palimpsest.core.models import Applied, Scope
+from palimpsest.core.models import AppliedWrite, Scope
 from palimpsest.store import verify
 from palimpsest.store.schema import meta
 from palimpsest.store.sqlite import backup, full_text
@@ -86,7 +86,7 @@ class Ledger:
         with _mapped(self.path), self._engine.connect() as conn, _dropped_after_failure(conn):
             yield conn
 
-    def apply(self, write: apply.Write) -> Applied:
+    def apply(self, write: apply.Write) -> AppliedWrite:
         """Carry out a write in one transaction and say what it did.
 
         Raises StaleDecisionError when what the decisions were made on has changed, MemoryNotFoundError for an
@@ -100,12 +100,12 @@ class Ledger:
         with self._write() as conn:
             entry_writes.give_vectors(conn, embedder, vectors, self.clock())
 
-    def rebuild_lexical(self) -> int:
+    def rebuild_full_text(self) -> int:
         """Write the full-text rows anew from the memories and messages and return their number."""
         with self._write() as conn:
-            return entry_writes.rebuild_lexical(conn)
+            return entry_writes.rebuild_full_text(conn)
 
-    def purge(self, scope: Scope, owner_ids: Sequence[str] | None) -> purge_writes.Doomed:
+    def purge(self, scope: Scope, owner_ids: Sequence[str] | None) -> purge_writes.PurgeSelection:
         """Erase memories and turns, or all of a scope, from the rows, and return what that was. Raises LedgerError."""
         with self._write() as conn:
             return purge_writes.purge(conn, scope, owner_ids, self.clock())
@@ -128,15 +128,17 @@ class Ledger:
         with self.read() as conn:
             return purge_writes.is_unscrubbed(conn)
 
-    def promise(self, arrival: transfer_writes.Arrival, edits: int) -> None:
+    def reserve_edits(self, state: transfer_writes.ImportState, edits: int) -> None:
         """Keep numbers of edits for an import. Raises LedgerError."""
         with self._write() as conn:
-            transfer_writes.promise(conn, arrival, edits)
+            transfer_writes.reserve_edits(conn, state, edits)
 
-    def arrive(self, user_id: str, items: Sequence[transfer_writes.Item], arrival: transfer_writes.Arrival) -> None:
-        """Store items of an import in one transaction; `arrival` says how many were new. Raises LedgerError."""
+    def import_items(
+        self, user_id: str, items: Sequence[transfer_writes.Item], state: transfer_writes.ImportState
+    ) -> None:
+        """Store items of an import in one transaction; `state` says how many were new. Raises LedgerError."""
         with self._write() as conn:
-            transfer_writes.arrive(conn, user_id, items, arrival, self.clock())
+            transfer_writes.import_items(conn, user_id, items, state, self.clock())
 
     def verify(self, told: verify.Told) -> verify.Faults:
         """Hold every row against the others. Raises LedgerError where the file cannot be read."""

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from sqlalchemy import JSON, ColumnElement, Row, Select, Table, and_, bindparam, func, or_, select
 
-from palimpsest.core.models import Event, HistoryEntry, Memory, Message, Provenance, Scope, Summary
+from palimpsest.core.models import Event, Memory, Message, Provenance, Scope, Summary, Version
 from palimpsest.core.protocols import Vector
 
 IN_CHUNK = 500
@@ -185,9 +185,9 @@ def to_message(row: Row[Any]) -> Message:
     )
 
 
-def to_history(row: Row[Any], sources: tuple[str, ...]) -> HistoryEntry:
+def to_history(row: Row[Any], sources: tuple[str, ...]) -> Version:
     """Return a row of `history` as a record."""
-    return HistoryEntry(
+    return Version(
         id=row.id,
         memory_id=row.memory_id,
         old_memory=row.old_memory,

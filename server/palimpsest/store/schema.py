@@ -215,7 +215,7 @@ means = Table(
     Column("total", LargeBinary, nullable=False),
 )
 
-changes = Table(
+index_log = Table(
     "changes",
     metadata,
     Column("seq", Integer, primary_key=True, autoincrement=True),
@@ -227,4 +227,4 @@ changes = Table(
     Column("at", UtcTime, nullable=False),
     sqlite_autoincrement=True,
 )
-Index("changes_of_memories", changes.c.user_id, changes.c.seq, sqlite_where=text("memory_id IS NOT NULL"))
+Index("changes_of_memories", index_log.c.user_id, index_log.c.seq, sqlite_where=text("memory_id IS NOT NULL"))

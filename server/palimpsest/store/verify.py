@@ -21,7 +21,7 @@ from palimpsest.store.schema import history, means, memories, message_history, m
 from palimpsest.store.sqlite import full_text
 from palimpsest.store.writes import contextual_keys
 from palimpsest.store.writes import entries as entry_writes
-from palimpsest.store.writes.transaction import Pen, next_change, record
+from palimpsest.store.writes.transaction import Transaction, next_edit_number, record
 
 TOLERANCE = 1e-4
 """Difference of two vectors that were summed in another order."""
@@ -75,7 +75,7 @@ def verify(conn: Connection, told: Told) -> Faults:
     owners: tuple[tuple[Kind, Table], ...] = (("message", messages), ("memory", memories))
     for kind, table in owners:
         ids = conn.execute(select(table.c.id).order_by(table.c.seq)).scalars().all()
-        found = {unit.owner_id: unit.key for unit in contextual_keys.units_of(conn, kind, ids)}
+        found = {unit.owner_id: unit.key for unit in contextual_keys.keyed_entries(conn, kind, ids)}
         for owner in ids:
             unit = units_by_owner.pop((kind, owner), None)
             if unit is None or not _agrees(unit, found[owner], words.pop(unit.seq, None)):
@@ -90,9 +90,9 @@ def verify(conn: Connection, told: Told) -> Faults:
 
 def mend(conn: Connection, faults: Faults, now: datetime) -> None:
     """Write anew what does not agree: units from their texts, means from the keys, history from what is believed."""
-    touched = entry_writes.Touched()
+    touched = entry_writes.TouchedEntries()
     if faults.file or faults.words or faults.owners or faults.orphans:
-        entry_writes.rebuild_lexical(conn)  # rows that were changed from outside leave traces in its index
+        entry_writes.rebuild_full_text(conn)  # rows that were changed from outside leave traces in its index
     faults = verify(conn, lambda _done, _total: None)  # others may have written since, and the full text is whole now
     conn.execute(delete(means))  # made anew from the keys below
     for seq in faults.orphans:
@@ -188,18 +188,18 @@ def _unrecorded(conn: Connection) -> Iterator[str]:
             yield row.id
 
 
-def _record_as_it_is(conn: Connection, owner_id: str, now: datetime, touched: entry_writes.Touched) -> None:
+def _record_as_it_is(conn: Connection, owner_id: str, now: datetime, touched: entry_writes.TouchedEntries) -> None:
     """Write the row of history that was missing: a memory or turn is believed as its own row has it."""
     made_by = Provenance("repair")
     row = conn.execute(select(memories).where(memories.c.id == owner_id)).one_or_none()
     if row is not None:
-        pen = Pen(conn, Scope(row.user_id), made_by, now, next_change(conn), {}, "", touched)
-        record(pen, Event.UPDATE if row.deleted_at is None else Event.DELETE, to_memory(row), old=row.text)
+        tx = Transaction(conn, Scope(row.user_id), made_by, now, next_edit_number(conn), {}, "", touched)
+        record(tx, Event.UPDATE if row.deleted_at is None else Event.DELETE, to_memory(row), old=row.text)
         return
     turn = conn.execute(select(messages).where(messages.c.id == owner_id)).one()
     event = Event.ADD if turn.deleted_at is None else Event.DELETE
     conn.execute(
         insert(message_history).values(
-            message_id=owner_id, event=event.value, updated_at=now, stage=made_by.stage, change=next_change(conn)
+            message_id=owner_id, event=event.value, updated_at=now, stage=made_by.stage, change=next_edit_number(conn)
         )
     )

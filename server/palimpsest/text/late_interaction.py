@@ -16,7 +16,7 @@ from itertools import accumulate, chain
 import numpy as np
 
 from palimpsest.core.protocols import Embedder, Vector
-from palimpsest.text.tokenizer import folded, is_cyrillic, is_inflected, question_words, tokens
+from palimpsest.text.tokenizer import folded, is_cyrillic, is_inflected, query_words, tokens
 
 KIN = 0.2
 """Below this cosine two words have nothing to do with each other."""
@@ -39,9 +39,7 @@ def wording(embedder: Embedder, question: str, weights: Mapping[str, float], tex
     `weights` are those of the question's search tokens. None where the embedder has no vectors of words, or nothing
     is asked for.
     """
-    asked = {
-        word: max(weights.get(token, 0.0) for token in tokens) for word, tokens in question_words(question).items()
-    }
+    asked = {word: max(weights.get(token, 0.0) for token in tokens) for word, tokens in query_words(question).items()}
     asked = {word: weight for word, weight in asked.items() if weight > 0}
     said = [_WORD.findall(text.lower())[:MAX_WORDS] or [""] for text in texts]
     vectors = embedder.embed_words([*asked, *chain.from_iterable(said)]) if asked and said else None

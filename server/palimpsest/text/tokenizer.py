@@ -73,20 +73,20 @@ def tokens(text: str) -> list[str]:
     return [token for word in _words(text) for token in _tokens_of(word)]
 
 
-def question_tokens(text: str) -> list[str]:
+def query_tokens(text: str) -> list[str]:
     """Return the search tokens of a question: those of the words that say what it is about."""
     words = _words(text)
     about = set(without_function_words([word.casefold() for word in words]))
     return [token for word in words if word.casefold() in about for token in _tokens_of(word)]
 
 
-def question_words(text: str) -> dict[str, list[str]]:
+def query_words(text: str) -> dict[str, list[str]]:
     """Return the words of a question that say what it is about, as they are but for case, with their tokens."""
     words = [word.casefold() for word in _words(text)]
     return {word: found for word in without_function_words(words) if (found := _tokens_of(word))}
 
 
-def asks_in_english(text: str) -> bool:
+def is_english_query(text: str) -> bool:
     """Say whether a question is English, as far as its function words tell."""
     return is_english([word.casefold() for word in _words(text)])
 

@@ -38,7 +38,7 @@ from palimpsest.server.auth import tokens as access_tokens
 from palimpsest.server.auth.access import READ, WRITE
 from palimpsest.server.auth.bearer import BearerTokens
 from palimpsest.server.http.limits import MAX_BODY_BYTES, BoundedBody, RateLimit
-from palimpsest.server.session.lazy_memory import Door
+from palimpsest.server.session.lazy_memory import LazyMemory
 from palimpsest.server.tools import mcp
 
 Transport: TypeAlias = Literal["http", "sse", "all"]
@@ -106,9 +106,9 @@ def is_loopback(host: str) -> bool:
 
 def application(settings: Settings, transport: Transport, host: str, *, protected: bool) -> Starlette:
     """Return the ASGI application; it opens the memory when it starts and closes it when it ends."""
-    here = start.shared = Shared(Door(settings_of_start))
+    here = start.shared = Shared(LazyMemory(settings_of_start))
     security = _security(host, settings.http.allowed_hosts)
-    routes: list[BaseRoute] = [Route("/health", _Health(here.door, security))]
+    routes: list[BaseRoute] = [Route("/health", _Health(here.memory_opener, security))]
     if transport != "sse":
         app = mcp.streamable_http_app(transport_security=security, host=host, max_request_body_size=MAX_BODY_BYTES)
         routes += app.routes
@@ -128,7 +128,7 @@ def application(settings: Settings, transport: Transport, host: str, *, protecte
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(here.keep)
-            here.door.knock()
+            here.memory_opener.knock()
             if transport == "sse":
                 yield
             else:
@@ -190,8 +190,8 @@ class _Guard:
 class _Health:
     """Say how the server is, and nothing of what it holds: 200 where it works, 503 where it cannot."""
 
-    def __init__(self, door: Door, security: TransportSecuritySettings) -> None:
-        self._door = door
+    def __init__(self, memory_opener: LazyMemory, security: TransportSecuritySettings) -> None:
+        self._door = memory_opener
         self._security = TransportSecurityMiddleware(security)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -29,12 +29,12 @@ MAX_TALKS = 20
 KEPT_SECONDS = 600
 """For so long an outcome is there for a client that comes, or comes again, for it."""
 
-Answer: TypeAlias = BaseModel
+ClientReply: TypeAlias = BaseModel
 """What a client sends back; whoever asked judges whether it is an answer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ModelRequest:
     """Hold what the client is to ask its model; `key` is under which name the answer comes back."""
 
     key: str
@@ -42,42 +42,42 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class WorkResult:
     """Hold what the work came to: a value, or the error it ended with."""
 
     value: Any = None
     error: Exception | None = None
 
 
-class Talk:
+class Continuation:
     """Hold one piece of work, the question it waits on, and what it came to."""
 
     def __init__(self, user: str) -> None:
         self.id = secrets.token_hex(8)
         self.user = user
         self.scope = anyio.CancelScope()
-        self.outcome: Outcome | None = None
+        self.result: WorkResult | None = None
         self.ended = 0.0
         self.waiting = 0
-        self._question: Question | None = None
-        self._answer: Answer | None = None
+        self._question: ModelRequest | None = None
+        self._answer: ClientReply | None = None
         self._asked = 0
         self._moved = anyio.Event()
         self._answered = anyio.Event()
 
-    async def put(self, request: CreateMessageRequest) -> Answer:
+    async def put(self, request: CreateMessageRequest) -> ClientReply:
         """Put a question to the client, for the work; return the answer."""
         self._asked += 1
-        self._question, self._answered = Question(f"model-{self._asked}", request), anyio.Event()
+        self._question, self._answered = ModelRequest(f"model-{self._asked}", request), anyio.Event()
         self._moved.set()
         try:
             await self._answered.wait()
         finally:
             if not self._answered.is_set():
                 self._withdraw()
-        return cast("Answer", self._answer)
+        return cast("ClientReply", self._answer)
 
-    def answer(self, key: str, answer: Answer) -> None:
+    def answer(self, key: str, answer: ClientReply) -> None:
         """Give the work the answer it waits for; one to an earlier question is passed over."""
         if self._question is not None and self._question.key == key:
             self._withdraw()
@@ -87,24 +87,24 @@ class Talk:
     def _withdraw(self) -> None:
         self._question, self._moved = None, anyio.Event()
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, result: WorkResult) -> None:
         """Note what the work came to."""
-        self.outcome = outcome
+        self.result = result
         self.ended = anyio.current_time()
         self._moved.set()
 
-    async def step(self) -> Question | Outcome:
+    async def step(self) -> ModelRequest | WorkResult:
         """Return the next question, or what the work came to."""
-        while self._question is None and self.outcome is None:
+        while self._question is None and self.result is None:
             await self._moved.wait()
-        return self.outcome or cast("Question", self._question)
+        return self.result or cast("ModelRequest", self._question)
 
 
-class Rounds:
+class Continuations:
     """Own the work that goes on between the rounds of calls."""
 
     def __init__(self) -> None:
-        self._talks: dict[str, Talk] = {}
+        self._talks: dict[str, Continuation] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
 
     async def keep(self) -> None:
@@ -115,48 +115,56 @@ class Rounds:
     def has_room(self, user: str) -> bool:
         """Say whether another talk of a user may begin."""
         self._drop_old()
-        mine = [talk for talk in self._talks.values() if talk.user == user and talk.outcome is None]
+        mine = [
+            continuation
+            for continuation in self._talks.values()
+            if continuation.user == user and continuation.result is None
+        ]
         return self._tasks is not None and len(mine) < MAX_TALKS
 
-    def begin(self, user: str, work: Callable[[Talk], Awaitable[Any]]) -> Talk:
+    def begin(self, user: str, work: Callable[[Continuation], Awaitable[Any]]) -> Continuation:
         """Begin a talk; ask `has_room` before."""
         if self._tasks is None:
             raise RuntimeError("nobody keeps the rounds")
-        talk = Talk(user)
-        self._talks[talk.id] = talk
-        self._tasks.start_soon(self._run, talk, work)
-        return talk
+        continuation = Continuation(user)
+        self._talks[continuation.id] = continuation
+        self._tasks.start_soon(self._run, continuation, work)
+        return continuation
 
-    def find(self, talk_id: str) -> Talk:
+    def find(self, continuation_id: str) -> Continuation:
         """Return a talk that goes on, or that ended a while ago. Raises PalimpsestError for another."""
         try:
-            return self._talks[talk_id]
+            return self._talks[continuation_id]
         except KeyError as error:
             raise PalimpsestError(OVER) from error
 
-    async def step(self, talk: Talk) -> Question | Outcome:
+    async def step(self, continuation: Continuation) -> ModelRequest | WorkResult:
         """Return a talk's next question, or its outcome. When the last that waits for it gives up, the work ends."""
-        talk.waiting += 1
+        continuation.waiting += 1
         try:
-            return await talk.step()
+            return await continuation.step()
         except anyio.get_cancelled_exc_class():
-            if talk.waiting == 1:
-                talk.scope.cancel()
+            if continuation.waiting == 1:
+                continuation.scope.cancel()
             raise
         finally:
-            talk.waiting -= 1
+            continuation.waiting -= 1
 
     def _drop_old(self) -> None:
         now = anyio.current_time()
-        for old in [talk for talk in self._talks.values() if talk.outcome and now - talk.ended > KEPT_SECONDS]:
+        for old in [
+            continuation
+            for continuation in self._talks.values()
+            if continuation.result and now - continuation.ended > KEPT_SECONDS
+        ]:
             del self._talks[old.id]
 
     @staticmethod
-    async def _run(talk: Talk, work: Callable[[Talk], Awaitable[Any]]) -> None:
-        with talk.scope:
+    async def _run(continuation: Continuation, work: Callable[[Continuation], Awaitable[Any]]) -> None:
+        with continuation.scope:
             try:
-                talk.end(Outcome(await work(talk)))
+                continuation.end(WorkResult(await work(continuation)))
             except Exception as error:  # noqa: BLE001 - raised again in the round that comes for it
-                talk.end(Outcome(error=error))
-        if talk.outcome is None:  # its caller gave up
-            talk.end(Outcome(error=PalimpsestError(OVER)))
+                continuation.end(WorkResult(error=error))
+        if continuation.result is None:  # its caller gave up
+            continuation.end(WorkResult(error=PalimpsestError(OVER)))

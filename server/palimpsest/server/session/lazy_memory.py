@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class Door:
+class LazyMemory:
     """Give the open memory to whoever asks; a failure to open is told to each, and the next one tries again."""
 
     def __init__(self, load: Callable[[], Settings]) -> None:

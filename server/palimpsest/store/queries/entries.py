@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from sqlalchemy import ColumnElement, Connection, String, and_, bindparam, case, exists, func, or_, select, type_coerce
 
-from palimpsest.core.models import Candidate, Kind, LogEntry, Memory, Message, Scope, Unit
+from palimpsest.core.models import Candidate, Entry, IndexLogRow, Kind, Memory, Message, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.store.mapping import (
     Query,
@@ -23,7 +23,7 @@ from palimpsest.store.mapping import (
     to_message,
     unpacked,
 )
-from palimpsest.store.schema import changes, means, memories, memory_sources, messages, meta, vectors
+from palimpsest.store.schema import index_log, means, memories, memory_sources, messages, meta, vectors
 
 EPOCH = "epoch"
 """The key in `meta` that counts how often rows were erased, or replaced as a whole: indexes begin anew then."""
@@ -68,10 +68,10 @@ class Centre:
     mean: Vector | None
 
 
-def log_after(conn: Connection, seq: int, limit: int) -> list[LogEntry]:
+def log_after(conn: Connection, seq: int, limit: int) -> list[IndexLogRow]:
     """Return the next entries of the change log after number `seq`, oldest first."""
-    rows = conn.execute(select(changes).where(changes.c.seq > seq).order_by(changes.c.seq).limit(limit))
-    return [LogEntry(row.seq, row.unit_seq, row.user_id, row.op) for row in rows]
+    rows = conn.execute(select(index_log).where(index_log.c.seq > seq).order_by(index_log.c.seq).limit(limit))
+    return [IndexLogRow(row.seq, row.unit_seq, row.user_id, row.op) for row in rows]
 
 
 def mark(conn: Connection, seq: int) -> str:
@@ -79,7 +79,9 @@ def mark(conn: Connection, seq: int) -> str:
 
     For 0 and for a number the ledger has not, that is the epoch alone.
     """
-    row = conn.execute(select(changes.c.unit_seq, changes.c.op, changes.c.at).where(changes.c.seq == seq)).one_or_none()
+    row = conn.execute(
+        select(index_log.c.unit_seq, index_log.c.op, index_log.c.at).where(index_log.c.seq == seq)
+    ).one_or_none()
     now = epoch(conn)
     return now if row is None else f"{now} {row.unit_seq} {row.op} {row.at.isoformat()}"
 
@@ -95,17 +97,17 @@ def tail(conn: Connection, user_id: str, seq: int, limit: int) -> list[int]:
 
 
 _TAIL = (
-    select(changes.c.unit_seq)
+    select(index_log.c.unit_seq)
     .distinct()
-    .where(changes.c.seq > bindparam("seq"), changes.c.user_id == bindparam("user_id"))
+    .where(index_log.c.seq > bindparam("seq"), index_log.c.user_id == bindparam("user_id"))
     .limit(bindparam("limit"))
 )
 
 
-def units(conn: Connection, scope: Scope, seqs: Sequence[int]) -> dict[int, Unit]:
+def units(conn: Connection, scope: Scope, seqs: Sequence[int]) -> dict[int, Entry]:
     """Return those of the units that live and that the scope sees."""
     return {
-        seq: Unit(seq, kind, owner, of)
+        seq: Entry(seq, kind, owner, of)
         for chunk in chunks(seqs)
         for seq, kind, owner, *parts in conn.execute(_UNITS, {"seqs": chunk}).all()
         for of in (Scope(*parts),)

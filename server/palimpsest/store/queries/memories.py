@@ -8,7 +8,7 @@ from functools import cache
 
 from sqlalchemy import ColumnElement, Connection, bindparam, exists, func, or_, select
 
-from palimpsest.core.models import UNDO, Event, HistoryEntry, Memory, Message, Scope, Summary
+from palimpsest.core.models import UNDO, Event, Memory, Message, Scope, Summary, Version
 from palimpsest.store.mapping import (
     Query,
     chunks,
@@ -22,8 +22,8 @@ from palimpsest.store.mapping import (
     with_state,
 )
 from palimpsest.store.schema import (
-    changes,
     history,
+    index_log,
     memories,
     memory_sources,
     message_history,
@@ -39,7 +39,7 @@ MAX_NAMES = 1_000
 
 def head(conn: Connection) -> int:
     """Return the newest number of the change log; 0 when nothing has been written."""
-    return conn.execute(select(func.max(changes.c.seq))).scalar_one() or 0
+    return conn.execute(select(func.max(index_log.c.seq))).scalar_one() or 0
 
 
 def list_memories(
@@ -130,7 +130,7 @@ def citing(conn: Connection, message_ids: Sequence[str]) -> dict[str, list[Memor
     return found
 
 
-def history_of(conn: Connection, memory_id: str) -> list[HistoryEntry]:
+def history_of(conn: Connection, memory_id: str) -> list[Version]:
     """Return every change of a memory, oldest first, with the caller's ids of the messages behind each."""
     sources: dict[str, list[str]] = {}
     query = (
@@ -208,8 +208,8 @@ def changes_since(conn: Connection, scope: Scope, seq: int) -> int:
     """Return how many changes of memories the scope has seen after number `seq` of the log."""
     query = (
         select(func.count())
-        .select_from(changes.join(memories, memories.c.id == changes.c.memory_id))
-        .where(changes.c.user_id == scope.user_id, changes.c.seq > seq, sees(memories, scope))
+        .select_from(index_log.join(memories, memories.c.id == index_log.c.memory_id))
+        .where(index_log.c.user_id == scope.user_id, index_log.c.seq > seq, sees(memories, scope))
     )
     return conn.execute(query).scalar_one()
 
@@ -235,22 +235,22 @@ def believed_at(conn: Connection, scope: Scope, instant: datetime) -> list[Memor
 def deleted_since(conn: Connection, scope: Scope, seq: int) -> bool:
     """Say whether a memory the scope sees was deleted or superseded, or a turn forgotten, after number `seq`."""
     query = (
-        select(changes.c.seq)
-        .join(memories, memories.c.id == changes.c.memory_id)
+        select(index_log.c.seq)
+        .join(memories, memories.c.id == index_log.c.memory_id)
         .where(
-            changes.c.user_id == scope.user_id,
-            changes.c.seq > seq,
+            index_log.c.user_id == scope.user_id,
+            index_log.c.seq > seq,
             memories.c.deleted_at.is_not(None),
             sees(memories, scope),
         )
     )
     turn = (
-        select(changes.c.seq)
-        .join(vectors, vectors.c.seq == changes.c.unit_seq)
+        select(index_log.c.seq)
+        .join(vectors, vectors.c.seq == index_log.c.unit_seq)
         .where(
-            changes.c.user_id == scope.user_id,
-            changes.c.seq > seq,
-            changes.c.op == "delete",
+            index_log.c.user_id == scope.user_id,
+            index_log.c.seq > seq,
+            index_log.c.op == "delete",
             vectors.c.kind == "message",
             sees(vectors, scope),
         )

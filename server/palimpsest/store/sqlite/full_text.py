@@ -45,7 +45,7 @@ ALL = -1
 
 
 @dataclass(frozen=True, slots=True)
-class LexicalRow:
+class FullTextRow:
     """Hold the tokens of one unit, by column."""
 
     seq: int
@@ -59,7 +59,7 @@ Words: TypeAlias = tuple[str, str, str, str]
 """The four columns of a stored row: scope, own, context, facts."""
 
 
-def words_of(row: LexicalRow) -> Words:
+def words_of(row: FullTextRow) -> Words:
     """Return a row as it is stored."""
     return (" ".join(_scope_tokens(row.scope)), " ".join(row.own), " ".join(row.context), " ".join(row.facts))
 
@@ -70,7 +70,7 @@ def rows(conn: Connection) -> dict[int, Words]:
     return {int(seq): (scope, own, context, facts) for seq, scope, own, context, facts in found}
 
 
-def put(conn: Connection, found: Sequence[LexicalRow]) -> None:
+def put(conn: Connection, found: Sequence[FullTextRow]) -> None:
     """Write the rows of units, over those they had."""
     remove(conn, [row.seq for row in found])
     if found:

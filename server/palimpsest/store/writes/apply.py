@@ -14,16 +14,27 @@ from sqlalchemy import Connection, and_, exists, func, insert, select, update
 
 from palimpsest.core.clock import iso
 from palimpsest.core.errors import StaleDecisionError
-from palimpsest.core.models import Applied, Change, Decision, Event, Fact, Message, Provenance, Scope, Summary, Undo
+from palimpsest.core.models import (
+    AppliedWrite,
+    Decision,
+    Event,
+    Fact,
+    Message,
+    Outcome,
+    Provenance,
+    Scope,
+    Summary,
+    Undo,
+)
 from palimpsest.core.protocols import Vector
 from palimpsest.store.mapping import chunks, is_scope, scope_values, sees
-from palimpsest.store.schema import changes, memories, messages, meta, summaries
+from palimpsest.store.schema import index_log, memories, messages, meta, summaries
 from palimpsest.store.writes import entries as entry_writes
 from palimpsest.store.writes import memories as memory_writes
 from palimpsest.store.writes import messages as message_writes
 from palimpsest.store.writes import undo as undo_writes
 from palimpsest.store.writes.purge import ERASED_AT
-from palimpsest.store.writes.transaction import Pen, cite, find, living, next_change
+from palimpsest.store.writes.transaction import Transaction, cite, find, living, next_edit_number
 
 CLOCK_SLACK = timedelta(minutes=1)
 """Clocks are set right by seconds all the time; that is not worth a word."""
@@ -51,21 +62,23 @@ class Write:
     undo: Undo | None = None
 
 
-def apply(conn: Connection, write: Write, now: datetime) -> Applied:
+def apply(conn: Connection, write: Write, now: datetime) -> AppliedWrite:
     """Write all of `write` and return what it did. Raises as `Ledger.apply` says."""
     _refuse_stale(conn, write)
-    touched = entry_writes.Touched()
+    touched = entry_writes.TouchedEntries()
     notes = _clock_notes(conn, now)
-    pen = Pen(conn, write.scope, write.provenance, now, next_change(conn), write.vectors, write.embedder, touched)
+    tx = Transaction(
+        conn, write.scope, write.provenance, now, next_edit_number(conn), write.vectors, write.embedder, touched
+    )
     _mark_learnt(conn, write.learns)
-    kept, new = message_writes.keep(pen, write.messages) if write.messages else ((), frozenset[str]())
-    done = [_carry_out(pen, decision) for decision in write.decisions]
+    kept, new = message_writes.keep(tx, write.messages) if write.messages else ((), frozenset[str]())
+    done = [_carry_out(tx, decision) for decision in write.decisions]
     if write.undo is not None:
-        done += undo_writes.take_back(pen, write.undo)
+        done += undo_writes.take_back(tx, write.undo)
     entry_writes.index(conn, touched, now)
     if write.summary is not None:
         _keep_summary(conn, write.summary, write.provenance)
-    return Applied(tuple(done), kept, new, notes)
+    return AppliedWrite(tuple(done), kept, new, notes)
 
 
 def _clock_notes(conn: Connection, now: datetime) -> tuple[str, ...]:
@@ -76,7 +89,7 @@ def _clock_notes(conn: Connection, now: datetime) -> tuple[str, ...]:
     return (f"this machine's clock stands before the last change ({iso(newest)}); what is written now is dated by it",)
 
 
-_NEWEST = select(changes.c.at).order_by(changes.c.seq.desc()).limit(1)
+_NEWEST = select(index_log.c.at).order_by(index_log.c.seq.desc()).limit(1)
 
 
 def _refuse_stale(conn: Connection, write: Write) -> None:
@@ -89,10 +102,10 @@ def _refuse_stale(conn: Connection, write: Write) -> None:
     if write.based_on is None:
         return
     unread = and_(sees(memories, write.scope), memories.c.deleted_at.is_(None), memories.c.id.not_in(write.read))
-    changed = select(changes.c.seq).where(
-        changes.c.user_id == write.scope.user_id,
-        changes.c.seq > write.based_on,
-        exists().where(and_(memories.c.id == changes.c.memory_id, unread)),
+    changed = select(index_log.c.seq).where(
+        index_log.c.user_id == write.scope.user_id,
+        index_log.c.seq > write.based_on,
+        exists().where(and_(memories.c.id == index_log.c.memory_id, unread)),
     )
     if conn.execute(changed.limit(1)).first() is not None:
         raise StaleDecisionError("memories were added while it was decided what to do with the new facts")
@@ -106,23 +119,23 @@ def _mark_learnt(conn: Connection, message_ids: tuple[str, ...]) -> None:
             raise StaleDecisionError("another call has learnt from these turns meanwhile, or they were forgotten")
 
 
-def _carry_out(pen: Pen, decision: Decision) -> Change:
+def _carry_out(tx: Transaction, decision: Decision) -> Outcome:
     if decision.kind == "message":
-        return message_writes.set_deleted(pen, decision.memory_id, deleted=decision.event is Event.DELETE)
+        return message_writes.set_deleted(tx, decision.memory_id, deleted=decision.event is Event.DELETE)
     match decision.event:
         case Event.ADD if decision.memory_id is not None:
-            return memory_writes.bring_back(pen, find(pen, decision.memory_id))
+            return memory_writes.bring_back(tx, find(tx, decision.memory_id))
         case Event.ADD:
-            return memory_writes.add(pen, _wanted(decision.fact), decision.replaces)
+            return memory_writes.add(tx, _wanted(decision.fact), decision.replaces)
         case Event.UPDATE:
-            return memory_writes.change_text(pen, find(pen, decision.memory_id), _wanted(decision.fact))
+            return memory_writes.change_text(tx, find(tx, decision.memory_id), _wanted(decision.fact))
         case Event.DELETE:
-            return memory_writes.forget(pen, find(pen, decision.memory_id))
+            return memory_writes.forget(tx, find(tx, decision.memory_id))
         case Event.NONE:
-            memory = living(pen, decision.memory_id)
+            memory = living(tx, decision.memory_id)
             if decision.fact is not None:
-                cite(pen, memory.id, decision.fact, None)
-            return Change(Event.NONE, memory)
+                cite(tx, memory.id, decision.fact, None)
+            return Outcome(Event.NONE, memory)
 
 
 def _wanted(fact: Fact | None) -> Fact:

@@ -34,12 +34,12 @@ MAX_CONTEXT_CHARS = 2_000
 class Key:
     """Hold what a unit is searched by. `vector` is None while the unit itself has none."""
 
-    row: full_text.LexicalRow
+    row: full_text.FullTextRow
     vector: Vector | None
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class Entry:
     """Hold the row of a unit, and its key as the ledger now stands; no key where its owner is deleted."""
 
     seq: int
@@ -69,7 +69,7 @@ def compose(own: Vector, around: Sequence[tuple[float, Vector]]) -> Vector:
     return (total / norm if norm > 0 else total).astype(np.float32)
 
 
-def units_of(conn: Connection, kind: Kind, owner_ids: Sequence[str]) -> Iterator[Unit]:
+def keyed_entries(conn: Connection, kind: Kind, owner_ids: Sequence[str]) -> Iterator[Entry]:
     """Yield the units of memories or messages, those of one chunk with a fixed number of statements."""
     for chunk in chunks(owner_ids):
         yield from _memory_units(conn, chunk) if kind == "memory" else _message_units(conn, chunk)
@@ -86,7 +86,7 @@ def neighbour_ids(conn: Connection, message_ids: Sequence[str]) -> set[str]:
     }
 
 
-def _message_units(conn: Connection, ids: Sequence[str]) -> Iterator[Unit]:
+def _message_units(conn: Connection, ids: Sequence[str]) -> Iterator[Entry]:
     around = {owner: [each for each in both if each] for owner, *both in conn.execute(_AROUND, {"ids": ids}).all()}
     said = _texts(
         conn, "message", conn.execute(_SAID, {"ids": [each for both in around.values() for each in both]}).all()
@@ -103,7 +103,7 @@ def _message_units(conn: Connection, ids: Sequence[str]) -> Iterator[Unit]:
         yield _unit(row, words, ((NEIGHBOUR_WEIGHT, neighbours), (FACT_WEIGHT, cited)))
 
 
-def _memory_units(conn: Connection, ids: Sequence[str]) -> Iterator[Unit]:
+def _memory_units(conn: Connection, ids: Sequence[str]) -> Iterator[Entry]:
     rows = conn.execute(_SOURCES, {"ids": ids}).all()
     sources = _grouped(rows, _texts(conn, "message", rows))
     for row in conn.execute(_MEMORIES, {"ids": ids}).all():
@@ -119,12 +119,12 @@ def _unit(
     row: Row[Any],
     words: tuple[Sequence[str], Sequence[str], Sequence[str]] | None,
     around: Sequence[tuple[float, Sequence[_Text]]] = (),
-) -> Unit:
+) -> Entry:
     key = None
     if words is not None:
         scope = Scope(row.user_id, row.project, row.agent_id, row.run_id)
-        key = Key(full_text.LexicalRow(row.unit_seq, scope, *words), _vector(row.vector, row.embedder, around))
-    return Unit(row.unit_seq, row.user_id, row.id, row.live, row.embedder, row.key, key)
+        key = Key(full_text.FullTextRow(row.unit_seq, scope, *words), _vector(row.vector, row.embedder, around))
+    return Entry(row.unit_seq, row.user_id, row.id, row.live, row.embedder, row.key, key)
 
 
 def _texts(conn: Connection, kind: Kind, rows: Iterable[Row[Any]]) -> dict[str, _Text]:

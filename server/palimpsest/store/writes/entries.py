@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Table, and_, bindparam, insert, select, updat
 from palimpsest.core.models import Kind, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.store.mapping import batched, chunks, listed, packed, scope_values
-from palimpsest.store.schema import changes, means, memories, memory_sources, messages, vectors
+from palimpsest.store.schema import index_log, means, memories, memory_sources, messages, vectors
 from palimpsest.store.sqlite import full_text
 from palimpsest.store.writes import contextual_keys
 
@@ -22,7 +22,7 @@ Sum: TypeAlias = npt.NDArray[np.float64]
 
 
 @dataclass(slots=True)
-class Touched:
+class TouchedEntries:
     """Collect what one transaction changed, for `index` to follow up once at its end.
 
     `moves` holds, by user and embedder, how the count and the float64 sum of the live keys change.
@@ -57,7 +57,7 @@ def put(
     scope: Scope,
     vector: Vector | None,
     embedder: str,
-    touched: Touched,
+    touched: TouchedEntries,
 ) -> None:
     """Write the unit of a memory or message with its own vector, if there is one; the key comes by `index`."""
     old = conn.execute(_UNIT, {"kind": kind, "owner": owner_id}).one_or_none()
@@ -77,7 +77,7 @@ def put(
 _UNIT = select(vectors).where(vectors.c.kind == bindparam("kind"), vectors.c.owner_id == bindparam("owner"))
 
 
-def index(conn: Connection, touched: Touched, now: datetime) -> None:
+def index(conn: Connection, touched: TouchedEntries, now: datetime) -> None:
     """Write anew the keys, full-text rows and log of all that was touched and of all whose context it is."""
     turns, citing = set(touched.messages), set(touched.memories)
     turns.update(contextual_keys.neighbour_ids(conn, sorted(touched.messages)))
@@ -99,7 +99,7 @@ def give_vectors(conn: Connection, embedder: str, found: Sequence[Embedded], now
 
     A unit whose text was changed or deleted meanwhile is left as it is.
     """
-    touched = Touched()
+    touched = TouchedEntries()
     for item in found:
         unit = conn.execute(select(vectors).where(vectors.c.seq == item.seq)).one()
         texts = {
@@ -115,7 +115,7 @@ def give_vectors(conn: Connection, embedder: str, found: Sequence[Embedded], now
     index(conn, touched, now)
 
 
-def rebuild_lexical(conn: Connection) -> int:
+def rebuild_full_text(conn: Connection) -> int:
     """Write every full-text row anew and return their number."""
     full_text.clear(conn)
     for some in batched(_all_keys(conn)):
@@ -126,7 +126,7 @@ def rebuild_lexical(conn: Connection) -> int:
 def renew(conn: Connection, now: datetime) -> None:
     """Write every key and full-text row anew, as this version makes them."""
     full_text.clear(conn)
-    touched = Touched()
+    touched = TouchedEntries()
     owners: tuple[tuple[Kind, Table], ...] = (("message", messages), ("memory", memories))
     for kind, table in owners:
         ids = conn.execute(select(table.c.id).order_by(table.c.seq)).scalars().all()
@@ -138,18 +138,20 @@ def _all_keys(conn: Connection) -> Iterator[contextual_keys.Key]:
     owners: tuple[tuple[Kind, Table], ...] = (("message", messages), ("memory", memories))
     for kind, table in owners:
         living = select(table.c.id).where(table.c.deleted_at.is_(None)).order_by(table.c.seq)
-        for unit in contextual_keys.units_of(conn, kind, conn.execute(living).scalars().all()):
+        for unit in contextual_keys.keyed_entries(conn, kind, conn.execute(living).scalars().all()):
             if unit.key is not None:
                 yield unit.key
 
 
-def _write_units(conn: Connection, kind: Kind, owner_ids: Sequence[str], touched: Touched, now: datetime) -> None:
+def _write_units(
+    conn: Connection, kind: Kind, owner_ids: Sequence[str], touched: TouchedEntries, now: datetime
+) -> None:
     """Write keys and full-text rows; a unit without a key is deleted, and its own vector stays for its return."""
     log: list[dict[str, Any]] = []
-    rows: list[full_text.LexicalRow] = []
+    rows: list[full_text.FullTextRow] = []
     changed: list[dict[str, Any]] = []
     gone: list[int] = []
-    for unit in contextual_keys.units_of(conn, kind, owner_ids):
+    for unit in contextual_keys.keyed_entries(conn, kind, owner_ids):
         blob = None if unit.key is None or unit.key.vector is None else unit.key.vector.tobytes()
         if blob != unit.blob:
             touched.move(unit.user_id, unit.embedder, unit.blob, -1)
@@ -169,7 +171,7 @@ def _write_units(conn: Connection, kind: Kind, owner_ids: Sequence[str], touched
     if changed:
         conn.execute(_CHANGED, changed)
     if log:
-        conn.execute(insert(changes), log)
+        conn.execute(insert(index_log), log)
 
 
 _CHANGED = (
@@ -177,7 +179,7 @@ _CHANGED = (
 )
 
 
-def _move_means(conn: Connection, touched: Touched) -> None:
+def _move_means(conn: Connection, touched: TouchedEntries) -> None:
     for (user_id, embedder), (count, total) in touched.moves.items():
         mine = and_(means.c.user_id == user_id, means.c.embedder == embedder)
         old = conn.execute(select(means).where(mine)).one_or_none()

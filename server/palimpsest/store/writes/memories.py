@@ -10,33 +10,33 @@ from datetime import datetime
 from sqlalchemy import func, insert, select, update
 
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import Change, Event, Fact, Memory
+from palimpsest.core.models import Event, Fact, Memory, Outcome
 from palimpsest.store.mapping import content_hash, scope_values
 from palimpsest.store.schema import memories, messages, vectors
-from palimpsest.store.writes.transaction import Pen, cite, find, living, put_unit, record, twin_of
+from palimpsest.store.writes.transaction import Transaction, cite, find, find_duplicate, living, put_entry, record
 
 
-def add(pen: Pen, fact: Fact, replaces: Sequence[str]) -> Change:
+def add(tx: Transaction, fact: Fact, replaces: Sequence[str]) -> Outcome:
     """Store a fact and close what it replaces; where a memory has the very text, that one is completed instead.
 
     What that one has replaced already stays closed: the same call came twice at once.
     """
-    twin = twin_of(pen, pen.scope, fact.text)
-    named = [find(pen, memory_id) for memory_id in dict.fromkeys(replaces)]
-    closed = [living(pen, each.id) for each in named if twin is None or each.superseded_by != twin.id]
+    twin = find_duplicate(tx, tx.scope, fact.text)
+    named = [find(tx, memory_id) for memory_id in dict.fromkeys(replaces)]
+    closed = [living(tx, each.id) for each in named if twin is None or each.superseded_by != twin.id]
     if twin is not None:
-        done = change_text(pen, twin, replace(fact, text=twin.text))
+        done = change_text(tx, twin, replace(fact, text=twin.text))
         others = [memory for memory in closed if memory.id != twin.id]
         for memory in others:
-            close(pen, memory, twin.id)
+            close(tx, memory, twin.id)
         return _with_replaced(replace(done, duplicate_of=twin.id), others)
     memory = Memory(
         id=str(uuid.uuid4()),
-        scope=pen.scope,
+        scope=tx.scope,
         text=fact.text,
-        created_at=pen.now,
-        updated_at=pen.now,
-        valid_from=fact.happened_at or _last_said(pen, fact) or pen.now,
+        created_at=tx.now,
+        updated_at=tx.now,
+        valid_from=fact.happened_at or _last_said(tx, fact) or tx.now,
         happened_at=fact.happened_at,
         keywords=fact.keywords,
         tags=fact.tags,
@@ -44,15 +44,15 @@ def add(pen: Pen, fact: Fact, replaces: Sequence[str]) -> Change:
         actor_id=fact.actor_id,
         role=fact.role,
     )
-    _insert(pen, memory)
-    put_unit(pen, "memory", memory.id, memory.scope, memory.text)
-    cite(pen, memory.id, fact, record(pen, Event.ADD, memory, old=None))
+    _insert(tx, memory)
+    put_entry(tx, "memory", memory.id, memory.scope, memory.text)
+    cite(tx, memory.id, fact, record(tx, Event.ADD, memory, old=None))
     for old in closed:
-        close(pen, old, memory.id)
-    return _with_replaced(Change(Event.ADD, memory), closed)
+        close(tx, old, memory.id)
+    return _with_replaced(Outcome(Event.ADD, memory), closed)
 
 
-def _insert(pen: Pen, memory: Memory) -> None:
+def _insert(tx: Transaction, memory: Memory) -> None:
     row = {
         "id": memory.id,
         **scope_values(memory.scope),
@@ -69,22 +69,22 @@ def _insert(pen: Pen, memory: Memory) -> None:
         "updated_at": memory.updated_at,
         "revision": 1,
     }
-    pen.conn.execute(insert(memories), row)
+    tx.conn.execute(insert(memories), row)
 
 
-def _with_replaced(change: Change, closed: Sequence[Memory]) -> Change:
+def _with_replaced(change: Outcome, closed: Sequence[Memory]) -> Outcome:
     if not closed:
         return change
     texts = "; ".join(memory.text for memory in closed)
     return replace(change, previous=texts, replaced=tuple(memory.id for memory in closed))
 
 
-def _last_said(pen: Pen, fact: Fact) -> datetime | None:
+def _last_said(tx: Transaction, fact: Fact) -> datetime | None:
     """Return when the newest of the messages a fact comes from was said."""
-    return pen.conn.execute(select(func.max(messages.c.said_at)).where(messages.c.id.in_(fact.sources))).scalar_one()
+    return tx.conn.execute(select(func.max(messages.c.said_at)).where(messages.c.id.in_(fact.sources))).scalar_one()
 
 
-def change_text(pen: Pen, memory: Memory, fact: Fact) -> Change:
+def change_text(tx: Transaction, memory: Memory, fact: Fact) -> Outcome:
     """Give a memory its new text; where another already says just that, close this one in its favour.
 
     A fact without a text leaves the text as it is, whatever that is by now. Raises MemoryNotFoundError for a deleted
@@ -92,14 +92,14 @@ def change_text(pen: Pen, memory: Memory, fact: Fact) -> Change:
     """
     fact = fact if fact.text else replace(fact, text=memory.text)
     if memory.deleted_at is not None:
-        heir = twin_of(pen, memory.scope, fact.text)
+        heir = find_duplicate(tx, memory.scope, fact.text)
         if heir is not None and heir.id == memory.superseded_by:
-            return Change(Event.NONE, heir, duplicate_of=heir.id)
-    memory = living(pen, memory.id)
-    twin = twin_of(pen, memory.scope, fact.text)
+            return Outcome(Event.NONE, heir, duplicate_of=heir.id)
+    memory = living(tx, memory.id)
+    twin = find_duplicate(tx, memory.scope, fact.text)
     if twin is not None and twin.id != memory.id:
-        change_text(pen, twin, replace(fact, text=twin.text))
-        return Change(Event.DELETE, close(pen, memory, twin.id), previous=memory.text, duplicate_of=twin.id)
+        change_text(tx, twin, replace(fact, text=twin.text))
+        return Outcome(Event.DELETE, close(tx, memory, twin.id), previous=memory.text, duplicate_of=twin.id)
     new = replace(
         memory,
         text=fact.text,
@@ -107,46 +107,46 @@ def change_text(pen: Pen, memory: Memory, fact: Fact) -> Change:
         keywords=tuple(dict.fromkeys((*memory.keywords, *fact.keywords))),
         tags=tuple(dict.fromkeys((*memory.tags, *fact.tags))),
         happened_at=fact.happened_at or memory.happened_at,
-        valid_from=max(memory.valid_from, fact.happened_at or _last_said(pen, fact) or memory.valid_from),
+        valid_from=max(memory.valid_from, fact.happened_at or _last_said(tx, fact) or memory.valid_from),
     )
     if replace(new, valid_from=memory.valid_from) == memory:
-        cite(pen, memory.id, fact, None)
-        return Change(Event.NONE, memory)
-    new = store(pen, memory, new)
-    cite(pen, memory.id, fact, record(pen, Event.UPDATE, new, old=memory.text))
-    return Change(Event.UPDATE, new, previous=memory.text)
+        cite(tx, memory.id, fact, None)
+        return Outcome(Event.NONE, memory)
+    new = store(tx, memory, new)
+    cite(tx, memory.id, fact, record(tx, Event.UPDATE, new, old=memory.text))
+    return Outcome(Event.UPDATE, new, previous=memory.text)
 
 
-def forget(pen: Pen, memory: Memory) -> Change:
+def forget(tx: Transaction, memory: Memory) -> Outcome:
     """Delete a memory; one that is deleted already stays as it is."""
     if memory.deleted_at is not None:
-        return Change(Event.NONE, memory)
-    return Change(Event.DELETE, close(pen, memory, None), previous=memory.text)
+        return Outcome(Event.NONE, memory)
+    return Outcome(Event.DELETE, close(tx, memory, None), previous=memory.text)
 
 
-def close(pen: Pen, memory: Memory, superseded_by: str | None) -> Memory:
+def close(tx: Transaction, memory: Memory, superseded_by: str | None) -> Memory:
     """Take a memory out of what is believed, in favour of another where that is named."""
-    closed = store(pen, memory, replace(memory, deleted_at=pen.now, superseded_by=superseded_by))
-    record(pen, Event.DELETE, closed, old=memory.text)
+    closed = store(tx, memory, replace(memory, deleted_at=tx.now, superseded_by=superseded_by))
+    record(tx, Event.DELETE, closed, old=memory.text)
     return closed
 
 
-def bring_back(pen: Pen, memory: Memory) -> Change:
+def bring_back(tx: Transaction, memory: Memory) -> Outcome:
     """Believe a deleted memory again; a living one stays. Raises InputError where another already says the same."""
     if memory.deleted_at is None:
-        return Change(Event.NONE, memory)
-    twin = twin_of(pen, memory.scope, memory.text)
+        return Outcome(Event.NONE, memory)
+    twin = find_duplicate(tx, memory.scope, memory.text)
     if twin is not None:
         raise InputError(f"memory {twin.id[:8]} already says the same, so {memory.id[:8]} was left deleted")
-    back = store(pen, memory, replace(memory, deleted_at=None, superseded_by=None))
-    record(pen, Event.ADD, back, old=None)
-    return Change(Event.ADD, back)
+    back = store(tx, memory, replace(memory, deleted_at=None, superseded_by=None))
+    record(tx, Event.ADD, back, old=None)
+    return Outcome(Event.ADD, back)
 
 
-def store(pen: Pen, old: Memory, new: Memory) -> Memory:
+def store(tx: Transaction, old: Memory, new: Memory) -> Memory:
     """Write a memory's row, and what the search sees of it, as it is now to be; return it with its next revision."""
-    new = replace(new, updated_at=pen.now, revision=old.revision + 1)
-    pen.conn.execute(
+    new = replace(new, updated_at=tx.now, revision=old.revision + 1)
+    tx.conn.execute(
         update(memories)
         .where(memories.c.id == new.id)
         .values(
@@ -165,9 +165,9 @@ def store(pen: Pen, old: Memory, new: Memory) -> Memory:
         )
     )
     if new.text != old.text:
-        put_unit(pen, "memory", new.id, new.scope, new.text)
+        put_entry(tx, "memory", new.id, new.scope, new.text)
     elif old.deleted_at is not None and new.deleted_at is None:
         mine = (vectors.c.kind == "memory", vectors.c.owner_id == new.id)
-        pen.conn.execute(update(vectors).where(*mine).values(live=True))
-    pen.touched.memories.add(new.id)
+        tx.conn.execute(update(vectors).where(*mine).values(live=True))
+    tx.touched.memories.add(new.id)
     return new

@@ -17,8 +17,8 @@ from palimpsest.store.queries import id_lookup
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries.entries import EPOCH
 from palimpsest.store.schema import (
-    changes,
     history,
+    index_log,
     memories,
     memory_sources,
     message_history,
@@ -30,7 +30,7 @@ from palimpsest.store.schema import (
 from palimpsest.store.sqlite import full_text
 from palimpsest.store.writes import contextual_keys
 from palimpsest.store.writes import entries as entry_writes
-from palimpsest.store.writes.transaction import next_change, promise_changes
+from palimpsest.store.writes.transaction import next_edit_number, reserve_edit_numbers
 
 ERASED_AT = "erased_at"
 """The head of the change log at the last purge: what a model was shown before then is not stored any more."""
@@ -41,7 +41,7 @@ UNSCRUBBED = "unscrubbed"
 
 
 @dataclass(frozen=True, slots=True)
-class Doomed:
+class PurgeSelection:
     """Hold what a purge erases: ids, and every text that these memories and turns ever had."""
 
     memory_ids: tuple[str, ...]
@@ -49,7 +49,7 @@ class Doomed:
     texts: tuple[str, ...]
 
 
-def doomed(conn: Connection, scope: Scope, owner_ids: Sequence[str] | None) -> Doomed:
+def purge_selection(conn: Connection, scope: Scope, owner_ids: Sequence[str] | None) -> PurgeSelection:
     """Return what a purge would erase: the named memories and turns, or, with None, all of a scope itself.
 
     With a memory go the turns it was learnt from, which say the same in other words. Raises InputError for an
@@ -65,14 +65,14 @@ def doomed(conn: Connection, scope: Scope, owner_ids: Sequence[str] | None) -> D
     sources = memory_queries.sources_of(conn, memory_ids)
     message_ids += [message.id for found in sources.values() for message in found]
     message_ids = list(dict.fromkeys(message_ids))
-    return Doomed(tuple(memory_ids), tuple(message_ids), _texts(conn, scope, memory_ids, message_ids))
+    return PurgeSelection(tuple(memory_ids), tuple(message_ids), _texts(conn, scope, memory_ids, message_ids))
 
 
-def purge(conn: Connection, scope: Scope, owner_ids: Sequence[str] | None, now: datetime) -> Doomed:
+def purge(conn: Connection, scope: Scope, owner_ids: Sequence[str] | None, now: datetime) -> PurgeSelection:
     """Erase memories and turns of a scope and return what that was."""
-    going = doomed(conn, scope, owner_ids)
-    floor = next_change(conn) - 1
-    touched = entry_writes.Touched()
+    going = purge_selection(conn, scope, owner_ids)
+    floor = next_edit_number(conn) - 1
+    touched = entry_writes.TouchedEntries()
     _note_surroundings(conn, going, touched)
     for kind, ids in (("memory", going.memory_ids), ("message", going.message_ids)):
         for chunk in chunks(ids):
@@ -80,7 +80,7 @@ def purge(conn: Connection, scope: Scope, owner_ids: Sequence[str] | None, now: 
     for chunk in chunks(going.memory_ids):
         conn.execute(delete(memory_sources).where(memory_sources.c.memory_id.in_(chunk)))
         conn.execute(delete(history).where(history.c.memory_id.in_(chunk)))
-        conn.execute(update(changes).where(changes.c.memory_id.in_(chunk)).values(memory_id=None))
+        conn.execute(update(index_log).where(index_log.c.memory_id.in_(chunk)).values(memory_id=None))
         conn.execute(delete(memories).where(memories.c.id.in_(chunk)))
     for chunk in chunks(going.message_ids):
         conn.execute(delete(memory_sources).where(memory_sources.c.message_id.in_(chunk)))
@@ -125,7 +125,7 @@ def _texts(conn: Connection, scope: Scope, memory_ids: Sequence[str], message_id
     return tuple(found)
 
 
-def _note_surroundings(conn: Connection, going: Doomed, touched: entry_writes.Touched) -> None:
+def _note_surroundings(conn: Connection, going: PurgeSelection, touched: entry_writes.TouchedEntries) -> None:
     """Note whose context the erased ones were: it is made anew without them."""
     leaving, forgetting = set(going.memory_ids), set(going.message_ids)
     touched.messages.update(contextual_keys.neighbour_ids(conn, going.message_ids) - forgetting)
@@ -135,18 +135,18 @@ def _note_surroundings(conn: Connection, going: Doomed, touched: entry_writes.To
 
 
 def _erase_units(
-    conn: Connection, kind: ColumnElement[bool], ids: Sequence[str], touched: entry_writes.Touched, now: datetime
+    conn: Connection, kind: ColumnElement[bool], ids: Sequence[str], touched: entry_writes.TouchedEntries, now: datetime
 ) -> None:
     for unit in conn.execute(select(vectors).where(kind, vectors.c.owner_id.in_(ids))).all():
         touched.move(unit.user_id, unit.embedder, unit.key, -1)
         full_text.remove(conn, [unit.seq])
         conn.execute(delete(vectors).where(vectors.c.seq == unit.seq))
-        conn.execute(insert(changes).values(unit_seq=unit.seq, user_id=unit.user_id, op="delete", at=now))
+        conn.execute(insert(index_log).values(unit_seq=unit.seq, user_id=unit.user_id, op="delete", at=now))
 
 
 def _note_erasure(conn: Connection, floor: int) -> None:
     """Move the ledger to a new epoch, and keep the numbers of edits that are gone from being given again."""
-    promise_changes(conn, floor)
+    reserve_edit_numbers(conn, floor)
     values: dict[str, str] = {row.key: row.value for row in conn.execute(select(meta))}
     for key, value in ((EPOCH, int(values.get(EPOCH, 0)) + 1), (ERASED_AT, memory_queries.head(conn)), (UNSCRUBBED, 1)):
         conn.execute(delete(meta).where(meta.c.key == key))

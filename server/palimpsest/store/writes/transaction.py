@@ -21,7 +21,7 @@ EDITS = "edits"
 
 
 @dataclass(frozen=True, slots=True)
-class Pen:
+class Transaction:
     """Hold what is written with: the transaction, who writes and when, the number of the edit, known vectors.
 
     `touched` collects the units to index anew at the end.
@@ -34,10 +34,10 @@ class Pen:
     change: int
     vectors: Mapping[str, Vector]
     embedder: str
-    touched: entry_writes.Touched
+    touched: entry_writes.TouchedEntries
 
 
-def next_change(conn: Connection) -> int:
+def next_edit_number(conn: Connection) -> int:
     """Return the number for the next edit; one that was erased or promised to an import is not given again."""
     newest = conn.execute(_NEWEST).one()
     return max(int(number or 0) for number in newest) + 1
@@ -50,17 +50,17 @@ _NEWEST = select(
 )
 
 
-def promise_changes(conn: Connection, newest: int) -> None:
+def reserve_edit_numbers(conn: Connection, newest: int) -> None:
     """Keep the numbers of edits up to `newest` from being given to others."""
     conn.execute(delete(meta).where(meta.c.key == EDITS))
     conn.execute(insert(meta).values(key=EDITS, value=str(newest)))
 
 
-def record(pen: Pen, event: Event, memory: Memory, old: str | None) -> str:
+def record(tx: Transaction, event: Event, memory: Memory, old: str | None) -> str:
     """Write the row of history of a changed memory and return its id."""
     entry = str(uuid.uuid4())
     gone = event is Event.DELETE
-    made_by = pen.provenance
+    made_by = tx.provenance
     row = {
         "id": entry,
         "memory_id": memory.id,
@@ -68,7 +68,7 @@ def record(pen: Pen, event: Event, memory: Memory, old: str | None) -> str:
         "new_memory": None if gone else memory.text,
         "event": event.value,
         "created_at": memory.created_at,
-        "updated_at": pen.now,
+        "updated_at": tx.now,
         "is_deleted": gone,
         "actor_id": memory.actor_id,
         "role": memory.role,
@@ -77,57 +77,57 @@ def record(pen: Pen, event: Event, memory: Memory, old: str | None) -> str:
         "model": made_by.model,
         "prompt": made_by.prompt,
         "caller": made_by.caller,
-        "change": pen.change,
+        "change": tx.change,
     }
-    pen.conn.execute(insert(history), row)
-    pen.touched.memories.add(memory.id)
+    tx.conn.execute(insert(history), row)
+    tx.touched.memories.add(memory.id)
     return entry
 
 
-def record_turn(pen: Pen, event: Event, message_id: str) -> None:
+def record_turn(tx: Transaction, event: Event, message_id: str) -> None:
     """Write the row of history of a turn that was kept, forgotten or brought back."""
-    pen.conn.execute(
+    tx.conn.execute(
         insert(message_history).values(
             message_id=message_id,
             event=event.value,
-            updated_at=pen.now,
-            stage=pen.provenance.stage,
-            caller=pen.provenance.caller,
-            change=pen.change,
+            updated_at=tx.now,
+            stage=tx.provenance.stage,
+            caller=tx.provenance.caller,
+            change=tx.change,
         )
     )
-    pen.touched.messages.add(message_id)
+    tx.touched.messages.add(message_id)
 
 
-def cite(pen: Pen, memory_id: str, fact: Fact, entry: str | None) -> None:
+def cite(tx: Transaction, memory_id: str, fact: Fact, entry: str | None) -> None:
     """Note which messages a memory came from, under the row of history that brought them."""
     known = set(
-        pen.conn.execute(select(memory_sources.c.message_id).where(memory_sources.c.memory_id == memory_id)).scalars()
+        tx.conn.execute(select(memory_sources.c.message_id).where(memory_sources.c.memory_id == memory_id)).scalars()
     )
     new = [source for source in dict.fromkeys(fact.sources) if source not in known]
     if not new:
         return
     entry = (
         entry
-        or pen.conn.execute(
+        or tx.conn.execute(
             select(history.c.id).where(history.c.memory_id == memory_id).order_by(history.c.seq.desc()).limit(1)
         ).scalar_one()
     )
-    pen.conn.execute(
+    tx.conn.execute(
         insert(memory_sources),
         [{"memory_id": memory_id, "message_id": source, "history_id": entry} for source in new],
     )
-    pen.touched.memories.add(memory_id)
+    tx.touched.memories.add(memory_id)
 
 
-def put_unit(pen: Pen, kind: Kind, owner_id: str, scope: Scope, text: str) -> None:
+def put_entry(tx: Transaction, kind: Kind, owner_id: str, scope: Scope, text: str) -> None:
     """Write what the search sees of a new or changed text."""
-    entry_writes.put(pen.conn, kind, owner_id, scope, pen.vectors.get(text), pen.embedder, pen.touched)
+    entry_writes.put(tx.conn, kind, owner_id, scope, tx.vectors.get(text), tx.embedder, tx.touched)
 
 
-def twin_of(pen: Pen, scope: Scope, text: str) -> Memory | None:
+def find_duplicate(tx: Transaction, scope: Scope, text: str) -> Memory | None:
     """Return the living memory of just this scope that has this very text, but for case and white space."""
-    row = pen.conn.execute(_TWIN, {**scope_values(scope), "digest": content_hash(text)}).one_or_none()
+    row = tx.conn.execute(_TWIN, {**scope_values(scope), "digest": content_hash(text)}).one_or_none()
     return None if row is None else to_memory(row)
 
 
@@ -138,17 +138,17 @@ _TWIN: Query = select(memories).where(
 )
 
 
-def find(pen: Pen, memory_id: str | None) -> Memory:
+def find(tx: Transaction, memory_id: str | None) -> Memory:
     """Return the memory of that id in this scope, living or deleted. Raises MemoryNotFoundError."""
-    row = pen.conn.execute(select(memories).where(memories.c.id == memory_id, sees(memories, pen.scope))).one_or_none()
+    row = tx.conn.execute(select(memories).where(memories.c.id == memory_id, sees(memories, tx.scope))).one_or_none()
     if row is None:
         raise MemoryNotFoundError(f"there is no memory {memory_id} in this scope; nothing was changed")
     return to_memory(row)
 
 
-def living(pen: Pen, memory_id: str | None) -> Memory:
+def living(tx: Transaction, memory_id: str | None) -> Memory:
     """Return the living memory of that id in this scope. Raises MemoryNotFoundError."""
-    memory = find(pen, memory_id)
+    memory = find(tx, memory_id)
     if memory.deleted_at is not None:
         raise MemoryNotFoundError(f"memory {memory.id[:8]} was deleted meanwhile; nothing was changed")
     return memory

@@ -28,8 +28,8 @@ from palimpsest.core.models import UNDO, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.store.mapping import Query, content_hash, is_scope, scope_values
 from palimpsest.store.schema import (
-    changes,
     history,
+    index_log,
     memories,
     memory_sources,
     message_history,
@@ -38,7 +38,7 @@ from palimpsest.store.schema import (
     summaries,
 )
 from palimpsest.store.writes import entries as entry_writes
-from palimpsest.store.writes.transaction import next_change, promise_changes
+from palimpsest.store.writes.transaction import next_edit_number, reserve_edit_numbers
 
 TURN = ("id", "project", "agent_id", "run_id", "role", "name", "content", "external_id", "session_id", "said_at")
 TURN_STATE = ("created_at", "learnt", "deleted_at")
@@ -76,7 +76,7 @@ Item = Mapping[str, Any]
 
 
 @dataclass(slots=True)
-class Arrival:
+class ImportState:
     """Hold what an import has done so far: how much came, how much was known, and under which ids and numbers.
 
     `key` names the file and `total` is how many items it has: one that was cut off goes on with the numbers of edits
@@ -95,7 +95,7 @@ class Arrival:
 
 
 def count(conn: Connection, user_id: str) -> int:
-    """Return how many items `leaving` yields."""
+    """Return how many items `export_items` yields."""
     tables = (messages, memories, summaries)
     return sum(
         conn.execute(select(func.count()).select_from(table).where(table.c.user_id == user_id)).scalar_one()
@@ -103,7 +103,7 @@ def count(conn: Connection, user_id: str) -> int:
     )
 
 
-def leaving(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
+def export_items(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
     """Yield every turn, then every memory, then every summary of a user, oldest first."""
     rank = _ranks(conn, user_id)
     for row in conn.execute(select(messages).where(messages.c.user_id == user_id).order_by(messages.c.seq)):
@@ -125,30 +125,30 @@ def leaving(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
         yield {"type": "summary", **_values(row, SUMMARY)}
 
 
-def promise(conn: Connection, arrival: Arrival, edits: int) -> None:
+def reserve_edits(conn: Connection, state: ImportState, edits: int) -> None:
     """Keep as many numbers of edits for an import as its file names, before its first batch."""
     if not edits:
         return
-    begun = conn.execute(select(meta.c.value).where(meta.c.key == arrival.key)).scalar_one_or_none()
+    begun = conn.execute(select(meta.c.value).where(meta.c.key == state.key)).scalar_one_or_none()
     if begun is not None:
-        arrival.base = int(begun)
+        state.base = int(begun)
         return
-    arrival.base = next_change(conn) - 1
-    promise_changes(conn, arrival.base + edits)
-    conn.execute(insert(meta).values(key=arrival.key, value=str(arrival.base)))
+    state.base = next_edit_number(conn) - 1
+    reserve_edit_numbers(conn, state.base + edits)
+    conn.execute(insert(meta).values(key=state.key, value=str(state.base)))
 
 
-def arrive(conn: Connection, user_id: str, items: Sequence[Item], arrival: Arrival, now: datetime) -> None:
+def import_items(conn: Connection, user_id: str, items: Sequence[Item], state: ImportState, now: datetime) -> None:
     """Store items for a user, each unless it is there already, and index them. Times in items are datetimes."""
-    touched = entry_writes.Touched()
+    touched = entry_writes.TouchedEntries()
     take = {"turn": _take_turn, "memory": _take_memory, "summary": _take_summary}
     for item in items:
         scope = Scope(user_id, item["project"], item["agent_id"], item["run_id"])
-        came = take[item["type"]](conn, scope, item, arrival, touched)
-        (arrival.came if came else arrival.known)[item["type"]] += 1
+        came = take[item["type"]](conn, scope, item, state, touched)
+        (state.came if came else state.known)[item["type"]] += 1
     entry_writes.index(conn, touched, now)
-    if sum(arrival.came.values()) + sum(arrival.known.values()) == arrival.total:
-        conn.execute(delete(meta).where(meta.c.key == arrival.key))
+    if sum(state.came.values()) + sum(state.known.values()) == state.total:
+        conn.execute(delete(meta).where(meta.c.key == state.key))
 
 
 def is_known(conn: Connection, user_id: str, item: Item) -> bool:
@@ -199,51 +199,55 @@ def _known_summary(conn: Connection, scope: Scope, item: Item) -> str | None:
     return None if found is None else str(found)
 
 
-def _take_turn(conn: Connection, scope: Scope, item: Item, arrival: Arrival, touched: entry_writes.Touched) -> bool:
+def _take_turn(
+    conn: Connection, scope: Scope, item: Item, state: ImportState, touched: entry_writes.TouchedEntries
+) -> bool:
     known = _known_turn(conn, scope, item)
-    arrival.turns[item["id"]] = known or item["id"]
+    state.turns[item["id"]] = known or item["id"]
     if known is not None:
         return False
-    numbers = [arrival.base + each["change"] for each in item["history"]]
+    numbers = [state.base + each["change"] for each in item["history"]]
     values = {name: item[name] for name in TURN + TURN_STATE}
     digest = content_hash(item["content"])
     conn.execute(insert(messages), {"user_id": scope.user_id, "content_hash": digest, "change": numbers[0], **values})
     for each, number in zip(item["history"], numbers, strict=True):
-        values = {name: each[name] for name in TURN_HISTORY} | {"stage": _numbered(each["stage"], arrival.base)}
+        values = {name: each[name] for name in TURN_HISTORY} | {"stage": _numbered(each["stage"], state.base)}
         conn.execute(insert(message_history), {"message_id": item["id"], "change": number, **values})
-    entry_writes.put(
-        conn, "message", item["id"], scope, arrival.vectors.get(item["content"]), arrival.embedder, touched
-    )
+    entry_writes.put(conn, "message", item["id"], scope, state.vectors.get(item["content"]), state.embedder, touched)
     touched.messages.add(item["id"])
     return True
 
 
-def _take_memory(conn: Connection, scope: Scope, item: Item, arrival: Arrival, touched: entry_writes.Touched) -> bool:
+def _take_memory(
+    conn: Connection, scope: Scope, item: Item, state: ImportState, touched: entry_writes.TouchedEntries
+) -> bool:
     if _known_memory(conn, scope, item) is not None:
         return False
     values = {name: item[name] for name in MEMORY + MEMORY_STATE}
     conn.execute(insert(memories), {"user_id": scope.user_id, "content_hash": content_hash(item["text"]), **values})
     for each in item["history"]:
-        values = {name: each[name] for name in HISTORY} | {"stage": _numbered(each["stage"], arrival.base)}
-        number = arrival.base + each["change"]
+        values = {name: each[name] for name in HISTORY} | {"stage": _numbered(each["stage"], state.base)}
+        number = state.base + each["change"]
         conn.execute(insert(history), {"memory_id": item["id"], "change": number, **values})
     for source in item["sources"]:
-        turn = arrival.turns.get(source["message_id"])
+        turn = state.turns.get(source["message_id"])
         if turn is not None:
             conn.execute(
                 insert(memory_sources).values(memory_id=item["id"], message_id=turn, history_id=source["history_id"])
             )
-    entry_writes.put(conn, "memory", item["id"], scope, arrival.vectors.get(item["text"]), arrival.embedder, touched)
+    entry_writes.put(conn, "memory", item["id"], scope, state.vectors.get(item["text"]), state.embedder, touched)
     touched.memories.add(item["id"])
     return True
 
 
-def _take_summary(conn: Connection, scope: Scope, item: Item, arrival: Arrival, touched: entry_writes.Touched) -> bool:
-    del arrival, touched
+def _take_summary(
+    conn: Connection, scope: Scope, item: Item, state: ImportState, touched: entry_writes.TouchedEntries
+) -> bool:
+    del state, touched
     if _known_summary(conn, scope, item) is not None:
         return False
     # What it was current to is a number of another ledger's log; it comes last, after all it was written from.
-    head = conn.execute(select(func.max(changes.c.seq))).scalar_one() or 0
+    head = conn.execute(select(func.max(index_log.c.seq))).scalar_one() or 0
     values = {name: item[name] for name in SUMMARY}
     conn.execute(insert(summaries).values(user_id=scope.user_id, seq=head, **values))
     return True
