@@ -12,6 +12,7 @@ import shutil
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -43,6 +44,14 @@ Progress: TypeAlias = Callable[[int, int], None]
 """Is told how many of how many are done."""
 
 State: TypeAlias = Literal["closed", "building", "ready", "broken"]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexHits:
+    """Entry numbers that an index returned, nearest first, and the last row of the index log it had applied."""
+
+    entries: tuple[int, ...]
+    log_number: int
 
 
 class Projection:
@@ -144,21 +153,36 @@ class Projection:
         with self._working(), self._my_turn():
             return compare(self._opened)
 
-    def nearest(self, conn: Connection, user_id: str, vector: Vector, limit: int) -> list[int] | None:
-        """Return the nearest units and all that changed since the checkpoint; None without a usable index."""
-        index, seq = self._index, self._checkpoint.seq
+    def query(self, user_id: str, vector: Vector, limit: int) -> IndexHits | None:
+        """Return the nearest entries the index knows of, or None if it cannot be queried now.
+
+        The index may be on a server, so call this with no ledger connection open. Entries that changed after
+        `log_number` are missing or out of date; `changed_since` returns them.
+        """
+        index, log_number = self._index, self._checkpoint.seq
         if index is None or self.state != "ready":
             return None
-        lately = entry_queries.tail(conn, user_id, seq, MAX_TAIL + 1)
-        self._lags = bool(lately)
-        if len(lately) > MAX_TAIL:
-            return None
         try:
-            return [*index.query(user_id, vector, limit), *lately]
+            return IndexHits(tuple(index.query(user_id, vector, limit)), log_number)
         except VectorIndexError as error:
             self.state, self.fault = "broken", str(error)
             logger.warning("searching the ledger's vectors instead: %s", error)
             return None
+
+    def changed_since(self, conn: Connection, user_id: str, log_number: int) -> list[int] | None:
+        """Return a user's entries that the index log names after a row, or None if there are too many to read.
+
+        If there are too many, scan the ledger's vectors instead.
+        """
+        changed = entry_queries.tail(conn, user_id, log_number, MAX_TAIL + 1)
+        self._lags = bool(changed)
+        return None if len(changed) > MAX_TAIL else changed
+
+    def nearest(self, conn: Connection, user_id: str, vector: Vector, limit: int) -> list[int] | None:
+        """Return the nearest entries and all that changed since the checkpoint; None without a usable index."""
+        hits = self.query(user_id, vector, limit)
+        changed = None if hits is None else self.changed_since(conn, user_id, hits.log_number)
+        return None if hits is None or changed is None else [*hits.entries, *changed]
 
     def lags(self) -> bool:
         """Say whether the last search met changes the index has not followed, or no index that works."""
