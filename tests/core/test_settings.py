@@ -104,6 +104,17 @@ def test_the_file_of_a_mem0_user_is_read(tmp_path: Path) -> None:
     assert settings.custom_update_memory_prompt == "Decide."
 
 
+@pytest.mark.parametrize(
+    ("name", "text"), [("settings.toml", 'user_id = "ana"'), ("settings.json", '{"user_id": "ana"}')]
+)
+def test_a_byte_order_mark_is_ignored(tmp_path: Path, name: str, text: str) -> None:
+    """Guards files saved by editors on Windows."""
+    path = tmp_path / name
+    path.write_bytes(b"\xef\xbb\xbf" + text.encode())
+
+    assert load_settings(path, data_dir=tmp_path).user_id == "ana"
+
+
 def test_the_environment_nests_by_two_underscores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Guards clients that configure a server by environment alone."""
     monkeypatch.setenv("PALIMPSEST_DATA_DIR", str(tmp_path))
@@ -151,6 +162,28 @@ def test_the_file_is_found_by_variable_and_in_the_data_folder(monkeypatch: pytes
     assert load_settings().user_id == "default"
     monkeypatch.setenv("PALIMPSEST_CONFIG", str(named))
     assert load_settings().user_id == "named"
+
+
+def test_the_settings_name_the_file_they_were_read_from(tmp_path: Path) -> None:
+    """Guards `config`: the file named or found, absolute, and no part of what the settings are exported as."""
+    path = toml(tmp_path, 'user_id = "ana"', "config.toml")
+
+    assert load_settings(data_dir=tmp_path).config == path
+    assert load_settings(path).config == path
+    assert load_settings(data_dir=tmp_path / "elsewhere").config is None
+    assert "config" not in load_settings(path).model_dump()
+
+
+def test_our_own_settings_win_over_the_openai_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Guards the order: file and environment of ours come before the variables every OpenAI client reads."""
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:1/v1")
+    assert load_settings(data_dir=tmp_path).openai_base_url == "http://localhost:1/v1"
+
+    path = toml(tmp_path, 'openai_base_url = "http://localhost:2/v1"')
+    assert load_settings(path, data_dir=tmp_path).openai_base_url == "http://localhost:2/v1"
+
+    monkeypatch.setenv("PALIMPSEST_OPENAI_BASE_URL", "http://localhost:3/v1")
+    assert load_settings(path, data_dir=tmp_path).openai_base_url == "http://localhost:3/v1"
 
 
 @pytest.mark.parametrize("variable", ["OPENAI_API_KEY", "OPENAI_BASE_URL"])
@@ -283,8 +316,25 @@ def test_a_file_of_the_wrong_form_is_refused(tmp_path: Path, name: str, text: st
 
     told = refusal(path, data_dir=tmp_path)
 
-    assert f"{path} is no valid {form}" in told
+    assert f"{path} is not valid {form}" in told
     assert "line 1" in told
+
+
+def test_a_json_file_that_holds_no_object_is_refused(tmp_path: Path) -> None:
+    """Guards a list in the place of the settings, also an empty one."""
+    path = toml(tmp_path, "[]", "settings.json")
+
+    assert f"{path} holds list and should hold an object" in refusal(path, data_dir=tmp_path)
+
+
+def test_a_file_cannot_name_another_file(tmp_path: Path) -> None:
+    """Guards `config`, which only an argument or a variable can set."""
+    path = toml(tmp_path, 'config = "other.toml"')
+
+    told = refusal(path, data_dir=tmp_path)
+
+    assert "unknown setting 'config'" in told
+    assert str(path) in told
 
 
 def test_a_file_that_cannot_be_read_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

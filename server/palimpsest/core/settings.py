@@ -1,25 +1,26 @@
 """The settings: their names, their defaults and where they come from. The only reader of the environment.
 
-Later wins: the settings file, the environment (`PALIMPSEST_…`, `__` for nesting), arguments. Mem0's keys keep
-their names.
+Arguments win over the environment (`PALIMPSEST_…`, `__` for nesting), the environment over the settings file, and the
+file over OpenAI's own variables. They are merged key by key, also inside sections. Keys that Mem0 has are called as in
+Mem0.
 """
 
 from __future__ import annotations
 
 import difflib
 import getpass
-import json
 import os
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import platformdirs
+import pydantic_settings
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    ModelWrapValidatorHandler,
     PrivateAttr,
     SecretStr,
     ValidationError,
@@ -30,12 +31,14 @@ from pydantic import (
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
+    InitSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
 )
 
 from palimpsest.core.errors import InputError, SettingsError
 from palimpsest.core.git_project import project_of
+from palimpsest.core.settings_file import file_source, find_settings_file
 from palimpsest.core.validation import scope_part
 
 ENV_PREFIX = "PALIMPSEST_"
@@ -170,7 +173,10 @@ class HttpSettings(Section):
 
 
 class Settings(BaseSettings):
-    """Hold all settings; an unknown one is an error. Build it with `load_settings`."""
+    """All settings; an unknown one is an error. Build it with `load_settings`.
+
+    `config` is the settings file that was read, or None.
+    """
 
     model_config = SettingsConfigDict(
         env_prefix=ENV_PREFIX,
@@ -181,6 +187,7 @@ class Settings(BaseSettings):
         env_ignore_empty=True,
     )
 
+    config: Path | None = Field(default=None, exclude=True)
     version: Literal["v1.0", "v1.1"] = "v1.1"
     data_dir: Path = Field(default_factory=lambda: platformdirs.user_data_path("palimpsest", appauthor=False))
     history_db_path: Path | None = None
@@ -202,7 +209,7 @@ class Settings(BaseSettings):
     openai_base_url: str | None = Field(default=None, exclude=True)
     _project_was_found: bool = PrivateAttr(default=False)
 
-    @field_validator("data_dir", "history_db_path", "prompts_dir")
+    @field_validator("config", "data_dir", "history_db_path", "prompts_dir")
     @classmethod
     def _expand(cls, value: Path | None) -> Path | None:
         return value.expanduser().absolute() if value is not None else None
@@ -249,6 +256,15 @@ class Settings(BaseSettings):
         keys = (config.api_key, config.openai_base_url, self.openai_api_key, self.openai_base_url)
         return "openai" if any(keys) else "sampling"
 
+    @model_validator(mode="wrap")
+    @classmethod
+    def _name_the_fault(cls, values: dict[str, Any], validate: ModelWrapValidatorHandler[Settings]) -> Settings:
+        """Raise SettingsError with every wrong key in place of pydantic's ValidationError."""
+        try:
+            return validate(values)
+        except ValidationError as error:
+            raise SettingsError(_describe(error, values.get("config"))) from error
+
     @classmethod
     def settings_customise_sources(
         cls,
@@ -258,27 +274,33 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - pydantic-settings passes it by name
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - likewise
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Read arguments, then the environment; files come in as arguments of `load_settings`."""
-        del settings_cls
-        return (init_settings, env_settings)
+        """Return the sources in order of precedence, the highest first."""
+        path = find_settings_file({**env_settings(), **init_settings()})
+        file = (file_source(settings_cls, path), InitSettingsSource(settings_cls, {"config": path})) if path else ()
+        return (init_settings, env_settings, *file, EnvSettingsSource(_OpenAIVariables))
+
+
+class _OpenAIVariables(BaseSettings):
+    """The variables that OpenAI's own client reads. They have no prefix and the lowest precedence."""
+
+    model_config = SettingsConfigDict(env_ignore_empty=True)
+
+    openai_api_key: str | None = None
+    openai_base_url: str | None = None
 
 
 def load_settings(config_file: Path | None = None, **overrides: Any) -> Settings:
-    """Return the settings from file, environment and arguments.
+    """Return the settings from arguments, the environment and the settings file.
 
-    `config_file` defaults to $PALIMPSEST_CONFIG, else to `config.toml` in the data directory if it is there.
-    Raises SettingsError naming the key, the nearest known key and the place it stands in.
+    `config_file` defaults to $PALIMPSEST_CONFIG, then to `config.toml` in the data directory if that file exists.
+    Raises SettingsError that names the key, the nearest known key and the file.
     """
-    path = config_file or _config_from_environment()
     _refuse_unknown_variables()
+    if config_file is not None:
+        overrides["config"] = config_file
     try:
-        environment = EnvSettingsSource(Settings)()
-        path = path or _default_config(overrides.get("data_dir") or environment.get("data_dir"))
-        below = _merge(_openai_variables(), _read_file(path) if path is not None else {})
-        return _with_project(Settings(**_merge(_merge(below, environment), overrides)))
-    except ValidationError as error:
-        raise SettingsError(_describe(error, path)) from error
-    except ValueError as error:  # pydantic-settings: an environment variable that should be JSON and is not
+        return _with_project(Settings(**overrides))
+    except pydantic_settings.SettingsError as error:  # a variable that should hold JSON and does not
         raise SettingsError(f"the environment holds a setting that cannot be read: {error}") from error
 
 
@@ -287,50 +309,12 @@ def _with_project(settings: Settings) -> Settings:
     return settings.with_project_of(Path.cwd()) if settings.project == AUTO else settings
 
 
-def _config_from_environment() -> Path | None:
-    value = os.environ.get(CONFIG_VARIABLE)
-    return Path(value).expanduser() if value else None
-
-
-def _default_config(data_dir: str | Path | None) -> Path | None:
-    base = Path(data_dir).expanduser() if data_dir else platformdirs.user_data_path("palimpsest", appauthor=False)
-    path = base / "config.toml"
-    return path if path.is_file() else None
-
-
-def _read_file(path: Path) -> dict[str, Any]:
-    kind = "JSON" if path.suffix == ".json" else "TOML"
-    try:
-        text = path.read_text("utf-8-sig")
-        found: Any = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"the settings file {path} cannot be read: {error}") from error
-    except (json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SettingsError(f"the settings file {path} is no valid {kind}: {error}") from error
-    if not isinstance(found, dict):
-        raise SettingsError(f"the settings file {path} holds {type(found).__name__} and should hold an object")
-    return cast("dict[str, Any]", found)
-
-
-def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(below)
-    for key, value in above.items():
-        known = merged.get(key)
-        if isinstance(known, Mapping) and isinstance(value, Mapping):
-            merged[key] = _merge(cast("Mapping[str, Any]", known), cast("Mapping[str, Any]", value))
-        else:
-            merged[key] = value
-    return merged
-
-
-def _openai_variables() -> dict[str, str]:
-    names = {"openai_api_key": "OPENAI_API_KEY", "openai_base_url": "OPENAI_BASE_URL"}
-    return {key: os.environ[name] for key, name in names.items() if os.environ.get(name)}
-
-
 def _refuse_unknown_variables() -> None:
-    """Hold every PALIMPSEST_ variable against the names there are; pydantic-settings would pass it over."""
-    known = {ENV_PREFIX + name.upper().replace(".", "__") for name in _known_names(Settings)} | {CONFIG_VARIABLE}
+    """Raise SettingsError if a PALIMPSEST_ variable matches no setting.
+
+    This is done by hand because pydantic-settings looks only for the variables it knows and ignores a misspelt one.
+    """
+    known = {ENV_PREFIX + name.upper().replace(".", "__") for name in _known_names(Settings)}
     for variable in os.environ:
         if variable.upper().startswith(ENV_PREFIX) and variable.upper() not in known:
             raise SettingsError(f"unknown environment variable {variable}{_nearest(variable, known)}")
@@ -344,8 +328,9 @@ def _known_names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
             yield from _known_names(field.annotation, f"{prefix}{name}.")
 
 
-def _describe(error: ValidationError, path: Path | None) -> str:
-    known = set(_known_names(Settings))
+def _describe(error: ValidationError, path: str | Path | None) -> str:
+    """Return one line that names every wrong key, with the nearest known key where one is unknown."""
+    known = set(_known_names(Settings)) - {"config"}
     lines: list[str] = []
     for fault in error.errors(include_url=False, include_input=False):
         name = ".".join(str(part) for part in fault["loc"])
