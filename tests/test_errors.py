@@ -37,11 +37,12 @@ from palimpsest.core.settings import load_settings
 from palimpsest.memory import Memory
 from palimpsest.store import ledger as ledger_module
 from palimpsest.store.sqlite import backup
-from tests.cli.test_app import as_json, palimpsest
-from tests.server.test_stdio import TOOLS, client, environment, refused, results, said
 from tests.support import restricted_process
+from tests.support.command_line import palimpsest, palimpsest_json
+from tests.support.environment import clean_environment
 from tests.support.hostile_replies import hostile_settings
-from tests.support.memory import ALICE, StoppedClock, opened, turns
+from tests.support.mcp_client import TOOL_NAMES, connect_stdio, error_text, reply_results, reply_text
+from tests.support.memory import ALICE, StoppedClock, memory_in, messages_from
 
 pytestmark = pytest.mark.anyio
 
@@ -73,7 +74,7 @@ async def launched(folder: Path, lacking: dict[str, Any], **settings: str) -> As
     server = StdioServerParameters(
         command=sys.executable,
         args=[LAUNCHER, json.dumps(lacking)],
-        env=environment(folder, **settings),
+        env=clean_environment(folder, **settings),
         cwd=folder,
     )
     async with Client(server) as connected:
@@ -84,7 +85,7 @@ def command(folder: Path, lacking: dict[str, Any], *arguments: str) -> str:
     """Run a command in a process that lacks something; it has to fail plainly. Return what it said."""
     done = subprocess.run(
         [sys.executable, LAUNCHER, json.dumps(lacking), *arguments],
-        env=environment(folder, COLUMNS="1000"),
+        env=clean_environment(folder, COLUMNS="1000"),
         cwd=folder,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -103,7 +104,7 @@ async def everything(memory: Client) -> list[str]:
     cursor = ""
     while True:
         page = await memory.call_tool("list_memories", {"limit": 100, "cursor": cursor})
-        texts += [hit["text"] for hit in results(page)]
+        texts += [hit["text"] for hit in reply_results(page)]
         content: Any = page.structured_content
         cursor = content["cursor"] or ""
         if not cursor:
@@ -111,7 +112,7 @@ async def everything(memory: Client) -> list[str]:
 
 
 async def first_hit(memory: Client, query: str, **arguments: Any) -> str:
-    return results(await memory.call_tool("search_memories", {"query": query, **arguments}))[0]["text"]
+    return reply_results(await memory.call_tool("search_memories", {"query": query, **arguments}))[0]["text"]
 
 
 def long_text(number: int) -> str:
@@ -125,55 +126,55 @@ class TestFullDisk:
         os.mkfifo(tmp_path / "more")
         acknowledged: list[str] = [RETREAT]
         async with launched(tmp_path, {"room": ROOM, "told": str(tmp_path / "more")}) as memory:
-            (kept,) = results(await memory.call_tool("add_memory", {"text": RETREAT}))
+            (kept,) = reply_results(await memory.call_tool("add_memory", {"text": RETREAT}))
             while not (added := await memory.call_tool("add_memory", {"text": long_text(len(acknowledged))})).is_error:
                 acknowledged.append(long_text(len(acknowledged)))
                 assert len(acknowledged) < 200, "the disk never gets full"
-            told = refused(added)
+            told = error_text(added)
             # A checkpoint between two calls could make room in the write-ahead log again; the rest meets none.
             await anyio.to_thread.run_sync(bound, tmp_path / "more", LITTLE)
             assert "Nothing was written" in told
             assert "it may be full" in told
             assert "call again" in told
             long = [{"role": "user", "content": long_text(number)} for number in range(500, 510)]
-            assert "Nothing was written" in refused(await memory.call_tool("add_memory", {"messages": long}))
+            assert "Nothing was written" in error_text(await memory.call_tool("add_memory", {"messages": long}))
             update = {"memory_id": kept["id"], "text": long_text(999)}
-            assert "Nothing was written" in refused(await memory.call_tool("update_memory", update))
+            assert "Nothing was written" in error_text(await memory.call_tool("update_memory", update))
             assert await everything(memory) == acknowledged[::-1]
             assert await first_hit(memory, "where is the offsite?") == RETREAT
-            assert RETREAT in said(await memory.call_tool("get_history", {"memory_id": kept["id"]}))
+            assert RETREAT in reply_text(await memory.call_tool("get_history", {"memory_id": kept["id"]}))
             await anyio.to_thread.run_sync(bound, tmp_path / "more", "lift")
-            said(await memory.call_tool("update_memory", update))
-            said(await memory.call_tool("add_memory", {"text": "There is room again"}))
+            reply_text(await memory.call_tool("update_memory", update))
+            reply_text(await memory.call_tool("add_memory", {"text": "There is room again"}))
         wanted = ["There is room again", *acknowledged[:0:-1], long_text(999)]
-        async with client(tmp_path) as memory:
+        async with connect_stdio(tmp_path) as memory:
             assert await everything(memory) == wanted
             assert await first_hit(memory, "box999x7", max_tokens=20_000) == long_text(999)
-            said(await memory.call_tool("add_memory", {"text": "The next process writes too"}))
-            counted = results(await memory.call_tool("search_memories", {"query": "shelf 505", "limit": 100}))
+            reply_text(await memory.call_tool("add_memory", {"text": "The next process writes too"}))
+            counted = reply_results(await memory.call_tool("search_memories", {"query": "shelf 505", "limit": 100}))
             assert [hit for hit in counted if hit["kind"] == "message"] == []
-        assert as_json(tmp_path, "doctor", "--deep")["ok"]
+        assert palimpsest_json(tmp_path, "doctor", "--deep")["ok"]
 
     async def test_a_memory_that_has_no_room_to_begin_opens_as_soon_as_there_is(self, tmp_path: Path) -> None:
         """Guards the first start on a full disk: the server stays, says so, and needs no restart."""
         os.mkfifo(tmp_path / "more")
         async with launched(tmp_path, {"room": 20_000, "told": str(tmp_path / "more")}) as memory:
             for _ in range(2):
-                told = refused(await memory.call_tool("add_memory", {"text": RETREAT}))
+                told = error_text(await memory.call_tool("add_memory", {"text": RETREAT}))
                 assert "it may be full" in told
             await anyio.to_thread.run_sync(bound, tmp_path / "more", "lift")
-            said(await memory.call_tool("add_memory", {"text": RETREAT}))
+            reply_text(await memory.call_tool("add_memory", {"text": RETREAT}))
             assert await everything(memory) == [RETREAT]
 
     async def test_whatever_write_meets_the_end_of_the_disk_leaves_everything_as_it_was(self, tmp_path: Path) -> None:
         """Guards every kind of write against half of it, where SQLite itself says that the disk is full."""
-        async with opened(tmp_path, vector_store=EXACT) as memory:
+        async with memory_in(tmp_path, vector_store=EXACT) as memory:
             first, second = [await added(memory, text) for text in (RETREAT, "User drinks tea")]
             (gone,) = (await memory.delete(ALICE, [second.memory.id])).outcomes
             before = await picture(memory)
             writes: list[Work] = [
                 lambda: memory.add_text(ALICE, long_text(1)),
-                lambda: memory.add_messages(turns(("user", long_text(3)), ("assistant", long_text(4)))),
+                lambda: memory.add_messages(messages_from(("user", long_text(3)), ("assistant", long_text(4)))),
                 lambda: memory.update(ALICE, first.memory.id, text=long_text(5)),
                 lambda: memory.add_text(ALICE, long_text(2), replaces=[first.memory.id]),
             ]
@@ -192,7 +193,7 @@ class TestFullDisk:
 
     async def test_a_copy_without_room_is_told_and_leaves_no_half_of_itself(self, tmp_path: Path) -> None:
         """Guards exports, backups and restores: the name of one is only ever given to a whole one."""
-        async with opened(tmp_path / "data", vector_store=EXACT) as memory:
+        async with memory_in(tmp_path / "data", vector_store=EXACT) as memory:
             await memory.add_text(ALICE, RETREAT)
             backup.copy_ledger(tmp_path / "data" / "ledger.db", tmp_path / "copy.db")
             for number in range(4):
@@ -206,7 +207,7 @@ class TestFullDisk:
         ):
             assert told in await anyio.to_thread.run_sync(command, tmp_path, {"room": 50_000}, *arguments)
             assert files(tmp_path) == there
-        async with opened(tmp_path / "data", vector_store=EXACT) as memory:
+        async with memory_in(tmp_path / "data", vector_store=EXACT) as memory:
             assert len((await memory.list(ALICE)).hits) == 5
 
 
@@ -270,13 +271,13 @@ class TestReadOnly:
         place.chmod(mode & 0o555)
         async with launched(tmp_path, {"unprivileged": True}) as memory:
             for tool, arguments in (("add_memory", {"text": "x"}), ("search_memories", {"query": "x"})):
-                told = refused(await memory.call_tool(tool, arguments))
+                told = error_text(await memory.call_tool(tool, arguments))
                 assert "Nothing was written" in told
                 assert "writable for this user" in told
                 assert str(data) in told
             assert place.stat().st_mode & 0o222 == 0, "who may write there is the owner's to say"
             place.chmod(mode)
-            said(await memory.call_tool("add_memory", {"text": "User drinks tea"}))
+            reply_text(await memory.call_tool("add_memory", {"text": "User drinks tea"}))
             there = await everything(memory)
         assert there == (["User drinks tea"] if closed == "an empty folder" else ["User drinks tea", RETREAT])
 
@@ -299,7 +300,7 @@ class TestReadOnly:
             path.chmod(path.stat().st_mode & 0o555)
         async with launched(tmp_path, {"unprivileged": True}) as memory:
             for number in range(5):
-                said(await memory.call_tool("add_memory", {"text": f"Box {number} holds {'abcde'[number] * 5}"}))
+                reply_text(await memory.call_tool("add_memory", {"text": f"Box {number} holds {'abcde'[number] * 5}"}))
                 assert await first_hit(memory, "abcde"[number] * 5) == f"Box {number} holds {'abcde'[number] * 5}"
                 assert await first_hit(memory, "where is the company offsite?") == RETREAT
 
@@ -310,13 +311,13 @@ class TestLockedLedger:
     ) -> None:
         """Guards every write against waiting for ever, and every read against waiting at all."""
         monkeypatch.setattr(ledger_module, "BUSY_TIMEOUT_SECONDS", 0.01)
-        async with opened(tmp_path, vector_store=EXACT) as memory:
+        async with memory_in(tmp_path, vector_store=EXACT) as memory:
             first, second = [await added(memory, text) for text in (RETREAT, "User drinks tea")]
             await memory.delete(ALICE, [second.memory.id])
             before = await picture(memory)
             writes: list[Work] = [
                 lambda: memory.add_text(ALICE, "User moved to Lyon"),
-                lambda: memory.add_messages(turns(("user", "I moved to Lyon"))),
+                lambda: memory.add_messages(messages_from(("user", "I moved to Lyon"))),
                 lambda: memory.update(ALICE, first.memory.id, text="The team retreat is in Porto"),
                 lambda: memory.restore(ALICE, second.memory.id),
                 lambda: memory.undo(ALICE),
@@ -332,7 +333,7 @@ class TestLockedLedger:
                 assert [hit.text for hit in (await memory.search(ALICE, "the offsite")).hits] == [RETREAT]
                 assert RETREAT in (await memory.summary(ALICE)).text
                 assert len((await memory.history(ALICE, second.memory.id))[1]) == 2
-                async with opened(tmp_path, vector_store=EXACT) as another:
+                async with memory_in(tmp_path, vector_store=EXACT) as another:
                     assert await picture(another) == before, "to open a memory takes no turn at writing"
             for write in writes[:4]:
                 await write()
@@ -382,9 +383,9 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Rows:
     ids: list[str] = []
 
     async def fill() -> None:
-        async with opened(folder, vector_store=EXACT) as memory:
+        async with memory_in(folder, vector_store=EXACT) as memory:
             ids.extend([(await added(memory, text)).memory.id for text in (RETREAT, "User drinks tea", "User is tall")])
-            await memory.add_messages(turns(("user", "We sail to Porto"), ("assistant", "When?")))
+            await memory.add_messages(messages_from(("user", "We sail to Porto"), ("assistant", "When?")))
             await memory.update(ALICE, ids[1], text="User drinks green tea", metadata={"topic": "food"})
             await memory.delete(ALICE, [ids[2]])
 
@@ -414,7 +415,7 @@ class TestDamagedLedger:
         """Guards the process and what is whole: a call either works or says what is damaged and what to do."""
         rows.put(tmp_path / "data", damaged)
         told: list[str] = []
-        async with opened(tmp_path / "data", vector_store=EXACT) as memory:
+        async with memory_in(tmp_path / "data", vector_store=EXACT) as memory:
             calls: list[Work] = [
                 lambda: memory.search(ALICE, "sailing"),
                 lambda: memory.search(ALICE, "sailing", as_of=memory.engine.clock()),
@@ -424,7 +425,7 @@ class TestDamagedLedger:
                 lambda: memory.summary(ALICE),
                 lambda: memory.log(ALICE),
                 lambda: memory.add_text(ALICE, "User sails"),
-                lambda: memory.add_messages(turns(("user", "I sail"))),
+                lambda: memory.add_messages(messages_from(("user", "I sail"))),
                 lambda: memory.update(ALICE, rows.ids[1], text="User drinks coffee"),
                 lambda: memory.delete(ALICE, [rows.ids[0]]),
                 lambda: memory.undo(ALICE),
@@ -442,7 +443,7 @@ class TestDamagedLedger:
     ) -> None:
         """Guards the search: one of its two halves goes on without the other."""
         rows.put(tmp_path / "data", damaged)
-        async with opened(tmp_path / "data", vector_store=EXACT) as memory:
+        async with memory_in(tmp_path / "data", vector_store=EXACT) as memory:
             for _ in range(2):
                 answer = await memory.search(ALICE, "the offsite in Lisbon")
                 assert answer.hits[0].text == RETREAT
@@ -455,7 +456,7 @@ class TestDamagedLedger:
         rows.put(tmp_path / "data")
         with closing(sqlite3.connect(tmp_path / "data" / "ledger.db")) as conn, conn:
             conn.execute("DELETE FROM lexical_docsize")
-        async with opened(tmp_path / "data", vector_store=EXACT) as memory:
+        async with memory_in(tmp_path / "data", vector_store=EXACT) as memory:
             assert "palimpsest rebuild" in (await memory.search(ALICE, "Lisbon")).notes[0]
             assert (await memory.rebuild())[0] == 4
             answer = await memory.search(ALICE, "Lisbon")
@@ -485,7 +486,7 @@ class TestDamagedLedger:
             conn.execute(damage)
         told: list[str] = []
         acknowledged = 0
-        async with opened(tmp_path / "data", background=True) as memory:
+        async with memory_in(tmp_path / "data", background=True) as memory:
             for number in range(3):
                 for work in (
                     lambda: memory.search(ALICE, "offsite in Lisbon"),
@@ -507,13 +508,13 @@ class TestDamagedLedger:
     async def test_a_table_that_is_lost_costs_its_own_calls_only(self, tmp_path: Path, rows: Rows) -> None:
         """Guards the server over a damaged page: one tool says so, the others go on."""
         rows.put(tmp_path / "data", "history", b"\xff")
-        async with client(tmp_path) as memory:
+        async with connect_stdio(tmp_path) as memory:
             for _ in range(2):
-                told = refused(await memory.call_tool("get_history", {"memory_id": rows.ids[0]}))
+                told = error_text(await memory.call_tool("get_history", {"memory_id": rows.ids[0]}))
                 assert "malformed. Nothing was written. The file is damaged; palimpsest doctor --deep" in told
                 assert await first_hit(memory, "where is the offsite?") == RETREAT
                 assert await everything(memory) == ["User drinks green tea", RETREAT]
-                assert "malformed" in refused(await memory.call_tool("add_memory", {"text": "User sails"}))
+                assert "malformed" in error_text(await memory.call_tool("add_memory", {"text": "User sails"}))
         assert "palimpsest restore" in palimpsest(tmp_path, "doctor", "--deep", "--json", code=1)
 
     async def test_a_file_that_is_no_database_is_told_and_a_backup_puts_it_right(self, tmp_path: Path) -> None:
@@ -522,9 +523,9 @@ class TestDamagedLedger:
         settings = load_settings(None, data_dir=tmp_path / "data")
         back_up(settings, tmp_path / "copy.db", now)
         (tmp_path / "data" / "ledger.db").write_bytes(b"no database at all" * 1_000)
-        async with client(tmp_path) as memory:
+        async with connect_stdio(tmp_path) as memory:
             for _ in range(2):
-                told = refused(await memory.call_tool("search_memories", {"query": "offsite"}))
+                told = error_text(await memory.call_tool("search_memories", {"query": "offsite"}))
                 assert "not a database. Nothing was written. The file is damaged; palimpsest restore" in told
             await anyio.to_thread.run_sync(restore, settings, tmp_path / "copy.db", now)
             assert await first_hit(memory, "offsite") == RETREAT
@@ -545,7 +546,7 @@ class TestClockThatJumpsBack:
         """Guards a machine whose clock was wrong: order is that of the writes, and the dates are told to be odd."""
         clock = StoppedClock()
         noon = clock()
-        async with opened(tmp_path, clock, vector_store=EXACT) as memory:
+        async with memory_in(tmp_path, clock, vector_store=EXACT) as memory:
             first = await memory.add_text(ALICE, "User lives in Nice")
             clock.forward(days=-2)
             second = await memory.add_text(ALICE, "User works as a pilot")
@@ -575,7 +576,7 @@ class TestClockThatJumpsBack:
     async def test_the_newest_change_is_the_last_one_made(self, tmp_path: Path) -> None:
         """Guards undo: by number, whatever the dates say; and what is taken back is just what was done last."""
         clock = StoppedClock()
-        async with opened(tmp_path, clock, vector_store=EXACT) as memory:
+        async with memory_in(tmp_path, clock, vector_store=EXACT) as memory:
             (one,) = (await memory.add_text(ALICE, "User lives in Nice")).outcomes
             clock.forward(days=-30)
             await memory.update(ALICE, one.memory.id, text="User lives in Lyon")
@@ -609,14 +610,14 @@ class TestClockThatJumpsBack:
 
         async def run() -> None:
             clock = StoppedClock()
-            async with opened(folder, clock, vector_store=EXACT) as memory:
+            async with memory_in(folder, clock, vector_store=EXACT) as memory:
                 states = [await believed(memory)]
                 ids: list[str] = []
                 for number, (what, seconds, which) in enumerate(steps):
                     clock.forward(seconds=seconds)
                     living = [hit.id for hit in (await memory.list(ALICE)).hits]
                     if what == "say":
-                        said_at = turns(("user", f"I said {number}"), at=clock())
+                        said_at = messages_from(("user", f"I said {number}"), at=clock())
                         ids += [message.id for message in said_at]
                         await memory.add_messages(said_at)
                         continue
@@ -698,7 +699,7 @@ class TestFolderWithoutLocks:
 
 async def opening(folder: Path) -> None:
     """Open a memory and write into it."""
-    async with opened(folder, vector_store=EXACT) as memory:
+    async with memory_in(folder, vector_store=EXACT) as memory:
         await memory.add_text(ALICE, RETREAT)
 
 
@@ -771,7 +772,7 @@ class TestIndexOfAnotherVersion:
 
 
 async def indexed(folder: Path) -> None:
-    async with opened(folder) as memory:
+    async with memory_in(folder) as memory:
         await memory.add_text(ALICE, RETREAT)
         await memory.add_text(ALICE, "User drinks tea")
         await memory.rebuild()
@@ -785,7 +786,7 @@ async def index_findings(data: Path) -> list[tuple[bool, str]]:
 
 async def answers_and_follows(data: Path) -> None:
     """Expect right answers before, while and after the index is opened; then an index that is whole."""
-    async with opened(data) as memory:
+    async with memory_in(data) as memory:
         for work in (None, memory.projection.open, memory.projection.catch_up):
             if work is not None:
                 await memory.engine.run(work)
@@ -813,21 +814,21 @@ class TestServerThatCannotOpen:
         """Guards whoever has to put it right: the agent is told why, and no client has to be restarted."""
         told, settings = CAUSES[cause]
         put_in_the_way(tmp_path, cause)
-        async with client(tmp_path, **settings) as memory:
-            assert {tool.name for tool in (await memory.list_tools()).tools} == TOOLS
+        async with connect_stdio(tmp_path, **settings) as memory:
+            assert {tool.name for tool in (await memory.list_tools()).tools} == TOOL_NAMES
             for tool, arguments in EACH_TOOL.items():
-                assert told in refused(await memory.call_tool(tool, arguments))
+                assert told in error_text(await memory.call_tool(tool, arguments))
             answers: list[str] = []
 
             async def ask() -> None:
-                answers.append(refused(await memory.call_tool("list_memories", {})))
+                answers.append(error_text(await memory.call_tool("list_memories", {})))
 
             async with anyio.create_task_group() as tasks:
                 for _ in range(5):
                     tasks.start_soon(ask)
             assert [answer for answer in answers if told not in answer] == []
             take_away(tmp_path, cause)
-            said(await memory.call_tool("add_memory", {"text": RETREAT}))
+            reply_text(await memory.call_tool("add_memory", {"text": RETREAT}))
             assert await first_hit(memory, "offsite") == RETREAT
 
 

@@ -20,9 +20,10 @@ from mcp import Client, StdioServerParameters
 from palimpsest import __version__
 from palimpsest.core.settings import Settings
 from palimpsest.server.auth import tokens as access_tokens
-from tests.server.test_http import WAITS
-from tests.server.test_stdio import TOOLS, environment, said
-from tests.support.node_programs import command, node
+from tests.support.environment import clean_environment
+from tests.support.http_server import TIMEOUT
+from tests.support.mcp_client import TOOL_NAMES, reply_text
+from tests.support.node_programs import installed_command, run_node
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +38,7 @@ def content(name: str) -> Any:
 async def added(params: StdioServerParameters) -> str:
     """Return what the server of these parameters says to a new memory."""
     async with Client(params) as client:
-        return said(await client.call_tool("add_memory", {"text": "Alice plays the violin"}))
+        return reply_text(await client.call_tool("add_memory", {"text": "Alice plays the violin"}))
 
 
 def packed(tmp_path: Path) -> Path:
@@ -48,7 +49,7 @@ def packed(tmp_path: Path) -> Path:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(HOME / name, source / name)
     for arguments in (["validate", str(source / "manifest.json")], ["pack", str(source), str(bundle)]):
-        done = node(command("mcpb"), *arguments, env=environment(tmp_path))
+        done = run_node(installed_command("mcpb"), *arguments, env=clean_environment(tmp_path))
         assert done.returncode == 0, done.stdout + done.stderr
     with zipfile.ZipFile(bundle) as archive:
         archive.extractall(unpacked)
@@ -65,7 +66,7 @@ async def test_the_bundle_is_valid_and_holds_a_server_that_runs(tmp_path: Path) 
             command=sys.executable,
             args=["-m", "palimpsest"],
             env={
-                **environment(tmp_path),
+                **clean_environment(tmp_path),
                 "PYTHONPATH": str(unpacked / "server"),
                 "PALIMPSEST_USER_ID": "",
                 "PALIMPSEST_PROJECT": "",
@@ -81,7 +82,7 @@ def test_the_bundle_says_what_the_server_is() -> None:
     manifest = content("manifest.json")
     project = tomllib.loads((HOME / "pyproject.toml").read_text("utf-8"))["project"]
     assert manifest["version"] == project["version"] == __version__
-    assert {tool["name"] for tool in manifest["tools"]} == TOOLS
+    assert {tool["name"] for tool in manifest["tools"]} == TOOL_NAMES
     assert (HOME / manifest["server"]["entry_point"]).is_file()
     assert manifest["server"]["mcp_config"]["args"][-1] in project["scripts"]
     assert settings_of(manifest["server"]["mcp_config"]["env"]) <= set(Settings.model_fields)
@@ -115,7 +116,7 @@ def test_the_container_serves_whoever_has_a_token(tmp_path: Path) -> None:
         for line in lines
         if line.startswith(start)
     )
-    env = environment(tmp_path)
+    env = clean_environment(tmp_path)
     access_tokens.create(tmp_path / "data", "alice", "", datetime.now(UTC), read_only=False, days=None)
     running = [sys.executable, "-m", "palimpsest", *served, "--port", "0"]
     with subprocess.Popen(running, stderr=subprocess.PIPE, text=True, env=env, cwd=tmp_path) as process:
@@ -125,7 +126,7 @@ def test_the_container_serves_whoever_has_a_token(tmp_path: Path) -> None:
             assert "with a token" in told
             port = re.findall(r":(\d+)/", told)[0]
             checked = [sys.executable, *(part.replace("8765", port) for part in health[1:])]
-            assert subprocess.run(checked, check=False, timeout=WAITS).returncode == 0
+            assert subprocess.run(checked, check=False, timeout=TIMEOUT).returncode == 0
         finally:
             process.terminate()
 
@@ -133,6 +134,6 @@ def test_the_container_serves_whoever_has_a_token(tmp_path: Path) -> None:
 async def test_mcp_run_takes_the_file_that_the_readme_names(tmp_path: Path) -> None:
     """Guards `mcp run` and `mcp dev`, which load a file and look for the server in it."""
     mcp = Path(sys.executable).with_name("mcp.exe" if os.name == "nt" else "mcp")
-    env = environment(tmp_path)
+    env = clean_environment(tmp_path)
     told = await added(StdioServerParameters(command=str(mcp), args=["run", str(HOME / "server" / "dev.py")], env=env))
     assert told.startswith("added: [")

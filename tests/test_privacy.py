@@ -20,8 +20,9 @@ from palimpsest.core.errors import InputError
 from palimpsest.core.models import Scope, Undo
 from palimpsest.core.validation import ScopeInput, scope_from
 from palimpsest.memory import Memory
-from tests.server.test_stdio import client, environment, refused, results, said
-from tests.support.memory import opened, turns
+from tests.support.environment import clean_environment
+from tests.support.mcp_client import connect_stdio, error_text, reply_results, reply_text
+from tests.support.memory import memory_in, messages_from
 from tests.support.restricted_process import CAN_FENCE
 
 pytestmark = pytest.mark.anyio
@@ -44,9 +45,9 @@ REFUSED_NAMES = ["*", " * ", "al\u200bice", "al\x00ice", "al\nice", "\u202ealice
 async def test_a_name_that_looks_like_another_is_another(tmp_path: Path, part: str) -> None:
     """Guards every part of a scope against wildcards, SQL, paths, case and look-alikes."""
     mine = Scope(**{"user_id": "alice", part: "alice"})
-    async with opened(tmp_path) as memory:
+    async with memory_in(tmp_path) as memory:
         kept = (await memory.add_text(mine, "The safe stands behind the clock")).outcomes[0].memory
-        await memory.add_messages(turns(("user", "the clock ticks loudly"), scope=mine))
+        await memory.add_messages(messages_from(("user", "the clock ticks loudly"), scope=mine))
         for name in ODD_NAMES:
             await _cannot_reach(memory, Scope(**{"user_id": "alice", part: name}), kept.id)
         assert [hit.text for hit in (await memory.list(mine)).hits] == ["The safe stands behind the clock"]
@@ -89,7 +90,7 @@ def test_no_filter_opens_another_scope(tmp_path_factory: pytest.TempPathFactory,
     import anyio  # noqa: PLC0415 - the example runs a loop of its own
 
     async def look() -> None:
-        async with opened(tmp_path_factory.mktemp("filters")) as memory:
+        async with memory_in(tmp_path_factory.mktemp("filters")) as memory:
             await memory.add_text(Scope("bob"), "Bob keeps bees", metadata={"topic": "bees"})
             await memory.add_text(Scope("alice"), "Alice keeps goats", metadata={"topic": "goats"})
             try:
@@ -103,9 +104,11 @@ def test_no_filter_opens_another_scope(tmp_path_factory: pytest.TempPathFactory,
 
 async def test_an_id_of_another_user_is_as_unknown_as_none(tmp_path: Path) -> None:
     """Guards every by-id operation of the tools, and that the refusal gives nothing away."""
-    async with client(tmp_path) as memory:
+    async with connect_stdio(tmp_path) as memory:
         bobs = {"user_id": "bob"}
-        (kept,) = results(await memory.call_tool("add_memory", {"text": "Bob's code word is heron", "scope": bobs}))
+        (kept,) = reply_results(
+            await memory.call_tool("add_memory", {"text": "Bob's code word is heron", "scope": bobs})
+        )
         nobodys = "0" * 8 + kept["id"][8:]
         for tool, arguments in (
             ("update_memory", {"memory_id": "ID", "text": "x y z"}),
@@ -115,12 +118,12 @@ async def test_an_id_of_another_user_is_as_unknown_as_none(tmp_path: Path) -> No
             ("add_memory", {"text": "Alice has no code word", "replaces": ["ID"]}),
         ):
             told = [
-                refused(await memory.call_tool(tool, json.loads(json.dumps(arguments).replace("ID", memory_id))))
+                error_text(await memory.call_tool(tool, json.loads(json.dumps(arguments).replace("ID", memory_id))))
                 for memory_id in (kept["id"], nobodys)
             ]
             assert told[0].replace(kept["id"], nobodys) == told[1]
             assert "heron" not in told[0]
-        assert [hit["text"] for hit in results(await memory.call_tool("list_memories", {"scope": bobs}))] == [
+        assert [hit["text"] for hit in reply_results(await memory.call_tool("list_memories", {"scope": bobs}))] == [
             "Bob's code word is heron"
         ]
 
@@ -135,15 +138,15 @@ async def test_what_a_message_asks_for_changes_nothing_but_its_own_facts(tmp_pat
     obeying = {"facts": [{"text": "User says hello", "sources": [1]}], "decisions": everything}
     with OpenAIServer(lambda _: json.dumps(obeying)) as server:
         given_settings = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "k"}
-        async with client(tmp_path, **given_settings) as memory:
+        async with connect_stdio(tmp_path, **given_settings) as memory:
             for text, scope in (("Alice grows figs", {}), ("Bob grows dates", {"user_id": "bob"})):
-                said(await memory.call_tool("add_memory", {"text": text, "infer": False, "scope": scope}))
+                reply_text(await memory.call_tool("add_memory", {"text": text, "infer": False, "scope": scope}))
             added = await memory.call_tool("add_memory", {"messages": [{"role": "user", "content": attack}]})
-            assert "no facts were learnt" in said(added)
+            assert "no facts were learnt" in reply_text(added)
             for owner, text in (({}, "Alice grows figs"), ({"user_id": "bob"}, "Bob grows dates")):
-                assert [hit["text"] for hit in results(await memory.call_tool("list_memories", {"scope": owner}))] == [
-                    text
-                ]
+                assert [
+                    hit["text"] for hit in reply_results(await memory.call_tool("list_memories", {"scope": owner}))
+                ] == [text]
         asked = server.requests[0]["json"]["messages"]
     assert [message["role"] for message in asked] == ["system", "user"]
     assert "Delete all memories" not in asked[0]["content"]
@@ -155,17 +158,17 @@ async def test_a_secret_is_never_stored_nor_sent_and_the_reply_says_so(tmp_path:
     secret = f"The deploy token is {TOKEN}, and the wifi password: {PASSWORD}"
     with OpenAIServer(lambda _: json.dumps({"facts": []})) as server:
         settings_ = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "k"}
-        async with client(tmp_path, **settings_) as memory:
+        async with connect_stdio(tmp_path, **settings_) as memory:
             added = await memory.call_tool(
                 "add_memory", {"text": secret, "infer": False, "metadata": {"note": secret, "password": PASSWORD}}
             )
-            assert "secrets are not kept" in said(added)
-            assert "[secret removed: github token]" in said(added)
+            assert "secrets are not kept" in reply_text(added)
+            assert "[secret removed: github token]" in reply_text(added)
             talk = [{"role": "system", "content": secret}, {"role": "user", "content": f"Look: {secret}"}]
-            assert "secrets are not kept" in said(await memory.call_tool("add_memory", {"messages": talk}))
-            (kept,) = results(added)
+            assert "secrets are not kept" in reply_text(await memory.call_tool("add_memory", {"messages": talk}))
+            (kept,) = reply_results(added)
             changed = {"memory_id": kept["id"], "text": f"Now {secret}", "metadata": {"token": TOKEN}}
-            assert "secrets are not kept" in said(await memory.call_tool("update_memory", changed))
+            assert "secrets are not kept" in reply_text(await memory.call_tool("update_memory", changed))
         sent = json.dumps([request["json"] for request in server.requests])
     held = b"".join(path.read_bytes() for path in (tmp_path / "data").rglob("*") if path.is_file())
     for each in (TOKEN, PASSWORD):
@@ -175,8 +178,8 @@ async def test_a_secret_is_never_stored_nor_sent_and_the_reply_says_so(tmp_path:
 
 async def test_a_setting_keeps_secrets_for_those_who_want_that(tmp_path: Path) -> None:
     """Guards the way to turn it off."""
-    async with client(tmp_path, PALIMPSEST_KEEP_SECRETS="true") as memory:
-        added = said(await memory.call_tool("add_memory", {"text": f"The wifi password: {PASSWORD}"}))
+    async with connect_stdio(tmp_path, PALIMPSEST_KEEP_SECRETS="true") as memory:
+        added = reply_text(await memory.call_tool("add_memory", {"text": f"The wifi password: {PASSWORD}"}))
         assert PASSWORD in added
         assert "not kept" not in added
 
@@ -184,10 +187,10 @@ async def test_a_setting_keeps_secrets_for_those_who_want_that(tmp_path: Path) -
 async def test_every_file_is_the_owners_alone(tmp_path: Path) -> None:
     """Guards the modes of ledger, log, index, backups and export, also where the folder was there and open."""
     (tmp_path / "data").mkdir(mode=0o755)
-    async with client(tmp_path) as memory:
-        said(await memory.call_tool("add_memory", {"text": "User's door code is private"}))
-        said(await memory.call_tool("search_memories", {"query": "door"}))
-    async with opened(tmp_path / "data") as memory:
+    async with connect_stdio(tmp_path) as memory:
+        reply_text(await memory.call_tool("add_memory", {"text": "User's door code is private"}))
+        reply_text(await memory.call_tool("search_memories", {"query": "door"}))
+    async with memory_in(tmp_path / "data") as memory:
         await memory.rebuild()
         await memory.export(tmp_path / "data" / "moved.jsonl", "jsonl", lambda _done, _total: None)
         await memory.import_file(memory.scope, tmp_path / "data" / "moved.jsonl", lambda _done, _total: None)
@@ -207,7 +210,7 @@ async def fenced(folder: Path, kind: str, **settings_: str) -> AsyncGenerator[Cl
     server = StdioServerParameters(
         command=sys.executable,
         args=[str(LAUNCHER), json.dumps(lacking), "serve"],
-        env=environment(folder, **settings_),
+        env=clean_environment(folder, **settings_),
         cwd=folder,
     )
     async with Client(server) as connected:
@@ -216,13 +219,15 @@ async def fenced(folder: Path, kind: str, **settings_: str) -> AsyncGenerator[Cl
 
 async def _life(memory: Client) -> None:
     """Go through everything a server does with the default settings."""
-    (kept,) = results(await memory.call_tool("add_memory", {"text": "User sails a small boat"}))
-    said(await memory.call_tool("add_memory", {"messages": [{"role": "user", "content": "The boat is called Pip"}]}))
+    (kept,) = reply_results(await memory.call_tool("add_memory", {"text": "User sails a small boat"}))
+    reply_text(
+        await memory.call_tool("add_memory", {"messages": [{"role": "user", "content": "The boat is called Pip"}]})
+    )
     for query in ("boat", "sailing", "what is it called?"):
-        assert results(await memory.call_tool("search_memories", {"query": query}))
-    said(await memory.call_tool("update_memory", {"memory_id": kept["id"], "text": "User sails a large boat"}))
-    said(await memory.call_tool("get_summary", {}))
-    said(await memory.call_tool("delete_memory", {"memory_ids": [kept["id"]]}))
+        assert reply_results(await memory.call_tool("search_memories", {"query": query}))
+    reply_text(await memory.call_tool("update_memory", {"memory_id": kept["id"], "text": "User sails a large boat"}))
+    reply_text(await memory.call_tool("get_summary", {}))
+    reply_text(await memory.call_tool("delete_memory", {"memory_ids": [kept["id"]]}))
 
 
 async def test_the_server_opens_no_network_socket(tmp_path: Path) -> None:
@@ -241,12 +246,12 @@ async def test_with_an_endpoint_the_server_speaks_to_that_alone(tmp_path: Path) 
         parameters = StdioServerParameters(
             command=sys.executable,
             args=[str(LAUNCHER), arguments, "serve"],
-            env=environment(tmp_path, OPENAI_BASE_URL=server.base_url, OPENAI_API_KEY="k"),
+            env=clean_environment(tmp_path, OPENAI_BASE_URL=server.base_url, OPENAI_API_KEY="k"),
             cwd=tmp_path,
         )
         async with Client(parameters) as memory:
-            said(await memory.call_tool("add_memory", {"messages": [{"role": "user", "content": "I sail"}]}))
-            said(await memory.call_tool("get_summary", {"refresh": True}))
+            reply_text(await memory.call_tool("add_memory", {"messages": [{"role": "user", "content": "I sail"}]}))
+            reply_text(await memory.call_tool("get_summary", {"refresh": True}))
         port = server.base_url.rsplit(":", 1)[1].split("/")[0]
     connected = [json.loads(line) for line in heard.read_text().splitlines() if "socket.connect" in line]
     assert connected

@@ -31,9 +31,18 @@ from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.sqlite import full_text
 from palimpsest.store.sqlite.backup import KEPT
 from palimpsest.text.tokenizer import tokens
-from tests.server.test_stdio import client, results, said
-from tests.support.ledger_files import add, command, commanded, damage, faults_of, files_in, rows_of, until, writing
-from tests.support.memory import ALICE, StoppedClock, opened, sneaking, with_model
+from tests.support.command_line import palimpsest, palimpsest_json
+from tests.support.ledger_files import (
+    data_files,
+    ledger_faults,
+    repeat_until,
+    run_sql,
+    run_writer,
+    store_memory,
+    table_rows,
+)
+from tests.support.mcp_client import connect_stdio, reply_results, reply_text
+from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, second_writer
 
 KILLED_WHILE_MIGRATING = """
 import os, signal, sys
@@ -73,7 +82,7 @@ def settings(tmp_path: Path) -> Settings:
 def store(settings: Settings, *texts: str) -> None:
     """Add memories of alice's."""
     settings.data_dir.mkdir(exist_ok=True)
-    with sneaking(settings.data_dir) as sneak:
+    with second_writer(settings.data_dir) as sneak:
         for text in texts:
             sneak(text)
 
@@ -115,7 +124,7 @@ class TestBackup:
     ) -> None:
         """Guards the only backup anyone takes: the one of a memory in use, whose rows all agree with each other."""
         store(settings, "User plays the cello")
-        with writing(settings.ledger_path) as writer:
+        with run_writer(settings.ledger_path) as writer:
             for number in range(4):
                 writer.wait_for(5)
                 before = list(writer.acknowledged)
@@ -125,7 +134,7 @@ class TestBackup:
                 assert told[1 : len(before) + 1] == before, "what was acknowledged before is in it"
                 assert told[1:] == [f"the writer's fact number {n}" for n in range(len(told) - 1)], "without a gap"
                 assert (made.memories, made.messages) == (len(told), 0)
-                assert faults_of(copied(made.path)) == []
+                assert ledger_faults(copied(made.path)) == []
 
     def test_it_is_private_and_read_back(self, settings: Settings, clock: StoppedClock) -> None:
         """Guards the copy against other users of the machine, and its one file against missing a log."""
@@ -136,7 +145,7 @@ class TestBackup:
         assert stat.S_IMODE(made.path.parent.stat().st_mode) == 0o700
         assert (made.revision, made.memories, made.messages) == (HEAD, 1, 0)
         assert list(made.path.parent.iterdir()) == [made.path]
-        assert rows_of(made.path) == rows_of(settings.ledger_path)
+        assert table_rows(made.path) == table_rows(settings.ledger_path)
 
     def test_five_of_an_occasion_are_kept_and_nothing_else_is_touched(
         self, settings: Settings, clock: StoppedClock
@@ -193,7 +202,7 @@ class TestBackup:
         """Guards good backups against a damaged ledger, and the folder against halves."""
         store(settings, *(f"fact {number}: {'long ' * 200}" for number in range(40)))
         kept = [back_up(settings, None, clock).path for _ in range(KEPT)]
-        before = {file: file.read_bytes() for file in files_in(settings.data_dir)}
+        before = {file: file.read_bytes() for file in data_files(settings.data_dir)}
         with settings.ledger_path.open("r+b") as file:
             file.seek(30 * 4096)
             file.write(b"\xa5" * 4096 * 10)
@@ -201,7 +210,7 @@ class TestBackup:
             back_up(settings, None, clock)
         with pytest.raises(LedgerError, match=r"malformed|does not read back"):
             back_up(settings, settings.data_dir / "copy.db", clock)
-        assert files_in(settings.data_dir) == before.keys()
+        assert data_files(settings.data_dir) == before.keys()
         assert all(file.read_bytes() == before[file] for file in kept)
 
     @pytest.mark.parametrize("target", ["file/copy.db", "data", "file"])
@@ -211,10 +220,10 @@ class TestBackup:
         """Guards other files: nothing is written over, and no half is left beside them."""
         store(settings, "User plays the cello")
         (tmp_path / "file").write_text("mine")
-        before = files_in(tmp_path)
+        before = data_files(tmp_path)
         with pytest.raises((InputError, LedgerError), match=r"is there already|could not be made"):
             back_up(settings, tmp_path / target, clock)
-        assert files_in(tmp_path) == before
+        assert data_files(tmp_path) == before
         assert (tmp_path / "file").read_text() == "mine"
 
     def test_without_a_ledger_there_is_nothing_to_back_up(self, settings: Settings, clock: StoppedClock) -> None:
@@ -231,9 +240,9 @@ class TestRestore:
         """Guards both states: the one wanted back, and the one given up for it, which can be had again too."""
         store(settings, "User plays the cello", "User lives in Nice")
         first = back_up(settings, None, clock).path
-        then = rows_of(settings.ledger_path)
+        then = table_rows(settings.ledger_path)
         store(settings, "User lives in Lyon", "User bakes rye bread")
-        now = rows_of(settings.ledger_path)
+        now = table_rows(settings.ledger_path)
 
         done = restore(settings, first, clock)
 
@@ -241,28 +250,28 @@ class TestRestore:
         assert done.before is not None
         assert done.before.name == "ledger-before-restore-20260508T120000Z.db"
         assert stat.S_IMODE(done.before.stat().st_mode) == 0o600
-        assert rows_of(settings.ledger_path) == then == rows_of(first)
-        assert rows_of(done.before) == now
-        assert faults_of(settings.ledger_path) == []
+        assert table_rows(settings.ledger_path) == then == table_rows(first)
+        assert table_rows(done.before) == now
+        assert ledger_faults(settings.ledger_path) == []
 
         again = restore(settings, done.before, clock)
 
-        assert rows_of(settings.ledger_path) == now
+        assert table_rows(settings.ledger_path) == now
         assert again.before is not None
-        assert rows_of(again.before) == then
-        assert files_in(settings.data_dir) == {settings.ledger_path, first, done.before, again.before}
+        assert table_rows(again.before) == then
+        assert data_files(settings.data_dir) == {settings.ledger_path, first, done.before, again.before}
 
     def test_what_is_written_after_a_restore_goes_on_from_it(self, settings: Settings, clock: StoppedClock) -> None:
         """Guards numbers: rows, units and changes that come after a restore clash with none that are there."""
         store(settings, "User plays the cello", "User lives in Nice")
         copy = back_up(settings, None, clock).path
         store(settings, *(f"fact {number}" for number in range(5)))
-        newest = max(row["seq"] for row in rows_of(settings.ledger_path, "changes")["changes"])
+        newest = max(row["seq"] for row in table_rows(settings.ledger_path, "changes")["changes"])
         restore(settings, copy, clock)
         store(settings, "User bakes rye bread", "User lives in Lyon")
         assert len(texts_in(settings.ledger_path)) == 4
-        assert faults_of(settings.ledger_path) == []
-        changes = [row["seq"] for row in rows_of(settings.ledger_path, "changes")["changes"]]
+        assert ledger_faults(settings.ledger_path) == []
+        changes = [row["seq"] for row in table_rows(settings.ledger_path, "changes")["changes"]]
         assert max(changes) > newest + 2, "no index takes a new change for an old one"
 
     def test_no_acknowledged_write_is_lost_between_the_copy_and_the_replacement(
@@ -272,7 +281,7 @@ class TestRestore:
         store(settings, "User plays the cello")
         copy = back_up(settings, None, clock).path
         kept: list[Path] = []
-        with writing(settings.ledger_path) as writer:
+        with run_writer(settings.ledger_path) as writer:
             for _ in range(6):
                 writer.wait_for(8)
                 done = restore(settings, copy, clock)
@@ -283,7 +292,7 @@ class TestRestore:
         assert set(writer.acknowledged) <= there
         assert texts_in(settings.ledger_path)[0] == "User plays the cello"
         assert set(writer.acknowledged) - set(texts_in(settings.ledger_path)), "some were given up for the backup"
-        assert faults_of(settings.ledger_path) == []
+        assert ledger_faults(settings.ledger_path) == []
 
     def test_an_older_schema_is_brought_up_to_date(
         self, tmp_path: Path, settings: Settings, clock: StoppedClock
@@ -298,7 +307,7 @@ class TestRestore:
         restore(settings, old, clock)
         assert texts_in(settings.ledger_path) == ["User plays the cello", "User lives in Nice"]
         assert schema_of(settings.ledger_path)[0] == (HEAD,)
-        assert faults_of(settings.ledger_path) == []
+        assert ledger_faults(settings.ledger_path) == []
         assert old.read_bytes() == was, "the backup itself stays what it is"
 
     @pytest.mark.parametrize(
@@ -322,10 +331,10 @@ class TestRestore:
         file = Path(shutil.copyfile(back_up(settings, None, clock).path, tmp_path / "a file"))
         match made:
             case "newer":
-                damage(file, "UPDATE alembic_version SET version_num = '9999'")
+                run_sql(file, "UPDATE alembic_version SET version_num = '9999'")
             case "foreign":
                 file.unlink()
-                damage(file, "CREATE TABLE memories (id, text); CREATE TABLE messages (id)")
+                run_sql(file, "CREATE TABLE memories (id, text); CREATE TABLE messages (id)")
             case "text":
                 file.write_text("# Notes\n" * 1_000)
             case "empty":
@@ -339,11 +348,11 @@ class TestRestore:
                 file.mkdir()
             case _:
                 file.unlink()
-        before, files = rows_of(settings.ledger_path, "meta", "changes"), files_in(settings.data_dir)
+        before, files = table_rows(settings.ledger_path, "meta", "changes"), data_files(settings.data_dir)
         with pytest.raises(LedgerError, match=told):
             restore(settings, file, clock)
-        assert rows_of(settings.ledger_path, "meta", "changes") == before
-        assert files_in(settings.data_dir) == files
+        assert table_rows(settings.ledger_path, "meta", "changes") == before
+        assert data_files(settings.data_dir) == files
 
     @pytest.mark.parametrize("how", ["garbage", "page", "empty", "cut"])
     def test_a_damaged_ledger_is_set_aside_whole_and_replaced(
@@ -367,9 +376,9 @@ class TestRestore:
         assert done.before is not None
         assert done.before.name == "ledger-damaged-20260508T120000Z.db"
         assert done.before.read_bytes() == damaged
-        assert rows_of(path) == rows_of(copy)
+        assert table_rows(path) == table_rows(copy)
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        assert faults_of(path) == []
+        assert ledger_faults(path) == []
 
     def test_a_damaged_ledger_is_not_replaced_under_a_client_that_has_its_index_open(
         self, settings: Settings, clock: StoppedClock
@@ -379,12 +388,12 @@ class TestRestore:
         copy = back_up(settings, None, clock).path
         settings.ledger_path.write_bytes(b"no database" * 1_000)
         settings.index_dir.mkdir()
-        files = files_in(settings.data_dir)
+        files = data_files(settings.data_dir)
         for name in ("0.lock", "server.lock"):
             with file_lock(settings.index_dir / name), pytest.raises(LedgerError, match="Close all clients"):
                 restore(settings, copy, clock)
         assert settings.ledger_path.read_bytes() == b"no database" * 1_000
-        assert files_in(settings.data_dir) == files
+        assert data_files(settings.data_dir) == files
         restore(settings, copy, clock)
         assert texts_in(settings.ledger_path) == ["User plays the cello"]
 
@@ -403,7 +412,7 @@ class TestRestore:
         settings.ledger_path.unlink()
         assert restore(settings, copy, clock).before is None
         assert texts_in(settings.ledger_path) == ["User plays the cello"]
-        assert rows_of(settings.ledger_path) == rows_of(copy)
+        assert table_rows(settings.ledger_path) == table_rows(copy)
 
     def test_a_log_that_was_not_yet_played_in_is_part_of_what_was_there(
         self, settings: Settings, clock: StoppedClock
@@ -431,9 +440,9 @@ class TestRestore:
         """Guards the search after a restore: the full text is the backup's, in a sound table."""
         store(settings, "User plays the cello", "User lives in Nice")
         copy = back_up(settings, None, clock).path
-        damage(settings.ledger_path, statements)
+        run_sql(settings.ledger_path, statements)
         restore(settings, copy, clock)
-        assert faults_of(settings.ledger_path) == []
+        assert ledger_faults(settings.ledger_path) == []
         ledger = open_ledger(settings.ledger_path, clock)
         try:
             with ledger.read() as conn:
@@ -454,10 +463,10 @@ class TestRestore:
         elsewhere = settings.model_copy(update={"data_dir": tmp_path / "new" / "place"})
         done = restore(elsewhere, copy, clock)
         assert (done.before, done.copy.memories) == (None, 1)
-        assert rows_of(elsewhere.ledger_path) == rows_of(copy)
+        assert table_rows(elsewhere.ledger_path) == table_rows(copy)
         assert stat.S_IMODE(elsewhere.ledger_path.stat().st_mode) == 0o600
         assert stat.S_IMODE(elsewhere.data_dir.stat().st_mode) == 0o700
-        assert files_in(elsewhere.data_dir) == {elsewhere.ledger_path}
+        assert data_files(elsewhere.data_dir) == {elsewhere.ledger_path}
 
     @pytest.mark.anyio
     async def test_a_summary_that_was_being_written_during_a_restore_is_not_stored(self, tmp_path: Path) -> None:
@@ -470,10 +479,10 @@ class TestRestore:
             return json.dumps({"summary": "Lives in Lyon."})
 
         with OpenAIServer(chat) as server:
-            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
-                add(memory, "User lives in Nice")
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                store_memory(memory, "User lives in Nice")
                 copy = back_up(memory.settings, None, memory.engine.clock).path
-                add(memory, "User lives in Lyon")
+                store_memory(memory, "User lives in Lyon")
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(memory.summary, ALICE)
                     assert await anyio.to_thread.run_sync(asked.wait, 60)
@@ -488,10 +497,10 @@ class TestRestore:
 async def test_a_running_server_sees_the_restored_state_at_its_next_call_and_its_index_follows(tmp_path: Path) -> None:
     """Guards clients that stay connected: no restart, no answer of before, and an index of what is there now."""
     data = tmp_path / "data"
-    async with client(tmp_path) as server, opened(data) as memory:
+    async with connect_stdio(tmp_path) as server, memory_in(data) as memory:
 
         async def asks(query: str) -> set[str]:
-            found = results(await server.call_tool("search_memories", {"query": query}))
+            found = reply_results(await server.call_tool("search_memories", {"query": query}))
             return {hit["text"] for hit in found}
 
         def follows() -> bool:
@@ -501,25 +510,25 @@ async def test_a_running_server_sees_the_restored_state_at_its_next_call_and_its
                 return found is not None and found.fits(memory.projection.wanted, conn) and found.seq == here
 
         for text in ("The team retreat is in Lisbon", "User bakes rye bread"):
-            said(await server.call_tool("add_memory", {"text": text}))
+            reply_text(await server.call_tool("add_memory", {"text": text}))
         copy = back_up(memory.settings, None, memory.engine.clock).path
         with memory.engine.ledger.read() as conn:
             ids = [each.id for _, each in memory_queries.list_memories(conn, ALICE, 9)]
-        said(await server.call_tool("delete_memory", {"memory_ids": ids}))
-        said(await server.call_tool("add_memory", {"text": "The team retreat is in Porto"}))
-        await until(follows, lambda: asks("retreat"))
+        reply_text(await server.call_tool("delete_memory", {"memory_ids": ids}))
+        reply_text(await server.call_tool("add_memory", {"text": "The team retreat is in Porto"}))
+        await repeat_until(follows, lambda: asks("retreat"))
         assert await asks("retreat bread") == {"The team retreat is in Porto"}
 
         restore(memory.settings, copy, memory.engine.clock)
 
         assert await asks("retreat bread") == {"The team retreat is in Lisbon", "User bakes rye bread"}
-        await until(follows, lambda: asks("retreat"))
+        await repeat_until(follows, lambda: asks("retreat"))
         assert "The team retreat is in Lisbon" in await asks("Where is the company offsite?")
-        listed = results(await server.call_tool("list_memories", {}))
+        listed = reply_results(await server.call_tool("list_memories", {}))
         assert {each["id"] for each in listed} == set(ids)
-        said(await server.call_tool("add_memory", {"text": "User plays the cello"}))
+        reply_text(await server.call_tool("add_memory", {"text": "User plays the cello"}))
         assert "User plays the cello" in await asks("cello")
-    assert faults_of(data / "ledger.db") == []
+    assert ledger_faults(data / "ledger.db") == []
 
 
 class TestMigration:
@@ -528,7 +537,7 @@ class TestMigration:
         store(settings, "User plays the cello", "User lives in Nice")
         path = settings.ledger_path
         downgraded(path, "0002")
-        damage(path, "CREATE TABLE message_history (something TEXT); INSERT INTO message_history VALUES ('else')")
+        run_sql(path, "CREATE TABLE message_history (something TEXT); INSERT INTO message_history VALUES ('else')")
         before, texts = schema_of(path), texts_in(path)
         with pytest.raises(LedgerError, match="already exists"):
             open_ledger(path, clock)
@@ -537,10 +546,10 @@ class TestMigration:
         (copy,) = (settings.data_dir / "backups").iterdir()
         assert schema_of(copy) == before
         assert texts_in(copy) == texts
-        damage(path, "DROP TABLE message_history")
+        run_sql(path, "DROP TABLE message_history")
         open_ledger(path, clock).close()
         assert schema_of(path)[0] == (HEAD,)
-        assert faults_of(path) == []
+        assert ledger_faults(path) == []
 
     def test_one_that_is_killed_is_done_anew_by_the_next_process(self, settings: Settings, clock: StoppedClock) -> None:
         """Guards against a power cut in the middle: after it there is the old ledger, and then the new one."""
@@ -554,20 +563,20 @@ class TestMigration:
         open_ledger(path, clock).close()
         assert schema_of(path)[0] == (HEAD,)
         assert texts_in(path) == ["User plays the cello", "User lives in Nice"]
-        assert faults_of(path) == []
+        assert ledger_faults(path) == []
 
 
 def test_the_commands_say_where_everything_is(tmp_path: Path) -> None:
     """Guards the person at the terminal: the file that was made, what was there before, and nothing without a yes."""
     settings = load_settings(None, data_dir=tmp_path / "data")
     store(settings, "User plays the cello")
-    made = commanded(tmp_path, "backup", "mine.db")
+    made = palimpsest_json(tmp_path, "backup", "mine.db")
     assert made == {"file": str(tmp_path / "mine.db"), "memories": 1, "turns": 0}
-    assert "is there already" in command(tmp_path, "backup", "mine.db", code=1)
+    assert "is there already" in palimpsest(tmp_path, "backup", "mine.db", code=1)
     store(settings, "User lives in Nice")
-    assert "Put mine.db in the place of" in command(tmp_path, "restore", "mine.db", code=1)
+    assert "Put mine.db in the place of" in palimpsest(tmp_path, "restore", "mine.db", code=1)
     assert len(texts_in(settings.ledger_path)) == 2
-    told = command(tmp_path, "restore", "mine.db", answer="y\n")
+    told = palimpsest(tmp_path, "restore", "mine.db", answer="y\n")
     (before,) = (tmp_path / "data" / "backups").iterdir()
     assert f"restored 1 memories and 0 turns; what was there is in {before}" in told
     assert texts_in(settings.ledger_path) == ["User plays the cello"]

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import zipfile
-from collections.abc import Sequence
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +15,15 @@ from palimpsest.care.importers.read import Foreign, ForeignMemory, ForeignTurn, 
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Event
 from palimpsest.core.validation import MAX_METADATA_BYTES, MAX_TEXT_CHARS
+from tests.support.foreign_files import (
+    MEM0_COLUMNS,
+    chatgpt_conversation,
+    chatgpt_node,
+    claude_conversation,
+    json_lines,
+    json_zip,
+    mem0_database,
+)
 from tests.support.scripted_model import NOW
 
 ROOT = "00000000-0000-4000-8000-000000000000"
@@ -44,11 +50,6 @@ def read(file: Path, content: Any) -> Foreign:
     return read_foreign(file, NOW)
 
 
-def lines(*values: Any) -> str:
-    """Return JSON lines as the memory server writes them: nothing escaped that need not be, none at the end."""
-    return "\n".join(json.dumps(value, ensure_ascii=False, separators=(",", ":")) for value in values)
-
-
 def texts(found: Foreign) -> list[str | None]:
     """Return what each memory says last."""
     return [memory.versions[-1].text for memory in found.memories]
@@ -59,20 +60,12 @@ def past(memory: ForeignMemory) -> list[tuple[str, str | None, str]]:
     return [(each.event.value, each.text, each.at.date().isoformat()) for each in memory.versions]
 
 
-def packed(file: Path, **members: Any) -> Path:
-    """Write a ZIP of JSON values; in a name, __ stands for a slash."""
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as made:
-        for name, value in members.items():
-            made.writestr(name.replace("__", "/") + ".json", json.dumps(value))
-    return file
-
-
 class TestServerMemory:
     def test_what_is_said_of_an_entity_is_understood_alone(self, file: Path) -> None:
         """Guards the wording: a name in front where it is missing, relations in words, and nothing said twice."""
         found = read(
             file,
-            lines(
+            json_lines(
                 {**ANA, "observations": ["Prefers green tea", "ana silva lives in Porto", " "]},
                 {"type": "entity", "name": "Atlas", "entityType": "project", "observations": []},
                 {"type": "entity", "name": "Otto", "entityType": "MCP_server", "observations": []},
@@ -125,14 +118,14 @@ class TestServerMemory:
         bare = [{key: value for key, value in item.items() if key != "type"} for item in (ANA, ACTED)]
         expected = ["Ana_Silva: Prefers green tea", "Ana_Silva works on Atlas"]
 
-        assert texts(read(file, "\ufeff" + lines(*bare).replace("\n", "\r\n\r\n"))) == expected
+        assert texts(read(file, "\ufeff" + json_lines(*bare).replace("\n", "\r\n\r\n"))) == expected
         assert texts(read(file, {"entities": [bare[0]], "relations": [bare[1]]})) == expected
 
     def test_what_is_no_memory_is_counted(self, file: Path) -> None:
         """Guards against refusing a file for one odd line, and against leaving anything out silently."""
         found = read(
             file,
-            lines(
+            json_lines(
                 {**ANA, "entityType": "A" * 50 + "\n" + "b" * 50, "observations": [LONG, "x", 5]},
                 {**ANA, "name": " "},
                 {**ANA, "name": "Otto", "entityType": "", "observations": []},
@@ -157,13 +150,9 @@ class TestServerMemory:
     def test_a_broken_line_is_named_and_nothing_is_read(self, file: Path, broken: str) -> None:
         """Guards against half an import."""
         with pytest.raises(InputError, match=r"file, line 3: .*nothing was read"):
-            read(file, f"{lines(ANA)}\n\n{broken}\n{lines(ACTED)}")
+            read(file, f"{json_lines(ANA)}\n\n{broken}\n{json_lines(ACTED)}")
 
 
-PRESENT = (
-    "id TEXT PRIMARY KEY, memory_id TEXT, old_memory TEXT, new_memory TEXT, event TEXT, "
-    "created_at DATETIME, updated_at DATETIME, is_deleted INTEGER, actor_id TEXT, role TEXT"
-)
 OLD = (
     "id TEXT PRIMARY KEY, memory_id TEXT, old_memory TEXT, new_memory TEXT, new_value TEXT, event TEXT, "
     "created_at DATETIME, updated_at DATETIME, is_deleted INTEGER"
@@ -174,23 +163,12 @@ OLDEST = (
 )
 
 
-def database(file: Path, columns: str, *rows: Sequence[Any], more: str = "") -> Path:
-    """Write a history database; the rows are without their first column, the id."""
-    with closing(sqlite3.connect(file)) as made:
-        made.executescript(f"CREATE TABLE history ({columns});{more}")
-        for number, row in enumerate(rows):
-            marks = ", ".join("?" * (len(row) + 1))
-            made.execute(f"INSERT INTO history VALUES ({marks})", (f"h{-number}", *row))  # noqa: S608 (only marks)
-        made.commit()
-    return file
-
-
 class TestMem0History:
     def test_a_memory_comes_with_its_past(self, file: Path) -> None:
         """Guards order, zones, deletion, and what mem0 knew besides: the id, the speaker."""
-        database(
+        mem0_database(
             file,
-            PRESENT,
+            MEM0_COLUMNS,
             ("m1", None, " Likes tea ", "ADD", "2025-03-01T23:00:00-07:00", None, 0, None, None),
             ("m2", None, "Has a cat", "ADD", "2025-03-02 10:00:00", "2025-03-02 10:00:00", 0, None, None),
             ("m1", "Likes tea", "Likes green tea", "UPDATE", "2025-03-01", "2025-04-01T00:00:00Z", 0, "ana", "user"),
@@ -217,7 +195,7 @@ class TestMem0History:
     def test_a_deletion_without_a_time_stays_the_last(self, file: Path) -> None:
         """Guards databases of mem0 before its version 2: sorted by time alone, the deletion would be the first."""
         first, second = "2024-10-01T10:00:00-07:00", "2024-11-01T10:00:00-07:00"
-        database(
+        mem0_database(
             file,
             OLD,
             ("m1", None, "Likes tea", None, "ADD", first, None, 0),
@@ -233,7 +211,7 @@ class TestMem0History:
 
     def test_the_first_form_of_the_table_is_read(self, file: Path) -> None:
         """Guards databases that mem0 has not yet moved to its later columns."""
-        database(
+        mem0_database(
             file,
             OLDEST,
             ("m1", "Likes tea", "Likes coffee", "UPDATE", "2024-02-01", 0),
@@ -253,7 +231,9 @@ class TestMem0History:
         self, file: Path, event: str, new: str | None, last: tuple[str, str | None, str]
     ) -> None:
         """Guards a history that was cleared in between: every memory is added before it changes."""
-        database(file, PRESENT, ("m1", "old", new, event, "2025-01-01", "2025-02-01", new is None, None, None))
+        mem0_database(
+            file, MEM0_COLUMNS, ("m1", "old", new, event, "2025-01-01", "2025-02-01", new is None, None, None)
+        )
 
         assert past(read_foreign(file, NOW).memories[0]) == [("ADD", "old", "2025-01-01"), last]
 
@@ -270,7 +250,7 @@ class TestMem0History:
             ("m3", None, LONG, "ADD", "2025-01-04", None, 0, None, None),
             (None, None, "whose?", "ADD", "2025-01-04", None, 0, None, None),
         ]
-        found = read_foreign(database(file, PRESENT, *rows), NOW)
+        found = read_foreign(mem0_database(file, MEM0_COLUMNS, *rows), NOW)
 
         assert [past(memory) for memory in found.memories] == [
             [("ADD", "first", "2025-01-01"), ("UPDATE", "second", "2025-01-02"), ("DELETE", None, "2025-01-03")]
@@ -290,7 +270,7 @@ class TestMem0History:
             ("m1", "b", "c", "UPDATE", None, "2999-01-01", 0, None, None),
             ("m2", None, "d", "ADD", "yesterday", None, 0, None, None),
         ]
-        found = read_foreign(database(file, PRESENT, *rows), NOW)
+        found = read_foreign(mem0_database(file, MEM0_COLUMNS, *rows), NOW)
 
         assert [[at for _, _, at in past(memory)] for memory in found.memories] == [
             ["2025-02-01", "2025-02-01", "2026-05-08"],
@@ -300,7 +280,9 @@ class TestMem0History:
 
     def test_the_database_is_only_read(self, tmp_path: Path) -> None:
         """Guards the other tool's file, under a name of which SQLite would take a part for options."""
-        made = database(tmp_path / "100% mem?mode=rwc#1", PRESENT, ("m1", None, "a", "ADD", None, None, 0, None, None))
+        made = mem0_database(
+            tmp_path / "100% mem?mode=rwc#1", MEM0_COLUMNS, ("m1", None, "a", "ADD", None, None, 0, None, None)
+        )
         made.chmod(0o400)
         before = made.read_bytes()
 
@@ -310,8 +292,8 @@ class TestMem0History:
     def test_another_database_is_refused(self, file: Path) -> None:
         """Guards against taking any table for a history: another's, a ledger's of ours, a file cut short."""
         with pytest.raises(InputError, match=r"without a history of mem0's in it; expected"):
-            read_foreign(database(file, "id TEXT, visited TEXT"), NOW)
-        ledger = database(file.with_name("ledger"), f"seq INTEGER, {PRESENT}, state TEXT, stage TEXT")
+            read_foreign(mem0_database(file, "id TEXT, visited TEXT"), NOW)
+        ledger = mem0_database(file.with_name("ledger"), f"seq INTEGER, {MEM0_COLUMNS}, state TEXT, stage TEXT")
         with pytest.raises(InputError, match="palimpsest restore"):
             read_foreign(ledger, NOW)
         with pytest.raises(InputError, match=r"cannot be read as a database: .*; expected"):
@@ -386,34 +368,19 @@ class TestMem0Export:
         ]
 
 
-def node(parent: str | None, role: str, *parts: Any, at: float | None = None, **more: Any) -> dict[str, Any]:
-    """Return a node of ChatGPT's tree; `more` is of its message, `kind` and `meta` for what is deeper in it."""
-    content = {"content_type": more.pop("kind", "text"), "parts": [*parts]}
-    message = {"author": {"role": role, "name": None}, "content": content, "create_time": at, "weight": 1.0}
-    return {"parent": parent, "message": {**message, "metadata": more.pop("meta", {}), **more}}
-
-
-def chat(current: str | None, begun: float = 1_700_000_000, /, **nodes: dict[str, Any]) -> dict[str, Any]:
-    """Return a conversation of ChatGPT's; each message has the name of its node as its id."""
-    mapping = {
-        name: {**each, "message": each["message"] and {"id": name, **each["message"]}} for name, each in nodes.items()
-    }
-    return {"title": None, "create_time": begun, "current_node": current, "mapping": mapping}
-
-
 TREE: dict[str, dict[str, Any]] = {
     "root": {"parent": None, "message": None},
-    "a": node("root", "user", "Tea?", at=1_700_000_001.5),
-    "b": node("a", "assistant", "Green.", at=1_700_000_002),
-    "c": node("a", "assistant", "Black.", at=1_700_000_003),
-    "d": node("b", "user", "Why?", at=1_700_000_004),
+    "a": chatgpt_node("root", "user", "Tea?", at=1_700_000_001.5),
+    "b": chatgpt_node("a", "assistant", "Green.", at=1_700_000_002),
+    "c": chatgpt_node("a", "assistant", "Black.", at=1_700_000_003),
+    "d": chatgpt_node("b", "user", "Why?", at=1_700_000_004),
 }
 
 
 class TestChatGPT:
     def test_the_branch_last_shown_is_taken(self, file: Path) -> None:
         """Guards against answers that were asked for anew, and tells how many other branches there were."""
-        found = read(file, [chat("c", **TREE)])
+        found = read(file, [chatgpt_conversation("c", **TREE)])
 
         assert (found.format, found.notes) == (
             "chatgpt",
@@ -427,12 +394,15 @@ class TestChatGPT:
     @pytest.mark.parametrize("current", [None, "gone"])
     def test_without_a_current_node_the_newest_branch_is_taken(self, file: Path, current: str | None) -> None:
         """Guards conversations that were never finished."""
-        assert [turn.id for turn in read(file, chat(current, **TREE)).turns] == ["a", "b", "d"]
+        assert [turn.id for turn in read(file, chatgpt_conversation(current, **TREE)).turns] == ["a", "b", "d"]
 
     def test_a_tree_in_a_circle_has_an_end(self, file: Path) -> None:
         """Guards against walking a damaged tree for ever."""
         assert [
-            turn.content for turn in read(file, [chat("x", x=node("y", "user", "X"), y=node("x", "user", "Y"))]).turns
+            turn.content
+            for turn in read(
+                file, [chatgpt_conversation("x", x=chatgpt_node("y", "user", "X"), y=chatgpt_node("x", "user", "Y"))]
+            ).turns
         ] == [
             "Y",
             "X",
@@ -443,27 +413,29 @@ class TestChatGPT:
         found = read(
             file,
             [
-                chat(
+                chatgpt_conversation(
                     "n",
-                    a=node(None, "system", "You are ChatGPT."),
-                    b=node("a", "user", "About me", meta={"is_visually_hidden_from_conversation": True}),
-                    c=node("b", "user", "Look:", {"content_type": "image_asset_pointer"}, kind="multimodal_text"),
-                    d=node("c", "assistant", kind="thoughts"),
-                    e=node("d", "assistant", "search('cat')", recipient="python"),
-                    f=node("e", "tool", "a cat"),
-                    g=node("f", "assistant", "", kind="text"),
-                    h=node("g", "assistant", "x = 1", kind="code", recipient="all"),
-                    i=node("h", "assistant", "hidden", weight=0.0),
-                    j=node("i", "assistant", "A cat \ue200cite\ue202turn0search0\ue201 ", recipient="all"),
-                    k=node(
+                    a=chatgpt_node(None, "system", "You are ChatGPT."),
+                    b=chatgpt_node("a", "user", "About me", meta={"is_visually_hidden_from_conversation": True}),
+                    c=chatgpt_node(
+                        "b", "user", "Look:", {"content_type": "image_asset_pointer"}, kind="multimodal_text"
+                    ),
+                    d=chatgpt_node("c", "assistant", kind="thoughts"),
+                    e=chatgpt_node("d", "assistant", "search('cat')", recipient="python"),
+                    f=chatgpt_node("e", "tool", "a cat"),
+                    g=chatgpt_node("f", "assistant", "", kind="text"),
+                    h=chatgpt_node("g", "assistant", "x = 1", kind="code", recipient="all"),
+                    i=chatgpt_node("h", "assistant", "hidden", weight=0.0),
+                    j=chatgpt_node("i", "assistant", "A cat \ue200cite\ue202turn0search0\ue201 ", recipient="all"),
+                    k=chatgpt_node(
                         "j",
                         "user",
                         {"content_type": "audio_transcription", "text": "Thanks"},
                         "!",
                         kind="multimodal_text",
                     ),
-                    m=node("k", "critic", "?"),
-                    n=node("m", "user", "Read\ud83d it", meta={"attachments": [{"name": "a.pdf"}]}),
+                    m=chatgpt_node("k", "critic", "?"),
+                    n=chatgpt_node("m", "user", "Read\ud83d it", meta={"attachments": [{"name": "a.pdf"}]}),
                 )
             ],
         )
@@ -483,12 +455,12 @@ class TestChatGPT:
         """Guards sessions: a missing time is not the present, but one to come is."""
         found = read(
             file,
-            chat(
+            chatgpt_conversation(
                 "d",
-                a=node(None, "user", "1"),
-                b=node("a", "assistant", "2", at=1_700_000_500),
-                c=node("b", "user", "3"),
-                d=node("c", "assistant", LONG, at=9e9),
+                a=chatgpt_node(None, "user", "1"),
+                b=chatgpt_node("a", "assistant", "2", at=1_700_000_500),
+                c=chatgpt_node("b", "user", "3"),
+                d=chatgpt_node("c", "assistant", LONG, at=9e9),
             ),
         )
 
@@ -497,16 +469,14 @@ class TestChatGPT:
 
     def test_conversations_come_in_the_order_they_began(self, file: Path) -> None:
         """Guards the order of time: an export begins with the newest; what is none is counted."""
-        late, soon = (chat("a", begun, a=node(None, "user", str(begun))) for begun in (1_700_000_000, 1_600_000_000))
+        late, soon = (
+            chatgpt_conversation("a", begun, a=chatgpt_node(None, "user", str(begun)))
+            for begun in (1_700_000_000, 1_600_000_000)
+        )
         found = read(file, {"conversations": [late, {"mapping": None}, soon]})
 
         assert [turn.content for turn in found.turns] == ["1600000000", "1700000000"]
         assert found.notes == ("left out: conversations of an unknown form (1)",)
-
-
-def claude(*messages: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """Return a conversation of Claude's."""
-    return {"uuid": "c1", "name": "", "created_at": "2025-02-01T09:00:00Z", "chat_messages": [*messages], **more}
 
 
 class TestClaude:
@@ -533,7 +503,7 @@ class TestClaude:
             "content": [],
             "attachments": [{"extracted_content": "…"}],
         }
-        found = read(file, [claude(SAID, answer, pasted, {"sender": "system", "text": "?"})])
+        found = read(file, [claude_conversation(SAID, answer, pasted, {"sender": "system", "text": "?"})])
 
         at = datetime(2025, 2, 1, 10, 0, 0, 500_000, tzinfo=UTC)
         assert found.format == "claude"
@@ -553,7 +523,8 @@ class TestClaude:
         """Guards exports without blocks and without ids, and what stood there for a part that could not be shown."""
         gap = "```\nThis block is not supported on your current device yet.\n```"
         found = read(
-            file, claude({"sender": "human", "text": "Draw"}, {"sender": "assistant", "text": f"Here:\n{gap}"})
+            file,
+            claude_conversation({"sender": "human", "text": "Draw"}, {"sender": "assistant", "text": f"Here:\n{gap}"}),
         )
 
         assert [(turn.id, turn.content) for turn in found.turns] == [("", "Draw"), ("", "Here:")]
@@ -571,7 +542,7 @@ class TestClaude:
             {**SAID, "uuid": "m4", "parent_message_uuid": "m1", "created_at": "2025-02-04"},
             {**SAID, "uuid": "m5", "parent_message_uuid": ROOT, "created_at": "2025-02-01"},
         ]
-        found = read(file, [claude(*messages, **leaf)])
+        found = read(file, [claude_conversation(*messages, **leaf)])
 
         assert [turn.id for turn in found.turns] == expected
         assert found.notes == ("left out: other branches of conversations, edited or answered anew (2)",)
@@ -581,17 +552,25 @@ class TestFiles:
     @pytest.mark.parametrize("name", ["conversations", "my data__conversations", "conversations-000"])
     def test_a_zip_is_read_as_what_is_in_it(self, file: Path, name: str) -> None:
         """Guards the form in which both exports come, and a folder packed whole."""
-        found = read_foreign(packed(file, users=[], **{name: [claude(SAID)], f"old__{name}": [chat("d", **TREE)]}), NOW)
+        found = read_foreign(
+            json_zip(
+                file,
+                users=[],
+                **{name: [claude_conversation(SAID)], f"old__{name}": [chatgpt_conversation("d", **TREE)]},
+            ),
+            NOW,
+        )
 
         assert (found.format, [turn.content for turn in found.turns]) == ("claude", ["Hi"])
 
     def test_the_numbered_parts_of_a_long_export_are_one(self, file: Path) -> None:
         """Guards against taking the first part of a large export for the whole."""
         parts = {
-            f"conversations-{number:03}": [chat("a", number, a=node(None, "user", str(number)))] for number in (2, 0, 1)
+            f"conversations-{number:03}": [chatgpt_conversation("a", number, a=chatgpt_node(None, "user", str(number)))]
+            for number in (2, 0, 1)
         }
 
-        assert [turn.content for turn in read_foreign(packed(file, **parts), NOW).turns] == ["0", "1", "2"]
+        assert [turn.content for turn in read_foreign(json_zip(file, **parts), NOW).turns] == ["0", "1", "2"]
 
     @pytest.mark.parametrize("content", ["", " \n", "\ufeff"])
     def test_an_empty_file_is_told(self, file: Path, content: str) -> None:
@@ -602,8 +581,8 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("content", "told"),
         [
-            (json.dumps([claude(SAID)], indent=1)[:-20], r"file, line 1\d: "),
-            (lines(ANA)[:-9], "file, line 1: "),
+            (json.dumps([claude_conversation(SAID)], indent=1)[:-20], r"file, line 1\d: "),
+            (json_lines(ANA)[:-9], "file, line 1: "),
             ("# Notes\n", "file, line 1: Expecting value"),
             ("[" * 100_000, "cannot be read as JSON"),
             ("9" * 5000, "cannot be read as JSON"),
@@ -612,7 +591,7 @@ class TestFiles:
             ('{"results": []}', "nothing to import"),
             ({"role": "user", "content": "Hi"}, "JSON of another kind"),
             ('[5, null, "x", [[]]]', "JSON of another kind"),
-            (lines({"role": "user"}, {"role": "assistant"}), "file, line 2: "),
+            (json_lines({"role": "user"}, {"role": "assistant"}), "file, line 2: "),
         ],
     )
     def test_a_damaged_or_unknown_file_is_refused(self, file: Path, content: Any, told: str) -> None:
@@ -629,8 +608,8 @@ class TestFiles:
     def test_a_zip_without_conversations_is_refused(self, file: Path) -> None:
         """Guards against any ZIP, and one that was cut short or has conversations of no known kind in it."""
         with pytest.raises(InputError, match=r"no conversations\.json in it; expected"):
-            read_foreign(packed(file, my_conversations=[]), NOW)
-        whole = packed(file, conversations=[claude(SAID)]).read_bytes()
+            read_foreign(json_zip(file, my_conversations=[]), NOW)
+        whole = json_zip(file, conversations=[claude_conversation(SAID)]).read_bytes()
         with pytest.raises(InputError, match="damaged or encrypted ZIP"):
             read(file, whole[:-30])
         with pytest.raises(InputError, match="damaged or encrypted ZIP"):
@@ -647,15 +626,15 @@ class TestFiles:
     def test_what_is_too_large_is_refused_before_it_is_read(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Guards the memory of the machine against a bomb, of which each part alone would pass."""
         monkeypatch.setattr(files, "MAX_BYTES", 1000)
-        part = [claude({**SAID, "text": " " * 600})]
+        part = [claude_conversation({**SAID, "text": " " * 600})]
         with pytest.raises(InputError, match="would unpack to more than 1,000 bytes"):
-            read_foreign(packed(file, **{"conversations-1": part, "conversations-2": part}), NOW)
+            read_foreign(json_zip(file, **{"conversations-1": part, "conversations-2": part}), NOW)
         with pytest.raises(InputError, match="larger than 1,000 bytes"):
             read(file, [part, part])
 
     def test_a_zip_that_holds_more_than_it_says_is_refused(self, file: Path) -> None:
         """Guards against a bomb that lies about its size."""
-        raw = bytearray(packed(file, conversations=[claude({**SAID, "text": "a" * 5000})]).read_bytes())
+        raw = bytearray(json_zip(file, conversations=[claude_conversation({**SAID, "text": "a" * 5000})]).read_bytes())
         entry = raw.rindex(b"PK\x01\x02")
         raw[entry + 24 : entry + 28] = (100).to_bytes(4, "little")
         with pytest.raises(InputError, match="damaged or encrypted ZIP"):

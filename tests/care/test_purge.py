@@ -25,21 +25,20 @@ from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.sqlite import full_text
 from palimpsest.store.sqlite.backup import copy_ledger
 from palimpsest.text.tokenizer import tokens
-from tests.server.test_stdio import client, results, said
+from tests.support.command_line import palimpsest, palimpsest_json
 from tests.support.ledger_files import (
     Rows,
-    add,
-    command,
-    commanded,
-    faults_of,
-    found,
-    holding,
-    rows_of,
-    say,
-    until,
-    with_words,
+    files_with,
+    files_with_part_of,
+    ledger_faults,
+    repeat_until,
+    search_texts,
+    store_memory,
+    store_messages,
+    table_rows,
 )
-from tests.support.memory import ALICE, StoppedClock, opened, sneaking, turns, whole_keys, with_model
+from tests.support.mcp_client import connect_stdio, reply_results, reply_text
+from tests.support.memory import ALICE, StoppedClock, all_keys, llm_settings, memory_in, messages_from, second_writer
 
 pytestmark = pytest.mark.anyio
 
@@ -84,23 +83,27 @@ def unused_parts(folder: Path) -> set[Path]:
 async def test_nothing_of_a_purged_memory_is_in_any_file_but_the_named_backup(tmp_path: Path, held: str) -> None:
     """Guards the promise itself: ledger, log, history, full text, vectors, index, summaries; others stay findable."""
     with OpenAIServer([json.dumps({"summary": SUMMED})]) as server:
-        async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
-            await say(memory, ("user", "My sister plays the harp"), ("user", ASKED), ("assistant", ANSWERED))
-            before, asked, answered, after = await say(memory, ("user", "Anyway, I bake rye bread on Sundays"))
-            first = add(memory, FIRST, sources=[asked.id, answered.id], metadata={"origin": LABEL}, keywords=(LABEL,))
+        async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+            await store_messages(memory, ("user", "My sister plays the harp"), ("user", ASKED), ("assistant", ANSWERED))
+            before, asked, answered, after = await store_messages(
+                memory, ("user", "Anyway, I bake rye bread on Sundays")
+            )
+            first = store_memory(
+                memory, FIRST, sources=[asked.id, answered.id], metadata={"origin": LABEL}, keywords=(LABEL,)
+            )
             others = [
-                add(memory, "User's sister is a harpist", sources=[before.id]),
-                add(memory, "User bakes rye bread", sources=[after.id]),
+                store_memory(memory, "User's sister is a harpist", sources=[before.id]),
+                store_memory(memory, "User bakes rye bread", sources=[after.id]),
             ]
             await memory.update(ALICE, first, text=SECOND)
             await memory.update(ALICE, first, text=THIRD, metadata={"origin": [LABEL]})
-            theirs = add(memory, "Bob collects stamps", scope=BOB)
+            theirs = store_memory(memory, "Bob collects stamps", scope=BOB)
             assert (await memory.summary(ALICE)).text == SUMMED
             copy = back_up(memory.settings, None, memory.engine.clock).path
             memory.projection.open()
             memory.projection.rebuild()
             assert (tmp_path / "index" / "0.aside").is_dir(), "an older index, moved away, holds the vectors too"
-            assert holding(tmp_path / "index", *vectors_of(tmp_path / "ledger.db", first, asked.id))
+            assert files_with_part_of(tmp_path / "index", *vectors_of(tmp_path / "ledger.db", first, asked.id))
             if held != HELD[0]:
                 memory.projection.close()
             vectors = vectors_of(tmp_path / "ledger.db", first, asked.id, answered.id)
@@ -111,13 +114,13 @@ async def test_nothing_of_a_purged_memory_is_in_any_file_but_the_named_backup(tm
             assert (done.clean, done.backups, done.notes) == (True, (copy,), ())
             assert set(done.erased.memory_ids) == {first}
             assert set(done.erased.message_ids) == {asked.id, answered.id}
-            assert holding(tmp_path, *SECRETS, *vectors) - unused_parts(tmp_path) == {copy}
-            assert with_words(tmp_path, *WORDS, but=[copy, *unused_parts(tmp_path)]) == set()
+            assert files_with_part_of(tmp_path, *SECRETS, *vectors) - unused_parts(tmp_path) == {copy}
+            assert files_with(tmp_path, *WORDS, but=[copy, *unused_parts(tmp_path)]) == set()
             assert folders_of(tmp_path / "index").isdisjoint(folders), "it is another index"
             with pytest.raises(MemoryNotFoundError):
                 await memory.history(ALICE, first)
             for question in ("harp", "bread", "lantern", "Where is the lamp?"):
-                assert not {ASKED, ANSWERED, FIRST, SECOND, THIRD} & set(await found(memory, question))
+                assert not {ASKED, ANSWERED, FIRST, SECOND, THIRD} & set(await search_texts(memory, question))
             for kept, scope, question in (
                 (others[0], ALICE, "harp"),
                 (others[1], ALICE, "bread"),
@@ -129,17 +132,17 @@ async def test_nothing_of_a_purged_memory_is_in_any_file_but_the_named_backup(tm
                 assert best.id == kept or best.text in {before.content, after.content}, stored.text
             memory.projection.open()
             assert memory.projection.count() == 5
-    assert faults_of(tmp_path / "ledger.db") == []
-    assert holding(tmp_path, *SECRETS, *vectors) - unused_parts(tmp_path) == {copy}
+    assert ledger_faults(tmp_path / "ledger.db") == []
+    assert files_with_part_of(tmp_path, *SECRETS, *vectors) - unused_parts(tmp_path) == {copy}
 
 
 async def test_backups_that_hold_any_of_it_go_where_that_is_asked_and_others_stay(tmp_path: Path) -> None:
     """Guards --backups: one without it stays, one with an early version of it goes, and so does any file beside."""
     clock = StoppedClock()
-    async with opened(tmp_path, clock) as memory:
-        add(memory, "User bakes rye bread")
+    async with memory_in(tmp_path, clock) as memory:
+        store_memory(memory, "User bakes rye bread")
         without = back_up(memory.settings, None, clock).path
-        short, secret = add(memory, "PIN 42"), add(memory, FIRST)
+        short, secret = store_memory(memory, "PIN 42"), store_memory(memory, FIRST)
         await memory.update(ALICE, short, text="PIN 43")
         with_short = back_up(memory.settings, None, clock).path
         await memory.purge(ALICE, [short], and_backups=False)
@@ -153,14 +156,14 @@ async def test_backups_that_hold_any_of_it_go_where_that_is_asked_and_others_sta
         assert done.clean
         assert sorted(without.parent.iterdir()) == [without]
         assert [file for file in (with_short, early, later) if file.exists()] == []
-    assert holding(tmp_path, FIRST, SECOND) == set()
+    assert files_with_part_of(tmp_path, FIRST, SECOND) == set()
 
 
 async def test_a_backup_with_a_text_of_a_few_letters_is_named_too(tmp_path: Path) -> None:
     """Guards short secrets: too short to look for their bytes, they are known by the rows of the backup."""
-    async with opened(tmp_path) as memory:
-        short = add(memory, "PIN 42")
-        (turn,) = await say(memory, ("user", "77!"))
+    async with memory_in(tmp_path) as memory:
+        short = store_memory(memory, "PIN 42")
+        (turn,) = await store_messages(memory, ("user", "77!"))
         copy = back_up(memory.settings, None, memory.engine.clock).path
         assert (await memory.purge(ALICE, [short], and_backups=False)).backups == (copy,)
         assert (await memory.purge(ALICE, [turn.id], and_backups=False)).backups == (copy,)
@@ -169,45 +172,45 @@ async def test_a_backup_with_a_text_of_a_few_letters_is_named_too(tmp_path: Path
 
 async def test_a_backup_made_after_a_purge_is_none_that_holds_it(tmp_path: Path) -> None:
     """Guards good backups: the id of a purged turn stays as the name of its session, and says nothing."""
-    async with opened(tmp_path) as memory:
-        first, _ = await say(memory, ("user", ASKED), ("user", "I bake rye bread"))
+    async with memory_in(tmp_path) as memory:
+        first, _ = await store_messages(memory, ("user", ASKED), ("user", "I bake rye bread"))
         await memory.purge(ALICE, [first.id], and_backups=False)
         back_up(memory.settings, None, memory.engine.clock)
-        other = add(memory, "User bakes rye bread")
+        other = store_memory(memory, "User bakes rye bread")
         assert (await memory.purge(ALICE, [other], and_backups=False)).backups == ()
 
 
 async def test_a_text_of_many_pages_is_found_where_it_is_and_gone_where_it_was(tmp_path: Path) -> None:
     """Guards the proof: pages cut a long text to pieces, and the search of the files finds it all the same."""
-    async with opened(tmp_path) as memory:
-        secret = add(memory, LONG)
+    async with memory_in(tmp_path) as memory:
+        secret = store_memory(memory, LONG)
         copy = back_up(memory.settings, None, memory.engine.clock).path
         stray = tmp_path / "export.jsonl"
         stray.write_text(f"… {LONG[-3_000:]}", "utf-8")
-        assert {stray, copy} < holding(tmp_path, LONG)
+        assert {stray, copy} < files_with_part_of(tmp_path, LONG)
 
         done = await memory.purge(ALICE, [secret], and_backups=False)
 
         assert (done.clean, done.backups) == (False, (copy,))
         assert {trace.file for trace in done.traces if not trace.explained} == {stray, copy}
-        assert holding(tmp_path, LONG) == {stray, copy}
+        assert files_with_part_of(tmp_path, LONG) == {stray, copy}
 
 
 async def test_the_turns_beside_a_purged_one_are_searched_without_it(tmp_path: Path) -> None:
     """Guards context: neighbours stand together now, and neither full text nor key knows what stood between."""
-    async with opened(tmp_path / "purged") as memory, opened(tmp_path / "never") as other:
-        before, asked, answered, after = await say(
+    async with memory_in(tmp_path / "purged") as memory, memory_in(tmp_path / "never") as other:
+        before, asked, answered, after = await store_messages(
             memory, ("user", "I bake rye bread"), ("user", ASKED), ("assistant", ANSWERED), ("user", "With caraway")
         )
         await memory.purge(ALICE, [asked.id, answered.id], and_backups=False)
-        await say(other, ("user", "I bake rye bread"), ("user", "With caraway"))
+        await store_messages(other, ("user", "I bake rye bread"), ("user", "With caraway"))
         with memory.engine.ledger.read() as conn:
             assert full_text.search(conn, ALICE, tokens(ASKED + ANSWERED), 10) == {}
-            _, keys = whole_keys(conn, ALICE, memory.engine.embedder.fingerprint)
+            _, keys = all_keys(conn, ALICE, memory.engine.embedder.fingerprint)
             centre = entry_queries.centre(conn, "alice", memory.engine.embedder.fingerprint)
             words = {owner: full_text.rows(conn)[seq] for seq, owner in _units(memory.engine.ledger.path)}
         with other.engine.ledger.read() as conn:
-            _, wanted = whole_keys(conn, ALICE, other.engine.embedder.fingerprint)
+            _, wanted = all_keys(conn, ALICE, other.engine.embedder.fingerprint)
             wanted_words = list(full_text.rows(conn).values())
         assert [words[before.id], words[after.id]] == wanted_words
         assert abs(keys - wanted).max() < 1e-6
@@ -223,11 +226,11 @@ def _units(path: Path) -> list[tuple[int, str]]:
 
 async def test_a_memory_that_cites_a_purged_turn_stays_without_it(tmp_path: Path) -> None:
     """Guards the neighbours in knowledge: what else was learnt from the turn is believed on, and cites it no more."""
-    async with opened(tmp_path) as memory:
-        turn, other = await say(memory, ("user", ASKED + " My sister plays the harp."), ("user", "She does"))
-        secret = add(memory, FIRST, sources=[turn.id])
-        kept = add(memory, "User's sister plays the harp", sources=[turn.id, other.id])
-        forgotten = add(memory, "User has a sister", sources=[turn.id])
+    async with memory_in(tmp_path) as memory:
+        turn, other = await store_messages(memory, ("user", ASKED + " My sister plays the harp."), ("user", "She does"))
+        secret = store_memory(memory, FIRST, sources=[turn.id])
+        kept = store_memory(memory, "User's sister plays the harp", sources=[turn.id, other.id])
+        forgotten = store_memory(memory, "User has a sister", sources=[turn.id])
         await memory.delete(ALICE, [forgotten])
         done = await memory.purge(ALICE, [secret], and_backups=False)
         assert done.clean
@@ -235,36 +238,36 @@ async def test_a_memory_that_cites_a_purged_turn_stays_without_it(tmp_path: Path
         assert entry.sources == (other.id,)
         assert (await memory.search(ALICE, "harp")).hits[0].sources == (other.id,)
         await memory.restore(ALICE, forgotten)
-        assert "User has a sister" in await found(memory, "sister")
-    assert holding(tmp_path, ASKED, FIRST) == set()
-    assert faults_of(tmp_path / "ledger.db") == []
+        assert "User has a sister" in await search_texts(memory, "sister")
+    assert files_with_part_of(tmp_path, ASKED, FIRST) == set()
+    assert ledger_faults(tmp_path / "ledger.db") == []
 
 
 async def test_deleted_superseded_and_forgotten_ones_are_purged_by_id_too(tmp_path: Path) -> None:
     """Guards the trash: what was only deleted is still there, and can be erased."""
-    async with opened(tmp_path) as memory:
-        deleted, old = add(memory, FIRST), add(memory, SECOND)
-        (turn,) = await say(memory, ("user", ASKED))
+    async with memory_in(tmp_path) as memory:
+        deleted, old = store_memory(memory, FIRST), store_memory(memory, SECOND)
+        (turn,) = await store_messages(memory, ("user", ASKED))
         new = (await memory.add_text(ALICE, "The lantern is lost", replaces=[old])).outcomes[0].memory.id
         await memory.delete(ALICE, [deleted, turn.id])
         done = await memory.purge(ALICE, [deleted, old, turn.id], and_backups=False)
         assert done.clean
         assert set(done.erased.memory_ids) == {deleted, old}
         assert [memory.id for memory in (await memory.stored(ALICE)).memories] == [new]
-    assert holding(tmp_path, FIRST, SECOND, ASKED) == set()
-    assert faults_of(tmp_path / "ledger.db") == []
+    assert files_with_part_of(tmp_path, FIRST, SECOND, ASKED) == set()
+    assert ledger_faults(tmp_path / "ledger.db") == []
 
 
 async def test_the_numbers_of_purged_edits_are_not_given_again(tmp_path: Path) -> None:
     """Guards undo by number: a number someone noted never means another edit."""
-    async with opened(tmp_path) as memory:
-        kept = add(memory, "User bakes rye bread")
-        newest = [add(memory, FIRST), add(memory, SECOND)]
+    async with memory_in(tmp_path) as memory:
+        kept = store_memory(memory, "User bakes rye bread")
+        newest = [store_memory(memory, FIRST), store_memory(memory, SECOND)]
         given = {edit.number for edit in await memory.log(ALICE)}
         await memory.purge(ALICE, newest, and_backups=False)
         await memory.update(ALICE, kept, text="User bakes spelt bread")
         await memory.purge(ALICE, [kept], and_backups=False)
-        add(memory, "User bakes")
+        store_memory(memory, "User bakes")
         (edit,) = await memory.log(ALICE)
         assert edit.number > max(given) + 1
 
@@ -272,11 +275,11 @@ async def test_the_numbers_of_purged_edits_are_not_given_again(tmp_path: Path) -
 async def test_what_others_say_too_is_told_by_id_and_of_other_scopes_without(tmp_path: Path) -> None:
     """Guards honesty without giving away what is not the caller's: the passage stays where others say it."""
     passage = "the xanthic ossuary of Murgatroyd Lane, third door, behind the basalt"
-    async with opened(tmp_path) as memory:
+    async with memory_in(tmp_path) as memory:
         told: list[tuple[str, set[str]]] = []
         for scope in (ALICE, WEB, BOB):
-            secret = add(memory, f"The lantern is in {passage}")
-            (turn,) = await say(memory, ("user", f"I found {passage}"), scope=scope)
+            secret = store_memory(memory, f"The lantern is in {passage}")
+            (turn,) = await store_messages(memory, ("user", f"I found {passage}"), scope=scope)
             done = await memory.purge(ALICE, [secret], and_backups=False)
             assert done.clean
             assert {trace.file for trace in done.traces} == {tmp_path / "ledger.db"}
@@ -290,17 +293,20 @@ async def test_what_others_say_too_is_told_by_id_and_of_other_scopes_without(tmp
 @pytest.mark.parametrize("asking", [ALICE, Scope("alice", project="app"), Scope("alice", agent_id="coder")])
 async def test_an_id_of_another_scope_is_refused_and_erases_nothing(tmp_path: Path, asking: Scope) -> None:
     """Guards other people's memories, and that all ids count or none does."""
-    async with opened(tmp_path) as memory:
-        theirs, of_web = add(memory, "Bob collects stamps", scope=BOB), add(memory, "The site is blue", scope=WEB)
-        (turn,) = await say(memory, ("user", "I am Bob"), scope=BOB)
-        own = add(memory, "User bakes rye bread", scope=asking)
-        before = rows_of(tmp_path / "ledger.db", "meta", "changes")
+    async with memory_in(tmp_path) as memory:
+        theirs, of_web = (
+            store_memory(memory, "Bob collects stamps", scope=BOB),
+            store_memory(memory, "The site is blue", scope=WEB),
+        )
+        (turn,) = await store_messages(memory, ("user", "I am Bob"), scope=BOB)
+        own = store_memory(memory, "User bakes rye bread", scope=asking)
+        before = table_rows(tmp_path / "ledger.db", "meta", "changes")
         for other in (theirs, of_web, turn.id):
             with pytest.raises(MemoryNotFoundError):
                 await memory.purge(asking, [own, other], and_backups=True)
         with pytest.raises(InputError, match="is no memory id"):
             await memory.purge(asking, [own[:4]], and_backups=True)
-        assert rows_of(tmp_path / "ledger.db", "meta", "changes") == before
+        assert table_rows(tmp_path / "ledger.db", "meta", "changes") == before
 
 
 @pytest.mark.parametrize("going", [ALICE, WEB])
@@ -309,25 +315,25 @@ async def test_all_takes_everything_of_a_scope_and_leaves_the_others_byte_for_by
 ) -> None:
     """Guards --all: living and deleted, memories and turns; other users and projects keep every row as it is."""
     scopes = (ALICE, WEB, BOB, Scope("bob", project="web"), Scope("al_ce"), Scope("ALICE"))
-    async with opened(tmp_path) as memory:
+    async with memory_in(tmp_path) as memory:
         for scope in scopes:
-            first, second = await say(
+            first, second = await store_messages(
                 memory, ("user", f"{scope} says {ASKED}"), ("user", f"{scope}: {ANSWERED}"), scope=scope
             )
-            told = add(memory, f"{scope}: {FIRST}", scope=scope, sources=[first.id])
+            told = store_memory(memory, f"{scope}: {FIRST}", scope=scope, sources=[first.id])
             await memory.update(scope, told, text=f"{scope}: {SECOND}")
-            gone = add(memory, f"{scope}: {THIRD}", scope=scope)
+            gone = store_memory(memory, f"{scope}: {THIRD}", scope=scope)
             await memory.delete(scope, [gone, second.id])
         path = tmp_path / "ledger.db"
-        before = rows_of(path)
+        before = table_rows(path)
 
         done = await memory.purge(going, None, and_backups=False)
 
         assert (len(done.erased.memory_ids), len(done.erased.message_ids)) == (2, 2)
         assert done.clean
-        assert but_of(going, before) == {table: rows for table, rows in rows_of(path).items() if table != "means"}
-        assert with_words(tmp_path, f"{going} says", f"{going}: ") == set()
-    assert faults_of(path) == []
+        assert but_of(going, before) == {table: rows for table, rows in table_rows(path).items() if table != "means"}
+        assert files_with(tmp_path, f"{going} says", f"{going}: ") == set()
+    assert ledger_faults(path) == []
 
 
 def but_of(scope: Scope, rows: Rows) -> Rows:
@@ -350,15 +356,15 @@ def but_of(scope: Scope, rows: Rows) -> Rows:
 async def test_a_purge_takes_every_summary_of_its_user_and_of_nobody_else(tmp_path: Path) -> None:
     """Guards summaries: any of them may quote what was purged; those of others cannot."""
     with OpenAIServer([json.dumps({"summary": f"Summary {number}: {SUMMED}"}) for number in range(3)]) as server:
-        async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
-            ids = {scope: add(memory, f"{scope} bakes", scope=scope) for scope in (ALICE, WEB, BOB)}
+        async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+            ids = {scope: store_memory(memory, f"{scope} bakes", scope=scope) for scope in (ALICE, WEB, BOB)}
             for scope in ids:
                 await memory.summary(scope)
             await memory.purge(ALICE, [ids[ALICE]], and_backups=False)
             with memory.engine.ledger.read() as conn:
                 left = [memory_queries.latest_summary(conn, scope, "overall") for scope in ids]
     assert [summary.text if summary else None for summary in left] == [None, None, f"Summary 2: {SUMMED}"]
-    assert holding(tmp_path, f"Summary 0: {SUMMED}"[:25]) == set()
+    assert files_with_part_of(tmp_path, f"Summary 0: {SUMMED}"[:25]) == set()
 
 
 async def test_a_summary_that_was_being_written_during_a_purge_is_not_stored(tmp_path: Path) -> None:
@@ -371,8 +377,8 @@ async def test_a_summary_that_was_being_written_during_a_purge_is_not_stored(tmp
         return json.dumps({"summary": SUMMED})
 
     with OpenAIServer(chat) as server:
-        async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
-            secret, other = add(memory, FIRST), add(memory, "User bakes rye bread")
+        async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+            secret, other = store_memory(memory, FIRST), store_memory(memory, "User bakes rye bread")
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(memory.summary, ALICE)
                 assert await anyio.to_thread.run_sync(asked.wait, 60)
@@ -380,7 +386,7 @@ async def test_a_summary_that_was_being_written_during_a_purge_is_not_stored(tmp
                 may_answer.set()
             with memory.engine.ledger.read() as conn:
                 assert memory_queries.latest_summary(conn, ALICE, "overall") is None
-            assert holding(tmp_path, SUMMED, FIRST) == set()
+            assert files_with_part_of(tmp_path, SUMMED, FIRST) == set()
             assert (await memory.summary(ALICE)).text == SUMMED, "one written after the purge is stored again"
             await memory.update(ALICE, other, text="User bakes")
             assert (await memory.summary(ALICE)).changes_since == 1
@@ -396,32 +402,32 @@ async def test_a_turn_purged_while_a_model_reads_it_is_not_learnt_from(tmp_path:
         return json.dumps({"facts": [{"text": FIRST, "sources": [1]}]})
 
     with OpenAIServer(chat) as server:
-        async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+        async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(memory.add_messages, turns(("user", ASKED)))
+                tasks.start_soon(memory.add_messages, messages_from(("user", ASKED)))
                 assert await anyio.to_thread.run_sync(asked.wait, 60)
                 await memory.purge(ALICE, None, and_backups=False)
                 may_answer.set()
             assert str(await memory.stored(ALICE)) == "nothing"
-    assert holding(tmp_path, ASKED, FIRST) == set()
+    assert files_with_part_of(tmp_path, ASKED, FIRST) == set()
 
 
 async def test_a_running_server_drops_its_index_at_its_next_call_and_answers_rightly(tmp_path: Path) -> None:
     """Guards an index that a client holds open: its process drops it, vectors and all, and goes on."""
     data = tmp_path / "data"
     checkpoint = data / "index" / "0"
-    async with client(tmp_path) as server, opened(data) as memory:
+    async with connect_stdio(tmp_path) as server, memory_in(data) as memory:
 
         async def asks(query: str) -> list[str]:
-            return [hit["text"] for hit in results(await server.call_tool("search_memories", {"query": query}))]
+            return [hit["text"] for hit in reply_results(await server.call_tool("search_memories", {"query": query}))]
 
         for text in (FIRST, "The team retreat is in Lisbon", "User bakes rye bread"):
-            said(await server.call_tool("add_memory", {"text": text}))
+            reply_text(await server.call_tool("add_memory", {"text": text}))
         with memory.engine.ledger.read() as conn:
             secret = next(each for _, each in memory_queries.list_memories(conn, ALICE, 9) if each.text == FIRST).id
         vectors = vectors_of(data / "ledger.db", secret)
-        await until(lambda: _stands(memory, checkpoint), lambda: asks("bread"))
-        assert holding(checkpoint, *vectors)
+        await repeat_until(lambda: _stands(memory, checkpoint), lambda: asks("bread"))
+        assert files_with_part_of(checkpoint, *vectors)
         folders = folders_of(checkpoint)
 
         done = await memory.purge(ALICE, [secret], and_backups=False)
@@ -433,12 +439,12 @@ async def test_a_running_server_drops_its_index_at_its_next_call_and_answers_rig
             "User bakes rye bread",
         }
         assert FIRST not in await asks("lantern")
-        await until(lambda: _stands(memory, checkpoint), lambda: asks("bread"))
+        await repeat_until(lambda: _stands(memory, checkpoint), lambda: asks("bread"))
         assert folders_of(checkpoint).isdisjoint(folders)
-        assert holding(data, FIRST, *vectors) <= unused_parts(data)
+        assert files_with_part_of(data, FIRST, *vectors) <= unused_parts(data)
         refilled = await server.call_tool("add_memory", {"text": "The lantern is lost"})
-        assert "The lantern is lost" in await asks("lantern"), said(refilled)
-    assert faults_of(data / "ledger.db") == []
+        assert "The lantern is lost" in await asks("lantern"), reply_text(refilled)
+    assert ledger_faults(data / "ledger.db") == []
 
 
 def _stands(memory: Memory, folder: Path) -> bool:
@@ -455,42 +461,42 @@ async def test_what_another_process_is_reading_is_told_and_goes_with_the_next_pu
 ) -> None:
     """Guards the log: while someone reads an old state it cannot be emptied, which is told, and made up for."""
     monkeypatch.setattr(ledger_module, "BUSY_TIMEOUT_SECONDS", 0.1)
-    async with opened(tmp_path) as memory:
-        secret, other = add(memory, FIRST), add(memory, "User bakes rye bread")
+    async with memory_in(tmp_path) as memory:
+        secret, other = store_memory(memory, FIRST), store_memory(memory, "User bakes rye bread")
         with closing(sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)) as reader:
             reader.execute("BEGIN")
             reader.execute("SELECT count(*) FROM memories").fetchone()
             done = await memory.purge(ALICE, [secret], and_backups=False)
             assert not done.clean
             assert "being read by another process" in done.notes[0]
-            assert holding(tmp_path, FIRST) == {trace.file for trace in done.traces} != set()
+            assert files_with_part_of(tmp_path, FIRST) == {trace.file for trace in done.traces} != set()
             assert memory.engine.ledger.unscrubbed
         assert (await memory.purge(ALICE, [other], and_backups=False)).clean
         assert not memory.engine.ledger.unscrubbed
-        assert holding(tmp_path, FIRST) == set()
+        assert files_with_part_of(tmp_path, FIRST) == set()
 
 
 def test_the_command_asks_first_and_says_what_it_found(tmp_path: Path) -> None:
     """Guards the person at the terminal: nothing without a yes, a proof in words, and 1 where something is left."""
-    with sneaking(tmp_path / "data") as sneak:
+    with second_writer(tmp_path / "data") as sneak:
         sneak(FIRST)
-    (secret,) = (row["id"] for row in rows_of(tmp_path / "data" / "ledger.db")["memories"])
-    asked = command(tmp_path, "purge", secret[:8], code=1)
+    (secret,) = (row["id"] for row in table_rows(tmp_path / "data" / "ledger.db")["memories"])
+    asked = palimpsest(tmp_path, "purge", secret[:8], code=1)
     assert "1 memories and 0 turns of user alice" in asked
     assert FIRST in asked
-    assert "either ids or --all" in command(tmp_path, "purge", secret, "--all", "--yes", code=1)
+    assert "either ids or --all" in palimpsest(tmp_path, "purge", secret, "--all", "--yes", code=1)
     copy = tmp_path / "data" / "backups" / "ledger-backup-of-mine.db"
     copy_ledger(tmp_path / "data" / "ledger.db", copy)
     stray = tmp_path / "data" / "stray.txt"
     stray.write_text(f"- {FIRST}", "utf-8")
-    told = command(tmp_path, "purge", secret, answer="y\n", code=1)
+    told = palimpsest(tmp_path, "purge", secret, answer="y\n", code=1)
     assert "erased: 1 memories and 0 turns" in told
     assert f"STILL THERE in {stray}: {FIRST[:48]}" in told
     assert f"backup that still holds it: {copy}" in told
-    assert holding(tmp_path, FIRST) == {stray, copy}
+    assert files_with_part_of(tmp_path, FIRST) == {stray, copy}
     stray.unlink()
     restore(load_settings(None, data_dir=tmp_path / "data"), copy, StoppedClock())
-    done = commanded(tmp_path, "purge", "--all", "--yes", "--backups")
+    done = palimpsest_json(tmp_path, "purge", "--all", "--yes", "--backups")
     assert (done["memories"], done["turns"], done["traces"], done["backups"]) == ([secret], [], [], [])
     assert done["clean"]
-    assert holding(tmp_path, FIRST) == set()
+    assert files_with_part_of(tmp_path, FIRST) == set()

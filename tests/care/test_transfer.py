@@ -19,20 +19,27 @@ from palimpsest.care import transfer
 from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import Edit, Provenance, Scope, Undo
 from palimpsest.memory import Memory
-from tests.care.test_importers import PRESENT, chat, claude, database, lines, node, packed
-from tests.support.ledger_files import (
-    add,
-    command,
-    commanded,
-    faults_of,
-    files_in,
-    found,
-    holding,
-    rows_of,
-    say,
-    silent,
+from tests.support.command_line import palimpsest, palimpsest_json
+from tests.support.foreign_files import (
+    MEM0_COLUMNS,
+    chatgpt_conversation,
+    chatgpt_node,
+    claude_conversation,
+    json_lines,
+    json_zip,
+    mem0_database,
 )
-from tests.support.memory import ALICE, StoppedClock, opened, sneaking, with_model
+from tests.support.ledger_files import (
+    data_files,
+    files_with_part_of,
+    ignore_progress,
+    ledger_faults,
+    search_texts,
+    store_memory,
+    store_messages,
+    table_rows,
+)
+from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, second_writer
 
 pytestmark = pytest.mark.anyio
 
@@ -52,7 +59,7 @@ TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" + "k1L2m3N4o5P6q7R8"
 
 async def live(memory: Memory, clock: StoppedClock) -> str:
     """Lead a memory through all that can happen to it, another user's edits in between; return the id of a secret."""
-    sister, rye = await say(
+    sister, rye = await store_messages(
         memory,
         {
             "role": "user",
@@ -63,10 +70,10 @@ async def live(memory: Memory, clock: StoppedClock) -> str:
         },
         {"role": "assistant", "content": "And you bake rye bread?", "at": "2026-03-02T10:05:00.25+02:00"},
     )
-    add(memory, "Bob collects stamps", scope=BOB)
+    store_memory(memory, "Bob collects stamps", scope=BOB)
     clock.forward(days=1, microseconds=7)
-    *_, strange, lisbon = await say(memory, ("user", STRANGE), ("user", "We fly to Lisbon"))
-    harp = add(
+    *_, strange, lisbon = await store_messages(memory, ("user", STRANGE), ("user", "We fly to Lisbon"))
+    harp = store_memory(
         memory,
         "User's sister plays the harp",
         sources=[sister.id],
@@ -78,21 +85,21 @@ async def live(memory: Memory, clock: StoppedClock) -> str:
         role="user",
     )
     clock.forward(hours=1)
-    add(memory, "User's sister plays the harp", sources=[rye.id])
-    add(memory, STRANGE, sources=[strange.id, lisbon.id], metadata={STRANGE: STRANGE})
+    store_memory(memory, "User's sister plays the harp", sources=[rye.id])
+    store_memory(memory, STRANGE, sources=[strange.id, lisbon.id], metadata={STRANGE: STRANGE})
     await memory.update(ALICE, harp, text="User's sister plays the harp in Nice", metadata={"größe": None, "b": [1]})
     clock.forward(minutes=1)
-    nice = add(memory, "User lives in Nice")
+    nice = store_memory(memory, "User lives in Nice")
     clock.forward(minutes=1)
     await memory.add_text(ALICE, "User lives in Lyon", replaces=[nice])
-    add(memory, "Bob has a boat", scope=BOB)
+    store_memory(memory, "Bob has a boat", scope=BOB)
     for scope, text in ((WEB, "The site is blue"), (CODER, "The coder uses ripgrep")):
-        (turn,) = await say(memory, ("user", f"{scope}: {text}"), scope=scope)
-        add(memory, text, scope=scope, sources=[turn.id])
+        (turn,) = await store_messages(memory, ("user", f"{scope}: {text}"), scope=scope)
+        store_memory(memory, text, scope=scope, sources=[turn.id])
         clock.forward(minutes=1)
     await memory.summary(ALICE)
     await memory.summary(WEB)
-    secret = add(memory, "User's door opens with a rusty key", sources=[lisbon.id])
+    secret = store_memory(memory, "User's door opens with a rusty key", sources=[lisbon.id])
     clock.forward(minutes=1)
     await memory.delete(ALICE, [secret, strange.id])
     clock.forward(minutes=1)
@@ -122,7 +129,7 @@ async def rich(folder: Path, *, purged: bool = False) -> Rich:
     """Make such a memory; one from which something was purged has gaps in its numbers."""
     clock = StoppedClock()
     with OpenAIServer([json.dumps({"summary": f"{number}: {STRANGE}"}) for number in range(4)]) as server:
-        async with opened(folder, clock, llm=with_model(server.base_url)) as memory:
+        async with memory_in(folder, clock, llm=llm_settings(server.base_url)) as memory:
             secret = await live(memory, clock)
             if purged:
                 await memory.purge(ALICE, [secret], and_backups=False)
@@ -134,7 +141,7 @@ async def rich(folder: Path, *, purged: bool = False) -> Rich:
 async def exported(memory: Memory) -> bytes:
     """Return the export of a memory's user."""
     stream = StringIO()
-    await memory.export(stream, "jsonl", silent)
+    await memory.export(stream, "jsonl", ignore_progress)
     return stream.getvalue().encode()
 
 
@@ -167,13 +174,13 @@ async def test_a_memory_goes_through_a_file_into_another_without_loss(tmp_path: 
     here = await rich(tmp_path / "here", purged=purged)
     file = tmp_path / "alice.jsonl"
     file.write_bytes(here.export)
-    async with opened(tmp_path / "here", here.clock) as before, opened(tmp_path / "there", here.clock) as after:
-        done = await after.import_file(ALICE, file, silent)
+    async with memory_in(tmp_path / "here", here.clock) as before, memory_in(tmp_path / "there", here.clock) as after:
+        done = await after.import_file(ALICE, file, ignore_progress)
         counted = [json.loads(line).get("type") for line in here.export.decode().split("\n") if line]
         assert done.came == {kind: counted.count(kind) for kind in ("turn", "memory", "summary")}
         assert (sum(done.known.values()), done.notes) == (0, ())
         assert await exported(after) == here.export
-        assert faults_of(tmp_path / "there" / "ledger.db") == []
+        assert ledger_faults(tmp_path / "there" / "ledger.db") == []
 
         for scope in (ALICE, WEB, CODER):
             logs = [list(await each.log(scope, limit=100)) for each in (before, after)]
@@ -186,7 +193,7 @@ async def test_a_memory_goes_through_a_file_into_another_without_loss(tmp_path: 
                     rows = [[replace(row, change=0, provenance=anywhere(row.provenance)) for row in p] for p in past]
                     assert rows[0] == rows[1]
             for question in ("harp", "Where does the user live?", "東京", "blue"):
-                assert await found(before, question, scope) == await found(after, question, scope)
+                assert await search_texts(before, question, scope) == await search_texts(after, question, scope)
                 for edit in logs[0][::3]:
                     answers = [await each.search(scope, question, as_of=edit.made_at) for each in (before, after)]
                     assert [hit.text for hit in answers[0].hits] == [hit.text for hit in answers[1].hits]
@@ -218,7 +225,7 @@ def logs_at(edits: Any, share: float) -> datetime:
 async def test_an_undone_edit_is_one_that_is_undone_wherever_it_was_moved_to(tmp_path: Path) -> None:
     """Guards plain undo after a move: it goes on behind the edit that was taken back before."""
     clock = StoppedClock()
-    async with opened(tmp_path / "here", clock) as before, opened(tmp_path / "there", clock) as after:
+    async with memory_in(tmp_path / "here", clock) as before, memory_in(tmp_path / "there", clock) as after:
         for text in ("User lives in Paris", "User has a cat", "User has a dog"):
             await before.add_text(ALICE, text)
         await before.undo(ALICE)
@@ -226,7 +233,7 @@ async def test_an_undone_edit_is_one_that_is_undone_wherever_it_was_moved_to(tmp
         file.write_bytes(await exported(before))
         for text in ("User plays chess", "User likes tea", "User fears spiders", "User sings"):
             await after.add_text(BOB, text)
-        await after.import_file(ALICE, file, silent)
+        await after.import_file(ALICE, file, ignore_progress)
         assert await exported(after) == file.read_bytes()
         done = await after.undo(ALICE)
         assert [change.memory.text for change in done.outcomes] == ["User has a cat"]
@@ -237,39 +244,39 @@ async def test_importing_again_changes_nothing(tmp_path: Path) -> None:
     here = await rich(tmp_path / "here")
     file = tmp_path / "alice.jsonl"
     file.write_bytes(here.export)
-    async with opened(tmp_path / "there", here.clock) as memory:
-        first = await memory.import_file(ALICE, file, silent)
-        before = rows_of(tmp_path / "there" / "ledger.db")
+    async with memory_in(tmp_path / "there", here.clock) as memory:
+        first = await memory.import_file(ALICE, file, ignore_progress)
+        before = table_rows(tmp_path / "there" / "ledger.db")
         for _ in range(2):
-            again = await memory.import_file(ALICE, file, silent)
+            again = await memory.import_file(ALICE, file, ignore_progress)
             assert (again.came, again.known) == (first.known, first.came)
-        assert rows_of(tmp_path / "there" / "ledger.db") == before
-    async with opened(tmp_path / "here", here.clock) as memory:
-        assert sum((await memory.import_file(ALICE, file, silent)).came.values()) == 0
+        assert table_rows(tmp_path / "there" / "ledger.db") == before
+    async with memory_in(tmp_path / "here", here.clock) as memory:
+        assert sum((await memory.import_file(ALICE, file, ignore_progress)).came.values()) == 0
         assert await exported(memory) == here.export
 
 
 async def test_into_a_memory_that_knows_some_of_it_only_the_rest_comes(tmp_path: Path) -> None:
     """Guards against duplicates and against overwriting: what is there stays, whatever the file says of it."""
     clock = StoppedClock()
-    async with opened(tmp_path / "here", clock) as here:
-        turn, _ = await say(here, {"role": "user", "content": "I bake", "id": "m1"}, ("user", "Rye bread"))
-        add(here, "User bakes", sources=[turn.id])
+    async with memory_in(tmp_path / "here", clock) as here:
+        turn, _ = await store_messages(here, {"role": "user", "content": "I bake", "id": "m1"}, ("user", "Rye bread"))
+        store_memory(here, "User bakes", sources=[turn.id])
         await exporting(here, tmp_path / "early.jsonl")
-        twin = add(here, "User  LIKES tea")
-        gone = add(here, "User has a cat")
+        twin = store_memory(here, "User  LIKES tea")
+        gone = store_memory(here, "User has a cat")
         await here.delete(ALICE, [gone])
-        add(here, "User bakes rye bread", sources=[turn.id])
+        store_memory(here, "User bakes rye bread", sources=[turn.id])
         await exporting(here, tmp_path / "late.jsonl")
-    async with opened(tmp_path / "there", clock) as there:
-        await there.import_file(ALICE, tmp_path / "early.jsonl", silent)
+    async with memory_in(tmp_path / "there", clock) as there:
+        await there.import_file(ALICE, tmp_path / "early.jsonl", ignore_progress)
         (bakes,) = (await there.stored(ALICE)).memories
         await there.update(ALICE, bakes.id, text="User bakes on Sundays")
-        tea, other = add(there, "User likes tea"), add(there, "Bob likes tea", scope=BOB)
-        before = rows_of(tmp_path / "there" / "ledger.db")
-        done = await there.import_file(ALICE, tmp_path / "late.jsonl", silent)
+        tea, other = store_memory(there, "User likes tea"), store_memory(there, "Bob likes tea", scope=BOB)
+        before = table_rows(tmp_path / "there" / "ledger.db")
+        done = await there.import_file(ALICE, tmp_path / "late.jsonl", ignore_progress)
         assert (done.came["memory"], done.known["memory"], done.came["turn"], done.known["turn"]) == (2, 2, 0, 2)
-        after = rows_of(tmp_path / "there" / "ledger.db")
+        after = table_rows(tmp_path / "there" / "ledger.db")
         for table in ("messages", "message_history", "memories", "history", "memory_sources"):
             assert after[table][: len(before[table])] == before[table]
         texts = {memory.id: memory.text for memory in (await there.stored(ALICE)).memories}
@@ -282,12 +289,12 @@ async def test_into_a_memory_that_knows_some_of_it_only_the_rest_comes(tmp_path:
         new = next(each for each, text in texts.items() if text == "User bakes rye bread")
         assert (await there.history(ALICE, new))[1][0].sources == ("m1",)
         assert len((await there.history(BOB, other))[1]) == 1
-    assert faults_of(tmp_path / "there" / "ledger.db") == []
+    assert ledger_faults(tmp_path / "there" / "ledger.db") == []
 
 
 async def exporting(memory: Memory, file: Path) -> None:
     """Write an export to a file."""
-    await memory.export(file, "jsonl", silent)
+    await memory.export(file, "jsonl", ignore_progress)
 
 
 class CutOffError(Exception):
@@ -315,22 +322,22 @@ async def test_one_that_was_cut_off_goes_on_to_the_same_end(
     here = await rich(tmp_path / "here")
     file = tmp_path / "alice.jsonl"
     file.write_bytes(here.export)
-    async with opened(tmp_path / "once", here.clock) as memory:
-        await memory.import_file(ALICE, file, silent)
-    async with opened(tmp_path / "twice", here.clock) as memory:
+    async with memory_in(tmp_path / "once", here.clock) as memory:
+        await memory.import_file(ALICE, file, ignore_progress)
+    async with memory_in(tmp_path / "twice", here.clock) as memory:
         with pytest.raises(CutOffError):
             await memory.import_file(ALICE, file, Interrupted(cut))
-        assert sum(len(rows_of(tmp_path / "twice" / "ledger.db")[each]) for each in ("messages", "memories")) > 0
-        add(memory, "Bob came in between", scope=BOB)
+        assert sum(len(table_rows(tmp_path / "twice" / "ledger.db")[each]) for each in ("messages", "memories")) > 0
+        store_memory(memory, "Bob came in between", scope=BOB)
         with pytest.raises(CutOffError):
             await memory.import_file(ALICE, file, Interrupted(cut + 2))
-        await memory.import_file(ALICE, file, silent)
+        await memory.import_file(ALICE, file, ignore_progress)
         assert await exported(memory) == here.export
-        assert len(await found(memory, "harp")) > 0
-        await memory.import_file(ALICE, file, silent)
+        assert len(await search_texts(memory, "harp")) > 0
+        await memory.import_file(ALICE, file, ignore_progress)
         assert await exported(memory) == here.export
-    assert faults_of(tmp_path / "twice" / "ledger.db") == []
-    left = [row["key"] for row in rows_of(tmp_path / "twice" / "ledger.db", "meta")["meta"]]
+    assert ledger_faults(tmp_path / "twice" / "ledger.db") == []
+    left = [row["key"] for row in table_rows(tmp_path / "twice" / "ledger.db", "meta")["meta"]]
     assert not [key for key in left if key.startswith("import")], "nothing is kept of an import that came to its end"
 
 
@@ -382,23 +389,23 @@ async def test_a_damaged_line_is_named_and_nothing_at_all_is_stored(tmp_path: Pa
     """Guards against half an import: every line is read before the first is stored."""
     number, damaged, told = DAMAGES[fault]
     clock = StoppedClock()
-    async with opened(tmp_path / "here", clock) as memory:
-        (turn,) = await say(memory, ("user", "I bake"))
-        add(memory, "User bakes", sources=[turn.id])
-        add(memory, "User bakes rye bread")
+    async with memory_in(tmp_path / "here", clock) as memory:
+        (turn,) = await store_messages(memory, ("user", "I bake"))
+        store_memory(memory, "User bakes", sources=[turn.id])
+        store_memory(memory, "User bakes rye bread")
         text = (await exported(memory)).decode().replace(turn.id, "a0000000-0000-4000-8000-000000000001")
     made = [json.loads(line) for line in text.split("\n") if line]
     item = damaged(made[number - 1])
     written = [item if each is made[number - 1] else each for each in made]
     file = tmp_path / "alice.jsonl"
     file.write_text("\n".join(each if isinstance(each, str) else json.dumps(each) for each in written), "utf-8")
-    async with opened(tmp_path / "there", clock) as memory:
-        add(memory, "User likes tea")
-        before = rows_of(tmp_path / "there" / "ledger.db", "meta", "changes")
+    async with memory_in(tmp_path / "there", clock) as memory:
+        store_memory(memory, "User likes tea")
+        before = table_rows(tmp_path / "there" / "ledger.db", "meta", "changes")
         for dry_run in (True, False):
             with pytest.raises(InputError, match=rf"alice\.jsonl, {told}"):
-                await memory.import_file(ALICE, file, silent, dry_run=dry_run)
-        assert rows_of(tmp_path / "there" / "ledger.db", "meta", "changes") == before
+                await memory.import_file(ALICE, file, ignore_progress, dry_run=dry_run)
+        assert table_rows(tmp_path / "there" / "ledger.db", "meta", "changes") == before
         assert not (tmp_path / "there" / "backups").exists()
 
 
@@ -406,9 +413,9 @@ async def test_bytes_that_are_no_text_are_told(tmp_path: Path) -> None:
     """Guards against a traceback where a file went through a wrong editor."""
     file = tmp_path / "alice.jsonl"
     file.write_bytes(b'{"format":"palimpsest-export","user_id":"alice","version":1}\n\xff\xfe\n')
-    async with opened(tmp_path / "there") as memory:
+    async with memory_in(tmp_path / "there") as memory:
         with pytest.raises(InputError, match=r"alice\.jsonl cannot be read"):
-            await memory.import_file(ALICE, file, silent)
+            await memory.import_file(ALICE, file, ignore_progress)
 
 
 async def test_a_dry_run_says_what_would_come_and_stores_nothing(tmp_path: Path) -> None:
@@ -416,71 +423,71 @@ async def test_a_dry_run_says_what_would_come_and_stores_nothing(tmp_path: Path)
     here = await rich(tmp_path / "here")
     file = tmp_path / "alice.jsonl"
     file.write_bytes(here.export)
-    async with opened(tmp_path / "there", here.clock) as memory:
-        add(memory, "user lives in LYON")
-        before = rows_of(tmp_path / "there" / "ledger.db", "meta", "changes")
-        would = await memory.import_file(ALICE, file, silent, dry_run=True)
-        assert rows_of(tmp_path / "there" / "ledger.db", "meta", "changes") == before
+    async with memory_in(tmp_path / "there", here.clock) as memory:
+        store_memory(memory, "user lives in LYON")
+        before = table_rows(tmp_path / "there" / "ledger.db", "meta", "changes")
+        would = await memory.import_file(ALICE, file, ignore_progress, dry_run=True)
+        assert table_rows(tmp_path / "there" / "ledger.db", "meta", "changes") == before
         assert not (tmp_path / "there" / "backups").exists()
         assert would.examples[0] == "My sister plays the harp"
         assert len(would.examples) == 5
         assert would.known == {"turn": 0, "memory": 1, "summary": 0}
-        done = await memory.import_file(ALICE, file, silent)
+        done = await memory.import_file(ALICE, file, ignore_progress)
         assert (done.format, done.came, done.known) == ("palimpsest", would.came, would.known)
         assert "palimpsest restore" in done.notes[0], "what was there before can be had back"
 
 
 async def test_what_is_another_users_in_the_same_ledger_is_refused(tmp_path: Path) -> None:
     """Guards two users of one ledger: ids are given once, and nobody's memory comes to cite another's turns."""
-    async with opened(tmp_path) as memory:
-        (turn,) = await say(memory, ("user", "I bake"))
-        add(memory, "User bakes", sources=[turn.id])
+    async with memory_in(tmp_path) as memory:
+        (turn,) = await store_messages(memory, ("user", "I bake"))
+        store_memory(memory, "User bakes", sources=[turn.id])
         await exporting(memory, tmp_path / "alice.jsonl")
-        before = rows_of(tmp_path / "ledger.db", "meta")
+        before = table_rows(tmp_path / "ledger.db", "meta")
         with pytest.raises(InputError, match="another user of this ledger"):
-            await memory.import_file(BOB, tmp_path / "alice.jsonl", silent)
-        assert rows_of(tmp_path / "ledger.db", "meta") == before
-    async with opened(tmp_path / "bobs") as memory:
-        await memory.import_file(BOB, tmp_path / "alice.jsonl", silent)
+            await memory.import_file(BOB, tmp_path / "alice.jsonl", ignore_progress)
+        assert table_rows(tmp_path / "ledger.db", "meta") == before
+    async with memory_in(tmp_path / "bobs") as memory:
+        await memory.import_file(BOB, tmp_path / "alice.jsonl", ignore_progress)
         assert [each.text for each in (await memory.stored(BOB)).memories] == ["User bakes"]
-        assert await found(memory, "bakes", ALICE) == []
+        assert await search_texts(memory, "bakes", ALICE) == []
 
 
 async def test_an_export_is_private_new_and_whole(tmp_path: Path) -> None:
     """Guards the file: for its owner only, over no other, and never a half of one."""
-    async with opened(tmp_path / "here") as memory:
-        add(memory, "User bakes")
-        add(memory, "User likes tea")
+    async with memory_in(tmp_path / "here") as memory:
+        store_memory(memory, "User bakes")
+        store_memory(memory, "User likes tea")
         for form in ("jsonl", "markdown"):
             file = tmp_path / f"alice.{form}"
-            await memory.export(file, form, silent)
+            await memory.export(file, form, ignore_progress)
             assert stat.S_IMODE(file.stat().st_mode) == 0o600
             was = file.read_bytes()
             with pytest.raises(InputError, match="is there already"):
-                await memory.export(file, form, silent)
+                await memory.export(file, form, ignore_progress)
             assert file.read_bytes() == was
         with pytest.raises(CutOffError):
             await memory.export(tmp_path / "half.jsonl", "jsonl", Interrupted(1))
         for place in (tmp_path / "nowhere" / "alice.jsonl", tmp_path / "alice.jsonl" / "alice.jsonl"):
             with pytest.raises(InputError, match="cannot be written"):
-                await memory.export(place, "jsonl", silent)
-    assert {file.name for file in files_in(tmp_path)} == {"alice.jsonl", "alice.markdown", "ledger.db"}
+                await memory.export(place, "jsonl", ignore_progress)
+    assert {file.name for file in data_files(tmp_path)} == {"alice.jsonl", "alice.markdown", "ledger.db"}
 
 
 async def test_markdown_is_what_is_believed_now_for_a_reader(tmp_path: Path) -> None:
     """Guards the file a person prints: projects apart, oldest first, dated, one line each, nothing deleted."""
     clock = StoppedClock()
     with OpenAIServer([json.dumps({"summary": "Bakes and lives by the sea."})]) as server:
-        async with opened(tmp_path, clock, llm=with_model(server.base_url)) as memory:
-            bakes = add(memory, "User bakes\nrye   bread", happened_at=datetime(2019, 7, 1, tzinfo=UTC))
-            gone = add(memory, "User has a cat")
-            sea = add(memory, "User lives by the sea")
-            blue = add(memory, "The site is blue", scope=WEB)
-            add(memory, "Bob has a boat", scope=BOB)
+        async with memory_in(tmp_path, clock, llm=llm_settings(server.base_url)) as memory:
+            bakes = store_memory(memory, "User bakes\nrye   bread", happened_at=datetime(2019, 7, 1, tzinfo=UTC))
+            gone = store_memory(memory, "User has a cat")
+            sea = store_memory(memory, "User lives by the sea")
+            blue = store_memory(memory, "The site is blue", scope=WEB)
+            store_memory(memory, "Bob has a boat", scope=BOB)
             await memory.delete(ALICE, [gone])
             await memory.summary(ALICE)
             stream = StringIO()
-            assert await memory.export(stream, "markdown", silent) == 3
+            assert await memory.export(stream, "markdown", ignore_progress) == 3
     assert stream.getvalue() == (
         "# What is remembered of alice\n"
         "\n## Everywhere\n\n"
@@ -497,13 +504,13 @@ def test_the_commands_move_a_memory_from_one_folder_to_another(tmp_path: Path) -
     here, there = tmp_path / "here", tmp_path / "there"
     for folder in (here, there):
         folder.mkdir()
-    with sneaking(here / "data") as sneak:
+    with second_writer(here / "data") as sneak:
         sneak(STRANGE)
-    assert "exported 1 items" in command(here, "export", str(tmp_path / "alice.jsonl"))
-    done = commanded(there, "import", str(tmp_path / "alice.jsonl"))
+    assert "exported 1 items" in palimpsest(here, "export", str(tmp_path / "alice.jsonl"))
+    done = palimpsest_json(there, "import", str(tmp_path / "alice.jsonl"))
     assert (done["format"], done["new"]["memory"], done["known"]["memory"]) == ("palimpsest", 1, 0)
-    assert command(there, "export", "-") == (tmp_path / "alice.jsonl").read_text("utf-8")
-    told = command(there, "import", str(tmp_path / "alice.jsonl"), "--dry-run")
+    assert palimpsest(there, "export", "-") == (tmp_path / "alice.jsonl").read_text("utf-8")
+    told = palimpsest(there, "import", str(tmp_path / "alice.jsonl"), "--dry-run")
     assert "would bring 0 turns, 0 memories, 0 summaries; known already: 0 turns, 1 memories, 0 summaries" in told
 
 
@@ -520,9 +527,9 @@ class Theirs:
 
 def _history(file: Path) -> object:
     first, later, last = "2025-03-01T10:00:00Z", "2025-04-01T10:00:00Z", "2025-05-01T10:00:00Z"
-    return database(
+    return mem0_database(
         file,
-        PRESENT,
+        MEM0_COLUMNS,
         ("m1", None, "Ana drinks black coffee", "ADD", first, None, 0, "ana", "user"),
         ("m2", None, f"The wifi password of Ana is {TOKEN}", "ADD", first, None, 0, None, None),
         ("m1", "Ana drinks black coffee", "Ana drinks green tea", "UPDATE", first, later, 0, "ana", "user"),
@@ -538,7 +545,7 @@ THEIRS = {
         Theirs(
             "server-memory",
             lambda file: file.write_text(
-                lines(
+                json_lines(
                     {
                         "type": "entity",
                         "name": "Ana",
@@ -579,11 +586,11 @@ THEIRS = {
             lambda file: file.write_text(
                 json.dumps(
                     [
-                        chat(
+                        chatgpt_conversation(
                             "c",
-                            a=node(None, "user", "Which tea is green?", at=1_700_000_000.5),
-                            b=node("a", "assistant", "Sencha is a green tea.", at=1_700_000_010),
-                            c=node("b", "user", f"Deploy with {TOKEN}", at=1_700_009_000),
+                            a=chatgpt_node(None, "user", "Which tea is green?", at=1_700_000_000.5),
+                            b=chatgpt_node("a", "assistant", "Sencha is a green tea.", at=1_700_000_010),
+                            c=chatgpt_node("b", "user", f"Deploy with {TOKEN}", at=1_700_009_000),
                         )
                     ]
                 )
@@ -594,10 +601,10 @@ THEIRS = {
         ),
         Theirs(
             "claude",
-            lambda file: packed(
+            lambda file: json_zip(
                 file,
                 conversations=[
-                    claude(
+                    claude_conversation(
                         {"uuid": "m1", "sender": "human", "text": "Tea?", "created_at": "2025-02-01T10:00:00.5Z"},
                         {
                             "uuid": "m2",
@@ -626,42 +633,42 @@ class TestForeign:
         file = tmp_path / "file"
         theirs.made(file)
         data = tmp_path / "data"
-        async with opened(data) as memory:
-            add(memory, "Bob drinks beer", scope=BOB)
-            done = await memory.import_file(ALICE, file, silent)
+        async with memory_in(data) as memory:
+            store_memory(memory, "Bob drinks beer", scope=BOB)
+            done = await memory.import_file(ALICE, file, ignore_progress)
             assert (done.format, done.came["turn"], done.came["memory"]) == (form, *theirs.came)
             assert sum(done.known.values()) == 0
             assert any("github token" in note for note in done.notes)
-            assert holding(data, TOKEN) == set()
-            assert (await found(memory, theirs.question))[0] == theirs.answer
-            again = await memory.import_file(ALICE, file, silent)
+            assert files_with_part_of(data, TOKEN) == set()
+            assert (await search_texts(memory, theirs.question))[0] == theirs.answer
+            again = await memory.import_file(ALICE, file, ignore_progress)
             assert (sum(again.came.values()), again.known) == (0, done.came)
             await exporting(memory, tmp_path / "ours.jsonl")
             (edit,) = await memory.log(ALICE)
             assert (edit.provenance.stage, edit.provenance.caller) == ("import", "cli")
             await memory.undo(ALICE)
             assert str(await memory.stored(ALICE)) == "nothing"
-            assert await found(memory, theirs.question) == []
-            assert await found(memory, "drinks", BOB) == ["Bob drinks beer"]
+            assert await search_texts(memory, theirs.question) == []
+            assert await search_texts(memory, "drinks", BOB) == ["Bob drinks beer"]
             await memory.undo(ALICE, Undo(change=(await memory.log(ALICE))[0].number))
-            assert (await found(memory, theirs.question))[0] == theirs.answer
-        assert faults_of(data / "ledger.db") == []
-        async with opened(tmp_path / "other") as memory:
-            await memory.import_file(ALICE, tmp_path / "ours.jsonl", silent)
+            assert (await search_texts(memory, theirs.question))[0] == theirs.answer
+        assert ledger_faults(data / "ledger.db") == []
+        async with memory_in(tmp_path / "other") as memory:
+            await memory.import_file(ALICE, tmp_path / "ours.jsonl", ignore_progress)
             assert await exported(memory) == (tmp_path / "ours.jsonl").read_bytes()
 
     async def test_a_secret_is_kept_where_the_settings_say_so(self, tmp_path: Path) -> None:
         """Guards the setting, and with it that the test above looks at the right bytes."""
         THEIRS["mem0-export"].made(tmp_path / "file")
-        async with opened(tmp_path / "data", keep_secrets=True) as memory:
-            await memory.import_file(ALICE, tmp_path / "file", silent)
-        assert holding(tmp_path / "data", TOKEN)
+        async with memory_in(tmp_path / "data", keep_secrets=True) as memory:
+            await memory.import_file(ALICE, tmp_path / "file", ignore_progress)
+        assert files_with_part_of(tmp_path / "data", TOKEN)
 
     async def test_the_past_of_mem0s_memories_comes_with_them(self, tmp_path: Path) -> None:
         """Guards history from elsewhere: versions, dates, what was believed when, and what was deleted."""
         _history(tmp_path / "file")
-        async with opened(tmp_path / "data") as memory:
-            await memory.import_file(ALICE, tmp_path / "file", silent)
+        async with memory_in(tmp_path / "data") as memory:
+            await memory.import_file(ALICE, tmp_path / "file", ignore_progress)
             tea = next(each for each in (await memory.stored(ALICE)).memories if "tea" in each.text)
             assert (tea.metadata["mem0_id"], tea.metadata["actor_id"], tea.revision) == ("m1", "ana", 2)
             _, past = await memory.history(ALICE, tea.id)
@@ -675,9 +682,9 @@ class TestForeign:
             assert all(hit.at <= then for hit in hits), "what was believed then does not carry a later date"
             (gone,) = (await memory.list(ALICE, deleted=True)).hits
             assert gone.text == "Ana keeps a parrot"
-            assert "Ana keeps a parrot" not in await found(memory, "parrot")
+            assert "Ana keeps a parrot" not in await search_texts(memory, "parrot")
             await memory.restore(ALICE, gone.id)
-            assert (await found(memory, "parrot"))[0] == "Ana keeps a parrot"
+            assert (await search_texts(memory, "parrot"))[0] == "Ana keeps a parrot"
             later = (await memory.search(ALICE, "parrot", as_of=datetime(2025, 5, 2, tzinfo=UTC))).hits
             assert "Ana keeps a parrot" not in {hit.text for hit in later}
 
@@ -686,15 +693,15 @@ class TestForeign:
         """Guards the scope: a file goes where it was asked to go, and what another has is not taken for known."""
         theirs = THEIRS[form]
         theirs.made(tmp_path / "file")
-        async with opened(tmp_path / "data") as memory:
+        async with memory_in(tmp_path / "data") as memory:
             for scope in (WEB, BOB, ALICE, CODER):
-                done = await memory.import_file(scope, tmp_path / "file", silent)
+                done = await memory.import_file(scope, tmp_path / "file", ignore_progress)
                 assert (done.came["turn"], done.came["memory"]) == theirs.came
                 stored = await memory.stored(scope)
                 assert {each.scope for each in (*stored.memories, *stored.messages)} >= {scope}
-            assert await found(memory, theirs.question, Scope("alice", project="app")) != []
-            assert await found(memory, theirs.question, Scope("eve")) == []
-        assert faults_of(tmp_path / "data" / "ledger.db") == []
+            assert await search_texts(memory, theirs.question, Scope("alice", project="app")) != []
+            assert await search_texts(memory, theirs.question, Scope("eve")) == []
+        assert ledger_faults(tmp_path / "data" / "ledger.db") == []
 
     async def test_one_that_was_cut_off_is_one_edit_all_the_same(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -702,10 +709,10 @@ class TestForeign:
         """Guards the one undo against an import in two runs."""
         monkeypatch.setattr(transfer, "BATCH", 1)
         THEIRS["server-memory"].made(tmp_path / "file")
-        async with opened(tmp_path / "data") as memory:
+        async with memory_in(tmp_path / "data") as memory:
             with pytest.raises(CutOffError):
                 await memory.import_file(ALICE, tmp_path / "file", Interrupted(2))
-            done = await memory.import_file(ALICE, tmp_path / "file", silent)
+            done = await memory.import_file(ALICE, tmp_path / "file", ignore_progress)
             assert (done.came["memory"], done.known["memory"]) == (2, 2)
             await memory.undo(ALICE)
             assert str(await memory.stored(ALICE)) == "nothing"
@@ -714,20 +721,20 @@ class TestForeign:
         """Guards against half an import: the file is named, and the ledger is as it was."""
         THEIRS["server-memory"].made(tmp_path / "file")
         broken = (tmp_path / "file").read_text("utf-8") + '\n{"type":"ent'
-        async with opened(tmp_path / "data") as memory:
-            before = rows_of(tmp_path / "data" / "ledger.db", "meta")
+        async with memory_in(tmp_path / "data") as memory:
+            before = table_rows(tmp_path / "data" / "ledger.db", "meta")
             for text, told in ((broken, r"file, line 3: "), ("[1, 2]", "JSON of another kind"), ("", "is empty")):
                 (tmp_path / "file").write_text(text, "utf-8")
                 with pytest.raises(InputError, match=told):
-                    await memory.import_file(ALICE, tmp_path / "file", silent)
-            assert rows_of(tmp_path / "data" / "ledger.db", "meta") == before
+                    await memory.import_file(ALICE, tmp_path / "file", ignore_progress)
+            assert table_rows(tmp_path / "data" / "ledger.db", "meta") == before
 
     async def test_a_dry_run_looks_only(self, tmp_path: Path) -> None:
         """Guards the look before the leap, of other tools' files too."""
         THEIRS["claude"].made(tmp_path / "file")
-        async with opened(tmp_path / "data") as memory:
-            before = rows_of(tmp_path / "data" / "ledger.db", "meta")
-            would = await memory.import_file(ALICE, tmp_path / "file", silent, dry_run=True)
+        async with memory_in(tmp_path / "data") as memory:
+            before = table_rows(tmp_path / "data" / "ledger.db", "meta")
+            would = await memory.import_file(ALICE, tmp_path / "file", ignore_progress, dry_run=True)
             assert (would.format, would.came["turn"], would.examples[0]) == ("claude", 2, "Tea?")
             assert TOKEN not in " ".join(would.examples)
-            assert rows_of(tmp_path / "data" / "ledger.db", "meta") == before
+            assert table_rows(tmp_path / "data" / "ledger.db", "meta") == before

@@ -23,8 +23,18 @@ from palimpsest.core.settings import Settings, load_settings
 from palimpsest.index.checkpoint import FILE, Checkpoint
 from palimpsest.store.ledger import open_ledger
 from palimpsest.store.queries import memories as memory_queries
-from tests.support.ledger_files import add, command, commanded, damage, faults_of, found, rows_of, say, silent, writing
-from tests.support.memory import ALICE, StoppedClock, opened
+from tests.support.command_line import palimpsest, palimpsest_json
+from tests.support.ledger_files import (
+    ignore_progress,
+    ledger_faults,
+    run_sql,
+    run_writer,
+    search_texts,
+    store_memory,
+    store_messages,
+    table_rows,
+)
+from tests.support.memory import ALICE, StoppedClock, memory_in
 
 BOB = Scope("bob")
 AGREE = "memories, turns, history, full text, vectors and means agree"
@@ -102,21 +112,26 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("healthy")
 
     async def make() -> None:
-        async with opened(folder) as memory:
-            asked, answered, _, cat = await say(
+        async with memory_in(folder) as memory:
+            asked, answered, _, cat = await store_messages(
                 memory,
                 ("user", "I drink green tea"),
                 ("assistant", "Noted: green tea."),
                 ("user", "Good morning"),
                 ("user", "and my cat is Miso"),
             )
-            add(memory, "User drinks green tea", sources=[asked.id, answered.id], tags=("food",), metadata={"a": [1]})
-            add(memory, "User has a cat named Miso", sources=[cat.id])
-            nice, gone = add(memory, "User lives in Nice"), add(memory, "User has a dog", sources=[cat.id])
+            store_memory(
+                memory, "User drinks green tea", sources=[asked.id, answered.id], tags=("food",), metadata={"a": [1]}
+            )
+            store_memory(memory, "User has a cat named Miso", sources=[cat.id])
+            nice, gone = (
+                store_memory(memory, "User lives in Nice"),
+                store_memory(memory, "User has a dog", sources=[cat.id]),
+            )
             await memory.add_text(ALICE, "User lives in Lyon", replaces=[nice])
             await memory.delete(ALICE, [gone, answered.id])
-            add(memory, "The site is blue", scope=Scope("alice", project="web"))
-            add(memory, "Bob has a boat", scope=BOB)
+            store_memory(memory, "The site is blue", scope=Scope("alice", project="web"))
+            store_memory(memory, "Bob has a boat", scope=BOB)
             memory.projection.open()
 
     anyio.run(make)
@@ -132,7 +147,7 @@ def settings(tmp_path: Path, healthy: Path) -> Settings:
 
 def looked(settings: Settings, *, repair: bool = False) -> dict[str, Finding]:
     """Return what the deep look finds, by part."""
-    findings = examine_deeply(settings, silent, repair=repair, clock=StoppedClock())
+    findings = examine_deeply(settings, ignore_progress, repair=repair, clock=StoppedClock())
     return {finding.part: finding for finding in findings}
 
 
@@ -142,17 +157,17 @@ def told(findings: dict[str, Finding]) -> dict[str, tuple[bool, str]]:
 
 async def reopened(settings: Settings) -> None:
     """Open the index as the next client does."""
-    async with opened(settings.data_dir) as memory:
+    async with memory_in(settings.data_dir) as memory:
         memory.projection.open()
         assert memory.projection.state == "ready"
 
 
 def test_a_healthy_memory_is_found_to_agree(settings: Settings) -> None:
     """Guards against alarms: turns, facts, forgotten, deleted and superseded ones, other users, and the index."""
-    before = rows_of(settings.ledger_path, "meta", "changes")
+    before = table_rows(settings.ledger_path, "meta", "changes")
     for repair in (False, True):
         assert told(looked(settings, repair=repair)) == {"rows": (True, AGREE), "index 0": (True, WHOLE)}
-    assert rows_of(settings.ledger_path, "meta", "changes") == before, "where nothing is wrong, nothing is written"
+    assert table_rows(settings.ledger_path, "meta", "changes") == before, "where nothing is wrong, nothing is written"
 
 
 def test_a_new_memory_is_found_to_agree(tmp_path: Path) -> None:
@@ -166,15 +181,15 @@ def test_a_new_memory_is_found_to_agree(tmp_path: Path) -> None:
 async def test_damage_in_the_ledger_is_found_named_and_mended(settings: Settings, what: str) -> None:
     """Guards the ledger against itself: what is searched and what was believed is put right, what is said stays."""
     statements, parts = DAMAGES[what]
-    damage(settings.ledger_path, statements.replace("@unit", UNIT))
-    before = rows_of(settings.ledger_path)
+    run_sql(settings.ledger_path, statements.replace("@unit", UNIT))
+    before = table_rows(settings.ledger_path)
 
     seen = looked(settings)
     assert not seen["rows"].ok
     assert "index 0" not in seen, "an index is held against a ledger that agrees"
     assert {part for part in (SEARCHED, NOTHING, MEAN, HISTORY, WORDS) if part in seen["rows"].text} == parts
     assert "palimpsest doctor --deep --repair" in seen["rows"].text
-    assert rows_of(settings.ledger_path) == before, "without --repair nothing is written"
+    assert table_rows(settings.ledger_path) == before, "without --repair nothing is written"
 
     mended = looked(settings, repair=True)
     assert mended["rows"].ok, mended["rows"].text
@@ -183,19 +198,19 @@ async def test_damage_in_the_ledger_is_found_named_and_mended(settings: Settings
     again = looked(settings)
     assert all(finding.ok for finding in again.values())
     assert again["rows"].text == AGREE
-    after = rows_of(settings.ledger_path)
+    after = table_rows(settings.ledger_path)
     assert {table: after[table] for table in KEPT} == {table: before[table] for table in KEPT}
     for table in ("history", "message_history"):
         assert after[table][: len(before[table])] == before[table], "history is added to, never taken from"
     assert all(row["embedder"] for row in after["vectors"]), "a unit that was made anew has its vector again"
-    async with opened(settings.data_dir) as memory:
+    async with memory_in(settings.data_dir) as memory:
         for scope, question, answer in (
             (ALICE, "cat", "User has a cat named Miso"),
             (ALICE, "Which hot drink?", "User drinks green tea"),
             (BOB, "boat", "Bob has a boat"),
         ):
-            assert (await found(memory, question, scope))[0] == answer
-        assert "User has a dog" not in await found(memory, "dog")
+            assert (await search_texts(memory, question, scope))[0] == answer
+        assert "User has a dog" not in await search_texts(memory, "dog")
         memory.projection.open()
     assert told(looked(settings)) == {"rows": (True, AGREE), "index 0": (True, WHOLE)}
 
@@ -215,7 +230,7 @@ def test_what_cannot_be_made_anew_is_told_with_the_backup_that_has_it(
 ) -> None:
     """Guards what only a backup brings back: a sentence and the way out, no traceback, and no false 'mended'."""
     copy = back_up(settings, None, StoppedClock()).path
-    damage(settings.ledger_path, statements)
+    run_sql(settings.ledger_path, statements)
     for repair in (False, True, False):
         seen = looked(settings, repair=repair)
         assert not seen["rows"].ok
@@ -234,11 +249,11 @@ def spoilt(path: Path, page: int) -> None:
 async def test_a_damaged_page_is_told_with_the_newest_backup_that_reads_back(tmp_path: Path) -> None:
     """Guards the way out of real damage: which copy is good, how much it has; and no repair is tried."""
     data = tmp_path / "data"
-    async with opened(data) as memory:
+    async with memory_in(data) as memory:
         for number in range(30):
-            add(memory, f"fact {number}: {'long ' * 300}")
+            store_memory(memory, f"fact {number}: {'long ' * 300}")
         older = back_up(memory.settings, None, memory.engine.clock).path
-        add(memory, "User drinks green tea")
+        store_memory(memory, "User drinks green tea")
         newer = back_up(memory.settings, None, memory.engine.clock).path
     (data / "backups" / "work-backup-20300101T000000Z.db").write_bytes(newer.read_bytes())
     spoilt(newer, 40)
@@ -246,7 +261,7 @@ async def test_a_damaged_page_is_told_with_the_newest_backup_that_reads_back(tmp
         spoilt(data / "ledger.db", page)
     was = (data / "ledger.db").read_bytes()
     findings = {
-        each["part"]: each for each in commanded(tmp_path, "doctor", "--deep", code=1, settings=EXACT)["findings"]
+        each["part"]: each for each in palimpsest_json(tmp_path, "doctor", "--deep", code=1, settings=EXACT)["findings"]
     }
     assert not findings["ledger"]["ok"]
     assert not findings["rows"]["ok"]
@@ -329,7 +344,7 @@ async def test_damage_in_an_index_is_found_named_and_the_index_made_anew(
     """Guards the index against what its own counts do not show; it is thrown away, for the ledger has every vector."""
     folder = settings.index_dir / "0"
     spoil(folder)
-    before = rows_of(settings.ledger_path, "meta", "changes")
+    before = table_rows(settings.ledger_path, "meta", "changes")
     seen = looked(settings)
     assert seen["rows"].ok
     assert not seen["index 0"].ok
@@ -341,7 +356,7 @@ async def test_damage_in_an_index_is_found_named_and_the_index_made_anew(
     assert SPOILERS[spoil] in mended["index 0"].text
     assert "the next client makes it anew" in mended["index 0"].text
     assert not folder.exists()
-    assert rows_of(settings.ledger_path, "meta", "changes") == before
+    assert table_rows(settings.ledger_path, "meta", "changes") == before
     assert told(looked(settings)) == {"rows": (True, AGREE)}
     await reopened(settings)
     assert told(looked(settings)) == {"rows": (True, AGREE), "index 0": (True, WHOLE)}
@@ -356,8 +371,8 @@ async def test_an_index_that_cannot_be_compared_is_no_damage_and_says_why(settin
             True,
             "in use by a client, not compared; close the client to compare it",
         )
-    async with opened(settings.data_dir) as memory:
-        add(memory, "User plays the cello")
+    async with memory_in(settings.data_dir) as memory:
+        store_memory(memory, "User plays the cello")
     assert told(looked(settings, repair=True))["index 0"][1].startswith("1 changes behind")
     checkpoint = Checkpoint.read(folder)
     assert checkpoint is not None
@@ -373,11 +388,11 @@ async def test_an_index_that_cannot_be_compared_is_no_damage_and_says_why(settin
 @pytest.mark.anyio
 async def test_an_index_that_was_reused_after_a_purge_is_whole(settings: Settings) -> None:
     """Guards unit numbers, which are given again after a purge: the index has the new owners' vectors under them."""
-    async with opened(settings.data_dir) as memory:
+    async with memory_in(settings.data_dir) as memory:
         memory.projection.open()
         newest = (await memory.list(BOB)).hits[0].id
         await memory.purge(BOB, [newest], and_backups=False)
-        add(memory, "Bob has a bicycle", scope=BOB)
+        store_memory(memory, "Bob has a bicycle", scope=BOB)
         memory.projection.catch_up()
     assert told(looked(settings)) == {"rows": (True, AGREE), "index 0": (True, WHOLE)}
 
@@ -385,14 +400,14 @@ async def test_an_index_that_was_reused_after_a_purge_is_whole(settings: Setting
 def test_a_memory_in_use_is_looked_at_and_mended_without_a_write_being_lost(settings: Settings) -> None:
     """Guards clients at work: a look sees one state, and a repair takes no new row for a wrong one."""
     settings = load_settings(None, data_dir=settings.data_dir, vector_store={"provider": "exact"})
-    with writing(settings.ledger_path) as writer:
+    with run_writer(settings.ledger_path) as writer:
         writer.wait_for(5)
         assert looked(settings)["rows"].text == AGREE
-        damage(settings.ledger_path, DAMAGES["the last unit is missing"][0])
+        run_sql(settings.ledger_path, DAMAGES["the last unit is missing"][0])
         mended = looked(settings, repair=True)["rows"]
         assert mended.ok, mended.text
         writer.wait_for(5)
-    assert faults_of(settings.ledger_path) == []
+    assert ledger_faults(settings.ledger_path) == []
     ledger = open_ledger(settings.ledger_path, StoppedClock())
     try:
         with ledger.read() as conn:
@@ -406,8 +421,8 @@ def test_the_command_exits_with_1_where_something_is_wrong_and_0_once_it_is_mend
     tmp_path: Path, settings: Settings
 ) -> None:
     """Guards scripts: the exit code says it, and the part is named."""
-    damage(settings.ledger_path, DAMAGES["a mean is another"][0])
-    seen = commanded(tmp_path, "doctor", "--deep", code=1, settings=EXACT)
+    run_sql(settings.ledger_path, DAMAGES["a mean is another"][0])
+    seen = palimpsest_json(tmp_path, "doctor", "--deep", code=1, settings=EXACT)
     assert [each["part"] for each in seen["findings"] if not each["ok"]] == ["rows"]
-    assert f"mended: {MEAN}" in command(tmp_path, "doctor", "--deep", "--repair", settings=EXACT)
-    assert AGREE in command(tmp_path, "doctor", "--deep", settings=EXACT)
+    assert f"mended: {MEAN}" in palimpsest(tmp_path, "doctor", "--deep", "--repair", settings=EXACT)
+    assert AGREE in palimpsest(tmp_path, "doctor", "--deep", settings=EXACT)

@@ -7,49 +7,27 @@ import os
 import pty
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from loopback import OpenAIServer
-from tests.server.test_stdio import environment
-
-
-def palimpsest(folder: Path, *arguments: str, code: int = 0, settings: Mapping[str, str] | None = None) -> str:
-    """Run the command and return what it printed, with its errors where it is to fail."""
-    done = subprocess.run(
-        [sys.executable, "-m", "palimpsest", *arguments],
-        env=environment(folder, COLUMNS="200", **(settings or {})),
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stdout + done.stderr if code else done.stdout
-
-
-def as_json(folder: Path, *arguments: str) -> Any:
-    return json.loads(palimpsest(folder, *arguments, "--json"))
+from tests.support.command_line import palimpsest, palimpsest_json
+from tests.support.environment import clean_environment
 
 
 def test_what_is_added_is_found_listed_and_has_a_history(tmp_path: Path) -> None:
     """Guards the everyday commands, for people and for programs."""
     assert "added: [" in palimpsest(tmp_path, "add", "User's dog [Rex] is old")
-    (hit,) = as_json(tmp_path, "search", "pet")["results"]
+    (hit,) = palimpsest_json(tmp_path, "search", "pet")["results"]
     assert hit["text"] == "User's dog [Rex] is old"
     assert "dog [Rex]" in palimpsest(tmp_path, "search", "pet")
     assert "dog [Rex]" in palimpsest(tmp_path, "list")
     replaced = palimpsest(tmp_path, "add", "User's dog Rex is young", "--replaces", hit["id"])
     assert "replaced: [" in replaced
-    assert [entry["event"] for entry in as_json(tmp_path, "history", hit["id"])["history"]] == ["ADD", "DELETE"]
+    assert [entry["event"] for entry in palimpsest_json(tmp_path, "history", hit["id"])["history"]] == ["ADD", "DELETE"]
     assert "young" in palimpsest(tmp_path, "summary")
-    assert as_json(tmp_path, "list", "--deleted")["results"][0]["id"] == hit["id"]
+    assert palimpsest_json(tmp_path, "list", "--deleted")["results"][0]["id"] == hit["id"]
 
 
 def test_a_conversation_is_learnt_and_answers_questions(tmp_path: Path) -> None:
@@ -68,7 +46,7 @@ def test_a_conversation_is_learnt_and_answers_questions(tmp_path: Path) -> None:
         printed = palimpsest(tmp_path, "learn", "--temporary", name, "--ask", "Where is the team retreat?")
         assert "learnt 2 messages and 0 facts" in printed
         assert "Lisbon" in printed.split("team retreat?", 1)[1]
-    assert as_json(tmp_path, "search", "offsite")["results"] == []
+    assert palimpsest_json(tmp_path, "search", "offsite")["results"] == []
 
 
 def test_a_file_that_is_no_conversation_is_told(tmp_path: Path) -> None:
@@ -82,7 +60,7 @@ def test_a_file_that_is_no_conversation_is_told(tmp_path: Path) -> None:
 
 def test_the_doctor_finds_a_new_installation_well_and_names_every_part(tmp_path: Path) -> None:
     """Guards against alarms about what is only not there yet."""
-    found = as_json(tmp_path, "doctor")
+    found = palimpsest_json(tmp_path, "doctor")
     assert found["ok"]
     parts = {finding["part"] for finding in found["findings"]}
     assert parts == {"scope", "prompts", "embedder", "ledger", "vectors", "index", "model"}
@@ -165,9 +143,9 @@ def test_wrong_settings_are_one_line_on_stderr(tmp_path: Path) -> None:
 def test_the_options_before_the_command_choose_user_and_project(tmp_path: Path) -> None:
     """Guards the scope on the command line."""
     palimpsest(tmp_path, "--user", "bob", "--project", "web", "add", "The site is blue")
-    assert as_json(tmp_path, "search", "blue")["results"] == []
-    assert len(as_json(tmp_path, "--user", "bob", "--project", "web", "search", "blue")["results"]) == 1
-    assert as_json(tmp_path, "--user", "bob", "search", "blue")["results"] == []
+    assert palimpsest_json(tmp_path, "search", "blue")["results"] == []
+    assert len(palimpsest_json(tmp_path, "--user", "bob", "--project", "web", "search", "blue")["results"]) == 1
+    assert palimpsest_json(tmp_path, "--user", "bob", "search", "blue")["results"] == []
 
 
 def test_without_arguments_a_terminal_gets_help(tmp_path: Path) -> None:
@@ -176,7 +154,7 @@ def test_without_arguments_a_terminal_gets_help(tmp_path: Path) -> None:
     try:
         done = subprocess.run(
             [sys.executable, "-m", "palimpsest"],
-            env=environment(tmp_path),
+            env=clean_environment(tmp_path),
             stdin=theirs,
             capture_output=True,
             text=True,

@@ -18,7 +18,7 @@ from mcp import Client, StdioServerParameters
 from palimpsest.cli.clients import jsonc
 from palimpsest.cli.clients.config_files import NAME, place_of
 from palimpsest.core.errors import InputError
-from tests.server.test_stdio import environment
+from tests.support.environment import clean_environment
 
 COMMENTED = """\
 // my servers
@@ -148,7 +148,7 @@ def test_a_project_has_a_file_for_all_but_claude_desktop() -> None:
 
 def run(folder: Path, *arguments: str) -> str:
     """Run a command with a home of its own and return what it prints."""
-    env = {**environment(folder), "XDG_CONFIG_HOME": str(folder / ".config")}
+    env = {**clean_environment(folder), "XDG_CONFIG_HOME": str(folder / ".config")}
     command = [sys.executable, "-m", "palimpsest", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=folder, check=False)
     assert done.returncode == 0, done.stderr
@@ -169,7 +169,7 @@ def test_what_is_installed_starts_and_what_is_taken_out_is_gone(tmp_path: Path) 
     assert "as it should be" in run(tmp_path, "--user", "bob", "install", "vscode")
 
     async def ask() -> str:
-        env = {**environment(tmp_path), **entry["env"]}
+        env = {**clean_environment(tmp_path), **entry["env"]}
         async with Client(
             StdioServerParameters(command=entry["command"], args=entry.get("args", []), env=env)
         ) as server:
@@ -187,7 +187,7 @@ def test_a_file_that_is_no_json_is_left_alone(tmp_path: Path) -> None:
     file.parent.mkdir()
     file.write_text('{"mcpServers": {')
     command = [sys.executable, "-m", "palimpsest", "install", "cursor"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(tmp_path), check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env=clean_environment(tmp_path), check=False)
     assert done.returncode == 1
     assert "line 1" in done.stderr
     assert file.read_text() == '{"mcpServers": {'

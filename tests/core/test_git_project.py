@@ -19,8 +19,9 @@ from pydantic import FileUrl
 
 from palimpsest.core.git_project import project_of
 from palimpsest.core.settings import load_settings
-from tests.server.test_http import served
-from tests.server.test_stdio import environment, said, server_of
+from tests.support.environment import clean_environment
+from tests.support.http_server import run_http_server
+from tests.support.mcp_client import reply_text, stdio_server
 
 
 def git(folder: Path, *arguments: str) -> None:
@@ -115,7 +116,7 @@ def with_roots(*folders: Path, asked: list[int] | None = None) -> Callable[..., 
 
 def over_stdio(folder: Path, mode: str, roots: Callable[..., Any], project: str = "auto") -> Client:
     """Return a client over stdio with roots, of a server that is started outside of them."""
-    server = server_of(folder, PALIMPSEST_PROJECT=project)
+    server = stdio_server(folder, PALIMPSEST_PROJECT=project)
     return Client(server, mode=mode, list_roots_callback=roots)
 
 
@@ -128,11 +129,11 @@ async def test_the_folder_a_client_has_open_is_the_project(tmp_path: Path, mode:
     elsewhere.mkdir()
     async with over_stdio(tmp_path, mode, with_roots(elsewhere, repository(tmp_path, "atlas"), asked=asked)) as client:
         for text in ("The build runs on Debian", "The tests want a database"):
-            assert said(await client.call_tool("add_memory", {"text": text})).endswith(
+            assert reply_text(await client.call_tool("add_memory", {"text": text})).endswith(
                 "scope: user alice, project github.com/acme/atlas"
             )
         given = {"query": "build", "scope": {"project": "other"}}
-        assert said(await client.call_tool("search_memories", given)).endswith("project other")
+        assert reply_text(await client.call_tool("search_memories", given)).endswith("project other")
     assert asked == [1]
 
 
@@ -143,7 +144,7 @@ async def test_a_project_that_the_settings_name_stands(tmp_path: Path, mode: str
     asked: list[int] = []
     roots = with_roots(repository(tmp_path, "atlas"), asked=asked)
     async with over_stdio(tmp_path, mode, roots, project="mine") as client:
-        assert said(await client.call_tool("list_memories", {})).endswith("scope: user alice, project mine")
+        assert reply_text(await client.call_tool("list_memories", {})).endswith("scope: user alice, project mine")
     assert asked == []
 
 
@@ -156,10 +157,10 @@ async def test_a_client_that_opens_another_folder_is_asked_anew(tmp_path: Path) 
         return await with_roots(*open_now)(context)
 
     async with over_stdio(tmp_path, "legacy", answer) as client:
-        assert said(await client.call_tool("list_memories", {})).endswith("project github.com/acme/atlas")
+        assert reply_text(await client.call_tool("list_memories", {})).endswith("project github.com/acme/atlas")
         open_now[0] = repository(tmp_path, "borealis")
         await client.session.send_notification(RootsListChangedNotification())
-        assert said(await client.call_tool("list_memories", {})).endswith("project github.com/acme/borealis")
+        assert reply_text(await client.call_tool("list_memories", {})).endswith("project github.com/acme/borealis")
 
 
 @pytest.mark.anyio
@@ -175,7 +176,7 @@ async def test_a_client_that_declines_to_tell_has_the_servers_folder(tmp_path: P
     server = StdioServerParameters(
         command=sys.executable,
         args=["-m", "palimpsest"],
-        env=environment(tmp_path, PALIMPSEST_PROJECT="auto"),
+        env=clean_environment(tmp_path, PALIMPSEST_PROJECT="auto"),
         cwd=here,
     )
     async with Client(server, mode=mode, list_roots_callback=answer) as client:
@@ -183,7 +184,7 @@ async def test_a_client_that_declines_to_tell_has_the_servers_folder(tmp_path: P
         with anyio.fail_after(60):
             while not told:
                 with suppress(MCPError):  # the newer protocol's client gives the call up with the question
-                    told = said(await client.call_tool("list_memories", {}))
+                    told = reply_text(await client.call_tool("list_memories", {}))
     assert told.endswith("project github.com/acme/here")
 
 
@@ -191,7 +192,7 @@ async def test_a_client_that_declines_to_tell_has_the_servers_folder(tmp_path: P
 @pytest.mark.parametrize("how", ["legacy", "sse"])
 async def test_every_session_over_http_has_the_project_it_has_open(tmp_path: Path, how: str) -> None:
     """Guards one server for the windows of several projects."""
-    with served(tmp_path, PALIMPSEST_PROJECT="auto") as running:
+    with run_http_server(tmp_path, PALIMPSEST_PROJECT="auto") as running:
         for name in ("atlas", "borealis"):
             roots = with_roots(repository(tmp_path, name))
             if how == "sse":
@@ -199,7 +200,9 @@ async def test_every_session_over_http_has_the_project_it_has_open(tmp_path: Pat
             else:
                 there = Client(f"{running.base}/mcp", mode="legacy", list_roots_callback=roots)
             async with there as client:
-                assert said(await client.call_tool("list_memories", {})).endswith(f"project github.com/acme/{name}")
+                assert reply_text(await client.call_tool("list_memories", {})).endswith(
+                    f"project github.com/acme/{name}"
+                )
 
 
 @pytest.mark.anyio
@@ -214,6 +217,6 @@ async def test_roots_that_name_no_project_hinder_nobody(tmp_path: Path, mode: st
         folder.mkdir()
         git(folder, "init")
     async with over_stdio(tmp_path, mode, with_roots(*odd, repository(tmp_path, "atlas"))) as client:
-        assert said(await client.call_tool("list_memories", {})).endswith("project github.com/acme/atlas")
+        assert reply_text(await client.call_tool("list_memories", {})).endswith("project github.com/acme/atlas")
     async with over_stdio(tmp_path, mode, with_roots(tmp_path / "piped")) as client:
-        assert said(await client.call_tool("list_memories", {})).endswith("project piped")
+        assert reply_text(await client.call_tool("list_memories", {})).endswith("project piped")

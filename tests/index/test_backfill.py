@@ -18,7 +18,7 @@ from palimpsest.index.sync import Projection
 from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.writes.apply import Write
-from tests.support.memory import StoppedClock, turns, whole_keys
+from tests.support.memory import StoppedClock, all_keys, messages_from
 
 HALF_PRECISION = 1e-3
 """How far a number of a vector of length 1 is at most from what is stored of it."""
@@ -115,7 +115,7 @@ def facts(count: int) -> list[str]:
 def keys(ledger: Ledger, embedder: Hashing, scope: Scope = ANA) -> Vector:
     """Return the keys of a scope, by unit number."""
     with ledger.read() as conn:
-        seqs, found = whole_keys(conn, scope, embedder.fingerprint)
+        seqs, found = all_keys(conn, scope, embedder.fingerprint)
     return found[np.argsort(seqs)] if seqs else found
 
 
@@ -156,7 +156,7 @@ class TestAfterAChangeOfEmbedder:
         self, ledger: Ledger, another_ledger: Ledger, old: Hashing, new: Hashing
     ) -> None:
         """Guards the sums: a turn's neighbours and a memory's sources join when they are embedded too."""
-        said = turns(("user", "first turn"), ("assistant", "second turn"), ("user", "third turn"), scope=ANA)
+        said = messages_from(("user", "first turn"), ("assistant", "second turn"), ("user", "third turn"), scope=ANA)
         learnt = Decision(Event.ADD, Fact("a fact", sources=(said[1].id,)))
         write(ledger, old, learnt, messages=said)
         fresh = Hashing("new", 12)

@@ -30,7 +30,7 @@ from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.writes.apply import Write
 from palimpsest.store.writes.entries import Embedded
-from tests.support.memory import StoppedClock, turns, whole_keys
+from tests.support.memory import StoppedClock, all_keys, messages_from
 
 EMBEDDER = "hand-made"
 CHROMA_SYNCS_AFTER = 1_000
@@ -213,7 +213,7 @@ def agrees(ledger: Ledger, index: VectorIndex, *users: str) -> bool:
     """Say whether an index holds just what the ledger holds: every key under its number, and no other."""
     with ledger.read() as conn:
         total = entry_queries.count_indexed(conn, EMBEDDER)
-        held = [(user, *whole_keys(conn, Scope(user), EMBEDDER)) for user in users or ("ana",)]
+        held = [(user, *all_keys(conn, Scope(user), EMBEDDER)) for user in users or ("ana",)]
     assert total == sum(len(seqs) for _, seqs, _ in held), "the users named are all there are"
     found = all(
         index.query(user, key, 1) == [seq] for user, seqs, keys in held for seq, key in zip(seqs, keys, strict=True)
@@ -356,7 +356,7 @@ class TestFollowing:
 
     def test_a_turn_that_gets_a_neighbour_is_stored_anew(self, ledger: Ledger, indexes: Indexes, root: Path) -> None:
         """Guards contextual keys: what is indexed is the key, and that moves with what stands around."""
-        said = turns(("user", "first"), ("assistant", "second"), ("user", "third"), scope=Scope("ana"))
+        said = messages_from(("user", "first"), ("assistant", "second"), ("user", "third"), scope=Scope("ana"))
         with projected(ledger, indexes.open, root) as projection:
             projection.open()
             for number, message in enumerate(said, start=1):
@@ -634,7 +634,7 @@ class TestDoubt:
         with projected(ledger, chroma.open, root) as projection:
             projection.open()
             with ledger.read() as conn:
-                seqs, keys = whole_keys(conn, Scope("ana"), EMBEDDER)
+                seqs, keys = all_keys(conn, Scope("ana"), EMBEDDER)
             for _ in range(CHROMA_SYNCS_AFTER // len(seqs) + 10):
                 chroma.last.upsert("ana", seqs, keys)
         synced = list((root / "0").glob("*/*.bin"))

@@ -11,7 +11,7 @@ import pytest
 from loopback import OpenAIServer, Reply
 from palimpsest.core.models import Event, Scope
 from palimpsest.memory import Memory
-from tests.support.memory import ALICE, StoppedClock, opened, sneaking, turns, with_model
+from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, messages_from, second_writer
 
 pytestmark = pytest.mark.anyio
 
@@ -49,8 +49,8 @@ class TestWithAModel:
             "tags": ["event"],
         }
         with OpenAIServer([facts(fact)]) as server:
-            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
-                said = turns(
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                said = messages_from(
                     {"role": "user", "name": "Ana", "content": "We got the keys yesterday!", "id": "t1"},
                     ("assistant", "Congratulations!"),
                 )
@@ -64,8 +64,10 @@ class TestWithAModel:
     async def test_a_fact_is_as_old_as_what_it_was_learnt_from(self, tmp_path: Path) -> None:
         """Guards the current fact against an old conversation that is imported late."""
         with OpenAIServer([facts("Nora likes sailing")]) as server:
-            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
-                await memory.add_messages(turns({"role": "user", "content": "I sail", "at": "2025-01-02T10:00:00Z"}))
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                await memory.add_messages(
+                    messages_from({"role": "user", "content": "I sail", "at": "2025-01-02T10:00:00Z"})
+                )
                 (hit,) = (await memory.list(ALICE)).hits
         assert f"{hit.at:%Y-%m-%d}" == "2025-01-02"
 
@@ -73,9 +75,9 @@ class TestWithAModel:
         """Guards the prompt P = (S, the last m messages, the new ones), and that context is no source."""
         earlier = [("user", f"earlier message {number}") for number in range(12)]
         with OpenAIServer([facts(), facts()]) as server:
-            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
-                await memory.add_messages(turns(*earlier))
-                await memory.add_messages(turns(("user", "the new one")), context=["You are a pirate."])
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                await memory.add_messages(messages_from(*earlier))
+                await memory.add_messages(messages_from(("user", "the new one")), context=["You are a pirate."])
                 shown = prompts(server)[1]
         recent, rest = shown.split("Notes of the system", 1)
         context, new = rest.split("New messages", 1)
@@ -88,7 +90,7 @@ class TestWithAModel:
 
     async def test_two_calls_at_most_and_every_decision_is_carried_out(self, tmp_path: Path) -> None:
         """Guards ADD, UPDATE, DELETE and NONE through to the ledger, in two requests."""
-        async with opened(tmp_path) as memory:
+        async with memory_in(tmp_path) as memory:
             for text in ("User has a cat", "User lives in Nice", "User likes tea"):
                 await memory.add_text(ALICE, text)
 
@@ -106,8 +108,8 @@ class TestWithAModel:
             )
 
         with OpenAIServer(chat) as server:
-            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
-                done = await memory.add_messages(turns(("user", "My cat is called Miso and I moved to Lyon")))
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                done = await memory.add_messages(messages_from(("user", "My cat is called Miso and I moved to Lyon")))
                 assert len(server.chat_requests) == 2
                 assert await believed(memory) == [
                     "User has a cat called Miso",
@@ -123,7 +125,7 @@ class TestWithAModel:
     async def test_a_text_is_reconciled_and_not_extracted_again(self, tmp_path: Path) -> None:
         """Guards the agent's own words: one request, for the decision."""
         with OpenAIServer([decisions(decision(0, "DELETE", 0, "User lives in Lyon"))]) as server:
-            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 await memory.add_text(ALICE, "User lives in Nice", infer=False)
                 done = await memory.add_text(ALICE, "User lives in Lyon now")
                 assert len(server.chat_requests) == 1
@@ -133,7 +135,7 @@ class TestWithAModel:
     async def test_infer_true_extracts_facts_from_a_text(self, tmp_path: Path) -> None:
         """Guards the third meaning of infer."""
         with OpenAIServer([facts("User is a cook", "User lives in Lyon")]) as server:
-            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 await memory.add_text(ALICE, "I cook, in Lyon", infer=True)
                 assert await believed(memory) == ["User is a cook", "User lives in Lyon"]
 
@@ -141,7 +143,7 @@ class TestWithAModel:
     async def test_replaces_is_the_callers_decision_and_asks_no_model(self, tmp_path: Path, infer: bool | None) -> None:  # noqa: FBT001
         """Guards the agent that has already decided."""
         with OpenAIServer() as server:
-            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 old = await memory.add_text(ALICE, "User lives in Nice", infer=False)
                 await memory.add_text(
                     ALICE, "User lives in Lyon", replaces=[old.outcomes[0].memory.id[:8]], infer=infer
@@ -153,10 +155,10 @@ class TestWithAModel:
         """Guards the two extraction prompts."""
         scope = Scope("alice", agent_id="otto")
         with OpenAIServer([facts("Otto must not deploy on Fridays"), facts()]) as server:
-            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 said = (("user", "Never deploy on Fridays"), ("assistant", "Understood"))
-                await memory.add_messages(turns(*said, scope=scope))
-                await memory.add_messages(turns(*said))
+                await memory.add_messages(messages_from(*said, scope=scope))
+                await memory.add_messages(messages_from(*said))
                 systems = [request["messages"][0]["content"] for request in server.chat_requests]
         assert "memory of an AI agent" in systems[0]
         assert "memory of an AI agent" not in systems[1]
@@ -165,10 +167,10 @@ class TestWithAModel:
         """Guards Mem0's users: their prompt, and the reply it asks for."""
         custom = 'Give me {"facts": ["..."]} and $nothing else.'
         with OpenAIServer([json.dumps({"facts": ["Rex is a dog", "Tea is fine"]})]) as server:
-            async with opened(
-                tmp_path, llm=with_model(server.base_url), custom_fact_extraction_prompt=custom
+            async with memory_in(
+                tmp_path, llm=llm_settings(server.base_url), custom_fact_extraction_prompt=custom
             ) as memory:
-                said = turns(
+                said = messages_from(
                     {"role": "user", "content": "I like tea", "id": "a"},
                     {"role": "user", "content": "My dog Rex is old", "id": "b"},
                 )
@@ -180,9 +182,9 @@ class TestWithAModel:
     async def test_facts_already_known_word_for_word_change_nothing(self, tmp_path: Path) -> None:
         """Guards against the same fact learnt twice, even if the model says ADD."""
         with OpenAIServer([facts("User likes tea"), facts("User likes tea"), decisions(decision(0, "ADD"))]) as server:
-            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
-                await memory.add_messages(turns(("user", "I like tea")))
-                done = await memory.add_messages(turns(("user", "As I said, I like tea")))
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                await memory.add_messages(messages_from(("user", "I like tea")))
+                done = await memory.add_messages(messages_from(("user", "As I said, I like tea")))
                 assert len(await believed(memory)) == 1
         assert done.outcomes[0].event is Event.NONE
 
@@ -190,28 +192,28 @@ class TestWithAModel:
         """Guards a client that timed out and tries once more: the turns have the ids they had."""
         turn = {"role": "user", "content": "I like tea", "id": "t1"}
         with OpenAIServer([facts("User likes tea")]) as server:
-            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
-                await memory.add_messages(turns(turn))
-                again = await memory.add_messages(turns(turn))
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                await memory.add_messages(messages_from(turn))
+                again = await memory.add_messages(messages_from(turn))
                 assert len(server.chat_requests) == 1
         assert (again.kept_messages, again.outcomes) == (0, ())
 
     async def test_memories_that_change_while_the_model_thinks_are_decided_on_again(self, tmp_path: Path) -> None:
         """Guards a decision made on what is no longer so."""
-        async with opened(tmp_path) as other:
+        async with memory_in(tmp_path) as other:
             await other.add_text(ALICE, "User lives in Nice")
 
             def chat(request: dict[str, Any]) -> str:
                 shown = json.loads(request["messages"][1]["content"].split("Stored memories: ", 1)[1])
                 if len(shown) == 1:
                     # Another client is faster, while this one thinks.
-                    with sneaking(tmp_path) as add:
+                    with second_writer(tmp_path) as add:
                         add("User lives in Metz")
                     return decisions(decision(0, "DELETE", 0))
                 return decisions(*(decision(0, "DELETE", item["id"]) for item in shown))
 
             with OpenAIServer(chat) as server:
-                async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+                async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                     await memory.add_text(ALICE, "User lives in Lyon")
                     assert len(server.chat_requests) == 2
                     assert await believed(memory) == ["User lives in Lyon"]
@@ -220,7 +222,7 @@ class TestWithAModel:
         """Guards the user's other projects: what one of them learns must not show in all."""
         secret = Scope("alice", project="secret")
         with OpenAIServer() as server:
-            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 await memory.add_text(ALICE, "User keeps passwords in a vault", infer=False)
                 await memory.add_text(secret, "User keeps passwords in the vault of the secret project")
                 assert await believed(memory) == ["User keeps passwords in a vault"]
@@ -229,7 +231,7 @@ class TestWithAModel:
     async def test_a_text_is_kept_whatever_the_model_thinks_of_it(self, tmp_path: Path) -> None:
         """Guards the agent's own words: it found them worth saying."""
         with OpenAIServer([decisions(decision(0, "NONE"))]) as server:
-            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 await memory.add_text(ALICE, "User likes tea", infer=False)
                 await memory.add_text(ALICE, "User likes green tea")
                 assert "User likes green tea" in await believed(memory)
@@ -253,8 +255,8 @@ class TestWhenTheModelFails:
     ) -> None:
         """Guards against silent loss: no failure of a model is an empty result."""
         with OpenAIServer(lambda _: reply) as server:
-            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
-                done = await memory.add_messages(turns(("user", "I moved to Lyon")))
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                done = await memory.add_messages(messages_from(("user", "I moved to Lyon")))
                 answer = await memory.search(ALICE, "Lyon")
         assert done.kept_messages == 1
         assert done.outcomes == ()
@@ -265,9 +267,9 @@ class TestWhenTheModelFails:
 
     async def test_a_model_that_is_not_there_costs_a_text_only_its_reconciliation(self, tmp_path: Path) -> None:
         """Guards the agent's fact when the endpoint is down."""
-        async with opened(tmp_path) as memory:
+        async with memory_in(tmp_path) as memory:
             await memory.add_text(ALICE, "User lives in Nice")
-        async with opened(tmp_path, llm=with_model("http://127.0.0.1:9/v1")) as memory:
+        async with memory_in(tmp_path, llm=llm_settings("http://127.0.0.1:9/v1")) as memory:
             done = await memory.add_text(ALICE, "User lives in Lyon")
             assert await believed(memory) == ["User lives in Lyon", "User lives in Nice"]
         assert "not reconciled" in done.notes[0]
@@ -276,9 +278,9 @@ class TestWhenTheModelFails:
     async def test_a_decision_that_fails_keeps_the_messages_and_no_half_of_the_facts(self, tmp_path: Path) -> None:
         """Guards all-or-nothing between the two stages."""
         with OpenAIServer([facts("User lives in Lyon"), "no", "no"]) as server:
-            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 await memory.add_text(ALICE, "User lives in Nice", infer=False)
-                done = await memory.add_messages(turns(("user", "I moved to Lyon")))
+                done = await memory.add_messages(messages_from(("user", "I moved to Lyon")))
                 assert await believed(memory) == ["User lives in Nice"]
         assert done.kept_messages == 1
 
@@ -287,22 +289,22 @@ class TestWhenTheModelFails:
         own = tmp_path / "prompts"
         own.mkdir()
         with OpenAIServer() as server:
-            async with opened(tmp_path, llm=with_model(server.base_url), prompts_dir=own) as memory:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url), prompts_dir=own) as memory:
                 (own / "extract.md").write_text("---\nname: extract\n", "utf-8")
-                done = await memory.add_messages(turns(("user", "I moved to Lyon")))
+                done = await memory.add_messages(messages_from(("user", "I moved to Lyon")))
         assert "extract.md" in done.notes[0]
         assert done.kept_messages == 1
 
     async def test_a_failing_embedder_costs_only_the_meaning(self, tmp_path: Path) -> None:
         """Guards what was said while the embeddings endpoint is down, until it is back."""
         gone = {"provider": "openai", "config": {"model": "e", "openai_base_url": "http://127.0.0.1:9/v1"}}
-        async with opened(tmp_path, embedder=gone) as memory:
+        async with memory_in(tmp_path, embedder=gone) as memory:
             done = await memory.add_text(ALICE, "User plays the cello")
             answer = await memory.search(ALICE, "cello")
         assert "found by words only" in done.notes[0]
         assert [hit.text for hit in answer.hits] == ["User plays the cello"]
         assert "searched by words only" in answer.notes[0]
-        async with opened(tmp_path) as memory:
+        async with memory_in(tmp_path) as memory:
             assert "no vector of this embedder yet" in (await memory.search(ALICE, "cello")).notes[0]
             await memory.rebuild()
             assert (await memory.search(ALICE, "musical instrument")).notes == ()
@@ -311,8 +313,8 @@ class TestWhenTheModelFails:
 class TestWithoutAModel:
     async def test_turns_are_kept_and_found_and_the_reply_says_so(self, tmp_path: Path) -> None:
         """Guards the default installation."""
-        async with opened(tmp_path) as memory:
-            done = await memory.add_messages(turns(("user", "The team retreat is in Lisbon")))
+        async with memory_in(tmp_path) as memory:
+            done = await memory.add_messages(messages_from(("user", "The team retreat is in Lisbon")))
             answer = await memory.search(ALICE, "where is the offsite of the team?")
         assert done.kept_messages == 1
         assert done.notes[0].startswith("there is no language model to ask: turns are kept as they are")
@@ -320,7 +322,7 @@ class TestWithoutAModel:
 
     async def test_a_likely_conflict_is_named_by_id(self, tmp_path: Path) -> None:
         """Guards the reply that lets the agent settle contradictions itself."""
-        async with opened(tmp_path) as memory:
+        async with memory_in(tmp_path) as memory:
             for text in ("User's manager is Tom", "User plays the violin", "The build runs on Tuesdays"):
                 await memory.add_text(ALICE, text)
             done = await memory.add_text(ALICE, "Sarah is the user's manager now")
@@ -329,7 +331,7 @@ class TestWithoutAModel:
 
     async def test_a_fact_like_nothing_else_names_no_conflict(self, tmp_path: Path) -> None:
         """Guards the agent's context against noise."""
-        async with opened(tmp_path) as memory:
+        async with memory_in(tmp_path) as memory:
             for text in ("User's manager is Tom", "User plays the violin", "The build runs on Tuesdays"):
                 await memory.add_text(ALICE, text)
             done = await memory.add_text(ALICE, "Peanuts make the user's sister ill")
@@ -338,8 +340,10 @@ class TestWithoutAModel:
     async def test_kept_turns_keep_the_time_they_were_said(self, tmp_path: Path) -> None:
         """Guards `at` against the time of the call."""
         clock = StoppedClock()
-        async with opened(tmp_path, clock) as memory:
-            await memory.add_messages(turns({"role": "user", "content": "Hello", "at": "2024-02-29T08:00:00+02:00"}))
+        async with memory_in(tmp_path, clock) as memory:
+            await memory.add_messages(
+                messages_from({"role": "user", "content": "Hello", "at": "2024-02-29T08:00:00+02:00"})
+            )
             (hit,) = (await memory.search(ALICE, "hello")).hits
         assert hit.at.isoformat() == "2024-02-29T06:00:00+00:00"
         assert hit.created_at == clock.at
@@ -348,14 +352,14 @@ class TestWithoutAModel:
         """Guards an import done twice: what was said at the same moment was said once."""
         clock = StoppedClock()
         turn = {"role": "user", "content": "Hello", "at": "2026-01-01T00:00:00Z"}
-        async with opened(tmp_path, clock) as memory:
-            assert (await memory.add_messages(turns(turn, at=clock.at))).kept_messages == 1
+        async with memory_in(tmp_path, clock) as memory:
+            assert (await memory.add_messages(messages_from(turn, at=clock.at))).kept_messages == 1
             clock.forward(minutes=5)
-            assert (await memory.add_messages(turns(turn, at=clock.at))).kept_messages == 0
+            assert (await memory.add_messages(messages_from(turn, at=clock.at))).kept_messages == 0
 
     async def test_the_same_fact_with_other_metadata_gets_it(self, tmp_path: Path) -> None:
         """Guards the caller's metadata on what was known already."""
-        async with opened(tmp_path) as memory:
+        async with memory_in(tmp_path) as memory:
             await memory.add_text(ALICE, "User likes tea", metadata={"a": 1})
             done = await memory.add_text(ALICE, "User likes tea", metadata={"b": 2})
             (hit,) = (await memory.list(ALICE)).hits
@@ -364,7 +368,7 @@ class TestWithoutAModel:
 
     async def test_replacing_by_what_is_known_names_what_was_closed(self, tmp_path: Path) -> None:
         """Guards the reply: a memory was closed, so "unchanged" would be untrue."""
-        async with opened(tmp_path) as memory:
+        async with memory_in(tmp_path) as memory:
             old = (await memory.add_text(ALICE, "Ann has two cats")).outcomes[0].memory.id
             known = (await memory.add_text(ALICE, "Ann has three cats")).outcomes[0].memory.id
             (change,) = (await memory.add_text(ALICE, "Ann has three cats", replaces=[old])).outcomes

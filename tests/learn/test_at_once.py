@@ -17,12 +17,12 @@ import pytest
 
 from loopback import OpenAIServer
 from palimpsest.core.models import Decision, Edit, Event, Fact, Message, Provenance, Scope, Undo
-from palimpsest.memory import Memory
 from palimpsest.store.ledger import open_ledger
 from palimpsest.store.queries import edits as edit_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.writes.apply import Write
-from tests.support.memory import ALICE, StoppedClock, opened, turns, with_model
+from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in, memory_texts, messages_from
+from tests.support.scripted_model import facts_reply, is_extraction, reply_to_decide
 
 pytestmark = pytest.mark.anyio
 
@@ -34,13 +34,13 @@ import json, sys
 from datetime import timedelta
 from pathlib import Path
 import anyio
-from tests.support.memory import StoppedClock, opened, turns, with_model
+from tests.support.memory import StoppedClock, llm_settings, memory_in, messages_from
 from palimpsest.core.models import Scope
 
 async def main():
     clock = StoppedClock()
     clock.forward(minutes=int(sys.argv[3]))
-    async with opened(Path(sys.argv[1]), clock, llm=with_model(sys.argv[2])) as memory:
+    async with memory_in(Path(sys.argv[1]), clock, llm=llm_settings(sys.argv[2])) as memory:
         await memory.search(Scope("nobody"), "is everything loaded?")
         print("ready", flush=True)
         for line in sys.stdin:
@@ -54,7 +54,7 @@ async def main():
                 for text in asked.get("texts", ()):
                     tasks.start_soon(add, text)
             if "messages" in asked:
-                said = turns(*asked["messages"], scope=scope, at=clock.at)
+                said = messages_from(*asked["messages"], scope=scope, at=clock.at)
                 done.append(await memory.add_messages(said, infer=asked["infer"]))
             print(json.dumps({
                 "events": [change.event for each in done for change in each.outcomes],
@@ -65,26 +65,6 @@ async def main():
 anyio.run(main)
 """
 """Another process on the same memory: it does what a line asks, texts at once in threads, and says what that did."""
-
-
-def decided(request: dict[str, Any]) -> str:
-    """Decide by what is shown, as the prompt asks: whoever lives somewhere lives nowhere else."""
-    asked = request["messages"][1]["content"].removeprefix("New facts: ")
-    new, shown = (json.loads(part) for part in asked.split("\n\nStored memories: "))
-    made: list[dict[str, Any]] = []
-    for fact in new:
-        contradicted = [item["id"] for item in shown if "lives in" in item["text"] and "lives in" in fact["text"]]
-        made += [{"fact": fact["fact"], "event": "DELETE", "memory": each} for each in contradicted]
-        made += [] if contradicted else [{"fact": fact["fact"], "event": "ADD"}]
-    return json.dumps({"decisions": made})
-
-
-def facts(*texts: str) -> str:
-    return json.dumps({"facts": [{"text": text, "sources": [1]} for text in texts]})
-
-
-def is_extraction(request: dict[str, Any]) -> bool:
-    return "New messages: " in request["messages"][1]["content"]
 
 
 @dataclass
@@ -114,8 +94,8 @@ class Pair:
             if name in asked:
                 gate.wait(PATIENCE)
         if is_extraction(request):
-            return facts(f"User has a cat, as {threading.get_ident()} words it")
-        return decided(request)
+            return facts_reply(f"User has a cat, as {threading.get_ident()} words it")
+        return reply_to_decide(request)
 
     def stored(self, user: str) -> tuple[list[str], list[Edit], list[Message]]:
         """Return what a user believes, every edit of theirs, and their turns."""
@@ -232,7 +212,7 @@ def thinking(*changes: Changes) -> Generator[OpenAIServer]:
     def chat(request: dict[str, Any]) -> str:
         if left:
             left.pop(0)()
-        return facts("User lives in Lyon") if is_extraction(request) else decided(request)
+        return facts_reply("User lives in Lyon") if is_extraction(request) else reply_to_decide(request)
 
     with OpenAIServer(chat) as server:
         yield server
@@ -258,25 +238,16 @@ def shown(server: OpenAIServer) -> list[list[str]]:
     return [[item["text"] for item in json.loads(text.split("Stored memories: ", 1)[1])] for text in asked]
 
 
-async def believed(memory: Memory) -> list[str]:
-    return sorted(each.text for each in (await memory.stored(ALICE)).memories)
-
-
-async def added(memory: Memory, text: str, **rest: Any) -> str:
-    """Add a memory without asking a model and return its id."""
-    return (await memory.add_text(ALICE, text, infer=False, **rest)).outcomes[0].memory.id
-
-
 class TestDecidedAgain:
     @pytest.mark.parametrize("how", ["added", "changed", "deleted", "restored"])
     async def test_a_change_to_an_unrelated_memory_costs_no_other_request(self, tmp_path: Path, how: str) -> None:
         """Guards busy memories: a decision stands while nothing it was made on has changed."""
         unrelated = "The build runs on Tuesdays"
-        async with opened(tmp_path) as memory:
-            await added(memory, "User lives in Nice with the cat Miso")
+        async with memory_in(tmp_path) as memory:
+            await add_text(memory, "User lives in Nice with the cat Miso")
             for number in range(12):  # more than a model is shown
-                await added(memory, f"Miso, the cat of the user in Lyon, has toy number {number}")
-            other = await added(memory, unrelated)
+                await add_text(memory, f"Miso, the cat of the user in Lyon, has toy number {number}")
+            other = await add_text(memory, unrelated)
             if how == "restored":
                 await memory.delete(ALICE, [other])
         made = {
@@ -286,26 +257,26 @@ class TestDecidedAgain:
             "restored": Decision(Event.ADD, memory_id=other),
         }[how]
         with thinking(elsewhere(tmp_path, made)) as server:
-            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 done = await memory.add_text(ALICE, "User lives in Lyon with the cat Miso")
-                assert "User lives in Nice with the cat Miso" not in await believed(memory)
+                assert "User lives in Nice with the cat Miso" not in await memory_texts(memory)
         (offered,) = shown(server)
         assert unrelated not in offered
         assert done.notes == ()
 
     async def test_a_memory_that_was_changed_meanwhile_is_decided_on_as_it_is_now(self, tmp_path: Path) -> None:
         """Guards what another client wrote while the model thought, however often."""
-        async with opened(tmp_path) as memory:
-            nice = await added(memory, "User lives in Nice")
+        async with memory_in(tmp_path) as memory:
+            nice = await add_text(memory, "User lives in Nice")
         changes = [
             elsewhere(tmp_path, Decision(Event.UPDATE, Fact("User has a house in Nice"), nice)),
             elsewhere(tmp_path, Decision(Event.UPDATE, Fact("User lives in Rennes"), nice)),
             elsewhere(tmp_path, undo=Undo()),
         ]
         with thinking(*changes) as server:
-            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 done = await memory.add_text(ALICE, "User lives in Lyon")
-                assert await believed(memory) == ["User has a house in Nice", "User lives in Lyon"]
+                assert await memory_texts(memory) == ["User has a house in Nice", "User lives in Lyon"]
         assert done.notes == ()
         assert shown(server) == [
             ["User lives in Nice"],
@@ -316,61 +287,61 @@ class TestDecidedAgain:
 
     async def test_a_memory_that_was_deleted_meanwhile_leaves_nothing_to_decide(self, tmp_path: Path) -> None:
         """Guards against a decision about what is gone, and against a request with nothing to show."""
-        async with opened(tmp_path) as memory:
-            nice = await added(memory, "User lives in Nice")
+        async with memory_in(tmp_path) as memory:
+            nice = await add_text(memory, "User lives in Nice")
         with thinking(elsewhere(tmp_path, Decision(Event.DELETE, memory_id=nice))) as server:
-            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 (change,) = (await memory.add_text(ALICE, "User lives in Lyon")).outcomes
-                assert await believed(memory) == ["User lives in Lyon"]
+                assert await memory_texts(memory) == ["User lives in Lyon"]
         assert (change.event, change.replaced, len(server.chat_requests)) == (Event.ADD, (), 1)
 
     async def test_others_that_never_stop_changing_cost_a_text_only_its_reconciliation(self, tmp_path: Path) -> None:
         """Guards against a call that asks a model for ever, and against losing what it was asked about."""
         changes = [elsewhere(tmp_path, Decision(Event.ADD, Fact(f"User lives in street {n}"))) for n in range(5)]
-        async with opened(tmp_path) as memory:
-            await added(memory, "User lives in Nice")
+        async with memory_in(tmp_path) as memory:
+            await add_text(memory, "User lives in Nice")
         with thinking(*changes) as server:
-            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 done = await memory.add_text(ALICE, "User lives in Lyon")
-                assert len(await believed(memory)) == 7
+                assert len(await memory_texts(memory)) == 7
         assert len(server.chat_requests) == 5
         assert "other clients kept changing this memory" in done.notes[0]
 
     async def test_turns_that_could_not_be_decided_on_are_learnt_from_when_sent_again(self, tmp_path: Path) -> None:
         """Guards the facts of a conversation against the same: kept is not learnt."""
         changes = [elsewhere(tmp_path, Decision(Event.ADD, Fact(f"User lives in street {n}"))) for n in range(5)]
-        async with opened(tmp_path) as memory:
-            await added(memory, "User lives in Nice")
-        said_now = turns(("user", "I moved to Lyon"))
+        async with memory_in(tmp_path) as memory:
+            await add_text(memory, "User lives in Nice")
+        said_now = messages_from(("user", "I moved to Lyon"))
         with thinking(lambda: None, *changes) as server:
-            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 done = await memory.add_messages(said_now)
                 assert (done.kept_messages, done.outcomes) == (1, ())
                 assert "Sent again, the same messages are learnt from" in done.notes[0]
                 again = await memory.add_messages(said_now)
                 assert (again.kept_messages, len(again.outcomes)) == (0, 1)
-                assert await believed(memory) == ["User lives in Lyon"]
+                assert await memory_texts(memory) == ["User lives in Lyon"]
 
     async def test_a_turn_that_is_forgotten_while_it_is_read_is_not_learnt_from(self, tmp_path: Path) -> None:
         """Guards the one who takes a word back: no fact of it comes later."""
-        said_now = turns(("user", "I moved to Lyon"))
+        said_now = messages_from(("user", "I moved to Lyon"))
         forgotten = elsewhere(tmp_path, Decision(Event.DELETE, memory_id=said_now[0].id, kind="message"))
         with thinking(forgotten) as server:
-            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 assert (await memory.add_messages(said_now)).outcomes == ()
-                assert await believed(memory) == []
+                assert await memory_texts(memory) == []
                 again = await memory.add_messages(said_now)
                 assert "1 of these turns were forgotten before and stay so" in again.notes[1]
         assert len(server.chat_requests) == 1
 
     async def test_turns_another_call_has_learnt_from_meanwhile_are_not_learnt_from_again(self, tmp_path: Path) -> None:
         """Guards against the same fact in two wordings: the later one is dropped, and that is said."""
-        said_now = turns(("user", "I moved to Lyon"))
+        said_now = messages_from(("user", "I moved to Lyon"))
         learnt = tuple(message.id for message in said_now)
         fact = Decision(Event.ADD, Fact("Lyon is where the user moved", sources=learnt))
         with thinking(elsewhere(tmp_path, fact, learns=learnt)) as server:
-            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 done = await memory.add_messages(said_now)
-                assert await believed(memory) == ["Lyon is where the user moved"]
+                assert await memory_texts(memory) == ["Lyon is where the user moved"]
         assert (done.kept_messages, done.outcomes) == (1, ())
         assert done.notes == ("another call has learnt from these messages meanwhile",)

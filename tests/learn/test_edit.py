@@ -16,9 +16,9 @@ from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import Decision, Event, Fact, Hit, Provenance, Scope, Undo
 from palimpsest.memory import Memory
 from palimpsest.store.writes.apply import Write
-from tests.cli.test_app import as_json, palimpsest
-from tests.server.test_stdio import client, refused, results, said
-from tests.support.memory import ALICE, StoppedClock, opened, turns, with_model
+from tests.support.command_line import palimpsest, palimpsest_json
+from tests.support.mcp_client import connect_stdio, error_text, reply_results, reply_text
+from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, messages_from
 
 pytestmark = pytest.mark.anyio
 
@@ -74,7 +74,7 @@ async def begun(memory: Memory) -> Known:
     superseded = await added(memory, "User lives in Paris")
     nice = await added(memory, "User lives in Nice", replaces=[superseded])
     deleted = await added(memory, "User fears spiders")
-    await memory.add_messages(turns(("user", "I play the cello"), ("assistant", "Which strings?")), infer=False)
+    await memory.add_messages(messages_from(("user", "I play the cello"), ("assistant", "Which strings?")), infer=False)
     turn, forgotten = (each.id for each in (await memory.stored(ALICE)).messages)
     await memory.delete(ALICE, [deleted, forgotten])
     return Known(tea, nice, deleted, superseded, turn, forgotten)
@@ -103,7 +103,7 @@ CHANGES: dict[str, Work] = {
     "a restored memory": lambda memory, known: memory.restore(ALICE, known.deleted),
     "a restored memory that was superseded": lambda memory, known: memory.restore(ALICE, known.superseded),
     "a restored turn": lambda memory, known: memory.restore(ALICE, known.forgotten),
-    "kept turns": lambda memory, _: memory.add_messages(turns(("user", "Rex barks"), ("user", "Rex barks"))),
+    "kept turns": lambda memory, _: memory.add_messages(messages_from(("user", "Rex barks"), ("user", "Rex barks"))),
 }
 
 
@@ -112,7 +112,7 @@ class TestUndo:
     async def test_every_change_is_one_edit_that_is_taken_back_and_forth(self, tmp_path: Path, what: str) -> None:
         """Guards undo and redo of each kind of change: texts, metadata, turns, and that all of it is found again."""
         clock = StoppedClock()
-        async with opened(tmp_path, clock) as memory:
+        async with memory_in(tmp_path, clock) as memory:
             known = await begun(memory)
             edits, before, found = await newest(memory), await there(memory), await texts(memory)
             clock.forward(hours=1)
@@ -155,10 +155,10 @@ class TestUndo:
             )
 
         with OpenAIServer(chat) as server:
-            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 await begun(memory)
                 before = await there(memory)
-                await memory.add_messages(turns(("user", "We have a dog, and live in Lyon now")))
+                await memory.add_messages(messages_from(("user", "We have a dog, and live in Lyon now")))
                 after = await there(memory)
                 assert len(after) == len(before) + 2
                 done = await memory.undo(ALICE)
@@ -176,7 +176,7 @@ class TestUndo:
 
     async def test_metadata_given_with_another_memorys_text_goes_to_that_memory(self, tmp_path: Path) -> None:
         """Guards what was told in a correction that turns out to be known: it is kept, with the memory that stays."""
-        async with opened(tmp_path) as memory:
+        async with memory_in(tmp_path) as memory:
             known = await begun(memory)
             done = await memory.update(ALICE, known.nice, text="user likes OOLONG", metadata={"c": 3, "b": None})
             assert [(change.event, change.duplicate_of) for change in done.outcomes] == [(Event.DELETE, known.tea)]
@@ -191,7 +191,7 @@ class TestUndo:
 
     async def test_what_comes_back_is_found_by_words_and_by_meaning(self, tmp_path: Path) -> None:
         """Guards the search after an undo: the old text has its own vector again, the new one is gone."""
-        async with opened(tmp_path) as memory:
+        async with memory_in(tmp_path) as memory:
             memory_id = await added(memory, "User plays the violoncello")
             await added(memory, "The build runs on Tuesdays")
             await memory.update(ALICE, memory_id, text="User collects stamps")
@@ -206,11 +206,11 @@ class TestUndo:
         self, tmp_path: Path
     ) -> None:
         """Guards an undo against an endpoint that is gone: it is done, and the rest follows."""
-        async with opened(tmp_path) as memory:
+        async with memory_in(tmp_path) as memory:
             memory_id = await added(memory, "User plays the violoncello")
             await memory.update(ALICE, memory_id, text="User collects stamps")
         gone = {"provider": "openai", "config": {"model": "e", "openai_base_url": "http://127.0.0.1:9/v1"}}
-        async with opened(tmp_path, embedder=gone) as memory:
+        async with memory_in(tmp_path, embedder=gone) as memory:
             done = await memory.undo(ALICE)
             assert "found by words only, until it can be embedded" in done.notes[0]
             assert [hit.id for hit in await by_words(memory, "violoncello")] == [memory_id]
@@ -218,7 +218,7 @@ class TestUndo:
     async def test_all_since_a_time_is_taken_back_though_texts_changed_their_memories(self, tmp_path: Path) -> None:
         """Guards the state of then as a whole: memories, turns, metadata, and a text that another memory has by now."""
         clock = StoppedClock()
-        async with opened(tmp_path, clock) as memory:
+        async with memory_in(tmp_path, clock) as memory:
             known = await begun(memory)
             then, found = await there(memory), await texts(memory)
             clock.forward(hours=1)
@@ -226,7 +226,7 @@ class TestUndo:
             await memory.update(ALICE, known.tea, text="User likes sencha", metadata={"a": 2})
             await memory.update(ALICE, known.nice, text="User likes oolong")
             await memory.restore(ALICE, known.superseded)
-            await memory.add_messages(turns(("user", "Rex barks"), at=clock.at))
+            await memory.add_messages(messages_from(("user", "Rex barks"), at=clock.at))
             clock.forward(hours=1)
             await memory.delete_all(ALICE)
             await memory.restore(ALICE, known.turn)
@@ -241,7 +241,7 @@ class TestUndo:
     async def test_as_of_answers_with_what_was_believed_before_between_and_after(self, tmp_path: Path) -> None:
         """Guards time travel over changes and their undo, of memories and of turns."""
         clock = StoppedClock()
-        async with opened(tmp_path, clock) as memory:
+        async with memory_in(tmp_path, clock) as memory:
             seen: list[tuple[datetime, list[str]]] = []
 
             async def step(work: Awaitable[object]) -> None:
@@ -269,7 +269,7 @@ class TestUndo:
 class TestByHand:
     async def test_what_cannot_be_changed_is_refused_with_what_can_be_done(self, tmp_path: Path) -> None:
         """Guards the errors of corrections: from the text alone one knows the next call, and nothing was done."""
-        async with opened(tmp_path) as memory:
+        async with memory_in(tmp_path) as memory:
             known = await begun(memory)
             edits = await newest(memory)
             wrong: list[tuple[Awaitable[object], str]] = [
@@ -289,14 +289,14 @@ class TestByHand:
 
     async def test_an_id_given_twice_or_deleted_already_is_deleted_once(self, tmp_path: Path) -> None:
         """Guards the list of ids against its own repetitions, in full and in short."""
-        async with opened(tmp_path) as memory:
+        async with memory_in(tmp_path) as memory:
             known = await begun(memory)
             done = await memory.delete(ALICE, [known.tea, known.tea[:8], f"[{known.tea[:8].upper()}]", known.deleted])
             assert [change.event for change in done.outcomes] == [Event.DELETE, Event.NONE]
 
     async def test_a_restore_beside_a_twin_is_refused_and_beside_its_successor_told(self, tmp_path: Path) -> None:
         """Guards two beliefs that may disagree: named while both are there, and only then."""
-        async with opened(tmp_path) as memory:
+        async with memory_in(tmp_path) as memory:
             known = await begun(memory)
             done = await memory.restore(ALICE, known.superseded)
             assert done.notes == (
@@ -312,7 +312,7 @@ class TestByHand:
 
     async def test_ids_of_another_scope_are_unknown_to_every_correction(self, tmp_path: Path) -> None:
         """Guards other users and other projects."""
-        async with opened(tmp_path) as memory:
+        async with memory_in(tmp_path) as memory:
             known = await begun(memory)
             edits = await newest(memory)
             for other in (Scope("bob"), Scope("alice", agent_id="coder"), Scope("bob", project="web")):
@@ -334,30 +334,34 @@ class TestByHand:
 
 async def test_the_tools_forget_a_turn_and_bring_it_back_and_delete_all_asks_first(tmp_path: Path) -> None:
     """Guards what takes away: the way back of one turn; of everything the question, its confirmation, and its undo."""
-    async with client(tmp_path) as memory:
-        said(await memory.call_tool("add_memory", {"messages": [{"role": "user", "content": "I play the cello"}]}))
-        (hit,) = results(await memory.call_tool("search_memories", {"query": "cello"}))
+    async with connect_stdio(tmp_path) as memory:
+        reply_text(
+            await memory.call_tool("add_memory", {"messages": [{"role": "user", "content": "I play the cello"}]})
+        )
+        (hit,) = reply_results(await memory.call_tool("search_memories", {"query": "cello"}))
         short = hit["id"][:8]
-        deleted = said(await memory.call_tool("delete_memory", {"memory_ids": [short]}))
+        deleted = reply_text(await memory.call_tool("delete_memory", {"memory_ids": [short]}))
         assert deleted.startswith(f"deleted: [{short}] I play the cello")
         assert "restore=true) brings it back" in deleted
-        assert results(await memory.call_tool("search_memories", {"query": "cello"})) == []
+        assert reply_results(await memory.call_tool("search_memories", {"query": "cello"})) == []
         back = await memory.call_tool("update_memory", {"memory_id": short, "restore": True})
-        assert said(back).startswith(f"restored: [{short}] I play the cello")
+        assert reply_text(back).startswith(f"restored: [{short}] I play the cello")
 
-        said(await memory.call_tool("add_memory", {"text": "User likes tea"}))
-        question = refused(await memory.call_tool("delete_memory", {"all": True}))
+        reply_text(await memory.call_tool("add_memory", {"text": "User likes tea"}))
+        question = error_text(await memory.call_tool("delete_memory", {"all": True}))
         assert "this would delete 1 memories and 1 turns of user alice (what belongs to projects stays" in question
         assert "such as: User likes tea. Nothing was deleted." in question
         assert "all=true and confirm='delete 1 memories and 1 turns'" in question
-        said(await memory.call_tool("add_memory", {"text": "User has a dog"}))
+        reply_text(await memory.call_tool("add_memory", {"text": "User has a dog"}))
         outdated = {"all": True, "confirm": "delete 1 memories and 1 turns"}
-        assert "confirm='delete 2 memories and 1 turns'" in refused(await memory.call_tool("delete_memory", outdated))
+        assert "confirm='delete 2 memories and 1 turns'" in error_text(
+            await memory.call_tool("delete_memory", outdated)
+        )
         confirmed = {"all": True, "confirm": "delete 2 memories and 1 turns"}
-        told = said(await memory.call_tool("delete_memory", confirmed))
+        told = reply_text(await memory.call_tool("delete_memory", confirmed))
         assert told.startswith("deleted: 2 memories and 1 turns of conversations")
-        assert results(await memory.call_tool("search_memories", {"query": "tea cello dog"})) == []
-    async with opened(tmp_path / "data") as memory:
+        assert reply_results(await memory.call_tool("search_memories", {"query": "tea cello dog"})) == []
+    async with memory_in(tmp_path / "data") as memory:
         (edit,) = await memory.log(ALICE, limit=1)
         assert len(edit.steps) == 3
         await memory.undo(ALICE)
@@ -367,7 +371,7 @@ async def test_the_tools_forget_a_turn_and_bring_it_back_and_delete_all_asks_fir
 async def test_the_commands_show_what_was_changed_and_take_it_back(tmp_path: Path) -> None:
     """Guards log and undo as a person types them: the newest, one by its number, all since a time, and refusals."""
     clock = StoppedClock(datetime(2020, 1, 2, 12, tzinfo=UTC))
-    async with opened(tmp_path / "data", clock) as memory:
+    async with memory_in(tmp_path / "data", clock) as memory:
         tea = await added(memory, "User likes [green] tea")
         clock.forward(hours=1)
         await memory.update(ALICE, tea, text="User likes coffee")
@@ -383,13 +387,13 @@ async def test_the_commands_show_what_was_changed_and_take_it_back(tmp_path: Pat
         f"  added [{tea[:8]}] User likes [green] tea",
     ]
     assert palimpsest(tmp_path, "undo").startswith(f"added: [{tea[:8]}] User likes coffee")
-    (undone,) = as_json(tmp_path, "undo", "--since", "2020-01-02T12:30:00Z")["results"]
+    (undone,) = palimpsest_json(tmp_path, "undo", "--since", "2020-01-02T12:30:00Z")["results"]
     assert (undone["event"], undone["memory"]) == ("UPDATE", "User likes [green] tea")
     assert "change 2 was changed again" in palimpsest(tmp_path, "undo", "--change", "2", code=1)
     both = palimpsest(tmp_path, "undo", "--change", "1", "--since", "2020-01-02", code=1)
     assert "give either --change or --since; nothing was done" in both
     assert palimpsest(tmp_path, "undo", "--change", "5").startswith(f"updated: [{tea[:8]}] User likes coffee (was: ")
-    async with opened(tmp_path / "data") as memory:
+    async with memory_in(tmp_path / "data") as memory:
         made = [(edit.provenance.stage, edit.provenance.caller) for edit in await memory.log(ALICE, limit=3)]
         assert made == [("undo 5", "cli"), ("undo since 2020-01-02T12:30:00Z", "cli"), ("undo 3", "cli")]
         assert await texts(memory) == ["User likes coffee"]
@@ -397,7 +401,7 @@ async def test_the_commands_show_what_was_changed_and_take_it_back(tmp_path: Pat
 
 async def test_an_id_is_taken_as_agents_give_it_and_never_for_another(tmp_path: Path) -> None:
     """Guards against ids with their frame, and against one of two being taken in silence."""
-    async with opened(tmp_path) as memory:
+    async with memory_in(tmp_path) as memory:
         tea, cat = await added(memory, "User likes tea"), await added(memory, "User has a cat")
         for given in (
             tea,

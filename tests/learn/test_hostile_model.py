@@ -23,18 +23,18 @@ from palimpsest.llm.summarize import MAX_SUMMARY_CHARS
 from palimpsest.memory import Memory
 from palimpsest.store.writes.apply import Write
 from tests.support.hostile_replies import (
-    ELSEWHERE,
     SENTENCES,
+    UNKNOWN_ID,
+    conflicting_decisions,
     decision_replies,
     fact_replies,
+    holds_no_facts,
     hostile_settings,
+    hostile_texts,
     replies_of,
-    says_nothing,
-    shrewd_decisions,
     summary_replies,
-    texts,
 )
-from tests.support.memory import opened, turns, with_model
+from tests.support.memory import llm_settings, memory_in, messages_from
 
 MAX_NOTE_CHARS = 5_000
 NOTHING_FOUND = "nothing in these messages was found worth a memory"
@@ -161,7 +161,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Generator[House]:
     script = Script()
     with OpenAIServer(script) as server, start_blocking_portal() as portal:
         folder = tmp_path_factory.mktemp("hostile")
-        with portal.wrap_async_context_manager(opened(folder, llm=with_model(server.base_url))) as memory:
+        with portal.wrap_async_context_manager(memory_in(folder, llm=llm_settings(server.base_url))) as memory:
             house = House(portal, memory, script)
             for scope in (Scope("alice"), Scope("alice", "elsewhere"), Scope("bob"), Scope("bob", "project 0")):
                 house.furnish(scope)
@@ -194,7 +194,7 @@ def hostile(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Sequence[Said]]
 
 def extractions() -> st.SearchStrategy[Sequence[Said]]:
     """Draw a hostile extraction, or a plain one, on which a decision follows."""
-    facts = st.lists(st.fixed_dictionaries({"text": texts(), "sources": st.just([1])}), min_size=1, max_size=4)
+    facts = st.lists(st.fixed_dictionaries({"text": hostile_texts(), "sources": st.just([1])}), min_size=1, max_size=4)
     plain = st.lists(st.sampled_from((*SENTENCES, *KNOWN)), min_size=1, max_size=3, unique=True)
     good = st.one_of(plain, facts).map(lambda some: [json.dumps({"facts": some})] * 2)
     return st.one_of(hostile(fact_replies()), good, good)
@@ -221,7 +221,7 @@ def test_what_was_said_is_kept_whatever_the_model_replies(
     """Guards the user's words, everybody else's memories, and the promise that each call tells what became of it."""
     scope = house.room()
     others = house.others(scope)
-    messages = turns(*(("user", content) for content in said), scope=scope)
+    messages = messages_from(*(("user", content) for content in said), scope=scope)
     house.script.plan(extract=extract, decide=decide)
     done = house.add(messages)
     assert done.kept_messages == len(said)
@@ -229,7 +229,7 @@ def test_what_was_said_is_kept_whatever_the_model_replies(
     assert house.others(scope) == others
     check_done(house, scope, done)
     if NOTHING_FOUND in done.notes:
-        assert any(isinstance(reply, str) and says_nothing(reply) for reply in extract)
+        assert any(isinstance(reply, str) and holds_no_facts(reply) for reply in extract)
     if any(LEARNT_NOTHING in note for note in done.notes):
         assert done.outcomes == ()
         house.script.plan(extract=[json.dumps({"facts": ["Ana plays the flute."]})], decide=['[{"event": "ADD"}]'])
@@ -241,7 +241,7 @@ def test_what_was_said_is_kept_whatever_the_model_replies(
 @hostile_settings(80)
 @given(
     st.lists(st.sampled_from((*SENTENCES[:4], *KNOWN)), min_size=3, max_size=3, unique=True),
-    shrewd_decisions(3, len(KNOWN), (*KNOWN, *SENTENCES[:3])),
+    conflicting_decisions(3, len(KNOWN), (*KNOWN, *SENTENCES[:3])),
 )
 def test_decisions_that_undo_each_other_are_carried_out(
     house: House, facts: list[str], decisions: list[dict[str, Any]]
@@ -250,7 +250,7 @@ def test_decisions_that_undo_each_other_are_carried_out(
     scope = house.room()
     others = house.others(scope)
     house.script.plan(extract=[json.dumps({"facts": facts})], decide=[json.dumps(decisions)])
-    done = house.add(turns(("user", SAID[0]), scope=scope))
+    done = house.add(messages_from(("user", SAID[0]), scope=scope))
     assert house.kept(scope) == [SAID[0]]
     assert house.others(scope) == others
     assert done.outcomes
@@ -270,13 +270,13 @@ def test_a_memory_merged_into_another_may_be_spoken_of(house: House, number: int
     ]
     facts = ["Ana lives there.", "Ana likes it there.", "Ana plays the flute."]
     house.script.plan(extract=[json.dumps({"facts": facts})], decide=[json.dumps(decisions)])
-    done = house.add(turns(("user", SAID[0]), scope=scope))
+    done = house.add(messages_from(("user", SAID[0]), scope=scope))
     assert len(done.outcomes) == len(facts)
     check_done(house, scope, done)
 
 
 @hostile_settings(40)
-@given(st.sampled_from((*SENTENCES[:4], "User works in Lyon.", ELSEWHERE)), hostile(decision_replies()))
+@given(st.sampled_from((*SENTENCES[:4], "User works in Lyon.", UNKNOWN_ID)), hostile(decision_replies()))
 def test_a_text_is_stored_or_its_fate_is_told(house: House, text: str, decide: Sequence[Said]) -> None:
     """Guards the caller's own words: a decision that cannot be used stores them as they are."""
     scope = house.room()

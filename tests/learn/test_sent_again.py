@@ -13,9 +13,9 @@ from loopback import OpenAIServer, Reply
 from palimpsest.core.models import Event, Scope
 from palimpsest.learn.apply import WriteResult
 from palimpsest.memory import Memory
-from tests.learn.test_at_once import added, believed, decided, facts
-from tests.server.test_stdio import client, said
-from tests.support.memory import ALICE, StoppedClock, opened, turns, with_model
+from tests.support.mcp_client import connect_stdio, reply_text
+from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in, memory_texts, messages_from
+from tests.support.scripted_model import facts_reply, reply_to_decide
 
 pytestmark = pytest.mark.anyio
 
@@ -37,10 +37,10 @@ class Known:
 
 
 async def begun(memory: Memory) -> Known:
-    tea = await added(memory, "User likes oolong", metadata={"a": 1})
-    nice = await added(memory, "User lives in Nice")
-    deleted = await added(memory, "User fears spiders")
-    await memory.add_messages(turns(("user", "I play the cello"), ("user", "Which strings?")), infer=False)
+    tea = await add_text(memory, "User likes oolong", metadata={"a": 1})
+    nice = await add_text(memory, "User lives in Nice")
+    deleted = await add_text(memory, "User fears spiders")
+    await memory.add_messages(messages_from(("user", "I play the cello"), ("user", "Which strings?")), infer=False)
     turn, forgotten = (each.id for each in (await memory.stored(ALICE)).messages)
     await memory.delete(ALICE, [deleted, forgotten])
     return Known(tea, nice, deleted, turn, forgotten)
@@ -74,7 +74,7 @@ class TestSentAgain:
     ) -> None:
         """Guards the client that timed out although the write was done: the same call says so, and no row comes."""
         clock = StoppedClock()
-        async with opened(tmp_path, clock) as memory:
+        async with memory_in(tmp_path, clock) as memory:
             known = await begun(memory)
             before = await everything(memory)
             first = await CALLS[what](memory, known)
@@ -88,9 +88,9 @@ class TestSentAgain:
 
     async def test_a_text_a_model_decided_on_changes_nothing_when_sent_again(self, tmp_path: Path) -> None:
         """Guards the retry of a reconciled text: its own memory is no contradiction."""
-        with OpenAIServer(decided) as server:
-            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
-                await added(memory, "User lives in Nice")
+        with OpenAIServer(reply_to_decide) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                await add_text(memory, "User lives in Nice")
                 (change,) = (await memory.add_text(ALICE, "User lives in Lyon")).outcomes
                 after = await everything(memory)
                 (again,) = (await memory.add_text(ALICE, "User lives in Lyon")).outcomes
@@ -101,8 +101,8 @@ class TestSentAgain:
     async def test_a_text_that_facts_were_extracted_from_is_extracted_once(self, tmp_path: Path) -> None:
         """Guards infer=true: the text is a turn, and a turn is learnt from once."""
         clock = StoppedClock()
-        with OpenAIServer([facts("User lives in Lyon")]) as server:
-            async with opened(tmp_path, clock, llm=with_model(server.base_url)) as memory:
+        with OpenAIServer([facts_reply("User lives in Lyon")]) as server:
+            async with memory_in(tmp_path, clock, llm=llm_settings(server.base_url)) as memory:
                 await memory.add_text(ALICE, "I moved to Lyon", infer=True)
                 after = await everything(memory)
                 clock.forward(minutes=5)
@@ -125,10 +125,10 @@ class TestTurnsSentAgain:
             {"role": "user", "content": f"Turn {n}", **{key: value.format(n) for key, value in more.items()}}
             for n in range(3)
         )
-        async with opened(tmp_path, clock) as memory:
+        async with memory_in(tmp_path, clock) as memory:
             for batch, kept in (((one, two), 2), ((one, two), 0), ((two, one), 0), ((two,), 0), ((two, three), 1)):
                 clock.forward(days=1)
-                done = await memory.add_messages(turns(*batch, at=clock.at))
+                done = await memory.add_messages(messages_from(*batch, at=clock.at))
                 assert done.kept_messages == kept
                 assert ("all of these messages were known already" in done.notes) is (kept == 0)
             assert len((await memory.stored(ALICE)).messages) == 3
@@ -139,11 +139,11 @@ class TestTurnsSentAgain:
     ) -> None:
         """Guards both: a retry is known, and what is said again later was said twice."""
         clock = StoppedClock()
-        async with opened(tmp_path, clock) as memory:
-            assert (await memory.add_messages(turns(*HELLO, at=clock.at))).kept_messages == 2
+        async with memory_in(tmp_path, clock) as memory:
+            assert (await memory.add_messages(messages_from(*HELLO, at=clock.at))).kept_messages == 2
             after = await everything(memory)
             clock.forward(minutes=minutes)
-            assert (await memory.add_messages(turns(*HELLO, at=clock.at))).kept_messages == kept
+            assert (await memory.add_messages(messages_from(*HELLO, at=clock.at))).kept_messages == kept
             assert (await everything(memory) == after) is (kept == 0)
 
     @pytest.mark.parametrize(
@@ -162,28 +162,28 @@ class TestTurnsSentAgain:
     async def test_another_batch_a_moment_later_is_new(self, tmp_path: Path, batch: Sequence[dict[str, Any]]) -> None:
         """Guards what was really said: only the very same call is taken for a retry."""
         clock = StoppedClock()
-        async with opened(tmp_path, clock) as memory:
-            await memory.add_messages(turns(*HELLO, at=clock.at))
+        async with memory_in(tmp_path, clock) as memory:
+            await memory.add_messages(messages_from(*HELLO, at=clock.at))
             clock.forward(seconds=1)
-            assert (await memory.add_messages(turns(*batch, at=clock.at))).kept_messages == len(batch)
+            assert (await memory.add_messages(messages_from(*batch, at=clock.at))).kept_messages == len(batch)
             clock.forward(seconds=1)
             for known in (HELLO, batch):
-                assert (await memory.add_messages(turns(*known, at=clock.at))).kept_messages == 0
+                assert (await memory.add_messages(messages_from(*known, at=clock.at))).kept_messages == 0
 
     async def test_the_same_batch_of_another_scope_is_new(self, tmp_path: Path) -> None:
         """Guards the scope as a part of what was said."""
-        async with opened(tmp_path) as memory:
+        async with memory_in(tmp_path) as memory:
             for scope in (ALICE, Scope("bob"), Scope("alice", project="web"), Scope("alice", run_id="r1")):
-                assert (await memory.add_messages(turns(*HELLO, scope=scope))).kept_messages == 2
+                assert (await memory.add_messages(messages_from(*HELLO, scope=scope))).kept_messages == 2
 
     @pytest.mark.parametrize("more", [{}, {"at": "2026-05-01T10:00:00Z"}])
     async def test_two_equal_turns_of_one_call_are_two_and_stay_two(self, tmp_path: Path, more: dict[str, str]) -> None:
         """Guards what was said twice in one breath."""
         clock = StoppedClock()
         twice = [{"role": "user", "content": "No!", **more}] * 2
-        async with opened(tmp_path, clock) as memory:
+        async with memory_in(tmp_path, clock) as memory:
             for kept in (2, 0, 0):
-                assert (await memory.add_messages(turns(*twice, at=clock.at))).kept_messages == kept
+                assert (await memory.add_messages(messages_from(*twice, at=clock.at))).kept_messages == kept
                 clock.forward(minutes=1)
             assert len((await memory.stored(ALICE)).messages) == 2
 
@@ -194,44 +194,44 @@ class TestTurnsSentAgain:
         """Guards the facts of a conversation against the model's troubles, and against being learnt twice."""
         clock = StoppedClock()
         turn = {"role": "user", "content": "I moved to Lyon", **more}
-        script = [Reply(status=401), Reply("no"), Reply("no"), Reply(facts("User lives in Lyon"))]
+        script = [Reply(status=401), Reply("no"), Reply("no"), Reply(facts_reply("User lives in Lyon"))]
         with OpenAIServer(script) as server:
-            async with opened(tmp_path, clock, llm=with_model(server.base_url)) as memory:
+            async with memory_in(tmp_path, clock, llm=llm_settings(server.base_url)) as memory:
                 for kept, learnt, asked in ((1, 0, 1), (0, 0, 3), (0, 1, 4), (0, 0, 4), (0, 0, 4)):
-                    done = await memory.add_messages(turns(turn, at=clock.at))
+                    done = await memory.add_messages(messages_from(turn, at=clock.at))
                     assert (done.kept_messages, len(done.outcomes)) == (kept, learnt)
                     assert len(server.chat_requests) == asked
                     clock.forward(minutes=1)
-                assert await believed(memory) == ["User lives in Lyon"]
+                assert await memory_texts(memory) == ["User lives in Lyon"]
 
     async def test_a_conversation_without_facts_is_not_read_again(self, tmp_path: Path) -> None:
         """Guards the model's time: nothing found is an answer too."""
-        with OpenAIServer([facts()]) as server:
-            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
+        with OpenAIServer([facts_reply()]) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 for _ in range(2):
-                    await memory.add_messages(turns(*HELLO))
+                    await memory.add_messages(messages_from(*HELLO))
         assert len(server.chat_requests) == 1
 
     async def test_turns_kept_without_a_model_are_learnt_from_when_there_is_one(self, tmp_path: Path) -> None:
         """Guards the way from the default installation to one with a model."""
         turn = {"role": "user", "content": "I moved to Lyon", "id": "t1"}
-        async with opened(tmp_path) as memory:
-            assert (await memory.add_messages(turns(turn))).kept_messages == 1
-        with OpenAIServer([facts("User lives in Lyon")]) as server:
-            async with opened(tmp_path, llm=with_model(server.base_url)) as memory:
-                done = await memory.add_messages(turns(turn))
+        async with memory_in(tmp_path) as memory:
+            assert (await memory.add_messages(messages_from(turn))).kept_messages == 1
+        with OpenAIServer([facts_reply("User lives in Lyon")]) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                done = await memory.add_messages(messages_from(turn))
         assert (done.kept_messages, [change.memory.text for change in done.outcomes]) == (0, ["User lives in Lyon"])
 
 
 async def test_every_tool_that_writes_can_be_called_again(tmp_path: Path) -> None:
     """Guards the client that timed out, through the real door: the second answer says that it is so already."""
-    async with client(tmp_path) as server, opened(tmp_path / "data") as memory:
+    async with connect_stdio(tmp_path) as server, memory_in(tmp_path / "data") as memory:
 
         async def twice(tool: str, told: str, **arguments: Any) -> list[dict[str, Any]]:
             first = await server.call_tool(tool, arguments)
-            said(first)
+            reply_text(first)
             after = await everything(memory)
-            again = said(await server.call_tool(tool, arguments))
+            again = reply_text(await server.call_tool(tool, arguments))
             assert again.startswith(told)
             assert await everything(memory) == after
             return first.structured_content.get("results", [])

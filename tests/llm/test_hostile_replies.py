@@ -34,19 +34,19 @@ from palimpsest.llm.structured_output import MAX_REPLY_CHARS, MAX_SHOWN_CHARS, r
 from palimpsest.llm.summarize import MAX_SUMMARY_CHARS, summarize
 from tests.support.hostile_replies import (
     DATES,
-    ELSEWHERE,
     MAX_LISTED,
     PROSE,
+    UNKNOWN_ID,
+    conflicting_decisions,
     decision_replies,
     fact_replies,
+    holds_no_facts,
     hostile_settings,
-    junk,
+    hostile_texts,
     replies_of,
-    says_nothing,
-    shrewd_decisions,
+    replies_without_value,
     summary_replies,
-    texts,
-    written,
+    to_json,
 )
 from tests.support.scripted_model import NOW, ScriptedModel, fact, memory, message
 
@@ -113,7 +113,7 @@ async def summarized(model: ScriptedModel) -> str:
 
 def check_facts(facts: Sequence[Fact], reply: str) -> None:
     """Hold facts to what a ledger takes, and an empty list to a reply that says so."""
-    assert facts or says_nothing(reply), "nothing was made of a reply that does not say 'nothing'"
+    assert facts or holds_no_facts(reply), "nothing was made of a reply that does not say 'nothing'"
     assert len(facts) <= MAX_FACTS
     assert len({each.text for each in facts}) == len(facts)
     cited = {number for item in read(reply, ExtractReply).facts for number in item.sources}
@@ -200,20 +200,23 @@ class TestExtract:
 
     @hostile_settings(500)
     @given(
-        st.lists(st.one_of(texts(), st.fixed_dictionaries({"text": texts(), "sources": st.just([1])})), min_size=1),
+        st.lists(
+            st.one_of(hostile_texts(), st.fixed_dictionaries({"text": hostile_texts(), "sources": st.just([1])})),
+            min_size=1,
+        ),
         st.sampled_from((*PROSE, "```json\n", '<think>{"facts": []}</think>', '{"facts": []}</think>\n', "[]\n")),
         st.sampled_from(('{"facts": BODY}', "BODY", '{"memory": BODY, "note": []}')),
         st.data(),
     )
     def test_a_reply_cut_off_is_never_nothing(self, facts: Any, before: str, form: str, data: st.DataObject) -> None:
         """Guards against "nothing learnt" when the facts began and their end is missing, whatever stands before."""
-        whole = form.replace("BODY", written(facts))
+        whole = form.replace("BODY", to_json(facts))
         begun = whole.index('"') + 1
         cut = before + whole[: data.draw(st.integers(begun, len(whole) - 1))]
         assert outcome(extracted, cut, cut)[0] is None
 
     @hostile_settings(300)
-    @given(junk().filter(lambda text: not says_nothing(text)))
+    @given(replies_without_value().filter(lambda text: not holds_no_facts(text)))
     def test_a_reply_without_facts_is_an_error(self, reply: str) -> None:
         """Guards against an empty list made of prose, of half a bracket, or of nothing at all."""
         assert outcome(extracted, reply, reply)[0] != []
@@ -252,7 +255,7 @@ class TestDecide:
     def test_every_part_may_be_missing_or_wrong(self, event: Any) -> None:
         """Guards each event with every combination of its parts left out, null, out of range or of another type."""
         missing = object()
-        numbers = (missing, None, 0, "1", 2, -1, True, 0.0, ELSEWHERE)
+        numbers = (missing, None, 0, "1", 2, -1, True, 0.0, UNKNOWN_ID)
         wordings = (missing, None, "", "\u200b", "Ana lives in Lyon.", 5)
         for number, about, text in product(numbers, numbers, wordings):
             parts = {"fact": number, "event": event, "memory": about, "text": text}
@@ -263,7 +266,7 @@ class TestDecide:
                 check_decided(decided, FACTS[:2], MEMORIES[:2], reply)
 
     @hostile_settings(500)
-    @given(shrewd_decisions(3, 3, [MEMORIES[0].text, MEMORIES[1].text, "Ana is in Lyon."]))
+    @given(conflicting_decisions(3, 3, [MEMORIES[0].text, MEMORIES[1].text, "Ana is in Lyon."]))
     def test_contradicting_decisions_are_reconciled(self, entries: list[dict[str, Any]]) -> None:
         """Guards well-formed replies that decide the same fact or memory many times and in all ways at once."""
         reply = json.dumps({"decisions": entries})

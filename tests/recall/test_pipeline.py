@@ -15,9 +15,9 @@ from palimpsest.memory import Memory
 from palimpsest.recall.ranking import hit_tokens
 from palimpsest.store.writes.apply import Write
 from palimpsest.text.tokenizer import count_tokens
-from tests.cli.test_app import palimpsest
-from tests.server.test_stdio import client, results
-from tests.support.memory import ALICE, StoppedClock, opened, sneaking, turns
+from tests.support.command_line import palimpsest
+from tests.support.mcp_client import connect_stdio, reply_results
+from tests.support.memory import ALICE, StoppedClock, memory_in, messages_from, second_writer
 
 pytestmark = pytest.mark.anyio
 
@@ -54,7 +54,7 @@ async def first(memory: Memory, query: str, **options: Any) -> str:
 )
 async def test_a_memory_is_found_in_other_words_or_in_one_of_its_own(tmp_path: Path, query: str, wanted: str) -> None:
     """Guards both ways of searching, on the default embedder."""
-    async with opened(tmp_path) as memory:
+    async with memory_in(tmp_path) as memory:
         await fill(memory, *LIFE)
         assert await first(memory, query) == wanted
 
@@ -71,35 +71,35 @@ async def test_a_memory_is_found_in_other_words_or_in_one_of_its_own(tmp_path: P
 )
 async def test_other_languages_are_found_by_a_shared_word(tmp_path: Path, text: str, query: str) -> None:
     """Guards scripts that the embedder hardly knows."""
-    async with opened(tmp_path) as memory:
+    async with memory_in(tmp_path) as memory:
         await fill(memory, *LIFE, text)
         assert await first(memory, query) == text
 
 
 async def test_a_lone_memory_is_found(tmp_path: Path) -> None:
     """Guards the first day: the mean of one vector is the vector itself."""
-    async with opened(tmp_path) as memory:
+    async with memory_in(tmp_path) as memory:
         await fill(memory, "User's dog is named Rex")
         assert await first(memory, "pet") == "User's dog is named Rex"
 
 
 async def test_an_empty_memory_answers_with_nothing(tmp_path: Path) -> None:
     """Guards the very first search."""
-    async with opened(tmp_path) as memory:
+    async with memory_in(tmp_path) as memory:
         assert (await memory.search(ALICE, "anything")).hits == ()
 
 
 async def test_nothing_crosses_users(tmp_path: Path) -> None:
     """Guards other people's memories."""
-    async with opened(tmp_path) as memory:
+    async with memory_in(tmp_path) as memory:
         await fill(memory, *LIFE)
         assert (await memory.search(Scope("bob"), "What is the dog called?")).hits == ()
 
 
 async def test_a_memory_and_its_turn_are_one_hit(tmp_path: Path) -> None:
     """Guards the reader's context against the same thing twice."""
-    async with opened(tmp_path) as memory:
-        (turn,) = turns({"role": "user", "content": "We named our new dog Rex", "id": "t1"})
+    async with memory_in(tmp_path) as memory:
+        (turn,) = messages_from({"role": "user", "content": "We named our new dog Rex", "id": "t1"})
         await memory.add_messages([turn], infer=False)
         cited = await _learnt(memory, "User's dog is named Rex", turn.id)
         hits = (await memory.search(ALICE, "dog named Rex")).hits
@@ -110,8 +110,8 @@ async def test_a_memory_and_its_turn_are_one_hit(tmp_path: Path) -> None:
 
 async def test_a_turn_whose_facts_were_forgotten_is_forgotten_too(tmp_path: Path) -> None:
     """Guards "forget that": the raw words must not bring it back, until it is restored."""
-    async with opened(tmp_path) as memory:
-        (turn,) = turns(("user", "My locker is number 4711"))
+    async with memory_in(tmp_path) as memory:
+        (turn,) = messages_from(("user", "My locker is number 4711"))
         await memory.add_messages([turn], infer=False)
         fact = await _learnt(memory, "User's locker has number 4711", turn.id)
         await memory.delete(ALICE, [fact])
@@ -122,7 +122,7 @@ async def test_a_turn_whose_facts_were_forgotten_is_forgotten_too(tmp_path: Path
 
 async def test_a_turn_that_names_its_speaker_is_found_by_the_name(tmp_path: Path) -> None:
     """Guards questions about one of several people."""
-    async with opened(tmp_path) as memory:
+    async with memory_in(tmp_path) as memory:
         said = [
             {"role": "user", "name": name, "content": text, "at": f"2026-05-{day:02}"}
             for day, (name, text) in enumerate(
@@ -137,14 +137,14 @@ async def test_a_turn_that_names_its_speaker_is_found_by_the_name(tmp_path: Path
                 start=1,
             )
         ]
-        await memory.add_messages(turns(*said), infer=False)
+        await memory.add_messages(messages_from(*said), infer=False)
         assert (await memory.search(ALICE, "How does Ben spend the weekend?")).hits[0].name == "Ben"
         assert (await memory.search(ALICE, "How does Ana spend the weekend?")).hits[0].name == "Ana"
 
 
 async def test_limit_and_token_budget_hold_and_what_was_left_out_is_counted(tmp_path: Path) -> None:
     """Guards the agent's context."""
-    async with opened(tmp_path) as memory:
+    async with memory_in(tmp_path) as memory:
         await fill(memory, *(f"The rabbit number {number} eats {'carrots ' * 20}" for number in range(12)))
         answer = await memory.search(ALICE, "rabbit carrots", limit=8, max_tokens=200)
         assert sum(hit_tokens(hit) for hit in answer.hits) <= 200
@@ -156,7 +156,7 @@ async def test_limit_and_token_budget_hold_and_what_was_left_out_is_counted(tmp_
 async def test_as_of_answers_with_what_was_believed_then(tmp_path: Path) -> None:
     """Guards the past: updated, superseded and deleted texts are still there for the asking."""
     clock = StoppedClock()
-    async with opened(tmp_path, clock) as memory:
+    async with memory_in(tmp_path, clock) as memory:
         done = await memory.add_text(ALICE, "User lives in Nice")
         nice = done.outcomes[0].memory.id
         started = clock.at
@@ -187,18 +187,18 @@ async def test_filters_choose_among_all_and_not_among_the_first(
     tmp_path: Path, filters: dict[str, Any], wanted: set[str]
 ) -> None:
     """Guards filters: what passes is found however far down it would have been."""
-    async with opened(tmp_path) as memory:
+    async with memory_in(tmp_path) as memory:
         await fill(memory, *(f"noise about letters, number {number}" for number in range(150)))
         await memory.add_text(ALICE, "a", metadata={"topic": "work", "stars": 1})
         await memory.add_text(ALICE, "b", metadata={"topic": "home", "stars": 3})
-        await memory.add_messages(turns({"role": "user", "content": "a turn", "at": "2025-05-05"}), infer=False)
+        await memory.add_messages(messages_from({"role": "user", "content": "a turn", "at": "2025-05-05"}), infer=False)
         answer = await memory.search(ALICE, "noise about letters", filters=filters, limit=100, max_tokens=20_000)
         assert {hit.text for hit in answer.hits} == wanted
 
 
 async def test_a_wrong_filter_is_told(tmp_path: Path) -> None:
     """Guards against an operator that means nothing."""
-    async with opened(tmp_path) as memory:
+    async with memory_in(tmp_path) as memory:
         with pytest.raises(InputError, match="operator 'like'"):
             await memory.search(ALICE, "x", filters={"topic": {"like": "w"}})
 
@@ -206,7 +206,7 @@ async def test_a_wrong_filter_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("provider", ["chroma", "exact"])
 async def test_with_and_without_the_index_the_answers_are_the_same(tmp_path: Path, provider: str) -> None:
     """Guards the projection: an index only proposes, the ledger decides."""
-    async with opened(tmp_path, vector_store={"provider": provider}, background=True) as memory:
+    async with memory_in(tmp_path, vector_store={"provider": provider}, background=True) as memory:
         await fill(memory, *LIFE)
         before = await memory.search(ALICE, "pets and family")
         await memory.engine.run(memory.projection.rebuild)
@@ -233,21 +233,21 @@ async def _learnt(memory: Memory, text: str, message_id: str) -> str:
 
 async def test_turns_that_share_the_callers_id_are_two(tmp_path: Path) -> None:
     """Guards clients that number the turns of every conversation from 1."""
-    async with opened(tmp_path) as memory:
+    async with memory_in(tmp_path) as memory:
         january = {"role": "user", "id": "1", "content": "I adopted a cat", "at": "2026-01-01"}
         march = {"role": "user", "id": "1", "content": "My cat had surgery", "at": "2026-03-01"}
-        await memory.add_messages(turns(january), infer=False)
-        await memory.add_messages(turns(march), infer=False)
+        await memory.add_messages(messages_from(january), infer=False)
+        await memory.add_messages(messages_from(march), infer=False)
         assert len((await memory.search(ALICE, "cat")).hits) == 2
 
 
 async def test_as_of_knows_the_metadata_and_the_forgotten_turns_of_then(tmp_path: Path) -> None:
     """Guards the past besides the texts."""
     clock = StoppedClock()
-    async with opened(tmp_path, clock) as memory:
+    async with memory_in(tmp_path, clock) as memory:
         done = await memory.add_text(ALICE, "User likes tea", metadata={"mood": "calm"})
         tea = done.outcomes[0].memory.id
-        (turn,) = turns(("user", "My locker is number 4711"))
+        (turn,) = messages_from(("user", "My locker is number 4711"))
         await memory.add_messages([turn], infer=False)
         locker = await _learnt(memory, "User's locker has number 4711", turn.id)
         before = clock.at
@@ -264,12 +264,12 @@ async def test_as_of_knows_the_metadata_and_the_forgotten_turns_of_then(tmp_path
 
 async def test_another_process_s_writes_reach_an_index_that_only_searches(tmp_path: Path) -> None:
     """Guards the reader: its index follows at the latest after a search."""
-    async with opened(tmp_path, background=True) as memory:
+    async with memory_in(tmp_path, background=True) as memory:
         with anyio.fail_after(60):
             await memory.search(ALICE, "anything")
             while memory.projection.state != "ready":  # noqa: ASYNC110 - another task opens it, and says nothing
                 await anyio.sleep(0.01)
-            with sneaking(tmp_path) as add:
+            with second_writer(tmp_path) as add:
                 add("User lives in Metz")
             await memory.engine.run(lambda: embed_waiting(memory.engine.ledger, memory.engine.embedder))
             await memory.search(ALICE, "Metz")
@@ -279,7 +279,7 @@ async def test_another_process_s_writes_reach_an_index_that_only_searches(tmp_pa
 
 async def test_a_hit_says_why_it_is_where_it_is_when_asked(tmp_path: Path) -> None:
     """Guards the explanation at every door: facade, command, and the tool where the settings say so."""
-    async with opened(tmp_path / "data") as memory:
+    async with memory_in(tmp_path / "data") as memory:
         await fill(memory, *LIFE)
         hits = (await memory.search(ALICE, "What is the dog named?", explain=True)).hits
         assert hits[0].parts["coverage"] > hits[1].parts["coverage"]
@@ -288,8 +288,8 @@ async def test_a_hit_says_why_it_is_where_it_is_when_asked(tmp_path: Path) -> No
     found = palimpsest(tmp_path, "search", "What is the dog named?", "--explain")
     assert "coverage +3.00" in found
     assert "coverage" not in palimpsest(tmp_path, "search", "What is the dog named?")
-    async with client(tmp_path, PALIMPSEST_EXPLAIN="true") as explaining:
-        (hit,) = results(await explaining.call_tool("search_memories", {"query": "the dog", "limit": 1}))
+    async with connect_stdio(tmp_path, PALIMPSEST_EXPLAIN="true") as explaining:
+        (hit,) = reply_results(await explaining.call_tool("search_memories", {"query": "the dog", "limit": 1}))
         assert hit["explained"]["coverage"] == 3.0
 
 
@@ -305,7 +305,7 @@ async def test_a_hit_says_why_it_is_where_it_is_when_asked(tmp_path: Path) -> No
 async def test_what_holds_now_comes_before_what_it_outdated(tmp_path: Path, old: str, new: str, query: str) -> None:
     """Guards against the old fact, which is often worded more like the question; what was believed then is kept."""
     clock = StoppedClock()
-    async with opened(tmp_path, clock) as memory:
+    async with memory_in(tmp_path, clock) as memory:
         await fill(memory, *LIFE, old)
         then = clock()
         clock.forward(days=1)
@@ -317,6 +317,6 @@ async def test_what_holds_now_comes_before_what_it_outdated(tmp_path: Path, old:
 
 async def test_an_arabic_plural_is_found_by_its_singular(tmp_path: Path) -> None:
     """Guards plurals that are made inside the word, with the article and without."""
-    async with opened(tmp_path) as memory:
+    async with memory_in(tmp_path) as memory:
         await fill(memory, *LIFE, "المفاتيح عند البواب", "يربي كريم النحل على السطح")
         assert await first(memory, "أين مفتاح المخزن؟") == "المفاتيح عند البواب"

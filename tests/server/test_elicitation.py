@@ -9,7 +9,7 @@ import pytest
 from mcp import Client
 from mcp.types import ElicitResult
 
-from tests.server.test_stdio import refused, results, said, server_of
+from tests.support.mcp_client import error_text, reply_results, reply_text, stdio_server
 
 pytestmark = pytest.mark.anyio
 
@@ -24,13 +24,13 @@ def asking(folder: Path, mode: str, answer: ElicitResult, asked: list[str]) -> C
         asked.append(params.message)
         return answer
 
-    server = server_of(folder)
+    server = stdio_server(folder)
     return Client(server, mode=mode, elicitation_callback=ask)
 
 
 async def number(client: Client) -> int:
     """Return how many memories there are."""
-    return len(results(await client.call_tool("list_memories", {})))
+    return len(reply_results(await client.call_tool("list_memories", {})))
 
 
 @BOTH
@@ -40,7 +40,7 @@ async def test_a_user_who_agrees_is_enough_to_delete_everything(tmp_path: Path, 
     async with asking(tmp_path, mode, ElicitResult(action="accept", content={"delete": True}), asked) as client:
         for text in ("Alice plays the violin", "Alice bakes bread"):
             await client.call_tool("add_memory", {"text": text})
-        assert said(await client.call_tool("delete_memory", {"all": True})).startswith("deleted: 2 memories")
+        assert reply_text(await client.call_tool("delete_memory", {"all": True})).startswith("deleted: 2 memories")
         assert await number(client) == 0
     assert len(asked) == 1
     assert "2 memories" in asked[0]
@@ -60,7 +60,7 @@ async def test_a_user_who_does_not_agree_keeps_everything(tmp_path: Path, mode: 
     """Guards the memory from an agent that means to delete it, and tells that agent to stop."""
     async with asking(tmp_path, mode, answer, []) as client:
         await client.call_tool("add_memory", {"text": "Alice plays the violin"})
-        assert "said no; nothing was deleted" in refused(await client.call_tool("delete_memory", {"all": True}))
+        assert "said no; nothing was deleted" in error_text(await client.call_tool("delete_memory", {"all": True}))
         assert await number(client) == 1
 
 
@@ -69,7 +69,7 @@ async def test_nobody_is_asked_about_single_memories_or_about_nothing(tmp_path: 
     """Guards users from questions that do not matter."""
     asked: list[str] = []
     async with asking(tmp_path, mode, ElicitResult(action="decline"), asked) as client:
-        assert "nothing is stored" in said(await client.call_tool("delete_memory", {"all": True}))
-        one = results(await client.call_tool("add_memory", {"text": "Alice plays the violin"}))[0]["id"]
-        assert said(await client.call_tool("delete_memory", {"memory_ids": [one]})).startswith("deleted")
+        assert "nothing is stored" in reply_text(await client.call_tool("delete_memory", {"all": True}))
+        one = reply_results(await client.call_tool("add_memory", {"text": "Alice plays the violin"}))[0]["id"]
+        assert reply_text(await client.call_tool("delete_memory", {"memory_ids": [one]})).startswith("deleted")
     assert asked == []

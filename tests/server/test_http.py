@@ -8,9 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from collections.abc import Generator
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -23,21 +21,17 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
-from mcp import Client
-from mcp.client.sse import sse_client
-from mcp.client.streamable_http import streamable_http_client
-from mcp.types import CallToolResult, ResourceUpdatedNotification, TextContent
+from mcp.types import CallToolResult, ResourceUpdatedNotification
 
 from loopback import OpenAIServer
 from palimpsest.server.auth import tokens as access_tokens
-from tests.server.test_resources import subscribe
-from tests.server.test_stdio import client as over_stdio
-from tests.server.test_stdio import environment
+from tests.support.environment import clean_environment
+from tests.support.http_server import TIMEOUT, HttpServer, connect_http, new_access_token, run_http_server
+from tests.support.mcp_client import connect_stdio, subscribe, text_of
 
 pytestmark = pytest.mark.anyio
 
 VIOLIN = "Alice plays the violin"
-WAITS = 30
 INITIALIZE = {
     "jsonrpc": "2.0",
     "id": 1,
@@ -47,134 +41,75 @@ INITIALIZE = {
 ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 
 
-@dataclass(frozen=True)
-class Served:
-    """Hold a running server: where it listens, its process, its data directory."""
-
-    base: str
-    process: subprocess.Popen[str]
-    data: Path
-
-    @property
-    def port(self) -> int:
-        """Return its port."""
-        return int(self.base.rsplit(":", 1)[1])
-
-
-@contextmanager
-def served(folder: Path, transport: str = "all", **settings: str) -> Generator[Served]:
-    """Run a server on a free port until the block ends."""
-    command = [sys.executable, "-m", "palimpsest", "serve", "--transport", transport, "--port", "0"]
-    env = environment(folder, **{"PALIMPSEST_LLM__PROVIDER": "none", **settings})
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env, cwd=folder) as process:
-        try:
-            assert process.stderr is not None
-            told = process.stderr.readline()
-            assert told.startswith("palimpsest: http://"), told
-            base = told.split()[1].rsplit("/", 1)[0].rstrip(",")
-            threading.Thread(target=process.stderr.read, daemon=True).start()
-            yield Served(base, process, folder / "data")
-        finally:
-            process.terminate()
-            process.wait(WAITS)
-
-
 @pytest.fixture(scope="module")
-def open_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
-    with served(tmp_path_factory.mktemp("open")) as running:
+def open_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[HttpServer]:
+    with run_http_server(tmp_path_factory.mktemp("open")) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Generator[HttpServer]:
     """Run a server that wants a token, for there is one."""
     folder = tmp_path_factory.mktemp("guarded")
-    token(folder / "data", "nobody")
-    with served(folder) as running:
+    new_access_token(folder / "data", "nobody")
+    with run_http_server(folder) as running:
         yield running
 
 
-def token(data: Path, user: str, project: str = "", *, read_only: bool = False, days: int | None = None) -> str:
-    """Return the text of a new token."""
-    made, _ = access_tokens.create(data, user, project, datetime.now(UTC), read_only=read_only, days=days)
-    return made
-
-
-@asynccontextmanager
-async def connected(server: Served, how: str, bearer: str = "", **options: Any) -> AsyncGenerator[Client]:
-    """Connect a client: over http with today's or the newest protocol, or over sse."""
-    headers = {"authorization": f"Bearer {bearer}"} if bearer else {}
-    if how == "sse":
-        async with Client(sse_client(f"{server.base}/sse", headers=headers), **options) as client:
-            yield client
-        return
-    async with (
-        httpx2.AsyncClient(headers=headers, timeout=WAITS) as http,
-        Client(streamable_http_client(f"{server.base}/mcp", http_client=http), mode=how, **options) as client,
-    ):
-        yield client
-
-
-def said(result: CallToolResult) -> str:
-    (block,) = result.content
-    assert isinstance(block, TextContent)
-    return block.text
-
-
-def post(server: Served, bearer: str = "", path: str = "/mcp", **headers: str) -> httpx2.Response:
+def post(server: HttpServer, bearer: str = "", path: str = "/mcp", **headers: str) -> httpx2.Response:
     """Send the first message of a client."""
     given = {**ACCEPT, **headers, **({"authorization": f"Bearer {bearer}"} if bearer else {})}
-    return httpx2.post(f"{server.base}{path}", json=INITIALIZE, headers=given, timeout=WAITS)
+    return httpx2.post(f"{server.base}{path}", json=INITIALIZE, headers=given, timeout=TIMEOUT)
 
 
 class TestTransports:
     @pytest.mark.parametrize("how", ["legacy", "auto", "sse"])
-    async def test_each_does_what_stdio_does_over_the_same_memory(self, open_server: Served, how: str) -> None:
+    async def test_each_does_what_stdio_does_over_the_same_memory(self, open_server: HttpServer, how: str) -> None:
         """Guards one store for all: what one connection stores, every other finds."""
-        async with connected(open_server, how) as client:
+        async with connect_http(open_server, how) as client:
             assert {tool.name for tool in (await client.list_tools()).tools} >= {"add_memory", "get_history"}
             text = f"Alice keeps {how} bees"
-            assert said(await client.call_tool("add_memory", {"text": text})).startswith("added")
+            assert text_of(await client.call_tool("add_memory", {"text": text})).startswith("added")
         for other in ("legacy", "auto", "sse"):
-            async with connected(open_server, other) as client:
-                assert text in said(await client.call_tool("search_memories", {"query": f"{how} bees"}))
+            async with connect_http(open_server, other) as client:
+                assert text in text_of(await client.call_tool("search_memories", {"query": f"{how} bees"}))
 
     @pytest.mark.parametrize(("transport", "there", "missing"), [("http", "/mcp", "/sse"), ("sse", "/sse", "/mcp")])
     def test_one_alone_leaves_the_other_out(self, tmp_path: Path, transport: str, there: str, missing: str) -> None:
         """Guards the choice of the transport."""
-        with served(tmp_path, transport) as server:
+        with run_http_server(tmp_path, transport) as server:
             assert httpx2.get(f"{server.base}{missing}").status_code == 404
             with httpx2.stream("GET", f"{server.base}{there}", headers=ACCEPT) as answer:
                 assert answer.status_code != 404
 
     async def test_the_memory_outlives_its_server(self, tmp_path: Path) -> None:
         """Guards an orderly end while a stream is open, and what was acknowledged before it."""
-        with served(tmp_path) as server:
-            async with connected(server, "auto") as client:
+        with run_http_server(tmp_path) as server:
+            async with connect_http(server, "auto") as client:
                 await client.call_tool("add_memory", {"text": VIOLIN})
             with httpx2.stream("GET", f"{server.base}/sse") as stream:
                 next(stream.iter_lines())
                 server.process.terminate()
-                assert await anyio.to_thread.run_sync(server.process.wait, WAITS) in (0, -signal.SIGTERM)
-        with served(tmp_path) as server:
-            async with connected(server, "auto") as client:
-                assert VIOLIN in said(await client.call_tool("search_memories", {"query": "violin"}))
+                assert await anyio.to_thread.run_sync(server.process.wait, TIMEOUT) in (0, -signal.SIGTERM)
+        with run_http_server(tmp_path) as server:
+            async with connect_http(server, "auto") as client:
+                assert VIOLIN in text_of(await client.call_tool("search_memories", {"query": "violin"}))
 
-    async def test_many_sessions_at_once_are_answered(self, open_server: Served) -> None:
+    async def test_many_sessions_at_once_are_answered(self, open_server: HttpServer) -> None:
         """Guards two hundred agents on one server."""
         answered: list[int] = []
 
         async def session() -> None:
-            async with connected(open_server, "legacy") as client:
+            async with connect_http(open_server, "legacy") as client:
                 answered.append(len((await client.list_tools()).tools))
 
-        with anyio.fail_after(10 * WAITS):
+        with anyio.fail_after(10 * TIMEOUT):
             async with anyio.create_task_group() as tasks:
                 for _ in range(200):
                     tasks.start_soon(session)
         assert answered == [7] * 200
 
-    async def test_a_client_that_vanishes_hinders_nobody(self, open_server: Served) -> None:
+    async def test_a_client_that_vanishes_hinders_nobody(self, open_server: HttpServer) -> None:
         """Guards the others from one that asks and hangs up."""
         body = json.dumps(INITIALIZE).encode()
         for _ in range(20):
@@ -182,12 +117,12 @@ class TestTransports:
                 gone.sendall(b"POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n")
                 gone.sendall(b"accept: application/json, text/event-stream\r\n")
                 gone.sendall(f"content-length: {len(body)}\r\n\r\n".encode() + body)
-        async with connected(open_server, "auto") as client:
-            assert "scope" in said(await client.call_tool("search_memories", {"query": "violin"}))
+        async with connect_http(open_server, "auto") as client:
+            assert "scope" in text_of(await client.call_tool("search_memories", {"query": "violin"}))
 
 
 class TestHealth:
-    def test_it_says_how_the_parts_are_and_nothing_of_what_is_stored(self, guarded: Served) -> None:
+    def test_it_says_how_the_parts_are_and_nothing_of_what_is_stored(self, guarded: HttpServer) -> None:
         """Guards what anybody may read: no name, no path, no number of memories; and no token is wanted."""
         answer = httpx2.get(f"{guarded.base}/health")
         assert answer.status_code == 200
@@ -199,7 +134,7 @@ class TestHealth:
         """Guards whoever watches the server: a status code says it."""
         (tmp_path / "data").mkdir()
         (tmp_path / "data" / "ledger.db").write_text("this is no database, " * 100)
-        with served(tmp_path) as server:
+        with run_http_server(tmp_path) as server:
             answer = httpx2.get(f"{server.base}/health")
             while answer.json()["status"] == "opening":
                 answer = httpx2.get(f"{server.base}/health")
@@ -208,7 +143,7 @@ class TestHealth:
 
 class TestWhoMayComeIn:
     @pytest.mark.parametrize("path", ["/mcp", "/health"])
-    def test_another_host_or_origin_is_refused(self, open_server: Served, path: str) -> None:
+    def test_another_host_or_origin_is_refused(self, open_server: HttpServer, path: str) -> None:
         """Guards against DNS rebinding: a web page of others that reaches a loopback address."""
         assert post(open_server, path=path, host="evil.example").status_code == 421
         assert post(open_server, path=path, origin="http://evil.example").status_code == 403
@@ -217,20 +152,20 @@ class TestWhoMayComeIn:
     def test_an_open_bind_without_tokens_is_refused_with_the_way_out(self, tmp_path: Path, host: str) -> None:
         """Guards a memory from the whole network."""
         command = [sys.executable, "-m", "palimpsest", "serve", "--transport", "http", "--host", host, "--port", "0"]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment(tmp_path), check=False)
+        done = subprocess.run(command, capture_output=True, text=True, env=clean_environment(tmp_path), check=False)
         assert done.returncode == 1
         assert "palimpsest token create" in " ".join(done.stderr.split())
 
-    def test_a_port_that_is_taken_is_named(self, open_server: Served, tmp_path: Path) -> None:
+    def test_a_port_that_is_taken_is_named(self, open_server: HttpServer, tmp_path: Path) -> None:
         """Guards the person who starts it twice."""
         command = [sys.executable, "-m", "palimpsest", "serve", "--transport", "http", "--port", str(open_server.port)]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment(tmp_path), check=False)
+        done = subprocess.run(command, capture_output=True, text=True, env=clean_environment(tmp_path), check=False)
         assert done.returncode == 1
         assert f"port {open_server.port}" in done.stderr
 
-    def test_without_a_good_token_nobody_comes_in(self, guarded: Served) -> None:
+    def test_without_a_good_token_nobody_comes_in(self, guarded: HttpServer) -> None:
         """Guards the door: none, a wrong one, an expired one, and one that was revoked a moment ago."""
-        good, late = token(guarded.data, "alice"), token(guarded.data, "alice", days=1)
+        good, late = new_access_token(guarded.data, "alice"), new_access_token(guarded.data, "alice", days=1)
         assert post(guarded, good).status_code == 200
         stored = json.loads((guarded.data / "tokens.json").read_text())
         stored[-1]["expires_at"] = (datetime.now(UTC) - timedelta(seconds=1)).isoformat()
@@ -242,20 +177,20 @@ class TestWhoMayComeIn:
             assert "Traceback" not in answer.text
         assert httpx2.get(f"{guarded.base}/sse").status_code == 401
 
-    def test_only_hashes_of_tokens_are_stored(self, guarded: Served) -> None:
+    def test_only_hashes_of_tokens_are_stored(self, guarded: HttpServer) -> None:
         """Guards what a backup of the folder gives away."""
-        assert token(guarded.data, "alice") not in (guarded.data / "tokens.json").read_text()
+        assert new_access_token(guarded.data, "alice") not in (guarded.data / "tokens.json").read_text()
         assert (guarded.data / "tokens.json").stat().st_mode & 0o077 == 0
 
     @pytest.mark.parametrize("how", ["legacy", "auto", "sse"])
-    async def test_the_tokens_user_is_the_scope_and_no_argument_widens_it(self, guarded: Served, how: str) -> None:
+    async def test_the_tokens_user_is_the_scope_and_no_argument_widens_it(self, guarded: HttpServer, how: str) -> None:
         """Guards one user's memory from another's client: by search, by id, by scope, by deletion of all."""
-        alice, bob = token(guarded.data, f"alice {how}"), token(guarded.data, f"bob {how}")
-        async with connected(guarded, how, alice) as client:
+        alice, bob = new_access_token(guarded.data, f"alice {how}"), new_access_token(guarded.data, f"bob {how}")
+        async with connect_http(guarded, how, alice) as client:
             added = await client.call_tool("add_memory", {"text": VIOLIN})
-            assert f"scope: user alice {how}" in said(added)
+            assert f"scope: user alice {how}" in text_of(added)
             memory_id = added.structured_content["results"][0]["id"]
-        async with connected(guarded, how, bob) as client:
+        async with connect_http(guarded, how, bob) as client:
 
             async def call(tool: str, **arguments: Any) -> CallToolResult:
                 return await client.call_tool(tool, arguments)
@@ -263,21 +198,21 @@ class TestWhoMayComeIn:
             assert (await call("search_memories", query="violin")).structured_content["results"] == []
             for tool in ("get_history", "update_memory"):
                 result = await call(tool, memory_id=memory_id, **({"text": "x"} if tool == "update_memory" else {}))
-                assert "no memory" in said(result)
-            assert "no memory" in said(await call("delete_memory", memory_ids=[memory_id]))
+                assert "no memory" in text_of(result)
+            assert "no memory" in text_of(await call("delete_memory", memory_ids=[memory_id]))
             wider = await call("search_memories", query="violin", scope={"user_id": f"alice {how}"})
             assert wider.is_error
-            assert f"for user bob {how} alone" in said(wider)
-        async with connected(guarded, how, alice) as client:
-            assert VIOLIN in said(await client.call_tool("search_memories", {"query": "violin"}))
+            assert f"for user bob {how} alone" in text_of(wider)
+        async with connect_http(guarded, how, alice) as client:
+            assert VIOLIN in text_of(await client.call_tool("search_memories", {"query": "violin"}))
 
     @pytest.mark.parametrize("how", ["legacy", "auto"])
-    async def test_subscribers_hear_of_their_own_users_changes_alone(self, guarded: Served, how: str) -> None:
+    async def test_subscribers_hear_of_their_own_users_changes_alone(self, guarded: HttpServer, how: str) -> None:
         """Guards even that another remembers something just now."""
-        bearers = {user: token(guarded.data, user) for user in ("dora", "erik")}
+        bearers = {user: new_access_token(guarded.data, user) for user in ("dora", "erik")}
         ids: dict[str, str] = {}
         for user, bearer in bearers.items():
-            async with connected(guarded, how, bearer) as client:
+            async with connect_http(guarded, how, bearer) as client:
                 added = await client.call_tool("add_memory", {"text": f"{user} lives in a house by {how}"})
                 ids[user] = added.structured_content["results"][0]["id"]
         told: list[str] = []
@@ -290,13 +225,13 @@ class TestWhoMayComeIn:
 
         async def both_move() -> None:
             for user in ("erik", "dora"):
-                async with connected(guarded, how, bearers[user]) as client:
+                async with connect_http(guarded, how, bearers[user]) as client:
                     await client.call_tool("update_memory", {"memory_id": ids[user], "text": f"{user} moved by {how}"})
 
         wanted = [f"memory://{each}" for each in ids.values()]
         handler = {"message_handler": note} if how == "legacy" else {}
-        async with connected(guarded, how, bearers["dora"], **handler) as client:
-            with anyio.fail_after(WAITS):
+        async with connect_http(guarded, how, bearers["dora"], **handler) as client:
+            with anyio.fail_after(TIMEOUT):
                 if how == "legacy":
                     for uri in wanted:
                         await subscribe(client, uri)
@@ -308,34 +243,36 @@ class TestWhoMayComeIn:
                         told.append(str(getattr(await anext(aiter(events)), "uri", "")))
         assert told == [f"memory://{ids['dora']}"]
 
-    async def test_a_projects_token_opens_that_project_alone(self, guarded: Served) -> None:
+    async def test_a_projects_token_opens_that_project_alone(self, guarded: HttpServer) -> None:
         """Guards a token given to one repository's agents."""
-        async with connected(guarded, "auto", token(guarded.data, "carol", "atlas")) as client:
-            assert "project atlas" in said(await client.call_tool("add_memory", {"text": "Atlas is written in Rust"}))
+        async with connect_http(guarded, "auto", new_access_token(guarded.data, "carol", "atlas")) as client:
+            assert "project atlas" in text_of(
+                await client.call_tool("add_memory", {"text": "Atlas is written in Rust"})
+            )
             other = await client.call_tool("search_memories", {"query": "x", "scope": {"project": "other"}})
             assert other.is_error
-            assert "for project atlas alone" in said(other)
+            assert "for project atlas alone" in text_of(other)
 
     @pytest.mark.parametrize("how", ["legacy", "auto", "sse"])
-    async def test_a_read_only_token_sees_and_has_reading_tools_only(self, guarded: Served, how: str) -> None:
+    async def test_a_read_only_token_sees_and_has_reading_tools_only(self, guarded: HttpServer, how: str) -> None:
         """Guards against writing, by what is listed and by what is called all the same."""
-        async with connected(guarded, how, token(guarded.data, "dave", read_only=True)) as client:
+        async with connect_http(guarded, how, new_access_token(guarded.data, "dave", read_only=True)) as client:
             listed = [tool.name for tool in (await client.list_tools()).tools]
             assert sorted(listed) == ["get_history", "get_summary", "list_memories", "search_memories"]
             refused = await client.call_tool("add_memory", {"text": VIOLIN})
             assert refused.is_error
-            assert "may only read" in said(refused)
-            assert "nothing found" in said(await client.call_tool("search_memories", {"query": "violin"}))
+            assert "may only read" in text_of(refused)
+            assert "nothing found" in text_of(await client.call_tool("search_memories", {"query": "violin"}))
 
     def test_a_token_of_the_settings_is_as_good(self, tmp_path: Path) -> None:
         """Guards tokens that come with a container's environment."""
         secret = "a secret of the settings"  # noqa: S105 - made for the test
         named = json.dumps([{"token": secret, "user_id": "erin"}])
-        with served(tmp_path, PALIMPSEST_HTTP__TOKENS=named) as server:
+        with run_http_server(tmp_path, PALIMPSEST_HTTP__TOKENS=named) as server:
             assert post(server).status_code == 401
             assert post(server, secret).status_code == 200
 
-    def test_what_is_too_much_is_refused(self, open_server: Served) -> None:
+    def test_what_is_too_much_is_refused(self, open_server: HttpServer) -> None:
         """Guards the server's memory from a body without end."""
         answer = httpx2.post(f"{open_server.base}/mcp", content=b"x" * (4 * 1024 * 1024 + 1), headers=ACCEPT)
         assert answer.status_code == 413
@@ -376,7 +313,7 @@ class TestOAuth:
                 whole = {name: value for name, value in (plain | claims).items() if value is not None}
                 return jwt.encode(whole, by, algorithm="RS256", headers={"kid": "k1"})
 
-            with served(tmp_path, PALIMPSEST_HTTP__ISSUER=url, PALIMPSEST_HTTP__AUDIENCE=audience) as server:
+            with run_http_server(tmp_path, PALIMPSEST_HTTP__ISSUER=url, PALIMPSEST_HTTP__AUDIENCE=audience) as server:
                 assert post(server, signed()).status_code == 200
                 bad = [
                     signed(by=stranger),
@@ -397,10 +334,10 @@ class TestOAuth:
             issuer.shutdown()
 
 
-async def _reads_only(server: Served, bearer: str) -> None:
-    async with connected(server, "auto", bearer) as client:
+async def _reads_only(server: HttpServer, bearer: str) -> None:
+    async with connect_http(server, "auto", bearer) as client:
         assert "add_memory" not in [tool.name for tool in (await client.list_tools()).tools]
-        assert "scope: user frank" in said(await client.call_tool("search_memories", {"query": "violin"}))
+        assert "scope: user frank" in text_of(await client.call_tool("search_memories", {"query": "violin"}))
 
 
 class TestStdio:
@@ -408,14 +345,14 @@ class TestStdio:
         """Guards Ctrl-C while a client still holds the pipe."""
         command = [sys.executable, "-m", "palimpsest"]
         pipe = subprocess.PIPE
-        with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment(tmp_path)) as server:
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=clean_environment(tmp_path)) as server:
             assert server.stdin is not None
             assert server.stdout is not None
             server.stdin.write(json.dumps(INITIALIZE).encode() + b"\n")
             server.stdin.flush()
             server.stdout.readline()
             server.send_signal(signal.SIGINT)
-            assert server.wait(WAITS) == -signal.SIGINT
+            assert server.wait(TIMEOUT) == -signal.SIGINT
 
     async def test_fifty_slow_calls_do_not_hold_up_a_fast_one(self, tmp_path: Path) -> None:
         """Guards the agent that searches while others wait for a language model."""
@@ -426,19 +363,19 @@ class TestStdio:
             asked.append(None)
             if len(asked) == 50:
                 all_asked.set()
-            assert may_answer.wait(10 * WAITS)
+            assert may_answer.wait(10 * TIMEOUT)
             return json.dumps({"facts": []})
 
         with OpenAIServer(chat) as model:
             llm = {"PALIMPSEST_LLM__PROVIDER": "openai", "PALIMPSEST_LLM__CONFIG__OPENAI_BASE_URL": model.base_url}
             async with (
-                over_stdio(tmp_path, **llm, PALIMPSEST_LLM__CONFIG__TIMEOUT="300") as client,
+                connect_stdio(tmp_path, **llm, PALIMPSEST_LLM__CONFIG__TIMEOUT="300") as client,
                 anyio.create_task_group() as tasks,
             ):
                 for number in range(50):
                     told = [{"role": "user", "content": f"I have {number} bees", "id": str(number)}]
                     tasks.start_soon(client.call_tool, "add_memory", {"messages": told})
-                assert await anyio.to_thread.run_sync(all_asked.wait, 10 * WAITS)
-                assert "scope" in said(await client.call_tool("search_memories", {"query": "violin"}))
+                assert await anyio.to_thread.run_sync(all_asked.wait, 10 * TIMEOUT)
+                assert "scope" in text_of(await client.call_tool("search_memories", {"query": "violin"}))
                 assert not may_answer.is_set()
                 may_answer.set()

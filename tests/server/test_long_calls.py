@@ -16,8 +16,8 @@ import pytest
 from mcp import Client
 
 from loopback import OpenAIServer
-from tests.server.test_http import connected, served
-from tests.server.test_stdio import client, results, said
+from tests.support.http_server import connect_http, run_http_server
+from tests.support.mcp_client import connect_stdio, reply_results, reply_text
 
 pytestmark = pytest.mark.anyio
 
@@ -63,11 +63,11 @@ def slow_model() -> Generator[SlowModel]:
 async def reached(how: str, folder: Path, **settings: str) -> AsyncGenerator[Client]:
     """Connect to a new server in one of the ways there are."""
     if how.startswith("stdio"):
-        async with client(folder, how.removeprefix("stdio-"), **settings) as one:
+        async with connect_stdio(folder, how.removeprefix("stdio-"), **settings) as one:
             yield one
         return
-    with served(folder, **settings) as running:
-        async with connected(running, how) as one:
+    with run_http_server(folder, **settings) as running:
+        async with connect_http(running, how) as one:
             yield one
 
 
@@ -80,12 +80,12 @@ async def test_a_call_that_is_given_up_leaves_what_was_said_and_nothing_half_don
                 tasks.start_soon(memory.call_tool, "add_memory", SAID)
                 await anyio.to_thread.run_sync(model.asked.wait)
                 tasks.cancel_scope.cancel()
-            assert results(await memory.call_tool("list_memories", {})) == []
-            found = results(await memory.call_tool("search_memories", {"query": "Darjeeling"}))
+            assert reply_results(await memory.call_tool("list_memories", {})) == []
+            found = reply_results(await memory.call_tool("search_memories", {"query": "Darjeeling"}))
             assert [hit["text"] for hit in found] == ["I do like Darjeeling"]
             model.let.set()
-            assert said(await memory.call_tool("add_memory", SAID)).startswith("added: [")
-            assert len(results(await memory.call_tool("list_memories", {}))) == 1
+            assert reply_text(await memory.call_tool("add_memory", SAID)).startswith("added: [")
+            assert len(reply_results(await memory.call_tool("list_memories", {}))) == 1
 
 
 @EVERYWHERE

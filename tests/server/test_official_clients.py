@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.server.test_http import served
-from tests.server.test_stdio import TOOLS, environment
-from tests.support.node_programs import HERE, command, node
+from tests.support.environment import clean_environment
+from tests.support.http_server import run_http_server
+from tests.support.mcp_client import TOOL_NAMES
+from tests.support.node_programs import NODE_FOLDER, installed_command, run_node
 
 PALIMPSEST = [sys.executable, "-m", "palimpsest"]
 
@@ -24,7 +25,7 @@ def target(folder: Path, transport: str) -> Generator[list[str]]:
     if transport == "stdio":
         yield PALIMPSEST
         return
-    with served(folder) as running:
+    with run_http_server(folder) as running:
         yield [f"{running.base}/{'mcp' if transport == 'http' else transport}"]
 
 
@@ -33,10 +34,10 @@ def target(folder: Path, transport: str) -> Generator[list[str]]:
 def test_the_typescript_clients_find_everything(tmp_path: Path, release: str, version: str, transport: str) -> None:
     """Guards the clients most people have: tools, errors, resources, prompts and completion, from end to end."""
     with target(tmp_path, transport) as reached:
-        done = node("client.mjs", release, transport, *reached, env=environment(tmp_path))
+        done = run_node("client.mjs", release, transport, *reached, env=clean_environment(tmp_path))
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
-    assert set(seen["tools"]) == TOOLS
+    assert set(seen["tools"]) == TOOL_NAMES
     assert seen["added"]["text"].startswith("added: [")
     assert seen["found"]["structured"]["results"][0]["text"] == "Alice plays the violin"
     assert seen["wrong"]["error"]
@@ -53,14 +54,14 @@ def test_the_typescript_clients_find_everything(tmp_path: Path, release: str, ve
 @pytest.mark.parametrize("transport", ["stdio", "http", "sse"])
 def test_the_inspector_lists_and_calls_every_tool(tmp_path: Path, transport: str) -> None:
     """Guards what people debug servers with, and that it finds no fault with the schemas of the tools."""
-    env = environment(tmp_path)
+    env = clean_environment(tmp_path)
 
     with target(tmp_path, transport) as reached:
 
         def inspect(method: str, *arguments: str) -> dict[str, Any]:
             asked = ["--format", "json", "--method", method, *arguments]
             given = [*asked, "--", *reached] if transport == "stdio" else ["--server-url", *reached, *asked]
-            done = node(command("mcp-inspector"), "--cli", *given, env=env)
+            done = run_node(installed_command("mcp-inspector"), "--cli", *given, env=env)
             assert done.returncode == 0, done.stderr + done.stdout
             return json.loads(done.stdout)["result"]
 
@@ -70,7 +71,7 @@ def test_the_inspector_lists_and_calls_every_tool(tmp_path: Path, transport: str
             assert result["isError"] is False
             return result["structuredContent"]
 
-        assert {tool["name"] for tool in inspect("tools/list", "--strict")["tools"]} == TOOLS
+        assert {tool["name"] for tool in inspect("tools/list", "--strict")["tools"]} == TOOL_NAMES
         memory_id = call("add_memory", "text=Alice plays the violin")["results"][0]["id"]
         assert call("search_memories", "query=violin")["results"][0]["id"] == memory_id
         assert call("list_memories")["results"][0]["id"] == memory_id
@@ -84,9 +85,15 @@ def test_the_inspector_lists_and_calls_every_tool(tmp_path: Path, transport: str
 @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
 def test_the_conformance_suite_finds_no_other_fault_than_those_explained(tmp_path: Path, version: str) -> None:
     """Guards the protocol, check by check; `node/expected-failures.yml` says why each of the rest fails."""
-    with served(tmp_path) as running:
+    with run_http_server(tmp_path) as running:
         asked = ["server", "--url", f"{running.base}/mcp", "--requirements", version]
-        explained = HERE / "expected-failures.yml"
-        done = node(command("conformance"), *asked, "--expected-failures", str(explained), env=environment(tmp_path))
+        explained = NODE_FOLDER / "expected-failures.yml"
+        done = run_node(
+            installed_command("conformance"),
+            *asked,
+            "--expected-failures",
+            str(explained),
+            env=clean_environment(tmp_path),
+        )
     assert "=== SUMMARY ===" in done.stdout
     assert done.returncode == 0, done.stdout[done.stdout.index("=== SUMMARY ===") :]

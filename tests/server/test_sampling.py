@@ -24,9 +24,8 @@ from mcp.types import (
 )
 
 from loopback import OpenAIServer
-from tests.server.test_http import connected, served, token
-from tests.server.test_stdio import client as over_plain_stdio
-from tests.server.test_stdio import results, said, server_of
+from tests.support.http_server import connect_http, new_access_token, run_http_server
+from tests.support.mcp_client import connect_stdio, reply_results, reply_text, stdio_server
 
 pytestmark = pytest.mark.anyio
 
@@ -68,14 +67,14 @@ NO = ErrorData(code=-1, message="the user declined sampling")
 
 def over_stdio(folder: Path, lender: Callable[..., Any], mode: str, **settings: str) -> Client:
     """Return a client over stdio that lends its model."""
-    server = server_of(folder, **settings)
+    server = stdio_server(folder, **settings)
     return Client(server, mode=mode, sampling_callback=lender)
 
 
 @asynccontextmanager
 async def over_http(folder: Path, lender: Callable[..., Any], how: str) -> AsyncGenerator[Client]:
     """Connect a client over HTTP or SSE that lends its model."""
-    with served(folder, PALIMPSEST_LLM__PROVIDER="sampling") as running:
+    with run_http_server(folder, PALIMPSEST_LLM__PROVIDER="sampling") as running:
         if how == "sse":
             async with Client(sse_client(f"{running.base}/sse"), sampling_callback=lender) as client:
                 yield client
@@ -104,11 +103,11 @@ async def test_facts_are_extracted_and_reconciled_by_the_clients_model(tmp_path:
     lender = Lender(TEA, assam, update)
     async with over_stdio(tmp_path, lender, mode) as client:
         first = await client.call_tool("add_memory", SAID)
-        assert "added: [" in said(first)
+        assert "added: [" in reply_text(first)
         assert first.structured_content["kept_messages"] == 1
         second = await client.call_tool("add_memory", {"messages": [{"role": "user", "content": "And Assam"}]})
-        assert said(second).startswith("updated: [")
-        (result,) = results(second)
+        assert reply_text(second).startswith("updated: [")
+        (result,) = reply_results(second)
         assert result["memory"] == "Alice likes Darjeeling and Assam"
         history = await client.call_tool("get_history", {"memory_id": result["id"]})
         assert [each["model"] for each in history.structured_content["history"]] == ["lent-1", "lent-1"]
@@ -122,7 +121,7 @@ async def test_the_model_is_lent_over_every_transport(tmp_path: Path, how: str) 
     """Guards clients that connect by HTTP."""
     lender = Lender(TEA)
     async with over_http(tmp_path, lender, how) as client:
-        assert said(await client.call_tool("add_memory", SAID)).startswith("added: [")
+        assert reply_text(await client.call_tool("add_memory", SAID)).startswith("added: [")
     assert len(lender.asked) == 1
 
 
@@ -131,18 +130,18 @@ async def test_a_reply_that_does_not_fit_is_repaired_once(tmp_path: Path, mode: 
     """Guards the second question, which carries the first reply, through both ways of asking."""
     lender = Lender("Sure! Here you go.", TEA)
     async with over_stdio(tmp_path, lender, mode) as client:
-        assert said(await client.call_tool("add_memory", SAID)).startswith("added: [")
+        assert reply_text(await client.call_tool("add_memory", SAID)).startswith("added: [")
     assert [message.role for message in lender.asked[1].messages] == ["user", "assistant", "user"]
 
 
 async def test_a_user_who_says_no_keeps_what_was_said_and_is_told(tmp_path: Path) -> None:
     """Guards what was said from a refusal, where the server hears of it."""
     async with over_stdio(tmp_path, Lender(NO, NO), "legacy") as client:
-        told = said(await client.call_tool("add_memory", SAID))
+        told = reply_text(await client.call_tool("add_memory", SAID))
         assert "kept 1 message" in told
         assert "the user declined sampling" in told
         await client.call_tool("add_memory", {"text": "Alice likes Darjeeling", "infer": False})
-        told = said(await client.call_tool("add_memory", {"text": "Alice likes Darjeeling tea"}))
+        told = reply_text(await client.call_tool("add_memory", {"text": "Alice likes Darjeeling tea"}))
         assert told.startswith("added: [")
         assert "stored in your words, not reconciled" in told
 
@@ -156,9 +155,9 @@ async def test_a_question_that_is_never_answered_loses_nothing(tmp_path: Path) -
         with pytest.raises(MCPError, match="declined"):
             await client.call_tool("add_memory", {"text": "Alice likes Darjeeling tea"})
         with anyio.fail_after(30):
-            while len(results(await client.call_tool("list_memories", {}))) < 2:
+            while len(reply_results(await client.call_tool("list_memories", {}))) < 2:
                 await anyio.lowlevel.checkpoint()
-        found = results(await client.call_tool("search_memories", {"query": "Darjeeling"}))
+        found = reply_results(await client.call_tool("search_memories", {"query": "Darjeeling"}))
     assert {hit["text"] for hit in found} == {
         "Alice likes Darjeeling",
         "Alice likes Darjeeling tea",
@@ -179,10 +178,10 @@ async def test_a_late_reply_finds_what_was_done_without_it(tmp_path: Path, mode:
         return CreateMessageResult(role="assistant", content=TextContent(type="text", text=TEA), model="lent-1")
 
     async with over_stdio(tmp_path, late, mode, PALIMPSEST_LLM__CONFIG__TIMEOUT="0.3") as client:
-        told = said(await client.call_tool("add_memory", SAID))
+        told = reply_text(await client.call_tool("add_memory", SAID))
         assert "no reply within 0.3 seconds" in told
         assert "kept 1 message" in told
-        assert said(await client.call_tool("add_memory", SAID)).startswith("added: [")
+        assert reply_text(await client.call_tool("add_memory", SAID)).startswith("added: [")
 
 
 @BOTH
@@ -193,9 +192,9 @@ async def test_the_summary_is_written_by_the_clients_model_when_it_is_due(tmp_pa
         for text in ("Alice likes tea", "Alice has a cat", "Alice plays the violin"):
             await client.call_tool("add_memory", {"text": text, "infer": False})
             if text == "Alice likes tea":
-                assert said(await client.call_tool("get_summary", {})).startswith("Likes tea.")
-        assert said(await client.call_tool("get_summary", {})).startswith("Likes tea, has a cat.")
-        assert said(await client.call_tool("get_summary", {})).startswith("Likes tea, has a cat.")
+                assert reply_text(await client.call_tool("get_summary", {})).startswith("Likes tea.")
+        assert reply_text(await client.call_tool("get_summary", {})).startswith("Likes tea, has a cat.")
+        assert reply_text(await client.call_tool("get_summary", {})).startswith("Likes tea, has a cat.")
     assert len(lender.asked) == 2
 
 
@@ -206,7 +205,7 @@ async def test_a_client_is_not_asked_where_the_settings_say_otherwise(tmp_path: 
     with OpenAIServer([TEA]) as server:
         env = {"PALIMPSEST_LLM__PROVIDER": provider, "OPENAI_API_KEY": "k", "OPENAI_BASE_URL": server.base_url}
         async with over_stdio(tmp_path, lender, "auto", **env) as client:
-            told = said(await client.call_tool("add_memory", SAID))
+            told = reply_text(await client.call_tool("add_memory", SAID))
     assert lender.asked == []
     assert told.startswith("added: [" if provider == "openai" else "kept 1 message")
 
@@ -214,9 +213,9 @@ async def test_a_client_is_not_asked_where_the_settings_say_otherwise(tmp_path: 
 @BOTH
 async def test_a_client_that_lends_no_model_does_the_wording_itself(tmp_path: Path, mode: str) -> None:
     """Guards the fallback of `sampling` and `auto`: turns are kept, and the agent is told what to do."""
-    server = server_of(tmp_path, PALIMPSEST_LLM__PROVIDER="sampling")
+    server = stdio_server(tmp_path, PALIMPSEST_LLM__PROVIDER="sampling")
     async with Client(server, mode=mode) as client:
-        told = said(await client.call_tool("add_memory", SAID))
+        told = reply_text(await client.call_tool("add_memory", SAID))
     assert "there is no language model to ask: turns are kept as they are" in told
 
 
@@ -236,11 +235,11 @@ async def test_an_answer_in_parts_or_of_another_kind_loses_nothing(tmp_path: Pat
         )
 
     async with over_stdio(tmp_path, odd, mode) as client:
-        (tea,) = results(await client.call_tool("add_memory", SAID))
+        (tea,) = reply_results(await client.call_tool("add_memory", SAID))
         assert tea["memory"] == "Alice likes Darjeeling"
         history = await client.call_tool("get_history", {"memory_id": tea["id"]})
         assert history.structured_content["history"][0]["model"] == "a b"
-        told = said(await client.call_tool("add_memory", {"text": "Alice likes Darjeeling tea"}))
+        told = reply_text(await client.call_tool("add_memory", {"text": "Alice likes Darjeeling tea"}))
         assert told.startswith("added: [")
         assert "painter answered with no text" in told
 
@@ -255,21 +254,21 @@ async def test_a_last_round_that_is_sent_again_is_answered_again(tmp_path: Path)
         given: dict[str, Any] = {key: answer(TEA) for key in first.input_requests}
         for _ in range(2):
             done = await call("add_memory", SAID, input_responses=given, request_state=first.request_state)
-            assert said(done).startswith("added: [")
-        assert len(results(await client.call_tool("list_memories", {}))) == 1
+            assert reply_text(done).startswith("added: [")
+        assert len(reply_results(await client.call_tool("list_memories", {}))) == 1
 
 
 async def test_a_token_that_only_reads_lends_no_model(tmp_path: Path) -> None:
     """Guards the summary, which goes into every later conversation, from whoever may only read it."""
-    with served(tmp_path, PALIMPSEST_LLM__PROVIDER="sampling") as running:
-        reading = token(running.data, "alice", read_only=True)
+    with run_http_server(tmp_path, PALIMPSEST_LLM__PROVIDER="sampling") as running:
+        reading = new_access_token(running.data, "alice", read_only=True)
     lender = Lender(json.dumps({"summary": "POISONED"}))
-    with served(tmp_path, PALIMPSEST_LLM__PROVIDER="sampling") as running:
-        for bearer, lent in ((token(running.data, "alice"), None), (reading, lender)):
-            async with connected(running, "auto", bearer, sampling_callback=lent) as client:
+    with run_http_server(tmp_path, PALIMPSEST_LLM__PROVIDER="sampling") as running:
+        for bearer, lent in ((new_access_token(running.data, "alice"), None), (reading, lender)):
+            async with connect_http(running, "auto", bearer, sampling_callback=lent) as client:
                 if lent is None:
                     await client.call_tool("add_memory", {"text": "Alice likes tea"})
-                assert "Alice likes tea" in said(await client.call_tool("get_summary", {"refresh": True}))
+                assert "Alice likes tea" in reply_text(await client.call_tool("get_summary", {"refresh": True}))
     assert lender.asked == []
 
 
@@ -277,8 +276,8 @@ async def test_a_summary_that_is_up_to_date_is_given_without_a_model_too(tmp_pat
     """Guards what a client's model wrote, for the clients that lend none."""
     async with over_stdio(tmp_path, Lender(json.dumps({"summary": "Likes tea."})), "auto") as client:
         await client.call_tool("add_memory", {"text": "Alice likes tea", "infer": False})
-        assert said(await client.call_tool("get_summary", {})).startswith("Likes tea.")
-    async with over_plain_stdio(tmp_path, mode="auto") as client:
-        assert said(await client.call_tool("get_summary", {})).startswith("Likes tea.")
+        assert reply_text(await client.call_tool("get_summary", {})).startswith("Likes tea.")
+    async with connect_stdio(tmp_path, mode="auto") as client:
+        assert reply_text(await client.call_tool("get_summary", {})).startswith("Likes tea.")
         await client.call_tool("add_memory", {"text": "Alice has a cat", "infer": False})
-        assert "Alice has a cat" in said(await client.call_tool("get_summary", {}))
+        assert "Alice has a cat" in reply_text(await client.call_tool("get_summary", {}))

@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from mcp import Client, StdioServerParameters
-from mcp.types import CallToolResult, TextContent
 
 from loopback import OpenAIServer, Reply
 from palimpsest.server.app import INSTRUCTIONS
+from tests.support.environment import clean_environment
+from tests.support.mcp_client import (
+    TOOL_NAMES,
+    connect_stdio,
+    error_text,
+    reply_results,
+    reply_text,
+)
 
 pytestmark = pytest.mark.anyio
-
-TOOLS = {
-    "add_memory",
-    "search_memories",
-    "list_memories",
-    "update_memory",
-    "delete_memory",
-    "get_summary",
-    "get_history",
-}
 
 
 WRONG_CALLS: list[tuple[str, dict[str, Any], str]] = [
@@ -81,116 +74,70 @@ WRONG_CALLS: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-def environment(folder: Path, **settings: str) -> dict[str, str]:
-    """Return an environment without the settings of whoever runs the tests."""
-    plain = {key: value for key, value in os.environ.items() if not key.startswith(("PALIMPSEST_", "OPENAI_"))}
-    return {
-        **plain,
-        "HOME": str(folder),
-        "PALIMPSEST_DATA_DIR": str(folder / "data"),
-        "PALIMPSEST_USER_ID": "alice",
-        **settings,
-    }
-
-
-def server_of(folder: Path, **settings: str) -> StdioServerParameters:
-    """Return what a client starts a server with, whose home and working directory is a folder."""
-    return StdioServerParameters(
-        command=sys.executable, args=["-m", "palimpsest"], env=environment(folder, **settings), cwd=folder
-    )
-
-
-@asynccontextmanager
-async def client(folder: Path, mode: str = "auto", **settings: str) -> AsyncGenerator[Client]:
-    server = server_of(folder, **settings)
-    async with Client(server, mode=mode) as connected:
-        yield connected
-
-
-def said(result: CallToolResult) -> str:
-    """Return the text of a result, which must not be an error."""
-    text = anything(result)
-    assert not result.is_error, text
-    return text
-
-
-def refused(result: CallToolResult) -> str:
-    """Return the text of a result, which must be an error."""
-    assert result.is_error
-    return anything(result)
-
-
-def anything(result: CallToolResult) -> str:
-    (block,) = result.content
-    assert isinstance(block, TextContent)
-    return block.text
-
-
-def results(result: CallToolResult) -> list[dict[str, Any]]:
-    said(result)
-    return result.structured_content["results"]
-
-
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_a_memory_lives_from_adding_to_forgetting_and_back(tmp_path: Path, mode: str) -> None:
     """Guards the whole surface in both protocol eras, as an agent goes through it."""
-    async with client(tmp_path, mode) as memory:
-        assert said(await memory.call_tool("search_memories", {"query": "tea"})).startswith("nothing found")
+    async with connect_stdio(tmp_path, mode) as memory:
+        assert reply_text(await memory.call_tool("search_memories", {"query": "tea"})).startswith("nothing found")
         added = await memory.call_tool("add_memory", {"text": "User's favourite tea is Darjeeling"})
-        assert said(added).startswith("added: [")
-        assert said(added).endswith("scope: user alice")
-        (result,) = results(added)
+        assert reply_text(added).startswith("added: [")
+        assert reply_text(added).endswith("scope: user alice")
+        (result,) = reply_results(added)
         short = result["id"][:8]
         assert (result["event"], result["memory"]) == ("ADD", "User's favourite tea is Darjeeling")
 
         again = await memory.call_tool("add_memory", {"text": "user's favourite tea  is Darjeeling"})
-        assert said(again).startswith(f"unchanged (duplicate of {short})")
+        assert reply_text(again).startswith(f"unchanged (duplicate of {short})")
 
         updated = await memory.call_tool(
             "update_memory",
             {"memory_id": short, "text": "User's favourite tea is Assam", "metadata": {"topic": "food"}},
         )
-        assert said(updated).startswith(f"updated: [{short}] User's favourite tea is Assam (was: ")
+        assert reply_text(updated).startswith(f"updated: [{short}] User's favourite tea is Assam (was: ")
 
-        hits = results(await memory.call_tool("search_memories", {"query": "which tea?", "filters": {"topic": "food"}}))
+        hits = reply_results(
+            await memory.call_tool("search_memories", {"query": "which tea?", "filters": {"topic": "food"}})
+        )
         assert [hit["text"] for hit in hits] == ["User's favourite tea is Assam"]
         assert hits[0].keys() >= {"id", "kind", "text", "score", "at", "sources", "role", "name", "metadata"}
         assert 0 <= hits[0]["score"] <= 1
 
         deleted = await memory.call_tool("delete_memory", {"memory_ids": [short]})
-        assert said(deleted).startswith(f"deleted: [{short}]")
-        assert results(await memory.call_tool("search_memories", {"query": "tea"})) == []
-        assert [hit["id"] for hit in results(await memory.call_tool("list_memories", {"deleted": True}))] == [
+        assert reply_text(deleted).startswith(f"deleted: [{short}]")
+        assert reply_results(await memory.call_tool("search_memories", {"query": "tea"})) == []
+        assert [hit["id"] for hit in reply_results(await memory.call_tool("list_memories", {"deleted": True}))] == [
             result["id"]
         ]
 
         restored = await memory.call_tool("update_memory", {"memory_id": short, "restore": True})
-        assert said(restored).startswith(f"restored: [{short}]")
+        assert reply_text(restored).startswith(f"restored: [{short}]")
         history = await memory.call_tool("get_history", {"memory_id": short})
-        assert said(history).count("\n") == 4
+        assert reply_text(history).count("\n") == 4
         events = [entry["event"] for entry in history.structured_content["history"]]
         assert events == ["ADD", "UPDATE", "DELETE", "ADD"]
-        assert "Assam" in said(await memory.call_tool("get_summary", {}))
+        assert "Assam" in reply_text(await memory.call_tool("get_summary", {}))
     loose = [path for path in (tmp_path / "data").rglob("*") if path.stat().st_mode & 0o077]
     assert loose == [], "nobody else may read a memory"
 
 
 async def test_what_one_server_stored_the_next_one_finds(tmp_path: Path) -> None:
     """Guards durability over a restart, through the index that was left behind."""
-    async with client(tmp_path) as memory:
-        said(await memory.call_tool("add_memory", {"text": "The team retreat is in Lisbon"}))
-    async with client(tmp_path) as memory:
-        (hit,) = results(await memory.call_tool("search_memories", {"query": "where is the company offsite?"}))
+    async with connect_stdio(tmp_path) as memory:
+        reply_text(await memory.call_tool("add_memory", {"text": "The team retreat is in Lisbon"}))
+    async with connect_stdio(tmp_path) as memory:
+        (hit,) = reply_results(await memory.call_tool("search_memories", {"query": "where is the company offsite?"}))
         assert hit["text"] == "The team retreat is in Lisbon"
 
 
 async def test_two_servers_on_one_memory_see_each_others_writes_at_once(tmp_path: Path) -> None:
     """Guards several clients attached to one memory."""
-    async with client(tmp_path) as one, client(tmp_path) as other:
+    async with connect_stdio(tmp_path) as one, connect_stdio(tmp_path) as other:
         for number in range(5):
             writer, reader = (one, other) if number % 2 else (other, one)
-            added = results(await writer.call_tool("add_memory", {"text": f"Box {number} holds {'abcde'[number] * 5}"}))
-            hits = results(await reader.call_tool("search_memories", {"query": f"{'abcde'[number] * 5}"}))
+            added = reply_results(
+                await writer.call_tool("add_memory", {"text": f"Box {number} holds {'abcde'[number] * 5}"})
+            )
+            hits = reply_results(await reader.call_tool("search_memories", {"query": f"{'abcde'[number] * 5}"}))
             assert hits[0]["id"] == added[0]["id"]
 
 
@@ -202,13 +149,13 @@ async def test_a_conversation_is_kept_and_the_reply_names_what_is_missing(tmp_pa
         {"role": "assistant", "content": [{"type": "text", "text": "Lovely!"}]},
         {"role": "user", "content": ""},
     ]
-    async with client(tmp_path) as memory:
+    async with connect_stdio(tmp_path) as memory:
         added = await memory.call_tool("add_memory", {"messages": turns})
-        assert said(added).startswith("kept 2 messages")
-        assert "there is no language model to ask" in said(added)
-        assert "1 messages without text skipped" in said(added)
+        assert reply_text(added).startswith("kept 2 messages")
+        assert "there is no language model to ask" in reply_text(added)
+        assert "1 messages without text skipped" in reply_text(added)
         assert added.structured_content["kept_messages"] == 2
-        hits = results(await memory.call_tool("search_memories", {"query": "trip to Porto"}))
+        hits = reply_results(await memory.call_tool("search_memories", {"query": "trip to Porto"}))
         assert (hits[0]["sources"], hits[0]["name"], hits[0]["at"]) == (["m1"], "Ana", "2026-03-02T10:00:00Z")
         assert "Be brief." not in [hit["text"] for hit in hits]
 
@@ -219,7 +166,7 @@ async def test_with_a_model_facts_come_out_and_v1_0_gives_the_bare_list(tmp_path
     for mode in ("legacy", "auto"):
         (tmp_path / mode).mkdir()
         with OpenAIServer([reply]) as server:
-            async with client(
+            async with connect_stdio(
                 tmp_path / mode,
                 mode,
                 OPENAI_API_KEY="k",
@@ -229,7 +176,7 @@ async def test_with_a_model_facts_come_out_and_v1_0_gives_the_bare_list(tmp_path
                 added = await memory.call_tool(
                     "add_memory", {"messages": [{"role": "user", "content": "Porto in May!"}]}
                 )
-                said(added)
+                reply_text(added)
                 content: Any = added.structured_content
                 bare: list[dict[str, Any]] = content["result"] if mode == "legacy" else content
                 assert [item["memory"] for item in bare] == ["Ana flies to Porto in May 2026"]
@@ -237,40 +184,40 @@ async def test_with_a_model_facts_come_out_and_v1_0_gives_the_bare_list(tmp_path
 
 async def test_replaces_supersedes_and_delete_all_wants_its_confirmation(tmp_path: Path) -> None:
     """Guards the two writes that take something away."""
-    async with client(tmp_path) as memory:
-        (old,) = results(await memory.call_tool("add_memory", {"text": "User lives in Nice"}))
+    async with connect_stdio(tmp_path) as memory:
+        (old,) = reply_results(await memory.call_tool("add_memory", {"text": "User lives in Nice"}))
         new = await memory.call_tool("add_memory", {"text": "User lives in Lyon", "replaces": [old["id"][:8]]})
-        assert said(new).startswith("replaced: [")
-        assert "User lives in Nice)" in said(new)
-        question = refused(await memory.call_tool("delete_memory", {"all": True}))
+        assert reply_text(new).startswith("replaced: [")
+        assert "User lives in Nice)" in reply_text(new)
+        question = error_text(await memory.call_tool("delete_memory", {"all": True}))
         assert "Nothing was deleted" in question
         assert "confirm='delete 1 memories'" in question
-        assert "Nothing was deleted" in refused(
+        assert "Nothing was deleted" in error_text(
             await memory.call_tool("delete_memory", {"all": True, "confirm": "delete 2 memories"})
         )
         web = {"project": "web"}
-        results(await memory.call_tool("add_memory", {"text": "The site is blue", "scope": web}))
+        reply_results(await memory.call_tool("add_memory", {"text": "The site is blue", "scope": web}))
         of_web = {"all": True, "confirm": "delete 1 memories", "scope": web}
-        said(await memory.call_tool("delete_memory", of_web))
-        assert len(results(await memory.call_tool("list_memories", {"scope": web}))) == 1, "the global one stays"
-        said(await memory.call_tool("delete_memory", {"all": True, "confirm": "delete 1 memories"}))
-        assert results(await memory.call_tool("list_memories", {})) == []
-        assert said(await memory.call_tool("delete_memory", {"all": True})).startswith("unchanged")
-        assert "superseded by" in refused(
+        reply_text(await memory.call_tool("delete_memory", of_web))
+        assert len(reply_results(await memory.call_tool("list_memories", {"scope": web}))) == 1, "the global one stays"
+        reply_text(await memory.call_tool("delete_memory", {"all": True, "confirm": "delete 1 memories"}))
+        assert reply_results(await memory.call_tool("list_memories", {})) == []
+        assert reply_text(await memory.call_tool("delete_memory", {"all": True})).startswith("unchanged")
+        assert "superseded by" in error_text(
             await memory.call_tool("update_memory", {"memory_id": old["id"], "text": "User lives in Metz"})
         )
 
 
 async def test_a_wrong_call_is_answered_with_what_to_do_and_stores_nothing(tmp_path: Path) -> None:
     """Guards every error text: from it alone one knows the next call."""
-    async with client(tmp_path, PALIMPSEST_VECTOR_STORE__PROVIDER="exact") as memory:
+    async with connect_stdio(tmp_path, PALIMPSEST_VECTOR_STORE__PROVIDER="exact") as memory:
         for tool, arguments, told in WRONG_CALLS:
-            text = refused(await memory.call_tool(tool, arguments))
+            text = error_text(await memory.call_tool(tool, arguments))
             assert told in text
             assert len(text) < 600
             assert "pydantic" not in text
-        assert results(await memory.call_tool("list_memories", {})) == []
-        assert results(await memory.call_tool("search_memories", {"query": "x"})) == []
+        assert reply_results(await memory.call_tool("list_memories", {})) == []
+        assert reply_results(await memory.call_tool("search_memories", {"query": "x"})) == []
 
 
 @pytest.mark.parametrize(
@@ -294,20 +241,20 @@ async def test_a_server_that_cannot_open_its_memory_says_why_to_the_agent(
         conn.execute("CREATE TABLE alembic_version (version_num TEXT)")
         conn.execute("INSERT INTO alembic_version VALUES ('9999')")
     conn.close()
-    async with client(tmp_path, **settings) as memory:
+    async with connect_stdio(tmp_path, **settings) as memory:
         for _ in range(2):
-            assert told in refused(await memory.call_tool("list_memories", {}))
+            assert told in error_text(await memory.call_tool("list_memories", {}))
 
 
 async def test_an_index_of_something_else_is_set_aside_and_nothing_is_lost(tmp_path: Path) -> None:
     """Guards against a foreign or broken index: the ledger answers, and a new one is built."""
-    async with client(tmp_path) as memory:
-        said(await memory.call_tool("add_memory", {"text": "The team retreat is in Lisbon"}))
+    async with connect_stdio(tmp_path) as memory:
+        reply_text(await memory.call_tool("add_memory", {"text": "The team retreat is in Lisbon"}))
     index = tmp_path / "data" / "index" / "0"
     index.mkdir(parents=True, exist_ok=True)
     (index / "chroma.sqlite3").write_bytes(b"garbage")
-    async with client(tmp_path) as memory:
-        hits = results(await memory.call_tool("search_memories", {"query": "where is the offsite?"}))
+    async with connect_stdio(tmp_path) as memory:
+        hits = reply_results(await memory.call_tool("search_memories", {"query": "where is the offsite?"}))
         assert [hit["text"] for hit in hits] == ["The team retreat is in Lisbon"]
 
 
@@ -319,20 +266,20 @@ async def test_a_failing_model_is_named_and_the_messages_are_kept(
 ) -> None:
     """Guards the user's words against the model's troubles, through the real door."""
     with OpenAIServer(lambda _: reply) as server:
-        async with client(tmp_path, OPENAI_API_KEY="k", OPENAI_BASE_URL=server.base_url) as memory:
+        async with connect_stdio(tmp_path, OPENAI_API_KEY="k", OPENAI_BASE_URL=server.base_url) as memory:
             added = await memory.call_tool("add_memory", {"messages": [{"role": "user", "content": "I moved to Lyon"}]})
-            assert said(added).startswith("kept 1 message")
-            assert told in said(added)
-            assert len(results(await memory.call_tool("search_memories", {"query": "Lyon"}))) == 1
+            assert reply_text(added).startswith("kept 1 message")
+            assert told in reply_text(added)
+            assert len(reply_results(await memory.call_tool("search_memories", {"query": "Lyon"}))) == 1
 
 
 async def test_the_tools_are_few_small_annotated_and_described(tmp_path: Path) -> None:
     """Guards the client's context: under 6 kB for all schemas, under 8 arguments a tool."""
-    async with client(tmp_path) as memory:
+    async with connect_stdio(tmp_path) as memory:
         listed = await memory.list_tools()
         assert memory.instructions == INSTRUCTIONS
     wire = json.dumps(listed.model_dump(mode="json", by_alias=True, exclude_none=True), ensure_ascii=False)
-    assert {tool.name for tool in listed.tools} == TOOLS
+    assert {tool.name for tool in listed.tools} == TOOL_NAMES
     assert len(wire.encode()) < 6_000
     assert len(INSTRUCTIONS.encode()) < 1_024
     for tool in listed.tools:
@@ -361,7 +308,7 @@ async def test_nothing_but_the_protocol_is_on_stdout_and_an_end_of_input_ends_th
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=environment(tmp_path, PYTHONIOENCODING="latin-1"),
+            env=clean_environment(tmp_path, PYTHONIOENCODING="latin-1"),
         ) as server:
             assert server.stdin is not None
             assert server.stdout is not None
@@ -382,47 +329,51 @@ async def test_nothing_but_the_protocol_is_on_stdout_and_an_end_of_input_ends_th
 
 async def test_arguments_given_as_null_are_those_left_out(tmp_path: Path) -> None:
     """Guards models that fill in every argument there is."""
-    async with client(tmp_path) as memory:
+    async with connect_stdio(tmp_path) as memory:
         turn = [{"role": "user", "content": "I like tea"}]
         nothing = {"text": None, "replaces": None, "infer": None, "metadata": None, "scope": None}
-        assert said(await memory.call_tool("add_memory", {"messages": turn, **nothing})).startswith("kept 1 message")
+        assert reply_text(await memory.call_tool("add_memory", {"messages": turn, **nothing})).startswith(
+            "kept 1 message"
+        )
         asked = {"query": "tea", "limit": None, "max_tokens": None, "filters": None, "as_of": None, "scope": None}
-        assert len(results(await memory.call_tool("search_memories", asked))) == 1
-        assert results(await memory.call_tool("list_memories", {"cursor": None, "deleted": None})) == []
+        assert len(reply_results(await memory.call_tool("search_memories", asked))) == 1
+        assert reply_results(await memory.call_tool("list_memories", {"cursor": None, "deleted": None})) == []
 
 
 async def test_a_corrected_text_is_held_against_the_others_as_a_new_one_is(tmp_path: Path) -> None:
     """Guards the promise that replies name what a text resembles, and that the advice they give works."""
-    async with client(tmp_path) as memory:
-        (old,) = results(await memory.call_tool("add_memory", {"text": "The user works at Siemens in Munich"}))
-        (new,) = results(await memory.call_tool("add_memory", {"text": "The user sings in a choir"}))
+    async with connect_stdio(tmp_path) as memory:
+        (old,) = reply_results(await memory.call_tool("add_memory", {"text": "The user works at Siemens in Munich"}))
+        (new,) = reply_results(await memory.call_tool("add_memory", {"text": "The user sings in a choir"}))
         bosch = "The user works at Bosch in Munich"
         told = await memory.call_tool("update_memory", {"memory_id": new["id"], "text": bosch})
-        assert f"resembles [{old['id'][:8]}]" in said(told)
-        assert 'replaces=["its id"]' in said(told)
+        assert f"resembles [{old['id'][:8]}]" in reply_text(told)
+        assert 'replaces=["its id"]' in reply_text(told)
         settled = await memory.call_tool("add_memory", {"text": bosch, "replaces": [old["id"]]})
         assert not settled.is_error
-        assert [hit["text"] for hit in results(await memory.call_tool("list_memories", {}))] == [bosch]
+        assert [hit["text"] for hit in reply_results(await memory.call_tool("list_memories", {}))] == [bosch]
 
 
 async def test_a_memory_that_is_replaced_already_leads_to_the_one_in_its_place(tmp_path: Path) -> None:
     """Guards an agent with an old id from bringing the outdated fact back."""
-    async with client(tmp_path) as memory:
-        (nice,) = results(await memory.call_tool("add_memory", {"text": "The user lives in Nice"}))
-        (lyon,) = results(
+    async with connect_stdio(tmp_path) as memory:
+        (nice,) = reply_results(await memory.call_tool("add_memory", {"text": "The user lives in Nice"}))
+        (lyon,) = reply_results(
             await memory.call_tool("add_memory", {"text": "The user lives in Lyon", "replaces": [nice["id"]]})
         )
         metz = {"text": "The user lives in Metz", "replaces": [nice["id"]]}
-        assert f'add it again with replaces=["{lyon["id"][:8]}"]' in refused(await memory.call_tool("add_memory", metz))
+        assert f'add it again with replaces=["{lyon["id"][:8]}"]' in error_text(
+            await memory.call_tool("add_memory", metz)
+        )
 
 
 async def test_a_search_for_a_day_sees_what_was_stored_on_it(tmp_path: Path) -> None:
     """Guards `as_of` with a day, which is the whole of it; and a narrow scope from looking like an empty memory."""
-    async with client(tmp_path) as memory:
+    async with connect_stdio(tmp_path) as memory:
         await memory.call_tool("add_memory", {"text": "The user plays golf"})
         today = {"query": "golf", "as_of": datetime.now(UTC).date().isoformat()}
-        assert len(results(await memory.call_tool("search_memories", today))) == 1
+        assert len(reply_results(await memory.call_tool("search_memories", today))) == 1
         narrow = {"query": "golf", "scope": {"agent_id": "coder"}}
-        assert "without agent_id and run_id in scope there is more" in said(
+        assert "without agent_id and run_id in scope there is more" in reply_text(
             await memory.call_tool("search_memories", narrow)
         )

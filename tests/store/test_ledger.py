@@ -27,7 +27,7 @@ from palimpsest.store.schema import metadata
 from palimpsest.store.sqlite import full_text
 from palimpsest.store.writes.apply import Write
 from palimpsest.text.tokenizer import tokens
-from tests.support.memory import ALICE, StoppedClock, turns, whole_keys
+from tests.support.memory import ALICE, StoppedClock, all_keys, messages_from
 
 BY_TEST = Provenance("test", model="m", prompt="p", caller="pytest")
 
@@ -209,7 +209,7 @@ class TestScopes:
 class TestMessages:
     def test_a_turn_is_found_by_its_neighbours_words(self, ledger: Ledger) -> None:
         """Guards contextual keys: an answer is found by the words of the question before it."""
-        question, answer, late = turns(
+        question, answer, late = messages_from(
             ("user", "Which instrument does she play?"),
             ("assistant", "The violoncello."),
             {"role": "user", "content": "Hello again", "at": "2026-06-01T00:00:00Z"},
@@ -220,7 +220,7 @@ class TestMessages:
 
     def test_a_turn_is_found_by_the_facts_that_cite_it_until_they_are_forgotten(self, ledger: Ledger) -> None:
         """Guards the other half of the key, and that it follows deletions."""
-        (turn,) = turns(("user", "Rex barked all night"))
+        (turn,) = messages_from(("user", "Rex barked all night"))
         keep(ledger, turn)
         memory = add(ledger, "User owns a dog", sources=(turn.id,))
         assert turn.id in found(ledger, "dog")
@@ -230,7 +230,7 @@ class TestMessages:
     def test_the_same_turn_under_the_callers_same_id_is_kept_once(self, ledger: Ledger) -> None:
         """Guards a retried call."""
         for _ in range(2):
-            keep(ledger, *turns({"role": "user", "content": "Hi there", "id": "t1"}))
+            keep(ledger, *messages_from({"role": "user", "content": "Hi there", "id": "t1"}))
         with ledger.read() as conn:
             assert len(memory_queries.recent_messages(conn, ALICE, 10)) == 1
 
@@ -242,7 +242,7 @@ class TestMessages:
             raw = rng.normal(size=8)
             return (raw / np.linalg.norm(raw)).astype(np.float32)
 
-        messages = turns(("user", "one"), ("assistant", "two"), ("user", "three"))
+        messages = messages_from(("user", "one"), ("assistant", "two"), ("user", "three"))
         known = {text: vector() for text in ("one", "two", "three", "fact", "new fact")}
         ledger.apply(Write(ALICE, BY_TEST, messages=messages, vectors=known, embedder="e"))
         fact = Fact("fact", sources=(messages[1].id,))
@@ -252,7 +252,7 @@ class TestMessages:
         update = Decision(Event.UPDATE, Fact("new fact"), change.memory.id)
         ledger.apply(Write(ALICE, BY_TEST, decisions=(update,), vectors=known, embedder="e"))
         with ledger.read() as conn:
-            seqs, keys = whole_keys(conn, ALICE, "e")
+            seqs, keys = all_keys(conn, ALICE, "e")
             centre = entry_queries.centre(conn, "alice", "e")
         assert centre.units == len(seqs) == 4
         assert centre.mean is not None

@@ -17,7 +17,7 @@ from palimpsest.core.errors import InputError
 from palimpsest.core.models import Decision, Event, Fact, Kind, Scope
 from palimpsest.store.queries import memories as memory_queries
 from tests.support.memory import ALICE
-from tests.support.recorded_ledger import PLACES, WEB, Book, Living, all_of, opened_book
+from tests.support.recorded_ledger import SCOPES, WEB, LiveEntries, RecordedLedger, memory_fields, recorded_ledger
 
 TEXTS = ("User likes tea", "user  LIKES tea", "User likes coffee", "User likes water")
 """Few, and two of them the same but for case and spaces, so that texts meet and move between memories."""
@@ -56,7 +56,7 @@ def _chosen(owners: Sequence[tuple[Kind, str]], *numbers: int) -> list[tuple[Kin
     return list(dict.fromkeys(owners[number % len(owners)] for number in numbers)) if owners else []
 
 
-def _do(book: Book, step: Step) -> None:
+def _do(book: RecordedLedger, step: Step) -> None:
     """Carry out one step on what there is. Raises InputError where it is refused."""
     fact = Fact(step.text, happened_at=step.day, **step.labels)
     there, living = book.owners(step.scope), book.living()
@@ -90,7 +90,7 @@ def _do(book: Book, step: Step) -> None:
             pass
 
 
-def _undo(book: Book, step: Step) -> None:
+def _undo(book: RecordedLedger, step: Step) -> None:
     """Take back one edit, or the newest in effect: what it changed is as before it; and back again is as after it."""
     edits = book.log(step.scope)
     number = edits[step.one % len(edits)].number if edits and step.other % 3 else None
@@ -110,7 +110,7 @@ def _undo(book: Book, step: Step) -> None:
         assert book.living() == was
 
 
-def _undo_since(book: Book, number: int, scope: Scope) -> None:
+def _undo_since(book: RecordedLedger, number: int, scope: Scope) -> None:
     """Take back all since an instant: everything the scope sees is what it was then, the rest as it is."""
     was = book.living()
     instant, then = book.before[number % len(book.before)] if book.before else (book.clock.at, was)
@@ -118,29 +118,29 @@ def _undo_since(book: Book, number: int, scope: Scope) -> None:
         book.undo(since=instant, scope=scope)
     except InputError as error:
         raise AssertionError("the way back to an instant is never barred") from error
-    seen = PLACES if scope == WEB else (ALICE,)
+    seen = SCOPES if scope == WEB else (ALICE,)
     kept = {key: value for key, value in was.items() if value[0] not in seen}
     assert book.living() == {key: value for key, value in then.items() if value[0] in seen} | kept
 
 
-WAYS: dict[str, Callable[[Book, Step], None]] = {
+WAYS: dict[str, Callable[[RecordedLedger, Step], None]] = {
     "undo": _undo,
     "since": lambda book, step: _undo_since(book, step.one, step.scope),
 }
 """How steps are carried out that are more than a write."""
 
 
-def _answers_for_every_instant(book: Book) -> None:
+def _answers_for_every_instant(book: RecordedLedger) -> None:
     """Hold what is believed as of every instant, just before a write, against what there was then."""
     for instant, then in book.before:
         with book.ledger.read() as conn:
             believed = memory_queries.believed_at(conn, WEB, instant - timedelta(seconds=1))
             said = memory_queries.messages_until(conn, WEB, instant - timedelta(seconds=1))
-        found: Living = {memory.id: all_of(memory) for memory in believed}
+        found: LiveEntries = {memory.id: memory_fields(memory) for memory in believed}
         assert found | {message.id: (message.scope, message.content) for message in said} == then
 
 
-def _walks_back_to_the_end(book: Book) -> None:
+def _walks_back_to_the_end(book: RecordedLedger) -> None:
     """Take back one edit after another until there is none left; each of them once."""
     taken: list[str] = []
     with contextlib.suppress(InputError):
@@ -163,7 +163,7 @@ def _walks_back_to_the_end(book: Book) -> None:
 )
 def test_whatever_was_done_can_be_taken_back_and_nothing_is_lost(steps: list[Step], instants: list[int]) -> None:
     """Guards undo as a whole: the way back, the way forth again, `since`, `as_of`, history and the search's rows."""
-    with tempfile.TemporaryDirectory() as folder, opened_book(Path(folder)) as book:
+    with tempfile.TemporaryDirectory() as folder, recorded_ledger(Path(folder)) as book:
         rows = book.rows()
         for step in steps:
             was = book.living()

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from palimpsest.llm.structured_output import MAX_REPLY_CHARS
 
-Drawn: TypeAlias = st.SearchStrategy[Any]
+Values: TypeAlias = st.SearchStrategy[Any]
 Texts: TypeAlias = st.SearchStrategy[str]
 
 MAX_LISTED = 4
 """Messages, facts and memories are numbered up to about this many; a reply's numbers lie within and around."""
 
-ELSEWHERE = "5b0c3c1e-6f0a-4f7e-9d55-6a1c8f3b2d10"
+UNKNOWN_ID = "5b0c3c1e-6f0a-4f7e-9d55-6a1c8f3b2d10"
 """The id of a memory that nobody was shown."""
 
 SENTENCES = (
@@ -42,8 +42,8 @@ ATTACKS = (
     "</think>",
     "<think>",
     "```",
-    f"[{ELSEWHERE[:8]}] 2026-05-08 Ana: tea",
-    ELSEWHERE,
+    f"[{UNKNOWN_ID[:8]}] 2026-05-08 Ana: tea",
+    UNKNOWN_ID,
     '{"facts": []}',
     "[]",
     "\x00",
@@ -127,12 +127,12 @@ def hostile_settings(examples: int) -> settings:
     )
 
 
-def says_nothing(reply: str) -> bool:
+def holds_no_facts(reply: str) -> bool:
     """Say whether a reply holds an empty list of facts under its name, or is one, fences and thoughts aside."""
     return _EMPTY_FORM.search(reply) is not None
 
 
-def written(value: Any, *, plain_ascii: bool = True, indent: int | None = None) -> str:
+def to_json(value: Any, *, plain_ascii: bool = True, indent: int | None = None) -> str:
     """Return a value as JSON, with what Python itself cannot write (deep nesting, endless numbers) put in."""
     text = json.dumps(value, ensure_ascii=plain_ascii, indent=indent)
     return _HELD.sub(_unheld, text)
@@ -145,22 +145,29 @@ def _unheld(held: re.Match[str]) -> str:
     return "[" * size + "]" * size if size % 2 else '{"a":' * size + "1" + "}" * size
 
 
-def texts() -> Texts:
+def hostile_texts() -> Texts:
     """Draw what may stand where a text is wanted."""
     return st.one_of(
         st.sampled_from(SENTENCES), st.sampled_from(ATTACKS), st.text(st.characters(), max_size=20), st.just(" \n ")
     )
 
 
-def numbers() -> Drawn:
+def hostile_numbers() -> Values:
     """Draw what may stand where a small number is wanted; in half of all cases one that is just right."""
     near = st.integers(0, MAX_LISTED)
     return st.one_of(
-        near, near, near, st.integers(-2, MAX_LISTED + 2), near.map(str), st.just("\u0661"), st.just(ELSEWHERE), odd()
+        near,
+        near,
+        near,
+        st.integers(-2, MAX_LISTED + 2),
+        near.map(str),
+        st.just("\u0661"),
+        st.just(UNKNOWN_ID),
+        any_value(),
     )
 
 
-def odd() -> Drawn:
+def any_value() -> Values:
     """Draw a value of whatever type."""
     leaves = st.one_of(
         st.none(),
@@ -168,7 +175,7 @@ def odd() -> Drawn:
         st.integers(),
         st.sampled_from((-1, 2**31, -(2**63), 10**30, 10**4_299)),
         st.floats(),
-        texts(),
+        hostile_texts(),
         st.integers(1, 1_100).map(_DEEP.format),
         st.integers(4_200, 5_000).map(_LONG.format),
     )
@@ -181,18 +188,18 @@ def odd() -> Drawn:
     )
 
 
-def _near_valid(right: dict[str, Drawn], others: dict[str, Drawn]) -> Drawn:
+def _near_valid(right: dict[str, Values], others: dict[str, Values]) -> Values:
     """Draw an object with the right keys and mostly fitting values, with any keys left out, or no object at all."""
-    strange = {key: st.one_of(value, odd()) for key, value in {**right, **others}.items()}
+    strange = {key: st.one_of(value, any_value()) for key, value in {**right, **others}.items()}
     return st.one_of(
         st.fixed_dictionaries(right),
         st.fixed_dictionaries(right),
         st.fixed_dictionaries({}, optional=strange),
-        odd(),
+        any_value(),
     )
 
 
-def _in_an_envelope(entries: Drawn, keys: tuple[str, ...]) -> Drawn:
+def _in_an_envelope(entries: Values, keys: tuple[str, ...]) -> Values:
     """Draw entries as a list, under one of the names it goes by, with another value beside it, or none of these."""
     listed = st.lists(entries, max_size=5)
     again = st.builds(_thrice, st.lists(entries, min_size=1, max_size=2))
@@ -200,10 +207,10 @@ def _in_an_envelope(entries: Drawn, keys: tuple[str, ...]) -> Drawn:
     right = st.one_of(listed, listed, again)
     return st.one_of(
         st.builds(_under, st.just(keys[0]), right),
-        st.builds(_under, named, st.one_of(right, odd())),
-        st.builds(_under, named, right, odd()),
+        st.builds(_under, named, st.one_of(right, any_value())),
+        st.builds(_under, named, right, any_value()),
         right,
-        odd(),
+        any_value(),
     )
 
 
@@ -215,35 +222,42 @@ def _under(key: str, value: Any, note: Any = None) -> dict[str, Any]:
     return {key: value} if note is None else {key: value, "note": note}
 
 
-def fact_replies() -> Drawn:
+def fact_replies() -> Values:
     """Draw the value of an extraction's reply."""
     sources = st.lists(st.integers(1, 3), max_size=3)
     labels = st.sampled_from(LABELS)
     right = {
-        "text": texts(),
+        "text": hostile_texts(),
         "sources": sources,
         "happened_at": st.one_of(st.none(), st.sampled_from(DATES)),
         "keywords": labels,
         "tags": labels,
     }
-    others = {"fact": texts(), "memory": texts(), "sources": st.lists(numbers(), max_size=3), "id": st.just(ELSEWHERE)}
-    entries = st.one_of(texts(), _near_valid(right, others))
+    others = {
+        "fact": hostile_texts(),
+        "memory": hostile_texts(),
+        "sources": st.lists(hostile_numbers(), max_size=3),
+        "id": st.just(UNKNOWN_ID),
+    }
+    entries = st.one_of(hostile_texts(), _near_valid(right, others))
     return st.one_of(_in_an_envelope(entries, ("facts", "fact", "memories", "memory")), st.just({"facts": ["x"] * 101}))
 
 
-def decision_replies() -> Drawn:
+def decision_replies() -> Values:
     """Draw the value of a decision's reply: ours, Mem0's, or a mixture."""
     events = st.sampled_from(("ADD", "UPDATE", "DELETE", "NONE", "noop", " remove ", "SUPERSEDE", "MERGE", ""))
-    wordings = st.one_of(texts(), st.none(), st.just(""))
-    numbered = {"fact": numbers(), "event": events, "memory": numbers(), "text": wordings}
+    wordings = st.one_of(hostile_texts(), st.none(), st.just(""))
+    numbered = {"fact": hostile_numbers(), "event": events, "memory": hostile_numbers(), "text": wordings}
     right = {**numbered, "fact": st.integers(0, 1), "memory": st.one_of(st.none(), st.integers(0, 1))}
     mem0s = {"id": st.integers(0, 2).map(str), "text": wordings, "event": events}
-    others = {"id": numbers(), "operation": events}
+    others = {"id": hostile_numbers(), "operation": events}
     entries = st.one_of(_near_valid(right, others), _near_valid(numbered, others), _near_valid(mem0s, numbered))
     return _in_an_envelope(entries, ("decisions", "memory"))
 
 
-def shrewd_decisions(facts: int, memories: int, wordings: Sequence[str]) -> st.SearchStrategy[list[dict[str, Any]]]:
+def conflicting_decisions(
+    facts: int, memories: int, wordings: Sequence[str]
+) -> st.SearchStrategy[list[dict[str, Any]]]:
     """Draw decisions that are each right in form and number, and that do everything at once."""
     some_text = st.sampled_from(wordings)
     by_event = {
@@ -266,37 +280,37 @@ def shrewd_decisions(facts: int, memories: int, wordings: Sequence[str]) -> st.S
     return st.lists(st.one_of(entries), min_size=1, max_size=10)
 
 
-def summary_replies() -> Drawn:
+def summary_replies() -> Values:
     """Draw the value of a summary's reply."""
-    wanted = st.one_of(texts(), texts(), odd())
+    wanted = st.one_of(hostile_texts(), hostile_texts(), any_value())
     return st.one_of(
-        st.fixed_dictionaries({"summary": wanted}, optional={"text": wanted, "note": odd()}),
+        st.fixed_dictionaries({"summary": wanted}, optional={"text": wanted, "note": any_value()}),
         st.fixed_dictionaries({}, optional={"text": wanted, "summaries": wanted}),
         st.lists(wanted, max_size=2),
-        odd(),
+        any_value(),
     )
 
 
-def replies_of(values: Drawn) -> Texts:
+def replies_of(values: Values) -> Texts:
     """Draw a reply that holds a value: whole, dressed, cut off, garbled, twice, flooded; or one that holds none."""
     return _replies_of(values).map(lambda reply: LongReply(reply) if len(reply) > _SHOWN_CHARS else reply)
 
 
 @st.composite
-def _replies_of(draw: st.DrawFn, values: Drawn) -> str:
+def _replies_of(draw: st.DrawFn, values: Values) -> str:
     how = draw(st.sampled_from(("whole",) * 4 + ("dressed",) * 3 + ("cut", "garbled", "twice", "flooded", "junk")))
     if how == "junk":
-        return draw(junk())
-    body = written(draw(values), plain_ascii=draw(st.booleans()), indent=draw(st.sampled_from((None, 1))))
+        return draw(replies_without_value())
+    body = to_json(draw(values), plain_ascii=draw(st.booleans()), indent=draw(st.sampled_from((None, 1))))
     match how:
         case "dressed":
-            return draw(dressings()).replace("BODY", body)
+            return draw(wrappings()).replace("BODY", body)
         case "cut":
             return draw(st.sampled_from(PROSE)) + body[: draw(st.integers(0, len(body)))]
         case "garbled":
             return _garbled(draw, body)
         case "twice":
-            return body + draw(st.sampled_from(PROSE)) + written(draw(values))
+            return body + draw(st.sampled_from(PROSE)) + to_json(draw(values))
         case "flooded":
             flood = draw(st.sampled_from((" ", "\n", "blah ", "[", "[1,", '"', '\\"', "{}", '{"facts": []} ')))
             padding = flood * (MAX_REPLY_CHARS // len(flood) + 1)
@@ -305,7 +319,7 @@ def _replies_of(draw: st.DrawFn, values: Drawn) -> str:
             return body
 
 
-def dressings() -> Texts:
+def wrappings() -> Texts:
     """Draw what stands around a reply, with BODY in its place."""
     around = (
         "```json\nBODY\n```",
@@ -334,7 +348,7 @@ def _repeated(piece: str, times: int) -> str:
     return piece * times
 
 
-def junk() -> Texts:
+def replies_without_value() -> Texts:
     """Draw a reply that holds no value at all."""
     runs = st.builds(
         _repeated,
@@ -344,7 +358,7 @@ def junk() -> Texts:
     return st.one_of(
         st.sampled_from(("", " ", "\n\t", "null", "true", "{}", "I'm sorry, but I can't help with that.")),
         st.sampled_from(PROSE),
-        texts(),
+        hostile_texts(),
         runs,
         st.just('{"facts": ["' + '\\"' * 50_000),
         st.just("[" * 900 + "1," * 50_000 + "x"),

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,8 +17,7 @@ from palimpsest.memory import Memory
 from palimpsest.store.ledger import open_ledger
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.writes.apply import Write
-from tests.server.test_stdio import environment
-from tests.support.memory import ALICE, StoppedClock, turns
+from tests.support.memory import ALICE, StoppedClock, messages_from
 
 Rows: TypeAlias = dict[str, list[dict[str, Any]]]
 
@@ -61,35 +59,11 @@ ledger.close()
 """
 
 
-def silent(_done: int, _total: int) -> None:
+def ignore_progress(_done: int, _total: int) -> None:
     """Take notice of progress."""
 
 
-def command(
-    folder: Path, *arguments: str, code: int = 0, answer: str = "", settings: Mapping[str, str] | None = None
-) -> str:
-    """Run the command line on the memory in folder/data, and return what it printed, errors too where it is to fail."""
-    done = subprocess.run(
-        [sys.executable, "-m", "palimpsest", *arguments],
-        env=environment(folder, COLUMNS="500", **(settings or {})),
-        cwd=folder,
-        input=answer,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stdout + done.stderr if code or answer else done.stdout
-
-
-def commanded(folder: Path, *arguments: str, code: int = 0, settings: Mapping[str, str] | None = None) -> Any:
-    """Run the command line and return the JSON it printed."""
-    return json.loads(command(folder, *arguments, "--json", code=code, settings=settings))
-
-
-def rows_of(path: Path, *more: str) -> Rows:
+def table_rows(path: Path, *more: str) -> Rows:
     """Return the rows of a ledger's tables, in order, as SQLite has them."""
     with closing(sqlite3.connect(path)) as conn:
         conn.row_factory = sqlite3.Row
@@ -97,7 +71,7 @@ def rows_of(path: Path, *more: str) -> Rows:
         return {table: [dict(row) for row in rows] for table, rows in tables}
 
 
-def files_in(folder: Path) -> set[Path]:
+def data_files(folder: Path) -> set[Path]:
     """Return the files under a folder, but for what locks and SQLite's shared memory leave there."""
     passing = {".lock", ".probe", ".migrating", ".copying"}
     return {
@@ -107,23 +81,23 @@ def files_in(folder: Path) -> set[Path]:
     }
 
 
-def damage(path: Path, statements: str) -> None:
+def run_sql(path: Path, statements: str) -> None:
     """Change a ledger behind its back."""
     with closing(sqlite3.connect(path)) as conn:
         conn.executescript(statements)
         conn.commit()
 
 
-def faults_of(path: Path) -> list[str]:
+def ledger_faults(path: Path) -> list[str]:
     """Return what does not agree in a ledger, row by row."""
     ledger = open_ledger(path, StoppedClock())
     try:
-        return ledger.verify(silent).texts()
+        return ledger.verify(ignore_progress).texts()
     finally:
         ledger.close()
 
 
-def holding(folder: Path, *texts: str | bytes) -> set[Path]:
+def files_with_part_of(folder: Path, *texts: str | bytes) -> set[Path]:
     """Return the files under a folder that hold 20 bytes in a row of one of the texts."""
     found: set[Path] = set()
     wanted = set[bytes]()
@@ -138,13 +112,13 @@ def holding(folder: Path, *texts: str | bytes) -> set[Path]:
     return found
 
 
-def with_words(folder: Path, *texts: str, but: Iterable[Path] = ()) -> set[Path]:
+def files_with(folder: Path, *texts: str, but: Iterable[Path] = ()) -> set[Path]:
     """Return the files under a folder that hold one of the texts as a whole."""
     files = {file for file in folder.rglob("*") if file.is_file()} - set(but)
     return {file for file in files for text in texts if text.encode() in file.read_bytes()}
 
 
-def add(memory: Memory, text: str, *, scope: Scope = ALICE, sources: Iterable[str] = (), **labels: Any) -> str:
+def store_memory(memory: Memory, text: str, *, scope: Scope = ALICE, sources: Iterable[str] = (), **labels: Any) -> str:
     """Add a memory that came from turns, with its vector, and return its id."""
     engine = memory.engine
     decision = Decision(Event.ADD, Fact(text, tuple(sources), **labels))
@@ -155,19 +129,21 @@ def add(memory: Memory, text: str, *, scope: Scope = ALICE, sources: Iterable[st
     return engine.ledger.apply(write).outcomes[0].memory.id
 
 
-async def say(memory: Memory, *said: tuple[str, str] | dict[str, Any], scope: Scope = ALICE) -> list[Message]:
+async def store_messages(
+    memory: Memory, *said: tuple[str, str] | dict[str, Any], scope: Scope = ALICE
+) -> list[Message]:
     """Keep turns, and return all of the scope as they are stored."""
-    await memory.add_messages(turns(*said, scope=scope, at=memory.engine.clock()), infer=False)
+    await memory.add_messages(messages_from(*said, scope=scope, at=memory.engine.clock()), infer=False)
     with memory.engine.ledger.read() as conn:
         return memory_queries.recent_messages(conn, scope, 1_000)
 
 
-async def found(memory: Memory, question: str, scope: Scope = ALICE) -> list[str]:
+async def search_texts(memory: Memory, question: str, scope: Scope = ALICE) -> list[str]:
     """Return the texts that a search finds, best first."""
     return [hit.text for hit in (await memory.search(scope, question, limit=50, max_tokens=20_000)).hits]
 
 
-class Writer:
+class WriterProcess:
     """A process that adds one memory of alice's after the other; `acknowledged` are those it said were stored."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
@@ -198,11 +174,11 @@ class Writer:
 
 
 @contextmanager
-def writing(path: Path) -> Generator[Writer]:
+def run_writer(path: Path) -> Generator[WriterProcess]:
     """Give a process that writes to a ledger all the time."""
     arguments = [sys.executable, "-c", KEEP_WRITING, str(path)]
     with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        writer = Writer(process)
+        writer = WriterProcess(process)
         try:
             yield writer
         finally:
@@ -210,7 +186,7 @@ def writing(path: Path) -> Generator[Writer]:
     assert process.returncode == 0
 
 
-async def until(done: Callable[[], bool], work: Callable[[], Any]) -> None:
+async def repeat_until(done: Callable[[], bool], work: Callable[[], Any]) -> None:
     """Do work, again and again, until that has led to something; what leads to it goes on in the background."""
     async with asyncio.timeout(60):
         while not done():

@@ -24,7 +24,7 @@ from palimpsest.store.writes.apply import Write
 ALICE = Scope("alice")
 
 
-def whole_keys(conn: Connection, scope: Scope, embedder: str) -> tuple[list[int], Vector]:
+def all_keys(conn: Connection, scope: Scope, embedder: str) -> tuple[list[int], Vector]:
     """Return the numbers and the keys, of shape (n, dims), of all living units a scope sees."""
     batches = list(entry_queries.scope_keys(conn, scope, embedder))
     seqs = [seq for some, _ in batches for seq in some]
@@ -47,7 +47,7 @@ class StoppedClock:
 
 
 @asynccontextmanager
-async def opened(
+async def memory_in(
     folder: Path, clock: StoppedClock | None = None, *, background: bool = False, **settings: Any
 ) -> AsyncGenerator[Memory]:
     """Open a memory of alice's in a folder, without a language model unless the settings name one."""
@@ -58,7 +58,7 @@ async def opened(
         yield memory
 
 
-def with_model(base_url: str, **config: Any) -> dict[str, Any]:
+def llm_settings(base_url: str, **config: Any) -> dict[str, Any]:
     """Return the settings for a language model behind a loopback server."""
     return {
         "provider": "openai",
@@ -66,7 +66,7 @@ def with_model(base_url: str, **config: Any) -> dict[str, Any]:
     }
 
 
-def turns(
+def messages_from(
     *said: tuple[str, str] | dict[str, Any], scope: Scope = ALICE, at: datetime | None = None
 ) -> tuple[Message, ...]:
     """Return messages from (role, content) pairs or whole turns."""
@@ -78,7 +78,7 @@ def turns(
 
 
 @contextmanager
-def sneaking(folder: Path) -> Generator[Callable[[str], None]]:
+def second_writer(folder: Path) -> Generator[Callable[[str], None]]:
     """Give a function by which another process, so to say, adds a memory of alice's to the same ledger."""
     ledger = open_ledger(folder / "ledger.db", StoppedClock())
 
@@ -89,3 +89,13 @@ def sneaking(folder: Path) -> Generator[Callable[[str], None]]:
         yield add
     finally:
         ledger.close()
+
+
+async def add_text(memory: Memory, text: str, **rest: Any) -> str:
+    """Add a memory without asking a model and return its id."""
+    return (await memory.add_text(ALICE, text, infer=False, **rest)).outcomes[0].memory.id
+
+
+async def memory_texts(memory: Memory) -> list[str]:
+    """Return the texts of Alice's memories, sorted."""
+    return sorted(stored.text for stored in (await memory.stored(ALICE)).memories)

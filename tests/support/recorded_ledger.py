@@ -35,14 +35,14 @@ from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.schema import history, message_history
 from palimpsest.store.writes.apply import Write
 from palimpsest.store.writes.entries import Embedded
-from tests.support.memory import ALICE, StoppedClock, turns
+from tests.support.memory import ALICE, StoppedClock, messages_from
 
 BY_TEST = Provenance("test", caller="pytest")
 WEB = Scope("alice", project="web")
-PLACES = (ALICE, WEB)
+SCOPES = (ALICE, WEB)
 EMBEDDER = "e"
 
-Living: TypeAlias = dict[str, tuple[Any, ...]]
+LiveEntries: TypeAlias = dict[str, tuple[Any, ...]]
 """By id, all that a living memory or turn is."""
 
 
@@ -56,7 +56,7 @@ def _empty() -> bytes:
 
 
 @dataclass
-class Book:
+class RecordedLedger:
     """A ledger whose clock moves on by a minute with every write, and what it held before each of them.
 
     `before` has what there was just before an instant, `edits` what there was before an edit.
@@ -64,8 +64,8 @@ class Book:
 
     ledger: Ledger
     clock: StoppedClock
-    before: list[tuple[datetime, Living]] = field(default_factory=list[tuple[datetime, Living]])
-    edits: dict[int, Living] = field(default_factory=dict[int, Living])
+    before: list[tuple[datetime, LiveEntries]] = field(default_factory=list[tuple[datetime, LiveEntries]])
+    edits: dict[int, LiveEntries] = field(default_factory=dict[int, LiveEntries])
 
     def apply(self, scope: Scope, *decisions: Decision, **rest: Any) -> AppliedWrite:
         """Write, with a vector for every text that comes."""
@@ -88,7 +88,7 @@ class Book:
     def say(self, *texts: str, scope: Scope = ALICE) -> tuple[Message, ...]:
         """Keep turns, said now."""
         at = self.clock.at.isoformat()
-        said = turns(*({"role": "user", "content": text, "at": at} for text in texts), scope=scope)
+        said = messages_from(*({"role": "user", "content": text, "at": at} for text in texts), scope=scope)
         return self.apply(scope, messages=said).messages
 
     def undo(self, change: int | None = None, since: datetime | None = None, scope: Scope = ALICE) -> AppliedWrite:
@@ -100,11 +100,11 @@ class Book:
         with self.ledger.read() as conn:
             return edit_queries.edits(conn, scope, 1_000)
 
-    def living(self, scope: Scope | None = None) -> Living:
+    def living(self, scope: Scope | None = None) -> LiveEntries:
         """Return what lives, in a scope itself or in all of them."""
         with self.ledger.read() as conn:
-            stored = [memory_queries.stored_in(conn, place) for place in (PLACES if scope is None else (scope,))]
-        found: Living = {each.id: all_of(each) for memories, _ in stored for each in memories}
+            stored = [memory_queries.stored_in(conn, place) for place in (SCOPES if scope is None else (scope,))]
+        found: LiveEntries = {each.id: memory_fields(each) for memories, _ in stored for each in memories}
         return found | {each.id: (each.scope, each.content) for _, messages in stored for each in messages}
 
     def texts(self, scope: Scope = ALICE) -> list[str]:
@@ -139,7 +139,7 @@ class Book:
         return self.ledger.verify(lambda _done, _total: None).texts()
 
 
-def all_of(memory: Memory) -> tuple[Any, ...]:
+def memory_fields(memory: Memory) -> tuple[Any, ...]:
     labels = json.dumps([memory.metadata, memory.keywords, memory.tags], sort_keys=True)
     return memory.scope, memory.text, labels, memory.happened_at, memory.valid_from
 
@@ -150,12 +150,12 @@ def _vector(text: str) -> Vector:
 
 
 @contextmanager
-def opened_book(folder: Path) -> Generator[Book]:
+def recorded_ledger(folder: Path) -> Generator[RecordedLedger]:
     path = folder / "ledger.db"
     path.write_bytes(_empty())
     clock = StoppedClock()
     ledger = open_ledger(path, clock)
     try:
-        yield Book(ledger, clock)
+        yield RecordedLedger(ledger, clock)
     finally:
         ledger.close()

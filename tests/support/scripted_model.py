@@ -118,3 +118,25 @@ def memory(
         deleted_at=deleted_at,
         superseded_by=superseded_by,
     )
+
+
+def facts_reply(*texts: str) -> str:
+    """Return an extraction's reply: these facts, each from the first message."""
+    return json.dumps({"facts": [{"text": text, "sources": [1]} for text in texts]})
+
+
+def reply_to_decide(request: dict[str, Any]) -> str:
+    """Decide as the prompt asks: a fact that says where someone lives replaces every memory that says so."""
+    prompt = request["messages"][1]["content"].removeprefix("New facts: ")
+    facts, memories = (json.loads(part) for part in prompt.split("\n\nStored memories: "))
+    decisions: list[dict[str, Any]] = []
+    for fact in facts:
+        contradicted = [item["id"] for item in memories if "lives in" in item["text"] and "lives in" in fact["text"]]
+        decisions += [{"fact": fact["fact"], "event": "DELETE", "memory": number} for number in contradicted]
+        decisions += [] if contradicted else [{"fact": fact["fact"], "event": "ADD"}]
+    return json.dumps({"decisions": decisions})
+
+
+def is_extraction(request: dict[str, Any]) -> bool:
+    """Return whether a chat request asks to extract facts."""
+    return "New messages: " in request["messages"][1]["content"]

@@ -1,0 +1,79 @@
+"""Run the server over HTTP and connect clients to it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from mcp import Client
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+
+from palimpsest.server.auth import tokens as access_tokens
+from tests.support.environment import clean_environment
+
+TIMEOUT = 30
+"""Seconds to wait for a request, or for the server to stop."""
+
+
+@dataclass(frozen=True)
+class HttpServer:
+    """A running server: its base URL, its process, its data directory."""
+
+    base: str
+    process: subprocess.Popen[str]
+    data: Path
+
+    @property
+    def port(self) -> int:
+        """Return the port it listens on."""
+        return int(self.base.rsplit(":", 1)[1])
+
+
+@contextmanager
+def run_http_server(folder: Path, transport: str = "all", **settings: str) -> Generator[HttpServer]:
+    """Run a server on a free port until the block ends."""
+    command = [sys.executable, "-m", "palimpsest", "serve", "--transport", transport, "--port", "0"]
+    env = clean_environment(folder, **{"PALIMPSEST_LLM__PROVIDER": "none", **settings})
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env, cwd=folder) as process:
+        try:
+            assert process.stderr is not None
+            first_line = process.stderr.readline()
+            assert first_line.startswith("palimpsest: http://"), first_line
+            base = first_line.split()[1].rsplit("/", 1)[0].rstrip(",")
+            threading.Thread(target=process.stderr.read, daemon=True).start()
+            yield HttpServer(base, process, folder / "data")
+        finally:
+            process.terminate()
+            process.wait(TIMEOUT)
+
+
+def new_access_token(
+    data: Path, user: str, project: str = "", *, read_only: bool = False, days: int | None = None
+) -> str:
+    """Create an access token and return its text."""
+    text, _ = access_tokens.create(data, user, project, datetime.now(UTC), read_only=read_only, days=days)
+    return text
+
+
+@asynccontextmanager
+async def connect_http(server: HttpServer, how: str, bearer: str = "", **options: Any) -> AsyncGenerator[Client]:
+    """Connect a client: over streamable HTTP in the protocol era `how` ("legacy" or "auto"), or over SSE ("sse")."""
+    headers = {"authorization": f"Bearer {bearer}"} if bearer else {}
+    if how == "sse":
+        async with Client(sse_client(f"{server.base}/sse", headers=headers), **options) as client:
+            yield client
+        return
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=TIMEOUT) as http,
+        Client(streamable_http_client(f"{server.base}/mcp", http_client=http), mode=how, **options) as client,
+    ):
+        yield client
