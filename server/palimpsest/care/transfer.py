@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -16,6 +15,7 @@ from palimpsest.care.export_format import header_of, is_export, line_of, read_it
 from palimpsest.care.importers.read import Foreign, ForeignMemory, ForeignTurn, read_foreign
 from palimpsest.core.clock import iso
 from palimpsest.core.errors import EmbedderError, InputError
+from palimpsest.core.files import replace_file
 from palimpsest.core.models import MAX_SCOPE_CHARS, Event, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.core.validation import one_line
@@ -75,18 +75,11 @@ def export(
         return write(engine, scope, out, progress)
     if out.exists():
         raise InputError(f"{out} is there already; name a new file, or - for standard output")
-    half = out.with_name(f"{out.name}.half")
     try:
-        half.touch(mode=0o600)
-        with half.open("w", encoding="utf-8", newline="\n") as opened:
-            count = write(engine, scope, opened, progress)
-        half.replace(out)
+        with replace_file(out) as file:
+            return write(engine, scope, file, progress)
     except OSError as error:
         raise InputError(f"{out} cannot be written: {error}") from error
-    finally:
-        with suppress(OSError):  # what hindered it hinders this too
-            half.unlink(missing_ok=True)
-    return count
 
 
 def _write_lines(engine: Engine, scope: Scope, out: TextIO, progress: Progress) -> int:

@@ -1,14 +1,19 @@
-"""Locks of the operating system on files: who may open an index folder, who migrates."""
+"""Operating-system file locks, and files that are replaced as a whole."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from errno import EACCES, EDQUOT, ENOSPC, EPERM, EROFS
 from pathlib import Path
+from typing import TextIO
 
 from filelock import FileLock, Timeout
 
 from palimpsest.core.errors import LedgerError
 
+OWNER_ONLY = 0o600
 PROBE = "locks.probe"
 UNWRITABLE = (EACCES, EPERM, EROFS, ENOSPC, EDQUOT)
 """What the system says where it is the folder and not its locks: flock itself says none of these."""
@@ -20,7 +25,35 @@ def file_lock(path: Path) -> FileLock:
     It may be taken in one thread and given back in another. A marker file in its place, which would outlive a killed
     process, is never made: where the file system has no locks, taking it raises OSError.
     """
-    return FileLock(path, mode=0o600, thread_local=False, fallback_to_soft=False)
+    return FileLock(path, mode=OWNER_ONLY, thread_local=False, fallback_to_soft=False)
+
+
+@contextmanager
+def replace_file(path: Path, mode: int = OWNER_ONLY, *, durable: bool = True) -> Generator[TextIO]:
+    """Open a UTF-8 text file that replaces `path` when the block ends; line ends are written as they are.
+
+    Readers see the old file or the new one, never a part. If the block or the replacement raises, `path` keeps its old
+    content. The new text is written to `path` + ".new" first, which a killed process leaves behind and the next
+    replacement overwrites. With `durable` the text is on the disk before it replaces the old one, so a power failure
+    leaves the old or the new file too; that costs an fsync. Without it the file may then be empty. Concurrent writers
+    need a lock of their own. Raises OSError.
+    """
+    draft = path.with_name(f"{path.name}.new")
+    draft.unlink(missing_ok=True)
+    try:
+        # Created anew, so that a link someone put there is not followed.
+        with os.fdopen(
+            os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", -1, "utf-8", newline=""
+        ) as file:
+            yield file
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        draft.chmod(mode)  # the umask would take bits from a mode passed to os.open
+        draft.replace(path)
+    finally:
+        with suppress(OSError):  # the error that brought us here says more
+            draft.unlink(missing_ok=True)
 
 
 def refuse_without_locks(folder: Path) -> None:

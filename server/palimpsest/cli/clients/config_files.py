@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import stat
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import platformdirs
 
 from palimpsest.cli.clients import jsonc
 from palimpsest.core.errors import InputError
+from palimpsest.core.files import OWNER_ONLY, replace_file
 
 Client: TypeAlias = Literal["claude-desktop", "claude-code", "cursor", "vscode"]
 
@@ -105,19 +107,14 @@ def write(edited: Edited) -> Path | None:
     """
     target = edited.file.resolve()  # a link stays one
     backup = target.with_name(target.name + BACKUP)
-    draft = target.with_name(target.name + ".draft")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         there = target.exists()
         if there:
             shutil.copy2(target, backup)
-        draft.touch(mode=0o600)
-        if there:
-            shutil.copymode(target, draft)
-        draft.write_text(edited.after, "utf-8", newline="")
-        draft.replace(target)
+        with replace_file(target, stat.S_IMODE(target.stat().st_mode) if there else OWNER_ONLY) as file:
+            file.write(edited.after)
     except OSError as error:
-        draft.unlink(missing_ok=True)
         raise InputError(f"{target} could not be written: {error.strerror}. It is as it was.") from error
     return backup if there else None
 

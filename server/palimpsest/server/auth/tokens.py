@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import os
 import secrets
 import uuid
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from typing import Any
 
 from palimpsest.core.clock import iso, parse_instant
 from palimpsest.core.errors import InputError, SettingsError
-from palimpsest.core.files import file_lock
+from palimpsest.core.files import file_lock, replace_file
 
 FILE = "tokens.json"
 PREFIX = "palimpsest_"
@@ -102,10 +101,5 @@ def _locked(folder: Path) -> Any:
 
 def _write(folder: Path, tokens: Sequence[Token]) -> None:
     """Put the file in place whole (0600), so that a server never reads half of it."""
-    path = folder / FILE
-    draft = path.with_suffix(".draft")
-    with os.fdopen(os.open(draft, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+    with replace_file(folder / FILE) as file:
         json.dump([asdict(token) for token in tokens], file, indent=2)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
