@@ -16,14 +16,14 @@ from pathlib import Path
 from string import Template
 from typing import Any, cast
 
+import frontmatter
 import yaml
+from frontmatter.default_handlers import YAMLHandler
 
 from palimpsest.core.errors import PromptError
 
-_FORM = re.compile(
-    r"\A---[ \t]*\n(?P<front>.*?)\n---[ \t]*\n\s*## system[ \t]*\n(?P<system>.*?)\n## user[ \t]*\n(?P<user>.*)\Z",
-    re.DOTALL,
-)
+_YAML = YAMLHandler()
+_BODY = re.compile(r"\A## system[ \t]*\n(?P<system>.*?)\n## user[ \t]*\n(?P<user>.*)\Z", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +67,21 @@ def shipped_directory() -> Path:
 
 def parse(text: str, path: Path) -> Prompt:
     """Return the prompt that a file's text describes. Raises PromptError naming file and fault."""
-    match = _FORM.match(text.replace("\r\n", "\n"))
-    if match is None:
-        raise PromptError(f"{path}: wants front matter between '---' lines, then '## system', then '## user'")
     try:
-        front: Any = yaml.safe_load(match["front"])
-    except yaml.YAMLError as error:
-        raise PromptError(f"{path}: the front matter is no YAML: {error}") from error
-    given = cast("dict[Any, Any]", front) if isinstance(front, dict) else {}
-    if given.keys() != {"name", "version", "inputs"}:
-        raise PromptError(f"{path}: the front matter wants just name, version and inputs")
-    name, version, inputs = given["name"], given["version"], given["inputs"]
+        front, body = frontmatter.parse(text, handler=_YAML)
+    except (yaml.YAMLError, ValueError) as error:  # a date such as 2026-13-01 raises ValueError
+        raise PromptError(f"{path}: the front matter is not valid YAML: {error}") from error
+    parts = _BODY.match(body + "\n")
+    # A handler that is passed splits at any '---' line; only a file that begins with one has front matter.
+    if parts is None or not _YAML.detect(text.lstrip()):
+        raise PromptError(f"{path}: expected front matter between '---' lines, then '## system', then '## user'")
+    if front.keys() != {"name", "version", "inputs"}:
+        raise PromptError(f"{path}: the front matter must hold name, version and inputs, and nothing else")
+    name, version, inputs = front["name"], front["version"], front["inputs"]
     if not (isinstance(name, str) and isinstance(version, int) and isinstance(inputs, list)):
-        raise PromptError(f"{path}: name is a word, version a number, inputs a list of words")
-    words = frozenset(str(item) for item in cast("list[Any]", inputs))
-    prompt = Prompt(name, version, words, match["system"].strip(), match["user"].strip(), path)
+        raise PromptError(f"{path}: name must be a word, version a number, and inputs a list of words")
+    input_names = frozenset(str(item) for item in cast("list[Any]", inputs))
+    prompt = Prompt(name, version, input_names, parts["system"].strip(), parts["user"].strip(), path)
     _check_variables(prompt)
     return prompt
 
