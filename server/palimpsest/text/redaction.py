@@ -1,13 +1,11 @@
-"""Secrets taken out of a text before anything of it is stored: keys, tokens, passwords, private keys.
+"""Remove secrets from a text before any of it is stored: keys, tokens, passwords and private keys.
 
-Four readers look at a text. A secret is known by its frame (a private key's BEGIN line), by its form (a token's
-prefix: detect-secrets' patterns, and ours for what those do not know), by its place in an address, or by the words
-before it. Each reader takes time linear in the text: repetitions are bounded, or cannot be entered twice at one place.
+Four functions search a text. A secret is recognized by its frame (the BEGIN line of a private key), by its format (see
+`secret_patterns`), by its place in a URL, or by the words before it (see `secret_statements`). Each function takes time
+linear in the length of the text: repetitions are bounded, or cannot start twice at the same place.
 
-Not every plugin of detect-secrets is asked. The entropy plugins take hashes and ids for secrets. The keyword plugin
-reads code only, takes placeholders, and needs a second for 4,000 characters of its own keywords; those for JWT, OpenAI,
-npm, basic auth and assignments are quadratic or worse too, or yield a part of the secret only. What they look for is
-read here. Nothing is ever verified, which would send the secret over the network.
+There is no entropy check, because it would remove hashes and ids. No secret is ever verified with its provider, because
+that would send it over the network.
 """
 
 from __future__ import annotations
@@ -16,10 +14,10 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from typing import Any, cast
 
 from palimpsest.core.errors import InputError
+from palimpsest.text.secret_patterns import compiled_formats
 from palimpsest.text.secret_statements import REFERENCE, Span, is_mixed, kind_under, names_secret, statements
 
 MAX_DEPTH = 100
@@ -150,96 +148,31 @@ def _private_keys(text: str) -> Iterator[Span]:
 
 # --- by form
 
-_PLUGINS = (
-    "aws.AWSKeyDetector discord.DiscordBotTokenDetector github_token.GitHubTokenDetector "
-    "gitlab_token.GitLabTokenDetector mailchimp.MailchimpDetector pypi_token.PypiTokenDetector "
-    "sendgrid.SendGridDetector slack.SlackDetector square_oauth.SquareOAuthDetector stripe.StripeDetector "
-    "telegram_token.TelegramBotTokenDetector twilio.TwilioKeyDetector"
-)
-
-_FORMS = (
-    ("anthropic key", "sk-ant-", r"[\w-]{20,300}"),
-    ("openrouter key", "sk-or-", r"[\w-]{20,300}"),
-    ("openai key", "sk-", r"(?=[\w-]{0,200}?[^\W_]{16})[\w-]{20,300}"),
-    ("google key", "AIza GOCSPX- ya29.", r"[\w-]{24,400}"),
-    ("github token", "github_pat_", r"\w{22,255}"),
-    ("slack token", "xox", r"[a-z](?:\.xox[a-z])?-[\w%+/=-]{10,400}"),
-    ("slack token", "xapp-", r"[\w-]{20,300}"),
-    ("slack webhook", "hooks.slack.com/", r"(?:services|workflows|triggers)/([\w/-]{20,150})"),
-    ("discord webhook", "discord.com/api/webhooks/ discordapp.com/api/webhooks/", r"(\d{15,22}/[\w-]{30,120})"),
-    ("stripe access key", "sk_live_ rk_live_ sk_test_ rk_test_ whsec_", r"[\w+/=]{16,250}"),
-    ("pypi token", "pypi-", r"[\w-]{50,300}"),
-    ("npm token", "npm_", r"[^\W_]{30,60}"),
-    ("hugging face token", "hf_", r"[^\W_]{30,60}"),
-    ("groq key", "gsk_", r"[^\W_]{30,80}"),
-    ("xai key", "xai-", r"[^\W_]{30,120}"),
-    ("perplexity key", "pplx-", r"[^\W_]{30,80}"),
-    ("nvidia key", "nvapi-", r"[\w-]{40,100}"),
-    ("replicate token", "r8_", r"[^\W_]{30,50}"),
-    ("langsmith key", "lsv2_pt_ lsv2_sk_", r"\w{30,80}"),
-    ("age secret key", "AGE-SECRET-KEY-1", r"\w{40,70}"),
-    ("digitalocean token", "dop_v1_ doo_v1_ dor_v1_", r"\w{40,80}"),
-    ("databricks token", "dapi", r"[0-9a-f]{32}(?:-\d)?"),
-    ("shopify token", "shpat_ shpss_ shpca_ shppa_", r"[0-9a-fA-F]{32}"),
-    ("vault token", "hvs. hvb.", r"[\w-]{24,300}"),
-    ("atlassian token", "ATATT3", r"[\w=-]{60,300}"),
-    ("docker token", "dckr_pat_ dckr_oat_", r"[\w-]{20,60}"),
-    ("grafana token", "glsa_", r"\w{30,60}"),
-    ("supabase key", "sbp_ sb_secret_", r"\w{20,60}"),
-    ("notion token", "ntn_", r"[^\W_]{40,60}"),
-    ("linear key", "lin_api_", r"[^\W_]{30,60}"),
-    ("tailscale key", "tskey-", r"[\w-]{20,80}"),
-    ("private key", "LS0tLS1CRUdJTiB", r"(?:QUklW|SU0Eg|FQyB|FTkNS|PUEVOU)[\w+/]{40,9000}={0,2}"),
-    ("artifactory token", "AKCp", r"\w{60,80}"),
-    ("signature", "sig=", r"([\w%+/]{30,120}=?)"),
-    ("signature", "X-Amz-Signature=", r"([0-9a-f]{64})"),
-)
-"""Kind, prefixes, and what follows one. A group is what goes; without one, all."""
-
-_JWT = r"eyJ(?<![\w-]eyJ)[\w-]{8,8000}\.[\w-]{4,8000}\.[\w.-]{8,8000}"
-"""It starts at the start of a run only, so that no character is read for two of them."""
-
-_PLAIN = re.compile(r"[a-z0-9]+")
 _LONG_WORD = re.compile(r"[!-~]{16}")
 _REST = re.compile(r"[\w-]*+(?:\.[\w-]{9,})*+", re.ASCII)
-"""What belongs to a token beyond what a pattern of fixed length has seen of it."""
+"""The rest of a token that is longer than its format says."""
 
 
 @cache
-def _forms() -> tuple[tuple[str, re.Pattern[str]], ...]:
-    """Compile the patterns. Not before they are needed: detect-secrets takes a quarter of a second to import."""
-    forms: list[tuple[str, re.Pattern[str]]] = []
-    for name in _PLUGINS.split():
-        module, detector = name.split(".")
-        plugin: Any = getattr(import_module(f"detect_secrets.plugins.{module}"), detector)()
-        # analyze_string yields neither places nor, where a pattern groups its prefix, the secret; the patterns do
-        kind = " ".join(_PLAIN.findall(str(plugin.secret_type).lower()))
-        forms += [(kind, pattern) for pattern in plugin.denylist]
-    for kind, prefixes, body in _FORMS:
-        for prefix in map(re.escape, prefixes.split()):
-            # the prefix first: a literal is searched for at the speed of memory
-            forms.append((kind, re.compile(f"{prefix}(?<![A-Za-z0-9]{prefix}){body}", re.ASCII)))
-    return (*forms, ("json web token", re.compile(_JWT, re.ASCII)))
+def _token_formats() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    """Return the compiled formats. Texts without a long word do not need them, so they are compiled on first use."""
+    return compiled_formats()
 
 
 def _tokens(text: str) -> Iterator[Span]:
     if not _LONG_WORD.search(text):
         return
-    for kind, pattern in _forms():
+    for kind, pattern in _token_formats():
         end = 0
         for match in pattern.finditer(text):
-            # a short group is a prefix
-            group = 1 if pattern.groups and match.end(1) - match.start(1) > 15 else 0  # noqa: PLR2004 - no prefix is as long
-            start = match.start(group)
-            if start >= end and _is_token(text, start, match.group(group)):
-                end = cast("re.Match[str]", _REST.match(text, match.end(group))).end()
+            start, token_end = match.span(pattern.groups)  # the group, or the whole match if there is no group
+            if start >= end and _is_random(text[start:token_end]):
+                end = cast("re.Match[str]", _REST.match(text, token_end)).end()
                 yield Span(start, end, kind)
 
 
-def _is_token(text: str, start: int, token: str) -> bool:
-    """Say whether a find stands alone and is neither masked (`sk-xxxx`) nor made of words (`sk-fade-in`)."""
-    if start and text[start - 1].isalnum() and text[start - 1].isascii() and not text.endswith("bot", 0, start):
-        return False
+def _is_random(token: str) -> bool:
+    """Return False for a masked token (`sk-xxxx`) and for words that look like one (`sk-fade-in-animation`)."""
     return len(set(token[-12:])) > 2 and (is_mixed(token) or token.isupper())  # noqa: PLR2004 - `xX`, `x-`
 
 
