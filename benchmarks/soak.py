@@ -42,7 +42,7 @@ from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.sqlite import full_text
-from palimpsest.text.tokenizer import tokens
+from palimpsest.text.tokenizer import search_tokens
 
 SCOPE = Scope("alice")
 KINDS = ("write", "write", "write", "rebuild", "migrate", "reembed", "summary", "import", "restore")
@@ -256,7 +256,7 @@ async def _find(memory: Memory, memory_id: str, text: str, tally: Tally) -> None
     """Ask for a memory by its words alone, by its meaning alone, and as a client does."""
     ledger, embedder = memory.engine.ledger, memory.engine.embedder
     with ledger.read() as conn:
-        by_words = entry_queries.units(conn, SCOPE, list(full_text.search(conn, SCOPE, tokens(text), 20)))
+        by_words = entry_queries.units(conn, SCOPE, list(full_text.search(conn, SCOPE, search_tokens(text), 20)))
         centre = entry_queries.centre(conn, SCOPE.user_id, embedder.fingerprint)
         nearest = memory.projection.nearest(conn, SCOPE.user_id, embedder.embed([text])[0], 20)
         by_meaning = entry_queries.units(conn, SCOPE, nearest or [])

@@ -30,7 +30,7 @@ from palimpsest.store.ledger import HEAD, open_ledger
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.sqlite import full_text
 from palimpsest.store.sqlite.backup import KEPT
-from palimpsest.text.tokenizer import tokens
+from palimpsest.text.tokenizer import search_tokens
 from tests.support.command_line import palimpsest, palimpsest_json
 from tests.support.ledger_files import (
     data_files,
@@ -446,8 +446,8 @@ class TestRestore:
         ledger = open_ledger(settings.ledger_path, clock)
         try:
             with ledger.read() as conn:
-                assert len(full_text.search(conn, ALICE, tokens("cello"), 9)) == 1
-                assert full_text.frequencies(conn, tokens("User lives in Nice")) == {
+                assert len(full_text.search(conn, ALICE, search_tokens("cello"), 9)) == 1
+                assert full_text.frequencies(conn, search_tokens("User lives in Nice")) == {
                     "user": 2,
                     "live": 1,
                     "in": 1,

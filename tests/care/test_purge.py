@@ -24,7 +24,7 @@ from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.sqlite import full_text
 from palimpsest.store.sqlite.backup import copy_ledger
-from palimpsest.text.tokenizer import tokens
+from palimpsest.text.tokenizer import search_tokens
 from tests.support.command_line import palimpsest, palimpsest_json
 from tests.support.ledger_files import (
     Rows,
@@ -205,7 +205,7 @@ async def test_the_turns_beside_a_purged_one_are_searched_without_it(tmp_path: P
         await memory.purge(ALICE, [asked.id, answered.id], and_backups=False)
         await store_messages(other, ("user", "I bake rye bread"), ("user", "With caraway"))
         with memory.engine.ledger.read() as conn:
-            assert full_text.search(conn, ALICE, tokens(ASKED + ANSWERED), 10) == {}
+            assert full_text.search(conn, ALICE, search_tokens(ASKED + ANSWERED), 10) == {}
             _, keys = all_keys(conn, ALICE, memory.engine.embedder.fingerprint)
             centre = entry_queries.centre(conn, "alice", memory.engine.embedder.fingerprint)
             words = {owner: full_text.rows(conn)[seq] for seq, owner in _units(memory.engine.ledger.path)}

@@ -26,7 +26,7 @@ from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.schema import metadata
 from palimpsest.store.sqlite import full_text
 from palimpsest.store.writes.apply import Write
-from palimpsest.text.tokenizer import tokens
+from palimpsest.text.tokenizer import search_tokens
 from tests.support.memory import ALICE, StoppedClock, all_keys, messages_from
 
 BY_TEST = Provenance("test", model="m", prompt="p", caller="pytest")
@@ -65,7 +65,7 @@ def current(ledger: Ledger, scope: Scope = ALICE) -> list[str]:
 
 def found(ledger: Ledger, words: str, scope: Scope = ALICE) -> set[str]:
     with ledger.read() as conn:
-        units = entry_queries.units(conn, scope, list(full_text.search(conn, scope, tokens(words), 100)))
+        units = entry_queries.units(conn, scope, list(full_text.search(conn, scope, search_tokens(words), 100)))
         return {unit.owner_id for unit in units.values()}
 
 

@@ -10,7 +10,7 @@ import pytest
 from palimpsest.core.protocols import Vector
 from palimpsest.embed import static
 from palimpsest.embed.static import LocalEmbedder
-from palimpsest.text.late_interaction import spelling, wording
+from palimpsest.text.late_interaction import meaning_similarity, spelling_similarity
 from palimpsest.text.tokenizer import query_tokens
 
 
@@ -26,7 +26,7 @@ def weights(question: str) -> dict[str, float]:
 
 def likeness(embedder: LocalEmbedder, question: str, *texts: str) -> list[float]:
     """Return the likeness in wording of texts to a question."""
-    found = wording(embedder, question, weights(question), texts)
+    found = meaning_similarity(embedder, question, weights(question), texts)
     assert found is not None
     return [float(each) for each in found]
 
@@ -49,13 +49,13 @@ class TestWording:
     def test_a_rare_word_counts_more(self, embedder: LocalEmbedder) -> None:
         """Guards the weights: what is asked for is what tells texts apart."""
         texts = ["The violin is old", "The lessons are long"]
-        found = wording(embedder, "violin lessons", {**weights("violin lessons"), "violin": 5.0}, texts)
+        found = meaning_similarity(embedder, "violin lessons", {**weights("violin lessons"), "violin": 5.0}, texts)
         assert found is not None
         assert found[0] > found[1]
 
     def test_a_word_without_weight_counts_nothing(self, embedder: LocalEmbedder) -> None:
         """Guards names of speakers, which say who and not what."""
-        assert wording(embedder, "violin", {}, ["The violin is old"]) is None
+        assert meaning_similarity(embedder, "violin", {}, ["The violin is old"]) is None
 
     def test_a_text_without_words_is_far(self, embedder: LocalEmbedder) -> None:
         """Guards a turn that is nothing but signs."""
@@ -64,7 +64,7 @@ class TestWording:
 
     def test_no_texts_are_no_error(self, embedder: LocalEmbedder) -> None:
         """Guards an empty memory."""
-        assert wording(embedder, "violin", weights("violin"), []) is None
+        assert meaning_similarity(embedder, "violin", weights("violin"), []) is None
 
     def test_an_embedder_without_words_tells_nothing(self) -> None:
         """Guards embedders that have to read a whole text."""
@@ -80,7 +80,7 @@ class TestWording:
                 """Return None."""
                 del words
 
-        assert wording(Whole(), "violin", weights("violin"), ["The violin is old"]) is None
+        assert meaning_similarity(Whole(), "violin", weights("violin"), ["The violin is old"]) is None
 
 
 class TestWordVectors:
@@ -111,16 +111,16 @@ class TestSpelling:
     )
     def test_another_form_of_a_word_is_nearer(self, question: str, near: str, far: str) -> None:
         """Guards forms that no stemmer brings together."""
-        found = spelling(weights(question), [far, near])
+        found = spelling_similarity(weights(question), [far, near])
         assert found is not None
         assert found[1] > found[0]
 
     def test_the_word_itself_is_nearest_and_a_stranger_is_far(self) -> None:
         """Guards the scale: 1 for the same tokens, 0 for none that are alike."""
-        found = spelling(weights("Bahnhof"), ["Bahnhof", "Fähre", "?"])
+        found = spelling_similarity(weights("Bahnhof"), ["Bahnhof", "Fähre", "?"])
         assert found is not None
         np.testing.assert_allclose(found, [1, 0, 0], atol=1e-6)
 
     def test_nothing_asked_tells_nothing(self) -> None:
         """Guards a question of function words alone."""
-        assert spelling({}, ["Fähre"]) is None
+        assert spelling_similarity({}, ["Fähre"]) is None

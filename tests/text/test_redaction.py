@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from palimpsest.core.errors import InputError
 from palimpsest.text import redaction
-from palimpsest.text.redaction import Cleaned, without_secrets, without_secrets_in
+from palimpsest.text.redaction import Redacted, redact, redact_json
 from palimpsest.text.secret_patterns import TOKEN_FORMATS
 
 ALNUM = "a1B2c3D4e5F6g7H8i9J0k"
@@ -326,7 +326,7 @@ class TestWhatIsTakenOut:
     )
     def test_a_token_is_known_by_its_form(self, secret: str, kind: str, around: str) -> None:
         """Guards the formats in use: the whole token goes wherever it stands, and nothing beside it."""
-        assert without_secrets(around.format(secret)) == Cleaned(around.format(f"[secret removed: {kind}]"), (kind,))
+        assert redact(around.format(secret)) == Redacted(around.format(f"[secret removed: {kind}]"), (kind,))
 
     def test_each_kind_of_token_has_an_example(self) -> None:
         """Guards the table of formats: a new row needs a token that it recognizes."""
@@ -337,7 +337,7 @@ class TestWhatIsTakenOut:
     @pytest.mark.parametrize(("text", "secret", "kind"), STATED, ids=[text[:24] for text, _, _ in STATED])
     def test_a_secret_is_known_by_what_is_said_of_it(self, text: str, secret: str, kind: str) -> None:
         """Guards what people and settings files say: the value goes, the words around it stay."""
-        assert without_secrets(text.format(secret)) == Cleaned(text.format(f"[secret removed: {kind}]"), (kind,))
+        assert redact(text.format(secret)) == Redacted(text.format(f"[secret removed: {kind}]"), (kind,))
 
     @pytest.mark.parametrize(
         "name",
@@ -349,15 +349,15 @@ class TestWhatIsTakenOut:
         begin, end = f"-----BEGIN {name}-----\n", f"\n-----END {name}-----"
         gone = "[secret removed: private key]"
 
-        assert without_secrets(f"My key:\n{begin}{lines}{end}\nKeep it.").text == f"My key:\n{gone}\nKeep it."
-        assert without_secrets(f"My key:\n{begin}{lines}").text == f"My key:\n{gone}"
-        assert without_secrets(f"My key:\n{begin}{lines}\n\nKeep it.").text == f"My key:\n{gone}\n\nKeep it."
+        assert redact(f"My key:\n{begin}{lines}{end}\nKeep it.").text == f"My key:\n{gone}\nKeep it."
+        assert redact(f"My key:\n{begin}{lines}").text == f"My key:\n{gone}"
+        assert redact(f"My key:\n{begin}{lines}\n\nKeep it.").text == f"My key:\n{gone}\n\nKeep it."
 
     def test_private_keys_are_told_apart(self) -> None:
         """Guards the text between two keys, of which the first has lost its END; and keys inside JSON."""
         begin, end = "-----BEGIN EC PRIVATE KEY-----\n", "\n-----END EC PRIVATE KEY-----"
-        two = without_secrets(f"{begin}{KEY_LINES}\nand the other one:\n{begin}{KEY_LINES}{end}")
-        inside = without_secrets(json.dumps({"private_key": begin + KEY_LINES + end, "id": 7}))
+        two = redact(f"{begin}{KEY_LINES}\nand the other one:\n{begin}{KEY_LINES}{end}")
+        inside = redact(json.dumps({"private_key": begin + KEY_LINES + end, "id": 7}))
 
         assert two.text == "[secret removed: private key]\nand the other one:\n[secret removed: private key]"
         assert two.kinds == ("private key", "private key")
@@ -367,7 +367,7 @@ class TestWhatIsTakenOut:
         """Guards the order of the kinds, and the words between."""
         text = f"user: bob, password: hunter2; key ghp_{body(36)} and db://bob:s3cr3t@host. PIN is 4921. Tea at 5."
 
-        assert without_secrets(text) == Cleaned(
+        assert redact(text) == Redacted(
             "user: bob, password: [secret removed: password]; key [secret removed: github token] and "
             "db://bob:[secret removed: password]@host. PIN is [secret removed: pin]. Tea at 5.",
             ("password", "github token", "password", "pin"),
@@ -375,12 +375,12 @@ class TestWhatIsTakenOut:
 
     def test_a_token_keeps_its_name_where_it_is_called_a_password(self) -> None:
         """Guards the reply: a token found twice is one secret, of the kind its form tells."""
-        assert without_secrets(f"my password is ghp_{body(36)}").kinds == ("github token",)
+        assert redact(f"my password is ghp_{body(36)}").kinds == ("github token",)
 
     @pytest.mark.parametrize("quote", ["", '"'])
     def test_a_long_value_goes_to_its_end(self, quote: str) -> None:
         """Guards the tail of a value that is longer than what is read to judge it."""
-        assert without_secrets(f"token: {quote}{body(900)}{quote}, done").text == (
+        assert redact(f"token: {quote}{body(900)}{quote}, done").text == (
             f"token: {quote}[secret removed: token]{quote}, done"
         )
 
@@ -389,34 +389,31 @@ class TestWhatStays:
     @pytest.mark.parametrize("text", KEPT, ids=[text[:24] for text in KEPT])
     def test_what_is_no_secret_stays_as_it_is(self, text: str) -> None:
         """Guards against holes in ordinary memories: words about secrets, ids, numbers, code, placeholders."""
-        assert without_secrets(text) == Cleaned(text)
+        assert redact(text) == Redacted(text)
 
     @pytest.mark.parametrize(
         "text", ["", " \n", "\x00", "\ud83d", "\u0130stanbul \u0130yi", "[secret removed: ", "password"]
     )
     def test_a_text_without_a_secret_may_be_anything(self, text: str) -> None:
         """Guards empty texts, half characters, letters that grow in lower case, and half a marker."""
-        assert without_secrets(text) == Cleaned(text)
+        assert redact(text) == Redacted(text)
 
     def test_the_place_is_right_behind_a_letter_that_grows(self) -> None:
         """Guards the offsets: the small form of this letter is two characters long."""
-        assert (
-            without_secrets("\u0130\u0130 password: hunter2.").text
-            == "\u0130\u0130 password: [secret removed: password]."
-        )
+        assert redact("\u0130\u0130 password: hunter2.").text == "\u0130\u0130 password: [secret removed: password]."
 
     @given(st.lists(ORDINARY, max_size=12).map("".join))
     @SOME
     def test_a_text_without_a_trigger_comes_back_as_it_is(self, text: str) -> None:
         """Guards every text in which no secret is named, and nothing has the form of one."""
-        assert without_secrets(text) == Cleaned(text)
+        assert redact(text) == Redacted(text)
 
     def test_redaction_imports_only_the_standard_library(self) -> None:
         """Guards start-up and the offline promise: no library is loaded, whatever text is read."""
         code = (
             "import sys; loaded = set(sys.modules);"
-            "from palimpsest.text.redaction import without_secrets;"
-            f"without_secrets('my password is hunter2, my key is ghp_{body(36)}');"
+            "from palimpsest.text.redaction import redact;"
+            f"redact('my password is hunter2, my key is ghp_{body(36)}');"
             "roots = {name.split('.')[0] for name in set(sys.modules) - loaded};"
             "print(sorted(roots - sys.stdlib_module_names))"
         )
@@ -438,18 +435,18 @@ class TestMarkers:
     @pytest.mark.parametrize(("text", "secret", "kind"), STATED, ids=[text[:24] for text, _, _ in STATED])
     def test_a_marker_is_not_found_again(self, text: str, secret: str, kind: str) -> None:
         """Guards a text that is read, changed and stored again."""
-        once = without_secrets(text.format(secret)).text
+        once = redact(text.format(secret)).text
 
-        assert without_secrets(once) == Cleaned(once)
-        assert without_secrets(f"password: [secret removed: {kind}] {once}").kinds == ()
+        assert redact(once) == Redacted(once)
+        assert redact(f"password: [secret removed: {kind}] {once}").kinds == ()
 
     @given(st.lists(FRAGMENTS, max_size=10).map("".join))
     @SOME
     def test_cleaning_twice_is_cleaning_once(self, text: str) -> None:
         """Guards the marker in any surroundings, and that nothing but secrets is lost or moved."""
-        once = without_secrets(text)
+        once = redact(text)
 
-        assert without_secrets(once.text) == Cleaned(once.text)
+        assert redact(once.text) == Redacted(once.text)
         place = 0
         for part in re.split(r"\[secret removed: [a-z ]+\]", once.text):
             place = text.find(part, place) + len(part)
@@ -473,7 +470,7 @@ class TestMetadata:
         before = copy.deepcopy(given)
         gone = "[secret removed: password]"
 
-        cleaned, kinds = without_secrets_in(given)
+        cleaned, kinds = redact_json(given)
 
         assert cleaned == {
             "password": gone,
@@ -517,16 +514,16 @@ class TestMetadata:
     )
     def test_metadata_without_a_secret_stays(self, value: Any) -> None:
         """Guards counts, flags, references and words under names of secrets."""
-        assert without_secrets_in(value) == (value, ())
+        assert redact_json(value) == (value, ())
 
     def test_cleaned_metadata_stays(self) -> None:
         """Guards metadata that is read, changed and stored again."""
-        cleaned, _ = without_secrets_in({"password": "hunter2", "a": [f"key ghp_{body(36)}"]})
-        assert without_secrets_in(cleaned) == (cleaned, ())
+        cleaned, _ = redact_json({"password": "hunter2", "a": [f"key ghp_{body(36)}"]})
+        assert redact_json(cleaned) == (cleaned, ())
 
     def test_two_secret_keys_keep_both_values(self) -> None:
         """Guards values whose keys become the same marker."""
-        cleaned, kinds = without_secrets_in({"ghp_" + body(36): 1, "gho_" + body(36): 2})
+        cleaned, kinds = redact_json({"ghp_" + body(36): 1, "gho_" + body(36): 2})
 
         assert sorted(cleaned.values()) == [1, 2]
         assert kinds == ("github token",) * 2
@@ -537,9 +534,9 @@ class TestMetadata:
         for _ in range(redaction.MAX_DEPTH):
             nested = [nested]
 
-        assert without_secrets_in(nested) == (nested, ())
+        assert redact_json(nested) == (nested, ())
         with pytest.raises(InputError, match="more than 100 deep"):
-            without_secrets_in([nested])
+            redact_json([nested])
 
 
 HOSTILE = [
@@ -568,14 +565,14 @@ class TestWork:
     def test_a_long_hostile_text_is_read(self, part: str) -> None:
         """Guards against patterns that try every way to divide a text: the largest conversation is read to its end."""
         text = (part * (200_000 // len(part) + 1))[:200_000]
-        once = without_secrets(text)
+        once = redact(text)
 
-        assert without_secrets(once.text).kinds == ()
+        assert redact(once.text).kinds == ()
 
     @pytest.mark.parametrize("part", HOSTILE)
     def test_twice_the_text_is_twice_the_steps(self, part: str) -> None:
         """Guards linear time, in calls of Python and of C: what is read at one name is not read again at the next."""
-        without_secrets(FIRST_LONG_WORD)
+        redact(FIRST_LONG_WORD)
 
         assert steps(part * 800) <= 2.2 * steps(part * 400) + 200
 
@@ -594,7 +591,7 @@ def steps(text: str) -> int:
 
     sys.setprofile(counting)
     try:
-        without_secrets(text)
+        redact(text)
     finally:
         sys.setprofile(None)
     return count

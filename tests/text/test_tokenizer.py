@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from palimpsest.text.tokenizer import MAX_TOKEN_CHARS, count_tokens, tokens
+from palimpsest.text.tokenizer import MAX_TOKEN_CHARS, count_tokens, search_tokens
 
 SCRIPTS = {
     "english": "The runner's cats were running happily",
@@ -75,7 +75,7 @@ def breaches(found: list[str]) -> list[str]:
 )
 def test_a_query_finds_a_text_across_inflection(text: str, query: str) -> None:
     """Guards recall by words: the same word in another form must give the same token."""
-    shared = set(tokens(text)).intersection(tokens(query))
+    shared = set(search_tokens(text)).intersection(search_tokens(query))
 
     assert len(shared) >= len(query.split())
 
@@ -96,13 +96,13 @@ def test_a_query_finds_a_text_across_inflection(text: str, query: str) -> None:
 )
 def test_marks_that_readers_leave_out_do_not_matter(written: str, typed: str) -> None:
     """Guards queries typed without vowel marks, accents or umlauts."""
-    assert tokens(written) == tokens(typed)
+    assert search_tokens(written) == search_tokens(typed)
 
 
 def test_marks_that_make_another_letter_are_kept() -> None:
     """Guards Hindi: its vowel signs are part of the word and must neither split it nor fall away."""
-    assert len(tokens("किताब")) == 1
-    assert tokens("किताब") != tokens("कताब")
+    assert len(search_tokens("किताब")) == 1
+    assert search_tokens("किताब") != search_tokens("कताब")
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_marks_that_make_another_letter_are_kept() -> None:
 )
 def test_names_from_code_are_found_by_their_parts(text: str, expected: list[str]) -> None:
     """Guards coding agents: an identifier is found whole and by each word in it."""
-    assert tokens(text) == expected
+    assert search_tokens(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_names_from_code_are_found_by_their_parts(text: str, expected: list[str]
 )
 def test_text_without_spaces_becomes_pairs(text: str, expected: list[str]) -> None:
     """Guards Chinese, Japanese and Korean, which a tokenizer by white space would take as one word."""
-    assert tokens(text) == expected
+    assert search_tokens(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_text_without_spaces_becomes_pairs(text: str, expected: list[str]) -> No
 )
 def test_a_word_is_found_inside_text_without_spaces(text: str, query: str) -> None:
     """Guards search in scripts that write no spaces: all pairs of the query stand in the text."""
-    assert set(tokens(query)) <= set(tokens(text))
+    assert set(search_tokens(query)) <= set(search_tokens(text))
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_word_is_found_inside_text_without_spaces(text: str, query: str) -> No
 )
 def test_compatible_forms_of_a_character_are_one(typed: str, plain: str) -> None:
     """Guards NFKC: the same text from another keyboard or a PDF gives the same tokens."""
-    assert tokens(typed) == tokens(plain)
+    assert search_tokens(typed) == search_tokens(plain)
 
 
 @pytest.mark.parametrize(
@@ -167,37 +167,37 @@ def test_compatible_forms_of_a_character_are_one(typed: str, plain: str) -> None
 )
 def test_text_without_words_has_no_tokens(text: str) -> None:
     """Guards emoji, punctuation, control characters and lone surrogates: they are no search words, and no fault."""
-    assert tokens(text) == []
+    assert search_tokens(text) == []
 
 
 @pytest.mark.parametrize("between", ["\x00", "\x1f", "\u200b", "\u2028", "👋", "—", "_"])
 def test_what_is_no_letter_parts_words(between: str) -> None:
     """Guards words that hang together by something invisible or drawn."""
-    assert tokens(f"tea{between}house") == ["tea", "hous"]
+    assert search_tokens(f"tea{between}house") == ["tea", "hous"]
 
 
 def test_a_very_long_run_is_cut() -> None:
     """Guards the index against hashes and base64: one token of bounded length, however long the run."""
-    assert [len(token) for token in tokens("x" * 10_000)] == [MAX_TOKEN_CHARS]
-    assert tokens(f"{'y' * 500} tea")[-1] == "tea"
+    assert [len(token) for token in search_tokens("x" * 10_000)] == [MAX_TOKEN_CHARS]
+    assert search_tokens(f"{'y' * 500} tea")[-1] == "tea"
 
 
 def test_tokens_keep_order_and_repetitions() -> None:
     """Guards term frequencies: a word said twice counts twice."""
-    assert tokens("tea, tea and Tea") == ["tea", "tea", "and", "tea"]
+    assert search_tokens("tea, tea and Tea") == ["tea", "tea", "and", "tea"]
 
 
 @pytest.mark.parametrize("sentence", SCRIPTS.values(), ids=SCRIPTS.keys())
 def test_joined_tokens_come_apart_again(sentence: str) -> None:
     """Guards the joining by spaces: splitting the joined tokens gives back the very tokens."""
-    found = tokens(sentence)
+    found = search_tokens(sentence)
 
     assert " ".join(found).split() == found
 
 
 def test_no_token_holds_punctuation_or_white_space() -> None:
     """Guards the full-text index, which cuts at ASCII punctuation and white space, over all of Unicode."""
-    assert [(text, wrong) for text in generated() if (wrong := breaches(tokens(text)))] == []
+    assert [(text, wrong) for text in generated() if (wrong := breaches(search_tokens(text)))] == []
 
 
 @pytest.mark.parametrize(
@@ -222,4 +222,4 @@ def test_the_estimate_stays_within_its_bounds(sentence: str) -> None:
 
 def test_the_end_of_a_long_sentence_without_spaces_has_tokens() -> None:
     """Guards Chinese without punctuation: only words are cut, not sentences."""
-    assert "上海" in tokens("我" * 100 + "上海")
+    assert "上海" in search_tokens("我" * 100 + "上海")

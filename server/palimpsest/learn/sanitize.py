@@ -20,7 +20,7 @@ from palimpsest.core.validation import one_line
 from palimpsest.learn.engine import Engine
 from palimpsest.store.queries import id_lookup
 from palimpsest.store.queries import memories as memory_queries
-from palimpsest.text.redaction import is_marker, without_secrets, without_secrets_in
+from palimpsest.text.redaction import is_marker, redact, redact_json
 
 _HIT = re.compile(r"\s*(?:[-*>]\s*)?\[(?P<id>[0-9a-f]{8}[0-9a-f-]{0,28})\]\s*\d{4}-\d\d-\d\d\s(?P<said>.*)")
 """A line as a search prints it: [id] date text, or [id] date name said: text."""
@@ -123,7 +123,7 @@ class Cleaner:
         """Return a text without its secrets."""
         if self.engine.keep_secrets or not text:
             return text
-        found = without_secrets(text)
+        found = redact(text)
         self.kinds.extend(found.kinds)
         return found.text
 
@@ -131,7 +131,7 @@ class Cleaner:
         """Return a JSON value without the secrets in its texts."""
         if self.engine.keep_secrets:
             return value
-        cleaned, kinds = without_secrets_in(value)
+        cleaned, kinds = redact_json(value)
         self.kinds.extend(kinds)
         return cleaned
 

@@ -18,7 +18,7 @@ from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.validation import one_line
 from palimpsest.llm.prompts import Prompt
 from palimpsest.llm.structured_output import ask
-from palimpsest.text.tokenizer import tokens
+from palimpsest.text.tokenizer import search_tokens
 
 INPUTS = frozenset({"facts", "memories"})
 
@@ -223,7 +223,7 @@ def _attributed(replies: Sequence[DecisionReply], facts: Sequence[Fact]) -> list
         return list(replies)
     given: list[DecisionReply] = []
     silent = list(range(len(facts)))
-    words = [set(tokens(fact.text)) for fact in facts]
+    words = [set(search_tokens(fact.text)) for fact in facts]
     for reply in sorted(replies, key=lambda reply: reply.event is Event.DELETE):
         if reply.event is Event.NONE:
             continue
@@ -240,7 +240,7 @@ def _attributed(replies: Sequence[DecisionReply], facts: Sequence[Fact]) -> list
 def _nearest_fact(reply: DecisionReply, words: Sequence[AbstractSet[str]], silent: Sequence[int]) -> int | None:
     """Return the fact with most words of an entry, the next nobody spoke of where none has any."""
     numbers = silent if reply.event is Event.DELETE else range(len(words))
-    said = set(tokens(reply.text or ""))
+    said = set(search_tokens(reply.text or ""))
     shared = {number: len(said & words[number]) for number in numbers}
     best = max(shared, key=lambda number: shared[number], default=None)
     if best is not None and shared[best]:

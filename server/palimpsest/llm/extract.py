@@ -14,7 +14,7 @@ from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.validation import one_line
 from palimpsest.llm.prompts import Prompt
 from palimpsest.llm.structured_output import ask
-from palimpsest.text.tokenizer import tokens
+from palimpsest.text.tokenizer import search_tokens
 
 INPUTS = frozenset({"today", "summary", "recent", "context", "messages"})
 
@@ -144,8 +144,8 @@ class _LikelySources:
         """Return that message; none when no word is shared. A lone message is the source of everything."""
         if len(self._messages) == 1:
             return list(self._messages)
-        self._words = self._words or [set(tokens(message.content)) for message in self._messages]
-        mine = set(tokens(text))
+        self._words = self._words or [set(search_tokens(message.content)) for message in self._messages]
+        mine = set(search_tokens(text))
         shared = [len(mine & words) for words in self._words]
         best = max(shared, default=0)
         return [self._messages[shared.index(best)]] if best else []

@@ -31,8 +31,8 @@ from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries.entries import Found
 from palimpsest.store.sqlite import full_text
-from palimpsest.text.late_interaction import spelling, wording
-from palimpsest.text.tokenizer import is_english_query, query_tokens, tokens
+from palimpsest.text.late_interaction import meaning_similarity, spelling_similarity
+from palimpsest.text.tokenizer import is_english_query, query_tokens, search_tokens
 
 NAMELESS_SHARE = 0.6
 """Weight of the question without the names of speakers in the vector that is searched."""
@@ -111,14 +111,14 @@ class _Asked:
     @classmethod
     def of(cls, conn: Connection, question: SearchQuery) -> _Asked:
         words = query_tokens(question.text)
-        first = {name: tokens(name)[:1] for name in memory_queries.names(conn, question.scope.user_id)}
+        first = {name: search_tokens(name)[:1] for name in memory_queries.names(conn, question.scope.user_id)}
         named = {
             name
             for name in first
             if set(first[name]) & set(words) and memory_queries.speaks(conn, question.scope, name)
         }
         said = {word for name in named for word in first[name]}
-        rest = [part for part in question.text.split() if not said.intersection(tokens(part))]
+        rest = [part for part in question.text.split() if not said.intersection(search_tokens(part))]
         others = [word for word in words if word not in said]
         return cls(question.text, " ".join(rest), tuple(dict.fromkeys(others or words)), frozenset(named))
 
@@ -293,7 +293,7 @@ def _believed(
             keys, centre = ranking.centred(vectors, mean), ranking.centred(vector, mean)
         except EmbedderError as error:
             notes.append(f"searched by words only: {error}")
-    words = [frozenset(tokens(hit.text)) for hit in hits]
+    words = [frozenset(search_tokens(hit.text)) for hit in hits]
     frequency = Counter(word for each in words for word in each)
     weights = ranking.rarity(frequency, asked.words, len(hits))
     english = is_english_query(question.text)
@@ -315,7 +315,9 @@ def _wording(
     embedder: Embedder, question: str, weights: Mapping[str, float], *, english: bool
 ) -> Callable[[Sequence[str]], Vector | None]:
     """Return what compares texts with a question word by word: by meaning, or by spelling where that is not known."""
-    return partial(wording, embedder, question, weights) if english else partial(spelling, weights)
+    return (
+        partial(meaning_similarity, embedder, question, weights) if english else partial(spelling_similarity, weights)
+    )
 
 
 def _candidate(number: int, hit: Hit) -> Candidate:

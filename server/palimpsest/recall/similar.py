@@ -17,7 +17,7 @@ from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries.entries import Centre
 from palimpsest.store.sqlite import full_text
-from palimpsest.text.tokenizer import tokens
+from palimpsest.text.tokenizer import search_tokens
 
 NEAR = 50
 """Units asked of the index: turns are among them, and what changed lately comes besides."""
@@ -58,7 +58,7 @@ def similar_memories(
             near: list[int] = []
             if asked is not None:
                 near = nearest_units(conn, index, scope, Sought(fingerprint, asked, mean, NEAR, "memory"))
-            words = tokens(text)
+            words = search_tokens(text)
             spread = full_text.spread(conn, words)
             by_words = list(full_text.search(conn, loosely, words, 2 * limit, spread))
             if loosely != scope and not is_wide(by_words, len(entry_queries.seen(conn, scope, by_words)), 2 * limit):
@@ -83,7 +83,7 @@ def _scored(
     own = entry_queries.own_vectors(conn, fingerprint, "memory", ids)
     scored: list[Similar] = []
     for memory in memories.values():
-        shared = _shared(weights, set(tokens(memory.text)))
+        shared = _shared(weights, set(search_tokens(memory.text)))
         if asked is not None and memory.id in own:
             cosine = float(ranking.centred(own[memory.id], mean) @ asked)
             scored.append(Similar(memory, (cosine + shared) / 2))

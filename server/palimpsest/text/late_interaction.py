@@ -16,7 +16,7 @@ from itertools import accumulate, chain
 import numpy as np
 
 from palimpsest.core.protocols import Embedder, Vector
-from palimpsest.text.tokenizer import folded, is_cyrillic, is_inflected, query_words, tokens
+from palimpsest.text.tokenizer import folded, is_cyrillic, is_inflected, query_words, search_tokens
 
 KIN = 0.2
 """Below this cosine two words have nothing to do with each other."""
@@ -33,7 +33,9 @@ MAX_WORDS = 60
 _WORD = re.compile(r"[^\W_]+")
 
 
-def wording(embedder: Embedder, question: str, weights: Mapping[str, float], texts: Sequence[str]) -> Vector | None:
+def meaning_similarity(
+    embedder: Embedder, question: str, weights: Mapping[str, float], texts: Sequence[str]
+) -> Vector | None:
     """Return for each text the mean likeness of the asked words to their nearest in it, shape (n,), by weight.
 
     `weights` are those of the question's search tokens. None where the embedder has no vectors of words, or nothing
@@ -52,7 +54,7 @@ def wording(embedder: Embedder, question: str, weights: Mapping[str, float], tex
     return np.asarray(nearest @ weight / weight.sum(), dtype=np.float32)
 
 
-def spelling(weights: Mapping[str, float], texts: Sequence[str]) -> Vector | None:
+def spelling_similarity(weights: Mapping[str, float], texts: Sequence[str]) -> Vector | None:
     """Return for each text the mean likeness in spelling of the asked words to their nearest in it, shape (n,).
 
     `weights` are those of the question's search tokens. None where nothing is asked for.
@@ -86,7 +88,7 @@ class _Spelt:
 
     @cached_property
     def _tokens(self) -> list[str]:
-        return tokens(self._text)
+        return search_tokens(self._text)
 
 
 @lru_cache(maxsize=8_192)

@@ -30,7 +30,7 @@ _MARKER = re.compile(r"\[secret removed: [a-z0-9 ]{1,40}\]")
 
 
 @dataclass(frozen=True, slots=True)
-class Cleaned:
+class Redacted:
     """Hold a text without its secrets, and what kinds were taken out, one word or phrase for each secret taken out."""
 
     text: str
@@ -42,7 +42,7 @@ def is_marker(text: str) -> bool:
     return _MARKER.search(text) is not None and not any(map(str.isalnum, _MARKER.sub("", text)))
 
 
-def without_secrets(text: str) -> Cleaned:
+def redact(text: str) -> Redacted:
     """Return a text with a marker in place of each secret. What was cleaned once comes back as it is."""
     kinds: list[str] = []
     for _ in range(_PASSES):
@@ -56,10 +56,10 @@ def without_secrets(text: str) -> Cleaned:
             end = span.end
         text = "".join(parts) + text[end:]
         kinds.extend(span.kind for span in spans)
-    return Cleaned(text, tuple(kinds))
+    return Redacted(text, tuple(kinds))
 
 
-def without_secrets_in(value: Any) -> tuple[Any, tuple[str, ...]]:
+def redact_json(value: Any) -> tuple[Any, tuple[str, ...]]:
     """Return a JSON value with a marker in place of each secret, and their kinds; what is given is not changed.
 
     A string under a key such as `password` or `api_key` is read as a statement of one. Raises InputError when the
@@ -90,7 +90,7 @@ def _cleaned_value(value: Any, name: str, kinds: list[str], depth: int) -> Any:
             return f"[secret removed: {kind}]"
     if not isinstance(value, str):
         return value
-    found = without_secrets(value)
+    found = redact(value)
     kinds.extend(found.kinds)
     return found.text
 

@@ -64,7 +64,7 @@ _WORD = re.compile(rf"(?:[^\W_]|[{re.escape(_MARKS)}])+")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
-def tokens(text: str) -> list[str]:
+def search_tokens(text: str) -> list[str]:
     """Return the search tokens of a text, in order and with repetitions.
 
     Words are case-folded and stemmed by script; text written without spaces becomes pairs of characters,

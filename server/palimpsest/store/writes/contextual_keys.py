@@ -19,7 +19,7 @@ from palimpsest.core.protocols import Vector
 from palimpsest.store.mapping import Query, chunks, listed, unpacked
 from palimpsest.store.schema import memories, memory_sources, messages, vectors
 from palimpsest.store.sqlite import full_text
-from palimpsest.text.tokenizer import tokens
+from palimpsest.text.tokenizer import search_tokens
 
 NEIGHBOUR_WEIGHT = 0.5
 FACT_WEIGHT = 1.0
@@ -99,7 +99,7 @@ def _message_units(conn: Connection, ids: Sequence[str]) -> Iterator[Entry]:
             continue
         neighbours = [said[each] for each in around[row.id] if each in said]
         cited = facts.get(row.id, [])[:MAX_CONTEXT_TEXTS]
-        words = (tokens(f"{row.name}: {row.content}"), _all_tokens(neighbours), _all_tokens(cited))
+        words = (search_tokens(f"{row.name}: {row.content}"), _all_tokens(neighbours), _all_tokens(cited))
         yield _unit(row, words, ((NEIGHBOUR_WEIGHT, neighbours), (FACT_WEIGHT, cited)))
 
 
@@ -111,7 +111,7 @@ def _memory_units(conn: Connection, ids: Sequence[str]) -> Iterator[Entry]:
             yield _unit(row, None)
             continue
         cited = sources.get(row.id, [])[:MAX_CONTEXT_TEXTS]
-        words = (tokens(" ".join((row.text, *row.keywords, *row.tags))), _all_tokens(cited), list[str]())
+        words = (search_tokens(" ".join((row.text, *row.keywords, *row.tags))), _all_tokens(cited), list[str]())
         yield _unit(row, words, ((SOURCE_WEIGHT, cited),))
 
 
@@ -206,7 +206,7 @@ _VECTORS: Query = select(vectors.c.owner_id, vectors.c.embedder, vectors.c.vecto
 
 
 def _all_tokens(texts: Sequence[_Text]) -> list[str]:
-    return [token for text in texts for token in tokens(text.text)]
+    return [token for text in texts for token in search_tokens(text.text)]
 
 
 def _vector(own: bytes | None, embedder: str, around: Sequence[tuple[float, Sequence[_Text]]]) -> Vector | None:
