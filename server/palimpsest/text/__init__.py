@@ -1,1 +1,1 @@
-"""Words in any language: tokens, stop words, secrets in a text."""
+"""Text in any language: search tokens, function words, word-by-word comparison, and redaction of secrets."""

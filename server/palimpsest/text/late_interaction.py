@@ -1,9 +1,10 @@
-"""How near the words of a text are to those of a question, word by word.
+"""Compare a question with texts word by word, by the meaning of the words or by their spelling.
 
-A text that speaks of a "dentist" answers a question about "teeth" though neither its words nor, among thirty others,
-their mean say so. Each word that is asked for is held against every word of the text, and the nearest counts: the late
-interaction of ColBERT (Khattab & Zaharia 2020), here with the static vectors of single words, and in languages that a
-small embedder hardly knows with the spelling, which tells what no stemmer does: "Haus" from "Häuser".
+A text that mentions a "dentist" answers a question about "teeth", although the two share no word and the mean vector of
+a long text hides one word among thirty. So each word of the question is compared with every word of the text, and only
+its best match counts. This is the late interaction of ColBERT (Khattab & Zaharia 2020) with static vectors of single
+words. For languages that a small embedder hardly knows, the spelling is compared instead. It relates word forms that no
+stemmer does, such as "Häuser" and "Haus".
 """
 
 from __future__ import annotations
@@ -16,19 +17,29 @@ from itertools import accumulate, chain
 import numpy as np
 
 from palimpsest.core.protocols import Embedder, Vector
-from palimpsest.text.tokenizer import folded, is_cyrillic, is_inflected, query_words, search_tokens
+from palimpsest.text.tokenizer import (
+    differ_by_fleeting_vowel,
+    fold_case_and_marks,
+    is_cyrillic,
+    query_words,
+    search_tokens,
+)
 
-KIN = 0.2
-"""Below this cosine two words have nothing to do with each other."""
+UNRELATED_COSINE = 0.2
+"""Lower cosines count as this one. 99 % of the pairs of unrelated English words lie below it; differences there say
+nothing."""
 
-AKIN = 0.4
-"""Below this share of letters in threes in common two words are not forms of one."""
+MIN_SHARED_TRIGRAMS = 0.4
+"""The smallest Dice coefficient at which a word can be a form of another. "geschwommen" and "schwimmen" have 0.5; of
+two words picked at random, fewer than 3 in 1,000 reach it."""
 
-LEAST = AKIN / (2 - AKIN)
-"""The share of a token's threes that a word as like as `AKIN` has at least."""
+MIN_TOKEN_COVERAGE = MIN_SHARED_TRIGRAMS / (2 - MIN_SHARED_TRIGRAMS)
+"""The share of a token's trigrams that every word with `MIN_SHARED_TRIGRAMS` contains.
+
+If a word shares the part s of the token's trigrams, the Dice coefficient is at most 2s / (1 + s)."""
 
 MAX_WORDS = 60
-"""So many words of a text are looked at."""
+"""The number of words of a text that are compared. It bounds the work for each candidate of a search."""
 
 _WORD = re.compile(r"[^\W_]+")
 
@@ -36,70 +47,77 @@ _WORD = re.compile(r"[^\W_]+")
 def meaning_similarity(
     embedder: Embedder, question: str, weights: Mapping[str, float], texts: Sequence[str]
 ) -> Vector | None:
-    """Return for each text the mean likeness of the asked words to their nearest in it, shape (n,), by weight.
+    """Return how similar each text is to the question in the meaning of its words, as an array of shape (n,).
 
-    `weights` are those of the question's search tokens. None where the embedder has no vectors of words, or nothing
-    is asked for.
+    The similarity is the weighted mean, over the words of the question, of the highest cosine with a word of the text.
+    `weights` maps the search tokens of the question to their weights. Return None if the embedder has no word vectors,
+    or if no word of the question has a weight.
     """
-    asked = {word: max(weights.get(token, 0.0) for token in tokens) for word, tokens in query_words(question).items()}
-    asked = {word: weight for word, weight in asked.items() if weight > 0}
-    said = [_WORD.findall(text.lower())[:MAX_WORDS] or [""] for text in texts]
-    vectors = embedder.embed_words([*asked, *chain.from_iterable(said)]) if asked and said else None
+    word_weights = {
+        word: max(weights.get(token, 0.0) for token in tokens) for word, tokens in query_words(question).items()
+    }
+    word_weights = {word: weight for word, weight in word_weights.items() if weight > 0}
+    text_words = [_WORD.findall(text.lower())[:MAX_WORDS] or [""] for text in texts]
+    if not word_weights or not text_words:
+        return None
+    vectors = embedder.embed_words([*word_weights, *chain.from_iterable(text_words)])
     if vectors is None:
         return None
-    likeness = np.maximum(vectors[len(asked) :] @ vectors[: len(asked)].T, KIN)
-    starts = list(accumulate((len(words) for words in said[:-1]), initial=0))
-    nearest = np.maximum.reduceat(likeness, starts, axis=0)
-    weight = np.array(list(asked.values()), dtype=np.float32)
-    return np.asarray(nearest @ weight / weight.sum(), dtype=np.float32)
+    question_vectors, text_vectors = vectors[: len(word_weights)], vectors[len(word_weights) :]
+    cosines = np.maximum(text_vectors @ question_vectors.T, UNRELATED_COSINE)
+    text_starts = list(accumulate((len(words) for words in text_words[:-1]), initial=0))
+    best_cosines = np.maximum.reduceat(cosines, text_starts, axis=0)
+    weight = np.array(list(word_weights.values()), dtype=np.float32)
+    return np.asarray(best_cosines @ weight / weight.sum(), dtype=np.float32)
 
 
 def spelling_similarity(weights: Mapping[str, float], texts: Sequence[str]) -> Vector | None:
-    """Return for each text the mean likeness in spelling of the asked words to their nearest in it, shape (n,).
+    """Return how similar each text is to the question in the spelling of its words, as an array of shape (n,).
 
-    `weights` are those of the question's search tokens. None where nothing is asked for.
+    The similarity is the weighted mean, over the search tokens of the question, of the similarity to the nearest word
+    of the text. `weights` maps these tokens to their weights. Return None if there are none.
     """
     if not weights:
         return None
-    said = [_Spelt(text) for text in texts]
-    nearest = [sum(weight * text.nearest(token) for token, weight in weights.items()) for text in said]
-    return np.array(nearest, dtype=np.float32) / np.float32(sum(weights.values()))
+    spelled_texts = [_SpelledText(text) for text in texts]
+    sums = [sum(weight * text.similarity(token) for token, weight in weights.items()) for text in spelled_texts]
+    return np.array(sums, dtype=np.float32) / np.float32(sum(weights.values()))
 
 
-class _Spelt:
-    """Hold a text as it is spelt; its words are taken apart only where one of them can be a form of what is asked."""
+class _SpelledText:
+    """A text whose spelling is compared. It is split into words only if one of them can be similar to a token."""
 
     def __init__(self, text: str) -> None:
-        self._text = folded(text)
+        self._text = fold_case_and_marks(text)
 
-    def nearest(self, token: str) -> float:
-        """Return the likeness of a token to the nearest word, between 0 and 1."""
-        threes = _threes(token)
+    def similarity(self, token: str) -> float:
+        """Return the similarity of a token to the nearest word, between 0 and 1."""
+        trigrams = _trigrams(token)
         if is_cyrillic(token):
-            if any(is_inflected(token, each) for each in self._tokens):
+            if any(differ_by_fleeting_vowel(token, text_token) for text_token in self._search_tokens):
                 return 1.0
-        elif sum(three in self._text for three in threes) < LEAST * len(threes):
-            return 0.0  # what `AKIN` wants of one word, the whole text has not
-        return max((_akin(token, threes, word) for word in self._words), default=0.0) if threes else 0.0
+        elif sum(trigram in self._text for trigram in trigrams) < MIN_TOKEN_COVERAGE * len(trigrams):
+            return 0.0  # the whole text has fewer of the trigrams than a similar word alone would have
+        return max((_word_similarity(token, trigrams, word) for word in self._words), default=0.0) if trigrams else 0.0
 
     @cached_property
     def _words(self) -> list[str]:
         return _WORD.findall(self._text)[:MAX_WORDS]
 
     @cached_property
-    def _tokens(self) -> list[str]:
+    def _search_tokens(self) -> list[str]:
         return search_tokens(self._text)
 
 
 @lru_cache(maxsize=8_192)
-def _threes(word: str) -> frozenset[str]:
-    return frozenset(word[at : at + 3] for at in range(len(word) - 2))
+def _trigrams(word: str) -> frozenset[str]:
+    return frozenset(word[start : start + 3] for start in range(len(word) - 2))
 
 
-def _akin(token: str, threes: frozenset[str], word: str) -> float:
-    """Return how likely a word is a form of a token, 0 to 1: Dice's coefficient over threes of letters."""
+def _word_similarity(token: str, trigrams: frozenset[str], word: str) -> float:
+    """Return the Dice coefficient of the trigrams of a token and a word, or 0 if they are too different."""
     if token == word:
         return 1.0
-    theirs = _threes(word)
-    share = 2 * len(threes & theirs) / (len(threes) + len(theirs))
-    return share if share >= AKIN else 0.0
+    word_trigrams = _trigrams(word)
+    dice = 2 * len(trigrams & word_trigrams) / (len(trigrams) + len(word_trigrams))
+    return dice if dice >= MIN_SHARED_TRIGRAMS else 0.0

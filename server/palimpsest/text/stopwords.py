@@ -1,7 +1,7 @@
-"""Words that say how a sentence is built and not what it is about: closed classes, by language.
+"""Function words by language: articles, pronouns, prepositions, conjunctions, auxiliaries, question words and particles.
 
-Articles, pronouns, prepositions, conjunctions, auxiliaries, question words and the commonest particles. A question is
-searched without them: in a small collection they are rare enough to look as if they meant something.
+They build a sentence and say nothing about its subject. A question is searched without them, because in a small
+collection they are rare enough to look significant.
 """
 
 from __future__ import annotations
@@ -66,26 +66,29 @@ FUNCTION_WORDS: dict[str, frozenset[str]] = {
     }.items()
 }
 
-MIN_FOREIGN = 2
-"""How many of its function words a question must hold to be taken for another language than English."""
+MIN_FOREIGN_WORDS = 2
+"""A question counts as another language than English only if it has this many of its function words.
+
+One is not enough: many short words, such as "die" and "me", are function words of several languages."""
 
 
 def without_function_words(words: Sequence[str]) -> list[str]:
-    """Return the words of a question that say what it is about; all of them where nothing would be left.
+    """Return the words of a question without its function words, or all of them if it has no other words.
 
-    The words are case-folded and not stemmed. The language is the one whose function words the question holds
-    most of.
+    `words` are case-folded and not stemmed. The language is the one with the most function words in the question.
     """
-    left = [word for word in words if word not in FUNCTION_WORDS[_language_of(words)]]
-    return left or list(words)
+    function_words = FUNCTION_WORDS[_language_of(words)]
+    return [word for word in words if word not in function_words] or list(words)
 
 
 def is_english(words: Sequence[str]) -> bool:
-    """Say whether a question has function words, and those of English more than of another language."""
+    """Return whether a question has English function words, and no other language has more of them."""
     return _language_of(words) == "en" and any(word in FUNCTION_WORDS["en"] for word in words)
 
 
 def _language_of(words: Sequence[str]) -> str:
-    found = {language: sum(word in closed for word in words) for language, closed in FUNCTION_WORDS.items()}
-    best = max(found, key=lambda language: found[language])
-    return "en" if found[best] < MIN_FOREIGN or found[best] <= found["en"] else best
+    counts = {
+        language: sum(word in function_words for word in words) for language, function_words in FUNCTION_WORDS.items()
+    }
+    best = max(counts, key=lambda language: counts[language])
+    return "en" if counts[best] < MIN_FOREIGN_WORDS or counts[best] <= counts["en"] else best

@@ -1,7 +1,7 @@
-"""Text to search tokens, in any language, and to a count of model tokens.
+"""Split text in any language into search tokens, and estimate its token count for language models.
 
-The tokens are what the full-text index holds. They contain no ASCII punctuation and no white space, so the
-index can store them joined by spaces and take every other character as part of a token.
+Search tokens are the entries of the full-text index. They contain no ASCII punctuation and no white space, so the index
+can store them joined by spaces and treat every other character as part of a token.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import snowballstemmer  # pyright: ignore[reportMissingTypeStubs] - it ships non
 from palimpsest.text.stopwords import is_english, without_function_words
 
 MAX_TOKEN_CHARS = 64
-"""Longer runs (hashes, base64) are cut: nobody searches them whole."""
+"""Longer runs of letters and digits, such as hashes and base64, are cut. Nobody searches for them in full."""
 
 _LANGUAGES = {
     "LATIN": "english",
@@ -27,24 +27,26 @@ _LANGUAGES = {
     "DEVANAGARI": "hindi",
     "ARMENIAN": "armenian",
 }
-"""One stemmer a script. Latin takes English for every language: a query and a text in the same language are
-stemmed alike, which is all that matching needs."""
+"""The stemmer for each script. The English stemmer serves every language in Latin script: it treats a query and a text
+in the same language alike, and matching needs no more than that."""
 
 _STEMMERS = {script: cast("Any", snowballstemmer).stemmer(language) for script, language in _LANGUAGES.items()}
 
 _FOLDED_MARKS = ("LATIN", "GREEK", "ARABIC", "HEBREW")
-"""Scripts whose readers drop the marks when they type. Elsewhere a mark makes another letter."""
+"""Scripts whose users leave out the marks when they type. In other scripts a mark makes another letter."""
 
 _ARABIC_PREFIX = re.compile("^[\u0648\u0641]?(?:[\u0628\u0643]?\u0627\u0644|\u0644\u0644)(?=..)")
-"""The article, alone or with "and", "so", "in", "like" or "to" before it."""
+"""The Arabic article, alone or with "and", "so", "in", "like" or "to" before it."""
 
 _ARABIC_VOWELS = frozenset("\u0627\u0623\u0625\u0622\u0648\u064a\u0649\u0629\u0621\u0624\u0626")
+
 MIN_CONSONANTS = 2
+"""Fewer consonants are too common to identify a word."""
 
 _CYRILLIC_VOWELS = re.compile(
     "[\u0430\u0435\u0438\u043e\u0443\u044b\u044d\u044e\u044f\u0439\u044c\u044a\u0456\u0457\u0454]"
 )
-"""With the signs that only soften or part; a stem of some forms has one of them that another has not."""
+"""The vowels and the letters й, ь and ъ. The stems of two forms of a word may differ in one of these letters."""
 
 _UNSPACED = (
     (0x0E00, 0x0EFF),  # Thai, Lao
@@ -67,27 +69,27 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 def search_tokens(text: str) -> list[str]:
     """Return the search tokens of a text, in order and with repetitions.
 
-    Words are case-folded and stemmed by script; text written without spaces becomes pairs of characters,
-    and Han characters stand alone besides; `camelCase` gives its parts besides the whole.
+    Words are case-folded and stemmed by script. Text without spaces between words becomes pairs of adjacent characters;
+    each Han character is also a token of its own. `camelCase` becomes the whole identifier and its parts.
     """
     return [token for word in _words(text) for token in _tokens_of(word)]
 
 
 def query_tokens(text: str) -> list[str]:
-    """Return the search tokens of a question: those of the words that say what it is about."""
+    """Return the search tokens of a question, without those of its function words."""
     words = _words(text)
-    about = set(without_function_words([word.casefold() for word in words]))
-    return [token for word in words if word.casefold() in about for token in _tokens_of(word)]
+    content_words = set(without_function_words([word.casefold() for word in words]))
+    return [token for word in words if word.casefold() in content_words for token in _tokens_of(word)]
 
 
 def query_words(text: str) -> dict[str, list[str]]:
-    """Return the words of a question that say what it is about, as they are but for case, with their tokens."""
+    """Return the case-folded words of a question, without its function words, and the search tokens of each."""
     words = [word.casefold() for word in _words(text)]
-    return {word: found for word in without_function_words(words) if (found := _tokens_of(word))}
+    return {word: tokens for word in without_function_words(words) if (tokens := _tokens_of(word))}
 
 
 def is_english_query(text: str) -> bool:
-    """Say whether a question is English, as far as its function words tell."""
+    """Return whether a question is in English, judged by its function words."""
     return is_english([word.casefold() for word in _words(text)])
 
 
@@ -96,22 +98,22 @@ def _words(text: str) -> list[str]:
 
 
 def _tokens_of(word: str) -> list[str]:
-    found: list[str] = []
+    tokens: list[str] = []
     for run, unspaced in _runs(word):
         if unspaced:
-            found.extend(a + b for a, b in pairwise(run))
-            found.extend(char for char in run if len(run) == 1 or "\u4e00" <= char <= "\u9fff")
+            tokens.extend(a + b for a, b in pairwise(run))
+            tokens.extend(char for char in run if len(run) == 1 or "\u4e00" <= char <= "\u9fff")
             continue
-        run = run[:MAX_TOKEN_CHARS]  # noqa: PLW2901 - the run as it is to be used
-        found.extend(_stems(run.casefold()))
+        run = run[:MAX_TOKEN_CHARS]  # noqa: PLW2901 - the rest of the run is not used
+        tokens.extend(_stems(run.casefold()))
         parts = _CAMEL.split(run)
         if len(parts) > 1:
-            found.extend(_stem(part.casefold()) for part in parts)
-    return [token for token in found if token]
+            tokens.extend(_stem(part.casefold()) for part in parts)
+    return [token for token in tokens if token]
 
 
-def folded(text: str) -> str:
-    """Return a text in lower case without the marks that stand on letters."""
+def fold_case_and_marks(text: str) -> str:
+    """Return a text in lower case and without the marks on its letters, such as accents and umlauts."""
     lowered = text.casefold()
     if lowered.isascii():
         return lowered
@@ -120,39 +122,42 @@ def folded(text: str) -> str:
 
 
 def is_cyrillic(token: str) -> bool:
-    """Say whether a token is written in Cyrillic."""
+    """Return whether a token is written in Cyrillic."""
     return not token.isascii() and _script(token) == "CYRILLIC"
 
 
-def is_inflected(one: str, other: str) -> bool:
-    """Say whether two Cyrillic stems differ in one fleeting vowel only, which comes and goes from case to case."""
-    if abs(len(one) - len(other)) > 1:
+def differ_by_fleeting_vowel(stem: str, other: str) -> bool:
+    """Return whether two Cyrillic stems are equal except for a fleeting vowel.
+
+    Such a vowel occurs in some forms of a word only, as in "лев" and "льва".
+    """
+    if abs(len(stem) - len(other)) > 1:
         return False
-    bare = _CYRILLIC_VOWELS.sub("", one)
-    return len(bare) >= MIN_CONSONANTS and bare == _CYRILLIC_VOWELS.sub("", other)
+    consonants = _CYRILLIC_VOWELS.sub("", stem)
+    return len(consonants) >= MIN_CONSONANTS and consonants == _CYRILLIC_VOWELS.sub("", other)
 
 
 def count_tokens(text: str) -> int:
-    """Estimate how many tokens a language model makes of a text.
+    """Estimate the token count of a text for a language model.
 
-    Four ASCII characters count one token and every other character one: within about a fifth of the
-    common byte-pair tokenizers for English, and above them for other scripts.
+    Four ASCII characters count as one token, and so does every other character. For English the estimate is within
+    about a fifth of the common byte-pair tokenizers; for other scripts it is higher than theirs.
     """
     ascii_chars = sum(1 for char in text if char.isascii())
     return -(-ascii_chars // 4) + len(text) - ascii_chars
 
 
 def _runs(word: str) -> list[tuple[str, bool]]:
-    """Split a word where it changes between spaced and unspaced script."""
+    """Split a word where spaced and unspaced scripts meet. Return each part and whether its script is unspaced."""
     if word.isascii():
         return [(word, False)]
     runs: list[tuple[str, bool]] = []
     start = 0
-    kinds = [_is_unspaced(char) for char in word]
-    for i in range(1, len(word) + 1):
-        if i == len(word) or kinds[i] != kinds[start]:
-            runs.append((word[start:i], kinds[start]))
-            start = i
+    unspaced = [_is_unspaced(char) for char in word]
+    for end in range(1, len(word) + 1):
+        if end == len(word) or unspaced[end] != unspaced[start]:
+            runs.append((word[start:end], unspaced[start]))
+            start = end
     return runs
 
 
@@ -163,9 +168,9 @@ def _is_unspaced(char: str) -> bool:
 
 @lru_cache(maxsize=16_384)
 def _stems(word: str) -> tuple[str, ...]:
-    """Return what a word is searched by: its stem, and for an Arabic one its consonants too.
+    """Return the search tokens of a case-folded word: its stem, and for an Arabic word also its consonants.
 
-    Arabic makes plurals inside the word, which no stemmer undoes; the consonants mostly stay.
+    Arabic forms many plurals inside the word, which no stemmer reverses. The consonants mostly stay the same.
     """
     stem = _stem(word)
     if word.isascii() or _script(word) != "ARABIC":
@@ -182,16 +187,17 @@ def _stem(word: str) -> str:
         decomposed = unicodedata.normalize("NFKD", word)
         word = "".join(char for char in decomposed if unicodedata.category(char) != "Mn")
     elif script == "CYRILLIC":
-        word = word.replace("\u0451", "\u0435")  # yo is mostly written ye
+        word = word.replace("\u0451", "\u0435")  # the letter yo is mostly written as ye
     stemmer = _STEMMERS.get(script)
     if stemmer is None:
         return word
     stem = str(stemmer.stemWord(word))
-    # A Russian noun that ends like a case of another loses that; once more, its own cases lose it too.
+    # A Russian noun may itself end like a case ending, and the stemmer then removes too much from one of its forms.
+    # Stemming every word twice removes the same from its other forms.
     return str(stemmer.stemWord(stem)) if script == "CYRILLIC" else stem
 
 
 def _script(word: str) -> str:
-    """Name the script of a word's first letter, as Unicode's character names begin."""
+    """Return the script of the first letter of a word, as in its Unicode character name; "" if it has no letter."""
     letter = next((char for char in word if char.isalpha()), "")
     return unicodedata.name(letter, "").split(" ", 1)[0] if letter else ""
