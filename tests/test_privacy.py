@@ -68,7 +68,7 @@ async def _cannot_reach(memory: Memory, theirs: Scope, memory_id: str) -> None:
         memory.history(theirs, memory_id),
         memory.add_text(theirs, "The safe is gone", replaces=[memory_id[:8]]),
         memory.purge(theirs, [memory_id]),
-        memory.undo(theirs, Undo(change=1)),
+        memory.undo(theirs, Undo(edit=1)),
         memory.undo(theirs),
     ):
         with pytest.raises(InputError):

@@ -22,10 +22,10 @@ from palimpsest.core import models
 from palimpsest.core.clock import Clock, now
 from palimpsest.core.errors import LedgerError
 from palimpsest.core.models import Edit, Fact, Message, Scope, Undo, Version
-from palimpsest.core.protocols import LanguageModel, ReportProgress
+from palimpsest.core.protocols import LanguageModel, Progress, ReportProgress
 from palimpsest.core.settings import Settings
 from palimpsest.index.backfill import embed_waiting
-from palimpsest.index.sync import Progress, Projection
+from palimpsest.index.sync import Projection
 from palimpsest.learn import add, edit, summaries
 from palimpsest.learn.apply import WriteResult
 from palimpsest.learn.background import BackgroundWork

@@ -110,7 +110,7 @@ async def live(memory: Memory, clock: StoppedClock) -> str:
     await memory.delete(ALICE, [sister.id])
     await memory.restore(ALICE, nice)
     clock.forward(minutes=1)
-    await memory.undo(ALICE, Undo(change=(await memory.log(ALICE))[2].number))
+    await memory.undo(ALICE, Undo(edit=(await memory.log(ALICE))[2].number))
     await memory.delete(ALICE, [nice])
     await memory.summary(ALICE, "recent")
     return secret
@@ -190,7 +190,7 @@ async def test_a_memory_goes_through_a_file_into_another_without_loss(tmp_path: 
                 assert pages[0] == pages[1]
                 for hit in pages[0]:
                     past = [(await each.history(scope, hit.id))[1] for each in (before, after)]
-                    rows = [[replace(row, change=0, provenance=anywhere(row.provenance)) for row in p] for p in past]
+                    rows = [[replace(row, edit=0, provenance=anywhere(row.provenance)) for row in p] for p in past]
                     assert rows[0] == rows[1]
             for question in ("harp", "Where does the user live?", "東京", "blue"):
                 assert await search_texts(before, question, scope) == await search_texts(after, question, scope)
@@ -650,7 +650,7 @@ class TestForeign:
             assert str(await memory.stored(ALICE)) == "nothing"
             assert await search_texts(memory, theirs.question) == []
             assert await search_texts(memory, "drinks", BOB) == ["Bob drinks beer"]
-            await memory.undo(ALICE, Undo(change=(await memory.log(ALICE))[0].number))
+            await memory.undo(ALICE, Undo(edit=(await memory.log(ALICE))[0].number))
             assert (await search_texts(memory, theirs.question))[0] == theirs.answer
         assert ledger_faults(data / "ledger.db") == []
         async with memory_in(tmp_path / "other") as memory:

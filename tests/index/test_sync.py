@@ -549,13 +549,13 @@ class TestCheckpoint:
         """Guards against a torn file: what a crash left half-written beside it is neither read nor in the way."""
         add(ledger, *facts(3))
         build(ledger, exact, root)
-        (root / "0" / "checkpoint.new").write_text('{"ledger": "tor')
+        (root / "0" / "checkpoint.json.new").write_text('{"ledger": "tor')
         with projected(ledger, exact.open, root) as projection:
             projection.open()
             assert exact.last.upserted == [], "the old checkpoint still holds"
             add(ledger, "one more")
             projection.catch_up()
-        assert not (root / "0" / "checkpoint.new").exists()
+        assert not (root / "0" / "checkpoint.json.new").exists()
         with ledger.read() as conn:
             assert json.loads((root / "0" / "checkpoint.json").read_text())["seq"] == memory_queries.head(conn)
 

@@ -125,7 +125,7 @@ class TestUndo:
                 assert (await memory.undo(ALICE)).outcomes
                 assert (await there(memory), await texts(memory)) == (before, found)
                 clock.forward(hours=1)
-                await memory.undo(ALICE, Undo(change=await newest(memory)))
+                await memory.undo(ALICE, Undo(edit=await newest(memory)))
                 assert (await there(memory), await texts(memory)) == (after, found_after)
 
     async def test_facts_learnt_from_one_conversation_are_one_edit(self, tmp_path: Path) -> None:
@@ -170,8 +170,8 @@ class TestUndo:
                 assert then[0].text == "We have a dog, and live in Lyon now"
                 await memory.undo(ALICE)
                 assert await there(memory) == before
-                await memory.undo(ALICE, Undo(change=await newest(memory)))
-                await memory.undo(ALICE, Undo(change=await newest(memory) - 2))
+                await memory.undo(ALICE, Undo(edit=await newest(memory)))
+                await memory.undo(ALICE, Undo(edit=await newest(memory) - 2))
                 assert await there(memory) == after
 
     async def test_metadata_given_with_another_memorys_text_goes_to_that_memory(self, tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ class TestByHand:
                         with pytest.raises(MemoryNotFoundError):
                             await work
                 with pytest.raises(InputError, match="no change"):
-                    await memory.undo(other, Undo(change=edits))
+                    await memory.undo(other, Undo(edit=edits))
                 assert await memory.log(other) == []
                 assert (await memory.delete_all(other)).outcomes == ()
             assert await newest(memory) == edits

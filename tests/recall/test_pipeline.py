@@ -282,9 +282,9 @@ async def test_a_hit_says_why_it_is_where_it_is_when_asked(tmp_path: Path) -> No
     async with memory_in(tmp_path / "data") as memory:
         await fill(memory, *LIFE)
         hits = (await memory.search(ALICE, "What is the dog named?", explain=True)).hits
-        assert hits[0].parts["coverage"] > hits[1].parts["coverage"]
+        assert hits[0].score_parts["coverage"] > hits[1].score_parts["coverage"]
         assert hits[0].score > hits[1].score
-        assert (await memory.search(ALICE, "dog")).hits[0].parts == {}
+        assert (await memory.search(ALICE, "dog")).hits[0].score_parts == {}
     found = palimpsest(tmp_path, "search", "What is the dog named?", "--explain")
     assert "coverage +3.00" in found
     assert "coverage" not in palimpsest(tmp_path, "search", "What is the dog named?")

@@ -26,7 +26,9 @@ from tests.support.scripted_model import NOW
 
 def hit(hit_id: str, text: str | None = None, sources: Sequence[str] = ()) -> Hit:
     """Return a hit with an id, a text and the messages behind it."""
-    return Hit(hit_id, "memory", f"tea {hit_id}" if text is None else text, 0.5, NOW, NOW, NOW, origins=tuple(sources))
+    return Hit(
+        hit_id, "memory", f"tea {hit_id}" if text is None else text, 0.5, NOW, NOW, NOW, message_ids=tuple(sources)
+    )
 
 
 def test_centring_spreads_what_is_crowded() -> None:
@@ -117,9 +119,9 @@ def test_without_any_difference_the_order_is_that_of_the_units(meaning: list[flo
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        ({"by": "Ana"}, {"by": "Ben"}),
-        ({"by": "Ana", "kind": "memory"}, {"by": "Ben", "kind": "memory"}),
-        ({}, {"asks": True}),
+        ({"speaker": "Ana"}, {"speaker": "Ben"}),
+        ({"speaker": "Ana", "kind": "memory"}, {"speaker": "Ben", "kind": "memory"}),
+        ({}, {"is_question": True}),
         ({"at": NOW - timedelta(days=1)}, {"at": NOW - timedelta(days=400)}),
     ],
     ids=["who is asked about", "whom a memory is about", "an answer before a question", "the newer"],

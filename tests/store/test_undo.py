@@ -154,7 +154,7 @@ class TestScopes:
         book.say("Theirs too", scope=scope)
         mine = Scope("alice", run_id="r1") if scope.user_id == "alice" else ALICE
         rows = book.rows()
-        for wanted in (Undo(change=1), Undo(change=2), Undo()):
+        for wanted in (Undo(edit=1), Undo(edit=2), Undo()):
             with pytest.raises(InputError, match="in this scope"):
                 book.apply(mine, undo=wanted)
         assert book.undo(since=datetime(2020, 1, 1, tzinfo=UTC), scope=mine).outcomes == ()

@@ -17,10 +17,9 @@ from palimpsest.core.clock import iso
 from palimpsest.core.errors import EmbedderError, InputError
 from palimpsest.core.files import replace_file
 from palimpsest.core.models import MAX_SCOPE_CHARS, Event, Scope
-from palimpsest.core.protocols import Vector
+from palimpsest.core.protocols import Progress, Vector
 from palimpsest.core.validation import one_line
 from palimpsest.index.backfill import embed_waiting
-from palimpsest.index.sync import Progress
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.sanitize import Cleaner
 from palimpsest.store.queries import memories as memory_queries

@@ -13,11 +13,11 @@ from palimpsest.care.doctor import Finding
 from palimpsest.core.clock import Clock, now
 from palimpsest.core.errors import EmbedderError, LedgerError, PalimpsestError
 from palimpsest.core.files import file_lock
-from palimpsest.core.protocols import Vector, VectorIndex
+from palimpsest.core.protocols import Progress, Vector, VectorIndex
 from palimpsest.core.settings import Settings
 from palimpsest.index.backfill import embed_waiting
 from palimpsest.index.checkpoint import FILE, Checkpoint
-from palimpsest.index.sync import Progress, Projection
+from palimpsest.index.sync import Projection
 from palimpsest.learn.factory import open_embedder, open_projection
 from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.store.queries import entries as entry_queries

@@ -12,11 +12,13 @@ from typing import Annotated, Any, TypeVar, cast
 import anyio
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
 from rich.table import Table
 
 from palimpsest.core.errors import PalimpsestError
 from palimpsest.core.models import Hit
+from palimpsest.core.protocols import Progress
 from palimpsest.core.settings import Settings, load_settings
 from palimpsest.memory import Memory, open_memory
 from palimpsest.server import render
@@ -29,7 +31,6 @@ CALLER = "cli"
 _T = TypeVar("_T")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Told = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ def hits_table(hits: tuple[Hit, ...], title: str) -> Table:
     for hit in hits:
         text = " ".join(hit.text.split())
         table.add_row(render.short(hit.id), f"{hit.at:%Y-%m-%d}", plain(hit.name or hit.role), plain(text))
-        if hit.parts:
+        if hit.score_parts:
             table.add_row("", "", "", f"{hit.score:.3f}: {render.explanation(hit)}")
     return table
 
@@ -110,9 +111,9 @@ def plain(text: str) -> str:
 
 
 @contextmanager
-def progress(what: str) -> Generator[Told]:
+def progress(what: str) -> Generator[Progress]:
     """Give a function that shows how many of how many are done; silent where nobody watches."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as shown:
+    with RichProgress(*columns, console=err, transient=True, disable=not err.is_terminal) as shown:
         task = shown.add_task(what, total=None)
         yield lambda done, total: shown.update(task, completed=done, total=total)

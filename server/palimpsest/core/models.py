@@ -1,4 +1,4 @@
-"""Frozen values that travel between the floors of the house.
+"""The values that every package works with. All are immutable.
 
 Times are aware datetimes in UTC. Ids are UUID4 strings. An absent part of a scope is the empty string.
 """
@@ -12,16 +12,16 @@ from enum import StrEnum
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 MAX_SCOPE_CHARS = 256
-"""The longest user, project, agent or run, and the longest name or id of a message."""
+"""The maximum length of each part of a scope, and of a message's name and external id."""
 
 UNDO = "undo"
-"""How the stage of an edit begins that took others back: their number follows, or the time since which."""
+"""The first word of an undo's stage. The number of the undone edit follows, or `since` and a time."""
 
 Kind: TypeAlias = Literal["memory", "message"]
 
 
 class Event(StrEnum):
-    """Name what a change did to a memory; the words are Mem0's."""
+    """What an edit did to a memory. The names are Mem0's."""
 
     ADD = "ADD"
     UPDATE = "UPDATE"
@@ -31,7 +31,7 @@ class Event(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Say whose memory is meant: the user always, the rest where given."""
+    """Whose memory is read or written. Only `user_id` is required."""
 
     user_id: str
     project: str = ""
@@ -39,17 +39,16 @@ class Scope:
     run_id: str = ""
 
     def __str__(self) -> str:
-        """Name the parts that are set, for a reply or an error."""
+        """Return the parts that are set, for replies and error texts."""
         parts = {"user": self.user_id, "project": self.project, "agent": self.agent_id, "run": self.run_id}
         return ", ".join(f"{name} {value}" for name, value in parts.items() if value)
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Hold one turn of a conversation as it was said.
+    """One message of a conversation, word for word.
 
-    `external_id` is the caller's own id; `session_id` is the id of the first message of its session
-    and is given by the ledger.
+    `external_id` is the caller's own id. `session_id` is the id of the first message of its session, set by the ledger.
     """
 
     id: str
@@ -65,12 +64,12 @@ class Message:
 
     @property
     def source(self) -> str:
-        """Name this message as the caller does."""
+        """Return the id that the caller knows this message by."""
         return self.external_id or self.id
 
     @property
     def as_memory(self) -> Memory:
-        """Return this turn in the form of a memory, for what is said of both alike."""
+        """Return this message as a memory, for code that treats both alike."""
         return Memory(
             id=self.id,
             scope=self.scope,
@@ -86,9 +85,9 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Hold one thing learnt, before it is decided what becomes of it.
+    """One thing learnt from messages or stated by a caller, before a decision about it.
 
-    `sources` are ids of stored messages. `happened_at` is when it happened or will, if that is known.
+    `sources` are ids of stored messages. `happened_at` is when the fact happened or will happen, if that is known.
     """
 
     text: str
@@ -103,7 +102,11 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Hold what is believed, as the ledger has it."""
+    """One memory in its current state.
+
+    `valid_from` is when it was last stated. A deleted memory has `deleted_at`, and `superseded_by` if another memory
+    took its place. Every edit of it raises `revision` by one.
+    """
 
     id: str
     scope: Scope
@@ -123,13 +126,13 @@ class Memory:
 
     @property
     def at(self) -> datetime:
-        """Say when the fact belongs in time: when it happened, else when it was last said."""
+        """Return the time the memory is about: when it happened if that is known, else when it was last stated."""
         return self.happened_at or self.valid_from
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Say what made a change: the stage, the model, the prompt's fingerprint and the caller."""
+    """What made an edit: the stage, the model, the prompt's fingerprint and the caller."""
 
     stage: str
     model: str = ""
@@ -139,12 +142,14 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Say what is to become of one fact or one memory. Made by a stage or a caller, applied by the ledger.
+    """What to do about one fact or one memory. A stage or a caller makes it, the ledger applies it.
 
-    ADD stores `fact`, closing the memories named in `replaces`; with `memory_id` it brings that one back. UPDATE
-    gives the memory `memory_id` the text of `fact` and adds its sources; its id stays. DELETE closes `memory_id`.
-    NONE changes nothing and names in `memory_id` what already says it. DELETE and ADD by id also take a turn of a
-    conversation, where `kind` says so.
+    - ADD stores `fact` and deletes the memories in `replaces`. With `memory_id` it restores that memory.
+    - UPDATE gives the memory `memory_id` the text of `fact` and adds its sources. The id stays the same.
+    - DELETE deletes `memory_id`.
+    - NONE changes nothing. `memory_id` is the memory that already says the same.
+
+    With kind "message", DELETE and ADD by id apply to a message.
     """
 
     event: Event
@@ -156,11 +161,11 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Say what one decision did.
+    """What applying one decision did.
 
-    `previous` is the text the memory had, or the texts of the memories it replaced, whose ids are in `replaced`.
-    `duplicate_of` names the memory that already held the very text. With kind "message" the turn of a conversation
-    stands in `memory`, as `Message.as_memory` gives it.
+    `previous` is the memory's text before, or the texts of the memories it replaced; `replaced` has their ids.
+    `duplicate_of` is the id of the memory that already has this exact text. With kind "message", `memory` is the
+    message in the form of `Message.as_memory`.
     """
 
     event: Event
@@ -173,21 +178,21 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class AppliedWrite:
-    """Say what one write did: a change for each decision, in order, and the turns it was given as they are stored.
+    """What one write did: an outcome for each decision, in order, and the messages as they are stored.
 
-    `messages` holds each turn once, whether it is new or was known, in the order given; `new` are the ids of those
-    that were not known. `notes` say what was odd about it.
+    `messages` are all messages of the write, each once, in the order received. `new_message_ids` are the ids of those
+    that were not stored before. `notes` are remarks for the caller.
     """
 
     outcomes: tuple[Outcome, ...] = ()
     messages: tuple[Message, ...] = ()
-    new: frozenset[str] = frozenset()
+    new_message_ids: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """Hold one row of a memory's history, oldest first when listed."""
+    """One row of a memory's history. `edit` is the number of the edit that made it. Listings put the oldest first."""
 
     id: str
     memory_id: str
@@ -201,12 +206,12 @@ class Version:
     role: str
     provenance: Provenance
     sources: tuple[str, ...] = ()
-    change: int = 0
+    edit: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Hold one row of an edit: what became of one memory or turn. `before` and `after` are texts."""
+    """What an edit did to one memory or message. `before` and `after` are texts."""
 
     kind: Kind
     owner_id: str
@@ -217,7 +222,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Hold what one write changed, under the number by which it can be taken back."""
+    """What one write changed. `number` identifies it for an undo."""
 
     number: int
     made_at: datetime
@@ -227,15 +232,15 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """Say what is to be taken back: one edit, all since an instant, or, with neither, the newest still in effect."""
+    """What to undo: one edit, all edits since a time, or, with neither set, the newest edit still in effect."""
 
-    change: int | None = None
+    edit: int | None = None
     since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Hold a summary of a scope, with the change of the log it is current to."""
+    """A summary of a scope. `seq` is the row of the index log up to which it is current."""
 
     scope: Scope
     kind: str
@@ -246,7 +251,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Hold what the search sees of one memory or message: its place in the index and its scope."""
+    """A memory or message as search sees it. `seq` is its number in the vector index and the full text."""
 
     seq: int
     kind: Kind
@@ -255,39 +260,40 @@ class Entry:
 
 
 class Candidate(NamedTuple):
-    """Hold what is known of a unit besides how it is like a question: a tuple, for a search makes hundreds.
+    """An entry that may become a hit, with what ranking needs besides its similarity to the query.
 
-    `by` is who said it or whom it is about, `chars` how long a turn is (0 for a memory), `asks` whether it ends in a
-    question mark, `text` the beginning of what it says.
+    `speaker` is who wrote the message or whom the memory is about. `chars` is the length of a message and 0 for a
+    memory. `is_question` is whether the text ends in a question mark. `text` is the beginning of the text. This is a
+    tuple because one search creates hundreds of them.
     """
 
     seq: int
     kind: Kind
     owner_id: str
     at: datetime
-    by: str = ""
+    speaker: str = ""
     session: str = ""
     chars: int = 0
-    asks: bool = False
+    is_question: bool = False
     text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexLogRow:
-    """Hold one row of the change log: unit `unit_seq` of a user is to be upserted or deleted."""
+    """One row of the index log: a vector index must upsert or delete entry `entry_seq` of a user."""
 
     seq: int
-    unit_seq: int
+    entry_seq: int
     user_id: str
     op: Literal["upsert", "delete"]
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """Hold one answer of a search. `score` lies between 0 and 1 and orders the hits of one search only.
+    """One result of a search. `score` is between 0 and 1; scores of different searches are not comparable.
 
-    `sources` are the messages behind it as the caller names them, `origins` their ids in the ledger. `parts` say of
-    what the place in the order was made, where that was asked for.
+    `sources` are the ids by which the caller knows the messages behind the hit, `message_ids` their ids in the ledger.
+    `score_parts` are the named parts of the score if the search was to explain itself, else empty.
     """
 
     id: str
@@ -302,5 +308,5 @@ class Hit:
     name: str = ""
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    origins: tuple[str, ...] = ()
-    parts: Mapping[str, float] = field(default_factory=dict[str, float])
+    message_ids: tuple[str, ...] = ()
+    score_parts: Mapping[str, float] = field(default_factory=dict[str, float])

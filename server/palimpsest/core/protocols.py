@@ -12,6 +12,9 @@ Vector: TypeAlias = npt.NDArray[np.float32]
 """One embedding of shape (dims,), or several of shape (n, dims); float32, each row of length 1."""
 
 
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called with the units of work that are done and their total."""
+
 ReportProgress: TypeAlias = Callable[[str], Awaitable[None]]
 """Hears how far a long call is, in a few words."""
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from palimpsest.core.errors import EmbedderError
-from palimpsest.core.protocols import Embedder
-from palimpsest.index.sync import Progress
+from palimpsest.core.protocols import Embedder, Progress
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.writes.entries import Embedded

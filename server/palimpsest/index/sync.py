@@ -22,7 +22,7 @@ from sqlalchemy import Connection
 
 from palimpsest.core.errors import LedgerError, VectorIndexError
 from palimpsest.core.files import file_lock
-from palimpsest.core.protocols import Vector, VectorIndex
+from palimpsest.core.protocols import Progress, Vector, VectorIndex
 from palimpsest.index import checkpoint
 from palimpsest.index.checkpoint import Checkpoint
 from palimpsest.store.ledger import Ledger
@@ -40,9 +40,6 @@ MAX_TAIL = 500
 MAX_LEASES = 64
 
 OpenIndex: TypeAlias = Callable[[Path], VectorIndex]
-Progress: TypeAlias = Callable[[int, int], None]
-"""Is told how many of how many are done."""
-
 State: TypeAlias = Literal["closed", "building", "ready", "broken"]
 
 
@@ -277,11 +274,11 @@ class Projection:
         while not self._stopping.is_set():
             with self._ledger.read() as conn:
                 entries = entry_queries.log_after(conn, self._checkpoint.seq, BATCH)
-                keys = entry_queries.keys(conn, self.embedder, [entry.unit_seq for entry in entries])
+                keys = entry_queries.keys(conn, self.embedder, [entry.entry_seq for entry in entries])
             if not entries:
                 return
             for user_id in {entry.user_id for entry in entries}:
-                mine = sorted({entry.unit_seq for entry in entries if entry.user_id == user_id})
+                mine = sorted({entry.entry_seq for entry in entries if entry.user_id == user_id})
                 self._write(user_id, [seq for seq in mine if seq in keys], keys)
                 if gone := [seq for seq in mine if seq not in keys]:
                     self._opened.delete(user_id, gone)

@@ -91,17 +91,17 @@ async def remember_messages(
     write = Write(scope, provenance, said.messages, vectors=vectors, embedder=engine.embedder.fingerprint)
     applied = await apply_write(engine, write)
     notes = [*said.notes, *told, *applied.notes]
-    if not applied.new:
+    if not applied.new_message_ids:
         notes.append("all of these messages were known already")
     if forgotten := sum(message.deleted_at is not None for message in applied.messages):
         notes.append(f"{forgotten} of these turns were forgotten before and stay so; palimpsest undo brings them back")
-    kept = WriteResult(kept_messages=len(applied.new), notes=tuple(notes))
+    kept = WriteResult(kept_messages=len(applied.new_message_ids), notes=tuple(notes))
     fresh = await engine.run(lambda: _unlearnt(engine, applied.messages))
     if infer is False or not fresh:
         return kept
     if engine.model is None:
         told = [f"{NO_MODEL}turns are kept as they are, searchable. Add what matters as text, one fact a call."]
-        return replace(kept, notes=(*kept.notes, *(told if applied.new else [])))
+        return replace(kept, notes=(*kept.notes, *(told if applied.new_message_ids else [])))
     return await _learn(engine, engine.model, scope, fresh, said.context, kept, caller)
 
 

@@ -19,7 +19,7 @@ def memory_hit(memory: Memory, text: str, sources: Sequence[Message], score: flo
         created_at=memory.created_at,
         updated_at=memory.updated_at,
         sources=tuple(source.source for source in sources),
-        origins=tuple(source.id for source in sources),
+        message_ids=tuple(source.id for source in sources),
         role=memory.role,
         name=memory.actor_id,
         tags=memory.tags,
@@ -38,7 +38,7 @@ def message_hit(message: Message, score: float) -> Hit:
         created_at=message.created_at,
         updated_at=message.created_at,
         sources=(message.source,),
-        origins=(message.id,),
+        message_ids=(message.id,),
         role=message.role,
         name=message.name,
     )

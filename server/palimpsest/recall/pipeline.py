@@ -249,7 +249,7 @@ def _read(conn: Connection, order: Sequence[Ranked], question: SearchQuery) -> l
                 hit = memory_hit(memories[owner], memories[owner].text, sources.get(owner, ()), score)
             else:
                 hit = message_hit(messages[owner], score)
-            hits.append(replace(hit, parts=each.parts) if question.explain else hit)
+            hits.append(replace(hit, score_parts=each.parts) if question.explain else hit)
         hits = ranking.fold(hits)
         if len(ranking.within_budget(hits, question.limit, question.max_tokens)) == question.limit:
             break
@@ -304,7 +304,7 @@ def _believed(
         replace(
             hits[each.candidate.seq],
             score=ranking.squash(each.score),
-            parts=each.parts if question.explain else {},
+            score_parts=each.parts if question.explain else {},
         )
         for each in order[: max(POOL, MOST_READ * question.limit)]
     ]

@@ -161,12 +161,12 @@ def ranked(
         "words": WORDS * trust * words,
         "coverage": COVERAGE * trust * coverage,
         "speaker": np.array([_speaks(each, named) for each in candidates] if named else np.zeros(len(candidates))),
-        "question": np.array([-ASKS if each.asks else 0.0 for each in candidates]),
+        "question": np.array([-ASKS if each.is_question else 0.0 for each in candidates]),
         "length": _length(np.array([each.chars for each in candidates])),
         "recency": _recency([each.at for each in candidates], now),
         "outdated": np.array([-OUTDATED if each.owner_id in outdated else 0.0 for each in candidates]),
     }
-    guess = words + FIRST_SPEAKER * np.array([each.by in named for each in candidates], dtype=np.float32)
+    guess = words + FIRST_SPEAKER * np.array([each.speaker in named for each in candidates], dtype=np.float32)
     keys = likeness.keys
     if keys is not None and likeness.asked is not None:
         meaning = _z_scores(keys @ likeness.asked)
@@ -226,7 +226,7 @@ def _current_first(order: list[int], candidates: Sequence[Candidate], likeness: 
 def _replaces(new: int, old: int, candidates: Sequence[Candidate], likeness: Likeness, total: Vector) -> bool:
     """Say whether a candidate is newer than another, of the same one, nearly as good, and answers the same."""
     later, earlier = candidates[new], candidates[old]
-    if (later.kind, later.by) != (earlier.kind, earlier.by) or later.at <= earlier.at:
+    if (later.kind, later.speaker) != (earlier.kind, earlier.speaker) or later.at <= earlier.at:
         return False
     if earlier.session and earlier.session == later.session:
         return False
@@ -257,7 +257,7 @@ def _coverage(likeness: Likeness) -> Vector:
 
 
 def _speaks(candidate: Candidate, named: AbstractSet[str]) -> float:
-    if candidate.by not in named:
+    if candidate.speaker not in named:
         return 0.0
     return SPEAKER if candidate.kind == "message" else ACTOR
 
@@ -297,9 +297,9 @@ def fold(hits: Sequence[Hit]) -> list[Hit]:
     taken: list[Hit] = []
     for hit in hits:
         words = " ".join(hit.text.casefold().split())
-        if words in said or (hit.origins and seen.issuperset(hit.origins)):
+        if words in said or (hit.message_ids and seen.issuperset(hit.message_ids)):
             continue
-        seen.update(hit.origins)
+        seen.update(hit.message_ids)
         said.add(words)
         taken.append(hit)
     return taken

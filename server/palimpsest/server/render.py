@@ -47,14 +47,14 @@ def hit_json(hit: Hit) -> dict[str, Any]:
     }
     if hit.tags:
         found["tags"] = list(hit.tags)
-    if hit.parts:
-        found["explained"] = {name: round(part, 2) for name, part in hit.parts.items() if round(part, 2)}
+    if hit.score_parts:
+        found["explained"] = {name: round(part, 2) for name, part in hit.score_parts.items() if round(part, 2)}
     return found
 
 
 def explanation(hit: Hit) -> str:
     """Return of what the score of a hit was made, the weightiest first; empty where that was not asked for."""
-    parts = sorted(hit.parts.items(), key=lambda each: -abs(each[1]))
+    parts = sorted(hit.score_parts.items(), key=lambda each: -abs(each[1]))
     return ", ".join(f"{name} {part:+.2f}" for name, part in parts if round(part, 2))
 
 
@@ -62,7 +62,7 @@ def hit_line(hit: Hit) -> str:
     """Return a hit as one line of text: id, date, who said it, what."""
     who = f" {hit.name or hit.role} said:" if hit.kind == "message" else ""
     line = f"[{short(hit.id)}] {iso(hit.at)[:10]}{who} {_one_line(hit.text)}"
-    return f"{line}\n  {explanation(hit)}" if hit.parts else line
+    return f"{line}\n  {explanation(hit)}" if hit.score_parts else line
 
 
 def answer_text(answer: SearchResult, scope: Scope) -> str:
@@ -343,7 +343,7 @@ def history_json(memory: Memory, entries: Sequence[Version]) -> dict[str, Any]:
                 "model": entry.provenance.model,
                 "prompt": entry.provenance.prompt,
                 "caller": entry.provenance.caller,
-                "change": entry.change,
+                "change": entry.edit,
                 "sources": list(entry.sources),
             }
             for entry in entries

@@ -25,6 +25,7 @@ from palimpsest.core.clock import Clock
 from palimpsest.core.errors import LedgerError, LedgerTooNewError, PalimpsestError
 from palimpsest.core.files import file_lock, refuse_without_locks
 from palimpsest.core.models import AppliedWrite, Scope
+from palimpsest.core.protocols import Progress
 from palimpsest.store import verify
 from palimpsest.store.schema import meta
 from palimpsest.store.sqlite import backup, full_text
@@ -140,7 +141,7 @@ class Ledger:
         with self._write() as conn:
             transfer_writes.import_items(conn, user_id, items, state, self.clock())
 
-    def verify(self, told: verify.Told) -> verify.Faults:
+    def verify(self, told: Progress) -> verify.Faults:
         """Hold every row against the others. Raises LedgerError where the file cannot be read."""
         with self.read() as conn:
             return verify.verify(conn, told)

@@ -200,7 +200,7 @@ def to_history(row: Row[Any], sources: tuple[str, ...]) -> Version:
         role=row.role,
         provenance=Provenance(row.stage, row.model, row.prompt, row.caller),
         sources=sources,
-        change=row.change,
+        edit=row.change,
     )
 
 

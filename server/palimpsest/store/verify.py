@@ -6,7 +6,7 @@ All of it is kept in step by one transaction a write, so a difference means dama
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Row, Table, delete, func, insert, select, upd
 
 from palimpsest.core.errors import FullTextError
 from palimpsest.core.models import Event, Kind, Provenance, Scope
+from palimpsest.core.protocols import Progress
 from palimpsest.store.mapping import scope_values, to_memory, to_scope
 from palimpsest.store.schema import history, means, memories, message_history, messages, vectors
 from palimpsest.store.sqlite import full_text
@@ -27,8 +28,6 @@ TOLERANCE = 1e-4
 """Difference of two vectors that were summed in another order."""
 
 MAX_EXAMPLES = 5
-
-Told = Callable[[int, int], None]
 
 
 @dataclass(slots=True)
@@ -63,7 +62,7 @@ class Faults:
         return found
 
 
-def verify(conn: Connection, told: Told) -> Faults:
+def verify(conn: Connection, told: Progress) -> Faults:
     """Compare every row and return what does not agree. `told` hears how many of how many are done."""
     faults = Faults(file=_file_faults(conn))
     if faults.file:

@@ -33,7 +33,7 @@ def take_back(tx: Transaction, undo: Undo) -> list[Outcome]:
     if undo.since is not None:
         tx = _named(tx, f"{UNDO} since {_exact(undo.since)}")
         return _put_back(tx, history.c.updated_at >= undo.since, message_history.c.updated_at >= undo.since)
-    number = _newest_in_effect(tx) if undo.change is None else undo.change
+    number = _newest_in_effect(tx) if undo.edit is None else undo.edit
     _refuse_partly_seen(tx, number)
     if not _in_effect(tx, number):
         raise InputError(
