@@ -31,7 +31,7 @@ from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.sqlite import full_text
 from palimpsest.store.sqlite.backup import KEPT
 from palimpsest.text.tokenizer import search_tokens
-from tests.support.command_line import palimpsest, palimpsest_json
+from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
 from tests.support.ledger_files import (
     data_files,
     ledger_faults,
@@ -576,7 +576,7 @@ def test_the_commands_say_where_everything_is(tmp_path: Path) -> None:
     store(settings, "User lives in Nice")
     assert "Put mine.db in the place of" in palimpsest(tmp_path, "restore", "mine.db", code=1)
     assert len(texts_in(settings.ledger_path)) == 2
-    told = palimpsest(tmp_path, "restore", "mine.db", answer="y\n")
+    told = palimpsest_process(tmp_path, "restore", "mine.db", answer="y\n")
     (before,) = (tmp_path / "data" / "backups").iterdir()
     assert f"restored 1 memories and 0 turns; what was there is in {before}" in told
     assert texts_in(settings.ledger_path) == ["User plays the cello"]

@@ -25,7 +25,7 @@ from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.sqlite import full_text
 from palimpsest.store.sqlite.backup import copy_ledger
 from palimpsest.text.tokenizer import search_tokens
-from tests.support.command_line import palimpsest, palimpsest_json
+from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
 from tests.support.ledger_files import (
     Rows,
     files_with,
@@ -489,7 +489,7 @@ def test_the_command_asks_first_and_says_what_it_found(tmp_path: Path) -> None:
     copy_ledger(tmp_path / "data" / "ledger.db", copy)
     stray = tmp_path / "data" / "stray.txt"
     stray.write_text(f"- {FIRST}", "utf-8")
-    told = palimpsest(tmp_path, "purge", secret, answer="y\n", code=1)
+    told = palimpsest_process(tmp_path, "purge", secret, answer="y\n", code=1)
     assert "erased: 1 memories and 0 turns" in told
     assert f"STILL THERE in {stray}: {FIRST[:48]}" in told
     assert f"backup that still holds it: {copy}" in told

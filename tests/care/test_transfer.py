@@ -19,7 +19,7 @@ from palimpsest.care import transfer
 from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import Edit, Provenance, Scope, Undo
 from palimpsest.memory import Memory
-from tests.support.command_line import palimpsest, palimpsest_json
+from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
 from tests.support.foreign_files import (
     MEM0_COLUMNS,
     chatgpt_conversation,
@@ -509,7 +509,7 @@ def test_the_commands_move_a_memory_from_one_folder_to_another(tmp_path: Path) -
     assert "exported 1 items" in palimpsest(here, "export", str(tmp_path / "alice.jsonl"))
     done = palimpsest_json(there, "import", str(tmp_path / "alice.jsonl"))
     assert (done["format"], done["new"]["memory"], done["known"]["memory"]) == ("palimpsest", 1, 0)
-    assert palimpsest(there, "export", "-") == (tmp_path / "alice.jsonl").read_text("utf-8")
+    assert palimpsest_process(there, "export", "-") == (tmp_path / "alice.jsonl").read_text("utf-8")
     told = palimpsest(there, "import", str(tmp_path / "alice.jsonl"), "--dry-run")
     assert "would bring 0 turns, 0 memories, 0 summaries; known already: 0 turns, 1 memories, 0 summaries" in told
 

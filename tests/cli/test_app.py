@@ -1,4 +1,4 @@
-"""The command line as a person and a program use it: real subprocesses, exit codes, JSON."""
+"""The command line as a person and a program use it: exit codes, text, JSON; each group once as a real process."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 from loopback import OpenAIServer
-from tests.support.command_line import palimpsest, palimpsest_json
+from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
 from tests.support.environment import clean_environment
 
 
 def test_what_is_added_is_found_listed_and_has_a_history(tmp_path: Path) -> None:
     """Guards the everyday commands, for people and for programs."""
-    assert "added: [" in palimpsest(tmp_path, "add", "User's dog [Rex] is old")
+    assert "added: [" in palimpsest_process(tmp_path, "add", "User's dog [Rex] is old")
     (hit,) = palimpsest_json(tmp_path, "search", "pet")["results"]
     assert hit["text"] == "User's dog [Rex] is old"
-    assert "dog [Rex]" in palimpsest(tmp_path, "search", "pet")
+    assert "dog [Rex]" in palimpsest_process(tmp_path, "search", "pet")
     assert "dog [Rex]" in palimpsest(tmp_path, "list")
     replaced = palimpsest(tmp_path, "add", "User's dog Rex is young", "--replaces", hit["id"])
     assert "replaced: [" in replaced
@@ -118,7 +118,7 @@ def test_prompts_are_listed_shown_checked_and_compared(tmp_path: Path) -> None:
     own = tmp_path / "own"
     own.mkdir()
     settings = {"PALIMPSEST_PROMPTS_DIR": str(own)}
-    shipped = palimpsest(tmp_path, "prompts", "show", "decide")
+    shipped = palimpsest_process(tmp_path, "prompts", "show", "decide")
     assert shipped.startswith("---\nname: decide\n")
     (own / "decide.md").write_text(shipped, "utf-8")
     assert palimpsest(tmp_path, "prompts", "diff", settings=settings) == ""
@@ -135,7 +135,7 @@ def test_prompts_are_listed_shown_checked_and_compared(tmp_path: Path) -> None:
 
 def test_wrong_settings_are_one_line_on_stderr(tmp_path: Path) -> None:
     """Guards against tracebacks where a sentence would do."""
-    told = palimpsest(tmp_path, "list", code=1, settings={"PALIMPSEST_LLM__PROVIDER": "openia"})
+    told = palimpsest_process(tmp_path, "list", code=1, settings={"PALIMPSEST_LLM__PROVIDER": "openia"})
     assert told.startswith("error: llm.provider: Input should be 'auto', 'openai', 'sampling' or 'none'")
     assert "did you mean" in palimpsest(tmp_path, "list", code=1, settings={"PALIMPSEST_DATADIR": "x"})
 

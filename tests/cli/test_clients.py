@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -18,6 +16,7 @@ from mcp import Client, StdioServerParameters
 from palimpsest.cli.clients import jsonc
 from palimpsest.cli.clients.config_files import NAME, place_of
 from palimpsest.core.errors import InputError
+from tests.support.command_line import palimpsest, palimpsest_process
 from tests.support.environment import clean_environment
 
 COMMENTED = """\
@@ -147,12 +146,8 @@ def test_a_project_has_a_file_for_all_but_claude_desktop() -> None:
 
 
 def run(folder: Path, *arguments: str) -> str:
-    """Run a command with a home of its own and return what it prints."""
-    env = {**clean_environment(folder), "XDG_CONFIG_HOME": str(folder / ".config")}
-    command = [sys.executable, "-m", "palimpsest", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=folder, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    """Run a command with a configuration folder of its own and return what it prints."""
+    return palimpsest(folder, *arguments, settings={"XDG_CONFIG_HOME": str(folder / ".config")})
 
 
 def test_what_is_installed_starts_and_what_is_taken_out_is_gone(tmp_path: Path) -> None:
@@ -186,8 +181,5 @@ def test_a_file_that_is_no_json_is_left_alone(tmp_path: Path) -> None:
     file = tmp_path / ".cursor" / "mcp.json"
     file.parent.mkdir()
     file.write_text('{"mcpServers": {')
-    command = [sys.executable, "-m", "palimpsest", "install", "cursor"]
-    done = subprocess.run(command, capture_output=True, text=True, env=clean_environment(tmp_path), check=False)
-    assert done.returncode == 1
-    assert "line 1" in done.stderr
+    assert "line 1" in palimpsest_process(tmp_path, "install", "cursor", code=1)
     assert file.read_text() == '{"mcpServers": {'

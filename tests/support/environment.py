@@ -1,8 +1,10 @@
-"""The environment variables a process under test gets."""
+"""The environment of a program under test: its variables, its working directory, its umask."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Generator, Mapping
+from contextlib import chdir, contextmanager
 from pathlib import Path
 
 
@@ -16,3 +18,17 @@ def clean_environment(folder: Path, **settings: str) -> dict[str, str]:
         "PALIMPSEST_USER_ID": "alice",
         **settings,
     }
+
+
+@contextmanager
+def inside(folder: Path, environment: Mapping[str, str]) -> Generator[None]:
+    """Give this process another working directory and other environment variables until the block ends."""
+    before = dict(os.environ)
+    with chdir(folder):
+        os.environ.clear()
+        os.environ.update(environment)
+        try:
+            yield
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
