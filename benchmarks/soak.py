@@ -213,9 +213,9 @@ async def judge(
 
 
 def _reembed(memory: Memory) -> None:
-    from palimpsest.index.backfill import embed_waiting  # noqa: PLC0415 - what a server does in the background
+    from palimpsest.index.backfill import embed_missing  # noqa: PLC0415 - what a server does in the background
 
-    embed_waiting(memory.engine.ledger, memory.engine.embedder)
+    embed_missing(memory.engine.ledger, memory.engine.embedder)
 
 
 def _adopt(ledger: Ledger, begun: dict[str, Any] | None, expected: Expected) -> None:

@@ -24,7 +24,7 @@ from palimpsest.core.errors import LedgerError
 from palimpsest.core.models import Edit, Fact, Message, Scope, Undo, Version
 from palimpsest.core.protocols import LanguageModel, Progress, ReportProgress
 from palimpsest.core.settings import Settings
-from palimpsest.index.backfill import embed_waiting
+from palimpsest.index.backfill import embed_missing
 from palimpsest.index.sync import Projection
 from palimpsest.learn import add, edit, summaries
 from palimpsest.learn.apply import WriteResult
@@ -122,7 +122,7 @@ class Memory:
         question = SearchQuery(scope, query, self.engine.clock(), limit, max_tokens, filters or {}, as_of, explain)
         ledger, embedder = self.engine.ledger, self.engine.embedder
         answer = await self.engine.run(lambda: recall(ledger, embedder, self.projection, question))
-        if self._background is not None and self.projection.lags():
+        if self._background is not None and self.projection.is_behind():
             self._background.wake()
         return answer
 
@@ -261,7 +261,7 @@ class Memory:
         """Make the full text and the vector index anew from the ledger; return how many rows each holds."""
         ledger, embedder = self.engine.ledger, self.engine.embedder
         rows = await self.engine.run(ledger.rebuild_full_text)
-        await self.engine.run(lambda: embed_waiting(ledger, embedder, progress=progress))
+        await self.engine.run(lambda: embed_missing(ledger, embedder, progress=progress))
         return rows, await self.engine.run(lambda: self.projection.rebuild(progress))
 
     async def _summary_is_due(self, scope: Scope, kind: str) -> bool:

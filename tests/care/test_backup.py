@@ -507,7 +507,11 @@ async def test_a_running_server_sees_the_restored_state_at_its_next_call_and_its
             found = Checkpoint.read(data / "index" / "0")
             with memory.engine.ledger.read() as conn:
                 here = memory_queries.head(conn)
-                return found is not None and found.fits(memory.projection.wanted, conn) and found.seq == here
+                return (
+                    found is not None
+                    and found.is_valid(memory.projection.initial_checkpoint, conn)
+                    and found.log_number == here
+                )
 
         for text in ("The team retreat is in Lisbon", "User bakes rye bread"):
             reply_text(await server.call_tool("add_memory", {"text": text}))

@@ -452,7 +452,9 @@ def _stands(memory: Memory, folder: Path) -> bool:
     found = Checkpoint.read(folder)
     with memory.engine.ledger.read() as conn:
         return (
-            found is not None and found.fits(memory.projection.wanted, conn) and found.seq == memory_queries.head(conn)
+            found is not None
+            and found.is_valid(memory.projection.initial_checkpoint, conn)
+            and found.log_number == memory_queries.head(conn)
         )
 
 

@@ -20,7 +20,7 @@ from palimpsest.care.verify import examine_deeply
 from palimpsest.core.files import file_lock
 from palimpsest.core.models import Scope
 from palimpsest.core.settings import Settings, load_settings
-from palimpsest.index.checkpoint import FILE, Checkpoint
+from palimpsest.index.checkpoint import FILE_NAME, Checkpoint
 from palimpsest.store.ledger import open_ledger
 from palimpsest.store.queries import memories as memory_queries
 from tests.support.command_line import palimpsest, palimpsest_json
@@ -376,9 +376,9 @@ async def test_an_index_that_cannot_be_compared_is_no_damage_and_says_why(settin
     assert told(looked(settings, repair=True))["index 0"][1].startswith("1 changes behind")
     checkpoint = Checkpoint.read(folder)
     assert checkpoint is not None
-    (folder / FILE).write_text("{}")
+    (folder / FILE_NAME).write_text("{}")
     assert "of another ledger, embedder or time" in looked(settings, repair=True)["index 0"].text
-    (folder / FILE).unlink()
+    (folder / FILE_NAME).unlink()
     seen = looked(settings, repair=True)
     assert "unfinished" in seen["index 0"].text
     assert all(finding.ok for finding in seen.values())

@@ -12,7 +12,7 @@ import pytest
 from palimpsest.core.errors import EmbedderError
 from palimpsest.core.models import Decision, Event, Fact, Message, Outcome, Provenance, Scope
 from palimpsest.core.protocols import Vector
-from palimpsest.index.backfill import BATCH, embed_waiting
+from palimpsest.index.backfill import BATCH, embed_missing
 from palimpsest.index.exact import ExactIndex
 from palimpsest.index.sync import Projection
 from palimpsest.store.ledger import Ledger, open_ledger
@@ -134,7 +134,7 @@ class TestAfterAChangeOfEmbedder:
         """Guards the switch: the keys that are searched are the new embedder's, and the old ones are gone."""
         add(ledger, old, *facts(5))
         assert (waits(ledger, old), waits(ledger, new)) == (0, 5)
-        assert embed_waiting(ledger, new) == 5
+        assert embed_missing(ledger, new) == 5
         assert (waits(ledger, old), waits(ledger, new)) == (5, 0)
         assert new.texts == facts(5), "oldest first"
         np.testing.assert_allclose(keys(ledger, new), new.embed(facts(5)), atol=HALF_PRECISION)
@@ -144,7 +144,7 @@ class TestAfterAChangeOfEmbedder:
         """Guards recall, which centres on the mean: the old one empties and the new one fills, user by user."""
         add(ledger, old, *facts(5))
         add(ledger, old, "another's", "and more", scope=BERT)
-        embed_waiting(ledger, new)
+        embed_missing(ledger, new)
         for scope, count in ((ANA, 5), (BERT, 2)):
             assert centre(ledger, old, scope) == entry_queries.Centre(0, None)
             moved = centre(ledger, new, scope)
@@ -160,7 +160,7 @@ class TestAfterAChangeOfEmbedder:
         learnt = Decision(Event.ADD, Fact("a fact", sources=(said[1].id,)))
         write(ledger, old, learnt, messages=said)
         fresh = Hashing("new", 12)
-        embed_waiting(ledger, new)
+        embed_missing(ledger, new)
         found = keys(ledger, new)
         write(another_ledger, fresh, learnt, messages=said)
         np.testing.assert_allclose(found, keys(another_ledger, fresh), atol=1e-6)
@@ -173,10 +173,10 @@ class TestAfterAChangeOfEmbedder:
         """Guards against paying for what is forgotten, and against a restored memory without a vector."""
         first, _ = add(ledger, old, "to be deleted", "to be kept")
         write(ledger, None, Decision(Event.DELETE, memory_id=first.memory.id))
-        assert embed_waiting(ledger, new) == 1
+        assert embed_missing(ledger, new) == 1
         assert new.texts == ["to be kept"]
         write(ledger, None, Decision(Event.ADD, memory_id=first.memory.id))
-        assert embed_waiting(ledger, new) == 1
+        assert embed_missing(ledger, new) == 1
         assert new.texts == ["to be kept", "to be deleted"]
         assert centre(ledger, new).units == 2
         assert centre(ledger, old).units == 0
@@ -185,8 +185,8 @@ class TestAfterAChangeOfEmbedder:
         """Guards a setting that is tried and taken back: the first keys and their mean come again."""
         add(ledger, old, *facts(5))
         before, mean = keys(ledger, old), centre(ledger, old).mean
-        embed_waiting(ledger, new)
-        assert embed_waiting(ledger, old) == 5
+        embed_missing(ledger, new)
+        assert embed_missing(ledger, old) == 5
         np.testing.assert_allclose(keys(ledger, old), before, atol=1e-6)
         again = centre(ledger, old).mean
         assert mean is not None
@@ -196,10 +196,10 @@ class TestAfterAChangeOfEmbedder:
     def test_the_index_follows(self, ledger: Ledger, old: Hashing, new: Hashing) -> None:
         """Guards the change log: whatever gets a vector is told to the index."""
         add(ledger, old, *facts(5))
-        projection = Projection(ledger, new.fingerprint, lambda _: ExactIndex(), None, form="exact")
+        projection = Projection(ledger, new.fingerprint, lambda _: ExactIndex(), None, layout="exact")
         projection.open()
         assert projection.count() == 0
-        embed_waiting(ledger, new)
+        embed_missing(ledger, new)
         projection.catch_up()
         assert projection.count() == 5
         projection.close()
@@ -208,7 +208,7 @@ class TestAfterAChangeOfEmbedder:
         """Guards every ordinary start: no embedder call, no progress, no write."""
         add(ledger, new, *facts(3))
         told: list[tuple[int, int]] = []
-        assert embed_waiting(ledger, new, progress=lambda done, total: told.append((done, total))) == 0
+        assert embed_missing(ledger, new, progress=lambda done, total: told.append((done, total))) == 0
         assert (new.asked, told) == ([], [])
 
     def test_progress_is_told_batch_by_batch_up_to_the_total(self, ledger: Ledger, old: Hashing, new: Hashing) -> None:
@@ -216,7 +216,7 @@ class TestAfterAChangeOfEmbedder:
         add(ledger, old, *facts(2 * BATCH + 2))
         told: list[tuple[int, int]] = []
         total = 2 * BATCH + 2
-        assert embed_waiting(ledger, new, progress=lambda done, all_: told.append((done, all_))) == total
+        assert embed_missing(ledger, new, progress=lambda done, all_: told.append((done, all_))) == total
         assert told == [(BATCH, total), (2 * BATCH, total), (total, total)]
         assert [len(batch) for batch in new.asked] == [BATCH, BATCH, 2]
 
@@ -231,7 +231,7 @@ class TestAfterFailures:
         add(ledger, None, "failed")
         add(ledger, new, "of the new one")
         assert waits(ledger, new, only_failed=only_failed) == len(embedded)
-        assert embed_waiting(ledger, new, only_failed=only_failed) == len(embedded)
+        assert embed_missing(ledger, new, only_failed=only_failed) == len(embedded)
         assert new.texts == embedded
         assert waits(ledger, new, only_failed=only_failed) == 0
         assert centre(ledger, old).units == (1 if only_failed else 0)
@@ -243,14 +243,14 @@ class TestAfterFailures:
         told: list[int] = []
         breathless = Hashing("new", 12, batches=2)
         with pytest.raises(EmbedderError, match="out of breath"):
-            embed_waiting(ledger, breathless, progress=lambda done, _: told.append(done))
+            embed_missing(ledger, breathless, progress=lambda done, _: told.append(done))
         assert told == [BATCH, 2 * BATCH]
         assert (waits(ledger, new), centre(ledger, new).units, centre(ledger, old).units) == (
             BATCH,
             2 * BATCH,
             BATCH,
         )
-        assert embed_waiting(ledger, new) == BATCH
+        assert embed_missing(ledger, new) == BATCH
         assert new.texts == facts(3 * BATCH)[2 * BATCH :]
         np.testing.assert_allclose(keys(ledger, new), new.embed(facts(3 * BATCH)), atol=HALF_PRECISION)
 
@@ -259,9 +259,9 @@ class TestAfterFailures:
     ) -> None:
         """Guards the end of the process: it waits for one batch and not for all."""
         add(ledger, old, *facts(2 * BATCH))
-        assert embed_waiting(ledger, new, stopped=lambda: len(new.asked) > 0) == BATCH
+        assert embed_missing(ledger, new, stopped=lambda: len(new.asked) > 0) == BATCH
         assert waits(ledger, new) == BATCH
-        assert embed_waiting(ledger, new, stopped=lambda: True) == 0
+        assert embed_missing(ledger, new, stopped=lambda: True) == 0
         assert waits(ledger, new) == BATCH
 
 
@@ -275,7 +275,7 @@ def test_a_text_that_changes_while_it_is_embedded_keeps_its_new_vector(ledger: L
                 write(ledger, old, Decision(Event.UPDATE, Fact("User lives in Lyon"), change.memory.id))
             return super().embed(texts)
 
-    embed_waiting(ledger, Slow("old", 8))
+    embed_missing(ledger, Slow("old", 8))
     with ledger.read() as conn:
         own = entry_queries.own_vectors(conn, old.fingerprint, "memory", [change.memory.id])
     np.testing.assert_allclose(own[change.memory.id], old.embed(["User lives in Lyon"])[0], atol=HALF_PRECISION)
@@ -293,6 +293,6 @@ def test_a_text_the_embedder_refuses_is_passed_over(ledger: Ledger) -> None:
     picky = Picky("picky", 8)
     add(ledger, None, *(f"text {number}" for number in range(3 * BATCH)))
     with pytest.raises(EmbedderError, match="1 texts were refused"):
-        embed_waiting(ledger, picky)
+        embed_missing(ledger, picky)
     with ledger.read() as conn:
         assert [unit.text for unit in entry_queries.waiting(conn, picky.fingerprint, 10)] == ["text 70"]

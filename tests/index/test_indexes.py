@@ -333,7 +333,7 @@ class TestChromaOnAServer:
                 "hand",
                 lambda _: ChromaIndex.open_server("127.0.0.1", server, "turns"),
                 tmp_path / "index",
-                form="shared",
+                layout="shared",
                 shared=True,
             )
 
@@ -367,7 +367,7 @@ class TestChromaOnAServer:
             "hand",
             lambda _: ChromaIndex.open_server("127.0.0.1", server, "rebuilt"),
             tmp_path / "index",
-            form="shared",
+            layout="shared",
             shared=True,
         )
         projection.open()

@@ -20,7 +20,7 @@ import pytest
 from palimpsest.core.errors import LedgerError, VectorIndexError
 from palimpsest.core.models import Decision, Event, Fact, Outcome, Provenance, Scope
 from palimpsest.core.protocols import Vector, VectorIndex
-from palimpsest.index import sync as module
+from palimpsest.index import lease, sync
 from palimpsest.index.checkpoint import Checkpoint
 from palimpsest.index.chroma import ChromaIndex
 from palimpsest.index.exact import ExactIndex
@@ -111,7 +111,7 @@ class Lasting(ExactIndex):
 class Indexes:
     """Open indexes of one kind, and keep every one that was opened, the newest last."""
 
-    form: str
+    kind: str
     opened: list[Recording] = field(default_factory=list[Recording])
     before: Callable[[], None] = lambda: None
     _lasting: dict[str, Lasting] = field(default_factory=dict[str, Lasting])
@@ -123,7 +123,7 @@ class Indexes:
 
     def open(self, folder: Path) -> Recording:
         """Open what a folder holds; it may have been moved or emptied since."""
-        index = Recording(self._exact(folder) if self.form == "exact" else ChromaIndex.open_folder(folder, "test"))
+        index = Recording(self._exact(folder) if self.kind == "exact" else ChromaIndex.open_folder(folder, "test"))
         index.before = self.before
         self.opened.append(index)
         return index
@@ -170,10 +170,10 @@ def ledger_in(path: Path) -> Generator[Ledger]:
 
 @contextmanager
 def projected(
-    ledger: Ledger, open_index: OpenIndex, root: Path | None, *, embedder: str = EMBEDDER, form: str = "test"
+    ledger: Ledger, open_index: OpenIndex, root: Path | None, *, embedder: str = EMBEDDER, layout: str = "test"
 ) -> Generator[Projection]:
     """Give a projection, not yet opened, and close it at the end."""
-    made = Projection(ledger, embedder, open_index, root, form=form)
+    made = Projection(ledger, embedder, open_index, root, layout=layout)
     try:
         yield made
     finally:
@@ -286,7 +286,7 @@ class TestLease:
         self, ledger: Ledger, exact: Indexes, root: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Guards against waiting for ever, and against sharing after all."""
-        monkeypatch.setattr(module, "MAX_LEASES", 1)
+        monkeypatch.setattr(lease, "MAX_FOLDERS", 1)
         with projected(ledger, exact.open, root) as first, projected(ledger, exact.open, root) as second:
             first.open()
             with pytest.raises(VectorIndexError, match="all 1 index folders"):
@@ -503,7 +503,7 @@ class TestCheckpoint:
         build(ledger, indexes, root)
         assert indexes.last.upserted == [], "the new checkpoint is whole"
 
-    @pytest.mark.parametrize("other", [{"embedder": "another"}, {"form": "another"}])
+    @pytest.mark.parametrize("other", [{"embedder": "another"}, {"layout": "another"}])
     def test_an_index_of_another_embedder_or_layout_is_set_aside(
         self, ledger: Ledger, indexes: Indexes, root: Path, other: dict[str, str]
     ) -> None:
@@ -771,7 +771,7 @@ class TestNearest:
         self, ledger: Ledger, exact: Indexes, root: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Guards a bulk import: beyond a limit a scan of the ledger is cheaper than the changed units."""
-        monkeypatch.setattr(module, "MAX_TAIL", 4)
+        monkeypatch.setattr(sync, "MAX_CHANGED", 4)
         with projected(ledger, exact.open, root) as projection:
             projection.open()
             add(ledger, *facts(4))
@@ -786,7 +786,7 @@ class TestNearest:
         self, ledger: Ledger, exact: Indexes, root: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Guards a memory that is rewritten many times: it is one unit to read."""
-        monkeypatch.setattr(module, "MAX_TAIL", 4)
+        monkeypatch.setattr(sync, "MAX_CHANGED", 4)
         with projected(ledger, exact.open, root) as projection:
             projection.open()
             (change,) = add(ledger, "one")
@@ -823,7 +823,7 @@ class TestShared:
             opened.append(Recording(index))
             return opened[-1]
 
-        made = [Projection(ledger, EMBEDDER, connect, root, form="test", shared=True) for _ in range(2)]
+        made = [Projection(ledger, EMBEDDER, connect, root, layout="test", shared=True) for _ in range(2)]
         yield made[0], made[1], opened
         for projection in made:
             projection.close()
@@ -981,7 +981,7 @@ class TestRepair:
         """Guards the other processes of a shared index against half of it."""
         add(ledger, *facts(3 * BATCH))
         index = Recording(Lasting())
-        one, other = (Projection(ledger, EMBEDDER, lambda _: index, root, form="f", shared=True) for _ in range(2))
+        one, other = (Projection(ledger, EMBEDDER, lambda _: index, root, layout="f", shared=True) for _ in range(2))
         one.open()
         other.open()
         index.before = one.stop

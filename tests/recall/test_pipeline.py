@@ -10,7 +10,7 @@ import pytest
 
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
-from palimpsest.index.backfill import embed_waiting
+from palimpsest.index.backfill import embed_missing
 from palimpsest.memory import Memory
 from palimpsest.recall.ranking import hit_tokens
 from palimpsest.store.writes.apply import Write
@@ -271,7 +271,7 @@ async def test_another_process_s_writes_reach_an_index_that_only_searches(tmp_pa
                 await anyio.sleep(0.01)
             with second_writer(tmp_path) as add:
                 add("User lives in Metz")
-            await memory.engine.run(lambda: embed_waiting(memory.engine.ledger, memory.engine.embedder))
+            await memory.engine.run(lambda: embed_missing(memory.engine.ledger, memory.engine.embedder))
             await memory.search(ALICE, "Metz")
             while await memory.engine.run(memory.projection.count) != 1:  # noqa: ASYNC110 - likewise
                 await anyio.sleep(0.01)

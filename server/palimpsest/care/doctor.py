@@ -17,7 +17,7 @@ from palimpsest.core.files import file_lock
 from palimpsest.core.models import Scope
 from palimpsest.core.protocols import Embedder
 from palimpsest.core.settings import Settings
-from palimpsest.index.checkpoint import FILE, Checkpoint
+from palimpsest.index.checkpoint import FILE_NAME, Checkpoint
 from palimpsest.index.sync import Projection
 from palimpsest.learn.factory import open_embedder, open_model, open_projection, open_prompts
 from palimpsest.store.ledger import Ledger, open_ledger
@@ -122,13 +122,13 @@ def _folder(settings: Settings, ledger: Ledger, embedder: str, folder: Path) -> 
     """Say how one index folder stands to the ledger; one that no process has open is opened and counted."""
     name = f"folder {folder.name}"
     checkpoint = Checkpoint.read(folder)
-    if checkpoint is None and not (folder / FILE).exists():
+    if checkpoint is None and not (folder / FILE_NAME).exists():
         return Finding(name, f"{name} is unfinished; the next server to use it builds it")
     projection = open_projection(settings, ledger, embedder)
     with ledger.read() as conn:
-        if checkpoint is None or not checkpoint.fits(projection.wanted, conn):
+        if checkpoint is None or not checkpoint.is_valid(projection.initial_checkpoint, conn):
             return Finding(name, f"{name} is of another ledger or embedder, or damaged, and will be rebuilt", ok=False)
-        behind = memory_queries.head(conn) - checkpoint.seq
+        behind = memory_queries.head(conn) - checkpoint.log_number
         wanted = entry_queries.count_indexed(conn, embedder)
     lease = file_lock(folder.with_suffix(".lock"))
     try:
@@ -136,7 +136,7 @@ def _folder(settings: Settings, ledger: Ledger, embedder: str, folder: Path) -> 
     except Timeout:
         return Finding(name, f"{name} is in use by a server, {behind} changes behind")
     try:
-        index = projection.open_in(folder)
+        index = projection.open_index(folder)
         try:
             count = index.count()
         finally:

@@ -19,7 +19,7 @@ from palimpsest.core.files import replace_file
 from palimpsest.core.models import MAX_SCOPE_CHARS, Event, Scope
 from palimpsest.core.protocols import Progress, Vector
 from palimpsest.core.validation import one_line
-from palimpsest.index.backfill import embed_waiting
+from palimpsest.index.backfill import embed_missing
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.sanitize import Cleaner
 from palimpsest.store.queries import memories as memory_queries
@@ -164,7 +164,7 @@ def take_in(engine: Engine, scope: Scope, import_file: ImportFile, progress: Pro
         done += len(batch)
         progress(done, import_file.total)
     try:
-        embed_waiting(engine.ledger, engine.embedder, only_failed=True, progress=progress)
+        embed_missing(engine.ledger, engine.embedder, only_failed=True, progress=progress)
     except EmbedderError as error:
         notes.append(f"found by words only, until it can be embedded: {error}")
     return Imported(import_file.format, state.came, state.known, notes=tuple(notes))

@@ -15,8 +15,8 @@ from palimpsest.core.errors import EmbedderError, LedgerError, PalimpsestError
 from palimpsest.core.files import file_lock
 from palimpsest.core.protocols import Progress, Vector, VectorIndex
 from palimpsest.core.settings import Settings
-from palimpsest.index.backfill import embed_waiting
-from palimpsest.index.checkpoint import FILE, Checkpoint
+from palimpsest.index.backfill import embed_missing
+from palimpsest.index.checkpoint import FILE_NAME, Checkpoint
 from palimpsest.index.sync import Projection
 from palimpsest.learn.factory import open_embedder, open_projection
 from palimpsest.store.ledger import Ledger, open_ledger
@@ -72,7 +72,7 @@ def _rows(settings: Settings, ledger: Ledger, progress: Progress, *, repair: boo
 def _embedded(settings: Settings, ledger: Ledger) -> str:
     """Give units that were made anew their vectors; say so where that fails."""
     try:
-        embed_waiting(ledger, open_embedder(settings), only_failed=True)
+        embed_missing(ledger, open_embedder(settings), only_failed=True)
     except EmbedderError as error:
         return f"; some are found by words only, until they can be embedded: {error}"
     return ""
@@ -115,7 +115,7 @@ def _indexes(settings: Settings, ledger: Ledger, progress: Progress, *, repair: 
 def _server(ledger: Ledger, projection: Projection, progress: Progress, *, repair: bool) -> Finding:
     try:
         projection.open()
-        fault = projection.compared(lambda index: _differences(ledger, projection.embedder, index, progress))
+        fault = projection.inspect(lambda index: _differences(ledger, projection.embedder, index, progress))
         if fault and repair:
             projection.rebuild(progress)
     except PalimpsestError as error:
@@ -129,15 +129,15 @@ def _folder(ledger: Ledger, projection: Projection, folder: Path, progress: Prog
     part = f"index {folder.name}"
     checkpoint = Checkpoint.read(folder)
     with ledger.read() as conn:
-        if checkpoint is None or not checkpoint.fits(projection.wanted, conn):
-            left = "unfinished" if not (folder / FILE).exists() else "of another ledger, embedder or time"
+        if checkpoint is None or not checkpoint.is_valid(projection.initial_checkpoint, conn):
+            left = "unfinished" if not (folder / FILE_NAME).exists() else "of another ledger, embedder or time"
             return Finding(part, f"{left}; the next client to use it makes it anew")
-        if checkpoint.seq < memory_queries.head(conn):
+        if checkpoint.log_number < memory_queries.head(conn):
             return Finding(
-                part, f"{memory_queries.head(conn) - checkpoint.seq} changes behind; its next client catches up"
+                part, f"{memory_queries.head(conn) - checkpoint.log_number} changes behind; its next client catches up"
             )
     try:
-        index = projection.open_in(folder)
+        index = projection.open_index(folder)
         try:
             fault = _differences(ledger, projection.embedder, index, progress)
         finally:

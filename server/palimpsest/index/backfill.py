@@ -1,4 +1,4 @@
-"""Give every unit a vector of the present embedder: after a change of embedder, and after its failures."""
+"""Embed entries that have no vector of the current embedder, after a change of embedder or a failure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from palimpsest.store.writes.entries import Embedded
 
 BATCH = 64
 
-MAX_REFUSED_IN_A_ROW = 2
-"""After so many single texts that failed one after the other, it is the embedder and not the texts."""
+MAX_CONSECUTIVE_REFUSALS = 2
+"""If this many single texts fail one after the other, the cause is taken to be the embedder and not the texts."""
 
 
-def embed_waiting(
+def embed_missing(
     ledger: Ledger,
     embedder: Embedder,
     *,
@@ -24,37 +24,41 @@ def embed_waiting(
     stopped: Callable[[], bool] = lambda: False,
     progress: Progress | None = None,
 ) -> int:
-    """Embed what has no vector of this embedder, oldest first, and return how many units that were.
+    """Embed the entries that have no vector of this embedder, oldest first, and return how many were embedded.
 
-    `only_failed` leaves vectors of other embedders alone: two processes with different ones would otherwise embed
-    each other's units for ever. A text the embedder refuses is passed over. Blocking. Raises EmbedderError, at the end
-    or when the embedder seems gone; what was embedded is kept.
+    `only_failed` skips entries that have a vector of another embedder. Without it, two processes with different
+    embedders would keep replacing each other's vectors. A text that the embedder refuses is skipped. No ledger
+    connection is open while the embedder is called. Blocking.
+
+    Raises EmbedderError at the end if texts were refused, or at once if the embedder seems to be unavailable, and
+    LedgerError. The vectors stored so far are kept.
     """
     with ledger.read() as conn:
         total = entry_queries.count_waiting(conn, embedder.fingerprint, only_failed=only_failed)
-    done, last, size = 0, 0, BATCH
-    refused, in_a_row = 0, 0
-    fault: EmbedderError | None = None
+    done, last, batch_size = 0, 0, BATCH
+    refused, consecutive_refusals = 0, 0
+    last_error: EmbedderError | None = None
     while not stopped():
         with ledger.read() as conn:
-            batch = entry_queries.waiting(conn, embedder.fingerprint, size, after=last, only_failed=only_failed)
+            batch = entry_queries.waiting(conn, embedder.fingerprint, batch_size, after=last, only_failed=only_failed)
         if not batch:
             break
         try:
-            vectors = embedder.embed([unit.text for unit in batch])
+            vectors = embedder.embed([entry.text for entry in batch])
         except EmbedderError as error:
             if len(batch) == 1:
-                refused, in_a_row, last, fault = refused + 1, in_a_row + 1, batch[0].seq, error
-                if in_a_row == MAX_REFUSED_IN_A_ROW:
+                last, last_error = batch[0].seq, error
+                refused, consecutive_refusals = refused + 1, consecutive_refusals + 1
+                if consecutive_refusals == MAX_CONSECUTIVE_REFUSALS:
                     raise
-            size = 1  # to find out whether it is one text, or the embedder
+            batch_size = 1  # find out whether one text or the embedder is the cause
             continue
-        found = [Embedded(unit.seq, unit.text, vector) for unit, vector in zip(batch, vectors, strict=True)]
-        ledger.give_vectors(embedder.fingerprint, found)
-        last, size, in_a_row = batch[-1].seq, min(2 * size, BATCH), 0
+        embedded = [Embedded(entry.seq, entry.text, vector) for entry, vector in zip(batch, vectors, strict=True)]
+        ledger.give_vectors(embedder.fingerprint, embedded)
+        last, batch_size, consecutive_refusals = batch[-1].seq, min(2 * batch_size, BATCH), 0
         done += len(batch)
         if progress is not None:
             progress(done, max(total, done))
-    if fault is not None:
-        raise EmbedderError(f"{refused} texts were refused and stay without a vector: {fault}") from fault
+    if last_error is not None:
+        raise EmbedderError(f"{refused} texts were refused and have no vector: {last_error}") from last_error
     return done

@@ -1,4 +1,4 @@
-"""What an index folder was built from and how far it follows the ledger."""
+"""The checkpoint of an index: what it was built from and how much of the index log it has applied."""
 
 from __future__ import annotations
 
@@ -13,58 +13,72 @@ from palimpsest.core.files import replace_file
 from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import memories as memory_queries
 
-FILE = "checkpoint.json"
+FILE_NAME = "checkpoint.json"
+
+_FILE_KEYS = {
+    "ledger": "ledger",
+    "embedder": "embedder",
+    "layout": "format",
+    "log_number": "seq",
+    "log_signature": "mark",
+}
+"""The key in the file of each field. An index folder with other keys is rebuilt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Hold an index's ledger, embedder and layout, and the change it stands at.
+    """The ledger, embedder and layout of an index, and the last index log row that was applied to it.
 
-    `mark` names the change number `seq` of that ledger: a ledger that was put back from a backup may have the
-    number again, and not the change.
+    `log_signature` describes row number `log_number`. A ledger that was restored from a backup may later use the
+    same number for another row.
     """
 
     ledger: str
     embedder: str
-    format: str
-    seq: int = 0
-    mark: str = ""
+    layout: str
+    log_number: int = 0
+    log_signature: str = ""
 
     @classmethod
     def read(cls, folder: Path) -> Checkpoint | None:
-        """Return the checkpoint of a folder; None when there is none that can be read."""
+        """Return the checkpoint in a folder, or None if there is none or it is damaged."""
         try:
-            found: Any = json.loads((folder / FILE).read_text("utf-8"))
+            content: Any = json.loads((folder / FILE_NAME).read_text("utf-8"))
         except (OSError, ValueError):
             return None
-        if not isinstance(found, dict) or cast("dict[str, Any]", found).keys() != set(cls.__slots__):
+        if not isinstance(content, dict) or cast("dict[str, Any]", content).keys() != set(_FILE_KEYS.values()):
             return None
-        values = cast("dict[str, Any]", found)
-        right = all(isinstance(values[name], int if name == "seq" else str) for name in cls.__slots__)
-        return cls(**values) if right else None
+        values = {field: cast("dict[str, Any]", content)[key] for field, key in _FILE_KEYS.items()}
+        if not all(isinstance(value, int if field == "log_number" else str) for field, value in values.items()):
+            return None
+        return cls(**values)
 
     def write(self, folder: Path) -> None:
-        """Store the checkpoint in one step, so that a crash leaves the old one or the new one."""
+        """Replace the checkpoint file in one step, so that a crash leaves either the old one or the new one."""
         # An index whose checkpoint is lost in a power failure is rebuilt; that is cheaper than an fsync per batch.
-        with replace_file(folder / FILE, durable=False) as file:
-            json.dump({name: getattr(self, name) for name in self.__slots__}, file)
+        with replace_file(folder / FILE_NAME, durable=False) as file:
+            json.dump({key: getattr(self, field) for field, key in _FILE_KEYS.items()}, file)
 
-    def fits(self, wanted: Checkpoint, conn: Connection) -> bool:
-        """Say whether this stands on the wanted ledger, embedder and layout, at a change the ledger has."""
-        if replace(self, seq=0, mark="") != wanted:
+    def is_valid(self, initial: Checkpoint, conn: Connection) -> bool:
+        """Return whether an index at this checkpoint can go on following the ledger.
+
+        It can if it was built like `initial`, and if the ledger still has the log row the index stopped at.
+        """
+        if replace(self, log_number=0, log_signature="") != initial:
             return False
-        return self.seq <= memory_queries.head(conn) and self.mark == entry_queries.mark(conn, self.seq)
+        return self.log_number <= memory_queries.head(conn) and self.log_signature == entry_queries.mark(
+            conn, self.log_number
+        )
 
-    def is_of_earlier_epoch(self, wanted: Checkpoint, conn: Connection) -> bool:
-        """Say whether this stands on the wanted ledger as it was before rows were erased or replaced as a whole."""
-        mine = self.mark.split(" ")[0]
-        return self.ledger == wanted.ledger and mine != entry_queries.epoch(conn)
+    def is_from_earlier_epoch(self, initial: Checkpoint, conn: Connection) -> bool:
+        """Return whether rows of the same ledger were erased, or all of them replaced, since this checkpoint."""
+        return self.ledger == initial.ledger and self.log_signature.split(" ")[0] != entry_queries.epoch(conn)
 
-    def at(self, seq: int, conn: Connection) -> Checkpoint:
-        """Return the checkpoint moved to another change."""
-        return replace(self, seq=seq, mark=entry_queries.mark(conn, seq))
+    def moved_to(self, log_number: int, conn: Connection) -> Checkpoint:
+        """Return the checkpoint moved to another row of the index log."""
+        return replace(self, log_number=log_number, log_signature=entry_queries.mark(conn, log_number))
 
 
 def remove(folder: Path) -> None:
-    """Take the checkpoint away, so that what the folder holds is taken for unfinished."""
-    (folder / FILE).unlink(missing_ok=True)
+    """Delete the checkpoint, which marks the index in the folder as unfinished."""
+    (folder / FILE_NAME).unlink(missing_ok=True)

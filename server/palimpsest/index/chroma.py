@@ -1,4 +1,4 @@
-"""Chroma as the vector index: one collection a user, in a folder no other process has open, or on a server."""
+"""Chroma as the vector index: one collection per user, in a folder that only this process opens, or on a server."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from palimpsest.core.errors import VectorIndexError
 from palimpsest.core.protocols import Vector
 
 SERVER_TIMEOUT = 30.0
-"""Seconds for one request to a Chroma server."""
+"""Timeout in seconds of one request to a Chroma server."""
 
-FORMAT = "1"
-"""Changes when collections are laid out otherwise; an index of another format is rebuilt."""
+LAYOUT = "1"
+"""The layout of the collections. An index with another layout is rebuilt."""
 
 _T = TypeVar("_T")
 
 
 class ChromaIndex:
-    """Keep vectors in Chroma; of a query only ids come back. Build it with `open_folder` or `open_server`."""
+    """A vector index in Chroma. Open one with `open_folder` or `open_server`."""
 
     def __init__(self, client: Any, prefix: str, close: Callable[[], None]) -> None:
         self._client = client
@@ -33,27 +33,27 @@ class ChromaIndex:
 
     @classmethod
     def open_folder(cls, folder: Path, prefix: str) -> ChromaIndex:
-        """Open the index in a folder that this process alone may use. Raises VectorIndexError."""
+        """Open the index in a folder that no other process has open. Raises VectorIndexError."""
 
-        def opened() -> ChromaIndex:
+        def connect() -> ChromaIndex:
             chromadb, config = _chromadb()
             client = chromadb.PersistentClient(path=str(folder), settings=config(anonymized_telemetry=False))
             return cls(client, prefix, client.close)
 
         try:
-            return _mapped("could not be opened", opened)
+            return _mapped("could not be opened", connect)
         except VectorIndexError:
-            # After a failure Chroma keeps a half-started system for the folder; asking again drops it.
-            return _mapped("could not be opened", opened)
+            # After a failure Chroma keeps a half-started system for the folder. The second attempt drops it.
+            return _mapped("could not be opened", connect)
 
     @classmethod
     def open_server(cls, host: str, port: int, prefix: str) -> ChromaIndex:
         """Connect to a Chroma server. Raises VectorIndexError."""
 
-        def opened() -> ChromaIndex:
+        def connect() -> ChromaIndex:
             chromadb, config = _chromadb()
             client = chromadb.HttpClient(host=host, port=port, settings=config(anonymized_telemetry=False))
-            session = client._server._session  # noqa: SLF001 - Chroma closes it nowhere and waits on it for ever
+            session = client._server._session  # noqa: SLF001 - Chroma never closes it and sets no timeout
             session.timeout = SERVER_TIMEOUT
             client.heartbeat()
 
@@ -63,7 +63,7 @@ class ChromaIndex:
 
             return cls(client, prefix, close)
 
-        return _mapped(f"on {host}:{port} could not be reached", opened)
+        return _mapped(f"on {host}:{port} could not be reached", connect)
 
     def upsert(self, user_id: str, seqs: Sequence[int], vectors: Vector) -> None:
         """Store vectors of shape (len(seqs), dims)."""
@@ -71,65 +71,65 @@ class ChromaIndex:
         _mapped("could not be written", lambda: self._with(user_id, lambda c: c.upsert(ids=ids, embeddings=vectors)))
 
     def delete(self, user_id: str, seqs: Sequence[int]) -> None:
-        """Drop vectors; unknown numbers are no error."""
+        """Delete vectors. Unknown numbers are ignored."""
         ids = [str(seq) for seq in seqs]
         _mapped("could not be written", lambda: self._with(user_id, lambda c: c.delete(ids=ids)))
 
     def query(self, user_id: str, vector: Vector, limit: int) -> list[int]:
-        """Return the numbers of the nearest vectors by cosine, nearest first."""
+        """Return the numbers of the nearest vectors by cosine similarity, nearest first."""
 
-        def asked(collection: Any) -> list[int]:
-            found = collection.query(query_embeddings=[vector], n_results=limit, include=[])
-            return [int(item) for item in found["ids"][0]]
+        def nearest(collection: Any) -> list[int]:
+            result = collection.query(query_embeddings=[vector], n_results=limit, include=[])
+            return [int(item) for item in result["ids"][0]]
 
-        return _mapped("could not be queried", lambda: self._with(user_id, asked))
+        return _mapped("could not be queried", lambda: self._with(user_id, nearest))
 
     def fetch(self, user_id: str, seqs: Sequence[int]) -> dict[int, Vector]:
-        """Return the stored vectors by number."""
+        """Return the stored vectors of shape (dims,) by number. Unknown numbers are left out."""
         if not seqs:
-            return {}  # Chroma takes no empty list
+            return {}  # Chroma rejects an empty list
         ids = [str(seq) for seq in seqs]
 
-        def got(collection: Any) -> dict[int, Vector]:
-            found = collection.get(ids=ids, include=["embeddings"])
+        def vectors(collection: Any) -> dict[int, Vector]:
+            result = collection.get(ids=ids, include=["embeddings"])
             return {
-                int(name): np.asarray(vector, dtype=np.float32)
-                for name, vector in zip(found["ids"], found["embeddings"], strict=True)
+                int(item): np.asarray(vector, dtype=np.float32)
+                for item, vector in zip(result["ids"], result["embeddings"], strict=True)
             }
 
-        return _mapped("could not be read", lambda: self._with(user_id, got))
+        return _mapped("could not be read", lambda: self._with(user_id, vectors))
 
     def count(self) -> int:
         """Return how many vectors are stored, of all users."""
-        return _mapped("could not be counted", lambda: sum(int(each.count()) for each in self._ours()))
+        return _mapped("could not be counted", lambda: sum(int(item.count()) for item in self._own_collections()))
 
     def clear(self) -> None:
-        """Drop every vector of every user."""
+        """Delete every vector of every user."""
 
-        def cleared() -> None:
-            for collection in self._ours():
+        def delete_all() -> None:
+            for collection in self._own_collections():
                 self._client.delete_collection(collection.name)
             self._collections.clear()
 
-        _mapped("could not be cleared", cleared)
+        _mapped("could not be cleared", delete_all)
 
     def close(self) -> None:
-        """Let the folder or the connection go."""
+        """Release the folder, or close the connection."""
         self._collections.clear()
         self._close()
 
-    def _ours(self) -> list[Any]:
-        own = re.compile(rf"{re.escape(self._prefix)}-[0-9a-f]{{24}}")
-        return [each for each in self._client.list_collections() if own.fullmatch(each.name)]
+    def _own_collections(self) -> list[Any]:
+        own_name = re.compile(rf"{re.escape(self._prefix)}-[0-9a-f]{{24}}")
+        return [item for item in self._client.list_collections() if own_name.fullmatch(item.name)]
 
     def _with(self, user_id: str, action: Callable[[Any], _T]) -> _T:
-        """Act on a user's collection; on a server another process may have made it anew since it was looked up."""
-        known = self._collections.get(user_id)
-        if known is not None:
-            from chromadb.errors import NotFoundError  # noqa: PLC0415 - with Chroma, after the first use
+        """Run an action on a user's collection. Look it up again if another process has replaced it on the server."""
+        collection = self._collections.get(user_id)
+        if collection is not None:
+            from chromadb.errors import NotFoundError  # noqa: PLC0415 - Chroma is imported already
 
             try:
-                return action(known)
+                return action(collection)
             except NotFoundError:
                 del self._collections[user_id]
         return action(self._collection(user_id))
@@ -139,22 +139,25 @@ class ChromaIndex:
             digest = hashlib.blake2b(user_id.encode(), digest_size=12).hexdigest()
             self._collections[user_id] = self._client.get_or_create_collection(
                 f"{self._prefix}-{digest}",
-                embedding_function=None,  # else Chroma attaches one that downloads a model
+                embedding_function=None,  # by default Chroma attaches one that downloads a model
                 configuration={"hnsw": {"space": "cosine", "ef_search": 200}},
             )
         return self._collections[user_id]
 
 
 def _chromadb() -> tuple[Any, Any]:
-    import chromadb  # noqa: PLC0415 - more than a second; only after the client has been answered
-    from chromadb.config import Settings  # noqa: PLC0415 - likewise
+    import chromadb  # noqa: PLC0415 - takes more than a second; done after the client has its first answer
+    from chromadb.config import Settings  # noqa: PLC0415 - as above
 
     return chromadb, Settings
 
 
-def _mapped(what: str, action: Callable[[], _T]) -> _T:
-    """Raise whatever Chroma raises as ours: it throws its own, Rust's, SQLite's and pydantic's errors alike."""
+def _mapped(failure: str, action: Callable[[], _T]) -> _T:
+    """Run an action and raise its errors as VectorIndexError.
+
+    Chroma raises its own errors as well as those of Rust, SQLite and pydantic.
+    """
     try:
         return action()
-    except Exception as error:  # nothing is swallowed
-        raise VectorIndexError(f"the Chroma index {what}: {error}") from error
+    except Exception as error:  # raised again as our own
+        raise VectorIndexError(f"the Chroma index {failure}: {error}") from error

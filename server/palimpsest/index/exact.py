@@ -1,4 +1,4 @@
-"""The exact vector index: one NumPy matrix a user. The oracle of the tests, and a choice in the settings."""
+"""The exact vector index: one NumPy matrix per user. The reference in tests, and a choice in the settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from palimpsest.core.protocols import Vector
 
 
 class ExactIndex:
-    """Hold every vector in memory and compare with all of them."""
+    """A vector index that keeps every vector in memory and compares a query with all of them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -25,23 +25,23 @@ class ExactIndex:
             self._matrices.pop(user_id, None)
 
     def delete(self, user_id: str, seqs: Sequence[int]) -> None:
-        """Drop vectors; unknown numbers are no error."""
+        """Delete vectors. Unknown numbers are ignored."""
         with self._lock:
             for seq in seqs:
                 self._users.get(user_id, {}).pop(seq, None)
             self._matrices.pop(user_id, None)
 
     def query(self, user_id: str, vector: Vector, limit: int) -> list[int]:
-        """Return the numbers of the nearest vectors, nearest first."""
+        """Return the numbers of the nearest vectors by cosine similarity, nearest first."""
         with self._lock:
             seqs, matrix = self._matrix(user_id)
         if not seqs:
             return []
         best = np.argsort(-(matrix @ vector), kind="stable")[:limit]
-        return [seqs[i] for i in best.tolist()]
+        return [seqs[row] for row in best.tolist()]
 
     def fetch(self, user_id: str, seqs: Sequence[int]) -> dict[int, Vector]:
-        """Return the stored vectors by number."""
+        """Return the stored vectors of shape (dims,) by number. Unknown numbers are left out."""
         with self._lock:
             rows = self._users.get(user_id, {})
             return {seq: rows[seq] for seq in seqs if seq in rows}
@@ -52,13 +52,13 @@ class ExactIndex:
             return sum(len(rows) for rows in self._users.values())
 
     def clear(self) -> None:
-        """Drop every vector of every user."""
+        """Delete every vector of every user."""
         with self._lock:
             self._users.clear()
             self._matrices.clear()
 
     def close(self) -> None:
-        """Let the vectors go."""
+        """Release the memory."""
         self.clear()
 
     def _matrix(self, user_id: str) -> tuple[list[int], Vector]:

@@ -1,14 +1,24 @@
-"""The vector index as a projection of the ledger: leased, caught up by checkpoint, rebuilt when in doubt.
+"""Keep a vector index in step with the ledger.
 
-A process leases `index/0`, `index/1`, … by a lock of the operating system, so that no two ever share a Chroma
-folder. The index only proposes candidates; what changed after its checkpoint is proposed besides. Without an
-index (opening, rebuilding, broken) the caller scans the ledger's vectors exactly.
+The ledger holds every vector, so an index can always be rebuilt from it. The index follows the index log: its
+checkpoint names the last log row that was applied. An index only proposes entries; the ledger decides which of
+them exist and who may see them.
+
+A projection is in one of four states:
+
+- `closed`: no index is open. This is the state before `open` and after `close`.
+- `building`: `open` is opening the index or filling a new one. A build that is stopped stays in this state.
+- `ready`: the index can be queried. It may be behind the log; `catch_up` applies the rest.
+- `broken`: the last operation failed, and `fault` says why. `open` and `rebuild` try again; `catch_up` does not.
+
+`open` continues with the index in the folder if its checkpoint is valid and it holds as many vectors as the ledger
+says. Otherwise `open` builds a new one, as `rebuild` always does, and as `catch_up` does if the ledger was replaced
+in the meantime. Unless the state is `ready`, `query` returns None and the caller scans the ledger's vectors.
 """
 
 from __future__ import annotations
 
 import logging
-import shutil
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -17,14 +27,13 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 import numpy as np
-from filelock import FileLock, Timeout
 from sqlalchemy import Connection
 
 from palimpsest.core.errors import LedgerError, VectorIndexError
-from palimpsest.core.files import file_lock
 from palimpsest.core.protocols import Progress, Vector, VectorIndex
 from palimpsest.index import checkpoint
 from palimpsest.index.checkpoint import Checkpoint
+from palimpsest.index.lease import FolderLease
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import memories as memory_queries
@@ -32,12 +41,10 @@ from palimpsest.store.queries import memories as memory_queries
 logger = logging.getLogger(__name__)
 
 BATCH = 50
-"""Vectors in one write: a Chroma write holds the interpreter, about a millisecond a vector."""
+"""Vectors in one write. Chroma holds the interpreter lock while it writes, about a millisecond for each vector."""
 
-MAX_TAIL = 500
-"""With more units changed since the checkpoint than this, an exact scan is cheaper than reading them."""
-
-MAX_LEASES = 64
+MAX_CHANGED = 500
+"""If more entries than this changed since the checkpoint, an exact scan is cheaper than reading them."""
 
 OpenIndex: TypeAlias = Callable[[Path], VectorIndex]
 State: TypeAlias = Literal["closed", "building", "ready", "broken"]
@@ -52,10 +59,11 @@ class IndexHits:
 
 
 class Projection:
-    """Keep one vector index behind the ledger. Blocking; safe to use from several threads.
+    """A vector index that follows the ledger. Blocking; safe to use from several threads.
 
-    Without a `root` folder the index lives in memory only. `shared` says that it lies on a server and that several
-    processes take turns at writing to it.
+    No ledger connection is open while the index is read or written, because the index may be on a server. Without a
+    `root` folder the index is in memory. `shared` means that it is on a server and that several processes take turns
+    to write to it. `layout` names the kind of index; an index of another layout is rebuilt.
     """
 
     def __init__(
@@ -65,182 +73,150 @@ class Projection:
         open_index: OpenIndex,
         root: Path | None,
         *,
-        form: str,
+        layout: str,
         shared: bool = False,
     ) -> None:
         self._ledger = ledger
-        self._wanted = Checkpoint(ledger.id, embedder, form)
         self._open_index = open_index
-        self.root = root
-        self.shared = shared
-        self._turn = threading.Lock()
-        self._lease: FileLock | None = None
+        self._lease = FolderLease(root, shared=shared)
+        self._lock = threading.Lock()
         self._stopping = threading.Event()
-        self._folder: Path | None = None
         self._index: VectorIndex | None = None
-        self._checkpoint = self._wanted
-        self._lags = False
+        self._checkpoint: Checkpoint = Checkpoint(ledger.id, embedder, layout)
+        self._changes_seen = False
+        self.initial_checkpoint = self._checkpoint
+        """The checkpoint of an empty index of this ledger, embedder and layout."""
         self.state: State = "closed"
         self.fault = ""
 
     @property
     def embedder(self) -> str:
-        """Return the fingerprint of the vectors this index holds."""
-        return self._wanted.embedder
+        """Return the fingerprint of the embedder whose vectors this index holds."""
+        return self.initial_checkpoint.embedder
+
+    @property
+    def root(self) -> Path | None:
+        """Return the folder of the index folders, or None if the index is in memory."""
+        return self._lease.root
+
+    @property
+    def shared(self) -> bool:
+        """Return whether the index is on a server, where several processes write to it."""
+        return self._lease.shared
 
     @property
     def folder(self) -> Path | None:
-        """Return the leased folder."""
-        return self._folder
+        """Return the leased folder, or None if none is leased."""
+        return self._lease.folder
 
-    @property
-    def wanted(self) -> Checkpoint:
-        """Return the checkpoint that an index of this ledger and embedder starts from."""
-        return self._wanted
-
-    def open_in(self, folder: Path) -> VectorIndex:
-        """Open the index in a folder that the caller has leased. Raises VectorIndexError."""
+    def open_index(self, folder: Path) -> VectorIndex:
+        """Open the index in a folder that the caller has locked. Raises VectorIndexError."""
         return self._open_index(folder)
 
     def stop(self) -> None:
-        """Make the work under way end after its present batch; what is done is kept."""
+        """Make the running operation end after its current batch. What is done is kept."""
         self._stopping.set()
 
     def stopping(self) -> bool:
-        """Say whether `stop` was called."""
+        """Return whether `stop` was called."""
         return self._stopping.is_set()
 
     def open(self, progress: Progress | None = None) -> None:
-        """Lease a folder, open its index or make one anew, and catch up. Raises VectorIndexError and LedgerError."""
-        with self._working():
+        """Lease a folder, open its index or build a new one, and catch up. Raises VectorIndexError and LedgerError."""
+        with self._operation():
             self.state = "building"
             self._close_index()
-            self._take_lease()
-            with self._my_turn():
-                if not self._reopened(progress):
-                    self._build_anew(progress)
+            self._lease.take()
+            with self._lease.writing():
+                if not self._reopen(progress):
+                    self._build(progress)
 
     def rebuild(self, progress: Progress | None = None) -> int:
-        """Set the index aside, build it anew from the ledger and return how many vectors it holds."""
-        with self._working():
-            self._take_lease()
-            with self._my_turn():
-                self._build_anew(progress)
-            return self._opened.count()
+        """Replace the index with a new one built from the ledger, and return how many vectors it holds.
+
+        Raises VectorIndexError and LedgerError.
+        """
+        with self._operation():
+            self._lease.take()
+            with self._lease.writing():
+                self._build(progress)
+            return self._required_index().count()
 
     def catch_up(self, progress: Progress | None = None) -> None:
-        """Bring the index up to the change log; build it anew where it turns out to follow another ledger."""
-        with self._working():
-            if self.state == "ready":
-                with self._my_turn():
-                    found = self._stored_checkpoint()
-                    if found is None:
-                        self._build_anew(progress)
-                    else:
-                        self._checkpoint = found
-                        self._follow(progress)
+        """Apply the rest of the index log if the index is ready. Rebuild the index if its checkpoint is not valid.
+
+        Raises VectorIndexError and LedgerError.
+        """
+        with self._operation():
+            if self.state != "ready":
+                return
+            with self._lease.writing():
+                valid = self._valid_checkpoint()
+                if valid is None:
+                    self._build(progress)
+                else:
+                    self._checkpoint = valid
+                    self._apply_log(progress)
 
     def count(self) -> int:
         """Return how many vectors the index holds. Raises VectorIndexError."""
-        with self._turn:
-            return self._opened.count()
+        with self._lock:
+            return self._required_index().count()
 
-    def compared(self, compare: Callable[[VectorIndex], str]) -> str:
-        """Return what a comparison says of the open index, while nobody writes to it. Raises VectorIndexError."""
-        with self._working(), self._my_turn():
-            return compare(self._opened)
+    def inspect(self, examine: Callable[[VectorIndex], str]) -> str:
+        """Return what `examine` reports of the open index, which nothing writes to meanwhile.
+
+        Raises VectorIndexError and LedgerError.
+        """
+        with self._operation(), self._lease.writing():
+            return examine(self._required_index())
 
     def query(self, user_id: str, vector: Vector, limit: int) -> IndexHits | None:
-        """Return the nearest entries the index knows of, or None if it cannot be queried now.
+        """Return the nearest entries that the index has, or None if it cannot be queried now.
 
-        The index may be on a server, so call this with no ledger connection open. Entries that changed after
-        `log_number` are missing or out of date; `changed_since` returns them.
+        Call it with no ledger connection open. Entries that changed after `log_number` may be missing or out of
+        date; `changed_since` returns them.
         """
-        index, log_number = self._index, self._checkpoint.seq
+        index, log_number = self._index, self._checkpoint.log_number
         if index is None or self.state != "ready":
             return None
         try:
             return IndexHits(tuple(index.query(user_id, vector, limit)), log_number)
         except VectorIndexError as error:
             self.state, self.fault = "broken", str(error)
-            logger.warning("searching the ledger's vectors instead: %s", error)
+            logger.warning("the vector index failed, so the ledger's vectors are scanned instead: %s", error)
             return None
 
     def changed_since(self, conn: Connection, user_id: str, log_number: int) -> list[int] | None:
-        """Return a user's entries that the index log names after a row, or None if there are too many to read.
+        """Return a user's entries that changed after a row of the index log, or None if they are too many.
 
-        If there are too many, scan the ledger's vectors instead.
+        If they are too many, scan the ledger's vectors instead.
         """
-        changed = entry_queries.tail(conn, user_id, log_number, MAX_TAIL + 1)
-        self._lags = bool(changed)
-        return None if len(changed) > MAX_TAIL else changed
+        changed = entry_queries.tail(conn, user_id, log_number, MAX_CHANGED + 1)
+        self._changes_seen = bool(changed)
+        return None if len(changed) > MAX_CHANGED else changed
 
     def nearest(self, conn: Connection, user_id: str, vector: Vector, limit: int) -> list[int] | None:
-        """Return the nearest entries and all that changed since the checkpoint; None without a usable index."""
+        """Return the nearest entries and all that changed since the checkpoint; None if no index can be used."""
         hits = self.query(user_id, vector, limit)
         changed = None if hits is None else self.changed_since(conn, user_id, hits.log_number)
         return None if hits is None or changed is None else [*hits.entries, *changed]
 
-    def lags(self) -> bool:
-        """Say whether the last search met changes the index has not followed, or no index that works."""
-        return self._lags or self.state in ("closed", "broken")
+    def is_behind(self) -> bool:
+        """Return whether the last search met changes that the index had not applied, or no index is open."""
+        return self._changes_seen or self.state in ("closed", "broken")
 
     def close(self) -> None:
-        """Close the index and give the folder back."""
-        with self._turn:
+        """Close the index and release its folder."""
+        with self._lock:
             self._close_index()
-            if self._lease is not None:
-                self._lease.release()
-                self._lease = None
-            self._folder = None
+            self._lease.release()
             self.state = "closed"
 
-    @property
-    def _opened(self) -> VectorIndex:
-        if self._index is None:
-            raise VectorIndexError(f"the index is {self.state}")
-        return self._index
-
-    def _opened_index(self) -> VectorIndex:
-        return self._open_index(self._folder or Path())
-
-    def _stored_checkpoint(self) -> Checkpoint | None:
-        """Return the checkpoint in the folder, if it stands on this ledger as it is; in memory, the one in memory."""
-        found = self._checkpoint if self._folder is None else Checkpoint.read(self._folder)
-        with self._ledger.read() as conn:
-            return found if found is not None and found.fits(self._wanted, conn) else None
-
-    def _take_lease(self) -> None:
-        """Take a folder that no other process has, unless one is taken. Raises VectorIndexError."""
-        if self.root is None or self._folder is not None:
-            return
-        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for name in ["server"] if self.shared else map(str, range(MAX_LEASES)):
-            lease = file_lock(self.root / f"{name}.lock")
-            if not self.shared:
-                try:
-                    lease.acquire(timeout=0)
-                except Timeout:
-                    continue
-            self._lease = lease
-            self._folder = self.root / name
-            self._folder.mkdir(mode=0o700, exist_ok=True)
-            return
-        raise VectorIndexError(f"all {MAX_LEASES} index folders in {self.root} are in use by other processes")
-
     @contextmanager
-    def _my_turn(self) -> Generator[None]:
-        """Wait, where the index is shared, for the turn to write; elsewhere the lease is turn enough."""
-        if self.shared and self._lease is not None:
-            with self._lease:
-                yield
-        else:
-            yield
-
-    @contextmanager
-    def _working(self) -> Generator[None]:
-        """Let one thread work at a time, and note a failure as the state, for the doctor and the next search."""
-        with self._turn:
+    def _operation(self) -> Generator[None]:
+        """Run one operation at a time. Record a failure as the state, for `doctor` and the next search."""
+        with self._lock:
             try:
                 yield
             except (VectorIndexError, LedgerError) as error:
@@ -248,59 +224,102 @@ class Projection:
                 raise
             except OSError as error:
                 self.state, self.fault = "broken", str(error)
-                raise VectorIndexError(f"the index folder {self._folder} cannot be used: {error}") from error
+                raise VectorIndexError(f"the index folder {self.folder} cannot be used: {error}") from error
 
-    def _reopened(self, progress: Progress | None) -> bool:
-        """Open the index that is there and catch up; say whether it can be used."""
-        found = self._stored_checkpoint()
-        if found is None or self._folder is None:
+    def _required_index(self) -> VectorIndex:
+        if self._index is None:
+            raise VectorIndexError(f"the index is {self.state}")
+        return self._index
+
+    def _open_leased_index(self) -> VectorIndex:
+        self._index = self._open_index(self.folder or Path())
+        return self._index
+
+    def _close_index(self) -> None:
+        if self._index is not None:
+            self._index.close()
+            self._index = None
+
+    def _valid_checkpoint(self) -> Checkpoint | None:
+        """Return the checkpoint of the leased folder, or of the index in memory, if it is valid for the ledger."""
+        current = self._checkpoint if self.folder is None else Checkpoint.read(self.folder)
+        with self._ledger.read() as conn:
+            return current if current is not None and current.is_valid(self.initial_checkpoint, conn) else None
+
+    def _advance_checkpoint(self, log_number: int) -> None:
+        with self._ledger.read() as conn:
+            self._checkpoint = self._checkpoint.moved_to(log_number, conn)
+        if self.folder is not None:
+            self._checkpoint.write(self.folder)
+
+    def _reopen(self, progress: Progress | None) -> bool:
+        """Open the index in the folder and catch up. Return whether it can be used."""
+        valid = self._valid_checkpoint()
+        if valid is None or self.folder is None:
             return False
         try:
-            self._index = self._opened_index()
-            self._checkpoint = found
-            self._follow(progress)
-            if self._is_whole():
+            self._open_leased_index()
+            self._checkpoint = valid
+            self._apply_log(progress)
+            if self._is_complete():
                 self.state, self.fault = "ready", ""
                 return True
         except VectorIndexError as error:
-            logger.warning("the index in %s is rebuilt: %s", self._folder, error)
+            logger.warning("the index in %s is rebuilt: %s", self.folder, error)
         return False
 
-    def _follow(self, progress: Progress | None) -> None:
-        """Apply the change log from the checkpoint on."""
+    def _is_complete(self) -> bool:
+        """Return whether an index that has caught up holds as many vectors as the ledger."""
         with self._ledger.read() as conn:
-            total = memory_queries.head(conn) - self._checkpoint.seq
+            expected, newest = entry_queries.count_indexed(conn, self.embedder), memory_queries.head(conn)
+        if newest != self._checkpoint.log_number or expected == self._required_index().count():
+            return True  # if another write has come since, the counts cannot be compared
+        logger.warning("the index in %s does not hold as many vectors as the ledger; it is rebuilt", self.folder)
+        return False
+
+    def _apply_log(self, progress: Progress | None) -> None:
+        """Apply the rows of the index log that follow the checkpoint."""
+        with self._ledger.read() as conn:
+            total = memory_queries.head(conn) - self._checkpoint.log_number
         done = 0
         while not self._stopping.is_set():
             with self._ledger.read() as conn:
-                entries = entry_queries.log_after(conn, self._checkpoint.seq, BATCH)
-                keys = entry_queries.keys(conn, self.embedder, [entry.entry_seq for entry in entries])
-            if not entries:
+                rows = entry_queries.log_after(conn, self._checkpoint.log_number, BATCH)
+                keys = entry_queries.keys(conn, self.embedder, [row.entry_seq for row in rows])
+            if not rows:
                 return
-            for user_id in {entry.user_id for entry in entries}:
-                mine = sorted({entry.entry_seq for entry in entries if entry.user_id == user_id})
-                self._write(user_id, [seq for seq in mine if seq in keys], keys)
-                if gone := [seq for seq in mine if seq not in keys]:
-                    self._opened.delete(user_id, gone)
-            self._advance(entries[-1].seq)
-            done += len(entries)
+            for user_id in {row.user_id for row in rows}:
+                entries = sorted({row.entry_seq for row in rows if row.user_id == user_id})
+                self._upsert(user_id, [seq for seq in entries if seq in keys], keys)
+                if removed := [seq for seq in entries if seq not in keys]:
+                    self._required_index().delete(user_id, removed)
+            self._advance_checkpoint(rows[-1].seq)
+            done += len(rows)
             if progress is not None:
                 progress(done, max(total, done))
 
-    def _build_anew(self, progress: Progress | None) -> None:
-        """Put every vector of the ledger into an empty index, then follow the log from where that began."""
+    def _build(self, progress: Progress | None) -> None:
+        """Fill an empty index with every vector of the ledger, then apply the log rows written meanwhile."""
         self.state = "building"
         self._close_index()
-        if self.shared and self._folder is not None:
-            checkpoint.remove(self._folder)
-            self._index = self._opened_index()
-            self._index.clear()
+        if self.shared and self.folder is not None:
+            checkpoint.remove(self.folder)
+            self._open_leased_index().clear()
         else:
-            self._set_aside()
-            self._index = self._opened_index()
+            self._empty_folder()
+            self._open_leased_index()
         self._fill(progress)
         if not self._stopping.is_set():
             self.state, self.fault = "ready", ""
+
+    def _empty_folder(self) -> None:
+        """Empty the leased folder. Its content is kept aside, unless it may hold what was erased since."""
+        if self.folder is None:
+            return
+        previous = Checkpoint.read(self.folder)
+        with self._ledger.read() as conn:
+            erased = previous is not None and previous.is_from_earlier_epoch(self.initial_checkpoint, conn)
+        self._lease.empty(keep=not erased)
 
     def _fill(self, progress: Progress | None) -> None:
         with self._ledger.read() as conn:
@@ -314,55 +333,17 @@ class Projection:
                 break
             keys = {seq: key for seq, _, key in batch}
             for user_id in {user_id for _, user_id, _ in batch}:
-                self._write(user_id, [seq for seq, owner, _ in batch if owner == user_id], keys)
+                self._upsert(user_id, [seq for seq, owner, _ in batch if owner == user_id], keys)
             last = batch[-1][0]
             done += len(batch)
             if progress is not None:
                 progress(done, max(total, done))
         if self._stopping.is_set():
             return
-        self._checkpoint = self._wanted
-        self._advance(start)
-        self._follow(None)
+        self._checkpoint = self.initial_checkpoint
+        self._advance_checkpoint(start)
+        self._apply_log(None)
 
-    def _write(self, user_id: str, seqs: list[int], keys: dict[int, Vector]) -> None:
-        if seqs:
-            self._opened.upsert(user_id, seqs, np.stack([keys[seq] for seq in seqs]))
-
-    def _advance(self, seq: int) -> None:
-        with self._ledger.read() as conn:
-            self._checkpoint = self._checkpoint.at(seq, conn)
-        if self._folder is not None:
-            self._checkpoint.write(self._folder)
-
-    def _is_whole(self) -> bool:
-        """Say whether an index that has caught up holds as many vectors as the ledger."""
-        with self._ledger.read() as conn:
-            wanted, head = entry_queries.count_indexed(conn, self.embedder), memory_queries.head(conn)
-        if head != self._checkpoint.seq or wanted == self._opened.count():
-            return True  # behind by a write of just now: the next catch-up follows it
-        logger.warning("the index in %s does not hold what the ledger holds; it is rebuilt", self._folder)
-        return False
-
-    def _set_aside(self) -> None:
-        """Begin an empty folder; what it held is moved away, the last one so moved is kept.
-
-        What is of before a purge or a restore of this ledger is deleted: it must not outlive that.
-        """
-        if self._folder is None or not any(self._folder.iterdir()):
-            return
-        found = Checkpoint.read(self._folder)
-        with self._ledger.read() as conn:
-            erased = found is not None and found.is_of_earlier_epoch(self._wanted, conn)
-        if erased:
-            shutil.rmtree(self._folder)
-        else:
-            aside = self._folder.with_suffix(".aside")
-            shutil.rmtree(aside, ignore_errors=True)
-            self._folder.rename(aside)
-        self._folder.mkdir(mode=0o700)
-
-    def _close_index(self) -> None:
-        if self._index is not None:
-            self._index.close()
-            self._index = None
+    def _upsert(self, user_id: str, entries: list[int], keys: dict[int, Vector]) -> None:
+        if entries:
+            self._required_index().upsert(user_id, entries, np.stack([keys[seq] for seq in entries]))

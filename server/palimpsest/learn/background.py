@@ -11,7 +11,7 @@ import anyio.abc
 from palimpsest.core.errors import EmbedderError, LedgerError, ModelError, PromptError, VectorIndexError
 from palimpsest.core.models import Scope
 from palimpsest.core.protocols import LanguageModel
-from palimpsest.index.backfill import embed_waiting
+from palimpsest.index.backfill import embed_missing
 from palimpsest.index.erasure import finish_purge
 from palimpsest.index.sync import Projection
 from palimpsest.learn import summaries
@@ -93,7 +93,7 @@ class BackgroundWork:
         engine, stopped = self._engine, self._projection.stopping
         try:
             await engine.run(
-                lambda: embed_waiting(engine.ledger, engine.embedder, only_failed=only_failed, stopped=stopped)
+                lambda: embed_missing(engine.ledger, engine.embedder, only_failed=only_failed, stopped=stopped)
             )
             self._fault = ""
         except (EmbedderError, LedgerError) as error:

@@ -8,7 +8,7 @@ from typing import Any
 
 from palimpsest.core.errors import EmbedderError, MemoryNotFoundError
 from palimpsest.core.models import Decision, Event, Fact, Kind, Memory, Message, Outcome, Provenance, Scope, Undo
-from palimpsest.index.backfill import embed_waiting
+from palimpsest.index.backfill import embed_missing
 from palimpsest.learn.apply import WriteResult, apply_decisions, apply_write
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.sanitize import screened_fact
@@ -117,7 +117,7 @@ def _successor(engine: Engine, memory: Memory) -> Memory | None:
 async def _reembedded(engine: Engine) -> list[str]:
     """Give texts that came back the vectors they lost; where the embedder fails, a note."""
     try:
-        await engine.run(lambda: embed_waiting(engine.ledger, engine.embedder, only_failed=True))
+        await engine.run(lambda: embed_missing(engine.ledger, engine.embedder, only_failed=True))
     except EmbedderError as error:
         return [f"found by words only, until it can be embedded: {error}"]
     return []

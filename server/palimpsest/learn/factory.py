@@ -62,11 +62,11 @@ def open_projection(settings: Settings, ledger: Ledger, embedder: str) -> Projec
     if settings.vector_store.provider == "exact":
         from palimpsest.index.exact import ExactIndex  # noqa: PLC0415 - beside its siblings
 
-        return Projection(ledger, embedder, lambda _: ExactIndex(), None, form="exact")
+        return Projection(ledger, embedder, lambda _: ExactIndex(), None, layout="exact")
     from palimpsest.index import chroma  # noqa: PLC0415 - beside its siblings
 
     index, prefix = chroma.ChromaIndex, config.collection_name
-    form = f"chroma-{chroma.FORMAT}-{prefix}"
+    layout = f"chroma-{chroma.LAYOUT}-{prefix}"
     if config.host is not None:
         host, port = config.host, config.port or 8000
         prefix = f"{prefix}-{ledger.id[:8]}"  # another ledger on the same server has collections of its own
@@ -75,10 +75,11 @@ def open_projection(settings: Settings, ledger: Ledger, embedder: str) -> Projec
             embedder,
             lambda _: index.open_server(host, port, prefix),
             settings.index_dir,
-            form=f"{form}-{host}:{port}",
+            layout=f"{layout}-{host}:{port}",
             shared=True,
         )
-    return Projection(ledger, embedder, lambda folder: index.open_folder(folder, prefix), settings.index_dir, form=form)
+    root = settings.index_dir
+    return Projection(ledger, embedder, lambda folder: index.open_folder(folder, prefix), root, layout=layout)
 
 
 def open_prompts(settings: Settings) -> PromptFiles:

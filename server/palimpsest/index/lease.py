@@ -1,0 +1,79 @@
+"""The lease on an index folder, which keeps two processes from ever opening the same Chroma folder."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from palimpsest.core.errors import VectorIndexError
+from palimpsest.core.files import file_lock
+
+MAX_FOLDERS = 64
+
+SET_ASIDE_SUFFIX = ".aside"
+"""Suffix of a folder whose index could not be used. It is kept for inspection; no process opens it."""
+
+
+class FolderLease:
+    """A lease on one of the folders `0`, `1`, … in `root`, held through a lock of the operating system.
+
+    The lock ends with the process, however that ends. If `root` is None the index is in memory and needs no folder.
+    If `shared`, the index is on a server: all processes use one folder, `server`, for its checkpoint, and hold the
+    lock only while they write (see `writing`).
+    """
+
+    def __init__(self, root: Path | None, *, shared: bool) -> None:
+        self.root = root
+        self.shared = shared
+        self.folder: Path | None = None
+        self._lock: FileLock | None = None
+
+    def take(self) -> None:
+        """Lease the first folder that is free, unless one is leased already. Raises VectorIndexError and OSError."""
+        if self.root is None or self.folder is not None:
+            return
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name in ["server"] if self.shared else map(str, range(MAX_FOLDERS)):
+            lock = file_lock(self.root / f"{name}.lock")
+            if not self.shared:
+                try:
+                    lock.acquire(timeout=0)
+                except Timeout:
+                    continue
+            self._lock = lock
+            self.folder = self.root / name
+            self.folder.mkdir(mode=0o700, exist_ok=True)
+            return
+        raise VectorIndexError(f"all {MAX_FOLDERS} index folders in {self.root} are in use by other processes")
+
+    def release(self) -> None:
+        """Give the folder back."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+        self.folder = None
+
+    @contextmanager
+    def writing(self) -> Generator[None]:
+        """Wait for the lock of a shared index, and hold it. A folder of our own is locked all the time."""
+        if self.shared and self._lock is not None:
+            with self._lock:
+                yield
+        else:
+            yield
+
+    def empty(self, *, keep: bool) -> None:
+        """Empty the folder. With `keep`, move its content aside, in place of what was moved aside before."""
+        if self.folder is None or not any(self.folder.iterdir()):
+            return
+        if keep:
+            aside = self.folder.with_suffix(SET_ASIDE_SUFFIX)
+            shutil.rmtree(aside, ignore_errors=True)
+            self.folder.rename(aside)
+        else:
+            shutil.rmtree(self.folder)
+        self.folder.mkdir(mode=0o700)
