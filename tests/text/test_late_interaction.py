@@ -1,4 +1,4 @@
-"""Texts held against a question word by word, by what the words mean and by how they are spelt."""
+"""Texts compared with a question word by word, by the meaning of the words and by their spelling."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def embedder() -> LocalEmbedder:
 
 
 def weights(question: str) -> dict[str, float]:
-    """Return the same weight for every token of a question."""
+    """Return the same weight for every search token of a question."""
     return dict.fromkeys(query_tokens(question), 1.0)
 
 
-def likeness(embedder: LocalEmbedder, question: str, *texts: str) -> list[float]:
-    """Return the likeness in wording of texts to a question."""
-    found = meaning_similarity(embedder, question, weights(question), texts)
-    assert found is not None
-    return [float(each) for each in found]
+def similarities(embedder: LocalEmbedder, question: str, *texts: str) -> list[float]:
+    """Return how similar texts are to a question in the meaning of their words."""
+    similarity = meaning_similarity(embedder, question, weights(question), texts)
+    assert similarity is not None
+    return [float(number) for number in similarity]
 
 
-class TestWording:
-    def test_a_text_with_a_word_of_like_meaning_is_nearer(self, embedder: LocalEmbedder) -> None:
-        """Guards what it is for: one word among many that is near one that is asked for."""
-        near, far = likeness(
+class TestMeaning:
+    def test_a_text_with_a_word_of_similar_meaning_is_nearer(self, embedder: LocalEmbedder) -> None:
+        """One word among many is enough, if its meaning is close to a word of the question."""
+        near, far = similarities(
             embedder,
             "When were the teeth checked?",
             "On the way home from the office Ana stopped at the dentist and then bought flowers",
@@ -42,56 +42,57 @@ class TestWording:
         )
         assert near > far
 
-    def test_the_very_word_is_as_near_as_can_be(self, embedder: LocalEmbedder) -> None:
-        """Guards the scale: 1 where every asked word stands in the text."""
-        assert likeness(embedder, "violin lessons", "Violin lessons are on Monday")[0] == pytest.approx(1, abs=0.01)
+    def test_the_same_words_have_the_highest_similarity(self, embedder: LocalEmbedder) -> None:
+        """The similarity is 1 if every word of the question is in the text."""
+        similarity = similarities(embedder, "violin lessons", "Violin lessons are on Monday")
+        assert similarity[0] == pytest.approx(1, abs=0.01)
 
-    def test_a_rare_word_counts_more(self, embedder: LocalEmbedder) -> None:
-        """Guards the weights: what is asked for is what tells texts apart."""
+    def test_a_word_with_more_weight_counts_more(self, embedder: LocalEmbedder) -> None:
+        """Rare words of a question have more weight, because they distinguish texts."""
         texts = ["The violin is old", "The lessons are long"]
-        found = meaning_similarity(embedder, "violin lessons", {**weights("violin lessons"), "violin": 5.0}, texts)
-        assert found is not None
-        assert found[0] > found[1]
+        similarity = meaning_similarity(embedder, "violin lessons", {**weights("violin lessons"), "violin": 5.0}, texts)
+        assert similarity is not None
+        assert similarity[0] > similarity[1]
 
-    def test_a_word_without_weight_counts_nothing(self, embedder: LocalEmbedder) -> None:
-        """Guards names of speakers, which say who and not what."""
+    def test_a_word_without_weight_does_not_count(self, embedder: LocalEmbedder) -> None:
+        """The names of speakers have no weight, because they say who is meant and not what."""
         assert meaning_similarity(embedder, "violin", {}, ["The violin is old"]) is None
 
-    def test_a_text_without_words_is_far(self, embedder: LocalEmbedder) -> None:
-        """Guards a turn that is nothing but signs."""
-        empty, other = likeness(embedder, "violin", "!?", "The violin is old")
+    def test_a_text_without_words_has_the_lowest_similarity(self, embedder: LocalEmbedder) -> None:
+        """A message can consist of punctuation only."""
+        empty, other = similarities(embedder, "violin", "!?", "The violin is old")
         assert empty < other
 
-    def test_no_texts_are_no_error(self, embedder: LocalEmbedder) -> None:
-        """Guards an empty memory."""
+    def test_without_texts_there_is_no_similarity(self, embedder: LocalEmbedder) -> None:
+        """A search of an empty memory compares nothing, and raises no error."""
         assert meaning_similarity(embedder, "violin", weights("violin"), []) is None
 
-    def test_an_embedder_without_words_tells_nothing(self) -> None:
-        """Guards embedders that have to read a whole text."""
+    def test_an_embedder_without_word_vectors_gives_no_similarity(self) -> None:
+        """Embedders that read whole texts have no word vectors."""
 
-        class Whole:
-            fingerprint = "whole"
+        class WholeTextEmbedder:
+            fingerprint = "whole text"
 
             def embed(self, texts: Sequence[str]) -> Vector:
-                """Return one vector for all."""
+                """Return the same vector for every text."""
                 return np.ones((len(texts), 2), dtype=np.float32)
 
             def embed_words(self, words: Sequence[str]) -> None:
-                """Return None."""
+                """Return None: there are no word vectors."""
                 del words
 
-        assert meaning_similarity(Whole(), "violin", weights("violin"), ["The violin is old"]) is None
+        assert meaning_similarity(WholeTextEmbedder(), "violin", weights("violin"), ["The violin is old"]) is None
 
 
 class TestWordVectors:
-    def test_they_are_those_of_the_embedder(self, embedder: LocalEmbedder) -> None:
-        """Guards what is kept against what is made, to half precision."""
+    def test_they_are_equal_to_the_vectors_of_the_embedder(self, embedder: LocalEmbedder) -> None:
+        """Cached word vectors equal computed ones, within half precision."""
         words = ["violin", "dentist", "violin"]
         for _ in range(2):
             np.testing.assert_allclose(embedder.embed_words(words), embedder.embed(words), atol=1e-3)
 
-    def test_they_are_right_beyond_what_is_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Guards the bound on memory: what is dropped is made again."""
+    def test_they_are_right_when_the_cache_is_full(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Vectors that were dropped from the cache are computed again."""
         monkeypatch.setattr(static, "MAX_KEPT", 4)
         local = LocalEmbedder()
         for words in (["one", "two", "three"], ["three", "four", "five"], ["one", "six", "seven", "eight", "nine"]):
@@ -110,17 +111,17 @@ class TestSpelling:
         ids=["umlaut", "strong verb", "fleeting vowel", "name with one"],
     )
     def test_another_form_of_a_word_is_nearer(self, question: str, near: str, far: str) -> None:
-        """Guards forms that no stemmer brings together."""
-        found = spelling_similarity(weights(question), [far, near])
-        assert found is not None
-        assert found[1] > found[0]
+        """The spelling relates word forms that no stemmer does."""
+        similarity = spelling_similarity(weights(question), [far, near])
+        assert similarity is not None
+        assert similarity[1] > similarity[0]
 
-    def test_the_word_itself_is_nearest_and_a_stranger_is_far(self) -> None:
-        """Guards the scale: 1 for the same tokens, 0 for none that are alike."""
-        found = spelling_similarity(weights("Bahnhof"), ["Bahnhof", "Fähre", "?"])
-        assert found is not None
-        np.testing.assert_allclose(found, [1, 0, 0], atol=1e-6)
+    def test_the_same_word_has_1_and_another_word_0(self) -> None:
+        """The similarity is 1 for the same word, and 0 if no word is similar."""
+        similarity = spelling_similarity(weights("Bahnhof"), ["Bahnhof", "Fähre", "?"])
+        assert similarity is not None
+        np.testing.assert_allclose(similarity, [1, 0, 0], atol=1e-6)
 
-    def test_nothing_asked_tells_nothing(self) -> None:
-        """Guards a question of function words alone."""
+    def test_a_question_without_tokens_gives_no_similarity(self) -> None:
+        """A question of function words only has no tokens to compare."""
         assert spelling_similarity({}, ["Fähre"]) is None

@@ -1,6 +1,6 @@
-"""Secrets: what is taken out of a text before it is stored, what stays, and what a reader gets to see instead.
+"""Redaction: which secrets are removed from a text before it is stored, what stays, and what replaces a secret.
 
-Credentials are put together here, so that no scanner takes this file for a leak; none of them was ever given out.
+The credentials are assembled from parts, so that no scanner reports this file as a leak. No provider ever issued them.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from palimpsest.text.secret_patterns import TOKEN_FORMATS
 
 ALNUM = "a1B2c3D4e5F6g7H8i9J0k"
 HEX = "9f86d081884c7d65"
-SOME = settings(
+PROPERTY_SETTINGS = settings(
     max_examples=400, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 
 def body(length: int) -> str:
-    """Return letters and digits as a token has them."""
+    """Return letters and digits that look like those of a token."""
     return (ALNUM * (length // len(ALNUM) + 1))[:length]
 
 
 def encoded(value: dict[str, Any]) -> str:
-    """Return a part of a JSON web token."""
+    """Return one part of a JSON web token."""
     return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
 
 
-FORMS = {
+TOKENS = {
     "sk-" + body(48): "openai key",
     "sk-proj-" + body(40) + "_" + body(60) + "-" + body(20): "openai key",
     "sk-svcacct-" + body(100): "openai key",
@@ -100,9 +100,9 @@ FORMS = {
     base64.b64encode(f"-----BEGIN EC PRIVATE KEY-----\n{body(90)}".encode()).decode(): "private key",
     ".".join((encoded({"alg": "HS256"}), encoded({"sub": "1234", "name": "Ana"}), body(43))): "json web token",
 }
-"""Tokens that are known by their form alone, and what they are called."""
+"""Tokens that are recognized by their format alone, and their kinds."""
 
-STATED = [
+STATEMENTS = [
     # English
     ("my password is {}", "hunter2", "password"),
     ("my password is {}.", "Tr0ub4dor&3", "password"),
@@ -191,10 +191,10 @@ STATED = [
     ("aws credentials: access token '{}'", "wJalrXUtnFEMI/K7MDENG/" + "bPxRfiCYa1b2c3d4e5", "aws access key"),
     ("https://api.telegram.org/bot{}/getMe", "123456789:" + "AA" + body(33), "telegram bot token"),
 ]
-"""Texts, the secret in each, and its kind."""
+"""Texts, the secret in each, and the kind of the secret."""
 
-KEPT = [
-    # talk about secrets
+HARMLESS_TEXTS = [
+    # sentences about secrets
     "User forgot the password",
     "User's password manager is Bitwarden",
     "User wants to reset their password tomorrow",
@@ -249,7 +249,7 @@ KEPT = [
     "密码是SHA256加密的",
     "パスワードは8文字以上です",
     "パスワードは1Passwordに保存",
-    # facts that look like secrets
+    # public values that look like secrets
     "commit 3f786850e387550fdab836ed7e6dc881de23001b",
     "id 550e8400-e29b-41d4-a716-446655440000",
     "image python:3.11-slim@sha256:" + HEX * 4,
@@ -294,7 +294,7 @@ KEPT = [
     "secret: arn:aws:secretsmanager:us-east-1:123:secret:prod/db-AbCdEf",
     "password: op://vault/item/field1 or /run/secrets/db_password1",
 ]
-"""Texts about secrets, texts that look like them, and texts with none in them: each stays as it is."""
+"""Texts that are about secrets, or look like them, and contain none. They stay as they are."""
 
 KEY_LINES = "\n".join(("MIIEowIBAAKCAQEA" + body(48), body(64), "q7" + body(20) + "=="))
 
@@ -316,27 +316,27 @@ ORDINARY = st.one_of(
     st.sampled_from((" ", ": ", "=", " — ", '"', "'", ".", ", ", "hunter2", "Blue-Kettle-44", "4921", "= get(x)")),
     st.text(st.characters(exclude_categories=["L", "Cs"]), max_size=12),
 )
-"""Words that name no secret, and what is no letter."""
+"""Parts of texts: words that do not name a secret, possible values, and characters that are not letters."""
 
 
-class TestWhatIsTakenOut:
-    @pytest.mark.parametrize(("secret", "kind"), FORMS.items(), ids=[secret[:9] for secret in FORMS])
+class TestWhatIsRemoved:
+    @pytest.mark.parametrize(("secret", "kind"), TOKENS.items(), ids=[secret[:9] for secret in TOKENS])
     @pytest.mark.parametrize(
         "around", ["{}", "Deploy with {}, please.", 'key="{}"', "密码库\uff1a{}。好的", "a\n{}\nb"]
     )
-    def test_a_token_is_known_by_its_form(self, secret: str, kind: str, around: str) -> None:
-        """Guards the formats in use: the whole token goes wherever it stands, and nothing beside it."""
+    def test_a_token_is_recognized_by_its_format(self, secret: str, kind: str, around: str) -> None:
+        """The whole token is removed wherever it stands, and nothing around it."""
         assert redact(around.format(secret)) == Redacted(around.format(f"[secret removed: {kind}]"), (kind,))
 
     def test_each_kind_of_token_has_an_example(self) -> None:
-        """Guards the table of formats: a new row needs a token that it recognizes."""
-        examples = {*FORMS.values(), *(kind for _, _, kind in STATED)}
+        """A new row in the table of formats needs a token here that it recognizes."""
+        examples = {*TOKENS.values(), *(kind for _, _, kind in STATEMENTS)}
 
         assert {token_format.kind for token_format in TOKEN_FORMATS} <= examples
 
-    @pytest.mark.parametrize(("text", "secret", "kind"), STATED, ids=[text[:24] for text, _, _ in STATED])
-    def test_a_secret_is_known_by_what_is_said_of_it(self, text: str, secret: str, kind: str) -> None:
-        """Guards what people and settings files say: the value goes, the words around it stay."""
+    @pytest.mark.parametrize(("text", "secret", "kind"), STATEMENTS, ids=[text[:24] for text, _, _ in STATEMENTS])
+    def test_a_secret_is_recognized_by_the_words_before_it(self, text: str, secret: str, kind: str) -> None:
+        """In sentences and in settings files, the value is removed and the words around it stay."""
         assert redact(text.format(secret)) == Redacted(text.format(f"[secret removed: {kind}]"), (kind,))
 
     @pytest.mark.parametrize(
@@ -344,27 +344,27 @@ class TestWhatIsTakenOut:
         ["RSA PRIVATE KEY", "OPENSSH PRIVATE KEY", "ENCRYPTED PRIVATE KEY", "PRIVATE KEY", "PGP PRIVATE KEY BLOCK"],
     )
     @pytest.mark.parametrize("lines", [KEY_LINES, "Proc-Type: 4,ENCRYPTED\n\n" + KEY_LINES], ids=["plain", "armour"])
-    def test_a_private_key_goes_whole(self, name: str, lines: str) -> None:
-        """Guards against taking the first line only: with its END, without it, at the end and before more text."""
+    def test_a_whole_private_key_is_removed(self, name: str, lines: str) -> None:
+        """All lines are removed, with an END line and without, at the end of a text and before more text."""
         begin, end = f"-----BEGIN {name}-----\n", f"\n-----END {name}-----"
-        gone = "[secret removed: private key]"
+        marker = "[secret removed: private key]"
 
-        assert redact(f"My key:\n{begin}{lines}{end}\nKeep it.").text == f"My key:\n{gone}\nKeep it."
-        assert redact(f"My key:\n{begin}{lines}").text == f"My key:\n{gone}"
-        assert redact(f"My key:\n{begin}{lines}\n\nKeep it.").text == f"My key:\n{gone}\n\nKeep it."
+        assert redact(f"My key:\n{begin}{lines}{end}\nKeep it.").text == f"My key:\n{marker}\nKeep it."
+        assert redact(f"My key:\n{begin}{lines}").text == f"My key:\n{marker}"
+        assert redact(f"My key:\n{begin}{lines}\n\nKeep it.").text == f"My key:\n{marker}\n\nKeep it."
 
-    def test_private_keys_are_told_apart(self) -> None:
-        """Guards the text between two keys, of which the first has lost its END; and keys inside JSON."""
+    def test_two_private_keys_are_removed_separately(self) -> None:
+        """The text between two keys stays, even if the first has no END line. A key inside JSON is removed."""
         begin, end = "-----BEGIN EC PRIVATE KEY-----\n", "\n-----END EC PRIVATE KEY-----"
-        two = redact(f"{begin}{KEY_LINES}\nand the other one:\n{begin}{KEY_LINES}{end}")
-        inside = redact(json.dumps({"private_key": begin + KEY_LINES + end, "id": 7}))
+        two_keys = redact(f"{begin}{KEY_LINES}\nand the other one:\n{begin}{KEY_LINES}{end}")
+        in_json = redact(json.dumps({"private_key": begin + KEY_LINES + end, "id": 7}))
 
-        assert two.text == "[secret removed: private key]\nand the other one:\n[secret removed: private key]"
-        assert two.kinds == ("private key", "private key")
-        assert inside.text == '{"private_key": "[secret removed: private key]", "id": 7}'
+        assert two_keys.text == "[secret removed: private key]\nand the other one:\n[secret removed: private key]"
+        assert two_keys.kinds == ("private key", "private key")
+        assert in_json.text == '{"private_key": "[secret removed: private key]", "id": 7}'
 
     def test_several_secrets_in_a_text(self) -> None:
-        """Guards the order of the kinds, and the words between."""
+        """The kinds are in the order of the secrets, and the words between the secrets stay."""
         text = f"user: bob, password: hunter2; key ghp_{body(36)} and db://bob:s3cr3t@host. PIN is 4921. Tea at 5."
 
         assert redact(text) == Redacted(
@@ -373,43 +373,43 @@ class TestWhatIsTakenOut:
             ("password", "github token", "password", "pin"),
         )
 
-    def test_a_token_keeps_its_name_where_it_is_called_a_password(self) -> None:
-        """Guards the reply: a token found twice is one secret, of the kind its form tells."""
+    def test_a_token_keeps_its_kind_if_it_is_called_a_password(self) -> None:
+        """A token that is recognized in two ways is one secret, and its format decides the kind."""
         assert redact(f"my password is ghp_{body(36)}").kinds == ("github token",)
 
     @pytest.mark.parametrize("quote", ["", '"'])
-    def test_a_long_value_goes_to_its_end(self, quote: str) -> None:
-        """Guards the tail of a value that is longer than what is read to judge it."""
+    def test_a_long_value_is_removed_to_its_end(self, quote: str) -> None:
+        """The rest of a value goes too if the value is longer than the part that is read to recognize it."""
         assert redact(f"token: {quote}{body(900)}{quote}, done").text == (
             f"token: {quote}[secret removed: token]{quote}, done"
         )
 
 
 class TestWhatStays:
-    @pytest.mark.parametrize("text", KEPT, ids=[text[:24] for text in KEPT])
-    def test_what_is_no_secret_stays_as_it_is(self, text: str) -> None:
-        """Guards against holes in ordinary memories: words about secrets, ids, numbers, code, placeholders."""
+    @pytest.mark.parametrize("text", HARMLESS_TEXTS, ids=[text[:24] for text in HARMLESS_TEXTS])
+    def test_a_harmless_text_stays_as_it_is(self, text: str) -> None:
+        """Ordinary memories keep their words about secrets, ids, numbers, code and placeholders."""
         assert redact(text) == Redacted(text)
 
     @pytest.mark.parametrize(
         "text", ["", " \n", "\x00", "\ud83d", "\u0130stanbul \u0130yi", "[secret removed: ", "password"]
     )
     def test_a_text_without_a_secret_may_be_anything(self, text: str) -> None:
-        """Guards empty texts, half characters, letters that grow in lower case, and half a marker."""
+        """Empty texts, lone surrogates, letters that get longer in lower case and incomplete markers stay."""
         assert redact(text) == Redacted(text)
 
-    def test_the_place_is_right_behind_a_letter_that_grows(self) -> None:
-        """Guards the offsets: the small form of this letter is two characters long."""
+    def test_offsets_are_right_after_a_letter_that_gets_longer_in_lower_case(self) -> None:
+        """The lower case of U+0130 is two characters long, and must not shift what is removed."""
         assert redact("\u0130\u0130 password: hunter2.").text == "\u0130\u0130 password: [secret removed: password]."
 
     @given(st.lists(ORDINARY, max_size=12).map("".join))
-    @SOME
-    def test_a_text_without_a_trigger_comes_back_as_it_is(self, text: str) -> None:
-        """Guards every text in which no secret is named, and nothing has the form of one."""
+    @PROPERTY_SETTINGS
+    def test_a_text_without_names_and_formats_stays_as_it_is(self, text: str) -> None:
+        """Nothing is removed from a text that names no secret and contains no token."""
         assert redact(text) == Redacted(text)
 
     def test_redaction_imports_only_the_standard_library(self) -> None:
-        """Guards start-up and the offline promise: no library is loaded, whatever text is read."""
+        """Redaction loads no other library, so it is fast to start and makes no network connection."""
         code = (
             "import sys; loaded = set(sys.modules);"
             "from palimpsest.text.redaction import redact;"
@@ -423,8 +423,8 @@ class TestWhatStays:
 
 
 FRAGMENTS = st.sampled_from(
-    [text.format(secret) for text, secret, _ in STATED]
-    + [*KEPT, *FORMS, KEY_LINES, "-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----"]
+    [text.format(secret) for text, secret, _ in STATEMENTS]
+    + [*HARMLESS_TEXTS, *TOKENS, KEY_LINES, "-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----"]
     + ["password", "token", "PIN", "pin", "secret", "api key", "пароль", "密码", "パスワード", ", pass", "is my "]
     + [" ", "\n", ": ", "=", " is ", " to ", " — ", "(", ")", "]", "'", '"', "`", "**", ".", ",", ";", "&", "@", "://"]
     + ["a1", "hunter2", "4921", "sunshine", "changed the ", "for the wifi ", "[secret removed: password]", "\x00"]
@@ -432,32 +432,32 @@ FRAGMENTS = st.sampled_from(
 
 
 class TestMarkers:
-    @pytest.mark.parametrize(("text", "secret", "kind"), STATED, ids=[text[:24] for text, _, _ in STATED])
-    def test_a_marker_is_not_found_again(self, text: str, secret: str, kind: str) -> None:
-        """Guards a text that is read, changed and stored again."""
-        once = redact(text.format(secret)).text
+    @pytest.mark.parametrize(("text", "secret", "kind"), STATEMENTS, ids=[text[:24] for text, _, _ in STATEMENTS])
+    def test_a_marker_is_not_a_secret(self, text: str, secret: str, kind: str) -> None:
+        """A redacted text can be read, edited and stored again without a change."""
+        redacted = redact(text.format(secret)).text
 
-        assert redact(once) == Redacted(once)
-        assert redact(f"password: [secret removed: {kind}] {once}").kinds == ()
+        assert redact(redacted) == Redacted(redacted)
+        assert redact(f"password: [secret removed: {kind}] {redacted}").kinds == ()
 
     @given(st.lists(FRAGMENTS, max_size=10).map("".join))
-    @SOME
-    def test_cleaning_twice_is_cleaning_once(self, text: str) -> None:
-        """Guards the marker in any surroundings, and that nothing but secrets is lost or moved."""
-        once = redact(text)
+    @PROPERTY_SETTINGS
+    def test_redacting_twice_is_redacting_once(self, text: str) -> None:
+        """A marker is no secret in any context, and nothing except the secrets is lost or moved."""
+        redacted = redact(text)
 
-        assert redact(once.text) == Redacted(once.text)
-        place = 0
-        for part in re.split(r"\[secret removed: [a-z ]+\]", once.text):
-            place = text.find(part, place) + len(part)
-            assert place >= len(part)
-        assert (once.text == text) == (not once.kinds)
+        assert redact(redacted.text) == Redacted(redacted.text)
+        position = 0
+        for part in re.split(r"\[secret removed: [a-z ]+\]", redacted.text):
+            position = text.find(part, position) + len(part)
+            assert position >= len(part)
+        assert (redacted.text == text) == (not redacted.kinds)
 
 
 class TestMetadata:
-    def test_a_value_is_cleaned_by_its_key_and_by_itself(self) -> None:
-        """Guards metadata of any shape: keys that name a secret, lists below them, and texts elsewhere."""
-        given: dict[str, Any] = {
+    def test_a_value_is_redacted_by_its_key_and_by_its_text(self) -> None:
+        """Metadata of any shape is redacted: under keys that name a secret, in lists under them, and in other texts."""
+        metadata: dict[str, Any] = {
             "password": "hunter2",
             "dbPassword": "sunshine",
             "api_key": HEX,
@@ -467,19 +467,19 @@ class TestMetadata:
             "notes": ["my password is hunter2", "tea", 7, None, True, 1.5],
             "ghp_" + body(36): "a key of a key",
         }
-        before = copy.deepcopy(given)
-        gone = "[secret removed: password]"
+        original = copy.deepcopy(metadata)
+        marker = "[secret removed: password]"
 
-        cleaned, kinds = redact_json(given)
+        redacted, kinds = redact_json(metadata)
 
-        assert cleaned == {
-            "password": gone,
-            "dbPassword": gone,
+        assert redacted == {
+            "password": marker,
+            "dbPassword": marker,
             "api_key": "[secret removed: api key]",
             "auth": {"token": "[secret removed: token]", "user": "bob"},
-            "passwords": [gone, gone],
+            "passwords": [marker, marker],
             "pin": "[secret removed: pin]",
-            "notes": [f"my password is {gone}", "tea", 7, None, True, 1.5],
+            "notes": [f"my password is {marker}", "tea", 7, None, True, 1.5],
             "[secret removed: github token]": "a key of a key",
         }
         assert kinds == (
@@ -493,7 +493,7 @@ class TestMetadata:
             "password",
             "github token",
         )
-        assert given == before
+        assert metadata == original
 
     @pytest.mark.parametrize(
         "value",
@@ -513,23 +513,23 @@ class TestMetadata:
         ids=str,
     )
     def test_metadata_without_a_secret_stays(self, value: Any) -> None:
-        """Guards counts, flags, references and words under names of secrets."""
+        """Counts, flags, references and words stay, even under a key that names a secret."""
         assert redact_json(value) == (value, ())
 
-    def test_cleaned_metadata_stays(self) -> None:
-        """Guards metadata that is read, changed and stored again."""
-        cleaned, _ = redact_json({"password": "hunter2", "a": [f"key ghp_{body(36)}"]})
-        assert redact_json(cleaned) == (cleaned, ())
+    def test_redacted_metadata_stays(self) -> None:
+        """Redacted metadata can be read, edited and stored again without a change."""
+        redacted, _ = redact_json({"password": "hunter2", "a": [f"key ghp_{body(36)}"]})
+        assert redact_json(redacted) == (redacted, ())
 
     def test_two_secret_keys_keep_both_values(self) -> None:
-        """Guards values whose keys become the same marker."""
-        cleaned, kinds = redact_json({"ghp_" + body(36): 1, "gho_" + body(36): 2})
+        """No value is lost if two keys become the same marker."""
+        redacted, kinds = redact_json({"ghp_" + body(36): 1, "gho_" + body(36): 2})
 
-        assert sorted(cleaned.values()) == [1, 2]
+        assert sorted(redacted.values()) == [1, 2]
         assert kinds == ("github token",) * 2
 
-    def test_metadata_that_is_too_deep_is_refused(self) -> None:
-        """Guards the interpreter's stack; the bound itself is taken."""
+    def test_metadata_that_is_nested_too_deep_is_refused(self) -> None:
+        """The deepest allowed nesting is accepted; one level more would risk the interpreter's stack."""
         nested: Any = "tea"
         for _ in range(redaction.MAX_DEPTH):
             nested = [nested]
@@ -539,7 +539,7 @@ class TestMetadata:
             redact_json([nested])
 
 
-HOSTILE = [
+HOSTILE_PARTS = [
     *("a", " ", "a1B2", "eyJ", "eyJ-", "sk-", "sk-_", "xoxb-1-", "://a:", "://:@", "-----BEGIN PRIVATE KEY-----\n"),
     *("-----BEGIN PRIVATE KEY-----\nMIIEowIBAAKCAQEA1234", "password", "password=", 'password: "', "password is "),
     *("password for a b c d e f ", "token=", "pin: 1 ", "密码是", "пароль ", "is my password ", "passphrase: word "),
@@ -557,39 +557,39 @@ HOSTILE = [
         "SG.",
     ),
 ]
-"""What a pattern that tries every way, or reads a run again from each of its places, would not get through."""
+"""Parts of texts on which a pattern that backtracks, or that starts again at each character, takes too long."""
 
 
-class TestWork:
-    @pytest.mark.parametrize("part", HOSTILE)
-    def test_a_long_hostile_text_is_read(self, part: str) -> None:
-        """Guards against patterns that try every way to divide a text: the largest conversation is read to its end."""
+class TestRunningTime:
+    @pytest.mark.parametrize("part", HOSTILE_PARTS)
+    def test_a_long_hostile_text_is_redacted(self, part: str) -> None:
+        """A text as long as the largest conversation is read to its end. Catastrophic backtracking would never end."""
         text = (part * (200_000 // len(part) + 1))[:200_000]
-        once = redact(text)
+        redacted = redact(text)
 
-        assert redact(once.text).kinds == ()
+        assert redact(redacted.text).kinds == ()
 
-    @pytest.mark.parametrize("part", HOSTILE)
-    def test_twice_the_text_is_twice_the_steps(self, part: str) -> None:
-        """Guards linear time, in calls of Python and of C: what is read at one name is not read again at the next."""
+    @pytest.mark.parametrize("part", HOSTILE_PARTS)
+    def test_a_text_twice_as_long_takes_at_most_twice_the_calls(self, part: str) -> None:
+        """The number of Python and C calls is linear: text read for one name is not read again for the next."""
         redact(FIRST_LONG_WORD)
 
-        assert steps(part * 800) <= 2.2 * steps(part * 400) + 200
+        assert call_count(part * 800) <= 2.2 * call_count(part * 400) + 200
 
 
 FIRST_LONG_WORD = "x" * 20
 """A word long enough that the token formats are compiled, which happens only once."""
 
 
-def steps(text: str) -> int:
-    """Return how many calls it takes to clean a text."""
+def call_count(text: str) -> int:
+    """Return the number of Python and C calls that redacting a text takes."""
     count = 0
 
-    def counting(*event: object) -> None:
+    def counter(*event: object) -> None:
         nonlocal count
         count += event[1] in ("call", "c_call")
 
-    sys.setprofile(counting)
+    sys.setprofile(counter)
     try:
         redact(text)
     finally:

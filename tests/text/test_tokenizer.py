@@ -1,4 +1,4 @@
-"""Text to search tokens: what two texts must share, whatever the language, and what no token may hold."""
+"""Search tokens: which texts share them, in any language, and which characters they never contain."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FORBIDDEN = frozenset(string.punctuation + string.whitespace)
 
 
 def generated() -> Iterator[str]:
-    """Yield every sentence cut and joined in many ways, and characters from all over Unicode inside words."""
+    """Yield the sentences cut and joined in many ways, and words with characters from all over Unicode."""
     sentences = list(SCRIPTS.values())
     for number, left in enumerate(sentences):
         for right in sentences[number:]:
@@ -37,15 +37,15 @@ def generated() -> Iterator[str]:
                 yield f"{left[:cut]}{right}"
                 yield f"{right[cut:]}_{left[cut::-1]}"
     for code in range(0, 0x110000, 11):
-        strange = chr(code)
-        yield f"{strange}a{strange}{strange}Я{strange}ب北{strange}"
+        char = chr(code)
+        yield f"{char}a{char}{char}Я{char}ب北{char}"
     for start in range(0, 0x3000, 97):
         yield "".join(chr(start + step * 13) for step in range(40))
 
 
-def breaches(found: list[str]) -> list[str]:
-    """Return the tokens the full-text index could not hold as they are."""
-    return [token for token in found if not token or not FORBIDDEN.isdisjoint(token) or token.split() != [token]]
+def invalid_tokens(tokens: list[str]) -> list[str]:
+    """Return the tokens that the full-text index cannot store as they are."""
+    return [token for token in tokens if not token or not FORBIDDEN.isdisjoint(token) or token.split() != [token]]
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,8 @@ def breaches(found: list[str]) -> list[str]:
         "greek",
     ],
 )
-def test_a_query_finds_a_text_across_inflection(text: str, query: str) -> None:
-    """Guards recall by words: the same word in another form must give the same token."""
+def test_another_form_of_a_word_has_the_same_token(text: str, query: str) -> None:
+    """A query finds a text in which its words are inflected differently."""
     shared = set(search_tokens(text)).intersection(search_tokens(query))
 
     assert len(shared) >= len(query.split())
@@ -94,13 +94,13 @@ def test_a_query_finds_a_text_across_inflection(text: str, query: str) -> None:
         ("ёлка", "елка"),
     ],
 )
-def test_marks_that_readers_leave_out_do_not_matter(written: str, typed: str) -> None:
-    """Guards queries typed without vowel marks, accents or umlauts."""
+def test_marks_that_people_leave_out_do_not_matter(written: str, typed: str) -> None:
+    """A query without vowel marks, accents or umlauts finds a text that has them."""
     assert search_tokens(written) == search_tokens(typed)
 
 
 def test_marks_that_make_another_letter_are_kept() -> None:
-    """Guards Hindi: its vowel signs are part of the word and must neither split it nor fall away."""
+    """The vowel signs of Hindi are part of the word. They neither split it nor are removed."""
     assert len(search_tokens("किताब")) == 1
     assert search_tokens("किताब") != search_tokens("कताब")
 
@@ -116,7 +116,7 @@ def test_marks_that_make_another_letter_are_kept() -> None:
     ],
 )
 def test_names_from_code_are_found_by_their_parts(text: str, expected: list[str]) -> None:
-    """Guards coding agents: an identifier is found whole and by each word in it."""
+    """A coding agent finds an identifier by its full name and by each word in it."""
     assert search_tokens(text) == expected
 
 
@@ -132,7 +132,7 @@ def test_names_from_code_are_found_by_their_parts(text: str, expected: list[str]
     ids=["chinese", "japanese", "single", "mixed", "korean"],
 )
 def test_text_without_spaces_becomes_pairs(text: str, expected: list[str]) -> None:
-    """Guards Chinese, Japanese and Korean, which a tokenizer by white space would take as one word."""
+    """Chinese, Japanese and Korean sentences are not one long word, as white space alone would make them."""
     assert search_tokens(text) == expected
 
 
@@ -142,7 +142,7 @@ def test_text_without_spaces_becomes_pairs(text: str, expected: list[str]) -> No
     ids=["thai", "chinese", "korean"],
 )
 def test_a_word_is_found_inside_text_without_spaces(text: str, query: str) -> None:
-    """Guards search in scripts that write no spaces: all pairs of the query stand in the text."""
+    """In scripts without spaces, the text contains all pairs of characters of the query."""
     assert set(search_tokens(query)) <= set(search_tokens(text))
 
 
@@ -158,7 +158,7 @@ def test_a_word_is_found_inside_text_without_spaces(text: str, query: str) -> No
     ids=["full-width", "ligature", "combining", "half-width", "circled"],
 )
 def test_compatible_forms_of_a_character_are_one(typed: str, plain: str) -> None:
-    """Guards NFKC: the same text from another keyboard or a PDF gives the same tokens."""
+    """The same text from another keyboard or a PDF file has the same tokens (NFKC normalization)."""
     assert search_tokens(typed) == search_tokens(plain)
 
 
@@ -166,52 +166,52 @@ def test_compatible_forms_of_a_character_are_one(typed: str, plain: str) -> None
     "text", ["", " \t\n", "👋🏽 ❤️ …", "?!.,;:'\"()[]{}", "\x00\x07\x1b", "\u200b\u2028\ufeff", "\ud83d"]
 )
 def test_text_without_words_has_no_tokens(text: str) -> None:
-    """Guards emoji, punctuation, control characters and lone surrogates: they are no search words, and no fault."""
+    """Emoji, punctuation, control characters and lone surrogates have no tokens and raise no error."""
     assert search_tokens(text) == []
 
 
 @pytest.mark.parametrize("between", ["\x00", "\x1f", "\u200b", "\u2028", "👋", "—", "_"])
-def test_what_is_no_letter_parts_words(between: str) -> None:
-    """Guards words that hang together by something invisible or drawn."""
+def test_a_character_that_is_not_a_letter_separates_words(between: str) -> None:
+    """Invisible characters, emoji, dashes and underscores separate words as white space does."""
     assert search_tokens(f"tea{between}house") == ["tea", "hous"]
 
 
-def test_a_very_long_run_is_cut() -> None:
-    """Guards the index against hashes and base64: one token of bounded length, however long the run."""
+def test_a_very_long_word_is_cut() -> None:
+    """Hashes and base64 do not fill the index: a word of any length gives one token of bounded length."""
     assert [len(token) for token in search_tokens("x" * 10_000)] == [MAX_TOKEN_CHARS]
     assert search_tokens(f"{'y' * 500} tea")[-1] == "tea"
 
 
 def test_tokens_keep_order_and_repetitions() -> None:
-    """Guards term frequencies: a word said twice counts twice."""
+    """A word that occurs twice counts twice in the term frequencies."""
     assert search_tokens("tea, tea and Tea") == ["tea", "tea", "and", "tea"]
 
 
 @pytest.mark.parametrize("sentence", SCRIPTS.values(), ids=SCRIPTS.keys())
-def test_joined_tokens_come_apart_again(sentence: str) -> None:
-    """Guards the joining by spaces: splitting the joined tokens gives back the very tokens."""
-    found = search_tokens(sentence)
+def test_joined_tokens_can_be_split_again(sentence: str) -> None:
+    """Splitting tokens that were joined by spaces gives the same tokens."""
+    tokens = search_tokens(sentence)
 
-    assert " ".join(found).split() == found
+    assert " ".join(tokens).split() == tokens
 
 
-def test_no_token_holds_punctuation_or_white_space() -> None:
-    """Guards the full-text index, which cuts at ASCII punctuation and white space, over all of Unicode."""
-    assert [(text, wrong) for text in generated() if (wrong := breaches(search_tokens(text)))] == []
+def test_no_token_contains_punctuation_or_white_space() -> None:
+    """The full-text index splits at ASCII punctuation and white space. Checked over all of Unicode."""
+    assert [(text, invalid) for text in generated() if (invalid := invalid_tokens(search_tokens(text)))] == []
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [("", 0), ("a", 1), ("four", 1), ("fives", 2), ("x" * 4_000, 1_000), ("北京", 2), ("tea 北京", 3), ("👋", 1)],
 )
-def test_model_tokens_are_estimated(text: str, expected: int) -> None:
-    """Guards the token budget of replies: four ASCII characters or one other make a token."""
+def test_the_token_count_is_estimated(text: str, expected: int) -> None:
+    """Four ASCII characters, or one other character, count as one token."""
     assert count_tokens(text) == expected
 
 
 @pytest.mark.parametrize("sentence", SCRIPTS.values(), ids=SCRIPTS.keys())
 def test_the_estimate_stays_within_its_bounds(sentence: str) -> None:
-    """Guards sums over hits: never more than a token a character, never fewer than one for four, and subadditive."""
+    """Each character is at most one token and at least a quarter. The parts of a text have no fewer tokens than it."""
     count = count_tokens(sentence)
 
     assert len(sentence) / 4 <= count <= len(sentence)
@@ -221,5 +221,5 @@ def test_the_estimate_stays_within_its_bounds(sentence: str) -> None:
 
 
 def test_the_end_of_a_long_sentence_without_spaces_has_tokens() -> None:
-    """Guards Chinese without punctuation: only words are cut, not sentences."""
+    """Chinese without punctuation is not cut: the length limit applies to words, not to sentences."""
     assert "上海" in search_tokens("我" * 100 + "上海")

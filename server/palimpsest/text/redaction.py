@@ -18,35 +18,36 @@ from typing import Any, cast
 
 from palimpsest.core.errors import InputError
 from palimpsest.text.secret_patterns import compiled_formats
-from palimpsest.text.secret_statements import REFERENCE, Span, is_mixed, kind_under, names_secret, statements
+from palimpsest.text.secret_statements import Span, secret_kind, stated_secrets
+from palimpsest.text.secret_values import is_placeholder, looks_random
 
 MAX_DEPTH = 100
-"""How deep metadata may be nested."""
+"""The deepest nesting of metadata that is accepted. Deeper values would exhaust the interpreter's stack."""
 
 _PASSES = 4
-"""Taking a secret out might bring another to light: a text is settled when a pass finds nothing. The second does."""
+"""Removing a secret can expose another one, so passes are repeated until one finds nothing. Usually the second does."""
 
 _MARKER = re.compile(r"\[secret removed: [a-z0-9 ]{1,40}\]")
 
 
 @dataclass(frozen=True, slots=True)
 class Redacted:
-    """Hold a text without its secrets, and what kinds were taken out, one word or phrase for each secret taken out."""
+    """A text without its secrets, and the kind of each secret that was removed."""
 
     text: str
     kinds: tuple[str, ...] = ()
 
 
 def is_marker(text: str) -> bool:
-    """Say whether a text is nothing but what stands for secrets that were taken out."""
+    """Return whether a text consists of nothing but markers for removed secrets."""
     return _MARKER.search(text) is not None and not any(map(str.isalnum, _MARKER.sub("", text)))
 
 
 def redact(text: str) -> Redacted:
-    """Return a text with a marker in place of each secret. What was cleaned once comes back as it is."""
+    """Return a text with a marker in place of each secret. A redacted text is returned unchanged."""
     kinds: list[str] = []
     for _ in range(_PASSES):
-        spans = _found(text)
+        spans = _secrets(text)
         if not spans:
             break
         parts: list[str] = []
@@ -60,47 +61,51 @@ def redact(text: str) -> Redacted:
 
 
 def redact_json(value: Any) -> tuple[Any, tuple[str, ...]]:
-    """Return a JSON value with a marker in place of each secret, and their kinds; what is given is not changed.
+    """Return a copy of a JSON value with a marker in place of each secret, and the kinds of the secrets.
 
-    A string under a key such as `password` or `api_key` is read as a statement of one. Raises InputError when the
-    value is nested more than MAX_DEPTH deep.
+    A string or number under a key such as `password` or `api_key` is read as a statement of a secret. Raises InputError
+    if the value is nested more than MAX_DEPTH deep.
     """
     kinds: list[str] = []
-    return _cleaned_value(value, "", kinds, 0), tuple(kinds)
+    return _redacted_value(value, "", kinds, 0), tuple(kinds)
 
 
-def _cleaned_value(value: Any, name: str, kinds: list[str], depth: int) -> Any:
+def _redacted_value(value: Any, key: str, kinds: list[str], depth: int) -> Any:
+    """Return a value without its secrets, and append their kinds to `kinds`. `key` is the key of the value or ""."""
     if depth > MAX_DEPTH:
-        raise InputError(f"metadata is nested more than {MAX_DEPTH} deep; nothing was stored. Send it flatter.")
+        raise InputError(
+            f"metadata is nested more than {MAX_DEPTH} deep; nothing was stored. Use at most {MAX_DEPTH} levels."
+        )
     if isinstance(value, Mapping):
-        cleaned: dict[Any, Any] = {}
-        for key, held in cast("Mapping[Any, Any]", value).items():
-            safe = _cleaned_value(key, "", kinds, depth + 1) if isinstance(key, str) else key
-            while safe in cleaned:  # two secrets of one kind as keys: neither value may be lost
-                safe += " again"
-            cleaned[safe] = _cleaned_value(held, key if isinstance(key, str) else "", kinds, depth + 1)
-        return cleaned
+        redacted: dict[Any, Any] = {}
+        for item_key, item in cast("Mapping[Any, Any]", value).items():
+            new_key = _redacted_value(item_key, "", kinds, depth + 1) if isinstance(item_key, str) else item_key
+            while new_key in redacted:  # two secrets of one kind as keys: neither value may be lost
+                new_key += " again"
+            redacted[new_key] = _redacted_value(item, item_key if isinstance(item_key, str) else "", kinds, depth + 1)
+        return redacted
     if isinstance(value, list | tuple):
         items = cast("list[Any]", value)
-        return type(items)(_cleaned_value(item, name, kinds, depth + 1) for item in items)
-    if name and isinstance(value, str | int) and not isinstance(value, bool):
-        kind = kind_under(name, str(value))
+        return type(items)(_redacted_value(item, key, kinds, depth + 1) for item in items)
+    if key and isinstance(value, str | int) and not isinstance(value, bool):
+        kind = secret_kind(key, str(value))
         if kind:
             kinds.append(kind)
             return f"[secret removed: {kind}]"
     if not isinstance(value, str):
         return value
-    found = redact(value)
-    kinds.extend(found.kinds)
-    return found.text
+    result = redact(value)
+    kinds.extend(result.kinds)
+    return result.text
 
 
-def _found(text: str) -> list[Span]:
-    """Return what is to be taken out, in order and apart; of what overlaps, the kind is that of the first."""
-    # a marker is part of no value and ends no clause, so that it changes nothing for what stands beside it
-    seen = _MARKER.sub(lambda marker: "\x00" * len(marker.group()), text) if "[secret removed: " in text else text
+def _secrets(text: str) -> list[Span]:
+    """Return the secrets in order, without overlaps. Overlapping secrets become one, of the kind of the first."""
+    # NUL characters belong to no value and end no clause, so a marker does not change how the text around it is read
+    unmarked = _MARKER.sub(lambda marker: "\x00" * len(marker.group()), text) if "[secret removed: " in text else text
+    candidates = (*_private_keys(unmarked), *_tokens(unmarked), *_url_passwords(unmarked), *stated_secrets(unmarked))
     spans: list[Span] = []
-    for span in sorted((*_private_keys(seen), *_tokens(seen), *_addresses(seen), *statements(seen)), key=_place):
+    for span in sorted(candidates, key=lambda span: span.start):
         if spans and span.start < spans[-1].end:
             spans[-1] = spans[-1]._replace(end=max(span.end, spans[-1].end))
         else:
@@ -108,11 +113,7 @@ def _found(text: str) -> list[Span]:
     return spans
 
 
-def _place(span: Span) -> int:
-    return span.start
-
-
-# --- by frame
+# --- Private keys, by their first and last line
 
 _BEGIN = re.compile(r"-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|PuTTY-User-Key-File-\d:")
 _END = re.compile(r"-{4,5} ?END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|Private-MAC: ?[0-9a-f]{40,64}")
@@ -122,31 +123,35 @@ _BODY = re.compile(
     r"(?:[A-Za-z0-9+/]{16,}+={0,2}|(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset):[^\n]*+))*+"
     r"(?:\s*+[A-Za-z0-9+/]{1,15}={1,2}|\s*+[A-Za-z0-9+/]{0,14}\d[A-Za-z0-9+/]{0,14}\s*\Z)?"
 )
-"""What follows a BEGIN whose END is missing: lines of base64 and of armour, and a last short one."""
+"""What belongs to a private key without an END line: headers, lines of base64, and a short last line."""
 
 _MAX_KEY_CHARS = 40_000
+"""The longest private key with an END line. An RSA key of 16,384 bits has a third of it."""
 
 
 def _private_keys(text: str) -> Iterator[Span]:
-    """Find whole private keys; one without its END goes as far as it looks like one, one without a body stays."""
+    """Yield whole private keys.
+
+    A key without an END line ends where the text no longer looks like one. A BEGIN line without a key is not a secret.
+    """
     if "PRIVATE KEY" not in text and "PuTTY-User" not in text:
         return
     ends = [match.span() for match in _END.finditer(text)]
     begins = [match.span() for match in _BEGIN.finditer(text)]
-    at = 0
-    for (start, body), (following, _) in zip(begins, [*begins, (len(text), 0)][1:], strict=True):
-        while at < len(ends) and ends[at][0] < body:
-            at += 1
-        if at < len(ends) and ends[at][0] < min(following, body + _MAX_KEY_CHARS):
-            end = ends[at][1]
+    next_end = 0
+    for (start, body), (next_start, _) in zip(begins, [*begins, (len(text), 0)][1:], strict=True):
+        while next_end < len(ends) and ends[next_end][0] < body:
+            next_end += 1
+        if next_end < len(ends) and ends[next_end][0] < min(next_start, body + _MAX_KEY_CHARS):
+            end = ends[next_end][1]
         else:
-            match = _BODY.match(text, body, following)
+            match = _BODY.match(text, body, next_start)
             end = match.end() if match else body
         if _BASE64.search(text, body, end):
             yield Span(start, end, "private key")
 
 
-# --- by form
+# --- Keys and tokens, by their format
 
 _LONG_WORD = re.compile(r"[!-~]{16}")
 _REST = re.compile(r"[\w-]*+(?:\.[\w-]{9,})*+", re.ASCII)
@@ -160,6 +165,7 @@ def _token_formats() -> tuple[tuple[str, re.Pattern[str]], ...]:
 
 
 def _tokens(text: str) -> Iterator[Span]:
+    """Yield the keys and tokens that have one of the formats of `secret_patterns`."""
     if not _LONG_WORD.search(text):
         return
     for kind, pattern in _token_formats():
@@ -173,16 +179,17 @@ def _tokens(text: str) -> Iterator[Span]:
 
 def _is_random(token: str) -> bool:
     """Return False for a masked token (`sk-xxxx`) and for words that look like one (`sk-fade-in-animation`)."""
-    return len(set(token[-12:])) > 2 and (is_mixed(token) or token.isupper())  # noqa: PLR2004 - `xX`, `x-`
+    return len(set(token[-12:])) > 2 and (looks_random(token) or token.isupper())  # noqa: PLR2004 - `xX`, `x-`
 
 
-# --- by place
+# --- Passwords in URLs
 
-_ADDRESS = re.compile(r"://[^\s\x00:/@?#\"'<>`]{0,100}:([^\s\x00/?#\"'<>`,;]{3,200})@(?=[\w\[.-])")
+_URL_PASSWORD = re.compile(r"://[^\s\x00:/@?#\"'<>`]{0,100}:([^\s\x00/?#\"'<>`,;]{3,200})@(?=[\w\[.-])")
 
 
-def _addresses(text: str) -> Iterator[Span]:
+def _url_passwords(text: str) -> Iterator[Span]:
+    """Yield the passwords in URLs such as `postgres://user:password@host`."""
     if "://" in text:
-        for match in _ADDRESS.finditer(text):
-            if not names_secret(match[1]) and not REFERENCE.fullmatch(match[1]):
+        for match in _URL_PASSWORD.finditer(text):
+            if not is_placeholder(match[1]):
                 yield Span(*match.span(1), "password")
