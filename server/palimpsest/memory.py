@@ -15,9 +15,9 @@ from typing import Any, Literal, TextIO
 import anyio
 import anyio.to_thread
 
-from palimpsest.care import transfer
+from palimpsest.care.export import export
+from palimpsest.care.import_file import ImportResult, plan_import, preview_import, run_import
 from palimpsest.care.purge import Purged, purge
-from palimpsest.care.transfer import Imported
 from palimpsest.core import models
 from palimpsest.core.clock import Clock, now
 from palimpsest.core.errors import LedgerError
@@ -211,16 +211,16 @@ class Memory:
 
     async def export(self, out: Path | TextIO, form: Literal["jsonl", "markdown"], progress: Progress) -> int:
         """Write everything of the settings' user, or, as Markdown, what is believed now; return how much that was."""
-        return await self.engine.run(lambda: transfer.export(self.engine, self.scope, out, form, progress))
+        return await self.engine.run(lambda: export(self.engine, self.scope, out, form, progress))
 
-    async def import_file(self, scope: Scope, file: Path, progress: Progress, *, dry_run: bool = False) -> Imported:
+    async def import_file(self, scope: Scope, file: Path, progress: Progress, *, dry_run: bool = False) -> ImportResult:
         """Store what a file of ours or of another tool holds for a user, each item once; or say what that would be."""
 
-        def work() -> Imported:
-            import_file = transfer.open_import(self.engine, scope, file, self.engine.clock())
+        def work() -> ImportResult:
+            plan = plan_import(self.engine, scope, file, self.engine.clock())
             if dry_run:
-                return transfer.preview(self.engine, scope, import_file)
-            return transfer.take_in(self.engine, scope, import_file, progress)
+                return preview_import(self.engine, scope, plan)
+            return run_import(self.engine, scope, plan, progress)
 
         return await self.engine.run(work)
 

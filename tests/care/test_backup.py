@@ -578,9 +578,10 @@ def test_the_commands_say_where_everything_is(tmp_path: Path) -> None:
     assert made == {"file": str(tmp_path / "mine.db"), "memories": 1, "turns": 0}
     assert "is there already" in palimpsest(tmp_path, "backup", "mine.db", code=1)
     store(settings, "User lives in Nice")
-    assert "Put mine.db in the place of" in palimpsest(tmp_path, "restore", "mine.db", code=1)
+    asked = palimpsest(tmp_path, "restore", "mine.db", code=1)
+    assert f"Replace {settings.ledger_path} with mine.db?" in asked
     assert len(texts_in(settings.ledger_path)) == 2
     told = palimpsest_process(tmp_path, "restore", "mine.db", answer="y\n")
     (before,) = (tmp_path / "data" / "backups").iterdir()
-    assert f"restored 1 memories and 0 turns; what was there is in {before}" in told
+    assert f"restored 1 memories and 0 messages; the previous ledger is in {before}" in told
     assert texts_in(settings.ledger_path) == ["User plays the cello"]

@@ -1,7 +1,7 @@
-"""The lines of an exported memory: what each must hold, read strictly, written the same way every time.
+"""The JSON lines of an exported memory: their fields, strict reading, and writing that is the same every time.
 
-The first line names the form and the user; then come turns, memories and summaries, one JSON object a line with its
-keys in order, so that the same memory always makes the same bytes.
+The first line names the format and the user. Then come messages (with the type "turn"), memories and summaries, one
+JSON object per line. The keys are sorted, so the same memory is always exported to the same bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FORMAT = "palimpsest-export"
 VERSION = 1
 
 
-def _part(value: str) -> str:
+def _valid_scope_part(value: str) -> str:
     try:
         return scope_part("a scope", value)
     except InputError as error:
@@ -38,7 +38,7 @@ def _part(value: str) -> str:
 
 
 Id: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")]
-Part: TypeAlias = Annotated[str, AfterValidator(_part)]
+ScopePart: TypeAlias = Annotated[str, AfterValidator(_valid_scope_part)]
 Name: TypeAlias = Annotated[str, Field(max_length=MAX_SCOPE_CHARS)]
 Number: TypeAlias = Annotated[int, Field(ge=1, le=2**53)]
 
@@ -48,15 +48,15 @@ class _Line(BaseModel):
 
 
 class Header(_Line):
-    """Take the first line."""
+    """The first line."""
 
     format: Literal["palimpsest-export"]
     version: Literal[1]
-    user_id: Part
+    user_id: ScopePart
 
 
-class TurnPast(_Line):
-    """Take one row of the history of a turn."""
+class MessageHistoryRow(_Line):
+    """One row of a message's history. `change` is the number of the edit."""
 
     event: Literal["ADD", "DELETE"]
     updated_at: AwareDatetime
@@ -65,14 +65,14 @@ class TurnPast(_Line):
     change: Number
 
 
-class TurnLine(_Line):
-    """Take a turn of a conversation."""
+class MessageLine(_Line):
+    """A message of a conversation."""
 
     type: Literal["turn"]
     id: Id
-    project: Part
-    agent_id: Part
-    run_id: Part
+    project: ScopePart
+    agent_id: ScopePart
+    run_id: ScopePart
     role: Literal["user", "assistant"]
     name: Name
     content: str = Field(min_length=1)
@@ -82,11 +82,11 @@ class TurnLine(_Line):
     created_at: AwareDatetime
     learnt: bool
     deleted_at: AwareDatetime | None
-    history: list[TurnPast] = Field(min_length=1)
+    history: list[MessageHistoryRow] = Field(min_length=1)
 
 
 class MemoryState(_Line):
-    """Take what a memory was besides its text."""
+    """What a version of a memory has besides its text."""
 
     metadata: dict[str, Any]
     keywords: list[str]
@@ -96,8 +96,8 @@ class MemoryState(_Line):
     superseded_by: Id | None = None
 
 
-class MemoryPast(_Line):
-    """Take one row of the history of a memory."""
+class MemoryHistoryRow(_Line):
+    """One version of a memory. `change` is the number of the edit."""
 
     id: Id
     old_memory: str | None
@@ -116,21 +116,21 @@ class MemoryPast(_Line):
     change: Number
 
 
-class SourceLine(_Line):
-    """Take which turn a memory came from, and which row of history brought it."""
+class Source(_Line):
+    """A message that a memory came from, and the version that was learnt from it."""
 
     message_id: Id
     history_id: Id
 
 
 class MemoryLine(_Line):
-    """Take a memory, living or deleted, with its whole history."""
+    """A memory, deleted or not, with its whole history."""
 
     type: Literal["memory"]
     id: Id
-    project: Part
-    agent_id: Part
-    run_id: Part
+    project: ScopePart
+    agent_id: ScopePart
+    run_id: ScopePart
     text: str = Field(min_length=1)
     keywords: list[str]
     tags: list[str]
@@ -145,23 +145,23 @@ class MemoryLine(_Line):
     deleted_at: AwareDatetime | None
     superseded_by: Id | None
     revision: Number
-    history: list[MemoryPast] = Field(min_length=1)
-    sources: list[SourceLine]
+    history: list[MemoryHistoryRow] = Field(min_length=1)
+    sources: list[Source]
 
     @model_validator(mode="after")
-    def _sources_are_of_history(self) -> Self:
-        if not {source.history_id for source in self.sources} <= {past.id for past in self.history}:
-            raise ValueError("a source belongs to a row of history that is not there")
+    def _sources_have_versions(self) -> Self:
+        if not {source.history_id for source in self.sources} <= {row.id for row in self.history}:
+            raise ValueError("a source names a version that is missing from the memory's history")
         return self
 
 
 class SummaryLine(_Line):
-    """Take a summary."""
+    """A summary of a scope."""
 
     type: Literal["summary"]
-    project: Part
-    agent_id: Part
-    run_id: Part
+    project: ScopePart
+    agent_id: ScopePart
+    run_id: ScopePart
     kind: Name
     text: str
     model: Name
@@ -169,12 +169,12 @@ class SummaryLine(_Line):
     created_at: AwareDatetime
 
 
-Line: TypeAlias = Annotated[TurnLine | MemoryLine | SummaryLine, Field(discriminator="type")]
-_LINE: TypeAdapter[TurnLine | MemoryLine | SummaryLine] = TypeAdapter(Line)
+Line: TypeAlias = Annotated[MessageLine | MemoryLine | SummaryLine, Field(discriminator="type")]
+_LINE: TypeAdapter[MessageLine | MemoryLine | SummaryLine] = TypeAdapter(Line)
 
 
 def line_of(value: Any) -> str:
-    """Return a JSON value as one line, the same for the same value."""
+    """Return a JSON value as one line. The same value always makes the same line."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False) + "\n"
 
 
@@ -184,39 +184,42 @@ def header_of(user_id: str) -> dict[str, Any]:
 
 
 def is_export(file: Path) -> bool:
-    """Say whether a file begins as an export of ours, of whatever version."""
+    """Return whether a file begins like an export of Palimpsest, of any version."""
     try:
-        with file.open("rb") as opened:
-            found: Any = json.loads(opened.readline(10_000))
+        with file.open("rb") as stream:
+            header: Any = json.loads(stream.readline(10_000))
     except (OSError, ValueError):
         return False
-    return isinstance(found, dict) and cast("dict[str, Any]", found).get("format") == FORMAT
+    return isinstance(header, dict) and cast("dict[str, Any]", header).get("format") == FORMAT
 
 
 def read_items(file: Path) -> Iterator[dict[str, Any]]:
-    """Yield what the lines of an export hold, times as datetimes. Raises InputError naming the line at fault."""
+    """Yield the items of an export, with times as datetimes. Raises InputError that names the damaged line."""
     number = 0
     ids: set[str] = set()
     try:
-        with file.open(encoding="utf-8") as opened:
-            for number, line in enumerate(opened, 1):
+        with file.open(encoding="utf-8") as stream:
+            for number, line in enumerate(stream, 1):
                 if number == 1:
                     Header.model_validate_json(line)
                 elif line.strip():
                     item = _LINE.validate_json(line).model_dump()
-                    for each in _ids_in(item):
-                        if each in ids:
-                            raise InputError(f"{file}, line {number}: the id {each} stands there a second time")
-                        ids.add(each)
+                    for item_id in _ids_in(item):
+                        if item_id in ids:
+                            raise InputError(
+                                f"{file}, line {number}: the id {item_id} is in the file twice. Nothing was imported"
+                            )
+                        ids.add(item_id)
                     yield item
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{file} cannot be read: {error}") from error
+        raise InputError(f"{file} cannot be read: {error}. Nothing was imported") from error
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in fault["loc"])
-        raise InputError(f"{file}, line {number}: {place + ': ' if place else ''}{fault['msg']}") from error
+        at_fault = f"{place}: {fault['msg']}" if place else fault["msg"]
+        raise InputError(f"{file}, line {number}: {at_fault}. Nothing was imported") from error
 
 
 def _ids_in(item: dict[str, Any]) -> list[str]:
-    """Return the ids that an item brings: its own and those of its rows of history; a turn's rows have none."""
-    return [item["id"], *(past["id"] for past in item["history"] if "id" in past)] if "id" in item else []
+    """Return the ids in an item: its own and those of its versions. The history rows of a message have none."""
+    return [item["id"], *(row["id"] for row in item["history"] if "id" in row)] if "id" in item else []

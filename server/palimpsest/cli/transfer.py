@@ -1,4 +1,4 @@
-"""The commands that move a memory: back it up, put a copy in its place, export and import."""
+"""The commands that move a memory: backup, restore, export and import."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from palimpsest.care.backup import back_up, restore
-from palimpsest.care.transfer import Imported
+from palimpsest.care.import_file import ImportResult
 from palimpsest.cli.console import AsJson, guard, out, plain, progress, settings_of, show, show_notes, with_memory
 from palimpsest.core.clock import now
 from palimpsest.memory import Memory
@@ -20,33 +20,33 @@ app = typer.Typer()
 @app.command("backup")
 def backup_(
     ctx: typer.Context,
-    file: Annotated[Path | None, typer.Argument(help="A new file; default: among the backups.")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(help="A new file. Default: a dated file in the backups folder.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Copy the ledger while it is in use, and read the copy back."""
-    made = guard(lambda: back_up(settings_of(ctx), file, now))
-    content = {"file": str(made.path), "memories": made.memories, "turns": made.messages}
-    text = f"backed up {made.memories} memories and {made.messages} turns to {made.path}, read back whole"
+    """Copy the ledger, also while it is in use, and check the copy."""
+    copy = guard(lambda: back_up(settings_of(ctx), file, now))
+    content = {"file": str(copy.path), "memories": copy.memories, "turns": copy.messages}
+    text = f"backed up {copy.memories} memories and {copy.messages} messages to {copy.path}; the copy was checked"
     show(as_json, content, lambda: out.print(plain(text)))
 
 
 @app.command("restore")
 def restore_(
     ctx: typer.Context,
-    file: Annotated[Path, typer.Argument(help="A backup, or any ledger.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    file: Annotated[Path, typer.Argument(help="A backup, or any other ledger file.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put a backup in the ledger's place; what was there is backed up first."""
+    """Replace the ledger with a backup. The present ledger is backed up first."""
     if not yes:
-        typer.confirm(
-            f"Put {file} in the place of {guard(lambda: settings_of(ctx)).ledger_path}?", abort=True, err=True
-        )
+        typer.confirm(f"Replace {guard(lambda: settings_of(ctx)).ledger_path} with {file}?", abort=True, err=True)
     done = guard(lambda: restore(settings_of(ctx), file, now))
     before = str(done.before) if done.before else None
     content = {"memories": done.copy.memories, "turns": done.copy.messages, "before": before}
-    text = f"restored {done.copy.memories} memories and {done.copy.messages} turns"
-    kept = f"; what was there is in {before}" if before else ""
+    text = f"restored {done.copy.memories} memories and {done.copy.messages} messages"
+    kept = f"; the previous ledger is in {before}" if before else ""
     show(as_json, content, lambda: out.print(plain(text + kept)))
 
 
@@ -55,10 +55,11 @@ def export_(
     ctx: typer.Context,
     file: Annotated[str, typer.Argument(help="A new file, or - for standard output.")],
     form: Annotated[
-        Literal["jsonl", "markdown"], typer.Option("--format", help="jsonl: all, without loss; markdown: to read.")
+        Literal["jsonl", "markdown"],
+        typer.Option("--format", help="jsonl: everything, without loss; markdown: the current memories, for reading."),
     ] = "jsonl",
 ) -> None:
-    """Write everything of the user to a file: all projects, history and deleted memories too."""
+    """Write the user's memory to a file: all projects, with history and deleted memories."""
 
     async def work(memory: Memory) -> None:
         if file == "-":
@@ -74,14 +75,15 @@ def export_(
 @app.command("import")
 def import_(
     ctx: typer.Context,
-    file: Annotated[Path, typer.Argument(help="The file.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would come in, and store nothing.")] = False,
+    file: Annotated[Path, typer.Argument(help="The file to import.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be imported, and store nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Read memories from a file, each once.
+    """Import memories and messages from a file. Items that are already stored are skipped.
 
-    An export of palimpsest, the official MCP memory server's JSONL, a mem0 history database or export, or a ChatGPT or
-    Claude conversation export (.json or .zip). Turns are kept as they are; no model is asked.
+    The file is an export of Palimpsest, the JSONL file of the official MCP memory server, a mem0 history database or
+    export, or a ChatGPT or Claude conversation export (.json or .zip). Messages are stored as they are; no model is
+    called.
     """
 
     async def work(memory: Memory) -> None:
@@ -89,10 +91,9 @@ def import_(
             done = await memory.import_file(memory.scope, file, told, dry_run=dry_run)
 
         def text() -> None:
-            would = "would bring" if dry_run else "brought"
-            out.print(
-                plain(f"{file} ({done.format}) {would} {_counted(done.came)}; known already: {_counted(done.known)}")
-            )
+            verb = "would import" if dry_run else "imported"
+            counts = f"{_counts(done.new)}; already known: {_counts(done.known)}"
+            out.print(plain(f"{file} ({done.format}): {verb} {counts}"))
             for example in done.examples:
                 out.print(plain(f"  {example[:100]}"))
             show_notes(done.notes)
@@ -102,16 +103,16 @@ def import_(
     with_memory(ctx, work)
 
 
-def _counted(numbers: dict[str, int]) -> str:
-    words = {"turn": "turns", "memory": "memories", "summary": "summaries"}
-    return ", ".join(f"{numbers[kind]} {word}" for kind, word in words.items())
+def _counts(by_type: dict[str, int]) -> str:
+    nouns = {"turn": "messages", "memory": "memories", "summary": "summaries"}
+    return ", ".join(f"{by_type[item_type]} {noun}" for item_type, noun in nouns.items())
 
 
-def _imported_json(done: Imported, *, dry_run: bool) -> dict[str, Any]:
+def _imported_json(done: ImportResult, *, dry_run: bool) -> dict[str, Any]:
     return {
         "format": done.format,
         "dry_run": dry_run,
-        "new": done.came,
+        "new": done.new,
         "known": done.known,
         "examples": list(done.examples),
         "notes": list(done.notes),

@@ -1,1 +1,1 @@
-"""Files of other tools, read as memories and messages."""
+"""Read the files of other memory tools and assistants."""

@@ -1,112 +1,110 @@
-"""ChatGPT's export of conversations: a list of trees, in which `current_node` names the end of what was last shown."""
+"""ChatGPT's conversation export: a list of message trees. `current_node` names the last message that was shown."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from palimpsest.care.importers.conversations import branch_to, in_order, leaves_of
 from palimpsest.care.importers.records import (
     BRANCHES,
     EMPTY,
     NO_TEXT,
-    OLDEST,
-    OTHER_FORM,
     REASONING,
     TOOLS,
-    Foreign,
-    ForeignTurn,
-    Left,
-    branch_to,
-    fields,
-    in_order,
-    instant,
-    items,
-    leaves_of,
-    notes_of,
-    plain,
-    sensible,
+    UNKNOWN_CONVERSATION,
+    ImportedFile,
+    ImportedMessage,
+    Skipped,
+    skipped_notes,
 )
+from palimpsest.care.importers.source import SourceFile
+from palimpsest.care.importers.values import OLDEST, instant_of, list_of, object_of, plausible_instant, text_of
 
-_TEXTS = ("text", "multimodal_text")
-_REASONING = ("thoughts", "reasoning_recap")
+_TEXT_TYPES = ("text", "multimodal_text")
+_REASONING_TYPES = ("thoughts", "reasoning_recap")
 _CITATION = re.compile(r"\ue200(?:cite|filecite)\ue202[^\ue200\ue201]{0,500}\ue201")
-"""A mark that the page draws as a link to a source; the source itself is not in the text."""
+"""A mark that the web page draws as a link to a source. The source itself is not in the text."""
 
 
-def is_conversation(value: Any) -> bool:
-    """Say whether a JSON value is a conversation of ChatGPT's."""
-    return isinstance(fields(value).get("mapping"), dict)
+def read(source: SourceFile, now: datetime) -> ImportedFile | None:
+    """Return the user's and assistant's messages on the branch last shown of each conversation.
+
+    Return None if the file has no ChatGPT conversation.
+    """
+    if not any(_is_conversation(item) for item in source.items):
+        return None
+    skipped = Skipped()
+    messages = in_order([_messages(object_of(item), now, skipped) for item in source.items])
+    return ImportedFile("chatgpt", messages=messages, notes=skipped_notes(skipped))
 
 
-def read_conversations(conversations: Sequence[Any], now: datetime) -> Foreign:
-    """Return what user and assistant said on the branch last shown of each conversation, and what was left out."""
-    left = Left()
-    turns = in_order([_turns(fields(each), now, left) for each in conversations])
-    return Foreign("chatgpt", turns=turns, notes=notes_of(left))
+def _is_conversation(value: Any) -> bool:
+    return isinstance(object_of(value).get("mapping"), dict)
 
 
-def _turns(conversation: dict[str, Any], now: datetime, left: Left) -> list[ForeignTurn]:
-    if not is_conversation(conversation):
-        left[OTHER_FORM] += 1
+def _messages(conversation: dict[str, Any], now: datetime, skipped: Skipped) -> list[ImportedMessage]:
+    if not _is_conversation(conversation):
+        skipped[UNKNOWN_CONVERSATION] += 1
         return []
-    nodes = fields(conversation["mapping"])
-    turns: list[ForeignTurn] = []
-    at = instant(conversation.get("create_time"))
-    for node in _shown(nodes, plain(conversation.get("current_node")), left):
-        message = fields(fields(nodes[node]).get("message"))
-        at = instant(message.get("create_time")) or at  # some have none: said after what they answer
-        if message and (content := _said(message, left)):
-            author, turn_id = fields(message["author"]), plain(message.get("id")) or plain(node)
-            turns.append(ForeignTurn(turn_id, author["role"], content, sensible(at, now), plain(author.get("name"))))
-    return turns
+    nodes = object_of(conversation["mapping"])
+    messages: list[ImportedMessage] = []
+    at = instant_of(conversation.get("create_time"))
+    for name in _shown_branch(nodes, text_of(conversation.get("current_node")), skipped):
+        message = object_of(object_of(nodes[name]).get("message"))
+        at = instant_of(message.get("create_time")) or at  # without a time of its own, it has that of its parent
+        if message and (content := _content(message, skipped)):
+            author, message_id = object_of(message["author"]), text_of(message.get("id")) or text_of(name)
+            said_at = plausible_instant(at, now)
+            messages.append(ImportedMessage(message_id, author["role"], content, said_at, text_of(author.get("name"))))
+    return messages
 
 
-def _shown(nodes: dict[str, Any], current: str, left: Left) -> list[str]:
-    """Return the branch last shown: that of the current node, or where none is named, the newest."""
-    parents = {name: plain(fields(node).get("parent")) or None for name, node in nodes.items()}
+def _shown_branch(nodes: dict[str, Any], current: str, skipped: Skipped) -> list[str]:
+    """Return the branch that ends in the current node, or the newest branch if no current node is named."""
+    parents = {name: text_of(object_of(node).get("parent")) or None for name, node in nodes.items()}
     leaves = leaves_of(parents)
     if current not in nodes:
-        current = max(reversed(leaves), key=lambda leaf: _made(nodes[leaf]), default=next(reversed(nodes), ""))
+        current = max(reversed(leaves), key=lambda leaf: _created_at(nodes[leaf]), default=next(reversed(nodes), ""))
     branch = branch_to(current, parents)
-    left[BRANCHES] += len({*leaves} - {*branch})
+    skipped[BRANCHES] += len({*leaves} - {*branch})
     return branch
 
 
-def _made(node: Any) -> datetime:
-    return instant(fields(fields(node).get("message")).get("create_time")) or OLDEST
+def _created_at(node: Any) -> datetime:
+    return instant_of(object_of(object_of(node).get("message")).get("create_time")) or OLDEST
 
 
-def _said(message: dict[str, Any], left: Left) -> str:
-    """Return what a message says to the other side; nothing, and counts it, where it says nothing to them."""
-    reason = _passed_over(message)
+def _content(message: dict[str, Any], skipped: Skipped) -> str:
+    """Return the text of a message. Return "" and count the message if it is not part of the visible conversation."""
+    reason = _skip_reason(message)
     if reason:
-        left[reason] += 1
+        skipped[reason] += 1
         return ""
-    parts = items(fields(message.get("content")).get("parts"))
-    texts = [part if isinstance(part, str) else fields(part).get("text") for part in parts]
-    # a picture stands in both lists, a document among the attachments only
-    attached = items(fields(message.get("metadata")).get("attachments"))
-    left[NO_TEXT] += max(len(attached), sum(1 for text in texts if not isinstance(text, str)))
-    content = plain(_CITATION.sub("", "\n".join(text for text in texts if isinstance(text, str))))
+    parts = list_of(object_of(message.get("content")).get("parts"))
+    texts = [part if isinstance(part, str) else object_of(part).get("text") for part in parts]
+    # An image is in both lists, a document only among the attachments.
+    attachments = list_of(object_of(message.get("metadata")).get("attachments"))
+    skipped[NO_TEXT] += max(len(attachments), sum(1 for text in texts if not isinstance(text, str)))
+    content = text_of(_CITATION.sub("", "\n".join(text for text in texts if isinstance(text, str))))
     if not content:
-        left[EMPTY] += 1
+        skipped[EMPTY] += 1
     return content
 
 
-def _passed_over(message: dict[str, Any]) -> str:
-    """Return why a message is none of the conversation that was seen; nothing where it is."""
-    role = fields(message.get("author")).get("role")
-    content_type = fields(message.get("content")).get("content_type") or "text"
+def _skip_reason(message: dict[str, Any]) -> str:
+    """Return why a message is not part of the visible conversation, or "" if it is."""
+    role = object_of(message.get("author")).get("role")
+    content_type = object_of(message.get("content")).get("content_type") or "text"
     if role == "system":
-        return "messages of the system"
-    if content_type in _REASONING:
+        return "system messages"
+    if content_type in _REASONING_TYPES:
         return REASONING
     if role == "tool" or (role == "assistant" and message.get("recipient") not in (None, "all")):
         return TOOLS
-    if fields(message.get("metadata")).get("is_visually_hidden_from_conversation") or message.get("weight") == 0:
+    if object_of(message.get("metadata")).get("is_visually_hidden_from_conversation") or message.get("weight") == 0:
         return "hidden messages"
-    if role not in ("user", "assistant") or content_type not in _TEXTS:
-        return "messages of other kinds than text"
+    if role not in ("user", "assistant") or content_type not in _TEXT_TYPES:
+        return "messages that are not text"
     return ""

@@ -1,113 +1,110 @@
-"""Claude's export of conversations: lists of messages, in which newer exports name the message each one answers."""
+"""Claude's conversation export: lists of messages. In newer exports each message names the one it answers."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from palimpsest.care.importers.conversations import branch_to, in_order, leaves_of
 from palimpsest.care.importers.records import (
     BRANCHES,
     EMPTY,
     NO_TEXT,
-    OLDEST,
-    OTHER_FORM,
     REASONING,
     TOOLS,
-    Foreign,
-    ForeignTurn,
-    Left,
-    branch_to,
-    fields,
-    in_order,
-    instant,
-    items,
-    leaves_of,
-    notes_of,
-    plain,
-    sensible,
+    UNKNOWN_CONVERSATION,
+    ImportedFile,
+    ImportedMessage,
+    Skipped,
+    skipped_notes,
 )
+from palimpsest.care.importers.source import SourceFile
+from palimpsest.care.importers.values import OLDEST, instant_of, list_of, object_of, plausible_instant, text_of
 
 _ROLES = {"human": "user", "assistant": "assistant"}
-_KINDS = {"thinking": REASONING, "redacted_thinking": REASONING, "tool_use": TOOLS, "tool_result": TOOLS}
+_SKIPPED_BLOCKS = {"thinking": REASONING, "redacted_thinking": REASONING, "tool_use": TOOLS, "tool_result": TOOLS}
 _ROOT = "00000000-0000-"
-"""How the id begins that a first message names as what it answers."""
+"""The beginning of the parent id of a first message."""
 
 _PLACEHOLDER = re.compile(
     r"```\n(?:This block is not supported on your current device yet\."
     r"|Viewing artifacts created via the Analysis Tool web feature preview isn.t yet supported on mobile\.)\n```"
 )
-"""What stands in a text for a part that is none."""
+"""What a text has in place of a block that is not text."""
 
 
-def is_conversation(value: Any) -> bool:
-    """Say whether a JSON value is a conversation of Claude's."""
-    return isinstance(fields(value).get("chat_messages"), list)
+def read(source: SourceFile, now: datetime) -> ImportedFile | None:
+    """Return the human's and assistant's messages on the newest branch of each conversation.
+
+    Return None if the file has no Claude conversation.
+    """
+    if not any(_is_conversation(item) for item in source.items):
+        return None
+    skipped = Skipped()
+    messages = in_order([_messages(object_of(item), now, skipped) for item in source.items])
+    return ImportedFile("claude", messages=messages, notes=skipped_notes(skipped))
 
 
-def read_conversations(conversations: Sequence[Any], now: datetime) -> Foreign:
-    """Return what human and assistant said on the newest branch of each conversation, and what was left out."""
-    left = Left()
-    turns = in_order([_turns(fields(each), now, left) for each in conversations])
-    return Foreign("claude", turns=turns, notes=notes_of(left))
+def _is_conversation(value: Any) -> bool:
+    return isinstance(object_of(value).get("chat_messages"), list)
 
 
-def _turns(conversation: dict[str, Any], now: datetime, left: Left) -> list[ForeignTurn]:
-    if not is_conversation(conversation):
-        left[OTHER_FORM] += 1
+def _messages(conversation: dict[str, Any], now: datetime, skipped: Skipped) -> list[ImportedMessage]:
+    if not _is_conversation(conversation):
+        skipped[UNKNOWN_CONVERSATION] += 1
         return []
-    messages = {
-        plain(fields(message).get("uuid")) or f"#{number}": fields(message)
-        for number, message in enumerate(items(conversation["chat_messages"]))
+    by_name = {
+        text_of(object_of(message).get("uuid")) or f"#{number}": object_of(message)
+        for number, message in enumerate(list_of(conversation["chat_messages"]))
     }
-    turns: list[ForeignTurn] = []
-    at = instant(conversation.get("created_at"))
-    for name in _newest(messages, plain(conversation.get("current_leaf_message_uuid")), left):
-        message = messages[name]
-        at = instant(message.get("created_at")) or at
-        content = _said(message, left)
+    messages: list[ImportedMessage] = []
+    at = instant_of(conversation.get("created_at"))
+    for name in _newest_branch(by_name, text_of(conversation.get("current_leaf_message_uuid")), skipped):
+        message = by_name[name]
+        at = instant_of(message.get("created_at")) or at
+        content = _content(message, skipped)
         if content:
-            role = _ROLES[plain(message["sender"])]
-            turns.append(ForeignTurn(plain(message.get("uuid")), role, content, sensible(at, now)))
-    return turns
+            role, said_at = _ROLES[text_of(message["sender"])], plausible_instant(at, now)
+            messages.append(ImportedMessage(text_of(message.get("uuid")), role, content, said_at))
+    return messages
 
 
-def _newest(messages: dict[str, dict[str, Any]], current: str, left: Left) -> list[str]:
-    """Return the branch that is named as the last, or that ends in the newest message."""
+def _newest_branch(messages: dict[str, dict[str, Any]], current: str, skipped: Skipped) -> list[str]:
+    """Return the branch that ends in the current leaf, or in the newest message if no current leaf is named."""
     parents: dict[str, str | None] = {}
-    before: str | None = None
+    previous: str | None = None
     for name, message in messages.items():
-        parent = plain(message.get("parent_message_uuid"))
-        # older exports name none; then a message answers the one above it
-        parents[name] = parent if parent in messages else None if parent.startswith(_ROOT) else before
-        before = name
+        parent = text_of(message.get("parent_message_uuid"))
+        # Older exports name no parents. There, a message answers the one before it.
+        parents[name] = parent if parent in messages else None if parent.startswith(_ROOT) else previous
+        previous = name
     leaves = leaves_of(parents)
     if current not in messages:
-        current = max(reversed(leaves), key=lambda leaf: _made(messages[leaf]), default=before or "")
+        current = max(reversed(leaves), key=lambda leaf: _created_at(messages[leaf]), default=previous or "")
     branch = branch_to(current, parents)
-    left[BRANCHES] += len({*leaves} - {*branch})
+    skipped[BRANCHES] += len({*leaves} - {*branch})
     return branch
 
 
-def _made(message: dict[str, Any]) -> datetime:
-    return instant(message.get("created_at")) or OLDEST
+def _created_at(message: dict[str, Any]) -> datetime:
+    return instant_of(message.get("created_at")) or OLDEST
 
 
-def _said(message: dict[str, Any], left: Left) -> str:
-    """Return what a message says; nothing, and counts it, where it says nothing or is by neither side."""
-    if plain(message.get("sender")) not in _ROLES:
-        left["messages of neither side"] += 1
+def _content(message: dict[str, Any], skipped: Skipped) -> str:
+    """Return the text of a message. Return "" and count the message if it has no text or an unknown sender."""
+    if text_of(message.get("sender")) not in _ROLES:
+        skipped["messages from an unknown sender"] += 1
         return ""
-    left[NO_TEXT] += len(items(message.get("attachments"))) + len(items(message.get("files")))
-    blocks = [fields(block) for block in items(message.get("content"))]
+    skipped[NO_TEXT] += len(list_of(message.get("attachments"))) + len(list_of(message.get("files")))
+    blocks = [object_of(block) for block in list_of(message.get("content"))]
     for block in blocks:
         if block.get("type") != "text":
-            left[_KINDS.get(plain(block.get("type")), NO_TEXT)] += 1
+            skipped[_SKIPPED_BLOCKS.get(text_of(block.get("type")), NO_TEXT)] += 1
     texts = [block.get("text") for block in blocks if block.get("type") == "text"]
-    # `text` is all there was once; where there are blocks, it repeats them, with placeholders for those without text
-    whole = "\n".join(text for text in texts if isinstance(text, str)) if blocks else plain(message.get("text"))
-    content = plain(_PLACEHOLDER.sub("", whole))
+    # Old exports have only `text`. Where there are blocks, `text` repeats them, with placeholders for non-text blocks.
+    whole = "\n".join(text for text in texts if isinstance(text, str)) if blocks else text_of(message.get("text"))
+    content = text_of(_PLACEHOLDER.sub("", whole))
     if not content:
-        left[EMPTY] += 1
+        skipped[EMPTY] += 1
     return content

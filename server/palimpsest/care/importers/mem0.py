@@ -5,184 +5,192 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from palimpsest.care.importers.records import (
-    EXPECTED,
-    OLDEST,
     TOO_LONG,
-    Foreign,
-    ForeignMemory,
-    ForeignVersion,
-    Left,
-    fields,
-    instant,
-    items,
-    notes_of,
-    plain,
-    sensible,
-    tag_from,
+    ImportedFile,
+    ImportedMemory,
+    ImportedVersion,
+    Skipped,
+    skipped_notes,
+)
+from palimpsest.care.importers.source import EXPECTED, SourceFile
+from palimpsest.care.importers.values import (
+    OLDEST,
+    instant_of,
+    list_of,
+    object_of,
+    plausible_instant,
+    tags_of,
+    text_of,
 )
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Event
 from palimpsest.core.validation import MAX_METADATA_BYTES, MAX_TEXT_CHARS, well_formed
 
-_THEIRS = ("user_id", "agent_id", "run_id", "app_id", "attributed_to", "expiration_date")
+_KEPT_FIELDS = ("user_id", "agent_id", "run_id", "app_id", "attributed_to", "expiration_date")
 _SPEAKER = ("actor_id", "role")
 
-# mem0 has renamed its columns once; these are their names, the present one first
-_OLD = ("old_memory", "prev_value")
-_NEW = ("new_memory", "new_value")
-_MADE = ("created_at", "timestamp")
+# mem0 has renamed these columns once. The present name comes first.
+_OLD_TEXT = ("old_memory", "prev_value")
+_NEW_TEXT = ("new_memory", "new_value")
+_CREATED_AT = ("created_at", "timestamp")
 
 
-def read_history(file: Path, now: datetime) -> Foreign:
-    """Return a memory with all its versions for each memory id in mem0's history database, which is only read.
+def read_history(source: SourceFile, now: datetime) -> ImportedFile | None:
+    """Return every memory in mem0's history database, with all its versions. The database is only read.
 
-    Raises InputError when it is another database, or damaged.
+    Return None if the file is not a database or has no mem0 history. Raises InputError if the database is damaged, or
+    is a Palimpsest ledger.
     """
+    if not source.is_database:
+        return None
     try:
-        # as_uri percent-encodes what SQLite would take for the end of the path
-        with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
+        # as_uri percent-encodes characters that SQLite would take for the end of the path
+        with closing(sqlite3.connect(f"{source.path.resolve().as_uri()}?mode=ro", uri=True)) as database:
             database.text_factory = _decoded
-            tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            columns = {row[1] for row in database.execute("PRAGMA table_info(history)")}
-            _check(file, columns)
+            if not _has_history(source.path, database):
+                return None
             cursor = database.execute("SELECT * FROM history ORDER BY rowid")
             names = [column[0] for column in cursor.description]
             rows = [dict(zip(names, row, strict=True)) for row in cursor]
+            tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             (recent,) = database.execute("SELECT count(*) FROM messages").fetchone() if "messages" in tables else (0,)
     except sqlite3.Error as error:
-        raise InputError(f"{file} cannot be read as a database: {error}; {EXPECTED}") from error
-    left = Left({"messages mem0 had at hand for its next extraction": recent})
-    return Foreign("mem0-history", _from_history(rows, now, left), notes=notes_of(left))
+        raise InputError(f"{source.name} cannot be read as a database: {error}. {EXPECTED}") from error
+    skipped = Skipped({"messages mem0 had stored for its next extraction": recent})
+    return ImportedFile("mem0-history", _history_memories(rows, now, skipped), notes=skipped_notes(skipped))
 
 
-def _check(file: Path, columns: set[str]) -> None:
+def _has_history(file: Path, database: sqlite3.Connection) -> bool:
+    columns = {row[1] for row in database.execute("PRAGMA table_info(history)")}
     if {"seq", "state", "stage"} <= columns:
-        raise InputError(f"{file} is a ledger of palimpsest itself; palimpsest restore puts it in the place of yours")
-    if not ({"memory_id", "event"} <= columns and columns & {*_OLD} and columns & {*_NEW}):
-        raise InputError(f"{file} is a database without a history of mem0's in it; {EXPECTED}")
+        raise InputError(f"{file} is a Palimpsest ledger. palimpsest restore replaces your ledger with it")
+    return {"memory_id", "event"} <= columns and bool(columns & {*_OLD_TEXT}) and bool(columns & {*_NEW_TEXT})
 
 
 def _decoded(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
 
 
-def _from_history(rows: Sequence[dict[str, Any]], now: datetime, left: Left) -> tuple[ForeignMemory, ...]:
+def _history_memories(rows: Sequence[dict[str, Any]], now: datetime, skipped: Skipped) -> tuple[ImportedMemory, ...]:
     by_memory: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         by_memory[well_formed(str(row["memory_id"] or ""))].append(row)
-    left["changes of a memory without an id"] += len(by_memory.pop("", ()))
-    found: list[ForeignMemory] = []
-    for memory_id, changes in by_memory.items():
-        versions = _versions(_dated(changes, now), now, left)
+    skipped["history rows without a memory id"] += len(by_memory.pop("", ()))
+    memories: list[ImportedMemory] = []
+    for memory_id, memory_rows in by_memory.items():
+        versions = _versions(_dated_rows(memory_rows, now), now, skipped)
         if any(len(version.text or "") > MAX_TEXT_CHARS for version in versions):
-            left[TOO_LONG] += 1
+            skipped[TOO_LONG] += 1
         elif versions:
-            said = {part: text for part in _SPEAKER for row in changes if (text := plain(row.get(part)))}
-            found.append(ForeignMemory(versions, {**said, "imported_from": "mem0", "mem0_id": memory_id}))
-    return tuple(found)
+            speaker = {part: text for part in _SPEAKER for row in memory_rows if (text := text_of(row.get(part)))}
+            memories.append(ImportedMemory(versions, {**speaker, "imported_from": "mem0", "mem0_id": memory_id}))
+    return tuple(memories)
 
 
-def _dated(changes: Sequence[dict[str, Any]], now: datetime) -> list[tuple[dict[str, Any], datetime]]:
-    """Return the changes of one memory in order of time, each with its time, none later than the next.
+def _dated_rows(rows: Sequence[dict[str, Any]], now: datetime) -> list[tuple[dict[str, Any], datetime]]:
+    """Return the rows of one memory in order of time, each with its time. No time is later than the next one.
 
-    mem0 sorts by time too, but some of its versions write a deletion without one, which then comes first. Here what
-    has no time keeps its place behind what was written before it.
+    mem0 sorts by time too, but some of its versions write a deletion without a time, which then sorts first. Here, a
+    row without a time stays behind the row that was written before it.
     """
     times: list[datetime] = []
-    for change in changes:
-        at = instant(change.get("updated_at")) or instant(_either(change, _MADE))
+    for row in rows:
+        at = instant_of(row.get("updated_at")) or instant_of(_either(row, _CREATED_AT))
         times.append(at or (times[-1] if times else OLDEST))
-    order = sorted(range(len(changes)), key=times.__getitem__)
+    order = sorted(range(len(rows)), key=times.__getitem__)
     dated: list[tuple[dict[str, Any], datetime]] = []
-    following = now
-    for place in reversed(order):
-        following = min(following, sensible(times[place], now))
-        dated.append((changes[place], following))
+    latest = now
+    for index in reversed(order):
+        latest = min(latest, plausible_instant(times[index], now))
+        dated.append((rows[index], latest))
     return dated[::-1]
 
 
 def _versions(
-    dated: Sequence[tuple[dict[str, Any], datetime]], now: datetime, left: Left
-) -> tuple[ForeignVersion, ...]:
-    """Return the versions of one memory, such that each follows from the one before and the first adds it."""
-    found: list[ForeignVersion] = []
-    for row, at in dated:
-        old, new = plain(_either(row, _OLD)), plain(_either(row, _NEW))
-        event = plain(row["event"]).upper()
+    dated_rows: Sequence[tuple[dict[str, Any], datetime]], now: datetime, skipped: Skipped
+) -> tuple[ImportedVersion, ...]:
+    """Return the versions of one memory. The first one adds it, and each follows from the one before."""
+    versions: list[ImportedVersion] = []
+    for row, at in dated_rows:
+        old, new = text_of(_either(row, _OLD_TEXT)), text_of(_either(row, _NEW_TEXT))
+        event = text_of(row["event"]).upper()
         deletes = event == Event.DELETE or bool(row.get("is_deleted"))
         if not deletes and (event not in (Event.ADD, Event.UPDATE) or not new):
             if event != Event.NONE:
-                left["changes of a memory without a text"] += 1
+                skipped["history rows without text"] += 1
             continue
-        if not found and old and (deletes or event == Event.UPDATE):  # its beginning is missing
-            made = sensible(instant(_either(row, _MADE)), now)
-            found.append(ForeignVersion(Event.ADD, old, min(made, at)))
-        living = bool(found) and found[-1].text is not None
+        if not versions and old and (deletes or event == Event.UPDATE):  # the row that added it is missing
+            created_at = plausible_instant(instant_of(_either(row, _CREATED_AT)), now)
+            versions.append(ImportedVersion(Event.ADD, old, min(created_at, at)))
+        exists = bool(versions) and versions[-1].text is not None
         if not deletes:
-            found.append(ForeignVersion(Event.UPDATE if living else Event.ADD, new, at))
-        elif living:
-            found.append(ForeignVersion(Event.DELETE, None, at))
+            versions.append(ImportedVersion(Event.UPDATE if exists else Event.ADD, new, at))
+        elif exists:
+            versions.append(ImportedVersion(Event.DELETE, None, at))
         else:
-            left["deletions of what was not there"] += 1
-    return tuple(found)
+            skipped["deletions of memories that did not exist"] += 1
+    return tuple(versions)
 
 
 def _either(row: dict[str, Any], names: tuple[str, str]) -> Any:
     return row.get(names[0]) if names[0] in row else row.get(names[1])
 
 
-def is_memory(value: Any) -> bool:
-    """Say whether a JSON value is a memory as mem0 returns it."""
-    return isinstance(fields(value).get("memory"), str)
+def read_export(source: SourceFile, now: datetime) -> ImportedFile | None:
+    """Return the memories in a saved reply of mem0's `get_all()` or `get()`.
 
-
-def read_export(memories: Sequence[Any], whole: Mapping[str, Any], now: datetime) -> Foreign:
-    """Return a memory for each that mem0's `get_all()` returned; `whole` is the object they were in, or is empty."""
-    left = Left()
-    found = [each for item in memories if (each := _from_export(item, now, left)) is not None]
-    left["relations of mem0's graph"] += len(items(whole.get("relations"))) + len(items(whole.get("entities")))
-    notes = notes_of(left)
+    Return None if the file has no such memory.
+    """
+    if not any(isinstance(object_of(item).get("memory"), str) for item in source.items):
+        return None
+    skipped = Skipped()
+    memories = [memory for item in source.items if (memory := _export_memory(item, now, skipped)) is not None]
+    whole = object_of(source.value)
+    skipped["relations in mem0's graph"] += len(list_of(whole.get("relations"))) + len(list_of(whole.get("entities")))
+    notes = skipped_notes(skipped)
     if whole.get("next"):
-        notes = (f"this is one page of an export, with {len(memories):,} of {whole.get('count')} memories", *notes)
-    return Foreign("mem0-export", tuple(found), notes=notes)
+        page = f"this is one page of an export, with {len(source.items):,} of {whole.get('count')} memories"
+        notes = (page, *notes)
+    return ImportedFile("mem0-export", tuple(memories), notes=notes)
 
 
-def _from_export(item: Any, now: datetime, left: Left) -> ForeignMemory | None:
-    theirs = fields(item)
-    text = plain(theirs.get("memory"))
+def _export_memory(item: Any, now: datetime, skipped: Skipped) -> ImportedMemory | None:
+    exported = object_of(item)
+    text = text_of(exported.get("memory"))
     if not text:
-        left["memories without a text"] += 1
+        skipped["memories without text"] += 1
         return None
     if len(text) > MAX_TEXT_CHARS:
-        left[TOO_LONG] += 1
+        skipped[TOO_LONG] += 1
         return None
-    made, changed = instant(theirs.get("created_at")), instant(theirs.get("updated_at"))
-    metadata: dict[str, Any] = _metadata(theirs.get("metadata"), left)
-    metadata |= {f"mem0_{part}": word for part in _THEIRS if (word := plain(theirs.get(part)))}
-    metadata |= {part: word for part in _SPEAKER if (word := plain(theirs.get(part)))}
-    if made is not None and changed is not None and made < changed:
-        metadata["mem0_created_at"] = made.isoformat()  # the text it had then is not in the export
+    created_at, updated_at = instant_of(exported.get("created_at")), instant_of(exported.get("updated_at"))
+    metadata: dict[str, Any] = _metadata(exported.get("metadata"), skipped)
+    metadata |= {f"mem0_{name}": value for name in _KEPT_FIELDS if (value := text_of(exported.get(name)))}
+    metadata |= {name: value for name in _SPEAKER if (value := text_of(exported.get(name)))}
+    if created_at is not None and updated_at is not None and created_at < updated_at:
+        metadata["mem0_created_at"] = created_at.isoformat()  # the text of that time is not in the export
     metadata["imported_from"] = "mem0"
-    if theirs.get("id"):
-        metadata["mem0_id"] = well_formed(str(theirs["id"]))
-    tags = dict.fromkeys(tag for word in items(theirs.get("categories")) for tag in tag_from(word))
-    return ForeignMemory((ForeignVersion(Event.ADD, text, sensible(changed or made, now)),), metadata, tuple(tags))
+    if exported.get("id"):
+        metadata["mem0_id"] = well_formed(str(exported["id"]))
+    tags = dict.fromkeys(tag for category in list_of(exported.get("categories")) for tag in tags_of(category))
+    version = ImportedVersion(Event.ADD, text, plausible_instant(updated_at or created_at, now))
+    return ImportedMemory((version,), metadata, tuple(tags))
 
 
-def _metadata(value: Any, left: Left) -> dict[str, Any]:
-    """Return metadata of theirs that can be kept: well-formed, and not too large."""
+def _metadata(value: Any, skipped: Skipped) -> dict[str, Any]:
+    """Return metadata as well-formed JSON. Return {} and count it if it is too large or not valid JSON."""
     try:
-        written = well_formed(json.dumps(fields(value), ensure_ascii=False, allow_nan=False))
+        text = well_formed(json.dumps(object_of(value), ensure_ascii=False, allow_nan=False))
     except (ValueError, RecursionError):
-        written = ""
-    if not written or len(written.encode()) > MAX_METADATA_BYTES:
-        left[f"metadata of more than {MAX_METADATA_BYTES:,} bytes, or that is no JSON"] += 1
+        text = ""
+    if not text or len(text.encode()) > MAX_METADATA_BYTES:
+        skipped[f"metadata larger than {MAX_METADATA_BYTES:,} bytes or not valid JSON"] += 1
         return {}
-    return json.loads(written)
+    return json.loads(text)

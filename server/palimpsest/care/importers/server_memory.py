@@ -1,7 +1,7 @@
-"""The official MCP memory server's file: a graph of entities and relations, one JSON object a line, without times.
+"""The official MCP memory server's file: a graph of entities and relations without times, one JSON object per line.
 
-An observation there is read beside its entity's name. Here it has to be understood alone, so the name goes before it
-where it does not have it.
+In that server, an observation is read beside the name of its entity. Here, every memory has to be understood alone, so
+the entity's name is put in front of an observation that does not contain it.
 """
 
 from __future__ import annotations
@@ -14,39 +14,53 @@ from typing import Any
 
 from palimpsest.care.importers.records import (
     TOO_LONG,
-    Foreign,
-    ForeignMemory,
-    ForeignVersion,
-    Left,
-    fields,
-    items,
-    notes_of,
-    plain,
-    tag_from,
+    ImportedFile,
+    ImportedMemory,
+    ImportedVersion,
+    Skipped,
+    skipped_notes,
 )
+from palimpsest.care.importers.source import SourceFile
+from palimpsest.care.importers.values import list_of, object_of, tags_of, text_of
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Event
 from palimpsest.core.validation import MAX_TEXT_CHARS, one_line
 
-_VOWELS_IN_WRITING_ONLY = ("uni", "use", "usu", "uti", "ubi", "eu", "one ", "one-", "once")
+_CONSONANT_SOUNDS = ("uni", "use", "usu", "uti", "ubi", "eu", "one ", "one-", "once")
+"""Beginnings that are written with a vowel and spoken with a consonant."""
+
 _SILENT_H = ("hour", "honest", "honor", "honour", "heir")
-_LETTERS_WITH_A_VOWEL_FIRST = "AEFHILMNORSX"
+_LETTERS_SPOKEN_WITH_A_VOWEL = "AEFHILMNORSX"
 
 
-def is_item(value: Any) -> bool:
-    """Say whether a JSON value is an entity or a relation; whether it says so itself depends on who wrote it."""
-    return _kind(fields(value)) is not None
+def read(source: SourceFile, now: datetime) -> ImportedFile | None:
+    """Return one memory per observation and per relation, and one per entity that has neither.
+
+    All memories have the time `now`, because the file has no times. Takes JSON lines and the saved JSON reply of the
+    server's `read_graph`. Return None if the file has no entity and no relation. Raises InputError that names the
+    damaged line.
+    """
+    if source.json_error:
+        if not any(_is_item(_json_of(line)) for line in source.text.split("\n") if line.lstrip().startswith("{")):
+            return None
+        values = _line_values(source.name, source.text)
+    else:
+        graph = object_of(source.value)
+        values = [*list_of(graph.get("entities")), *list_of(graph.get("relations"))] or source.items
+        if not any(_is_item(value) for value in values):
+            return None
+    return _read_graph(values, now)
 
 
-def is_graph(text: str) -> bool:
-    """Say whether any line of a text is an entity or a relation."""
-    return any(is_item(_value_of(line)) for line in text.split("\n") if line.lstrip().startswith("{"))
+def _is_item(value: Any) -> bool:
+    """Return whether a JSON value is an entity or a relation."""
+    return _kind(object_of(value)) is not None
 
 
-def lines_of(name: str, text: str) -> list[Any]:
-    """Return the JSON values of the lines of a text. Raises InputError naming the line that is none."""
+def _line_values(name: str, text: str) -> list[Any]:
+    """Return the JSON value of every line. Raises InputError that names the line if one is not JSON."""
     values: list[Any] = []
-    # not splitlines: JSON leaves U+2028 and its like as they are, inside a text
+    # Not splitlines: inside a JSON string, characters such as U+2028 may stand unescaped.
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
@@ -54,29 +68,25 @@ def lines_of(name: str, text: str) -> list[Any]:
             values.append(json.loads(line))
         except json.JSONDecodeError as error:
             raise InputError(
-                f"{name}, line {number}: {error.msg} at column {error.colno}; nothing was read. "
-                "Mend or take out the line: each holds one entity or relation as JSON"
+                f"{name}, line {number}: {error.msg} at column {error.colno}. Nothing was imported. "
+                "Correct or delete the line: each line is one entity or relation as JSON"
             ) from error
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{name}, line {number}: {error}; nothing was read") from error
+            raise InputError(f"{name}, line {number}: {error}. Nothing was imported") from error
     return values
 
 
-def read_graph(values: Iterable[Any], now: datetime) -> Foreign:
-    """Return a memory for each observation and relation, and for each entity of which nothing else is said.
-
-    All are of now: the file has no times.
-    """
-    left = Left()
+def _read_graph(values: Iterable[Any], now: datetime) -> ImportedFile:
+    skipped = Skipped()
     by_kind: dict[str | None, list[dict[str, Any]]] = {"entity": [], "relation": [], None: []}
     for value in values:
-        by_kind[_kind(fields(value))].append(fields(value))
+        by_kind[_kind(object_of(value))].append(object_of(value))
     entities, relations = by_kind["entity"], by_kind["relation"]
-    left["lines that are no entity and no relation"] += len(by_kind[None])
-    return Foreign("server-memory", _memories(entities, relations, now, left), notes=notes_of(left))
+    skipped["lines that are neither an entity nor a relation"] += len(by_kind[None])
+    return ImportedFile("server-memory", _memories(entities, relations, now, skipped), notes=skipped_notes(skipped))
 
 
-def _value_of(line: str) -> Any:
+def _json_of(line: str) -> Any:
     try:
         return json.loads(line)
     except (ValueError, RecursionError):
@@ -84,6 +94,7 @@ def _value_of(line: str) -> Any:
 
 
 def _kind(item: dict[str, Any]) -> str | None:
+    """Return "entity", "relation" or None. Some writers leave the type out."""
     if item.get("type") == "entity" or ("type" not in item and "name" in item and "observations" in item):
         return "entity"
     if item.get("type") == "relation" or ("type" not in item and {"from", "to", "relationType"} <= item.keys()):
@@ -92,68 +103,68 @@ def _kind(item: dict[str, Any]) -> str | None:
 
 
 def _memories(
-    entities: list[dict[str, Any]], relations: list[dict[str, Any]], now: datetime, left: Left
-) -> tuple[ForeignMemory, ...]:
-    tags = {_line(entity.get("name")): tag_from(entity.get("entityType")) for entity in entities}
+    entities: list[dict[str, Any]], relations: list[dict[str, Any]], now: datetime, skipped: Skipped
+) -> tuple[ImportedMemory, ...]:
+    tags = {_line(entity.get("name")): tags_of(entity.get("entityType")) for entity in entities}
     related = {_line(relation.get(end)) for relation in relations for end in ("from", "to")}
-    found: dict[str, ForeignMemory] = {}
-    for name, text in (*_said(entities, related, left), *_related(relations, left)):
+    by_text: dict[str, ImportedMemory] = {}
+    for name, text in (*_entity_texts(entities, related, skipped), *_relation_texts(relations, skipped)):
         if len(text) > MAX_TEXT_CHARS:
-            left[TOO_LONG] += 1
-        elif text in found:
-            left["repetitions"] += 1
+            skipped[TOO_LONG] += 1
+        elif text in by_text:
+            skipped["duplicates"] += 1
         else:
             metadata = {"imported_from": "server-memory", "entity": name}
-            found[text] = ForeignMemory((ForeignVersion(Event.ADD, text, now),), metadata, tags.get(name, ()))
-    return tuple(found.values())
+            by_text[text] = ImportedMemory((ImportedVersion(Event.ADD, text, now),), metadata, tags.get(name, ()))
+    return tuple(by_text.values())
 
 
-def _said(entities: Iterable[dict[str, Any]], related: set[str], left: Left) -> Iterator[tuple[str, str]]:
-    """Yield the name of each entity with what is said of it."""
+def _entity_texts(entities: Iterable[dict[str, Any]], related: set[str], skipped: Skipped) -> Iterator[tuple[str, str]]:
+    """Yield the name of an entity with each text about it."""
     for entity in entities:
         name, kind = _line(entity.get("name")), _spaced(_line(entity.get("entityType")))
-        observations = items(entity.get("observations"))
-        texts = [text for each in observations if (text := plain(each))]
-        left["observations without a text"] += len(observations) - len(texts)
+        observations = list_of(entity.get("observations"))
+        texts = [text for observation in observations if (text := text_of(observation))]
+        skipped["observations without text"] += len(observations) - len(texts)
         if not name:
-            left["entities without a name"] += 1
+            skipped["entities without a name"] += 1
         elif texts:
-            yield from ((name, text if _names(text, name) else f"{name}: {text}") for text in texts)
+            yield from ((name, text if _contains_name(text, name) else f"{name}: {text}") for text in texts)
         elif name not in related and kind:
             yield name, f"{name} is {_article(kind)} {kind}"
         elif name not in related:
-            left["entities of which nothing is said"] += 1
+            skipped["entities without a type, an observation or a relation"] += 1
 
 
-def _related(relations: Iterable[dict[str, Any]], left: Left) -> Iterator[tuple[str, str]]:
+def _relation_texts(relations: Iterable[dict[str, Any]], skipped: Skipped) -> Iterator[tuple[str, str]]:
     """Yield the name that each relation begins with, and the relation in words."""
     for relation in relations:
         parts = [_line(relation.get(part)) for part in ("from", "relationType", "to")]
         if all(parts):
             yield parts[0], f"{parts[0]} {_spaced(parts[1])} {parts[2]}"
         else:
-            left["relations with an end missing"] += 1
+            skipped["relations without a type or with a missing end"] += 1
 
 
 def _line(value: Any) -> str:
-    return one_line(plain(value))
+    return one_line(text_of(value))
 
 
 def _spaced(words: str) -> str:
     return one_line(words.replace("_", " "))
 
 
-def _names(text: str, name: str) -> bool:
-    """Say whether a text has a name in it, as a word of its own: Al is not named by 'also'."""
+def _contains_name(text: str, name: str) -> bool:
+    """Return whether a text contains a name as a whole word: "Also" does not contain "Al"."""
     forms = "|".join(re.escape(form.casefold()) for form in (name, _spaced(name)) if form)
     return re.search(rf"(?<!\w)(?:{forms})(?!\w)", one_line(text).casefold()) is not None
 
 
 def _article(noun: str) -> str:
-    """Return "a" or "an", by the sound that a noun begins with as far as its letters tell."""
-    first, small = noun.split(maxsplit=1)[0], noun.lower()
-    if first.isupper() and 1 < len(first) <= len("HTML"):
-        spoken = first[0] in _LETTERS_WITH_A_VOWEL_FIRST
+    """Return "a" or "an" by the first sound of a noun, as far as its spelling shows it."""
+    first_word, lowered = noun.split(maxsplit=1)[0], noun.lower()
+    if first_word.isupper() and 1 < len(first_word) <= len("HTML"):
+        vowel = first_word[0] in _LETTERS_SPOKEN_WITH_A_VOWEL
     else:
-        spoken = small.startswith(_SILENT_H) or (small[0] in "aeiou" and not small.startswith(_VOWELS_IN_WRITING_ONLY))
-    return "an" if spoken else "a"
+        vowel = lowered.startswith(_SILENT_H) or (lowered[0] in "aeiou" and not lowered.startswith(_CONSONANT_SOUNDS))
+    return "an" if vowel else "a"

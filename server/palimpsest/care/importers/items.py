@@ -1,0 +1,119 @@
+"""The memories and messages of another tool's file as items of the export format.
+
+The id of an item is derived from the tool, the scope and what identifies the item, so a second import recognizes it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from palimpsest.care.importers.records import ImportedFile, ImportedMemory, ImportedMessage
+from palimpsest.core.models import MAX_SCOPE_CHARS, Event, Scope
+from palimpsest.core.validation import one_line
+from palimpsest.learn.sanitize import Cleaner
+from palimpsest.store.writes.messages import SESSION_GAP
+
+NAMESPACE = uuid.UUID("5b1f9a34-0a52-4a0e-9d0c-6a8f0f2c9b1e")
+
+
+def items_of(imported: ImportedFile, scope: Scope, cleaner: Cleaner) -> list[dict[str, Any]]:
+    """Return every message and memory of a file as an item for `scope`, with secrets removed by `cleaner`."""
+    memories = (_memory_item(imported.format, memory, scope, cleaner) for memory in imported.memories)
+    return [*_message_items(imported, scope, cleaner), *memories]
+
+
+def derived_id(*parts: str) -> str:
+    """Return the UUID that belongs to these texts: always the same one."""
+    return str(uuid.uuid5(NAMESPACE, "\0".join(parts)))
+
+
+def _message_items(imported: ImportedFile, scope: Scope, cleaner: Cleaner) -> Iterator[dict[str, Any]]:
+    session_id, previous_at = "", None
+    for message in imported.messages:
+        message_id = derived_id(imported.format, str(scope), message.id, message.said_at.isoformat(), message.content)
+        if previous_at is None or abs(message.said_at - previous_at) > SESSION_GAP:
+            session_id = message_id
+        previous_at = message.said_at
+        yield _message_item(message, scope, message_id, session_id, cleaner)
+
+
+def _message_item(
+    message: ImportedMessage, scope: Scope, message_id: str, session_id: str, cleaner: Cleaner
+) -> dict[str, Any]:
+    added = {"event": Event.ADD.value, "updated_at": message.said_at, "stage": "import", "caller": "cli", "change": 1}
+    return {
+        "type": "turn",
+        "id": message_id,
+        "project": scope.project,
+        "agent_id": scope.agent_id,
+        "run_id": scope.run_id,
+        "role": message.role,
+        "name": one_line(message.name)[:MAX_SCOPE_CHARS],
+        "content": cleaner.text(message.content),
+        "external_id": one_line(message.id)[:MAX_SCOPE_CHARS],
+        "session_id": session_id,
+        "said_at": message.said_at,
+        "created_at": message.said_at,
+        "learnt": False,
+        "deleted_at": None,
+        "history": [added],
+    }
+
+
+def _memory_item(tool_format: str, memory: ImportedMemory, scope: Scope, cleaner: Cleaner) -> dict[str, Any]:
+    first, last = memory.versions[0], memory.versions[-1]
+    texts = [None if version.text is None else cleaner.text(version.text) for version in memory.versions]
+    text = next((version_text for version_text in reversed(texts) if version_text), "")
+    deleted_at = last.at if last.text is None else None
+    metadata = cleaner.value(dict(memory.metadata))
+    # The time is not part of the id: a memory without a time of its own gets that of the import.
+    memory_id = derived_id(tool_format, str(memory.metadata.get("mem0_id") or text), str(scope))
+    labels: dict[str, Any] = {"metadata": metadata, "keywords": [], "tags": list(memory.tags), "happened_at": None}
+    return {
+        "type": "memory",
+        "id": memory_id,
+        "project": scope.project,
+        "agent_id": scope.agent_id,
+        "run_id": scope.run_id,
+        "text": text,
+        **labels,
+        "actor_id": "",
+        "role": "",
+        "valid_from": last.at,
+        "valid_until": deleted_at,
+        "created_at": first.at,
+        "updated_at": last.at,
+        "deleted_at": deleted_at,
+        "superseded_by": None,
+        "revision": len(memory.versions),
+        "history": _history_rows(memory, memory_id, texts, labels),
+        "sources": [],
+    }
+
+
+def _history_rows(
+    memory: ImportedMemory, memory_id: str, texts: Sequence[str | None], labels: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Return one row of history per version. All rows of an import belong to one edit."""
+    return [
+        {
+            "id": derived_id(memory_id, str(index)),
+            "old_memory": next((previous for previous in reversed(texts[:index]) if previous), None),
+            "new_memory": text,
+            "event": version.event.value,
+            "created_at": memory.versions[0].at,
+            "updated_at": version.at,
+            "is_deleted": text is None,
+            "actor_id": "",
+            "role": "",
+            "state": {**labels, "valid_from": version.at.isoformat(), "superseded_by": None},
+            "stage": "import",
+            "model": "",
+            "prompt": "",
+            "caller": "cli",
+            "change": 1,
+        }
+        for index, (version, text) in enumerate(zip(memory.versions, texts, strict=True))
+    ]

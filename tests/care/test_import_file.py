@@ -1,0 +1,432 @@
+"""Palimpsest's own export, imported into another memory: without loss, without duplicates, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loopback import OpenAIServer
+from palimpsest.care import import_file
+from palimpsest.core.errors import InputError, MemoryNotFoundError
+from palimpsest.core.models import Edit, Provenance, Scope, Undo
+from palimpsest.memory import Memory
+from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
+from tests.support.exports import CutOffError, Interrupted, exported, exporting
+from tests.support.ledger_files import (
+    ignore_progress,
+    ledger_faults,
+    search_texts,
+    store_memory,
+    store_messages,
+    table_rows,
+)
+from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, second_writer
+
+pytestmark = pytest.mark.anyio
+
+BOB = Scope("bob")
+WEB = Scope("alice", project="web")
+CODER = Scope("alice", project="web", agent_id="coder", run_id="run 1")
+STRANGE = 'Zürich 東京 🍵 עברית "quoted" \\ back\n\ttabbed\u2028line\x85next \x00 nul \u200b e\u0301'
+NESTED: dict[str, Any] = {
+    "größe": {"高さ": [1, -2.5, 1e22, 0.1, True, None, {"": []}], "a": {}},
+    "z": "\u2028",
+    "A": 2**62,
+    "nothing": [],
+}
+ID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
+
+
+async def make_history(memory: Memory, clock: StoppedClock) -> str:
+    """Do everything to a memory that can be done, with edits of another user in between. Return the id of a secret."""
+    sister, rye = await store_messages(
+        memory,
+        {
+            "role": "user",
+            "name": "Ana",
+            "content": "My sister plays the harp",
+            "id": "m1",
+            "at": "2026-03-02T10:00:00Z",
+        },
+        {"role": "assistant", "content": "And you bake rye bread?", "at": "2026-03-02T10:05:00.25+02:00"},
+    )
+    store_memory(memory, "Bob collects stamps", scope=BOB)
+    clock.forward(days=1, microseconds=7)
+    *_, strange, lisbon = await store_messages(memory, ("user", STRANGE), ("user", "We fly to Lisbon"))
+    harp = store_memory(
+        memory,
+        "User's sister plays the harp",
+        sources=[sister.id],
+        happened_at=datetime(2019, 7, 1, 12, 30, 15, 250_000, tzinfo=UTC),
+        keywords=("harp", "Schwester"),
+        tags=("family", "音楽"),
+        metadata=NESTED,
+        actor_id="Ana",
+        role="user",
+    )
+    clock.forward(hours=1)
+    store_memory(memory, "User's sister plays the harp", sources=[rye.id])
+    store_memory(memory, STRANGE, sources=[strange.id, lisbon.id], metadata={STRANGE: STRANGE})
+    await memory.update(ALICE, harp, text="User's sister plays the harp in Nice", metadata={"größe": None, "b": [1]})
+    clock.forward(minutes=1)
+    nice = store_memory(memory, "User lives in Nice")
+    clock.forward(minutes=1)
+    await memory.add_text(ALICE, "User lives in Lyon", replaces=[nice])
+    store_memory(memory, "Bob has a boat", scope=BOB)
+    for scope, text in ((WEB, "The site is blue"), (CODER, "The coder uses ripgrep")):
+        (message,) = await store_messages(memory, ("user", f"{scope}: {text}"), scope=scope)
+        store_memory(memory, text, scope=scope, sources=[message.id])
+        clock.forward(minutes=1)
+    await memory.summary(ALICE)
+    await memory.summary(WEB)
+    secret = store_memory(memory, "User's door opens with a rusty key", sources=[lisbon.id])
+    clock.forward(minutes=1)
+    await memory.delete(ALICE, [secret, strange.id])
+    clock.forward(minutes=1)
+    await memory.undo(ALICE)
+    await memory.delete_all(WEB)
+    clock.forward(minutes=1)
+    await memory.undo(WEB)
+    await memory.delete(ALICE, [sister.id])
+    await memory.restore(ALICE, nice)
+    clock.forward(minutes=1)
+    await memory.undo(ALICE, Undo(edit=(await memory.log(ALICE))[2].number))
+    await memory.delete(ALICE, [nice])
+    await memory.summary(ALICE, "recent")
+    return secret
+
+
+@dataclass
+class FullMemory:
+    """A memory with every kind of item and edit, and its export."""
+
+    folder: Path
+    clock: StoppedClock
+    export: bytes
+
+
+async def full_memory(folder: Path, *, purged: bool = False) -> FullMemory:
+    """Make a memory with every kind of item and edit. After a purge its edit numbers have gaps."""
+    clock = StoppedClock()
+    with OpenAIServer([json.dumps({"summary": f"{number}: {STRANGE}"}) for number in range(4)]) as server:
+        async with memory_in(folder, clock, llm=llm_settings(server.base_url)) as memory:
+            secret = await make_history(memory, clock)
+            if purged:
+                await memory.purge(ALICE, [secret], and_backups=False)
+                await memory.update(ALICE, (await memory.list(ALICE)).hits[0].id, metadata={"after": "the purge"})
+                await memory.summary(ALICE)
+            return FullMemory(folder, clock, await exported(memory))
+
+
+def masked(text: str) -> str:
+    """Return a text without ids and undone edit numbers, in which two undos of the same edit always differ."""
+    return re.sub(r"undo \d+", "undo #", ID.sub("#", text))
+
+
+def without_number(provenance: Provenance) -> Provenance:
+    """Return a provenance without the number of the undone edit, which differs from ledger to ledger."""
+    return replace(provenance, stage=masked(provenance.stage))
+
+
+def comparable(edits: list[Edit]) -> list[Edit]:
+    """Return edits without their numbers, which differ from ledger to ledger, and with sorted steps."""
+    return [
+        replace(
+            edit,
+            number=0,
+            provenance=without_number(edit.provenance),
+            steps=tuple(sorted(edit.steps, key=str)),
+        )
+        for edit in edits
+    ]
+
+
+@pytest.mark.parametrize("purged", [False, True])
+async def test_an_exported_memory_is_imported_without_loss(tmp_path: Path, *, purged: bool) -> None:
+    """Guards the export as a complete copy: it exports to the same bytes, and every search has the same result."""
+    here = await full_memory(tmp_path / "here", purged=purged)
+    file = tmp_path / "alice.jsonl"
+    file.write_bytes(here.export)
+    async with memory_in(tmp_path / "here", here.clock) as before, memory_in(tmp_path / "there", here.clock) as after:
+        done = await after.import_file(ALICE, file, ignore_progress)
+        counted = [json.loads(line).get("type") for line in here.export.decode().split("\n") if line]
+        assert done.new == {kind: counted.count(kind) for kind in ("turn", "memory", "summary")}
+        assert (sum(done.known.values()), done.notes) == (0, ())
+        assert await exported(after) == here.export
+        assert ledger_faults(tmp_path / "there" / "ledger.db") == []
+
+        for scope in (ALICE, WEB, CODER):
+            logs = [list(await each.log(scope, limit=100)) for each in (before, after)]
+            assert comparable(logs[0]) == comparable(logs[1])
+            for deleted in (False, True):
+                pages = [(await each.list(scope, limit=100, deleted=deleted)).hits for each in (before, after)]
+                assert pages[0] == pages[1]
+                for hit in pages[0]:
+                    histories = [(await each.history(scope, hit.id))[1] for each in (before, after)]
+                    rows = [
+                        [replace(row, edit=0, provenance=without_number(row.provenance)) for row in versions]
+                        for versions in histories
+                    ]
+                    assert rows[0] == rows[1]
+            for question in ("harp", "Where does the user live?", "東京", "blue"):
+                assert await search_texts(before, question, scope) == await search_texts(after, question, scope)
+                for edit in logs[0][::3]:
+                    answers = [await each.search(scope, question, as_of=edit.made_at) for each in (before, after)]
+                    assert [hit.text for hit in answers[0].hits] == [hit.text for hit in answers[1].hits]
+
+        early = time_in_log(await before.log(ALICE, limit=100), 0.4)
+        for back in (None, 0, 5, 9, 12, None, early):
+            here.clock.forward(minutes=1)
+            assert await undone(before, back) == await undone(after, back)
+        outs = [masked((await exported(each)).decode()).split("\n") for each in (before, after)]
+        assert outs[0] == outs[1]
+
+
+async def undone(memory: Memory, back: int | datetime | None) -> str:
+    """Undo the newest edit, the one at an index in the log, or all since a time; return the outcomes or the error."""
+    edits = await memory.log(ALICE, limit=100)
+    undo = Undo(edits[back].number if isinstance(back, int) else None, back if isinstance(back, datetime) else None)
+    try:
+        done = await memory.undo(ALICE, undo)
+    except InputError as error:
+        return re.sub(r"\d+", "#", str(error))
+    return str(sorted((change.event, change.memory.text, change.previous) for change in done.outcomes))
+
+
+def time_in_log(edits: Any, share: float) -> datetime:
+    """Return the time of the edit that is at this share of the log, from the newest edit back."""
+    return edits[int(len(edits) * share)].made_at
+
+
+async def test_an_undone_edit_stays_undone_after_an_import(tmp_path: Path) -> None:
+    """Guards undo after an import: it skips the edit that was undone before the export."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path / "here", clock) as before, memory_in(tmp_path / "there", clock) as after:
+        for text in ("User lives in Paris", "User has a cat", "User has a dog"):
+            await before.add_text(ALICE, text)
+        await before.undo(ALICE)
+        file = tmp_path / "alice.jsonl"
+        file.write_bytes(await exported(before))
+        for text in ("User plays chess", "User likes tea", "User fears spiders", "User sings"):
+            await after.add_text(BOB, text)
+        await after.import_file(ALICE, file, ignore_progress)
+        assert await exported(after) == file.read_bytes()
+        done = await after.undo(ALICE)
+        assert [change.memory.text for change in done.outcomes] == ["User has a cat"]
+
+
+async def test_importing_again_changes_nothing(tmp_path: Path) -> None:
+    """Guards a repeated import: no row changes, and every item is reported as known."""
+    here = await full_memory(tmp_path / "here")
+    file = tmp_path / "alice.jsonl"
+    file.write_bytes(here.export)
+    async with memory_in(tmp_path / "there", here.clock) as memory:
+        first = await memory.import_file(ALICE, file, ignore_progress)
+        before = table_rows(tmp_path / "there" / "ledger.db")
+        for _ in range(2):
+            again = await memory.import_file(ALICE, file, ignore_progress)
+            assert (again.new, again.known) == (first.known, first.new)
+        assert table_rows(tmp_path / "there" / "ledger.db") == before
+    async with memory_in(tmp_path / "here", here.clock) as memory:
+        assert sum((await memory.import_file(ALICE, file, ignore_progress)).new.values()) == 0
+        assert await exported(memory) == here.export
+
+
+async def test_only_unknown_items_are_imported(tmp_path: Path) -> None:
+    """Guards against duplicates and against overwriting: existing rows stay, whatever the file contains."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path / "here", clock) as here:
+        message, _ = await store_messages(
+            here, {"role": "user", "content": "I bake", "id": "m1"}, ("user", "Rye bread")
+        )
+        store_memory(here, "User bakes", sources=[message.id])
+        await exporting(here, tmp_path / "early.jsonl")
+        twin = store_memory(here, "User  LIKES tea")
+        gone = store_memory(here, "User has a cat")
+        await here.delete(ALICE, [gone])
+        store_memory(here, "User bakes rye bread", sources=[message.id])
+        await exporting(here, tmp_path / "late.jsonl")
+    async with memory_in(tmp_path / "there", clock) as there:
+        await there.import_file(ALICE, tmp_path / "early.jsonl", ignore_progress)
+        (bakes,) = (await there.stored(ALICE)).memories
+        await there.update(ALICE, bakes.id, text="User bakes on Sundays")
+        tea, other = store_memory(there, "User likes tea"), store_memory(there, "Bob likes tea", scope=BOB)
+        before = table_rows(tmp_path / "there" / "ledger.db")
+        done = await there.import_file(ALICE, tmp_path / "late.jsonl", ignore_progress)
+        assert (done.new["memory"], done.known["memory"], done.new["turn"], done.known["turn"]) == (2, 2, 0, 2)
+        after = table_rows(tmp_path / "there" / "ledger.db")
+        for table in ("messages", "message_history", "memories", "history", "memory_sources"):
+            assert after[table][: len(before[table])] == before[table]
+        texts = {memory.id: memory.text for memory in (await there.stored(ALICE)).memories}
+        assert texts == {bakes.id: "User bakes on Sundays", tea: "User likes tea"} | {
+            each: text for each, text in texts.items() if text == "User bakes rye bread"
+        }
+        assert len(texts) == 3
+        with pytest.raises(MemoryNotFoundError):
+            await there.history(ALICE, twin)
+        new = next(each for each, text in texts.items() if text == "User bakes rye bread")
+        assert (await there.history(ALICE, new))[1][0].sources == ("m1",)
+        assert len((await there.history(BOB, other))[1]) == 1
+    assert ledger_faults(tmp_path / "there" / "ledger.db") == []
+
+
+@pytest.mark.parametrize("cut", [2, 6, 10])
+async def test_an_interrupted_import_continues_to_the_same_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int
+) -> None:
+    """Guards a large import against a power cut: run again, it ends as a single run does, still as one edit."""
+    monkeypatch.setattr(import_file, "BATCH", 2)
+    here = await full_memory(tmp_path / "here")
+    file = tmp_path / "alice.jsonl"
+    file.write_bytes(here.export)
+    async with memory_in(tmp_path / "once", here.clock) as memory:
+        await memory.import_file(ALICE, file, ignore_progress)
+    async with memory_in(tmp_path / "twice", here.clock) as memory:
+        with pytest.raises(CutOffError):
+            await memory.import_file(ALICE, file, Interrupted(cut))
+        assert sum(len(table_rows(tmp_path / "twice" / "ledger.db")[each]) for each in ("messages", "memories")) > 0
+        store_memory(memory, "Bob came in between", scope=BOB)
+        with pytest.raises(CutOffError):
+            await memory.import_file(ALICE, file, Interrupted(cut + 2))
+        await memory.import_file(ALICE, file, ignore_progress)
+        assert await exported(memory) == here.export
+        assert len(await search_texts(memory, "harp")) > 0
+        await memory.import_file(ALICE, file, ignore_progress)
+        assert await exported(memory) == here.export
+    assert ledger_faults(tmp_path / "twice" / "ledger.db") == []
+    keys = [row["key"] for row in table_rows(tmp_path / "twice" / "ledger.db", "meta")["meta"]]
+    assert not [key for key in keys if key.startswith("import")], "a finished import leaves no bookkeeping"
+
+
+def changed(**parts: Any) -> Callable[[dict[str, Any]], Any]:
+    """Return a function that changes the fields of an item. A field given as `...` is removed."""
+    return lambda item: {key: value for key, value in {**item, **parts}.items() if value is not ...}
+
+
+DAMAGES: dict[str, tuple[int, Callable[[dict[str, Any]], Any], str]] = {
+    "not JSON": (3, lambda _: "{", "line 3: .*(JSON|json)"),
+    "cut": (4, lambda item: json.dumps(item)[:-3], "line 4: "),
+    "a list": (3, lambda _: [], "line 3: "),
+    "another kind": (3, changed(type="note"), "line 3: "),
+    "a field missing": (2, changed(session_id=...), "line 2: turn.session_id: Field required"),
+    "a field too many": (3, changed(owner="eve"), "line 3: memory.owner: Extra"),
+    "a number as text": (3, changed(revision="1"), "line 3: memory.revision"),
+    "a number too small": (3, changed(revision=0), "line 3: memory.revision"),
+    "an invalid id": (2, changed(id="1"), "line 2: turn.id"),
+    "a time without a zone": (2, changed(said_at="2026-05-08T12:00:00"), "line 2: turn.said_at"),
+    "an empty text": (3, changed(text=""), "line 3: memory.text"),
+    "an invalid project": (2, changed(project="*"), "line 2: turn.project"),
+    "no history": (3, changed(history=[]), "line 3: memory.history"),
+    "an invalid role": (2, changed(role="king"), "line 2: turn.role"),
+    "a source of an unknown version": (
+        3,
+        changed(
+            sources=[
+                {
+                    "message_id": "0" * 8 + "-0000-4000-8000-" + "0" * 12,
+                    "history_id": "1" * 8 + "-0000-4000-8000-" + "1" * 12,
+                }
+            ]
+        ),
+        "line 3: memory: .*missing from the memory's history",
+    ),
+    "a duplicate id": (4, changed(id="a0000000-0000-4000-8000-000000000001"), "line 4: the id a0000000.* twice"),
+    "a second header": (
+        3,
+        lambda _: {"format": "palimpsest-export", "version": 1, "user_id": "alice"},
+        "line 3: ",
+    ),
+    "a newer version": (1, changed(version=2), "line 1: version"),
+    "a header with an unknown field": (1, changed(project="web"), "line 1: project"),
+}
+
+
+@pytest.mark.parametrize("fault", DAMAGES)
+async def test_a_damaged_line_is_named_and_nothing_at_all_is_stored(tmp_path: Path, fault: str) -> None:
+    """Guards against a partial import: every line is checked before the first one is stored."""
+    number, damaged, error_text = DAMAGES[fault]
+    clock = StoppedClock()
+    async with memory_in(tmp_path / "here", clock) as memory:
+        (message,) = await store_messages(memory, ("user", "I bake"))
+        store_memory(memory, "User bakes", sources=[message.id])
+        store_memory(memory, "User bakes rye bread")
+        text = (await exported(memory)).decode().replace(message.id, "a0000000-0000-4000-8000-000000000001")
+    items = [json.loads(line) for line in text.split("\n") if line]
+    items[number - 1] = damaged(items[number - 1])
+    file = tmp_path / "alice.jsonl"
+    file.write_text("\n".join(item if isinstance(item, str) else json.dumps(item) for item in items), "utf-8")
+    async with memory_in(tmp_path / "there", clock) as memory:
+        store_memory(memory, "User likes tea")
+        before = table_rows(tmp_path / "there" / "ledger.db", "meta", "changes")
+        for dry_run in (True, False):
+            with pytest.raises(InputError, match=rf"alice\.jsonl, {error_text}"):
+                await memory.import_file(ALICE, file, ignore_progress, dry_run=dry_run)
+        assert table_rows(tmp_path / "there" / "ledger.db", "meta", "changes") == before
+        assert not (tmp_path / "there" / "backups").exists()
+
+
+async def test_a_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    """Guards against a traceback for a file that an editor saved in another encoding."""
+    file = tmp_path / "alice.jsonl"
+    file.write_bytes(b'{"format":"palimpsest-export","user_id":"alice","version":1}\n\xff\xfe\n')
+    async with memory_in(tmp_path / "there") as memory:
+        with pytest.raises(InputError, match=r"alice\.jsonl cannot be read"):
+            await memory.import_file(ALICE, file, ignore_progress)
+
+
+async def test_a_dry_run_counts_the_items_and_stores_nothing(tmp_path: Path) -> None:
+    """Guards the preview: its numbers are those of the import that follows."""
+    here = await full_memory(tmp_path / "here")
+    file = tmp_path / "alice.jsonl"
+    file.write_bytes(here.export)
+    async with memory_in(tmp_path / "there", here.clock) as memory:
+        store_memory(memory, "user lives in LYON")
+        before = table_rows(tmp_path / "there" / "ledger.db", "meta", "changes")
+        would = await memory.import_file(ALICE, file, ignore_progress, dry_run=True)
+        assert table_rows(tmp_path / "there" / "ledger.db", "meta", "changes") == before
+        assert not (tmp_path / "there" / "backups").exists()
+        assert would.examples[0] == "My sister plays the harp"
+        assert len(would.examples) == 5
+        assert would.known == {"turn": 0, "memory": 1, "summary": 0}
+        done = await memory.import_file(ALICE, file, ignore_progress)
+        assert (done.format, done.new, done.known) == ("palimpsest", would.new, would.known)
+        assert "palimpsest restore" in done.notes[0], "the note names the backup from before the import"
+
+
+async def test_items_of_another_user_of_the_ledger_are_refused(tmp_path: Path) -> None:
+    """Guards two users of one ledger: ids are unique, and no memory cites another user's messages."""
+    async with memory_in(tmp_path) as memory:
+        (message,) = await store_messages(memory, ("user", "I bake"))
+        store_memory(memory, "User bakes", sources=[message.id])
+        await exporting(memory, tmp_path / "alice.jsonl")
+        before = table_rows(tmp_path / "ledger.db", "meta")
+        with pytest.raises(InputError, match="another user of this ledger"):
+            await memory.import_file(BOB, tmp_path / "alice.jsonl", ignore_progress)
+        assert table_rows(tmp_path / "ledger.db", "meta") == before
+    async with memory_in(tmp_path / "bobs") as memory:
+        await memory.import_file(BOB, tmp_path / "alice.jsonl", ignore_progress)
+        assert [each.text for each in (await memory.stored(BOB)).memories] == ["User bakes"]
+        assert await search_texts(memory, "bakes", ALICE) == []
+
+
+def test_the_commands_move_a_memory_from_one_folder_to_another(tmp_path: Path) -> None:
+    """Guards export and import on the command line: the same bytes come out again, and a second import is empty."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder in (here, there):
+        folder.mkdir()
+    with second_writer(here / "data") as sneak:
+        sneak(STRANGE)
+    assert "exported 1 items" in palimpsest(here, "export", str(tmp_path / "alice.jsonl"))
+    done = palimpsest_json(there, "import", str(tmp_path / "alice.jsonl"))
+    assert (done["format"], done["new"]["memory"], done["known"]["memory"]) == ("palimpsest", 1, 0)
+    assert palimpsest_process(there, "export", "-") == (tmp_path / "alice.jsonl").read_text("utf-8")
+    printed = palimpsest(there, "import", str(tmp_path / "alice.jsonl"), "--dry-run")
+    counts = "0 messages, 0 memories, 0 summaries; already known: 0 messages, 1 memories, 0 summaries"
+    assert f"alice.jsonl (palimpsest): would import {counts}" in printed
