@@ -33,7 +33,7 @@ from palimpsest.learn.engine import Engine
 from palimpsest.learn.factory import open_embedder, open_model, open_projection, open_prompts
 from palimpsest.recall import listing
 from palimpsest.recall.listing import Page
-from palimpsest.recall.pipeline import SearchQuery, SearchResult, recall
+from palimpsest.recall.pipeline import SearchQuery, SearchResult, search
 from palimpsest.store.ledger import open_ledger
 from palimpsest.store.queries import edits as edit_queries
 from palimpsest.store.queries import entries as entry_queries
@@ -121,7 +121,7 @@ class Memory:
         """
         question = SearchQuery(scope, query, self.engine.clock(), limit, max_tokens, filters or {}, as_of, explain)
         ledger, embedder = self.engine.ledger, self.engine.embedder
-        answer = await self.engine.run(lambda: recall(ledger, embedder, self.projection, question))
+        answer = await self.engine.run(lambda: search(ledger, embedder, self.projection, question))
         if self._background is not None and self.projection.is_behind():
             self._background.wake()
         return answer

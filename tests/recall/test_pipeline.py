@@ -12,7 +12,7 @@ from palimpsest.core.errors import InputError
 from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
 from palimpsest.index.backfill import embed_missing
 from palimpsest.memory import Memory
-from palimpsest.recall.ranking import hit_tokens
+from palimpsest.recall.hits import hit_tokens
 from palimpsest.store.writes.apply import Write
 from palimpsest.text.tokenizer import count_tokens
 from tests.support.command_line import palimpsest

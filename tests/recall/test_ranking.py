@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from datetime import timedelta
 from typing import Any
 
@@ -10,17 +10,10 @@ import numpy as np
 import pytest
 
 from palimpsest.core.models import Candidate, Hit
-from palimpsest.recall.ranking import (
-    OUTDATED,
-    Likeness,
-    centred,
-    fold,
-    hit_tokens,
-    ranked,
-    rarity,
-    squash,
-    within_budget,
-)
+from palimpsest.recall.features import Candidates, centred, rarity
+from palimpsest.recall.hits import fold, hit_tokens, within_budget
+from palimpsest.recall.ranking import Ranked, rank, squash
+from palimpsest.recall.scoring import OUTDATED, SearchScoring
 from tests.support.scripted_model import NOW
 
 
@@ -60,26 +53,40 @@ def candidate(seq: int, **known: Any) -> Candidate:
     return Candidate(seq, known.pop("kind", "message"), f"id{seq}", known.pop("at", NOW), chars=150, **known)
 
 
-def order(candidates: Sequence[Candidate], *, named: set[str] | None = None, **like: Any) -> list[int]:
+def ranked(entries: Sequence[Candidate], *, speakers: Set[str] = frozenset(), **features: Any) -> list[Ranked]:
+    """Return candidates of a search in order, best first."""
+    return rank(candidates(entries, **features), SearchScoring(NOW, speakers))
+
+
+def order(entries: Sequence[Candidate], **features: Any) -> list[int]:
     """Return the numbers of candidates, best first."""
-    return [each.candidate.seq for each in ranked(candidates, likeness(candidates, **like), named or set(), set(), NOW)]
+    return [each.candidate.seq for each in ranked(entries, **features)]
 
 
-def likeness(
-    candidates: Sequence[Candidate],
+def candidates(
+    entries: Sequence[Candidate],
     *,
     meaning: Sequence[float] | None = None,
     bm25: Sequence[float] | None = None,
     words: Sequence[set[str]] | None = None,
-    asked_for: Mapping[str, float] | None = None,
-) -> Likeness:
-    """Return how candidates are like a question; `meaning` holds cosines."""
-    asked = keys = None
+    weights: Mapping[str, float] | None = None,
+    outdated: Set[str] = frozenset(),
+) -> Candidates:
+    """Return candidates with their features; `meaning` holds cosines with the query."""
+    query_vector = vectors = None
     if meaning is not None:
-        asked = np.array([1, 0], dtype=np.float32)
-        keys = np.array([[cosine, np.sqrt(1 - cosine**2)] for cosine in meaning], dtype=np.float32)
-    none = [set[str]() for _ in candidates]
-    return Likeness(keys, asked, bm25 or [0.0] * len(candidates), words or none, asked_for or {})
+        query_vector = np.array([1, 0], dtype=np.float32)
+        vectors = np.array([[cosine, np.sqrt(1 - cosine**2)] for cosine in meaning], dtype=np.float32)
+    return Candidates(
+        entries,
+        vectors,
+        np.full(len(entries), vectors is not None),
+        query_vector,
+        np.array(bm25 or [0.0] * len(entries), dtype=np.float32),
+        words or [set[str]() for _ in entries],
+        weights or {},
+        outdated,
+    )
 
 
 THREE = [candidate(1), candidate(2), candidate(3)]
@@ -88,15 +95,15 @@ THREE = [candidate(1), candidate(2), candidate(3)]
 def test_what_is_alike_in_meaning_and_in_words_comes_first() -> None:
     """Guards the sum: the best of both beats the best of one."""
     words = [{"tea"}, {"tea", "green"}, set[str]()]
-    found = order(THREE, meaning=[0.9, 0.8, 0.1], bm25=[1.0, 3.0, 0.0], words=words, asked_for={"tea": 1, "green": 2})
+    found = order(THREE, meaning=[0.9, 0.8, 0.1], bm25=[1.0, 3.0, 0.0], words=words, weights={"tea": 1, "green": 2})
     assert found == [2, 1, 3]
 
 
 def test_a_score_is_the_sum_of_its_parts() -> None:
     """Guards the explanation: what is told of a place in the order is what made it."""
     words = [{"tea"}, set[str](), {"green"}]
-    like = likeness(THREE, meaning=[0.2, 0.8, 0.1], bm25=[1.0, 0.0, 2.0], words=words, asked_for={"tea": 1, "green": 2})
-    for each in ranked(THREE, like, {"Ana"}, {"id2"}, NOW):
+    features = {"meaning": [0.2, 0.8, 0.1], "bm25": [1.0, 0.0, 2.0], "weights": {"tea": 1, "green": 2}}
+    for each in ranked(THREE, words=words, outdated={"id2"}, speakers={"Ana"}, **features):
         assert each.score == pytest.approx(sum(each.parts.values()), abs=1e-5)
         assert each.parts["outdated"] == (-OUTDATED if each.candidate.seq == 2 else 0)
 
@@ -104,9 +111,9 @@ def test_a_score_is_the_sum_of_its_parts() -> None:
 def test_words_in_common_are_chance_where_nothing_holds_much_of_what_is_asked() -> None:
     """Guards questions in other words: one common word in another memory does not beat the meaning."""
     few = {"meeting": 1.0, "retreat": 4.0}
-    assert order(THREE[:2], meaning=[0.9, 0.2], bm25=[0.0, 1.0], words=[set(), {"meeting"}], asked_for=few) == [1, 2]
+    assert order(THREE[:2], meaning=[0.9, 0.2], bm25=[0.0, 1.0], words=[set(), {"meeting"}], weights=few) == [1, 2]
     much = {"meeting": 4.0, "retreat": 1.0}
-    assert order(THREE[:2], meaning=[0.9, 0.2], bm25=[0.0, 1.0], words=[set(), {"meeting"}], asked_for=much) == [2, 1]
+    assert order(THREE[:2], meaning=[0.9, 0.2], bm25=[0.0, 1.0], words=[set(), {"meeting"}], weights=much) == [2, 1]
 
 
 @pytest.mark.parametrize("meaning", [None, [0.5, 0.5, 0.5]], ids=["no vectors", "all alike"])
@@ -128,7 +135,7 @@ def test_without_any_difference_the_order_is_that_of_the_units(meaning: list[flo
 )
 def test_of_two_that_are_alike(first: dict[str, Any], second: dict[str, Any]) -> None:
     """Guards what is known besides likeness, each by itself."""
-    assert order([candidate(1, **second), candidate(2, **first)], named={"Ana"}) == [2, 1]
+    assert order([candidate(1, **second), candidate(2, **first)], speakers={"Ana"}) == [2, 1]
 
 
 def test_a_turn_of_some_words_comes_before_a_greeting() -> None:
@@ -136,7 +143,7 @@ def test_a_turn_of_some_words_comes_before_a_greeting() -> None:
     greeting, sentence = candidate(1)._replace(chars=12), candidate(2)
     assert order([greeting, sentence]) == [2, 1]
     memory = greeting._replace(kind="memory", chars=0)
-    assert ranked([memory], likeness([memory]), set(), set(), NOW)[0].parts["length"] == 0
+    assert ranked([memory])[0].parts["length"] == 0
 
 
 def test_what_is_of_a_good_session_comes_before_what_is_of_none() -> None:

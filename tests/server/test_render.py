@@ -12,7 +12,7 @@ from palimpsest.learn.apply import WriteResult
 from palimpsest.learn.summaries import Summarized
 from palimpsest.memory import Page
 from palimpsest.recall.pipeline import SearchResult
-from palimpsest.recall.similar import Similar
+from palimpsest.recall.similar import SimilarMemory
 from palimpsest.server.render import (
     answer_json,
     answer_text,
@@ -136,7 +136,7 @@ def test_an_add_says_first_what_it_did(done: WriteResult, line: str) -> None:
 def test_resembling_memories_are_shown_under_the_new_one() -> None:
     """Guards the agent's part in reconciling: id, date, text and what to do about it."""
     near = memory("Ana drinks\ncoffee.", OTHER, happened_at=datetime(2024, 2, 11, tzinfo=UTC))
-    done = WriteResult((Outcome(Event.ADD, TEA),), {ID: [Similar(near, 0.71236)]})
+    done = WriteResult((Outcome(Event.ADD, TEA),), {ID: [SimilarMemory(near, 0.71236)]})
 
     _, second, advice, _ = done_text(done, (), SCOPE).splitlines()
 

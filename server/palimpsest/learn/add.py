@@ -28,7 +28,7 @@ from palimpsest.learn.engine import Engine
 from palimpsest.learn.sanitize import recalled_text, screened_fact, screened_messages
 from palimpsest.llm.decide import NEAREST_MEMORIES, Decided, decide
 from palimpsest.llm.extract import RECENT_MESSAGES, Conversation, extract
-from palimpsest.recall.similar import Similar, similar_memories
+from palimpsest.recall.similar import SimilarMemory, similar_memories
 from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import id_lookup
 from palimpsest.store.queries import memories as memory_queries
@@ -273,9 +273,7 @@ def _look(engine: Engine, task: _Task) -> _Look:
         logger.warning("compared by words only: %s", error)
     with engine.ledger.read() as conn:
         seq = memory_queries.head(conn)
-    found = similar_memories(
-        engine.ledger, engine.index, engine.embedder.fingerprint, task.scope, asked, NEAREST_MEMORIES
-    )
+    found = similar_memories(engine.ledger, engine.embedder, engine.index, task.scope, asked, NEAREST_MEMORIES)
     # A project's facts are not decided against the user's global memories, which others than the project see.
     items = [item for each in found.values() for item in each if item.memory.scope.project == task.scope.project]
     alike = frozenset(item.memory.id for item in items if item.likeness >= SIMILAR_ENOUGH)
@@ -317,7 +315,7 @@ async def compared(engine: Engine, scope: Scope, done: WriteResult) -> WriteResu
         return replace(done, notes=(*done.notes, f"stored, but not compared with what is known: {error}"))
 
 
-def _resembling(engine: Engine, scope: Scope, changes: Sequence[Outcome]) -> Mapping[str, Sequence[Similar]]:
+def _resembling(engine: Engine, scope: Scope, changes: Sequence[Outcome]) -> Mapping[str, Sequence[SimilarMemory]]:
     """Return for each memory with a new text the others that look much like it. Blocking."""
     added = {change.memory.text: change.memory for change in changes if _is_new_text(change)}
     if not added:
@@ -326,7 +324,7 @@ def _resembling(engine: Engine, scope: Scope, changes: Sequence[Outcome]) -> Map
     with engine.ledger.read() as conn:
         own = entry_queries.own_vectors(conn, fingerprint, "memory", [memory.id for memory in added.values()])
     asked = {text: own.get(memory.id) for text, memory in added.items()}
-    found = similar_memories(engine.ledger, engine.index, fingerprint, scope, asked, SIMILAR_SHOWN + 1)
+    found = similar_memories(engine.ledger, engine.embedder, engine.index, scope, asked, SIMILAR_SHOWN + 1)
     others = {
         added[text].id: [item for item in items if item.memory.id != added[text].id] for text, items in found.items()
     }

@@ -9,7 +9,7 @@ from palimpsest.core.errors import EmbedderError
 from palimpsest.core.models import AppliedWrite, Decision, Outcome, Provenance, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.learn.engine import Engine
-from palimpsest.recall.similar import Similar
+from palimpsest.recall.similar import SimilarMemory
 from palimpsest.store.writes.apply import Write
 
 
@@ -18,7 +18,7 @@ class WriteResult:
     """Hold what a write did: its changes, for each changed memory the others it resembles, and what else to tell."""
 
     outcomes: tuple[Outcome, ...] = ()
-    similar: Mapping[str, Sequence[Similar]] = field(default_factory=dict[str, Sequence[Similar]])
+    similar: Mapping[str, Sequence[SimilarMemory]] = field(default_factory=dict[str, Sequence[SimilarMemory]])
     kept_messages: int = 0
     notes: tuple[str, ...] = ()
 

@@ -13,7 +13,7 @@ from palimpsest.core.clock import Clock
 from palimpsest.core.protocols import Embedder, LanguageModel, ReportProgress
 from palimpsest.llm import decide, extract, summarize
 from palimpsest.llm.prompts import PromptFiles
-from palimpsest.recall.candidates import NearestUnits
+from palimpsest.recall.candidates import NearestEntries
 from palimpsest.store.ledger import Ledger
 
 NEEDED_PROMPTS = {
@@ -46,7 +46,7 @@ class Engine:
     model: LanguageModel | None
     prompts: PromptFiles
     clock: Clock
-    index: NearestUnits
+    index: NearestEntries
     threads: anyio.CapacityLimiter
     keep_secrets: bool = False
     report_progress: ReportProgress = _nobody

@@ -1,73 +1,239 @@
-"""Candidates by meaning: from the vector index, or by an exact scan where that serves better."""
+"""Retrieve the candidates of a query from the ledger.
+
+Search, search at an instant and the comparison of near-duplicates all take their candidates from `retrieve` and order
+them with `ranking.rank`. The vector index and the full text only propose entries. The ledger decides which of them are
+living and visible to the scope, and supplies everything they are ranked by. An index that lags or errs therefore
+costs a candidate, never a wrong hit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import Protocol, cast
+from typing import Protocol, TypeVar, cast
 
 import numpy as np
+import numpy.typing as npt
 from sqlalchemy import Connection
 
-from palimpsest.core.models import Kind, Scope
-from palimpsest.core.protocols import Vector
-from palimpsest.recall import ranking
+from palimpsest.core.errors import FullTextError
+from palimpsest.core.filters import Test
+from palimpsest.core.models import Scope
+from palimpsest.core.protocols import Embedder, Vector
+from palimpsest.recall.features import CandidateRequest, Candidates, centred, own_vectors, rarity, stacked
+from palimpsest.recall.hits import all_hits, record
+from palimpsest.recall.past import candidates_at
+from palimpsest.store.ledger import Ledger
 from palimpsest.store.queries import entries as entry_queries
+from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.queries.entries import CandidateRow, Centre
+from palimpsest.store.sqlite import full_text
+from palimpsest.text.tokenizer import search_tokens
 
-WIDE_SHARE = 0.2
-"""Where the scope sees less than this share of what the index gives, it is scanned: the index returns others'."""
+MIN_VISIBLE_SHARE = 0.2
+"""If the scope sees a smaller share of the requested candidates, it is scanned: most of what was returned belongs to
+other scopes. Set by hand; a fifth of a search's 120 candidates still fills its reply twice over."""
+
+PRIOR_ENTRIES = 10
+"""The mean of few vectors is unreliable: of a single vector it is that vector, and centring would leave nothing. It is
+shrunk as if this many more vectors lay at zero. Set by hand."""
+
+WHOLE_TEXT = 2**31 - 1
+"""As a number of characters: the whole text."""
+
+_T = TypeVar("_T")
 
 
-class NearestUnits(Protocol):
-    """Give the units nearest to a vector, as far as the projection can at this moment."""
+class NearestEntries(Protocol):
+    """Find the entries nearest to a vector, as far as the vector index can at this moment."""
 
     def nearest(self, conn: Connection, user_id: str, vector: Vector, limit: int) -> list[int] | None:
-        """Return unit numbers, among them all that changed lately; None when there is no index to ask."""
+        """Return the `limit` nearest entries and all that changed lately; None if there is no usable index."""
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Sought:
-    """Hold what is sought: a vector of an embedder, of shape (dims,), centred on `mean`; how many; of which kind.
+def retrieve(ledger: Ledger, embedder: Embedder, index: NearestEntries, request: CandidateRequest) -> Candidates:
+    """Return the candidates of a request, ordered by number. Blocking. Raises LedgerError.
 
-    With `allowed` only those units are candidates.
+    No connection is open while a text is embedded.
     """
+    if request.as_of is not None:
+        return candidates_at(ledger, embedder, request, request.as_of)
+    with ledger.read() as conn:
+        return _LivingSearch(conn, embedder.fingerprint, index, request, _FullText(conn)).candidates()
 
+
+@dataclass(slots=True)
+class _FullText:
+    """The full text of one connection. After a failure it finds nothing, and `errors` holds the reason."""
+
+    conn: Connection
+    errors: list[FullTextError] = field(default_factory=list[FullTextError])
+
+    def frequency(self, words: Sequence[str]) -> Mapping[str, int]:
+        """Return in about how many entries each word occurs."""
+        return self._read(lambda: full_text.spread(self.conn, words), {})
+
+    def search(
+        self, scope: Scope | None, words: Sequence[str], limit: int, frequency: Mapping[str, int]
+    ) -> dict[int, float]:
+        """Return BM25 scores by entry."""
+        return self._read(lambda: full_text.search(self.conn, scope, words, limit, frequency), {})
+
+    def words(self, seqs: Sequence[int], wanted: Iterable[str]) -> Mapping[int, AbstractSet[str]]:
+        """Return which of the wanted words occur in each entry or its context."""
+        return self._read(lambda: full_text.words(self.conn, seqs, frozenset(wanted)), {})
+
+    def _read(self, read: Callable[[], _T], nothing: _T) -> _T:
+        if self.errors:
+            return nothing
+        try:
+            return read()
+        except FullTextError as error:
+            self.errors.append(error)
+            return nothing
+
+
+@dataclass(frozen=True, slots=True)
+class _LivingSearch:
+    """The retrieval of living entries over one connection."""
+
+    conn: Connection
     embedder: str
-    vector: Vector
-    mean: Vector | None
-    limit: int
-    kind: Kind | None = None
-    allowed: AbstractSet[int] | None = None
+    index: NearestEntries
+    request: CandidateRequest
+    text: _FullText
+
+    def candidates(self) -> Candidates:
+        """Return the candidates with their features."""
+        conn, request = self.conn, self.request
+        centre = entry_queries.centre(conn, request.scope.user_id, self.embedder)
+        mean = _shrunk_mean(centre) if request.whole_texts else centre.mean
+        query_vector = None if request.vector is None else centred(request.vector, mean)
+        frequency = self.text.frequency(request.words)
+        rows, bm25 = self._select(query_vector, mean, centre.units, frequency)
+        rows, outdated = _without_deleted_facts(conn, rows)
+        vectors, has_vector = self._vectors(rows, mean) if query_vector is not None else stacked([None] * len(rows))
+        return Candidates(
+            [row.candidate for row in rows],
+            vectors,
+            has_vector,
+            query_vector,
+            np.array([bm25.get(row.candidate.seq, 0.0) for row in rows], dtype=np.float32),
+            self._words(rows),
+            rarity(frequency, request.words, centre.units),
+            outdated,
+            errors=tuple(self.text.errors),
+        )
+
+    def _select(
+        self, query_vector: Vector | None, mean: Vector | None, entries: int, frequency: Mapping[str, int]
+    ) -> tuple[list[CandidateRow], Mapping[int, float]]:
+        """Return the candidates by meaning and by words, by number, and their BM25 scores.
+
+        Both searches look beyond the scope first, which is faster. If the scope sees too little of what they return,
+        they are repeated within the scope.
+        """
+        scope, pool = self.request.scope, self.request.pool
+        allowed = None if self.request.filter is None else _passing(self.conn, scope, self.request.filter)
+        widened = scope if allowed is not None else entry_queries.widened(self.conn, scope, entries)
+        bm25 = self._by_words(widened, frequency, allowed)
+        indexed = self._indexed(query_vector)
+        nearest = self._scanned(query_vector, mean, allowed) if indexed is None else indexed
+        rows = self._rows(nearest, bm25)
+        visible = {seq for seq, row in rows.items() if self._is_wanted(row)}
+        scan_again = indexed is not None and not _is_enough(indexed, visible, pool.by_meaning)
+        search_again = widened != scope and not _is_enough(bm25, rows.keys(), pool.by_words)
+        if scan_again:
+            nearest = self._scanned(query_vector, mean, allowed)
+        if search_again:
+            bm25 = self._by_words(scope, frequency, allowed)
+        if scan_again or search_again:
+            rows = self._rows(nearest, bm25)
+        wanted = [seq for seq in nearest if seq in rows and self._is_wanted(rows[seq])][: pool.kept]
+        chosen = {*wanted, *bm25}
+        return [row for seq, row in rows.items() if seq in chosen and self._is_wanted(row)], bm25
+
+    def _rows(self, nearest: Iterable[int], bm25: Iterable[int]) -> dict[int, CandidateRow]:
+        chars = WHOLE_TEXT if self.request.whole_texts else entry_queries.READ_CHARS
+        seqs = [*{*nearest, *bm25}]
+        rows = entry_queries.candidates(self.conn, self.request.scope, self.embedder, seqs, chars)
+        return {row.candidate.seq: row for row in rows}
+
+    def _is_wanted(self, row: CandidateRow) -> bool:
+        return self.request.kind in (None, row.candidate.kind)
+
+    def _indexed(self, query_vector: Vector | None) -> list[int] | None:
+        """Return the nearest entries from the index, whoever's they are; None if the scope is to be scanned."""
+        request = self.request
+        if query_vector is None or request.filter is not None or entry_queries.is_narrow(self.conn, request.scope):
+            return None
+        return self.index.nearest(self.conn, request.scope.user_id, query_vector, request.pool.by_meaning)
+
+    def _scanned(self, query_vector: Vector | None, mean: Vector | None, allowed: AbstractSet[int] | None) -> list[int]:
+        """Return the nearest entries that the scope sees, nearest first, by comparing with all of them."""
+        if query_vector is None:
+            return []
+        cosines: list[Vector] = []
+        seqs: list[int] = []
+        for batch, keys in entry_queries.scope_keys(self.conn, self.request.scope, self.embedder, self.request.kind):
+            cosines.append(centred(keys, mean) @ query_vector)
+            seqs += batch
+        if not seqs:
+            return []
+        order = cast("list[int]", np.argsort(-np.concatenate(cosines), kind="stable").tolist())
+        nearest = (seqs[row] for row in order if allowed is None or seqs[row] in allowed)
+        return list(islice(nearest, self.request.pool.by_meaning))
+
+    def _by_words(
+        self, scope: Scope | None, frequency: Mapping[str, int], allowed: AbstractSet[int] | None
+    ) -> dict[int, float]:
+        """Return BM25 scores by entry."""
+        limit = self.request.pool.by_words if allowed is None else full_text.ALL
+        bm25 = self.text.search(scope, self.request.words, limit, frequency)
+        return bm25 if allowed is None else {seq: score for seq, score in bm25.items() if seq in allowed}
+
+    def _vectors(
+        self, rows: Sequence[CandidateRow], mean: Vector | None
+    ) -> tuple[Vector | None, npt.NDArray[np.bool_]]:
+        """Return the centred vectors of the candidates: of the text itself, or of the text in its context."""
+        if not self.request.whole_texts:
+            vectors, has_vector = stacked([row.key for row in rows])
+        else:
+            own = own_vectors(self.conn, self.embedder, [row.candidate for row in rows])
+            vectors, has_vector = stacked([own.get(row.candidate.owner_id) for row in rows])
+        if vectors is None:
+            return None, has_vector
+        vectors = centred(vectors, mean)
+        vectors[~has_vector] = 0.0  # as near to everything as the mean is
+        return vectors, has_vector
+
+    def _words(self, rows: Sequence[CandidateRow]) -> list[AbstractSet[str]]:
+        if self.request.whole_texts:
+            return [frozenset(search_tokens(row.candidate.text)) for row in rows]
+        words = self.text.words([row.candidate.seq for row in rows], self.request.words)
+        return [words.get(row.candidate.seq, frozenset()) for row in rows]
 
 
-def nearest_units(conn: Connection, index: NearestUnits, scope: Scope, sought: Sought) -> list[int]:
-    """Return about as many living units as are wanted that the scope sees, the nearest among them."""
-    narrow = entry_queries.is_narrow(conn, scope)
-    found = None if narrow else index.nearest(conn, scope.user_id, sought.vector, sought.limit)
-    if found is not None:
-        seen = entry_queries.seen(conn, scope, found, sought.kind)
-        if is_wide(found, len(seen), sought.limit):
-            return seen
-    return nearest_scanned(conn, scope, sought)
+def _is_enough(proposed: Iterable[int], visible: AbstractSet[int], limit: int) -> bool:
+    """Say whether a search beyond the scope returned enough entries that are visible to the scope."""
+    proposed = list(proposed)
+    return len(proposed) < limit or len(visible & set(proposed)) >= MIN_VISIBLE_SHARE * limit
 
 
-def is_wide(found: Sequence[int], seen: int, limit: int) -> bool:
-    """Say whether a scope that sees so many of what an index gave for a limit can be searched with that index."""
-    return len(found) < limit or seen >= WIDE_SHARE * limit
+def _passing(conn: Connection, scope: Scope, test: Test) -> set[int]:
+    """Return the entries of the scope that pass a filter."""
+    return {seq for seq, hit in all_hits(conn, scope) if test(record(hit))}
 
 
-def nearest_scanned(conn: Connection, scope: Scope, sought: Sought) -> list[int]:
-    """Return the nearest units that the scope sees, exactly, by comparing with all of them."""
-    likeness: list[Vector] = []
-    seqs: list[int] = []
-    for some, keys in entry_queries.scope_keys(conn, scope, sought.embedder, sought.kind):
-        likeness.append(ranking.centred(keys, sought.mean) @ sought.vector)
-        seqs += some
-    if not seqs:
-        return []
-    order = cast("list[int]", np.argsort(-np.concatenate(likeness), kind="stable").tolist())
-    allowed = sought.allowed
-    return list(islice((seqs[row] for row in order if allowed is None or seqs[row] in allowed), sought.limit))
+def _without_deleted_facts(conn: Connection, rows: Sequence[CandidateRow]) -> tuple[list[CandidateRow], frozenset[str]]:
+    """Drop messages whose facts were all deleted. Return the rest, and the messages whose facts are all outdated."""
+    message_ids = [row.candidate.owner_id for row in rows if row.candidate.kind == "message"]
+    superseded = memory_queries.unheld(conn, message_ids)
+    return [row for row in rows if superseded.get(row.candidate.owner_id, True)], frozenset(superseded)
+
+
+def _shrunk_mean(centre: Centre) -> Vector | None:
+    return None if centre.mean is None else centre.mean * (centre.units / (centre.units + PRIOR_ENTRIES))

@@ -1,11 +1,20 @@
-"""Memories and turns as hits: what a search or a listing gives, and what a filter sees of it."""
+"""Memories and messages as hits: what a search or a listing returns, and what a filter sees."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Any
 
-from palimpsest.core.models import Hit, Memory, Message
+from sqlalchemy import Connection
+
+from palimpsest.core.models import Candidate, Hit, Memory, Message, Scope
+from palimpsest.store.queries import entries as entry_queries
+from palimpsest.store.queries import memories as memory_queries
+from palimpsest.text.tokenizer import count_tokens
+
+LINE_TOKENS = 14
+"""About what the id, the date and the speaker of a hit's line cost, in tokens."""
 
 
 def memory_hit(memory: Memory, text: str, sources: Sequence[Message], score: float) -> Hit:
@@ -54,3 +63,81 @@ def record(hit: Hit) -> dict[str, Any]:
         "tags": hit.tags,
         "metadata": hit.metadata,
     }
+
+
+def all_hits(conn: Connection, scope: Scope) -> Iterator[tuple[int, Hit]]:
+    """Yield everything living that the scope sees, by entry number. Hits of memories lack their sources."""
+    for seq, memory in entry_queries.living_memories(conn, scope):
+        yield seq, memory_hit(memory, memory.text, (), 0.0)
+    for seq, message in entry_queries.all_messages(conn, scope):
+        yield seq, message_hit(message, 0.0)
+
+
+def hits_of(conn: Connection, candidates: Sequence[Candidate]) -> dict[int, Hit]:
+    """Return the hits of candidates by entry number; those deleted or erased meanwhile are left out."""
+    memory_ids = [candidate.owner_id for candidate in candidates if candidate.kind == "memory"]
+    message_ids = [candidate.owner_id for candidate in candidates if candidate.kind == "message"]
+    memories = memory_queries.memories_by_id(conn, memory_ids)
+    messages = memory_queries.messages_by_id(conn, message_ids)
+    sources = memory_queries.sources_of(conn, memory_ids)
+    hits = {
+        memory.id: memory_hit(memory, memory.text, sources.get(memory.id, ()), 0.0)
+        for memory in memories.values()
+        if memory.deleted_at is None
+    }
+    hits |= {message.id: message_hit(message, 0.0) for message in messages.values() if message.deleted_at is None}
+    return {candidate.seq: hits[candidate.owner_id] for candidate in candidates if candidate.owner_id in hits}
+
+
+def hits_at(conn: Connection, scope: Scope, instant: datetime) -> list[Hit]:
+    """Return everything that was believed at an instant: the memories, then the messages, as they were then.
+
+    Messages whose facts had all been deleted by then are left out.
+    """
+    memories = {memory.id: memory for memory in memory_queries.believed_at(conn, scope, instant)}
+    sources = memory_queries.sources_of(conn, list(memories))
+    hits = [memory_hit(memory, memory.text, sources.get(memory.id, ()), 0.0) for memory in memories.values()]
+    messages = memory_queries.messages_until(conn, scope, instant)
+    citing = memory_queries.citing(conn, [message.id for message in messages])
+    for message in messages:
+        facts = [fact for fact in citing.get(message.id, ()) if fact.created_at <= instant]
+        if not facts or any(fact.id in memories or fact.superseded_by for fact in facts):
+            hits.append(message_hit(message, 0.0))
+    return hits
+
+
+def fold(hits: Sequence[Hit]) -> list[Hit]:
+    """Return the hits in order, without those that only repeat a hit above them.
+
+    A hit is a repetition if every message behind it is behind hits above it, or if one of those has the same text.
+    """
+    origins: set[str] = set()
+    texts: set[str] = set()
+    kept: list[Hit] = []
+    for hit in hits:
+        text = " ".join(hit.text.casefold().split())
+        if text in texts or (hit.message_ids and origins.issuperset(hit.message_ids)):
+            continue
+        origins.update(hit.message_ids)
+        texts.add(text)
+        kept.append(hit)
+    return kept
+
+
+def within_budget(hits: Sequence[Hit], limit: int, max_tokens: int) -> list[Hit]:
+    """Return the first `limit` hits whose texts fit `max_tokens` together; a hit that does not fit is skipped."""
+    kept: list[Hit] = []
+    left = max_tokens
+    for hit in hits:
+        if len(kept) == limit:
+            break
+        cost = hit_tokens(hit)
+        if cost <= left:
+            kept.append(hit)
+            left -= cost
+    return kept
+
+
+def hit_tokens(hit: Hit) -> int:
+    """Return what one hit costs in a reply, in tokens: its text and the rest of its line."""
+    return count_tokens(hit.text) + LINE_TOKENS

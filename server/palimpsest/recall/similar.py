@@ -1,106 +1,114 @@
-"""Which memories a new fact resembles: what a decision is shown, and what an agent is warned of."""
+"""Find the memories that resemble a text: decisions are made on them, and agents are warned of near-duplicates."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from sqlalchemy import Connection
+import numpy as np
 
 from palimpsest.core.models import Memory, Scope
-from palimpsest.core.protocols import Vector
-from palimpsest.recall import ranking
-from palimpsest.recall.candidates import NearestUnits, Sought, is_wide, nearest_units
+from palimpsest.core.protocols import Embedder, Vector
+from palimpsest.recall.candidates import NearestEntries, retrieve
+from palimpsest.recall.features import CandidateRequest, Candidates, PoolSize
+from palimpsest.recall.ranking import Column, Ranked, rank
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import memories as memory_queries
-from palimpsest.store.queries.entries import Centre
-from palimpsest.store.sqlite import full_text
 from palimpsest.text.tokenizer import search_tokens
 
-NEAR = 50
-"""Units asked of the index: turns are among them, and what changed lately comes besides."""
+NEAREST = 50
+"""How many entries the index is asked for. Messages are among them, and only memories are kept. Set by hand."""
 
-PRIOR_UNITS = 10
-"""The mean of fewer units than about this many says little; it is shrunk as if as many others lay at zero."""
+CANDIDATES_PER_RESULT = 2
+"""How many candidates are kept of each retrieval for every memory wanted: what is first by words may be second by
+likeness. Set by hand."""
 
 
 @dataclass(frozen=True, slots=True)
-class Similar:
-    """Hold a memory and how much it is like a text: 0 for unrelated, about 0.3 for one subject, 1 for the same."""
+class SimilarMemory:
+    """A memory and how much it resembles a text: 0 if unrelated, about 0.3 for the same subject, 1 for the same."""
 
     memory: Memory
     likeness: float
 
 
+@dataclass(frozen=True, slots=True)
+class LikenessScoring:
+    """The scoring of whole texts: the mean of the cosine and of the share of the words in common.
+
+    A candidate without a vector is scored by its words alone.
+    """
+
+    def parts(self, candidates: Candidates) -> dict[str, Column]:
+        """Return the two halves of the likeness."""
+        shared = np.array([_shared_words(candidates.weights, words) for words in candidates.words])
+        if candidates.vectors is None or candidates.query_vector is None:
+            return {"words": shared}
+        cosines = candidates.vectors @ candidates.query_vector
+        return {"meaning": cosines / 2, "words": np.where(candidates.has_vector, shared / 2, shared)}
+
+    def reordered(self, order: list[int], candidates: Candidates, scores: Column) -> list[int]:
+        """Return the order as it is."""
+        del candidates, scores
+        return order
+
+
 def similar_memories(
     ledger: Ledger,
-    index: NearestUnits,
-    fingerprint: str,
+    embedder: Embedder,
+    index: NearestEntries,
     scope: Scope,
-    texts: Mapping[str, Vector | None],
+    vectors: Mapping[str, Vector | None],
     limit: int,
-) -> dict[str, list[Similar]]:
-    """Return for each text the memories the scope sees that are most like it, nearest first.
+) -> dict[str, list[SimilarMemory]]:
+    """Return for each text the memories visible to the scope that resemble it most, best first.
 
-    Likeness is the mean of the cosine of the texts' own vectors, centred, and of the share of the words that both
-    have, rare words counting more (inverse document frequency); words that only the other has count as this text's
-    do in the mean, for looking up each would take longer than all the rest.
+    `vectors` maps each text to its vector, of shape (dims,), or to None if it could not be embedded. Blocking. Raises
+    LedgerError; a damaged full text is one too, because a likeness without words is no basis for a decision.
     """
+    ranked = {text: _ranked(ledger, embedder, index, scope, text, vector, limit) for text, vector in vectors.items()}
+    ids = {candidate.candidate.owner_id for candidates in ranked.values() for candidate in candidates}
     with ledger.read() as conn:
-        centre = entry_queries.centre(conn, scope.user_id, fingerprint)
-        mean = _shrunk(centre)
-        loosely = entry_queries.loosened(conn, scope, centre.units)
-        found: dict[str, list[Similar]] = {}
-        for text, vector in texts.items():
-            asked = None if vector is None else ranking.centred(vector, mean)
-            near: list[int] = []
-            if asked is not None:
-                near = nearest_units(conn, index, scope, Sought(fingerprint, asked, mean, NEAR, "memory"))
-            words = search_tokens(text)
-            spread = full_text.spread(conn, words)
-            by_words = list(full_text.search(conn, loosely, words, 2 * limit, spread))
-            if loosely != scope and not is_wide(by_words, len(entry_queries.seen(conn, scope, by_words)), 2 * limit):
-                by_words = list(full_text.search(conn, scope, words, 2 * limit, spread))
-            units = entry_queries.units(conn, scope, [*near[: 2 * limit], *by_words])
-            ids = [unit.owner_id for unit in units.values() if unit.kind == "memory"]
-            weights = ranking.rarity(spread, words, centre.units)
-            scored = _scored(conn, fingerprint, weights, asked, ids, mean)
-            found[text] = sorted(scored, key=lambda item: -item.likeness)[:limit]
-    return found
+        memories = memory_queries.memories_by_id(conn, sorted(ids))
+    living = {memory_id: memory for memory_id, memory in memories.items() if memory.deleted_at is None}
+    return {
+        text: [
+            SimilarMemory(living[each.candidate.owner_id], each.score)
+            for each in candidates
+            if each.candidate.owner_id in living
+        ]
+        for text, candidates in ranked.items()
+    }
 
 
-def _scored(
-    conn: Connection,
-    fingerprint: str,
-    weights: Mapping[str, float],
-    asked: Vector | None,
-    ids: Sequence[str],
-    mean: Vector | None,
-) -> list[Similar]:
-    memories = memory_queries.memories_by_id(conn, ids)
-    own = entry_queries.own_vectors(conn, fingerprint, "memory", ids)
-    scored: list[Similar] = []
-    for memory in memories.values():
-        shared = _shared(weights, set(search_tokens(memory.text)))
-        if asked is not None and memory.id in own:
-            cosine = float(ranking.centred(own[memory.id], mean) @ asked)
-            scored.append(Similar(memory, (cosine + shared) / 2))
-        else:
-            scored.append(Similar(memory, shared))
-    return scored
+def _ranked(
+    ledger: Ledger,
+    embedder: Embedder,
+    index: NearestEntries,
+    scope: Scope,
+    text: str,
+    vector: Vector | None,
+    limit: int,
+) -> list[Ranked]:
+    kept = CANDIDATES_PER_RESULT * limit
+    pool = PoolSize(by_meaning=NEAREST, by_words=kept, kept=kept)
+    request = CandidateRequest(scope, search_tokens(text), vector, pool, kind="memory", whole_texts=True)
+    candidates = retrieve(ledger, embedder, index, request)
+    for error in candidates.errors:
+        raise error
+    return rank(candidates, LikenessScoring())[:limit]
 
 
-def _shared(weights: Mapping[str, float], theirs: AbstractSet[str]) -> float:
-    """Return the weight of the words in both over the weight of the lighter text; between 0 and 1."""
-    if not weights or not theirs:
+def _shared_words(weights: Mapping[str, float], words: AbstractSet[str]) -> float:
+    """Return the weight of the common words over the weight of the lighter text; between 0 and 1.
+
+    `weights` are the inverse document frequencies of one text's words. The other text's own words get the mean of
+    them, because looking up the frequency of each would take longer than everything else.
+    """
+    if not weights or not words:
         return 0.0
-    mine = sum(weights.values())
-    both = [weights[word] for word in weights.keys() & theirs]
-    others = (len(theirs) - len(both)) * mine / len(weights)
-    return sum(both) / min(mine, sum(both) + others)
-
-
-def _shrunk(centre: Centre) -> Vector | None:
-    return None if centre.mean is None else centre.mean * (centre.units / (centre.units + PRIOR_UNITS))
+    total = sum(weights.values())
+    common = [weights[word] for word in weights.keys() & words]
+    rest = (len(words) - len(common)) * total / len(weights)
+    return sum(common) / min(total, sum(common) + rest)

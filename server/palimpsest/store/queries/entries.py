@@ -30,16 +30,16 @@ EPOCH = "epoch"
 
 
 MOST = 0.5
-"""From this share of all units on, a user's are not cut out inside the full text: most of what it gives is theirs."""
+"""A user with more than this share of all entries is not matched in the full text: most rows are theirs anyway."""
 
 NARROW = 1_200
-"""An agent or a run with no more units than that is scanned."""
+"""An agent's or a run's entries are scanned if there are no more than this. Set by hand."""
 
 READ_CHARS = 400
-"""So much of a candidate's text is read to be held against the question word by word."""
+"""How many characters of a candidate's text are compared with the query word by word."""
 
 SCANNED = 4_000
-"""Keys in one batch of a scan: a few megabytes."""
+"""How many keys one batch of a scan holds: four megabytes at 256 dimensions."""
 
 QUESTION_MARKS = frozenset("?\uff1f\u061f\u037e")
 """The Latin, the full-width, the Arabic and the Greek one."""
@@ -53,11 +53,11 @@ class Waiting:
     text: str
 
 
-class Found(NamedTuple):
-    """Hold a candidate and the bytes of its key, float32; None where it has none of the embedder."""
+class CandidateRow(NamedTuple):
+    """A candidate and its key, of shape (dims,); None if it has no key of the embedder."""
 
     candidate: Candidate
-    key: bytes | None
+    key: Vector | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,16 +126,21 @@ _UNITS: Query = select(
 ).where(vectors.c.seq.in_(listed("seqs")), vectors.c.live.is_(True))
 
 
-def candidates(conn: Connection, scope: Scope, embedder: str, seqs: Sequence[int]) -> list[Found]:
-    """Return those of the units that live and that the scope sees, by number, with their keys of the embedder."""
+def candidates(
+    conn: Connection, scope: Scope, embedder: str, seqs: Sequence[int], chars: int = READ_CHARS
+) -> list[CandidateRow]:
+    """Return those of the entries that are living and visible to the scope, by number, with their keys.
+
+    Keys of another embedder are left out. Of each text only the first `chars` characters are read.
+    """
     owned = cache(lambda *parts: is_seen(scope, Scope(*parts)))
     return [
-        Found(
-            Candidate(seq, kind, owner, datetime.fromisoformat(at), by, session, chars, last in QUESTION_MARKS, said),
-            key,
+        CandidateRow(
+            Candidate(seq, kind, owner, datetime.fromisoformat(at), by, session, length, last in QUESTION_MARKS, text),
+            None if key is None else np.frombuffer(key, dtype=np.float32),
         )
-        for seq, kind, owner, key, by, session, at, chars, last, said, *parts in conn.execute(
-            _CANDIDATES, {"seqs": sorted(seqs), "embedder": embedder}
+        for seq, kind, owner, key, by, session, at, length, last, text, *parts in conn.execute(
+            _CANDIDATES, {"seqs": sorted(seqs), "embedder": embedder, "chars": chars}
         ).all()
         if owned(*parts)
     ]
@@ -163,7 +168,7 @@ def _candidates() -> Query:
             type_coerce(func.coalesce(messages.c.said_at, memories.c.happened_at, memories.c.valid_from), String),
             func.coalesce(func.length(messages.c.content), 0),
             func.substr(func.rtrim(messages.c.content), -1),
-            func.substr(func.coalesce(messages.c.content, memories.c.text), 1, READ_CHARS),
+            func.substr(func.coalesce(messages.c.content, memories.c.text), 1, bindparam("chars")),
             vectors.c.user_id,
             vectors.c.project,
             vectors.c.agent_id,
@@ -180,7 +185,7 @@ _CANDIDATES = _candidates()
 
 
 def keys(conn: Connection, embedder: str, seqs: Sequence[int]) -> dict[int, Vector]:
-    """Return the keys of living units, each of shape (dims,); units without a vector are left out."""
+    """Return the keys of living entries, each of shape (dims,); entries without a vector are left out."""
     has_key = and_(vectors.c.live.is_(True), vectors.c.embedder == embedder, vectors.c.key.is_not(None))
     return {
         seq: np.frombuffer(blob, dtype=np.float32)
@@ -190,12 +195,12 @@ def keys(conn: Connection, embedder: str, seqs: Sequence[int]) -> dict[int, Vect
 
 
 def own_vectors(conn: Connection, embedder: str, kind: Kind, owner_ids: Sequence[str]) -> dict[str, Vector]:
-    """Return the texts' own vectors by owner, each of shape (dims,)."""
-    given = {"kind": kind, "embedder": embedder}
+    """Return the vectors of the texts themselves by owner, each of shape (dims,)."""
+    values = {"kind": kind, "embedder": embedder}
     return {
         owner: unpacked(blob)
         for chunk in chunks(owner_ids)
-        for owner, blob in conn.execute(_OWN_VECTORS, {"ids": chunk, **given}).all()
+        for owner, blob in conn.execute(_OWN_VECTORS, {"ids": chunk, **values}).all()
     }
 
 
@@ -210,7 +215,7 @@ _OWN_VECTORS = select(vectors.c.owner_id, vectors.c.vector).where(
 def scope_keys(
     conn: Connection, scope: Scope, embedder: str, kind: str | None = None
 ) -> Iterator[tuple[list[int], Vector]]:
-    """Yield the numbers and the keys, of shape (n, dims), of all living units the scope sees, a batch at a time."""
+    """Yield the numbers and the keys, of shape (n, dims), of all living entries the scope sees, in batches."""
     query = select(vectors.c.seq, vectors.c.key).where(
         sees(vectors, scope),
         vectors.c.live.is_(True),
@@ -224,11 +229,11 @@ def scope_keys(
         yield list(seqs), np.frombuffer(b"".join(blobs), dtype=np.float32).reshape(len(rows), -1)
 
 
-def loosened(conn: Connection, scope: Scope, units: int) -> Scope | None:
-    """Return the scope as far as the full text has to be searched by it, None for not at all.
+def widened(conn: Connection, scope: Scope, units: int) -> Scope | None:
+    """Return the parts of the scope to search the full text by; None to search it without a scope.
 
-    What stands on most rows costs the most to look for: a user, with so many `units`, who has most of them, and user
-    and project beside an agent or a run. The caller takes out what is not to be seen.
+    A part that most rows have is the most expensive one to match: the user, if most entries are theirs (`units` is how
+    many they have), and user and project if an agent or a run is given. The caller drops what the scope may not see.
     """
     if scope.agent_id or scope.run_id:
         return Scope("", "", scope.agent_id, scope.run_id)
@@ -237,7 +242,7 @@ def loosened(conn: Connection, scope: Scope, units: int) -> Scope | None:
 
 
 def is_narrow(conn: Connection, scope: Scope) -> bool:
-    """Say whether the scope sees so few units that comparing with each is quicker than asking an index of all."""
+    """Say whether the scope sees so few entries that scanning them is faster than searching the index of the user."""
     if scope.agent_id or scope.run_id:
         few = select(vectors.c.seq).where(sees(vectors, scope), vectors.c.live.is_(True)).limit(NARROW + 1).subquery()
         return conn.execute(select(func.count()).select_from(few)).scalar_one() <= NARROW
@@ -245,12 +250,6 @@ def is_narrow(conn: Connection, scope: Scope) -> bool:
 
 
 _NEWEST = select(func.max(vectors.c.seq))
-
-
-def seen(conn: Connection, scope: Scope, seqs: Sequence[int], kind: str | None = None) -> list[int]:
-    """Return those of the units, in their order, that live and that the scope sees."""
-    found = units(conn, scope, seqs)
-    return [seq for seq in seqs if seq in found and kind in (None, found[seq].kind)]
 
 
 def centre(conn: Connection, user_id: str, embedder: str) -> Centre:

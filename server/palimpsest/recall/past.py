@@ -1,0 +1,82 @@
+"""Candidates of the past: everything that was believed at an instant.
+
+They come from the ledger's history. The vector index and the full text only know what is believed now.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import numpy as np
+from sqlalchemy import Connection
+
+from palimpsest.core.errors import EmbedderError
+from palimpsest.core.models import Candidate, Hit
+from palimpsest.core.protocols import Embedder, Vector
+from palimpsest.recall.features import CandidateRequest, Candidates, centred, own_vectors, rarity
+from palimpsest.recall.hits import hits_at, record
+from palimpsest.store.ledger import Ledger
+from palimpsest.store.queries import entries as entry_queries
+from palimpsest.store.queries import memories as memory_queries
+from palimpsest.text.tokenizer import search_tokens
+
+
+def candidates_at(ledger: Ledger, embedder: Embedder, request: CandidateRequest, instant: datetime) -> Candidates:
+    """Return everything that was believed at an instant as candidates; texts without a vector are embedded now."""
+    with ledger.read() as conn:
+        hits = hits_at(conn, request.scope, instant)
+        hits = [hit for hit in hits if request.filter is None or request.filter(record(hit))]
+        entries = [_past_candidate(seq, hit) for seq, hit in enumerate(hits)]
+        known = _vectors_still_valid(conn, embedder.fingerprint, hits, entries) if request.vector is not None else {}
+    vectors = query_vector = None
+    errors: list[EmbedderError] = []
+    if request.vector is not None and hits:
+        try:
+            vectors = _completed(embedder, hits, known)
+            mean = vectors.mean(axis=0)
+            vectors, query_vector = centred(vectors, mean), centred(request.vector, mean)
+        except EmbedderError as error:
+            errors.append(error)
+    words = [frozenset(search_tokens(hit.text)) for hit in hits]
+    frequency = Counter(word for text_words in words for word in text_words)
+    return Candidates(
+        entries,
+        vectors,
+        np.full(len(hits), vectors is not None),
+        query_vector,
+        np.zeros(len(hits), dtype=np.float32),
+        words,
+        rarity(frequency, request.words, len(hits)),
+        past=dict(enumerate(hits)),
+        errors=errors,
+    )
+
+
+def _past_candidate(seq: int, hit: Hit) -> Candidate:
+    is_message = hit.kind == "message"
+    asks = is_message and hit.text.rstrip()[-1:] in entry_queries.QUESTION_MARKS
+    chars = len(hit.text) if is_message else 0
+    return Candidate(seq, hit.kind, hit.id, hit.at, hit.name, "", chars, asks, hit.text[: entry_queries.READ_CHARS])
+
+
+def _vectors_still_valid(
+    conn: Connection, embedder: str, hits: Sequence[Hit], entries: Sequence[Candidate]
+) -> dict[str, Vector]:
+    """Return the stored vectors of hits whose text has not changed since."""
+    current = memory_queries.memories_by_id(conn, [hit.id for hit in hits if hit.kind == "memory"])
+    unchanged = [
+        candidate
+        for candidate, hit in zip(entries, hits, strict=True)
+        if hit.kind == "message" or current[hit.id].text == hit.text
+    ]
+    return own_vectors(conn, embedder, unchanged)
+
+
+def _completed(embedder: Embedder, hits: Sequence[Hit], known: Mapping[str, Vector]) -> Vector:
+    """Return the vectors of all hits, of shape (n, dims). Raises EmbedderError."""
+    missing = [hit for hit in hits if hit.id not in known]
+    embedded = embedder.embed([hit.text for hit in missing]) if missing else ()
+    vectors = {**known, **dict(zip([hit.id for hit in missing], embedded, strict=True))}
+    return np.stack([vectors[hit.id] for hit in hits])
