@@ -1,4 +1,4 @@
-"""Embedding anew: after a change of embedder, and what an embedder failed on."""
+"""Embedding missing vectors: after a change of embedder, and after an embedder failed."""
 
 from __future__ import annotations
 
@@ -19,37 +19,38 @@ from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.writes.apply import Write
 from tests.support.memory import StoppedClock, all_keys, messages_from
+from tests.support.open_connections import count_connections
 
 HALF_PRECISION = 1e-3
-"""How far a number of a vector of length 1 is at most from what is stored of it."""
+"""Maximum difference between a component of a unit vector and its stored value."""
 
 ANA, BERT = Scope("ana"), Scope("bert")
 
 
 class Hashing:
-    """Embed by a seed and a hash of the text; fail after `batches` calls, where that is said."""
+    """An embedder that hashes texts. It fails after `batches` calls, if given."""
 
     def __init__(self, name: str, dims: int, batches: int | None = None) -> None:
-        self.asked: list[list[str]] = []
+        self.calls: list[list[str]] = []
         self._name = name
         self._dims = dims
         self._batches = batches
 
     @property
     def fingerprint(self) -> str:
-        """Name the seed and the dimensions."""
+        """Return the seed and the dimensions."""
         return f"hashing:{self._name}:{self._dims}"
 
     def embed(self, texts: Sequence[str]) -> Vector:
-        """Return a direction of its own for each text."""
-        if self._batches is not None and len(self.asked) >= self._batches:
-            raise EmbedderError("the embedder is out of breath")
-        self.asked.append(list(texts))
+        """Return a unit vector that depends only on the seed and the text."""
+        if self._batches is not None and len(self.calls) >= self._batches:
+            raise EmbedderError("the embedder failed")
+        self.calls.append(list(texts))
         vectors = np.stack([self._direction(text) for text in texts])
         return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
     def embed_words(self, words: Sequence[str]) -> None:
-        """Return None: nothing here asks for it."""
+        """Return None."""
         del words
 
     def _direction(self, text: str) -> Vector:
@@ -59,18 +60,11 @@ class Hashing:
     @property
     def texts(self) -> list[str]:
         """Return every text that was embedded, in order."""
-        return [text for batch in self.asked for text in batch]
+        return [text for batch in self.calls for text in batch]
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Generator[Ledger]:
-    opened = open_ledger(tmp_path / "ledger.db", StoppedClock())
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def another_ledger(tmp_path: Path) -> Generator[Ledger]:
+def other_ledger(tmp_path: Path) -> Generator[Ledger]:
     opened = open_ledger(tmp_path / "another.db", StoppedClock())
     yield opened
     opened.close()
@@ -93,15 +87,15 @@ def write(
     messages: Sequence[Message] = (),
     scope: Scope = ANA,
 ) -> list[Outcome]:
-    """Apply decisions and messages with the vectors of an embedder; without one they wait for theirs."""
+    """Apply decisions and messages with the vectors of an embedder, or with no vectors if it is None."""
     texts = [decision.fact.text for decision in decisions if decision.fact is not None]
     texts += [message.content for message in messages]
     vectors = dict(zip(texts, embedder.embed(texts), strict=True)) if embedder is not None and texts else {}
     if embedder is not None:
-        embedder.asked.clear()
+        embedder.calls.clear()
     fingerprint = "" if embedder is None else embedder.fingerprint
-    given = Write(scope, Provenance("test"), tuple(messages), decisions, vectors=vectors, embedder=fingerprint)
-    return list(ledger.apply(given).outcomes)
+    request = Write(scope, Provenance("test"), tuple(messages), decisions, vectors=vectors, embedder=fingerprint)
+    return list(ledger.apply(request).outcomes)
 
 
 def add(ledger: Ledger, embedder: Hashing | None, *texts: str, scope: Scope = ANA) -> list[Outcome]:
@@ -113,13 +107,13 @@ def facts(count: int) -> list[str]:
 
 
 def keys(ledger: Ledger, embedder: Hashing, scope: Scope = ANA) -> Vector:
-    """Return the keys of a scope, by unit number."""
+    """Return the keys of a scope in the order of their entry numbers."""
     with ledger.read() as conn:
-        seqs, found = all_keys(conn, scope, embedder.fingerprint)
-    return found[np.argsort(seqs)] if seqs else found
+        seqs, vectors = all_keys(conn, scope, embedder.fingerprint)
+    return vectors[np.argsort(seqs)] if seqs else vectors
 
 
-def waits(ledger: Ledger, embedder: Hashing, *, only_failed: bool = False) -> int:
+def missing(ledger: Ledger, embedder: Hashing, *, only_failed: bool = False) -> int:
     with ledger.read() as conn:
         return entry_queries.count_waiting(conn, embedder.fingerprint, only_failed=only_failed)
 
@@ -129,19 +123,19 @@ def centre(ledger: Ledger, embedder: Hashing, scope: Scope = ANA) -> entry_queri
         return entry_queries.centre(conn, scope.user_id, embedder.fingerprint)
 
 
-class TestAfterAChangeOfEmbedder:
-    def test_everything_gets_a_vector_of_the_new_one(self, ledger: Ledger, old: Hashing, new: Hashing) -> None:
-        """Guards the switch: the keys that are searched are the new embedder's, and the old ones are gone."""
+class TestAfterChangingTheEmbedder:
+    def test_every_entry_gets_a_vector_of_the_new_embedder(self, ledger: Ledger, old: Hashing, new: Hashing) -> None:
+        """After the change, every key is the new embedder's."""
         add(ledger, old, *facts(5))
-        assert (waits(ledger, old), waits(ledger, new)) == (0, 5)
+        assert (missing(ledger, old), missing(ledger, new)) == (0, 5)
         assert embed_missing(ledger, new) == 5
-        assert (waits(ledger, old), waits(ledger, new)) == (5, 0)
+        assert (missing(ledger, old), missing(ledger, new)) == (5, 0)
         assert new.texts == facts(5), "oldest first"
         np.testing.assert_allclose(keys(ledger, new), new.embed(facts(5)), atol=HALF_PRECISION)
         assert len(keys(ledger, old)) == 0
 
-    def test_the_mean_of_each_user_moves_along(self, ledger: Ledger, old: Hashing, new: Hashing) -> None:
-        """Guards recall, which centres on the mean: the old one empties and the new one fills, user by user."""
+    def test_the_mean_of_each_user_follows(self, ledger: Ledger, old: Hashing, new: Hashing) -> None:
+        """Search centres vectors on each user's mean, so entries move from the old mean to the new one."""
         add(ledger, old, *facts(5))
         add(ledger, old, "another's", "and more", scope=BERT)
         embed_missing(ledger, new)
@@ -152,25 +146,27 @@ class TestAfterAChangeOfEmbedder:
             assert moved.mean is not None
             np.testing.assert_allclose(moved.mean, keys(ledger, new, scope).mean(axis=0), atol=1e-6)
 
-    def test_contextual_keys_are_made_of_the_new_vectors_only(
-        self, ledger: Ledger, another_ledger: Ledger, old: Hashing, new: Hashing
+    def test_contextual_keys_use_only_the_new_vectors(
+        self, ledger: Ledger, other_ledger: Ledger, old: Hashing, new: Hashing
     ) -> None:
-        """Guards the sums: a turn's neighbours and a memory's sources join when they are embedded too."""
-        said = messages_from(("user", "first turn"), ("assistant", "second turn"), ("user", "third turn"), scope=ANA)
-        learnt = Decision(Event.ADD, Fact("a fact", sources=(said[1].id,)))
-        write(ledger, old, learnt, messages=said)
+        """A message's neighbours and a memory's sources are part of its key as soon as they are embedded."""
+        conversation = messages_from(
+            ("user", "first turn"), ("assistant", "second turn"), ("user", "third turn"), scope=ANA
+        )
+        learnt = Decision(Event.ADD, Fact("a fact", sources=(conversation[1].id,)))
+        write(ledger, old, learnt, messages=conversation)
         fresh = Hashing("new", 12)
         embed_missing(ledger, new)
-        found = keys(ledger, new)
-        write(another_ledger, fresh, learnt, messages=said)
-        np.testing.assert_allclose(found, keys(another_ledger, fresh), atol=1e-6)
-        own = new.embed([message.content for message in said])
-        assert not np.allclose(found[:3], own, atol=1e-2), "the context is in the keys"
+        after = keys(ledger, new)
+        write(other_ledger, fresh, learnt, messages=conversation)
+        np.testing.assert_allclose(after, keys(other_ledger, fresh), atol=1e-6)
+        own = new.embed([message.content for message in conversation])
+        assert not np.allclose(after[:3], own, atol=1e-2), "the context is in the keys"
 
-    def test_what_is_deleted_is_not_embedded_until_it_comes_back(
+    def test_a_deleted_memory_is_not_embedded_until_it_is_restored(
         self, ledger: Ledger, old: Hashing, new: Hashing
     ) -> None:
-        """Guards against paying for what is forgotten, and against a restored memory without a vector."""
+        """Deleted memories cost no embedding, and a restored one gets its vector."""
         first, _ = add(ledger, old, "to be deleted", "to be kept")
         write(ledger, None, Decision(Event.DELETE, memory_id=first.memory.id))
         assert embed_missing(ledger, new) == 1
@@ -181,8 +177,8 @@ class TestAfterAChangeOfEmbedder:
         assert centre(ledger, new).units == 2
         assert centre(ledger, old).units == 0
 
-    def test_the_way_back_is_the_same(self, ledger: Ledger, old: Hashing, new: Hashing) -> None:
-        """Guards a setting that is tried and taken back: the first keys and their mean come again."""
+    def test_changing_back_restores_the_same_keys(self, ledger: Ledger, old: Hashing, new: Hashing) -> None:
+        """Changing the setting back gives the same keys and mean as before."""
         add(ledger, old, *facts(5))
         before, mean = keys(ledger, old), centre(ledger, old).mean
         embed_missing(ledger, new)
@@ -194,7 +190,7 @@ class TestAfterAChangeOfEmbedder:
         np.testing.assert_allclose(again, mean, atol=1e-6)
 
     def test_the_index_follows(self, ledger: Ledger, old: Hashing, new: Hashing) -> None:
-        """Guards the change log: whatever gets a vector is told to the index."""
+        """Every entry that gets a vector is in the index log."""
         add(ledger, old, *facts(5))
         projection = Projection(ledger, new.fingerprint, lambda _: ExactIndex(), None, layout="exact")
         projection.open()
@@ -204,48 +200,48 @@ class TestAfterAChangeOfEmbedder:
         assert projection.count() == 5
         projection.close()
 
-    def test_where_nothing_waits_nobody_is_asked(self, ledger: Ledger, new: Hashing) -> None:
-        """Guards every ordinary start: no embedder call, no progress, no write."""
+    def test_with_nothing_missing_the_embedder_is_not_called(self, ledger: Ledger, new: Hashing) -> None:
+        """An ordinary start makes no embedder call, reports no progress and writes nothing."""
         add(ledger, new, *facts(3))
-        told: list[tuple[int, int]] = []
-        assert embed_missing(ledger, new, progress=lambda done, total: told.append((done, total))) == 0
-        assert (new.asked, told) == ([], [])
+        progress_calls: list[tuple[int, int]] = []
+        assert embed_missing(ledger, new, progress=lambda done, total: progress_calls.append((done, total))) == 0
+        assert (new.calls, progress_calls) == ([], [])
 
-    def test_progress_is_told_batch_by_batch_up_to_the_total(self, ledger: Ledger, old: Hashing, new: Hashing) -> None:
-        """Guards the bar of a long re-embedding, and the size of what one request holds."""
+    def test_progress_is_reported_after_each_batch(self, ledger: Ledger, old: Hashing, new: Hashing) -> None:
+        """Progress rises batch by batch, and one request is never larger than a batch."""
         add(ledger, old, *facts(2 * BATCH + 2))
-        told: list[tuple[int, int]] = []
+        progress_calls: list[tuple[int, int]] = []
         total = 2 * BATCH + 2
-        assert embed_missing(ledger, new, progress=lambda done, all_: told.append((done, all_))) == total
-        assert told == [(BATCH, total), (2 * BATCH, total), (total, total)]
-        assert [len(batch) for batch in new.asked] == [BATCH, BATCH, 2]
+        assert embed_missing(ledger, new, progress=lambda done, all_: progress_calls.append((done, all_))) == total
+        assert progress_calls == [(BATCH, total), (2 * BATCH, total), (total, total)]
+        assert [len(batch) for batch in new.calls] == [BATCH, BATCH, 2]
 
 
 class TestAfterFailures:
     @pytest.mark.parametrize(("only_failed", "embedded"), [(True, ["failed"]), (False, ["of the old one", "failed"])])
-    def test_only_what_failed_is_embedded_where_that_is_asked(
+    def test_only_failed_embeds_only_entries_without_any_vector(
         self, ledger: Ledger, old: Hashing, new: Hashing, *, only_failed: bool, embedded: list[str]
     ) -> None:
-        """Guards two processes with different embedders from embedding each other's texts for ever."""
+        """Two processes with different embedders would otherwise replace each other's vectors forever."""
         add(ledger, old, "of the old one")
         add(ledger, None, "failed")
         add(ledger, new, "of the new one")
-        assert waits(ledger, new, only_failed=only_failed) == len(embedded)
+        assert missing(ledger, new, only_failed=only_failed) == len(embedded)
         assert embed_missing(ledger, new, only_failed=only_failed) == len(embedded)
         assert new.texts == embedded
-        assert waits(ledger, new, only_failed=only_failed) == 0
+        assert missing(ledger, new, only_failed=only_failed) == 0
         assert centre(ledger, old).units == (1 if only_failed else 0)
         assert centre(ledger, new).units == 1 + len(embedded)
 
-    def test_a_failure_midway_keeps_what_was_done(self, ledger: Ledger, old: Hashing, new: Hashing) -> None:
-        """Guards a long re-embedding over a network: the next try begins where this one ended."""
+    def test_a_failure_midway_keeps_the_stored_vectors(self, ledger: Ledger, old: Hashing, new: Hashing) -> None:
+        """The next attempt continues where the failed one ended."""
         add(ledger, old, *facts(3 * BATCH))
-        told: list[int] = []
-        breathless = Hashing("new", 12, batches=2)
-        with pytest.raises(EmbedderError, match="out of breath"):
-            embed_missing(ledger, breathless, progress=lambda done, _: told.append(done))
-        assert told == [BATCH, 2 * BATCH]
-        assert (waits(ledger, new), centre(ledger, new).units, centre(ledger, old).units) == (
+        progress_calls: list[int] = []
+        failing = Hashing("new", 12, batches=2)
+        with pytest.raises(EmbedderError, match="the embedder failed"):
+            embed_missing(ledger, failing, progress=lambda done, _: progress_calls.append(done))
+        assert progress_calls == [BATCH, 2 * BATCH]
+        assert (missing(ledger, new), centre(ledger, new).units, centre(ledger, old).units) == (
             BATCH,
             2 * BATCH,
             BATCH,
@@ -254,35 +250,50 @@ class TestAfterFailures:
         assert new.texts == facts(3 * BATCH)[2 * BATCH :]
         np.testing.assert_allclose(keys(ledger, new), new.embed(facts(3 * BATCH)), atol=HALF_PRECISION)
 
-    def test_it_ends_after_the_batch_at_hand_when_it_is_stopped(
-        self, ledger: Ledger, old: Hashing, new: Hashing
-    ) -> None:
-        """Guards the end of the process: it waits for one batch and not for all."""
+    def test_no_connection_is_open_while_the_embedder_is_called(self, ledger: Ledger, old: Hashing) -> None:
+        """An embedder may be an endpoint that takes seconds, and a connection must not wait for it."""
+        counts: list[int] = []
+
+        class Observing(Hashing):
+            def embed(self, texts: Sequence[str]) -> Vector:
+                counts.append(connections())
+                return super().embed(texts)
+
+        add(ledger, old, *facts(BATCH + 1))
+        with count_connections() as connections:
+            assert embed_missing(ledger, Observing("new", 12)) == BATCH + 1
+            with ledger.read() as conn:
+                conn.exec_driver_sql("SELECT 1")
+                assert connections() == 1, "connections are counted"
+        assert counts == [0, 0]
+
+    def test_it_stops_after_the_current_batch(self, ledger: Ledger, old: Hashing, new: Hashing) -> None:
+        """The end of the process missing for one batch, not for all."""
         add(ledger, old, *facts(2 * BATCH))
-        assert embed_missing(ledger, new, stopped=lambda: len(new.asked) > 0) == BATCH
-        assert waits(ledger, new) == BATCH
+        assert embed_missing(ledger, new, stopped=lambda: len(new.calls) > 0) == BATCH
+        assert missing(ledger, new) == BATCH
         assert embed_missing(ledger, new, stopped=lambda: True) == 0
-        assert waits(ledger, new) == BATCH
+        assert missing(ledger, new) == BATCH
 
 
 def test_a_text_that_changes_while_it_is_embedded_keeps_its_new_vector(ledger: Ledger, old: Hashing) -> None:
-    """Guards an update against the slower embedding of the text it replaced."""
-    (change,) = add(ledger, None, "User lives in Nice")
+    """An update is not overwritten by the slower embedding of the old text."""
+    (outcome,) = add(ledger, None, "User lives in Nice")
 
     class Slow(Hashing):
         def embed(self, texts: Sequence[str]) -> Vector:
             if "User lives in Nice" in texts:
-                write(ledger, old, Decision(Event.UPDATE, Fact("User lives in Lyon"), change.memory.id))
+                write(ledger, old, Decision(Event.UPDATE, Fact("User lives in Lyon"), outcome.memory.id))
             return super().embed(texts)
 
     embed_missing(ledger, Slow("old", 8))
     with ledger.read() as conn:
-        own = entry_queries.own_vectors(conn, old.fingerprint, "memory", [change.memory.id])
-    np.testing.assert_allclose(own[change.memory.id], old.embed(["User lives in Lyon"])[0], atol=HALF_PRECISION)
+        own = entry_queries.own_vectors(conn, old.fingerprint, "memory", [outcome.memory.id])
+    np.testing.assert_allclose(own[outcome.memory.id], old.embed(["User lives in Lyon"])[0], atol=HALF_PRECISION)
 
 
-def test_a_text_the_embedder_refuses_is_passed_over(ledger: Ledger) -> None:
-    """Guards all that waits behind one text that is too long for an endpoint."""
+def test_a_text_the_embedder_refuses_is_skipped(ledger: Ledger) -> None:
+    """One text that is too long for an endpoint does not block the others."""
 
     class Picky(Hashing):
         def embed(self, texts: Sequence[str]) -> Vector:

@@ -1,4 +1,4 @@
-"""The vector indexes: one behaviour, whether vectors lie in NumPy, in a Chroma folder or on a Chroma server."""
+"""The vector indexes behave the same in NumPy, in a Chroma folder and on a Chroma server."""
 
 from __future__ import annotations
 
@@ -21,16 +21,15 @@ from palimpsest.core.protocols import Vector, VectorIndex
 from palimpsest.index.chroma import ChromaIndex
 from palimpsest.index.exact import ExactIndex
 from palimpsest.index.sync import Projection
-from palimpsest.store.ledger import Ledger, open_ledger
+from palimpsest.store.ledger import Ledger
 from palimpsest.store.writes.apply import Write
-from tests.support.memory import StoppedClock
 
 PREFIX = "test"
 START_SECONDS = 30.0
 
 
 def unit(*values: float) -> Vector:
-    """Return a vector of length one in the direction of the values."""
+    """Return the vector of length 1 in the direction of the values."""
     vector = np.array(values)
     return (vector / np.linalg.norm(vector)).astype(np.float32)
 
@@ -41,7 +40,7 @@ NORTH_EAST, NEARLY_EAST = unit(1, 1, 0), unit(10, 1, 0)
 
 @pytest.fixture(params=["exact", "chroma"])
 def index(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[VectorIndex]:
-    """Give an empty index of each kind."""
+    """Yield an empty index of each kind."""
     opened = ExactIndex() if request.param == "exact" else ChromaIndex.open_folder(tmp_path, PREFIX)
     yield opened
     opened.close()
@@ -49,24 +48,24 @@ def index(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[VectorInd
 
 class TestEveryIndex:
     def test_a_query_returns_the_nearest_first(self, index: VectorIndex) -> None:
-        """Guards the order, by cosine, whatever the order in which vectors came."""
+        """The order is by cosine similarity, whatever the order of the upserts."""
         index.upsert("ana", [1, 2, 3, 4], np.stack([UP, NORTH_EAST, EAST, NEARLY_EAST]))
         assert index.query("ana", EAST, 4)[:3] == [3, 4, 2]
         assert set(index.query("ana", EAST, 4)) == {1, 2, 3, 4}
 
     @pytest.mark.parametrize(("limit", "expected"), [(1, [3]), (2, [3, 4]), (3, [3, 4, 2])])
     def test_a_query_returns_no_more_than_the_limit(self, index: VectorIndex, limit: int, expected: list[int]) -> None:
-        """Guards the size of the pool of candidates."""
+        """The limit sets the number of candidates of a search."""
         index.upsert("ana", [1, 2, 3, 4], np.stack([UP, NORTH_EAST, EAST, NEARLY_EAST]))
         assert index.query("ana", EAST, limit) == expected
 
-    def test_a_limit_beyond_what_is_there_returns_all(self, index: VectorIndex) -> None:
-        """Guards small memories: a pool of a hundred is asked for however little there is."""
+    def test_a_limit_larger_than_the_index_returns_everything(self, index: VectorIndex) -> None:
+        """A search asks for a hundred candidates however few entries there are."""
         index.upsert("ana", [5, 6], np.stack([EAST, NORTH]))
         assert index.query("ana", unit(1.1, 1, 0), 100) == [5, 6]
 
     def test_a_vector_stored_again_replaces_the_old_one(self, index: VectorIndex) -> None:
-        """Guards updates: the old place is left, and nothing is counted twice."""
+        """An update replaces the old vector and does not count twice."""
         index.upsert("ana", [1, 2], np.stack([EAST, NORTH]))
         assert index.query("ana", NEARLY_EAST, 1) == [1]
         index.upsert("ana", [1], np.stack([UP]))
@@ -74,23 +73,23 @@ class TestEveryIndex:
         assert index.query("ana", UP, 1) == [1]
         assert index.query("ana", NEARLY_EAST, 1) == [2]
 
-    def test_a_deleted_vector_is_found_no_more(self, index: VectorIndex) -> None:
-        """Guards forgetting."""
+    def test_a_deleted_vector_is_not_found(self, index: VectorIndex) -> None:
+        """A deleted memory must not be found."""
         index.upsert("ana", [1, 2, 3], np.stack([EAST, NORTH, UP]))
         assert index.query("ana", EAST, 1) == [1]
         index.delete("ana", [1, 3])
         assert index.count() == 1
         assert index.query("ana", EAST, 10) == [2]
 
-    def test_deleting_what_is_not_there_is_no_error(self, index: VectorIndex) -> None:
-        """Guards the projection: the log names units that never had a vector."""
+    def test_deleting_unknown_numbers_is_not_an_error(self, index: VectorIndex) -> None:
+        """The index log may name entries that never had a vector."""
         index.upsert("ana", [1], np.stack([EAST]))
         index.delete("ana", [2, 99])
         index.delete("nobody", [1])
         assert index.count() == 1
 
-    def test_a_deleted_vector_can_come_back(self, index: VectorIndex) -> None:
-        """Guards a memory that is restored."""
+    def test_a_deleted_vector_can_be_stored_again(self, index: VectorIndex) -> None:
+        """A memory can be restored."""
         index.upsert("ana", [1, 2], np.stack([EAST, NORTH]))
         index.delete("ana", [1])
         index.upsert("ana", [1], np.stack([UP]))
@@ -98,7 +97,7 @@ class TestEveryIndex:
 
     @pytest.mark.parametrize("other", ["bert", "Ana", "ana ", "änä", "a/b\n*", "x" * 256])
     def test_users_never_see_each_other(self, index: VectorIndex, other: str) -> None:
-        """Guards the wall between users, whatever their names are made of."""
+        """User names may contain any characters."""
         index.upsert("ana", [1], np.stack([EAST]))
         index.upsert(other, [2], np.stack([EAST]))
         index.delete(other, [1])
@@ -106,41 +105,41 @@ class TestEveryIndex:
         assert index.query(other, EAST, 10) == [2]
         assert index.count() == 2
 
-    def test_many_users_have_each_their_own(self, index: VectorIndex) -> None:
-        """Guards against two users whose names come to the same."""
+    def test_many_users_are_kept_apart(self, index: VectorIndex) -> None:
+        """No two user names map to the same collection."""
         for number in range(40):
             index.upsert(f"user {number}", [number], EAST[np.newaxis])
         assert [index.query(f"user {number}", EAST, 10) for number in range(40)] == [[n] for n in range(40)]
 
     def test_an_unknown_user_has_nothing(self, index: VectorIndex) -> None:
-        """Guards the first search of a new user."""
+        """A new user may search before storing anything."""
         assert index.query("nobody", EAST, 10) == []
         assert index.count() == 0
 
     def test_a_user_whose_vectors_are_all_deleted_has_nothing(self, index: VectorIndex) -> None:
-        """Guards the emptied memory, which is no empty index."""
+        """An index whose vectors were deleted differs internally from an empty one."""
         index.upsert("ana", [1], np.stack([EAST]))
         index.delete("ana", [1])
         assert index.query("ana", EAST, 10) == []
 
-    def test_clearing_drops_every_vector_and_leaves_the_index_usable(self, index: VectorIndex) -> None:
-        """Guards the rebuild of a shared index, which begins by clearing it."""
+    def test_a_cleared_index_can_be_used_again(self, index: VectorIndex) -> None:
+        """The rebuild of a shared index begins by clearing it."""
         index.upsert("ana", [1], np.stack([EAST]))
         index.upsert("bert", [2], np.stack([EAST]))
         index.clear()
         assert index.count() == 0
         assert index.query("ana", EAST, 10) == []
         index.upsert("ana", [3], np.stack([unit(1, 2)]))
-        assert index.query("ana", unit(1, 2), 10) == [3], "other dimensions are no error after clearing"
+        assert index.query("ana", unit(1, 2), 10) == [3], "other dimensions are allowed after clearing"
 
-    def test_large_numbers_come_back_as_they_went(self, index: VectorIndex) -> None:
-        """Guards the unit numbers on their way through an index that knows texts only."""
+    def test_large_entry_numbers_are_returned_unchanged(self, index: VectorIndex) -> None:
+        """Chroma's ids are strings; large entry numbers must survive the conversion."""
         index.upsert("ana", [2**62, 7], np.stack([EAST, NORTH]))
         assert index.query("ana", EAST, 2) == [2**62, 7]
 
 
 def clustered(rng: np.random.Generator, count: int, dims: int = 64, clusters: int = 25) -> Vector:
-    """Return vectors that lie about a few centres, as those of texts do."""
+    """Return vectors clustered around a few centres, like those of texts."""
     centres = rng.normal(size=(clusters, dims))
     vectors = centres[rng.integers(clusters, size=count)] + 0.6 * rng.normal(size=(count, dims))
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
@@ -149,22 +148,22 @@ def clustered(rng: np.random.Generator, count: int, dims: int = 64, clusters: in
 class TestChromaInAFolder:
     @pytest.mark.parametrize("seed", [1, 2])
     def test_it_finds_what_the_exact_index_finds(self, tmp_path: Path, seed: int) -> None:
-        """Guards the recall of the approximate index, after deletes and overwrites too."""
+        """The approximate index finds nearly all neighbours, also after deletes and overwrites."""
         rng = np.random.default_rng(seed)
-        vectors, asked = np.split(clustered(rng, 650), [600])
+        vectors, queries = np.split(clustered(rng, 650), [600])
         chroma, exact = ChromaIndex.open_folder(tmp_path, PREFIX), ExactIndex()
-        for each in (chroma, exact):
+        for index in (chroma, exact):
             for start in range(0, 500, 100):
-                each.upsert("ana", range(start, start + 100), vectors[start : start + 100])
-            each.delete("ana", range(0, 100, 2))
-            each.upsert("ana", range(100, 200), vectors[500:])
-        shares = [len(set(chroma.query("ana", v, 10)) & set(exact.query("ana", v, 10))) / 10 for v in asked]
+                index.upsert("ana", range(start, start + 100), vectors[start : start + 100])
+            index.delete("ana", range(0, 100, 2))
+            index.upsert("ana", range(100, 200), vectors[500:])
+        shares = [len(set(chroma.query("ana", v, 10)) & set(exact.query("ana", v, 10))) / 10 for v in queries]
         assert chroma.count() == exact.count() == 450
         chroma.close()
         assert np.mean(shares) >= 0.95
 
     def test_a_reopened_folder_holds_what_was_stored(self, tmp_path: Path) -> None:
-        """Guards the next start, which must not pay for a rebuild."""
+        """The next start must not need a rebuild."""
         first = ChromaIndex.open_folder(tmp_path, PREFIX)
         first.upsert("ana", [1, 2, 3], np.stack([EAST, NORTH, UP]))
         first.upsert("bert", [4], np.stack([UP]))
@@ -176,17 +175,17 @@ class TestChromaInAFolder:
         assert again.query("bert", NORTH, 9) == [4]
         again.close()
 
-    def test_collections_of_others_are_left_alone(self, tmp_path: Path) -> None:
-        """Guards what else lies beside ours: neither counted nor cleared."""
+    def test_other_collections_are_not_touched(self, tmp_path: Path) -> None:
+        """Other collections beside ours are neither counted nor cleared."""
         ours = ChromaIndex.open_folder(tmp_path, "ours")
-        theirs = ChromaIndex.open_folder(tmp_path, "theirs")
+        others = ChromaIndex.open_folder(tmp_path, "theirs")
         ours.upsert("ana", [1], np.stack([EAST]))
-        theirs.upsert("ana", [2], np.stack([EAST]))
+        others.upsert("ana", [2], np.stack([EAST]))
         ours.clear()
-        assert (ours.count(), theirs.count()) == (0, 1)
-        assert theirs.query("ana", EAST, 9) == [2]
+        assert (ours.count(), others.count()) == (0, 1)
+        assert others.query("ana", EAST, 9) == [2]
         ours.close()
-        theirs.close()
+        others.close()
 
 
 OTHER_DIMENSIONS: dict[str, Callable[[VectorIndex], object]] = {
@@ -203,16 +202,16 @@ USES: dict[str, Callable[[VectorIndex], object]] = {
 
 
 class TestChromaFailures:
-    """Whatever Chroma raises, and it raises many kinds, is a VectorIndexError with its text in it."""
+    """Every error that Chroma raises becomes a VectorIndexError that contains its text."""
 
     def test_a_folder_of_garbage_cannot_be_opened(self, tmp_path: Path) -> None:
-        """Guards the projection, which sets such a folder aside when it is told."""
+        """The projection sets such a folder aside when it gets this error."""
         (tmp_path / "chroma.sqlite3").write_bytes(b"this is no database " * 500)
         with pytest.raises(VectorIndexError, match="could not be opened"):
             ChromaIndex.open_folder(tmp_path, PREFIX)
 
     def test_a_file_in_place_of_the_folder_cannot_be_opened(self, tmp_path: Path) -> None:
-        """Guards a mistaken path in the settings."""
+        """The settings may name a wrong path."""
         (tmp_path / "index").write_text("a file")
         with pytest.raises(VectorIndexError, match="could not be opened"):
             ChromaIndex.open_folder(tmp_path / "index", PREFIX)
@@ -221,25 +220,25 @@ class TestChromaFailures:
     def test_vectors_of_other_dimensions_are_refused(
         self, tmp_path: Path, use: Callable[[VectorIndex], object]
     ) -> None:
-        """Guards against a mixture of two embedders in one collection."""
+        """One collection never mixes vectors of two embedders."""
         index = ChromaIndex.open_folder(tmp_path, PREFIX)
         index.upsert("ana", [1], np.stack([EAST]))
         with pytest.raises(VectorIndexError, match="dimension"):
             use(index)
-        assert index.query("ana", EAST, 9) == [1], "the index is still whole"
+        assert index.query("ana", EAST, 9) == [1], "the index is unchanged"
         index.close()
 
     @pytest.mark.parametrize("use", USES.values(), ids=USES)
-    def test_an_index_that_was_closed_is_told(self, tmp_path: Path, use: Callable[[VectorIndex], object]) -> None:
-        """Guards a search that comes while the folder is given back."""
+    def test_using_a_closed_index_is_an_error(self, tmp_path: Path, use: Callable[[VectorIndex], object]) -> None:
+        """A search may come while the index is being closed."""
         index = ChromaIndex.open_folder(tmp_path, PREFIX)
         index.upsert("ana", [1], np.stack([EAST]))
         index.close()
         with pytest.raises(VectorIndexError, match="the Chroma index could not be"):
             use(index)
 
-    def test_nobody_listening_is_told_with_host_and_port(self) -> None:
-        """Guards a Chroma server that is not running."""
+    def test_an_unreachable_server_is_named_with_host_and_port(self) -> None:
+        """The Chroma server may not be running."""
         port = free_port()
         with pytest.raises(VectorIndexError, match=rf"127\.0\.0\.1:{port} could not be reached"):
             ChromaIndex.open_server("127.0.0.1", port, PREFIX)
@@ -253,9 +252,9 @@ def free_port() -> int:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[int]:
-    """Give the port of a real Chroma server on loopback."""
+    """Yield the port of a real Chroma server on the loopback interface."""
     command = shutil.which("chroma", path=str(Path(sys.executable).parent))
-    assert command is not None, "chromadb installs its command beside the interpreter"
+    assert command is not None, "chromadb installs its command next to the interpreter"
     port = free_port()
     folder = tmp_path_factory.mktemp("chroma")
     started = [command, "run", "--path", str(folder), "--host", "127.0.0.1", "--port", str(port)]
@@ -268,21 +267,21 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[int]:
 
 
 def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
-    """Return when the server answers; fail when it ends or does not come up in time."""
+    """Wait until the server answers. Fail if it ends or takes too long."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
-        assert process.poll() is None, "the Chroma server ended at its start"
+        assert process.poll() is None, "the Chroma server ended while starting"
         try:
             if httpx.get(f"http://127.0.0.1:{port}/api/v2/heartbeat", trust_env=False).is_success:
                 return
         except httpx.TransportError:
             time.sleep(0.05)
-    raise AssertionError("the Chroma server did not come up")
+    raise AssertionError("the Chroma server did not start in time")
 
 
 @pytest.fixture
 def connections(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
-    """Close at the end of a test the connections that Chroma's client never closes."""
+    """Close the connections that Chroma's client leaves open, at the end of the test."""
     made: list[httpx.Client] = []
 
     class Kept(httpx.Client):
@@ -296,17 +295,10 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
         client.close()
 
 
-@pytest.fixture
-def ledger(tmp_path: Path) -> Generator[Ledger]:
-    opened = open_ledger(tmp_path / "ledger.db", StoppedClock())
-    yield opened
-    opened.close()
-
-
 @pytest.mark.usefixtures("connections")
 class TestChromaOnAServer:
     def test_it_behaves_as_in_a_folder(self, server: int) -> None:
-        """Guards the other way to reach Chroma: store, overwrite, delete, ask, count, clear, reopen."""
+        """All operations work over HTTP as well."""
         index = ChromaIndex.open_server("127.0.0.1", server, "behaves")
         index.upsert("ana", [1, 2, 3, 4], np.stack([UP, NORTH_EAST, EAST, NEARLY_EAST]))
         index.upsert("bert", [5], np.stack([EAST]))
@@ -323,8 +315,10 @@ class TestChromaOnAServer:
         assert again.query("ana", EAST, 9) == []
         again.close()
 
-    def test_two_projections_take_turns_on_one_shared_index(self, server: int, ledger: Ledger, tmp_path: Path) -> None:
-        """Guards two processes on one server: whoever follows first writes, and both find all of it."""
+    def test_two_projections_write_to_one_shared_index_in_turn(
+        self, server: int, ledger: Ledger, tmp_path: Path
+    ) -> None:
+        """Of two processes on one server, the first to catch up writes, and both find everything."""
         added = [add(ledger, f"fact {i}", clustered(np.random.default_rng(i), 1, 8)[0]) for i in range(6)]
 
         def projection() -> Projection:
@@ -343,20 +337,20 @@ class TestChromaOnAServer:
         for number, writer in enumerate((first, second, second, first)):
             added.append(add(ledger, f"more {number}", unit(*range(number, number + 8))))
             writer.catch_up()
-        for each in (first, second):
-            each.catch_up()
-            assert (each.state, each.count()) == ("ready", len(added))
-            assert nearest(ledger, each, unit(*range(2, 10))) == 9
-        forget(ledger, added[0])
+        for projected in (first, second):
+            projected.catch_up()
+            assert (projected.state, projected.count()) == ("ready", len(added))
+            assert nearest(projected, unit(*range(2, 10))) == 9
+        delete(ledger, added[0])
         second.catch_up()
         first.catch_up()
         assert first.count() == second.count() == len(added) - 1
         first.close()
-        assert nearest(ledger, second, unit(*range(2, 10))) == 9, "the other one goes on"
+        assert nearest(second, unit(*range(2, 10))) == 9, "the other projection still works"
         second.close()
 
-    def test_a_rebuild_drops_what_does_not_belong_there(self, server: int, ledger: Ledger, tmp_path: Path) -> None:
-        """Guards the repair of a shared index, which cannot be set aside: it is emptied and filled again."""
+    def test_a_rebuild_deletes_stray_vectors(self, server: int, ledger: Ledger, tmp_path: Path) -> None:
+        """A shared index cannot be set aside, so a rebuild clears and refills it."""
         add(ledger, "fact", EAST)
         stray = ChromaIndex.open_server("127.0.0.1", server, "rebuilt")
         stray.upsert("ana", [77], EAST[np.newaxis])
@@ -373,12 +367,12 @@ class TestChromaOnAServer:
         projection.open()
         assert projection.count() == 1
         assert projection.rebuild() == 1
-        assert nearest(ledger, projection, EAST) == 1
+        assert nearest(projection, EAST) == 1
         projection.close()
 
 
 def add(ledger: Ledger, text: str, vector: Vector) -> Outcome:
-    """Store one memory of ana's."""
+    """Store a memory of the user ana."""
     write = Write(
         Scope("ana"),
         Provenance("test"),
@@ -389,27 +383,26 @@ def add(ledger: Ledger, text: str, vector: Vector) -> Outcome:
     return ledger.apply(write).outcomes[0]
 
 
-def forget(ledger: Ledger, change: Outcome) -> None:
-    """Delete a memory of ana's."""
-    gone = Decision(Event.DELETE, memory_id=change.memory.id)
-    ledger.apply(Write(Scope("ana"), Provenance("test"), decisions=(gone,)))
+def delete(ledger: Ledger, outcome: Outcome) -> None:
+    """Delete a memory of the user ana."""
+    deletion = Decision(Event.DELETE, memory_id=outcome.memory.id)
+    ledger.apply(Write(Scope("ana"), Provenance("test"), decisions=(deletion,)))
 
 
-def nearest(ledger: Ledger, projection: Projection, vector: Vector) -> int:
-    """Return the unit that a projection finds nearest."""
-    with ledger.read() as conn:
-        found = projection.nearest(conn, "ana", vector, 3)
-    assert found is not None
-    return found[0]
+def nearest(projection: Projection, vector: Vector) -> int:
+    """Return the entry that a projection finds nearest."""
+    hits = projection.query("ana", vector, 3)
+    assert hits is not None
+    return hits.entries[0]
 
 
-def test_one_prefix_that_begins_like_another_is_another(tmp_path: Path) -> None:
-    """Guards a neighbour's collections on one server against `clear` and `count`."""
-    ours, theirs = ChromaIndex.open_folder(tmp_path, "ours"), ChromaIndex.open_folder(tmp_path, "ours-2")
+def test_a_longer_prefix_names_other_collections(tmp_path: Path) -> None:
+    """`clear` and `count` ignore the collections of a prefix that only begins the same."""
+    ours, others = ChromaIndex.open_folder(tmp_path, "ours"), ChromaIndex.open_folder(tmp_path, "ours-2")
     try:
-        theirs.upsert("ana", [1], np.eye(8, dtype=np.float32)[:1])
+        others.upsert("ana", [1], np.eye(8, dtype=np.float32)[:1])
         ours.clear()
-        assert (ours.count(), theirs.count()) == (0, 1)
+        assert (ours.count(), others.count()) == (0, 1)
     finally:
         ours.close()
-        theirs.close()
+        others.close()

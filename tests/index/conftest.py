@@ -1,0 +1,37 @@
+"""Fixtures of the index tests: a ledger, a folder for indexes, and indexes of each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from palimpsest.store.ledger import Ledger
+from tests.support.projections import (
+    Indexes,
+    ledger_in,
+)
+
+
+@pytest.fixture(params=["exact", "chroma"])
+def indexes(request: pytest.FixtureRequest) -> Indexes:
+    """Yield each kind of index."""
+    return Indexes(request.param)
+
+
+@pytest.fixture
+def exact() -> Indexes:
+    """Yield exact indexes, for tests in which the kind does not matter."""
+    return Indexes("exact")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "index"
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Generator[Ledger]:
+    with ledger_in(tmp_path / "ledger.db") as opened:
+        yield opened

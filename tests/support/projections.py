@@ -1,0 +1,225 @@
+"""Projections and indexes for tests: indexes that record their calls, and short ways to write to a ledger."""
+
+from __future__ import annotations
+
+import uuid
+import zlib
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from palimpsest.core.errors import VectorIndexError
+from palimpsest.core.models import Decision, Event, Fact, Outcome, Provenance, Scope
+from palimpsest.core.protocols import Vector, VectorIndex
+from palimpsest.index.chroma import ChromaIndex
+from palimpsest.index.exact import ExactIndex
+from palimpsest.index.sync import OpenIndex, Projection
+from palimpsest.store.ledger import Ledger, open_ledger
+from palimpsest.store.queries import entries as entry_queries
+from palimpsest.store.writes.apply import Write
+from tests.support.memory import StoppedClock, all_keys
+
+EMBEDDER = "hand-made"
+
+
+def direction(text: str, dims: int = 8) -> Vector:
+    """Return a unit vector that depends only on the text."""
+    vector = np.random.default_rng(zlib.crc32(text.encode())).normal(size=dims)
+    return (vector / np.linalg.norm(vector)).astype(np.float32)
+
+
+class RecordingIndex:
+    """An index that records what is written to it. `before` is called before each upsert."""
+
+    def __init__(self, index: VectorIndex) -> None:
+        self.index = index
+        self.upserted: list[int] = []
+        self.deleted: list[int] = []
+        self.before: Callable[[], None] = lambda: None
+        self.failing = ""
+
+    def upsert(self, user_id: str, seqs: Sequence[int], vectors: Vector) -> None:
+        """Store vectors, or raise the error set in `failing`."""
+        self._fail()
+        self.before()
+        self.index.upsert(user_id, seqs, vectors)
+        self.upserted.extend(seqs)
+
+    def delete(self, user_id: str, seqs: Sequence[int]) -> None:
+        """Delete vectors, or raise the error set in `failing`."""
+        self._fail()
+        self.index.delete(user_id, seqs)
+        self.deleted.extend(seqs)
+
+    def query(self, user_id: str, vector: Vector, limit: int) -> list[int]:
+        """Query the index, or raise the error set in `failing`."""
+        self._fail()
+        return self.index.query(user_id, vector, limit)
+
+    def fetch(self, user_id: str, seqs: Sequence[int]) -> dict[int, Vector]:
+        """Fetch vectors."""
+        return self.index.fetch(user_id, seqs)
+
+    def count(self) -> int:
+        """Count vectors."""
+        return self.index.count()
+
+    def clear(self) -> None:
+        """Delete all vectors."""
+        self.index.clear()
+
+    def close(self) -> None:
+        """Close the index."""
+        self.index.close()
+
+    def _fail(self) -> None:
+        if self.failing:
+            raise VectorIndexError(self.failing)
+
+
+class DurableExactIndex(ExactIndex):
+    """An exact index that keeps its vectors when it is closed, like an index on disk."""
+
+    def close(self) -> None:
+        """Keep the vectors."""
+
+
+@dataclass
+class Indexes:
+    """Opens indexes of one kind. `opened` holds every one, the newest last."""
+
+    kind: str
+    opened: list[RecordingIndex] = field(default_factory=list[RecordingIndex])
+    before: Callable[[], None] = lambda: None
+    _durable: dict[str, DurableExactIndex] = field(default_factory=dict[str, DurableExactIndex])
+
+    @property
+    def last(self) -> RecordingIndex:
+        """Return the index that was opened last."""
+        return self.opened[-1]
+
+    def open(self, folder: Path) -> RecordingIndex:
+        """Open the index in a folder."""
+        index = RecordingIndex(self._exact(folder) if self.kind == "exact" else ChromaIndex.open_folder(folder, "test"))
+        index.before = self.before
+        self.opened.append(index)
+        return index
+
+    def _exact(self, folder: Path) -> DurableExactIndex:
+        """Return the index in memory that belongs to a folder, found by an id in the folder."""
+        mark = folder / "exact.id"
+        if not mark.exists():
+            mark.write_text(uuid.uuid4().hex)
+        return self._durable.setdefault(mark.read_text(), DurableExactIndex())
+
+
+class ConnectionCountingIndex(DurableExactIndex):
+    """An exact index that notes how many database connections are in use at each call."""
+
+    def __init__(self, connections: Callable[[], int]) -> None:
+        super().__init__()
+        self.connections = connections
+        self.counts: dict[str, set[int]] = {}
+
+    def _note(self, call: str) -> None:
+        self.counts.setdefault(call, set()).add(self.connections())
+
+    def upsert(self, user_id: str, seqs: Sequence[int], vectors: Vector) -> None:
+        """Store vectors."""
+        self._note("upsert")
+        super().upsert(user_id, seqs, vectors)
+
+    def delete(self, user_id: str, seqs: Sequence[int]) -> None:
+        """Delete vectors."""
+        self._note("delete")
+        super().delete(user_id, seqs)
+
+    def query(self, user_id: str, vector: Vector, limit: int) -> list[int]:
+        """Query the index."""
+        self._note("query")
+        return super().query(user_id, vector, limit)
+
+    def count(self) -> int:
+        """Count vectors."""
+        self._note("count")
+        return super().count()
+
+    def clear(self) -> None:
+        """Delete all vectors."""
+        self._note("clear")
+        super().clear()
+
+
+@contextmanager
+def ledger_in(path: Path) -> Generator[Ledger]:
+    opened = open_ledger(path, StoppedClock())
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+@contextmanager
+def projected(
+    ledger: Ledger, open_index: OpenIndex, root: Path | None, *, embedder: str = EMBEDDER, layout: str = "test"
+) -> Generator[Projection]:
+    """Yield a projection that is not open yet, and close it at the end."""
+    projection = Projection(ledger, embedder, open_index, root, layout=layout)
+    try:
+        yield projection
+    finally:
+        projection.close()
+
+
+def build(ledger: Ledger, indexes: Indexes, root: Path) -> None:
+    """Build the index of a ledger, then close it."""
+    with projected(ledger, indexes.open, root) as projection:
+        projection.open()
+        assert projection.state == "ready"
+
+
+def write(ledger: Ledger, *decisions: Decision, user: str = "ana", embedder: str = EMBEDDER) -> list[Outcome]:
+    texts = [decision.fact.text for decision in decisions if decision.fact is not None]
+    vectors = {text: direction(text) for text in texts} if embedder else {}
+    request = Write(Scope(user), Provenance("test"), decisions=decisions, vectors=vectors, embedder=embedder)
+    return list(ledger.apply(request).outcomes)
+
+
+def add(ledger: Ledger, *texts: str, user: str = "ana", embedder: str = EMBEDDER) -> list[Outcome]:
+    return write(ledger, *(Decision(Event.ADD, Fact(text)) for text in texts), user=user, embedder=embedder)
+
+
+def facts(count: int, start: int = 0) -> list[str]:
+    return [f"fact {number}" for number in range(start, start + count)]
+
+
+def entry_of(ledger: Ledger, outcome: Outcome) -> int:
+    """Return the entry number of a memory that is not deleted."""
+    with ledger.read() as conn:
+        living = entry_queries.living_memories(conn, outcome.memory.scope)
+        return next(seq for seq, memory in living if memory.id == outcome.memory.id)
+
+
+def agrees(ledger: Ledger, index: VectorIndex, *users: str) -> bool:
+    """Return whether an index holds exactly the ledger's keys, each under its entry number."""
+    with ledger.read() as conn:
+        total = entry_queries.count_indexed(conn, EMBEDDER)
+        expected = [(user, *all_keys(conn, Scope(user), EMBEDDER)) for user in users or ("ana",)]
+    assert total == sum(len(seqs) for _, seqs, _ in expected), "`users` must name every user"
+    found_all = all(
+        index.query(user, key, 1) == [seq] for user, seqs, keys in expected for seq, key in zip(seqs, keys, strict=True)
+    )
+    return found_all and index.count() == total
+
+
+def nearest(ledger: Ledger, projection: Projection, text: str, limit: int = 3, user: str = "ana") -> list[int] | None:
+    """Return what a search would take from the index: the nearest entries, and those that changed since."""
+    hits = projection.query(user, direction(text), limit)
+    if hits is None:
+        return None
+    with ledger.read() as conn:
+        changed = projection.changed_since(conn, user, hits.log_number)
+    return None if changed is None else [*hits.entries, *changed]
