@@ -1,8 +1,8 @@
-"""What `mcp dev` and `mcp run` take: the server as a global of a file of its own.
+"""The server for `mcp dev` and `mcp run`, which look for it in a global of this file.
 
-They load a file under a name that Python does not know, which the tools' annotations cannot be resolved in.
+They load the file under a name that is not importable. The annotations of tools defined here could not be resolved.
 """
 
-from palimpsest.server.tools import mcp
+from palimpsest.server.app import build_server, settings_loader
 
-__all__ = ["mcp"]
+mcp = build_server(settings_loader())

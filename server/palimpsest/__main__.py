@@ -11,9 +11,9 @@ def main() -> None:
     os.umask(0o077)  # what Chroma and SQLite write beside our own files is nobody else's either
     arguments = sys.argv[1:]
     if arguments == ["serve"] or (not arguments and not sys.stdin.isatty()):
-        from palimpsest.server.tools import run_stdio  # noqa: PLC0415 - the command line's libraries would delay the handshake
+        from palimpsest.server.app import run_stdio, settings_loader  # noqa: PLC0415 - the command line's libraries would delay the handshake
 
-        run_stdio()
+        run_stdio(settings_loader())
         return
     from palimpsest.cli.app import app  # noqa: PLC0415 - see above
 

@@ -202,7 +202,7 @@ class TestWhoMayComeIn:
             assert "no memory" in text_of(await call("delete_memory", memory_ids=[memory_id]))
             wider = await call("search_memories", query="violin", scope={"user_id": f"alice {how}"})
             assert wider.is_error
-            assert f"for user bob {how} alone" in text_of(wider)
+            assert f"only valid for user bob {how};" in text_of(wider)
         async with connect_http(guarded, how, alice) as client:
             assert VIOLIN in text_of(await client.call_tool("search_memories", {"query": "violin"}))
 
@@ -251,7 +251,7 @@ class TestWhoMayComeIn:
             )
             other = await client.call_tool("search_memories", {"query": "x", "scope": {"project": "other"}})
             assert other.is_error
-            assert "for project atlas alone" in text_of(other)
+            assert "only valid for project atlas;" in text_of(other)
 
     @pytest.mark.parametrize("how", ["legacy", "auto", "sse"])
     async def test_a_read_only_token_sees_and_has_reading_tools_only(self, guarded: HttpServer, how: str) -> None:
@@ -261,7 +261,7 @@ class TestWhoMayComeIn:
             assert sorted(listed) == ["get_history", "get_summary", "list_memories", "search_memories"]
             refused = await client.call_tool("add_memory", {"text": VIOLIN})
             assert refused.is_error
-            assert "may only read" in text_of(refused)
+            assert "this access token is read-only" in text_of(refused)
             assert "nothing found" in text_of(await client.call_tool("search_memories", {"query": "violin"}))
 
     def test_a_token_of_the_settings_is_as_good(self, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import anyio
 import pytest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from palimpsest.server.http.limits import BoundedBody, RateLimit
+from palimpsest.server.http.limits import BodyLimit, RateLimit
 
 pytestmark = pytest.mark.anyio
 
@@ -54,21 +54,21 @@ def part(body: bytes, *, more: bool = False) -> Message:
 async def test_a_body_in_parts_comes_whole() -> None:
     """Guards what is within bounds."""
     echo = Echo()
-    assert await status(BoundedBody(echo), [part(b"ab", more=True), part(b"cd")]) == 200
+    assert await status(BodyLimit(echo), [part(b"ab", more=True), part(b"cd")]) == 200
     assert echo.bodies == [b"abcd"]
 
 
 async def test_a_body_that_is_too_long_is_cut_off_on_the_way() -> None:
     """Guards memory from a body that says no length: it ends where the bound is passed."""
     echo = Echo()
-    assert await status(BoundedBody(echo, max_bytes=3), [part(b"ab", more=True), part(b"cd", more=True)]) == 413
+    assert await status(BodyLimit(echo, max_bytes=3), [part(b"ab", more=True), part(b"cd", more=True)]) == 413
     assert echo.bodies == []
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
     """Guards connections from clients that send a little and no more."""
     echo = Echo()
-    assert await status(BoundedBody(echo, seconds=0), [part(b"ab", more=True)]) == 408
+    assert await status(BodyLimit(echo, seconds=0), [part(b"ab", more=True)]) == 408
     assert echo.bodies == []
 
 

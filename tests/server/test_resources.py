@@ -152,7 +152,7 @@ async def test_subscribers_of_the_older_protocols_are_told_until_they_say_enough
     ("name", "given", "told"),
     [
         ("recal", {"topic": "music"}, "did you mean 'recall'"),
-        ("recall", {}, "the prompt recall wants topic"),
+        ("recall", {}, "the prompt recall needs topic"),
         ("recall", {"topic": "x" * 5_000}, "ask a shorter question"),
     ],
 )

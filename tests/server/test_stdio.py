@@ -30,7 +30,7 @@ pytestmark = pytest.mark.anyio
 WRONG_CALLS: list[tuple[str, dict[str, Any], str]] = [
     ("search_memories", {"query": "x", "lmit": 3}, "did you mean 'limit'?"),
     ("search_memories", {"query": "x", "top_k": 3}, "no argument 'top_k'; it takes query, limit, max_tokens"),
-    ("search_memories", {"query": "x", "user_id": "bob"}, 'give it in scope: {"user_id": …}'),
+    ("search_memories", {"query": "x", "user_id": "bob"}, 'put it into scope: {"user_id": …}'),
     ("search_memories", {"query": "x", "filters": {"a": {}}}, "the filter on 'a' is empty"),
     ("search_memories", {"query": "x", "filters": {"kind": "turn"}}, "there are memory and message"),
     ("search_memories", {"query": "  "}, "query is empty"),
@@ -44,7 +44,7 @@ WRONG_CALLS: list[tuple[str, dict[str, Any], str]] = [
     (
         "search_memories",
         {"query": "x", "scope": {"team": "a"}},
-        "scope.team: there is no such key; there are user_id, project, agent_id, run_id",
+        "scope.team: there is no such key; the keys are user_id, project, agent_id, run_id",
     ),
     ("search_memory", {"query": "x"}, "did you mean 'search_memories'?"),
     ("add_memory", {}, "neither text nor messages was given; give one of them. Nothing was stored."),
@@ -55,11 +55,15 @@ WRONG_CALLS: list[tuple[str, dict[str, Any], str]] = [
     ("add_memory", {"messages": [{"role": "king", "content": "x"}]}, "messages.0.role is 'king'"),
     ("add_memory", {"messages": [{"role": "user", "content": "x", "at": "noon"}]}, "no ISO 8601"),
     ("add_memory", {"text": "a", "replaces": ["0123456789"]}, "Nothing was stored."),
-    ("add_memory", {"text": "a", "replaces": "0123456789"}, "replaces: is a list"),
-    ("add_memory", {"text": "a", "infer": "perhaps"}, "infer: is true or false"),
+    ("add_memory", {"text": "a", "replaces": "0123456789"}, "replaces: must be a list"),
+    ("add_memory", {"text": "a", "infer": "perhaps"}, "infer: must be true or false"),
     ("add_memory", {"text": "a", "metadata": {"kind": "x"}}, "metadata may not use 'kind'"),
-    ("add_memory", {"messages": ["hello"]}, 'messages.0: is an object, such as {"role": "user"'),
-    ("add_memory", {"messages": [{"role": "user", "content": "x", "timestamp": 1}]}, "there are role, content, name"),
+    ("add_memory", {"messages": ["hello"]}, 'messages.0: must be an object, such as {"role": "user"'),
+    (
+        "add_memory",
+        {"messages": [{"role": "user", "content": "x", "timestamp": 1}]},
+        "the keys are role, content, name",
+    ),
     ("add_memory", {"text": "sk-proj-" + "aB3" * 15}, "is a secret"),
     ("get_memory", {}, "there is no tool 'get_memory'; the tools are add_memory"),
     ("update_memory", {}, "memory_id: is missing"),
@@ -374,6 +378,6 @@ async def test_a_search_for_a_day_sees_what_was_stored_on_it(tmp_path: Path) -> 
         today = {"query": "golf", "as_of": datetime.now(UTC).date().isoformat()}
         assert len(reply_results(await memory.call_tool("search_memories", today))) == 1
         narrow = {"query": "golf", "scope": {"agent_id": "coder"}}
-        assert "without agent_id and run_id in scope there is more" in reply_text(
+        assert "leave agent_id and run_id out to search more" in reply_text(
             await memory.call_tool("search_memories", narrow)
         )

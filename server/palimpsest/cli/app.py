@@ -71,18 +71,16 @@ def serve(
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="8765 unless set; 0 for any that is free.")] = None,
 ) -> None:
     """Serve MCP over stdio, or over HTTP: streamable HTTP at /mcp, SSE at /sse."""
-    from palimpsest.server.app import start  # noqa: PLC0415 - it builds the server
+    from palimpsest.server.app import run_stdio, settings_loader  # noqa: PLC0415 - it imports the MCP SDK
 
     options = cast("Options", ctx.obj)
-    start.config, start.overrides = options.config, options.overrides
+    load_settings = settings_loader(options.config, **options.overrides)
     if transport == "stdio":
-        from palimpsest.server.tools import run_stdio  # noqa: PLC0415 - likewise
-
-        run_stdio()
+        run_stdio(load_settings)
         return
-    from palimpsest.server.http import app as http_app  # noqa: PLC0415 - it brings a web server
+    from palimpsest.server.http import app as http_app  # noqa: PLC0415 - it imports a web server
 
-    guard(lambda: http_app.serve(transport, host, port))
+    guard(lambda: http_app.serve(load_settings, transport, host, port))
 
 
 @app.command()

@@ -28,7 +28,7 @@ def create(
 ) -> None:
     """Make a token and print it, once; only its hash is kept."""
 
-    def made() -> tuple[str, access_tokens.Token]:
+    def made() -> tuple[str, access_tokens.StoredToken]:
         settings = settings_of(ctx)
         whose = scope_from(Scope(settings.user_id), ScopeInput(user_id=user, project=project))
         return access_tokens.create(
@@ -42,7 +42,7 @@ def create(
 @app.command("list")
 def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Show the tokens there are, not their text."""
-    found = guard(lambda: access_tokens.stored(settings_of(ctx).data_dir))
+    found = guard(lambda: access_tokens.stored_tokens(settings_of(ctx).data_dir))
 
     def table() -> None:
         shown = Table("id", "user", "project", "may", "made", "until", box=None)
@@ -62,5 +62,5 @@ def revoke(ctx: typer.Context, token_id: str, as_json: AsJson = False) -> None:
     show(as_json, _told(gone), lambda: out.print(plain(f"revoked: {gone.id} of {gone.user_id}")))
 
 
-def _told(token: access_tokens.Token) -> dict[str, Any]:
+def _told(token: access_tokens.StoredToken) -> dict[str, Any]:
     return {name: value for name, value in asdict(token).items() if name != "digest"}

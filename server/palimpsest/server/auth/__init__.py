@@ -1,1 +1,1 @@
-"""Who is calling, and what their access token opens."""
+"""Access tokens: who is calling, and what they may do."""

@@ -1,4 +1,4 @@
-"""What the bearer token of a connection opens: whose memory, which project, whether it may write."""
+"""What the access token of a request allows: whose memory, which project, and whether it may write."""
 
 from __future__ import annotations
 
@@ -9,34 +9,35 @@ from mcp.server.auth.provider import AccessToken
 
 READ = "memory:read"
 WRITE = "memory:write"
-"""The scopes of a token, in the sense of OAuth. One without `WRITE` only reads."""
+"""The OAuth scopes of an access token. A token without `WRITE` is read-only."""
 
-PROJECT = "palimpsest_project"
-"""The claim of an issued token that names a project; without it all of the user's projects are open."""
+PROJECT_CLAIM = "palimpsest_project"
+"""The claim that limits an access token to one project. Without it all projects of the user are open."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Hold what a token opens: one user's memory, one project of it or, with "", all of them."""
+    """What an access token allows: one user's memory, limited to one project unless `project` is ""."""
 
     user_id: str
     project: str = ""
     read_only: bool = False
 
 
-def granted() -> Grant | None:
-    """Return what the token of the call under way opens; None where the connection needs none."""
-    token = get_access_token()
-    return None if token is None else grant_of(token)
+def current_grant() -> Grant | None:
+    """Return what the access token of the current request allows, or None if the server needs no tokens."""
+    access_token = get_access_token()
+    return None if access_token is None else grant_from(access_token)
 
 
-def calling_user() -> str:
-    """Return the user of the token of the call under way; "" where the connection needs none, and all are one."""
-    grant = granted()
+def current_user() -> str:
+    """Return the user that the current request's access token belongs to, or "" if the server needs no tokens."""
+    grant = current_grant()
     return grant.user_id if grant is not None else ""
 
 
-def grant_of(token: AccessToken) -> Grant:
-    """Return what a token that was found good opens."""
-    project = (token.claims or {}).get(PROJECT, "")
-    return Grant(token.subject or "", project if isinstance(project, str) else "", WRITE not in token.scopes)
+def grant_from(access_token: AccessToken) -> Grant:
+    """Return what a verified access token allows."""
+    project = (access_token.claims or {}).get(PROJECT_CLAIM, "")
+    read_only = WRITE not in access_token.scopes
+    return Grant(access_token.subject or "", project if isinstance(project, str) else "", read_only)

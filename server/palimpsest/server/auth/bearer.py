@@ -1,4 +1,7 @@
-"""Who a bearer token is of: one of ours, of the settings, or issued by an OAuth server whose keys are published."""
+"""Verify the access token of a request.
+
+It is one that this server created, one from the settings, or one issued by an OAuth server that publishes its keys.
+"""
 
 from __future__ import annotations
 
@@ -16,75 +19,77 @@ from palimpsest.core.clock import Clock
 from palimpsest.core.errors import SettingsError
 from palimpsest.core.settings import HttpSettings
 from palimpsest.server.auth import tokens as access_tokens
-from palimpsest.server.auth.access import PROJECT, READ, WRITE
-from palimpsest.server.auth.tokens import Token
+from palimpsest.server.auth.access import PROJECT_CLAIM, READ, WRITE
+from palimpsest.server.auth.tokens import StoredToken
 
 logger = logging.getLogger(__name__)
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""Signatures by a private key. Never one by a secret that the verifier knows too."""
+"""Signatures by a private key. A signature by a secret that the verifier shares is never accepted."""
 
-KEYS_SECONDS = 10.0
+FETCH_KEYS_SECONDS = 10.0
 """How long fetching an issuer's keys may take."""
 
 
-class BearerTokens:
-    """Verify tokens for the SDK. The file of ours is read at every request, so that a revoked one is out at once."""
+class AccessTokenVerifier:
+    """The SDK's TokenVerifier. It reads the token file at every request, so a revoked token is refused at once."""
 
     def __init__(self, settings: HttpSettings, data_dir: Path, clock: Clock) -> None:
-        self._folder = data_dir
+        self._data_dir = data_dir
         self._clock = clock
-        self._named = [
-            Token(
-                f"settings{number}",
-                access_tokens.digest_of(each.token.get_secret_value()),
-                each.user_id,
-                each.project,
-                each.read_only,
-                "",
+        self._from_settings = [
+            StoredToken(
+                id=f"settings{number}",
+                digest=access_tokens.digest_of(static.token.get_secret_value()),
+                user_id=static.user_id,
+                project=static.project,
+                read_only=static.read_only,
+                created_at="",
             )
-            for number, each in enumerate(settings.tokens)
+            for number, static in enumerate(settings.tokens)
         ]
         self._issuer = _Issuer(settings) if settings.issuer else None
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Return what a token opens; None for one that is unknown, expired or revoked."""
+        """Return what an access token allows, or None if it is unknown, expired or revoked."""
         try:
-            known = [*self._named, *await anyio.to_thread.run_sync(access_tokens.stored, self._folder)]
+            stored = await anyio.to_thread.run_sync(access_tokens.stored_tokens, self._data_dir)
         except SettingsError as error:
-            logger.error("no token is accepted: %s", error)  # noqa: TRY400 - the text says it all
+            logger.error("every access token is refused: %s", error)  # noqa: TRY400 - the text is complete
             return None
-        found = access_tokens.holder(known, token, self._clock())
-        if found is not None:
-            return _access(found, token)
+        valid = access_tokens.find_valid([*self._from_settings, *stored], token, self._clock())
+        if valid is not None:
+            return _access_token(valid, token)
         if self._issuer is not None and token.count(".") == 2:  # noqa: PLR2004 - a JSON web token has three parts
-            return await anyio.to_thread.run_sync(self._issuer.verified, token)
+            return await anyio.to_thread.run_sync(self._issuer.verify, token)
         return None
 
 
-def _access(found: Token, text: str) -> AccessToken:
-    scopes = [READ] if found.read_only else [READ, WRITE]
-    expires_at = None if found.expires_at is None else int(datetime.fromisoformat(found.expires_at).timestamp())
+def _access_token(stored: StoredToken, text: str) -> AccessToken:
+    expires_at = None if stored.expires_at is None else int(datetime.fromisoformat(stored.expires_at).timestamp())
     return AccessToken(
         token=text,
-        client_id=found.id,
-        scopes=scopes,
+        client_id=stored.id,
+        scopes=[READ] if stored.read_only else [READ, WRITE],
         expires_at=expires_at,
-        subject=found.user_id,
-        claims={PROJECT: found.project},
+        subject=stored.user_id,
+        claims={PROJECT_CLAIM: stored.project},
     )
 
 
 class _Issuer:
-    """Verify the JSON web tokens of one issuer by the keys it publishes (RFC 7517, RFC 9068)."""
+    """An OAuth server, whose JSON web tokens are verified with the keys it publishes (RFC 7517, RFC 9068)."""
 
     def __init__(self, settings: HttpSettings) -> None:
         self._issuer = settings.issuer
         self._audience = settings.audience
-        self._keys = jwt.PyJWKClient(settings.keys_url, cache_keys=True, timeout=KEYS_SECONDS)
+        self._keys = jwt.PyJWKClient(settings.keys_url, cache_keys=True, timeout=FETCH_KEYS_SECONDS)
 
-    def verified(self, token: str) -> AccessToken | None:
-        """Return what a token opens; None where signature, issuer, audience or time are wrong. Blocking."""
+    def verify(self, token: str) -> AccessToken | None:
+        """Return what a JSON web token allows. Blocking.
+
+        Return None if its signature, issuer, audience or expiry time is not valid.
+        """
         try:
             key = self._keys.get_signing_key_from_jwt(token)
             claims: Mapping[str, Any] = jwt.decode(
@@ -96,7 +101,7 @@ class _Issuer:
                 options={"require": ["exp", "iss", "aud", "sub"]},
             )
         except jwt.PyJWTError as error:
-            logger.warning("a token was refused: %s", error)
+            logger.warning("an access token was refused: %s", error)
             return None
         return AccessToken(
             token=token,
@@ -110,5 +115,5 @@ class _Issuer:
 
 
 def _scopes(claims: Mapping[str, Any]) -> list[str]:
-    found: Any = claims.get("scope", "")
-    return found.split() if isinstance(found, str) else [str(each) for each in found]
+    scope: Any = claims.get("scope", "")
+    return scope.split() if isinstance(scope, str) else [str(part) for part in scope]

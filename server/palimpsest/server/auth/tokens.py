@@ -1,4 +1,4 @@
-"""Bearer tokens of ours: made once, shown once, stored as hashes in `tokens.json` of the data directory."""
+"""Access tokens that this server creates: shown once, and stored as hashes in `tokens.json` of the data directory."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from palimpsest.core.files import file_lock, replace_file
 
 FILE = "tokens.json"
 PREFIX = "palimpsest_"
-"""How a token begins, so that people and scanners of secrets see what it is."""
+"""How an access token starts, so that people and secret scanners recognize it."""
 
-BYTES = 32
+RANDOM_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
-    """Hold what is stored of a token: the SHA-256 of its text, which is random and needs no salt; and what it opens.
+class StoredToken:
+    """An access token as it is stored: the SHA-256 of its text, and what it allows.
 
-    Times are ISO 8601 in UTC; one without `expires_at` holds until it is revoked.
+    The text is random, so the hash needs no salt. Times are ISO 8601 in UTC. A token without `expires_at` is valid
+    until it is revoked.
     """
 
     id: str
@@ -40,66 +41,70 @@ class Token:
     expires_at: str | None = None
 
     def is_expired(self, now: datetime) -> bool:
-        """Say whether it holds no more."""
+        """Return whether the token is no longer valid."""
         return self.expires_at is not None and parse_instant(self.expires_at, "expires_at") <= now
 
 
 def create(
-    folder: Path, user_id: str, project: str, now: datetime, *, read_only: bool, days: int | None
-) -> tuple[str, Token]:
-    """Store a new token and return its text, which is nowhere else, with what is stored."""
-    text = PREFIX + secrets.token_urlsafe(BYTES)
+    data_dir: Path, user_id: str, project: str, now: datetime, *, read_only: bool, days: int | None
+) -> tuple[str, StoredToken]:
+    """Create an access token. Return its text, which is stored nowhere, and what is stored.
+
+    `days`: how long the token is valid, or None for until it is revoked.
+    """
+    text = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
     expires_at = None if days is None else iso(now + timedelta(days=days))
-    token = Token(str(uuid.uuid4())[:8], digest_of(text), user_id, project, read_only, iso(now), expires_at)
-    with _locked(folder):
-        _write(folder, [*stored(folder), token])
+    token = StoredToken(str(uuid.uuid4())[:8], digest_of(text), user_id, project, read_only, iso(now), expires_at)
+    with _locked(data_dir):
+        _write(data_dir, [*stored_tokens(data_dir), token])
     return text, token
 
 
-def revoke(folder: Path, token_id: str) -> Token:
-    """Take a token away and return it. Raises InputError where none has that id."""
-    with _locked(folder):
-        tokens = stored(folder)
-        gone = next((token for token in tokens if token.id == token_id), None)
-        if gone is None:
+def revoke(data_dir: Path, token_id: str) -> StoredToken:
+    """Delete an access token and return it. Raises InputError if there is none with this id."""
+    with _locked(data_dir):
+        tokens = stored_tokens(data_dir)
+        revoked = next((token for token in tokens if token.id == token_id), None)
+        if revoked is None:
             known = ", ".join(token.id for token in tokens) or "there are none"
             raise InputError(f"there is no token {token_id}; the ids are: {known}")
-        _write(folder, [token for token in tokens if token.id != token_id])
-    return gone
+        _write(data_dir, [token for token in tokens if token.id != token_id])
+    return revoked
 
 
-def stored(folder: Path) -> list[Token]:
-    """Return all tokens, oldest first. Raises SettingsError where the file cannot be read."""
-    path = folder / FILE
+def stored_tokens(data_dir: Path) -> list[StoredToken]:
+    """Return all access tokens, oldest first. Raises SettingsError if the file cannot be read."""
+    path = data_dir / FILE
     try:
-        found: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))
-        return [Token(**each) for each in found]
+        rows: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))
+        return [StoredToken(**row) for row in rows]
     except FileNotFoundError:
         return []
     except (OSError, ValueError, TypeError) as error:
         raise SettingsError(
-            f"{path} cannot be read: {error}. Nobody is let in. Mend it, or delete it and make new tokens."
+            f"{path} cannot be read: {error}. Every access token is refused. Repair the file, or delete it and create "
+            "new tokens."
         ) from error
 
 
-def holder(tokens: Sequence[Token], text: str, now: datetime) -> Token | None:
-    """Return the token whose text this is, unless it is expired."""
+def find_valid(tokens: Sequence[StoredToken], text: str, now: datetime) -> StoredToken | None:
+    """Return the token with this text, or None if there is none or it has expired."""
     digest = digest_of(text)
-    found = next((token for token in tokens if hmac.compare_digest(token.digest, digest)), None)
-    return None if found is None or found.is_expired(now) else found
+    match = next((token for token in tokens if hmac.compare_digest(token.digest, digest)), None)
+    return None if match is None or match.is_expired(now) else match
 
 
 def digest_of(text: str) -> str:
-    """Return what is stored in place of a token's text."""
+    """Return the hash that is stored in place of an access token's text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _locked(folder: Path) -> Any:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return file_lock(folder / f"{FILE}.lock")
+def _locked(data_dir: Path) -> Any:
+    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return file_lock(data_dir / f"{FILE}.lock")
 
 
-def _write(folder: Path, tokens: Sequence[Token]) -> None:
-    """Put the file in place whole (0600), so that a server never reads half of it."""
-    with replace_file(folder / FILE) as file:
+def _write(data_dir: Path, tokens: Sequence[StoredToken]) -> None:
+    """Replace the file in one step (mode 0600), so that a server never reads half of it."""
+    with replace_file(data_dir / FILE) as file:
         json.dump([asdict(token) for token in tokens], file, indent=2)

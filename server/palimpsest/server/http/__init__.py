@@ -1,1 +1,1 @@
-"""HTTP and SSE."""
+"""MCP over HTTP and SSE."""

@@ -1,7 +1,7 @@
-"""The server over HTTP: streamable HTTP at /mcp and SSE at /sse, on one port, over one open memory.
+"""Serve MCP over HTTP: streamable HTTP at /mcp and SSE at /sse, on one port, with one open memory.
 
-Whoever comes has to name a host that is this server's, which keeps web pages of others out (DNS rebinding), and where
-tokens are wanted, to show one; then the token's user is the scope.
+A request has to name a host of this server, which keeps out web pages of other sites (DNS rebinding). If there are
+access tokens, it has to carry one. Its user is then the scope of the request.
 """
 
 from __future__ import annotations
@@ -32,70 +32,70 @@ from palimpsest import __version__
 from palimpsest.core.clock import now
 from palimpsest.core.errors import SettingsError
 from palimpsest.core.settings import Settings
-from palimpsest.server.app import Shared, start
-from palimpsest.server.app import settings as settings_of_start
+from palimpsest.server.app import LoadSettings, build_server
 from palimpsest.server.auth import tokens as access_tokens
 from palimpsest.server.auth.access import READ, WRITE
-from palimpsest.server.auth.bearer import BearerTokens
-from palimpsest.server.http.limits import MAX_BODY_BYTES, BoundedBody, RateLimit
+from palimpsest.server.auth.bearer import AccessTokenVerifier
+from palimpsest.server.http.limits import MAX_BODY_BYTES, BodyLimit, RateLimit
 from palimpsest.server.session.lazy_memory import LazyMemory
-from palimpsest.server.tools import mcp
 
 Transport: TypeAlias = Literal["http", "sse", "all"]
 
+PATHS = {"http": ("mcp",), "sse": ("sse",), "all": ("mcp", "sse")}
+
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
+
 OPEN_PATHS = ("/health", "/.well-known/")
-"""What needs no token: whether the server lives, and where tokens are had."""
+"""Paths that need no access token: the health check, and the metadata that says where to get a token."""
 
 SHUTDOWN_SECONDS = 3
-"""How long open streams may go on after the server was told to end."""
+"""How long open streams may continue after the server is asked to stop."""
 
 CALL_SECONDS = 300.0
-"""After so long a call over HTTP is given up; what it had stored is kept."""
+"""How long a tool call over HTTP may take. What it had stored by then is kept."""
 
 URL: TypeAdapter[AnyHttpUrl] = TypeAdapter(AnyHttpUrl)
 
 
-def serve(transport: Transport, host: str | None, port: int | None) -> None:
-    """Serve until the process is told to end. Raises SettingsError where the address cannot be served as it is."""
-    settings = settings_of_start()
+def serve(load_settings: LoadSettings, transport: Transport, host: str | None, port: int | None) -> None:
+    """Serve until the process is asked to stop. Raises SettingsError if the address cannot be served like this."""
+    settings = load_settings()
     host = settings.http.host if host is None else host
     port = settings.http.port if port is None else port
-    protected = wants_tokens(settings)
-    refuse_open(host, protected=protected)
-    with _listening(host, port) as listener:
+    protected = needs_tokens(settings)
+    refuse_unprotected(host, protected=protected)
+    with _listen(host, port) as listener:
         port = listener.getsockname()[1]
-        start.call_seconds = CALL_SECONDS
         config = uvicorn.Config(
-            application(settings, transport, host, protected=protected),
+            application(load_settings, settings, transport, host, protected=protected),
             log_level="warning",
             server_header=False,
-            http="h11",  # takes the blanks around a header's value away, as RFC 9110 has it; httptools does not
+            http="h11",  # strips whitespace around header values, as RFC 9110 demands; httptools does not
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         )
-        named = f"[{host}]" if ":" in host else host
-        paths = {"http": ["mcp"], "sse": ["sse"], "all": ["mcp", "sse"]}[transport]
-        told = " and ".join(f"http://{named}:{port}/{path}" for path in paths)
-        print(f"palimpsest: {told}{', with a token' if protected else ''}", file=sys.stderr, flush=True)  # noqa: T201 - for who started it
+        url_host = f"[{host}]" if ":" in host else host
+        urls = " and ".join(f"http://{url_host}:{port}/{path}" for path in PATHS[transport])
+        print(f"palimpsest: {urls}{', with a token' if protected else ''}", file=sys.stderr, flush=True)  # noqa: T201 - for the person who starts the server
         uvicorn.Server(config).run(sockets=[listener])
 
 
-def wants_tokens(settings: Settings) -> bool:
-    """Say whether a token is wanted of whoever comes: where there are any. Raises SettingsError."""
-    return bool(settings.http.tokens or settings.http.issuer or access_tokens.stored(settings.data_dir))
+def needs_tokens(settings: Settings) -> bool:
+    """Return whether requests need an access token: if any is defined, or an issuer is. Raises SettingsError."""
+    return bool(settings.http.tokens or settings.http.issuer or access_tokens.stored_tokens(settings.data_dir))
 
 
-def refuse_open(host: str, *, protected: bool) -> None:
-    """Raise SettingsError where others than this machine's users could come in without a token."""
+def refuse_unprotected(host: str, *, protected: bool) -> None:
+    """Raise SettingsError if other machines could use the server without an access token."""
     if not protected and not is_loopback(host):
         raise SettingsError(
-            f"{host} is open to other machines, and no token is wanted of them. Make one (palimpsest token create), "
-            "or set http.tokens or http.issuer; or serve on 127.0.0.1."
+            f"{host} can be reached from other machines, and no access token is required. Create one "
+            "(palimpsest token create), set http.tokens or http.issuer, or serve on 127.0.0.1."
         )
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether only this machine reaches an address."""
+    """Return whether an address can only be reached from this machine."""
     if host == "localhost":
         return True
     try:
@@ -104,64 +104,67 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def application(settings: Settings, transport: Transport, host: str, *, protected: bool) -> Starlette:
-    """Return the ASGI application; it opens the memory when it starts and closes it when it ends."""
-    here = start.shared = Shared(LazyMemory(settings_of_start))
-    security = _security(host, settings.http.allowed_hosts)
-    routes: list[BaseRoute] = [Route("/health", _Health(here.memory_opener, security))]
+def application(
+    load_settings: LoadSettings, settings: Settings, transport: Transport, host: str, *, protected: bool
+) -> Starlette:
+    """Return the ASGI application. It opens the memory at startup and closes it at shutdown."""
+    server = build_server(load_settings, run_state=False, call_seconds=CALL_SECONDS)
+    state = server.state
+    security = _transport_security(host, settings.http.allowed_hosts)
+    routes: list[BaseRoute] = [Route("/health", _Health(state.memory, security))]
     if transport != "sse":
-        app = mcp.streamable_http_app(transport_security=security, host=host, max_request_body_size=MAX_BODY_BYTES)
+        app = server.streamable_http_app(transport_security=security, host=host, max_request_body_size=MAX_BODY_BYTES)
         routes += app.routes
     if transport != "http":
-        routes += mcp.sse_app(transport_security=security, host=host, max_request_body_size=MAX_BODY_BYTES).routes
-    middleware = [Middleware(RateLimit, per_minute=settings.http.requests_per_minute), Middleware(BoundedBody)]
+        routes += server.sse_app(transport_security=security, host=host, max_request_body_size=MAX_BODY_BYTES).routes
+    middleware = [Middleware(RateLimit, per_minute=settings.http.requests_per_minute), Middleware(BodyLimit)]
     if protected:
-        routes += _metadata(settings)
-        verifier = BearerTokens(settings.http, settings.data_dir, now)
+        routes += _oauth_metadata(settings)
+        verifier = AccessTokenVerifier(settings.http, settings.data_dir, now)
         middleware += [
             Middleware(AuthenticationMiddleware, backend=BearerAuthBackend(verifier)),
             Middleware(AuthContextMiddleware),
-            Middleware(_Guard, audience=settings.http.audience),
+            Middleware(_RequireToken, audience=settings.http.audience),
         ]
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(here.keep)
-            here.memory_opener.knock()
+            tasks.start_soon(state.run)
+            state.memory.start_opening()
             if transport == "sse":
                 yield
             else:
-                async with mcp.session_manager.run():
+                async with server.session_manager.run():
                     yield
             tasks.cancel_scope.cancel()
 
     return Starlette(routes=routes, middleware=middleware, lifespan=lifespan)
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)
     except OSError as error:
         raise SettingsError(
-            f"{host} port {port} cannot be served: {error.strerror or error}. Choose another with --port, "
-            "or end what is there."
+            f"cannot listen on {host} port {port}: {error.strerror or error}. Choose another port with --port, "
+            "or stop the program that uses it."
         ) from error
 
 
-def _security(host: str, allowed: Sequence[str]) -> TransportSecuritySettings:
+def _transport_security(host: str, allowed_hosts: Sequence[str]) -> TransportSecuritySettings:
     """Return the hosts and origins that requests may name, with any port."""
-    own = [] if host in ("0.0.0.0", "::") else [f"[{host}]" if ":" in host else host]  # noqa: S104 - compared, not bound
-    names = list(dict.fromkeys([*LOOPBACK, *own, socket.gethostname(), *allowed]))
+    bound = [] if host in ALL_ADDRESSES else [f"[{host}]" if ":" in host else host]
+    names = list(dict.fromkeys([*LOOPBACK, *bound, socket.gethostname(), *allowed_hosts]))
     hosts = [form for name in names for form in (name, f"{name}:*")]
     return TransportSecuritySettings(
-        allowed_hosts=hosts, allowed_origins=[f"{scheme}://{each}" for scheme in ("http", "https") for each in hosts]
+        allowed_hosts=hosts, allowed_origins=[f"{scheme}://{host}" for scheme in ("http", "https") for host in hosts]
     )
 
 
-def _metadata(settings: Settings) -> list[Route]:
-    """Return where clients learn which OAuth server gives tokens (RFC 9728)."""
+def _oauth_metadata(settings: Settings) -> list[Route]:
+    """Return the routes where clients learn which OAuth server issues access tokens (RFC 9728)."""
     if not settings.http.issuer:
         return []
     return create_protected_resource_routes(
@@ -171,34 +174,34 @@ def _metadata(settings: Settings) -> list[Route]:
     )
 
 
-class _Guard:
-    """Let nobody in without a good token, but to what is open."""
+class _RequireToken:
+    """Answer 401 or 403 to requests without a valid access token, except on open paths. ASGI middleware."""
 
     def __init__(self, app: ASGIApp, audience: str) -> None:
-        where = build_resource_metadata_url(URL.validate_python(audience)) if audience else None
-        self._open = app
-        self._guarded = RequireAuthMiddleware(app, [READ], where)
+        metadata_url = build_resource_metadata_url(URL.validate_python(audience)) if audience else None
+        self._app = app
+        self._protected_app = RequireAuthMiddleware(app, [READ], metadata_url)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or answer 401 or 403."""
+        """Pass the request on, or refuse it."""
         if scope["type"] != "http" or cast("str", scope["path"]).startswith(OPEN_PATHS):
-            await self._open(scope, receive, send)
+            await self._app(scope, receive, send)
         else:
-            await self._guarded(scope, receive, send)
+            await self._protected_app(scope, receive, send)
 
 
 class _Health:
-    """Say how the server is, and nothing of what it holds: 200 where it works, 503 where it cannot."""
+    """The health check: 200 if the server works, 503 if it does not, and nothing about what it stores. ASGI app."""
 
-    def __init__(self, memory_opener: LazyMemory, security: TransportSecuritySettings) -> None:
-        self._door = memory_opener
+    def __init__(self, memory: LazyMemory, security: TransportSecuritySettings) -> None:
+        self._memory = memory
         self._security = TransportSecurityMiddleware(security)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer."""
-        refused = await self._security.validate_request(Request(scope))
-        await (refused or await self._answer())(scope, receive, send)
+        """Answer the request."""
+        refusal = await self._security.validate_request(Request(scope))
+        await (refusal or await self._response())(scope, receive, send)
 
-    async def _answer(self) -> Response:
-        found: dict[str, Any] = {"version": __version__, **await self._door.health()}
-        return JSONResponse(found, 200 if found["status"] != "failed" else 503)
+    async def _response(self) -> Response:
+        content: dict[str, Any] = {"version": __version__, **await self._memory.health()}
+        return JSONResponse(content, 200 if content["status"] != "failed" else 503)

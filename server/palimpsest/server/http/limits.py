@@ -19,7 +19,7 @@ MAX_CALLERS = 10_000
 """From so many callers on those are forgotten that have not come for a minute."""
 
 
-class BoundedBody:
+class BodyLimit:
     """Take a request's body whole before anything works on it; answer 413 where it is too long, 408 where too slow."""
 
     def __init__(self, app: ASGIApp, max_bytes: int = MAX_BODY_BYTES, seconds: float = BODY_SECONDS) -> None:

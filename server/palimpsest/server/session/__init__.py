@@ -1,1 +1,1 @@
-"""What lives as long as a process or a connection."""
+"""What outlives one step of a request: the open memory, connections, unfinished calls, subscriptions."""

@@ -1,7 +1,8 @@
-"""Work that puts questions to the client and waits for the answers from one round of a call to the next.
+"""Calls that are answered over several requests, because they ask the client's language model in between.
 
-From protocol 2026-07-28 on a server does not ask in the middle of a call: it answers the call with the question, and
-the client calls again with the answer. The work goes on where it stood; it lives in this process and nowhere else.
+Since protocol 2026-07-28 a server cannot send a request to its client in the middle of a call. It answers the call
+with its question, and the client repeats the call with the answer. The work of such a call waits in this process
+until the answer arrives; it does not survive a restart.
 """
 
 from __future__ import annotations
@@ -18,24 +19,24 @@ from pydantic import BaseModel
 
 from palimpsest.core.errors import PalimpsestError
 
-OVER = "this call is over; look with search_memories before calling again"
+CALL_ENDED = "this call has ended; look with search_memories before calling again"
 
-ASKED_BETWEEN_CALLS_SINCE = "2026-07-28"
-"""From this protocol version on a server asks its client between the rounds of a call; before, in the middle of it."""
+ASKED_BETWEEN_REQUESTS_SINCE = "2026-07-28"
+"""Since this protocol version a server asks its client between two requests. Earlier versions ask during a call."""
 
-MAX_TALKS = 20
-"""So many calls of one user may have a question out at a time."""
+MAX_WAITING_PER_USER = 20
+"""The number of one user's calls that may wait for an answer at a time."""
 
-KEPT_SECONDS = 600
-"""For so long an outcome is there for a client that comes, or comes again, for it."""
+RESULT_SECONDS = 600
+"""How long a result is kept for a client that fetches it late, or twice."""
 
 ClientReply: TypeAlias = BaseModel
-"""What a client sends back; whoever asked judges whether it is an answer."""
+"""What a client sends back. The code that asked checks whether it is an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """Hold what the client is to ask its model; `key` is under which name the answer comes back."""
+    """A request for the client's language model. The answer comes back under `key`."""
 
     key: str
     request: CreateMessageRequest
@@ -43,106 +44,102 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class WorkResult:
-    """Hold what the work came to: a value, or the error it ended with."""
+    """What a piece of work returned, or the error it ended with."""
 
     value: Any = None
     error: Exception | None = None
 
 
 class Continuation:
-    """Hold one piece of work, the question it waits on, and what it came to."""
+    """The work of one call: its open request to the client's model, and its result once there is one."""
 
     def __init__(self, user: str) -> None:
         self.id = secrets.token_hex(8)
         self.user = user
         self.scope = anyio.CancelScope()
         self.result: WorkResult | None = None
-        self.ended = 0.0
+        self.ended_at = 0.0
         self.waiting = 0
-        self._question: ModelRequest | None = None
-        self._answer: ClientReply | None = None
-        self._asked = 0
-        self._moved = anyio.Event()
-        self._answered = anyio.Event()
+        self._request: ModelRequest | None = None
+        self._reply: ClientReply | None = None
+        self._requests = 0
+        self._progressed = anyio.Event()
+        self._replied = anyio.Event()
 
-    async def put(self, request: CreateMessageRequest) -> ClientReply:
-        """Put a question to the client, for the work; return the answer."""
-        self._asked += 1
-        self._question, self._answered = ModelRequest(f"model-{self._asked}", request), anyio.Event()
-        self._moved.set()
+    async def ask(self, request: CreateMessageRequest) -> ClientReply:
+        """Ask the client's model on behalf of the work, and return its reply."""
+        self._requests += 1
+        self._request, self._replied = ModelRequest(f"model-{self._requests}", request), anyio.Event()
+        self._progressed.set()
         try:
-            await self._answered.wait()
+            await self._replied.wait()
         finally:
-            if not self._answered.is_set():
-                self._withdraw()
-        return cast("ClientReply", self._answer)
+            if not self._replied.is_set():
+                self._clear_request()
+        return cast("ClientReply", self._reply)
 
-    def answer(self, key: str, answer: ClientReply) -> None:
-        """Give the work the answer it waits for; one to an earlier question is passed over."""
-        if self._question is not None and self._question.key == key:
-            self._withdraw()
-            self._answer = answer
-            self._answered.set()
+    def reply(self, key: str, reply: ClientReply) -> None:
+        """Give the work the reply it waits for. A reply to an earlier request is ignored."""
+        if self._request is not None and self._request.key == key:
+            self._clear_request()
+            self._reply = reply
+            self._replied.set()
 
-    def _withdraw(self) -> None:
-        self._question, self._moved = None, anyio.Event()
+    def _clear_request(self) -> None:
+        self._request, self._progressed = None, anyio.Event()
 
     def end(self, result: WorkResult) -> None:
-        """Note what the work came to."""
+        """Record the result of the work."""
         self.result = result
-        self.ended = anyio.current_time()
-        self._moved.set()
+        self.ended_at = anyio.current_time()
+        self._progressed.set()
 
-    async def step(self) -> ModelRequest | WorkResult:
-        """Return the next question, or what the work came to."""
-        while self._question is None and self.result is None:
-            await self._moved.wait()
-        return self.result or cast("ModelRequest", self._question)
+    async def next_step(self) -> ModelRequest | WorkResult:
+        """Return the next request to the client, or the result of the work."""
+        while self._request is None and self.result is None:
+            await self._progressed.wait()
+        return self.result or cast("ModelRequest", self._request)
 
 
 class Continuations:
-    """Own the work that goes on between the rounds of calls."""
+    """All calls of a server that wait for a client's model."""
 
     def __init__(self) -> None:
-        self._talks: dict[str, Continuation] = {}
+        self._by_id: dict[str, Continuation] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
 
-    async def keep(self) -> None:
-        """Let work go on until cancelled."""
+    async def run(self) -> None:
+        """Keep the work of waiting calls going until cancelled."""
         async with anyio.create_task_group() as self._tasks:
             await anyio.sleep_forever()
 
     def has_room(self, user: str) -> bool:
-        """Say whether another talk of a user may begin."""
+        """Return whether another call of this user may wait."""
         self._drop_old()
-        mine = [
-            continuation
-            for continuation in self._talks.values()
-            if continuation.user == user and continuation.result is None
-        ]
-        return self._tasks is not None and len(mine) < MAX_TALKS
+        unfinished = [each for each in self._by_id.values() if each.user == user and each.result is None]
+        return self._tasks is not None and len(unfinished) < MAX_WAITING_PER_USER
 
     def begin(self, user: str, work: Callable[[Continuation], Awaitable[Any]]) -> Continuation:
-        """Begin a talk; ask `has_room` before."""
+        """Start the work of a call. Check `has_room` first."""
         if self._tasks is None:
-            raise RuntimeError("nobody keeps the rounds")
+            raise RuntimeError("continuations can only begin while `run` is running")
         continuation = Continuation(user)
-        self._talks[continuation.id] = continuation
-        self._tasks.start_soon(self._run, continuation, work)
+        self._by_id[continuation.id] = continuation
+        self._tasks.start_soon(self._run_work, continuation, work)
         return continuation
 
     def find(self, continuation_id: str) -> Continuation:
-        """Return a talk that goes on, or that ended a while ago. Raises PalimpsestError for another."""
+        """Return a call that is waiting or ended recently. Raises PalimpsestError if there is none with this id."""
         try:
-            return self._talks[continuation_id]
+            return self._by_id[continuation_id]
         except KeyError as error:
-            raise PalimpsestError(OVER) from error
+            raise PalimpsestError(CALL_ENDED) from error
 
-    async def step(self, continuation: Continuation) -> ModelRequest | WorkResult:
-        """Return a talk's next question, or its outcome. When the last that waits for it gives up, the work ends."""
+    async def next_step(self, continuation: Continuation) -> ModelRequest | WorkResult:
+        """Return the next request to the client, or the result. The work is cancelled if nobody waits for it."""
         continuation.waiting += 1
         try:
-            return await continuation.step()
+            return await continuation.next_step()
         except anyio.get_cancelled_exc_class():
             if continuation.waiting == 1:
                 continuation.scope.cancel()
@@ -151,20 +148,15 @@ class Continuations:
             continuation.waiting -= 1
 
     def _drop_old(self) -> None:
-        now = anyio.current_time()
-        for old in [
-            continuation
-            for continuation in self._talks.values()
-            if continuation.result and now - continuation.ended > KEPT_SECONDS
-        ]:
-            del self._talks[old.id]
+        oldest = anyio.current_time() - RESULT_SECONDS
+        self._by_id = {key: each for key, each in self._by_id.items() if not each.result or each.ended_at >= oldest}
 
     @staticmethod
-    async def _run(continuation: Continuation, work: Callable[[Continuation], Awaitable[Any]]) -> None:
+    async def _run_work(continuation: Continuation, work: Callable[[Continuation], Awaitable[Any]]) -> None:
         with continuation.scope:
             try:
                 continuation.end(WorkResult(await work(continuation)))
-            except Exception as error:  # noqa: BLE001 - raised again in the round that comes for it
+            except Exception as error:  # noqa: BLE001 - raised again in the request that fetches the result
                 continuation.end(WorkResult(error=error))
-        if continuation.result is None:  # its caller gave up
-            continuation.end(WorkResult(error=PalimpsestError(OVER)))
+        if continuation.result is None:  # the client gave up, and the work was cancelled
+            continuation.end(WorkResult(error=PalimpsestError(CALL_ENDED)))

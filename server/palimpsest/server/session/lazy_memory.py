@@ -1,7 +1,7 @@
-"""Open the memory when it is first wanted, so that the client's handshake is answered at once.
+"""Open the memory after the client's handshake, so that the handshake is answered at once.
 
-What opening needs (SQLAlchemy, Chroma, the embedder) takes seconds to import; it is imported in a worker thread,
-after the first request that is not the handshake.
+Opening the memory imports SQLAlchemy, Chroma and the embedder, which takes seconds. The imports run in a worker thread
+and start with the first request after the handshake.
 """
 
 from __future__ import annotations
@@ -24,50 +24,55 @@ logger = logging.getLogger(__name__)
 
 
 class LazyMemory:
-    """Give the open memory to whoever asks; a failure to open is told to each, and the next one tries again."""
+    """A memory that is opened on first use. If opening fails, every waiting request gets the error.
 
-    def __init__(self, load: Callable[[], Settings]) -> None:
-        self._load = load
+    The next request after a failure tries to open the memory again.
+    """
+
+    def __init__(self, load_settings: Callable[[], Settings]) -> None:
+        self._load_settings = load_settings
         self._memory: Memory | None = None
-        self._fault: PalimpsestError | None = None
-        self._wanted = anyio.Event()
+        self._error: PalimpsestError | None = None
+        self._requested = anyio.Event()
         self._settled = anyio.Event()
 
-    def knock(self) -> None:
-        """Begin opening, if that has not begun."""
-        self._wanted.set()
+    def start_opening(self) -> None:
+        """Start to open the memory in the background, unless that has started already."""
+        self._requested.set()
 
-    async def memory(self) -> Memory:
+    async def get(self) -> Memory:
         """Return the open memory. Raises the PalimpsestError that kept it from opening."""
         if self._memory is not None:
             return self._memory
-        self.knock()
+        self.start_opening()
         await self._settled.wait()
         if self._memory is None:
-            raise self._fault or PalimpsestError("the memory is closed")
+            raise self._error or PalimpsestError("the memory is closed")
         return self._memory
 
     async def health(self) -> dict[str, str]:
-        """Return how the parts are, without anything of what they hold; `status` is ok, opening, degraded or failed."""
+        """Return the state of each part, without any content. `status` is ok, opening, degraded or failed."""
         if self._memory is None:
-            return {"status": "failed" if self._fault is not None else "opening"}
+            return {"status": "failed" if self._error is not None else "opening"}
         return await self._memory.health()
 
-    async def keep(self) -> None:
-        """Open the memory when it is wanted and keep it open until cancelled."""
+    async def run(self) -> None:
+        """Open the memory when it is first requested, and keep it open until cancelled."""
         while True:
-            await self._wanted.wait()
+            await self._requested.wait()
             try:
-                await self._hold()
+                await self._keep_open()
             except* PalimpsestError as group:
-                self._fail(group)
-            except* Exception:  # told to whoever asks; the server stays up to tell it
+                error = _first_error(group)
+                logger.error("the memory could not be opened: %s", error)  # noqa: TRY400 - the text is complete
+                self._fail(error)
+            except* Exception:  # the server must stay up to report it to its clients
                 logger.exception("the memory could not be opened")
-                self._settle(PalimpsestError("the memory could not be opened; the server's log says why"))
+                self._fail(PalimpsestError("the memory could not be opened; see the server's log for the reason"))
 
-    async def _hold(self) -> None:
+    async def _keep_open(self) -> None:
         module = await anyio.to_thread.run_sync(importlib.import_module, "palimpsest.memory")
-        async with module.open_memory(self._load()) as memory:
+        async with module.open_memory(self._load_settings()) as memory:
             self._memory = memory
             self._settled.set()
             try:
@@ -75,16 +80,15 @@ class LazyMemory:
             finally:
                 self._memory = None
 
-    def _fail(self, group: BaseExceptionGroup[PalimpsestError]) -> None:
-        error: PalimpsestError | BaseExceptionGroup[PalimpsestError] = group
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        logger.error("the memory could not be opened: %s", error)
-        self._settle(error)
-
-    def _settle(self, error: PalimpsestError) -> None:
-        """Tell whoever waits, and let the next one try again."""
-        self._fault = error
+    def _fail(self, error: PalimpsestError) -> None:
+        """Hand the error to every waiting request, and let the next request try again."""
+        self._error = error
         settled, self._settled = self._settled, anyio.Event()
-        self._wanted = anyio.Event()
+        self._requested = anyio.Event()
         settled.set()
+
+
+def _first_error(error: PalimpsestError | BaseExceptionGroup[PalimpsestError]) -> PalimpsestError:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

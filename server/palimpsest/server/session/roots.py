@@ -1,15 +1,15 @@
-"""The project by the folders that a client has open (its roots), where the settings leave the project to be found.
+"""Find the project from the folders that a client has open (MCP roots), if the settings leave the project open.
 
-A client is asked with the first calls of a connection. Up to protocol 2025-11-25 that is a request in the middle of a
-call; from 2026-07-28 on the call is answered with the question, where there is a connection: over streamable HTTP there
-is none any more, and every call would be.
+A client is asked with the first requests of a connection. Up to protocol 2025-11-25 the server asks during a call.
+Since 2026-07-28 it answers the call with its question. It does so only over stdio, because streamable HTTP no longer
+has connections then, and every call would have to be asked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
@@ -24,113 +24,117 @@ from pydantic import ValidationError
 from palimpsest.core.errors import InputError
 from palimpsest.core.git_project import project_of
 from palimpsest.core.validation import scope_part
-from palimpsest.server.session.continuations import ASKED_BETWEEN_CALLS_SINCE
+from palimpsest.server.session.continuations import ASKED_BETWEEN_REQUESTS_SINCE
 
-CALLS = ("tools/call", "resources/read", "prompts/get")
-"""What can be answered with a question."""
+ANSWERABLE_METHODS = ("tools/call", "resources/read", "prompts/get")
+"""The requests that the protocol allows to be answered with a question."""
 
 KEY = "roots"
-PATIENCE = 5.0
-"""Seconds that a client has to say what it has open; the folder the server was started in serves then."""
+TIMEOUT = 5.0
+"""Seconds that a client has to list its roots. After that the project of the server's own folder is used."""
 
 MAX_CONNECTIONS = 1_000
 
-Call = ServerRequestContext[Any, Any]
+RequestContext: TypeAlias = ServerRequestContext[Any, Any]
 
 
 class Roots:
-    """Remember the project of each connection, and when a client was asked that did not answer yet."""
+    """The project of each connection, and when a client was asked that has not answered yet."""
 
     def __init__(self) -> None:
         self._projects: dict[str, str] = {}
-        self._asked: dict[str, float] = {}
+        self._asked_at: dict[str, float] = {}
         self._threads = anyio.CapacityLimiter(2)
 
-    async def project(self, call: Call) -> str | InputRequiredResult:
-        """Return the project of the call's connection, "" where its roots name none, or the question to answer with."""
-        connection = connection_of(call)
-        answered = _answer(call)
-        if answered is None and connection in self._projects:
+    async def project(self, ctx: RequestContext) -> str | InputRequiredResult:
+        """Return the project of the request's connection, or the question to answer the request with.
+
+        The project is "" if the client's roots name none, or if the client cannot be asked.
+        """
+        connection = connection_of(ctx)
+        uris = _roots_in_request(ctx)
+        if uris is None and connection in self._projects:
             return self._projects[connection]
-        capabilities = call.session.client_capabilities
+        capabilities = ctx.session.client_capabilities
         if not connection or capabilities is None or capabilities.roots is None:
             return ""
-        if answered is None:
+        if uris is None:
             if not self._may_ask(connection):
                 return ""
-            if call.protocol_version >= ASKED_BETWEEN_CALLS_SINCE:
-                # A call that comes with a state of its own is in the middle of something else.
-                asks = call.method in CALLS and (call.params or {}).get("requestState") is None
-                return InputRequiredResult(input_requests={KEY: ListRootsRequest()}) if asks else ""
-            answered = await _listed(call)
-        return "" if answered is None else await self._found(connection, answered)
+            if ctx.protocol_version >= ASKED_BETWEEN_REQUESTS_SINCE:
+                # A request that carries state already continues another exchange.
+                may_answer = ctx.method in ANSWERABLE_METHODS and (ctx.params or {}).get("requestState") is None
+                return InputRequiredResult(input_requests={KEY: ListRootsRequest()}) if may_answer else ""
+            uris = await _ask_for_roots(ctx)
+        return "" if uris is None else await self._store_project(connection, uris)
 
-    def forget(self, call: Call) -> None:
-        """Ask the client of a connection anew: what it has open has changed."""
-        self._projects.pop(connection_of(call), None)
-        self._asked.pop(connection_of(call), None)
+    def forget(self, ctx: RequestContext) -> None:
+        """Ask the client of this connection again: its roots have changed."""
+        self._projects.pop(connection_of(ctx), None)
+        self._asked_at.pop(connection_of(ctx), None)
 
     def _may_ask(self, connection: str) -> bool:
-        """Say whether to ask: of calls that come at once each is, of a client that never answered none any more."""
+        """Return whether to ask: every concurrent first request is, but a client that did not answer is left alone."""
         now = anyio.current_time()
-        return now - self._asked.setdefault(connection, now) < PATIENCE
+        return now - self._asked_at.setdefault(connection, now) < TIMEOUT
 
-    async def _found(self, connection: str, uris: Sequence[str]) -> str:
+    async def _store_project(self, connection: str, uris: Sequence[str]) -> str:
         if len(self._projects) >= MAX_CONNECTIONS:
             self._projects.clear()
-            self._asked.clear()
-        named = ""
-        with anyio.move_on_after(PATIENCE):  # a folder on a network that does not answer
-            named = await anyio.to_thread.run_sync(
+            self._asked_at.clear()
+        project = ""
+        with anyio.move_on_after(TIMEOUT):  # the folder may be on a network drive that does not answer
+            project = await anyio.to_thread.run_sync(
                 lambda: _first_project(uris), limiter=self._threads, abandon_on_cancel=True
             )
-        self._projects[connection] = named
-        return named
+        self._projects[connection] = project
+        return project
 
 
-async def _listed(call: Call) -> Sequence[str] | None:
-    """Return the roots of a client that can be asked in the middle of a call; None where it does not answer."""
-    if not call.session.can_send_request:
+async def _ask_for_roots(ctx: RequestContext) -> Sequence[str] | None:
+    """Ask a client for its roots during a call, and return them. Return None if it does not answer."""
+    if not ctx.session.can_send_request:
         return None
-    related = ServerMessageMetadata(related_request_id=call.request_id)
+    related = ServerMessageMetadata(related_request_id=ctx.request_id)
     try:
-        with anyio.fail_after(PATIENCE):
-            found = await call.session.send_request(ListRootsRequest(), ListRootsResult, metadata=related)
+        with anyio.fail_after(TIMEOUT):
+            result = await ctx.session.send_request(ListRootsRequest(), ListRootsResult, metadata=related)
     except TimeoutError:
         return None
-    except (MCPError, ValidationError):  # it has none to tell of: the server's own folder serves
+    except (MCPError, ValidationError):  # the client has no roots to list: the server's own folder decides
         return ()
-    return [str(root.uri) for root in found.roots]
+    return [str(root.uri) for root in result.roots]
 
 
-def _answer(call: Call) -> Sequence[str] | None:
-    """Return the roots that came with a call; None where none came."""
-    given: Any = (call.params or {}).get("inputResponses")
-    if not isinstance(given, Mapping) or KEY not in given:
+def _roots_in_request(ctx: RequestContext) -> Sequence[str] | None:
+    """Return the roots that the client sent along with its request, or None if it sent none."""
+    responses: Any = (ctx.params or {}).get("inputResponses")
+    if not isinstance(responses, Mapping) or KEY not in responses:
         return None
     try:
-        return [str(root.uri) for root in ListRootsResult.model_validate(given[KEY]).roots]
-    except ValidationError:  # no list of roots: as if it had none
+        return [str(root.uri) for root in ListRootsResult.model_validate(responses[KEY]).roots]
+    except ValidationError:  # not a list of roots: treated as an empty one
         return ()
 
 
 def _first_project(uris: Sequence[str]) -> str:
-    """Return the project of the first root on this machine that has one."""
-    return next((named for named in map(_project_at, uris) if named), "")
+    """Return the project of the first root on this machine that has one, or ""."""
+    return next((project for project in map(_project_at, uris) if project), "")
 
 
 def _project_at(uri: str) -> str:
     try:
         parts = urlsplit(uri)
         return scope_part("project", project_of(Path(url2pathname(parts.path)))) if parts.scheme == "file" else ""
-    except (OSError, ValueError, InputError):  # not ours to read, no path, or no name for a project: as if it had none
+    except (OSError, ValueError, InputError):  # unreadable, not a path, or not a valid project name: no project
         return ""
 
 
-def connection_of(call: Call) -> str:
-    """Name the connection of a call: by its session over HTTP and SSE, "" without one; over stdio there is one."""
-    request: Any = call.request
+def connection_of(ctx: RequestContext) -> str:
+    """Return a name for the request's connection: its HTTP or SSE session, "" without one, or "stdio"."""
+    request: Any = ctx.request
     if request is None:
         return "stdio"
-    by_header = request.headers.get("mcp-session-id") if call.protocol_version < ASKED_BETWEEN_CALLS_SINCE else None
-    return str(by_header or request.query_params.get("session_id") or "")
+    has_sessions = ctx.protocol_version < ASKED_BETWEEN_REQUESTS_SINCE
+    session_id = request.headers.get("mcp-session-id") if has_sessions else None
+    return str(session_id or request.query_params.get("session_id") or "")

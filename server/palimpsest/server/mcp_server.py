@@ -1,0 +1,149 @@
+"""An MCPServer that names what it does not know, keeps its schemas small and respects read-only access tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, TypeAlias
+
+import anyio
+from mcp.server import MCPServer
+from mcp.server.context import ServerMiddleware
+from mcp.server.lowlevel.server import RequestHandler
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.shared.exceptions import MCPError
+from mcp.types import (
+    INVALID_PARAMS,
+    CallToolResult,
+    GetPromptResult,
+    InputRequiredResult,
+    RequestParams,
+    Resource,
+    SubscribeRequestParams,
+    Tool,
+    UnsubscribeRequestParams,
+)
+from pydantic import ValidationError
+
+from palimpsest import __version__
+from palimpsest.server.auth.access import current_grant
+from palimpsest.server.session.notifications import RECENT, SUMMARY
+from palimpsest.server.session.state import ServerState
+from palimpsest.server.session.subscriptions import SCHEME, UserSubscriptionBus
+from palimpsest.server.tools.arguments import did_you_mean, invalid_arguments, unknown_argument
+from palimpsest.server.tools.schemas import compact_schema
+
+Lifespan: TypeAlias = Callable[[MCPServer[ServerState]], AbstractAsyncContextManager[ServerState]]
+
+LISTED_RESOURCES = (
+    (SUMMARY, "Summary", "What is known, in a paragraph"),
+    (RECENT, "Newest memories", "The memories stored last, newest first"),
+)
+"""The resources that always exist. Single memories are found through the resource templates."""
+
+
+class MemoryServer(MCPServer[ServerState]):
+    """The MCP server. `state` is what its connections share; `call_seconds` limits how long a tool call may take."""
+
+    def __init__(
+        self,
+        state: ServerState,
+        *,
+        instructions: str,
+        lifespan: Lifespan,
+        middleware: Sequence[ServerMiddleware[ServerState]],
+        call_seconds: float | None,
+    ) -> None:
+        super().__init__(
+            "palimpsest",
+            title="Palimpsest memory",
+            version=__version__,
+            instructions=instructions,
+            log_level="WARNING",
+            lifespan=lifespan,
+            middleware=middleware,
+            subscriptions=UserSubscriptionBus(),
+        )
+        self.state = state
+        self._call_seconds = call_seconds
+        self.add_request_handler("resources/subscribe", SubscribeRequestParams, state.subscribers.subscribe)
+        self.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, state.subscribers.unsubscribe)
+
+    def add_request_handler(
+        self, method: str, params_type: type[RequestParams], handler: RequestHandler[ServerState, Any]
+    ) -> None:
+        """Handle a request that MCPServer has no decorator for, or whose decorator hides the request's context."""
+        self._lowlevel_server.add_request_handler(method, params_type, handler)
+
+    async def list_tools(self) -> list[Tool]:
+        """Return the tools that the caller may use, with compact schemas."""
+        grant = current_grant()
+        return [
+            tool.model_copy(update={"input_schema": compact_schema(tool.input_schema)})
+            for tool in await super().list_tools()
+            if grant is None or not grant.read_only or _is_read_only(tool)
+        ]
+
+    async def list_resources(self) -> list[Resource]:
+        """Return the resources that always exist."""
+        return [
+            Resource(uri=f"{SCHEME}{name}", name=name, title=title, description=description, mime_type="text/plain")
+            for name, title, description in LISTED_RESOURCES
+        ]
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        """Call a tool. Raises ToolError with a text that says what to do next."""
+        known = await self._arguments_of(name)
+        for argument in arguments:
+            if argument not in known:
+                raise ToolError(unknown_argument(name, argument, known, arguments))
+        # The schemas do not mention null, but many models send it for arguments they mean to leave out.
+        arguments = {argument: value for argument, value in arguments.items() if value is not None}
+        try:
+            with anyio.fail_after(self._call_seconds):
+                return await super().call_tool(name, arguments, context)
+        except TimeoutError as error:
+            raise ToolError(
+                f"{name} took longer than {self._call_seconds:g} seconds and was stopped; what it had stored is kept. "
+                "Look with search_memories before calling again."
+            ) from error
+        except ToolError as error:
+            if isinstance(error.__cause__, ValidationError):
+                raise ToolError(f"{invalid_arguments(error.__cause__)}. Nothing was done.") from error
+            raise
+
+    async def get_prompt(
+        self, name: str, arguments: dict[str, Any] | None = None, context: Context[Any, Any] | None = None
+    ) -> GetPromptResult | InputRequiredResult:
+        """Return a prompt, filled in. Raises MCPError with a text that says what to ask for instead."""
+        prompts = {prompt.name: prompt for prompt in await self.list_prompts()}
+        if name not in prompts:
+            known = list(prompts)
+            raise MCPError(
+                INVALID_PARAMS,
+                f"there is no prompt '{name}'{did_you_mean(name, known)}; the prompts are {', '.join(known)}",
+            )
+        required = [argument.name for argument in prompts[name].arguments or () if argument.required]
+        if missing := [argument for argument in required if not (arguments or {}).get(argument)]:
+            raise MCPError(INVALID_PARAMS, f"the prompt {name} needs {', '.join(missing)}")
+        return await super().get_prompt(name, arguments, context)
+
+    async def _arguments_of(self, name: str) -> list[str]:
+        """Return the names of a tool's arguments. Raises ToolError if the caller has no such tool."""
+        schema = self._tool_input_schema(name)
+        grant = current_grant()
+        if schema is not None and (grant is None or not grant.read_only):
+            return list(schema.get("properties", {}))
+        usable = [tool.name for tool in await self.list_tools()]
+        if schema is None:
+            raise ToolError(f"there is no tool '{name}'{did_you_mean(name, usable)}; the tools are {', '.join(usable)}")
+        if name not in usable:
+            raise ToolError(f"this access token is read-only; its tools are {', '.join(usable)}. Nothing was done.")
+        return list(schema.get("properties", {}))
+
+
+def _is_read_only(tool: Tool) -> bool:
+    return tool.annotations is not None and bool(tool.annotations.read_only_hint)

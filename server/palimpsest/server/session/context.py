@@ -1,0 +1,62 @@
+"""What a handler needs to know about the request it answers: the memory, the scope, what the client can do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from mcp.server.context import ServerRequestContext
+from mcp.server.mcpserver import Context
+
+from palimpsest.core import validation
+from palimpsest.core.errors import InputError
+from palimpsest.core.models import Scope
+from palimpsest.core.validation import ScopeInput
+from palimpsest.server.auth.access import Grant, current_grant
+from palimpsest.server.session.state import ServerState
+
+if TYPE_CHECKING:
+    from palimpsest.memory import Memory
+
+AnyContext: TypeAlias = Context[Any, Any] | ServerRequestContext[Any, Any]
+
+
+def state_of(ctx: AnyContext) -> ServerState:
+    """Return the server's state, as the request that `ctx` belongs to sees it."""
+    request = ctx.request_context if isinstance(ctx, Context) else ctx
+    return cast("ServerState", request.lifespan_context)
+
+
+async def memory_of(ctx: AnyContext) -> Memory:
+    """Return the open memory. Raises the PalimpsestError that kept it from opening."""
+    return await state_of(ctx).memory.get()
+
+
+def scope_of(ctx: AnyContext, memory: Memory, scope: ScopeInput | None = None) -> Scope:
+    """Return the scope that a request works in.
+
+    The access token decides first, then the `scope` argument, then the client's roots and the settings. Raises
+    InputError for a scope that the access token does not allow.
+    """
+    grant, default = current_grant(), memory.scope
+    if grant is None:
+        default = replace(default, project=state_of(ctx).client_project or default.project)
+        return validation.scope_from(default, scope)
+    default = replace(default, user_id=grant.user_id, project=grant.project or default.project)
+    requested = validation.scope_from(default, scope)
+    _check_allowed(grant, requested)
+    return requested
+
+
+def _check_allowed(grant: Grant, requested: Scope) -> None:
+    if requested.user_id != grant.user_id:
+        raise InputError(f"this access token is only valid for user {grant.user_id}; leave scope.user_id out")
+    if grant.project and requested.project != grant.project:
+        raise InputError(f"this access token is only valid for project {grant.project}; leave scope.project out")
+
+
+def can_ask_user(ctx: Context[Any, Any]) -> bool:
+    """Return whether the client can show its user a form (MCP elicitation)."""
+    capabilities = ctx.client_capabilities
+    elicitation = capabilities.elicitation if capabilities is not None else None
+    return elicitation is not None and (elicitation.form is not None or elicitation.url is None)

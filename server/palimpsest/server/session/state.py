@@ -1,0 +1,33 @@
+"""The state that all connections of one server share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import anyio
+
+from palimpsest.server.session.continuations import Continuations
+from palimpsest.server.session.lazy_memory import LazyMemory
+from palimpsest.server.session.roots import Roots
+from palimpsest.server.session.subscriptions import Subscribers
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """The open memory and everything else that outlives a single request.
+
+    `client_project` is set only in the copy that a single request sees: the project that the client's roots name,
+    or "".
+    """
+
+    memory: LazyMemory
+    continuations: Continuations = field(default_factory=Continuations)
+    roots: Roots = field(default_factory=Roots)
+    subscribers: Subscribers = field(default_factory=Subscribers)
+    client_project: str = ""
+
+    async def run(self) -> None:
+        """Keep the memory open and unfinished calls going until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.memory.run)
+            tasks.start_soon(self.continuations.run)

@@ -1,0 +1,71 @@
+"""Arguments that several tools share, and the errors for arguments that do not fit."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Sequence
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError, WithJsonSchema
+from pydantic_core import ErrorDetails
+
+from palimpsest.core.validation import MessageInput, ScopeInput
+
+SHOWN_ERRORS = 5
+
+MemoryId = Annotated[str, Field(description="id, or its first 8 characters or more")]
+ScopeArgument = Annotated[
+    ScopeInput | None,
+    WithJsonSchema({"type": "object", "description": "leave out unless told; user_id project agent_id run_id"}),
+]
+FiltersArgument = Annotated[
+    dict[str, Any] | None,
+    Field(
+        description='{"topic": "x", "at": {"gte": "2026-01-01"}}: gt gte lt lte ne in nin on at, created_at, role, '
+        "kind, tags, metadata keys; AND OR NOT nest"
+    ),
+]
+
+
+def invalid_arguments(error: ValidationError) -> str:
+    """Return what is wrong with a tool's arguments, in the words of this server."""
+    details = error.errors(include_url=False, include_input=False)[:SHOWN_ERRORS]
+    return "; ".join(f"{'.'.join(str(part) for part in detail['loc'])}: {_describe(detail)}" for detail in details)
+
+
+def _describe(detail: ErrorDetails) -> str:
+    """Return what is wrong with one value. Pydantic's own text is used if it says enough."""
+    match detail["type"]:
+        case "extra_forbidden":
+            model = ScopeInput if detail["loc"][0] == "scope" else MessageInput
+            return f"there is no such key; the keys are {', '.join(model.model_fields)}"
+        case "missing":
+            return "is missing"
+        case "model_type" | "dict_type" | "model_attributes_type":
+            example = '{"role": "user", "content": "…"}' if "messages" in detail["loc"] else '{"key": "value"}'
+            return f"must be an object, such as {example}"
+        case "list_type":
+            return 'must be a list, such as ["…"]'
+        case "bool_parsing" | "bool_type":
+            return "must be true or false"
+        case _:
+            return detail["msg"]
+
+
+def unknown_argument(tool: str, argument: str, known: Sequence[str], used: Collection[str]) -> str:
+    """Return the error for an argument that a tool does not have. It names the arguments that the tool has."""
+    if argument in ScopeInput.model_fields and "scope" in known:
+        hint = f'put it into scope: {{"{argument}": …}}'
+    else:
+        unused = [name for name in known if name not in used]
+        hint = f"it takes {', '.join(known)}{did_you_mean(argument, unused)}"
+    return f"{tool} has no argument '{argument}'; {hint}. Nothing was done."
+
+
+def did_you_mean(name: str, known: Sequence[str]) -> str:
+    """Return a guess at what a misspelt name should have been, or "".
+
+    The names must be similar. Sharing a word is not enough.
+    """
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+    return f" (did you mean '{close[0]}'?)" if close else ""

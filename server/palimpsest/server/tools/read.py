@@ -1,0 +1,95 @@
+"""The tools that only read: search, list, summary, history."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any
+
+from mcp.server.mcpserver import Context
+from mcp.types import CallToolResult, InputRequiredResult
+from pydantic import Field
+
+from palimpsest.core import validation
+from palimpsest.core.clock import parse_until
+from palimpsest.server import render
+from palimpsest.server.errors import TOOL, mcp_errors
+from palimpsest.server.session.context import memory_of, scope_of
+from palimpsest.server.session.sampling import with_client_model
+from palimpsest.server.tools.arguments import FiltersArgument, MemoryId, ScopeArgument
+from palimpsest.server.tools.results import CALLER, tool_result
+
+
+@mcp_errors(TOOL)
+async def search_memories(
+    ctx: Context[Any, Any],
+    query: Annotated[str, Field(description="a question or keywords")],
+    limit: Annotated[int, Field(description="1 to 100 hits")] = 10,
+    max_tokens: Annotated[int, Field(description="size of all hits together, 50 to 20000")] = 800,
+    filters: FiltersArgument = None,
+    as_of: Annotated[str, Field(description="ISO 8601: what was believed then")] = "",
+    scope: ScopeArgument = None,
+) -> CallToolResult:
+    """Search memories and messages by meaning and by words, best first. The last hits may be irrelevant."""
+    memory = await memory_of(ctx)
+    search_scope = scope_of(ctx, memory, scope)
+    result = await memory.search(
+        search_scope,
+        validation.query_from(query),
+        limit=validation.bounded("limit", limit, 1, validation.MAX_LIMIT),
+        max_tokens=validation.bounded("max_tokens", max_tokens, 50, validation.MAX_TOKENS),
+        filters=filters,
+        as_of=parse_until(as_of, "as_of") if as_of else None,
+        explain=memory.settings.explain,
+    )
+    if not result.hits and (search_scope.agent_id or search_scope.run_id):
+        note = f"only what was stored for {search_scope} was searched; leave agent_id and run_id out to search more"
+        result = replace(result, notes=(*result.notes, note))
+    return tool_result(render.answer_text(result, search_scope), render.answer_json(result, search_scope))
+
+
+@mcp_errors(TOOL)
+async def list_memories(
+    ctx: Context[Any, Any],
+    filters: FiltersArgument = None,
+    limit: Annotated[int, Field(description="1 to 100")] = 20,
+    cursor: Annotated[str, Field(description="from the previous page")] = "",
+    deleted: Annotated[bool, Field(description="list deleted ones instead")] = False,
+    scope: ScopeArgument = None,
+) -> CallToolResult:
+    """List memories (not messages) page by page, newest first."""
+    memory = await memory_of(ctx)
+    list_scope = scope_of(ctx, memory, scope)
+    page = await memory.list(
+        list_scope,
+        limit=validation.bounded("limit", limit, 1, validation.MAX_LIMIT),
+        cursor=cursor or None,
+        deleted=deleted,
+        filters=filters,
+    )
+    return tool_result(render.page_text(page, list_scope), render.page_json(page, list_scope))
+
+
+@mcp_errors(TOOL)
+async def get_summary(
+    ctx: Context[Any, Any],
+    kind: Annotated[str, Field(description="'overall': who the user is; 'recent': the last two weeks")] = "overall",
+    refresh: Annotated[bool, Field(description="rewrite it first")] = False,
+    scope: ScopeArgument = None,
+) -> CallToolResult | InputRequiredResult:
+    """Read a short summary of what is known."""
+    memory = await memory_of(ctx)
+    summary_scope = scope_of(ctx, memory, scope)
+    summary = await with_client_model(
+        ctx, memory, lambda memory: memory.summary(summary_scope, kind, refresh=refresh, caller=CALLER)
+    )
+    if isinstance(summary, InputRequiredResult):
+        return summary
+    return tool_result(render.summary_text(summary, summary_scope), render.summary_json(summary, summary_scope))
+
+
+@mcp_errors(TOOL)
+async def get_history(ctx: Context[Any, Any], memory_id: MemoryId, scope: ScopeArgument = None) -> CallToolResult:
+    """Read every version of a memory: what changed, when, and from which messages."""
+    memory = await memory_of(ctx)
+    stored, versions = await memory.history(scope_of(ctx, memory, scope), memory_id)
+    return tool_result(render.history_text(stored, versions), render.history_json(stored, versions))

@@ -1,0 +1,15 @@
+"""The results that tools return."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcp.types import CallToolResult, TextContent
+
+CALLER = "mcp"
+"""Who made a change, in the history of memories."""
+
+
+def tool_result(text: str, content: Any) -> CallToolResult:
+    """Return a result with the same content as text and as JSON, because clients show their model only one of them."""
+    return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=content)

@@ -1,0 +1,124 @@
+"""The tools that add and change memories."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+from mcp.server.mcpserver import Context
+from mcp.types import CallToolResult, InputRequiredResult
+from pydantic import Field
+
+from palimpsest.core import validation
+from palimpsest.core.clock import now
+from palimpsest.core.errors import InputError
+from palimpsest.core.models import Scope
+from palimpsest.core.validation import ConversationInput, MessageInput
+from palimpsest.server import render
+from palimpsest.server.errors import TOOL, mcp_errors
+from palimpsest.server.session.context import memory_of, scope_of
+from palimpsest.server.session.notifications import notify_changed
+from palimpsest.server.session.sampling import with_client_model
+from palimpsest.server.tools.arguments import MemoryId, ScopeArgument
+from palimpsest.server.tools.results import CALLER, tool_result
+
+if TYPE_CHECKING:
+    from palimpsest.learn.apply import WriteResult
+    from palimpsest.memory import Memory
+
+BARE_LIST_SINCE = "2026-07-28"
+"""Since this protocol version structured content may be a list. Before, it has to be an object."""
+
+
+@mcp_errors(TOOL, "Nothing was stored.")
+async def add_memory(
+    ctx: Context[Any, Any],
+    text: Annotated[str, Field(description="one fact in your own words; give text or messages")] = "",
+    messages: Annotated[list[MessageInput] | None, Field(description="a conversation, oldest first")] = None,
+    replaces: Annotated[list[str] | None, Field(description="ids of memories that text supersedes")] = None,
+    infer: Annotated[
+        bool | None,
+        Field(description="leave out; true: split text into facts; false: no model is asked"),
+    ] = None,
+    metadata: Annotated[dict[str, Any] | None, Field(description="stored with text, for filters")] = None,
+    scope: ScopeArgument = None,
+) -> CallToolResult | InputRequiredResult:
+    """Store one fact, or the facts of a conversation. The reply says what was added, changed or already known."""
+    memory = await memory_of(ctx)
+    write_scope = scope_of(ctx, memory, scope)
+    if bool(text.strip()) == bool(messages):
+        problem = "text and messages were both given" if messages else "neither text nor messages was given"
+        raise InputError(f"{problem}; give one of them. Nothing was stored.")
+    if messages:
+        if replaces or metadata:
+            raise InputError("replaces and metadata go with text, not with messages; nothing was stored")
+        work = _add_messages(validation.conversation_from(messages, write_scope, now()), infer=infer)
+    else:
+        if infer and (replaces or metadata):
+            raise InputError("infer=true extracts facts from text; leave out replaces and metadata, or infer")
+        work = _add_text(write_scope, text, replaces or (), metadata, infer=infer)
+    result = await with_client_model(ctx, memory, work)
+    if isinstance(result, InputRequiredResult):
+        return result
+    await notify_changed(ctx, result.outcomes)
+    content: Any = render.done_json(result, result.notes, write_scope)
+    if memory.settings.version == "v1.0":
+        bare = content["results"]
+        content = bare if ctx.request_context.protocol_version >= BARE_LIST_SINCE else {"result": bare}
+    return tool_result(render.done_text(result, result.notes, write_scope), content)
+
+
+def _add_text(
+    scope: Scope, text: str, replaces: Sequence[str], metadata: dict[str, Any] | None, *, infer: bool | None
+) -> Callable[[Memory], Awaitable[WriteResult]]:
+    """Return the work of storing a text. Raises InputError if the text or the metadata is not valid."""
+    checked_text, checked_metadata = validation.text_from(text), validation.metadata_from(metadata)
+    return lambda memory: memory.add_text(
+        scope, checked_text, replaces=replaces, metadata=checked_metadata, infer=infer, caller=CALLER
+    )
+
+
+def _add_messages(conversation: ConversationInput, *, infer: bool | None) -> Callable[[Memory], Awaitable[WriteResult]]:
+    """Return the work of storing a conversation. Its result notes how many messages were skipped."""
+
+    async def work(memory: Memory) -> WriteResult:
+        result = await memory.add_messages(
+            conversation.messages, context=conversation.context, infer=infer, caller=CALLER
+        )
+        skipped = [f"{conversation.skipped} messages without text skipped"] if conversation.skipped else []
+        return replace(result, notes=(*result.notes, *skipped))
+
+    return work
+
+
+@mcp_errors(TOOL, "Nothing was changed.")
+async def update_memory(
+    ctx: Context[Any, Any],
+    memory_id: MemoryId,
+    text: Annotated[str, Field(description="the complete new text")] = "",
+    metadata: Annotated[dict[str, Any] | None, Field(description="keys to set; null removes one")] = None,
+    restore: Annotated[bool, Field(description="restore it after it was deleted")] = False,
+    scope: ScopeArgument = None,
+) -> CallToolResult:
+    """Correct or complete a memory, or restore a deleted one. The old text stays in its history."""
+    memory = await memory_of(ctx)
+    write_scope = scope_of(ctx, memory, scope)
+    if restore and (text or metadata):
+        raise InputError("restore cannot be combined with text or metadata; restore first, then update")
+    if restore:
+        result = await memory.restore(write_scope, memory_id, caller=CALLER)
+        reply_text = render.restored_text(result, write_scope)
+    else:
+        if not text.strip() and not metadata:
+            raise InputError("give text, metadata or restore=true")
+        result = await memory.update(
+            write_scope,
+            memory_id,
+            text=validation.text_from(text) if text.strip() else None,
+            metadata=validation.metadata_from(metadata),
+            caller=CALLER,
+        )
+        reply_text = render.changes_text(result, write_scope)
+    await notify_changed(ctx, result.outcomes)
+    return tool_result(reply_text, render.changes_json(result, write_scope))
