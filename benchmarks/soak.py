@@ -41,7 +41,7 @@ from palimpsest.memory import Memory, open_memory
 from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import memories as memory_queries
-from palimpsest.store.sqlite import full_text
+from palimpsest.store.sqlite.full_text import SqliteFullText
 from palimpsest.text.tokenizer import search_tokens
 
 SCOPE = Scope("alice")
@@ -150,6 +150,7 @@ def _prepare(kind: str, folder: Path) -> None:
         config.set_main_option("script_location", str(Path(steps.__file__).parent))
         with closing(open_ledger(folder / "ledger.db", now)) as ledger, ledger.read() as conn:
             config.attributes["connection"] = conn
+            config.attributes["full_text"] = SqliteFullText()
             alembic.command.downgrade(config, "0002")
             conn.commit()
     if kind == "import":
@@ -256,7 +257,7 @@ async def _find(memory: Memory, memory_id: str, text: str, tally: Tally) -> None
     """Ask for a memory by its words alone, by its meaning alone, and as a client does."""
     ledger, embedder = memory.engine.ledger, memory.engine.embedder
     with ledger.read() as conn:
-        by_words = entry_queries.units(conn, SCOPE, list(full_text.search(conn, SCOPE, search_tokens(text), 20)))
+        by_words = entry_queries.units(conn, SCOPE, list(SqliteFullText().search(conn, SCOPE, search_tokens(text), 20)))
         centre = entry_queries.centre(conn, SCOPE.user_id, embedder.fingerprint)
         nearest = memory.projection.nearest(conn, SCOPE.user_id, embedder.embed([text])[0], 20)
         by_meaning = entry_queries.units(conn, SCOPE, nearest or [])

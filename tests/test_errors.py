@@ -35,8 +35,8 @@ from palimpsest.core.errors import InputError, LedgerError, MemoryNotFoundError
 from palimpsest.core.models import Edit, Outcome, Undo
 from palimpsest.core.settings import load_settings
 from palimpsest.memory import Memory
-from palimpsest.store import ledger as ledger_module
-from palimpsest.store.sqlite import backup
+from palimpsest.store.sqlite import connection
+from palimpsest.store.sqlite.backup import SqliteBackups
 from tests.support import restricted_process
 from tests.support.command_line import palimpsest, palimpsest_json
 from tests.support.environment import clean_environment
@@ -195,7 +195,7 @@ class TestFullDisk:
         """Guards exports, backups and restores: the name of one is only ever given to a whole one."""
         async with memory_in(tmp_path / "data", vector_store=EXACT) as memory:
             await memory.add_text(ALICE, RETREAT)
-            backup.copy_ledger(tmp_path / "data" / "ledger.db", tmp_path / "copy.db")
+            SqliteBackups(tmp_path / "data" / "ledger.db").copy(tmp_path / "copy.db")
             for number in range(4):
                 await memory.add_text(ALICE, long_text(number))
         there = files(tmp_path)
@@ -310,7 +310,7 @@ class TestLockedLedger:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Guards every write against waiting for ever, and every read against waiting at all."""
-        monkeypatch.setattr(ledger_module, "BUSY_TIMEOUT_SECONDS", 0.01)
+        monkeypatch.setattr(connection, "BUSY_TIMEOUT_SECONDS", 0.01)
         async with memory_in(tmp_path, vector_store=EXACT) as memory:
             first, second = [await added(memory, text) for text in (RETREAT, "User drinks tea")]
             await memory.delete(ALICE, [second.memory.id])

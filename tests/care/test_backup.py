@@ -25,11 +25,12 @@ from palimpsest.core.errors import InputError, LedgerError
 from palimpsest.core.files import file_lock
 from palimpsest.core.settings import Settings, load_settings
 from palimpsest.index.checkpoint import Checkpoint
-from palimpsest.store import ledger as ledger_module
-from palimpsest.store.ledger import HEAD, open_ledger
+from palimpsest.store.ledger import open_ledger
 from palimpsest.store.queries import memories as memory_queries
-from palimpsest.store.sqlite import full_text
+from palimpsest.store.schema import HEAD
 from palimpsest.store.sqlite.backup import KEPT
+from palimpsest.store.sqlite.full_text import SqliteFullText
+from palimpsest.store.upgrade import MIGRATIONS
 from palimpsest.text.tokenizer import search_tokens
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
 from tests.support.ledger_files import (
@@ -50,7 +51,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from palimpsest.store import ledger
 from palimpsest.store.writes import entries as units
-units.renew = lambda conn, now: os.kill(os.getpid(), signal.SIGKILL)
+units.renew = lambda conn, full_text, now: os.kill(os.getpid(), signal.SIGKILL)
 ledger.open_ledger(Path(sys.argv[1]), lambda: datetime.now(UTC))
 """
 
@@ -101,11 +102,12 @@ def copied(path: Path) -> Path:
 def downgraded(path: Path, revision: str) -> None:
     """Take the schema of a ledger back, as an older version of the program would have left it."""
     config = alembic.config.Config()
-    config.set_main_option("script_location", str(Path(ledger_module.__file__).parent / "migrations"))
+    config.set_main_option("script_location", str(MIGRATIONS))
     ledger = open_ledger(path, StoppedClock())
     try:
         with ledger.read() as conn:
             config.attributes["connection"] = conn
+            config.attributes["full_text"] = SqliteFullText()
             alembic.command.downgrade(config, revision)
     finally:
         ledger.close()
@@ -206,9 +208,9 @@ class TestBackup:
         with settings.ledger_path.open("r+b") as file:
             file.seek(30 * 4096)
             file.write(b"\xa5" * 4096 * 10)
-        with pytest.raises(LedgerError, match=r"malformed|does not read back"):
+        with pytest.raises(LedgerError, match=r"malformed|is damaged"):
             back_up(settings, None, clock)
-        with pytest.raises(LedgerError, match=r"malformed|does not read back"):
+        with pytest.raises(LedgerError, match=r"malformed|is damaged"):
             back_up(settings, settings.data_dir / "copy.db", clock)
         assert data_files(settings.data_dir) == before.keys()
         assert all(file.read_bytes() == before[file] for file in kept)
@@ -221,7 +223,7 @@ class TestBackup:
         store(settings, "User plays the cello")
         (tmp_path / "file").write_text("mine")
         before = data_files(tmp_path)
-        with pytest.raises((InputError, LedgerError), match=r"is there already|could not be made"):
+        with pytest.raises((InputError, LedgerError), match=r"already exists|could not be made"):
             back_up(settings, tmp_path / target, clock)
         assert data_files(tmp_path) == before
         assert (tmp_path / "file").read_text() == "mine"
@@ -314,11 +316,11 @@ class TestRestore:
         ("made", "told"),
         [
             ("newer", "schema 9999, which this version does not know"),
-            ("foreign", "no ledger that can be read"),
-            ("text", "no ledger that can be read"),
-            ("empty", "no ledger that can be read"),
-            ("damaged", r"does not read back|malformed"),
-            ("cut", r"does not read back|malformed"),
+            ("foreign", "not a ledger that can be read"),
+            ("text", "not a ledger that can be read"),
+            ("empty", "not a ledger that can be read"),
+            ("damaged", r"is damaged|malformed"),
+            ("cut", r"is damaged|malformed"),
             ("missing", "there is no file"),
             ("folder", "there is no file"),
         ],
@@ -446,8 +448,8 @@ class TestRestore:
         ledger = open_ledger(settings.ledger_path, clock)
         try:
             with ledger.read() as conn:
-                assert len(full_text.search(conn, ALICE, search_tokens("cello"), 9)) == 1
-                assert full_text.frequencies(conn, search_tokens("User lives in Nice")) == {
+                assert len(SqliteFullText().search(conn, ALICE, search_tokens("cello"), 9)) == 1
+                assert SqliteFullText().own_text_counts(conn, search_tokens("User lives in Nice")) == {
                     "user": 2,
                     "live": 1,
                     "in": 1,
@@ -576,7 +578,7 @@ def test_the_commands_say_where_everything_is(tmp_path: Path) -> None:
     store(settings, "User plays the cello")
     made = palimpsest_json(tmp_path, "backup", "mine.db")
     assert made == {"file": str(tmp_path / "mine.db"), "memories": 1, "turns": 0}
-    assert "is there already" in palimpsest(tmp_path, "backup", "mine.db", code=1)
+    assert "already exists" in palimpsest(tmp_path, "backup", "mine.db", code=1)
     store(settings, "User lives in Nice")
     asked = palimpsest(tmp_path, "restore", "mine.db", code=1)
     assert f"Replace {settings.ledger_path} with mine.db?" in asked

@@ -19,11 +19,11 @@ from palimpsest.core.models import Scope
 from palimpsest.core.settings import load_settings
 from palimpsest.index.checkpoint import Checkpoint
 from palimpsest.memory import Memory
-from palimpsest.store import ledger as ledger_module
 from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import memories as memory_queries
-from palimpsest.store.sqlite import full_text
-from palimpsest.store.sqlite.backup import copy_ledger
+from palimpsest.store.sqlite import connection
+from palimpsest.store.sqlite.backup import SqliteBackups
+from palimpsest.store.sqlite.full_text import SqliteFullText
 from palimpsest.text.tokenizer import search_tokens
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
 from tests.support.ledger_files import (
@@ -205,13 +205,15 @@ async def test_the_turns_beside_a_purged_one_are_searched_without_it(tmp_path: P
         await memory.purge(ALICE, [asked.id, answered.id], and_backups=False)
         await store_messages(other, ("user", "I bake rye bread"), ("user", "With caraway"))
         with memory.engine.ledger.read() as conn:
-            assert full_text.search(conn, ALICE, search_tokens(ASKED + ANSWERED), 10) == {}
+            assert SqliteFullText().search(conn, ALICE, search_tokens(ASKED + ANSWERED), 10) == {}
             _, keys = all_keys(conn, ALICE, memory.engine.embedder.fingerprint)
             centre = entry_queries.centre(conn, "alice", memory.engine.embedder.fingerprint)
-            words = {owner: full_text.rows(conn)[seq] for seq, owner in _units(memory.engine.ledger.path)}
+            words = {
+                owner: SqliteFullText().rows(conn)[seq] for seq, owner in _units(Path(memory.engine.ledger.location))
+            }
         with other.engine.ledger.read() as conn:
             _, wanted = all_keys(conn, ALICE, other.engine.embedder.fingerprint)
-            wanted_words = list(full_text.rows(conn).values())
+            wanted_words = list(SqliteFullText().rows(conn).values())
         assert [words[before.id], words[after.id]] == wanted_words
         assert abs(keys - wanted).max() < 1e-6
         assert centre.units == 2
@@ -462,7 +464,7 @@ async def test_what_another_process_is_reading_is_told_and_goes_with_the_next_pu
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guards the log: while someone reads an old state it cannot be emptied, which is told, and made up for."""
-    monkeypatch.setattr(ledger_module, "BUSY_TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr(connection, "BUSY_TIMEOUT_SECONDS", 0.1)
     async with memory_in(tmp_path) as memory:
         secret, other = store_memory(memory, FIRST), store_memory(memory, "User bakes rye bread")
         with closing(sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)) as reader:
@@ -472,9 +474,9 @@ async def test_what_another_process_is_reading_is_told_and_goes_with_the_next_pu
             assert not done.clean
             assert "being read by another process" in done.notes[0]
             assert files_with_part_of(tmp_path, FIRST) == {trace.file for trace in done.traces} != set()
-            assert memory.engine.ledger.unscrubbed
+            assert memory.engine.ledger.has_erased_rows_on_disk
         assert (await memory.purge(ALICE, [other], and_backups=False)).clean
-        assert not memory.engine.ledger.unscrubbed
+        assert not memory.engine.ledger.has_erased_rows_on_disk
         assert files_with_part_of(tmp_path, FIRST) == set()
 
 
@@ -488,7 +490,7 @@ def test_the_command_asks_first_and_says_what_it_found(tmp_path: Path) -> None:
     assert FIRST in asked
     assert "either ids or --all" in palimpsest(tmp_path, "purge", secret, "--all", "--yes", code=1)
     copy = tmp_path / "data" / "backups" / "ledger-backup-of-mine.db"
-    copy_ledger(tmp_path / "data" / "ledger.db", copy)
+    SqliteBackups(tmp_path / "data" / "ledger.db").copy(copy)
     stray = tmp_path / "data" / "stray.txt"
     stray.write_text(f"- {FIRST}", "utf-8")
     told = palimpsest_process(tmp_path, "purge", secret, answer="y\n", code=1)

@@ -221,7 +221,7 @@ async def test_damage_in_the_ledger_is_found_named_and_mended(settings: Settings
         ("UPDATE history SET state = '{' WHERE seq = 1", "JSON"),
         ("UPDATE memories SET updated_at = 'yesterday' WHERE seq = 1", "yesterday"),
         ("UPDATE vectors SET vector = substr(vector, 1, 7) WHERE seq = 1", "multiple"),
-        ("DELETE FROM messages WHERE seq = 1", "rows refer to rows that are not there"),
+        ("DELETE FROM messages WHERE seq = 1", "rows refer to missing rows"),
         ("DROP TABLE lexical_content", "no such table"),
     ],
 )

@@ -195,7 +195,7 @@ class TestRepair:
     def test_an_index_ahead_of_a_restored_ledger_is_rebuilt(self, ledger: Ledger, root: Path, tmp_path: Path) -> None:
         """A restored ledger uses the same log numbers again for other rows."""
         add(ledger, "one")
-        with sqlite3.connect(ledger.path) as source, sqlite3.connect(tmp_path / "old.db") as backup:
+        with sqlite3.connect(ledger.location) as source, sqlite3.connect(tmp_path / "old.db") as backup:
             source.backup(backup)
         source.close()
         backup.close()

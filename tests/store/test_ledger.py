@@ -18,13 +18,13 @@ import pytest
 from palimpsest.core.errors import InputError, LedgerError, LedgerTooNewError, MemoryNotFoundError, StaleDecisionError
 from palimpsest.core.models import Decision, Event, Fact, Memory, Message, Outcome, Provenance, Scope
 from palimpsest.core.protocols import Vector
-from palimpsest.store import ledger as ledger_module
-from palimpsest.store.ledger import HEAD, Ledger, open_ledger
+from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import id_lookup
 from palimpsest.store.queries import memories as memory_queries
-from palimpsest.store.schema import metadata
-from palimpsest.store.sqlite import full_text
+from palimpsest.store.schema import HEAD, KNOWN_REVISIONS, metadata
+from palimpsest.store.sqlite.full_text import SqliteFullText
+from palimpsest.store.upgrade import MIGRATIONS
 from palimpsest.store.writes.apply import Write
 from palimpsest.text.tokenizer import search_tokens
 from tests.support.memory import ALICE, StoppedClock, all_keys, messages_from
@@ -65,7 +65,7 @@ def current(ledger: Ledger, scope: Scope = ALICE) -> list[str]:
 
 def found(ledger: Ledger, words: str, scope: Scope = ALICE) -> set[str]:
     with ledger.read() as conn:
-        units = entry_queries.units(conn, scope, list(full_text.search(conn, scope, search_tokens(words), 100)))
+        units = entry_queries.units(conn, scope, list(SqliteFullText().search(conn, scope, search_tokens(words), 100)))
         return {unit.owner_id for unit in units.values()}
 
 
@@ -303,7 +303,7 @@ class TestOpening:
     def test_files_are_private(self, ledger: Ledger) -> None:
         """Guards the memory against other users of the machine."""
         add(ledger, "A fact")
-        for file in ledger.path.parent.glob("ledger.db*"):
+        for file in Path(ledger.location).parent.glob("ledger.db*"):
             assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
     def test_the_migrations_make_just_the_tables_of_the_code(self, ledger: Ledger) -> None:
@@ -337,7 +337,7 @@ class TestOpening:
         with sqlite3.connect(path) as conn:
             conn.execute("CREATE TABLE theirs (x)")
         conn.close()
-        with pytest.raises(LedgerError, match="something else"):
+        with pytest.raises(LedgerError, match="another program"):
             open_ledger(path, clock)
         path.write_bytes(b"no database at all" * 100)
         with pytest.raises(LedgerError, match="not a database"):
@@ -370,9 +370,9 @@ class TestOpening:
 
     def test_head_is_the_newest_migration(self) -> None:
         """Guards the constant that decides whether Alembic is imported at all."""
-        folder = Path(ledger_module.__file__).parent / "migrations" / "versions"
-        assert {file.name[:4] for file in folder.glob("0*.py")} == ledger_module.KNOWN
-        assert max(ledger_module.KNOWN) == HEAD
+        folder = MIGRATIONS / "versions"
+        assert {file.name[:4] for file in folder.glob("0*.py")} == KNOWN_REVISIONS
+        assert max(KNOWN_REVISIONS) == HEAD
 
 
 def _is_not_full_text(name: str | None, kind: str, _: object) -> bool:
@@ -382,8 +382,9 @@ def _is_not_full_text(name: str | None, kind: str, _: object) -> bool:
 def _downgrade(ledger: Ledger, revision: str) -> None:
     """Take the schema back, as an older version of the program would have left it."""
     config = alembic.config.Config()
-    config.set_main_option("script_location", str(Path(ledger_module.__file__).parent / "migrations"))
+    config.set_main_option("script_location", str(MIGRATIONS))
     with ledger.read() as conn:
         config.attributes["connection"] = conn
+        config.attributes["full_text"] = SqliteFullText()
         alembic.command.downgrade(config, revision)
         conn.commit()

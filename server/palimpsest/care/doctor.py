@@ -84,9 +84,9 @@ def _ledger(ledger: Ledger, scope: Scope) -> Finding:
     verdict = ledger.check()
     with ledger.read() as conn:
         found = memory_queries.counts(conn, scope)
-    size = sum(file.stat().st_size for file in ledger.path.parent.glob(f"{ledger.path.name}*"))
+    size = ledger.size()
     text = (
-        f"{ledger.path}: {found['memories']} memories, {found['deleted']} deleted, {found['messages']} messages in "
+        f"{ledger.location}: {found['memories']} memories, {found['deleted']} deleted, {found['messages']} messages in "
         f"this scope; {found['users']} users, {size / 1e6:.1f} MB"
     )
     return Finding("ledger", text if verdict == "ok" else f"{text}; DAMAGED: {verdict}", ok=verdict == "ok")

@@ -23,7 +23,6 @@ from palimpsest.index.backfill import embed_missing
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.sanitize import Cleaner
 from palimpsest.store.queries import memories as memory_queries
-from palimpsest.store.sqlite import backup
 from palimpsest.store.writes import transfer as transfer_writes
 
 BATCH = 200
@@ -110,7 +109,7 @@ def run_import(engine: Engine, scope: Scope, plan: ImportPlan, progress: Progres
     with engine.ledger.read() as conn:
         is_empty = memory_queries.head(conn) == 0
     if not is_empty:
-        copy = backup.keep_copy(engine.ledger.path, "before-import", engine.clock())
+        copy = engine.ledger.backups.keep("before-import", engine.clock())
         notes.append(f"palimpsest restore {copy.path} undoes this import")
     state = transfer_writes.ImportState(plan.key, plan.total)
     engine.ledger.reserve_edits(state, plan.edits)

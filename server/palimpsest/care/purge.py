@@ -16,7 +16,6 @@ from palimpsest.index.erasure import finish_purge
 from palimpsest.index.sync import Projection
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.queries import memories as memory_queries
-from palimpsest.store.sqlite import backup
 from palimpsest.store.writes.purge import PurgeSelection
 
 PIECE = 48
@@ -67,17 +66,16 @@ def purge(
     erased = ledger.purge(scope, owner_ids)
     notes = finish_purge(ledger, projection)
     pieces = _pieces(erased.texts)
-    folder = ledger.path.parent / backup.FOLDER
     holding = tuple(
         file
-        for file in _files(folder)
-        if _found_in(file, pieces) or backup.holds(file, erased.memory_ids, erased.message_ids)
+        for file in ledger.backups.files()
+        if _found_in(file, pieces) or ledger.backups.holds(file, erased.memory_ids, erased.message_ids)
     )
     if and_backups:
         for file in holding:
             file.unlink()
         holding = ()
-    files = [*_files(ledger.path.parent), *(_files(projection.root) if projection.root else ())]
+    files = [*ledger.files(), *(_files(projection.root) if projection.root else ())]
     traces = [
         Trace(file, piece.decode(errors="replace"), _explained(ledger, scope, piece))
         for file in dict.fromkeys(files)

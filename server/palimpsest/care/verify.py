@@ -19,10 +19,9 @@ from palimpsest.index.backfill import embed_missing
 from palimpsest.index.checkpoint import FILE_NAME, Checkpoint
 from palimpsest.index.sync import Projection
 from palimpsest.learn.factory import open_embedder, open_projection
-from palimpsest.store.ledger import Ledger, open_ledger
+from palimpsest.store.ledger import Ledger, backups_of, open_ledger
 from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import memories as memory_queries
-from palimpsest.store.sqlite import backup
 
 BATCH = 200
 NEAREST = 10
@@ -55,7 +54,7 @@ def _rows(settings: Settings, ledger: Ledger, progress: Progress, *, repair: boo
         faults = ledger.verify(progress)
         found = faults.texts()
         if found and repair:
-            ledger.mend(faults)
+            ledger.repair(faults)
             told = f"mended: {'; '.join(found)}{_embedded(settings, ledger)}"
             left = ledger.verify(progress).texts()
             return Finding("rows", f"{told}; LEFT: {'; '.join(left)}. {_advice(settings)}" if left else told, not left)
@@ -80,11 +79,11 @@ def _embedded(settings: Settings, ledger: Ledger) -> str:
 
 def _advice(settings: Settings) -> str:
     """Name the newest copy that reads back, for a ledger that does not."""
-    folder = settings.ledger_path.parent / backup.FOLDER
-    mine = folder.glob(f"{settings.ledger_path.stem}-*.db")
+    backups = backups_of(settings.ledger_path)
+    mine = [file for file in backups.files() if file.match(f"{settings.ledger_path.stem}-*.db")]
     for file in sorted(mine, key=lambda file: -file.stat().st_mtime):
         try:
-            found = backup.look_at(file)
+            found = backups.inspect(file)
         except LedgerError:
             continue
         return f"The newest copy that reads back is {file} ({found.memories} memories); palimpsest restore takes it."

@@ -18,7 +18,7 @@ def finish_purge(ledger: Ledger, projection: Projection) -> list[str]:
 
     Blocking. Raises LedgerError and VectorIndexError.
     """
-    log_emptied = ledger.scrub()
+    log_emptied = ledger.erase_free_space()
     notes = [] if log_emptied else ["the ledger's log is being read by another process; the next server empties it"]
     return notes + _delete_indexes(projection)
 

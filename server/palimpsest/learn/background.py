@@ -101,7 +101,7 @@ class BackgroundWork:
             logger.warning("some texts are found by words only: %s", error)
 
     def _finish_purge(self) -> None:
-        if self._engine.ledger.unscrubbed:
+        if self._engine.ledger.has_erased_rows_on_disk:
             finish_purge(self._engine.ledger, self._projection)
 
     async def _guarded(self, work: Callable[[], object]) -> None:

@@ -26,10 +26,10 @@ from palimpsest.recall.features import CandidateRequest, Candidates, centred, ow
 from palimpsest.recall.hits import all_hits, record
 from palimpsest.recall.past import candidates_at
 from palimpsest.store.ledger import Ledger
+from palimpsest.store.protocols import FullText
 from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries.entries import CandidateRow, Centre
-from palimpsest.store.sqlite import full_text
 from palimpsest.text.tokenizer import search_tokens
 
 MIN_VISIBLE_SHARE = 0.2
@@ -62,29 +62,32 @@ def retrieve(ledger: Ledger, embedder: Embedder, index: NearestEntries, request:
     if request.as_of is not None:
         return candidates_at(ledger, embedder, request, request.as_of)
     with ledger.read() as conn:
-        return _LivingSearch(conn, embedder.fingerprint, index, request, _FullText(conn)).candidates()
+        return _LivingSearch(
+            conn, embedder.fingerprint, index, request, _FullTextSearch(conn, ledger.full_text)
+        ).candidates()
 
 
 @dataclass(slots=True)
-class _FullText:
+class _FullTextSearch:
     """The full text of one connection. After a failure it finds nothing, and `errors` holds the reason."""
 
     conn: Connection
+    full_text: FullText
     errors: list[FullTextError] = field(default_factory=list[FullTextError])
 
     def frequency(self, words: Sequence[str]) -> Mapping[str, int]:
         """Return in about how many entries each word occurs."""
-        return self._read(lambda: full_text.spread(self.conn, words), {})
+        return self._read(lambda: self.full_text.document_counts(self.conn, words), {})
 
     def search(
-        self, scope: Scope | None, words: Sequence[str], limit: int, frequency: Mapping[str, int]
+        self, scope: Scope | None, words: Sequence[str], limit: int | None, frequency: Mapping[str, int]
     ) -> dict[int, float]:
         """Return BM25 scores by entry."""
-        return self._read(lambda: full_text.search(self.conn, scope, words, limit, frequency), {})
+        return self._read(lambda: self.full_text.search(self.conn, scope, words, limit, frequency), {})
 
     def words(self, seqs: Sequence[int], wanted: Iterable[str]) -> Mapping[int, AbstractSet[str]]:
         """Return which of the wanted words occur in each entry or its context."""
-        return self._read(lambda: full_text.words(self.conn, seqs, frozenset(wanted)), {})
+        return self._read(lambda: self.full_text.words_in(self.conn, seqs, frozenset(wanted)), {})
 
     def _read(self, read: Callable[[], _T], nothing: _T) -> _T:
         if self.errors:
@@ -104,7 +107,7 @@ class _LivingSearch:
     embedder: str
     index: NearestEntries
     request: CandidateRequest
-    text: _FullText
+    text: _FullTextSearch
 
     def candidates(self) -> Candidates:
         """Return the candidates with their features."""
@@ -191,7 +194,7 @@ class _LivingSearch:
         self, scope: Scope | None, frequency: Mapping[str, int], allowed: AbstractSet[int] | None
     ) -> dict[int, float]:
         """Return BM25 scores by entry."""
-        limit = self.request.pool.by_words if allowed is None else full_text.ALL
+        limit = self.request.pool.by_words if allowed is None else None
         bm25 = self.text.search(scope, self.request.words, limit, frequency)
         return bm25 if allowed is None else {seq: score for seq, score in bm25.items() if seq in allowed}
 

@@ -11,7 +11,8 @@ from itertools import islice
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
-from sqlalchemy import JSON, ColumnElement, Row, Select, Table, and_, bindparam, func, or_, select
+from sqlalchemy import JSON, ColumnElement, Row, Select, Table, and_, bindparam, or_, select
+from sqlalchemy.sql.functions import FunctionElement
 
 from palimpsest.core.models import Event, Memory, Message, Provenance, Scope, Summary, Version
 from palimpsest.core.protocols import Vector
@@ -36,12 +37,19 @@ def batched(values: Iterable[_T]) -> Iterator[list[_T]]:
         yield some
 
 
-def listed(name: str) -> ListedValues:
-    """Return a list that is given under a name as one JSON value, for IN.
+class json_elements(FunctionElement[Any]):  # noqa: N801 - SQL functions are lower case, as in SQLAlchemy
+    """The elements of a JSON array, one row each. Each database has its own function for it."""
 
-    The text of the statement is then the same for every length, so that it is made and prepared once.
+    name = "json_elements"
+    inherit_cache = True
+
+
+def listed(name: str) -> ListedValues:
+    """Return a bound list for IN, passed as one JSON array under `name`.
+
+    The statement then has the same text for every length of the list, and is compiled and prepared once.
     """
-    return select(func.json_each(bindparam(name, type_=JSON)).table_valued("value").c.value)
+    return select(json_elements(bindparam(name, type_=JSON)).table_valued("value").c.value)
 
 
 def packed(vector: Vector) -> bytes:

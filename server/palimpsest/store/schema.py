@@ -1,8 +1,9 @@
-"""The ledger's tables. The full-text table belongs to `lexical.py`, which alone knows the dialect."""
+"""The tables of the ledger. The full text is not among them: each database keeps it in its own way."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 from sqlalchemy import (
     JSON,
@@ -16,10 +17,19 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    false,
     text,
 )
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
+
+HEAD = "0004"
+"""The schema revision this version writes: the newest file in migrations/versions."""
+
+KNOWN_REVISIONS = frozenset({"0001", "0002", "0003", "0004"})
+
+DIALECTS = ("sqlite", "postgresql")
+"""The databases whose partial indexes are declared."""
 
 metadata = MetaData()
 
@@ -43,6 +53,11 @@ class UtcTime(TypeDecorator[datetime]):
         """Read the instant back as an aware datetime in UTC."""
         del dialect
         return None if value is None else datetime.fromisoformat(value)
+
+
+def only_where(condition: str) -> dict[str, Any]:
+    """Return the options of an index that holds only the rows for which an SQL condition is true."""
+    return {f"{dialect}_where": text(condition) for dialect in DIALECTS}
 
 
 def _scope_columns() -> list[Column[str]]:
@@ -72,7 +87,7 @@ messages = Table(
     # The change that kept it; a call sent again is known by it.
     Column("change", Integer, nullable=False, server_default="0"),
     # Whether facts were looked for in it: a call sent again after a failure is learnt from then.
-    Column("learnt", Boolean, nullable=False, server_default=text("0")),
+    Column("learnt", Boolean, nullable=False, server_default=false()),
     Column("deleted_at", UtcTime),
 )
 Index("messages_by_scope", *[messages.c[n] for n in ("user_id", "project", "agent_id", "run_id", "seq")])
@@ -84,7 +99,7 @@ Index(
     "messages_once",
     *[messages.c[n] for n in ("user_id", "project", "agent_id", "run_id", "external_id", "content_hash")],
     unique=True,
-    sqlite_where=text("external_id != ''"),
+    **only_where("external_id != ''"),
 )
 
 memories = Table(
@@ -113,7 +128,7 @@ Index(
     "memories_once",
     *[memories.c[n] for n in ("user_id", "project", "agent_id", "run_id", "content_hash")],
     unique=True,
-    sqlite_where=text("deleted_at IS NULL"),
+    **only_where("deleted_at IS NULL"),
 )
 Index("memories_by_user", memories.c.user_id, memories.c.seq)
 
@@ -218,6 +233,7 @@ means = Table(
 index_log = Table(
     "changes",
     metadata,
+    # Numbers are never used twice, even after the newest rows were deleted.
     Column("seq", Integer, primary_key=True, autoincrement=True),
     Column("unit_seq", Integer, nullable=False),
     Column("user_id", String(256), nullable=False),
@@ -225,6 +241,5 @@ index_log = Table(
     # Set where a memory itself changed and not only its context: decisions are held against these.
     Column("memory_id", String(36)),
     Column("at", UtcTime, nullable=False),
-    sqlite_autoincrement=True,
 )
-Index("changes_of_memories", index_log.c.user_id, index_log.c.seq, sqlite_where=text("memory_id IS NOT NULL"))
+Index("changes_of_memories", index_log.c.user_id, index_log.c.seq, **only_where("memory_id IS NOT NULL"))

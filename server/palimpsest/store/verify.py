@@ -18,8 +18,8 @@ from palimpsest.core.errors import FullTextError
 from palimpsest.core.models import Event, Kind, Provenance, Scope
 from palimpsest.core.protocols import Progress
 from palimpsest.store.mapping import scope_values, to_memory, to_scope
+from palimpsest.store.protocols import Database, FullText, FullTextColumns
 from palimpsest.store.schema import history, means, memories, message_history, messages, vectors
-from palimpsest.store.sqlite import full_text
 from palimpsest.store.writes import contextual_keys
 from palimpsest.store.writes import entries as entry_writes
 from palimpsest.store.writes.transaction import Transaction, next_edit_number, record
@@ -62,14 +62,15 @@ class Faults:
         return found
 
 
-def verify(conn: Connection, told: Progress) -> Faults:
-    """Compare every row and return what does not agree. `told` hears how many of how many are done."""
-    faults = Faults(file=_file_faults(conn))
+def verify(conn: Connection, database: Database, progress: Progress) -> Faults:
+    """Compare every row and return what does not agree. `progress` is told how many of how many rows are done."""
+    faults = Faults(file=database.faults(conn))
     if faults.file:
         return faults
     units_by_owner = {(row.kind, row.owner_id): row for row in conn.execute(select(vectors))}
+    full_text = database.full_text
     words = full_text.rows(conn)
-    faults.words = not _words_agree(conn, words.values())
+    faults.words = not _words_agree(conn, full_text, words.values())
     total, done = len(units_by_owner), 0
     owners: tuple[tuple[Kind, Table], ...] = (("message", messages), ("memory", memories))
     for kind, table in owners:
@@ -77,22 +78,27 @@ def verify(conn: Connection, told: Progress) -> Faults:
         found = {unit.owner_id: unit.key for unit in contextual_keys.keyed_entries(conn, kind, ids)}
         for owner in ids:
             unit = units_by_owner.pop((kind, owner), None)
-            if unit is None or not _agrees(unit, found[owner], words.pop(unit.seq, None)):
+            if unit is None or not _agrees(full_text, unit, found[owner], words.pop(unit.seq, None)):
                 faults.owners[owner] = kind
             done += 1
-            told(done, max(total, done))
+            progress(done, max(total, done))
     faults.orphans = {unit.seq for unit in units_by_owner.values()} | set(words)
     faults.means = not _means_agree(conn)
     faults.unrecorded = set(_unrecorded(conn))
     return faults
 
 
-def mend(conn: Connection, faults: Faults, now: datetime) -> None:
+def repair(conn: Connection, database: Database, faults: Faults, now: datetime) -> None:
     """Write anew what does not agree: units from their texts, means from the keys, history from what is believed."""
+    full_text = database.full_text
+    if faults.file:
+        database.repair(conn)
     touched = entry_writes.TouchedEntries()
     if faults.file or faults.words or faults.owners or faults.orphans:
-        entry_writes.rebuild_full_text(conn)  # rows that were changed from outside leave traces in its index
-    faults = verify(conn, lambda _done, _total: None)  # others may have written since, and the full text is whole now
+        entry_writes.rebuild_full_text(conn, full_text)  # rows that were changed from outside leave traces in its index
+    faults = verify(
+        conn, database, lambda _done, _total: None
+    )  # others may have written since, and the full text is whole now
     conn.execute(delete(means))  # made anew from the keys below
     for seq in faults.orphans:
         full_text.remove(conn, [seq])
@@ -109,22 +115,17 @@ def mend(conn: Connection, faults: Faults, now: datetime) -> None:
         (touched.memories if kind == "memory" else touched.messages).add(owner)
     for memory_id in sorted(faults.unrecorded):
         _record_as_it_is(conn, memory_id, now, touched)
-    entry_writes.index(conn, touched, now)
+    entry_writes.index(conn, full_text, touched, now)
     _write_means(conn)
 
 
-def _file_faults(conn: Connection) -> list[str]:
-    """Return what SQLite finds wrong with the file, its references and its full text."""
-    found = [str(line) for line in conn.exec_driver_sql("PRAGMA integrity_check(20)").scalars() if line != "ok"]
-    dangling = len(conn.exec_driver_sql("PRAGMA foreign_key_check").all())
-    return found + ([f"{dangling} rows refer to rows that are not there"] if dangling else [])
-
-
-def _agrees(unit: Row[Any], key: contextual_keys.Key | None, words: full_text.Words | None) -> bool:
+def _agrees(
+    full_text: FullText, unit: Row[Any], key: contextual_keys.Key | None, words: FullTextColumns | None
+) -> bool:
     """Say whether a unit is searched by what its owner says now."""
     if key is None:
         return not unit.live and words is None and unit.key is None
-    if not unit.live or words != full_text.words_of(key.row) or to_scope(unit) != key.row.scope:
+    if not unit.live or words != full_text.columns(key.row) or to_scope(unit) != key.row.scope:
         return False
     if key.vector is None or unit.key is None:
         return key.vector is None and unit.key is None
@@ -133,11 +134,11 @@ def _agrees(unit: Row[Any], key: contextual_keys.Key | None, words: full_text.Wo
     return bool(np.allclose(np.frombuffer(unit.key, dtype=np.float32), key.vector, atol=TOLERANCE))
 
 
-def _words_agree(conn: Connection, rows: Iterable[full_text.Words]) -> bool:
+def _words_agree(conn: Connection, full_text: FullText, rows: Iterable[FullTextColumns]) -> bool:
     """Say whether the full text counts each word of the texts as often as its rows have it."""
     wanted = Counter(word for _, own, _, _ in rows for word in set(own.split()))
     try:
-        return full_text.frequencies(conn, wanted) == wanted
+        return full_text.own_text_counts(conn, wanted) == wanted
     except FullTextError:
         return False
 

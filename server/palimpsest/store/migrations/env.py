@@ -1,4 +1,4 @@
-"""Run the migrations on the connection that `ledger.py` hands over; the transaction is its own."""
+"""Run the migrations on the connection and inside the transaction that `upgrade.py` passes in."""
 
 from alembic import context
 

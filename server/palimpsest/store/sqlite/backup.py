@@ -1,6 +1,6 @@
-"""Copies of the ledger: taken while it is in use, read back before they count, and put in its place.
+"""Copies of a ledger's SQLite file: made while it is in use, read back, and restored.
 
-SQLite's online backup; a copy is made beside its name and gets that name once it is whole.
+A copy is made with SQLite's online backup under a temporary name, read back, and then renamed.
 """
 
 from __future__ import annotations
@@ -8,17 +8,17 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from palimpsest.core.errors import LedgerError
 from palimpsest.core.files import file_lock
+from palimpsest.store.protocols import LedgerCopy, Restored
 
 KEPT = 5
-"""How many copies of one occasion are kept; the older ones go."""
+"""How many copies of one occasion are kept. Older ones are deleted."""
 
 FOLDER = "backups"
 
@@ -34,55 +34,157 @@ TABLES = (
     "means",
     "changes",
 )
-"""What a ledger holds, besides the full text that is made from it; those that others refer to first."""
+"""The tables of a ledger, those that others refer to first. The full text is not among them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """Hold what a copy of a ledger holds, as it was read back."""
+class SqliteBackups:
+    """Implement `Backups` for the SQLite file of a ledger."""
 
-    path: Path
-    revision: str
-    memories: int
-    messages: int
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._folder = path.parent / FOLDER
+
+    def copy(self, target: Path) -> LedgerCopy:
+        """Copy the ledger to a new file and read the copy back. Raises LedgerError, and leaves no file then."""
+        return _copy(self._path, target)
+
+    def keep(self, occasion: str, now: datetime) -> LedgerCopy:
+        """Copy the ledger into its backup folder and delete the oldest copies of the same occasion."""
+        stem = self._path.stem
+        with file_lock(self._path.with_suffix(".copying")):  # two processes at once would choose the same name
+            copy = _copy(self._path, _free_name(self._folder, f"{stem}-{occasion}-{now:%Y%m%dT%H%M%SZ}"))
+            kept = sorted(
+                self._folder.glob(f"{stem}-{occasion}-*.db"), key=lambda file: (file.stat().st_mtime, file.name)
+            )
+            for file in kept[:-KEPT]:
+                file.unlink()
+        return copy
+
+    def files(self) -> list[Path]:
+        """Return the files in the backup folder."""
+        return sorted(path for path in self._folder.rglob("*") if path.is_file()) if self._folder.is_dir() else []
+
+    def inspect(self, file: Path) -> LedgerCopy:
+        """Read a copy through and return what it holds. Raises LedgerError if it is damaged or not a ledger."""
+        return _inspect(file)
+
+    def holds(self, file: Path, memory_ids: Sequence[str], message_ids: Sequence[str]) -> bool:
+        """Return whether a copy has rows of any of these memories and messages. A damaged copy has none."""
+        try:
+            with _opened(file) as conn:
+                return any(
+                    conn.execute(f"SELECT 1 FROM {table} WHERE id = ?", (owner_id,)).fetchone()  # noqa: S608 - two names of our own
+                    for table, ids in (("memories", memory_ids), ("messages", message_ids))
+                    for owner_id in ids
+                )
+        except sqlite3.Error:
+            return False
+
+    def restore(
+        self, file: Path, now: datetime, migrate: Callable[[Path], None], refuse_if_in_use: Callable[[], None]
+    ) -> Restored:
+        """Put a copy in the ledger's place, after a copy of the present ledger. Raises LedgerError.
+
+        Clients may stay connected: they see the restored ledger from their next call on. A ledger that SQLite cannot
+        read is moved aside as a whole, which no client may use at that moment.
+        """
+        _inspect(file)
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = self._path.parent / "restoring"
+        with file_lock(folder.with_suffix(".lock")):
+            shutil.rmtree(folder, ignore_errors=True)  # left over from a restore that was interrupted
+            try:
+                copy = _copy(file, folder / "ledger.db")
+                migrate(copy.path)
+                return Restored(copy, self._put_in_place(copy.path, now, migrate, refuse_if_in_use))
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _put_in_place(
+        self, copy: Path, now: datetime, migrate: Callable[[Path], None], refuse_if_in_use: Callable[[], None]
+    ) -> Path | None:
+        """Put a copy with the present schema in place. Return the copy of the previous ledger, if there was one."""
+        if not self._path.exists():
+            self._drop_log()
+            _copy(copy, self._path)
+            return None
+        try:
+            _inspect(self._path)
+            migrate(self._path)
+        except LedgerError:
+            refuse_if_in_use()
+            before = self._set_aside(now)
+            self._drop_log()
+            _copy(copy, self._path)
+            return before
+        before = _free_name(self._folder, f"{self._path.stem}-before-restore-{now:%Y%m%dT%H%M%SZ}")
+        self._replace_all_rows(copy, before)
+        return before
+
+    def _replace_all_rows(self, copy: Path, before: Path) -> None:
+        """Copy the ledger to `before` and put the rows of `copy` into it, in one transaction.
+
+        The transaction holds the write lock, so no write of another process falls between the two. Raises LedgerError.
+        """
+        try:
+            with closing(sqlite3.connect(self._path, timeout=30, isolation_level=None)) as conn:
+                conn.execute("PRAGMA synchronous=FULL")
+                conn.execute("ATTACH ? AS copy", (str(copy),))
+                conn.execute("BEGIN IMMEDIATE")
+                try:
+                    _copy(self._path, before)
+                    _replace_rows(conn)
+                    conn.execute("COMMIT")
+                except BaseException:
+                    conn.execute("ROLLBACK")
+                    raise
+        except sqlite3.Error as error:
+            raise LedgerError(f"{copy} could not be restored: {error}. The ledger is unchanged.") from error
+
+    def _set_aside(self, now: datetime) -> Path:
+        """Copy a damaged ledger and its log byte by byte into the backup folder, so that nothing of it is lost."""
+        target = _free_name(self._folder, f"{self._path.stem}-damaged-{now:%Y%m%dT%H%M%SZ}")
+        try:
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for ending in ("", "-wal"):
+                part = self._path.with_name(self._path.name + ending)
+                if part.exists():
+                    shutil.copyfile(part, target.with_name(target.name + ending))
+                    target.with_name(target.name + ending).chmod(0o600)
+        except OSError as error:
+            raise LedgerError(f"the damaged ledger could not be copied: {error}. Nothing was changed.") from error
+        return target
+
+    def _drop_log(self) -> None:
+        """Delete the log of a ledger file that is gone. SQLite would apply it to the file that is put there."""
+        for ending in ("-wal", "-shm"):
+            self._path.with_name(self._path.name + ending).unlink(missing_ok=True)
 
 
-def copy_ledger(source: Path, target: Path) -> Copy:
-    """Copy a ledger that may be in use to a new file, and read it back. Raises LedgerError, and leaves no file then."""
+def _copy(source: Path, target: Path) -> LedgerCopy:
     half = target.with_name(f"{target.name}.half")
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         half.unlink(missing_ok=True)
         os.close(os.open(half, os.O_CREAT | os.O_RDWR | os.O_EXCL, 0o600))
-        with _opened(source) as theirs, closing(sqlite3.connect(half)) as ours:
-            theirs.backup(ours)
-            ours.execute("PRAGMA journal_mode=DELETE")  # the copy is one file
-        found = look_at(half)
+        with _opened(source) as original, closing(sqlite3.connect(half)) as copy:
+            original.backup(copy)
+            copy.execute("PRAGMA journal_mode=DELETE")  # the copy is a single file
+        content = _inspect(half)
         with half.open("rb") as file:
             os.fsync(file.fileno())
         half.replace(target)
     except (OSError, sqlite3.Error) as error:
-        raise LedgerError(f"the copy {target} could not be made: {error}. The ledger is as it was.") from error
+        raise LedgerError(f"the copy {target} could not be made: {error}. The ledger is unchanged.") from error
     finally:
         for ending in ("", "-journal", "-wal", "-shm"):
-            with suppress(OSError):  # what hindered it hinders this too
+            with suppress(OSError):  # the same fault may prevent the clean-up
                 half.with_name(half.name + ending).unlink(missing_ok=True)
-    return Copy(target, found.revision, found.memories, found.messages)
+    return LedgerCopy(target, content.revision, content.memories, content.messages)
 
 
-def keep_copy(source: Path, occasion: str, now: datetime) -> Copy:
-    """Copy a ledger into the folder of backups beside it, and let the oldest of the same occasion go."""
-    folder = source.parent / FOLDER
-    with file_lock(source.with_suffix(".copying")):  # two at once would take one name
-        found = copy_ledger(source, free_name(folder, f"{source.stem}-{occasion}-{now:%Y%m%dT%H%M%SZ}"))
-        mine = sorted(folder.glob(f"{source.stem}-{occasion}-*.db"), key=lambda file: (file.stat().st_mtime, file.name))
-        for old in mine[:-KEPT]:
-            old.unlink()
-    return found
-
-
-def free_name(folder: Path, stem: str) -> Path:
-    """Return the path for a new copy; a second one within the same second gets a number."""
+def _free_name(folder: Path, stem: str) -> Path:
+    """Return a path for a new copy. A second copy within the same second gets a number."""
     path, number = folder / f"{stem}.db", 1
     while path.exists():
         number += 1
@@ -90,69 +192,19 @@ def free_name(folder: Path, stem: str) -> Path:
     return path
 
 
-def set_aside(damaged: Path, now: datetime) -> Path:
-    """Copy a ledger that SQLite cannot read, byte by byte, with its log, so that nothing of it is lost."""
-    target = free_name(damaged.parent / FOLDER, f"{damaged.stem}-damaged-{now:%Y%m%dT%H%M%SZ}")
-    try:
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for ending in ("", "-wal"):
-            part = damaged.with_name(damaged.name + ending)
-            if part.exists():
-                shutil.copyfile(part, target.with_name(target.name + ending))
-                target.with_name(target.name + ending).chmod(0o600)
-    except OSError as error:
-        raise LedgerError(f"the damaged ledger could not be set aside: {error}. Nothing was changed.") from error
-    return target
-
-
-def look_at(path: Path) -> Copy:
-    """Read a copy through and say what it holds. Raises LedgerError where it is damaged or no ledger."""
+def _inspect(path: Path) -> LedgerCopy:
     if not path.is_file():
         raise LedgerError(f"there is no file {path}")
     try:
         with _opened(path) as conn:
             (verdict,) = conn.execute("PRAGMA integrity_check(1)").fetchone()
             if verdict != "ok":
-                raise LedgerError(f"{path} does not read back: {verdict}")
+                raise LedgerError(f"{path} is damaged: {verdict}")
             revision = conn.execute("SELECT version_num FROM alembic_version").fetchone()
             counts = [conn.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("memories", "messages")]  # noqa: S608 - two names of our own
     except sqlite3.Error as error:
-        raise LedgerError(f"{path} is no ledger that can be read: {error}") from error
-    return Copy(path, str(revision[0]) if revision else "", *counts)
-
-
-def holds(path: Path, memory_ids: Sequence[str], message_ids: Sequence[str]) -> bool:
-    """Say whether a copy has rows of any of these memories and turns; one that cannot be read has none to show."""
-    try:
-        with _opened(path) as conn:
-            return any(
-                conn.execute(f"SELECT 1 FROM {table} WHERE id = ?", (owner_id,)).fetchone()  # noqa: S608 - our names
-                for table, ids in (("memories", memory_ids), ("messages", message_ids))
-                for owner_id in ids
-            )
-    except sqlite3.Error:
-        return False
-
-
-def put_in_place(copy: Path, path: Path, before: Path) -> None:
-    """Put what a copy holds into a ledger in use, in one transaction, after a copy of what was there to `before`.
-
-    The copy has the ledger's own schema. No write of another process falls between the two. Raises LedgerError.
-    """
-    try:
-        with closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as conn:
-            conn.execute("PRAGMA synchronous=FULL")
-            conn.execute("ATTACH ? AS copy", (str(copy),))
-            conn.execute("BEGIN IMMEDIATE")
-            try:
-                copy_ledger(path, before)
-                _replace_rows(conn)
-                conn.execute("COMMIT")
-            except BaseException:
-                conn.execute("ROLLBACK")
-                raise
-    except sqlite3.Error as error:
-        raise LedgerError(f"{copy} could not be put in place: {error}. The ledger is as it was.") from error
+        raise LedgerError(f"{path} is not a ledger that can be read: {error}") from error
+    return LedgerCopy(path, str(revision[0]) if revision else "", *counts)
 
 
 def _replace_rows(conn: sqlite3.Connection) -> None:
@@ -161,7 +213,7 @@ def _replace_rows(conn: sqlite3.Connection) -> None:
         conn.execute(f"DELETE FROM main.{table}")  # noqa: S608 - names of our own
         columns = ", ".join(row[1] for row in conn.execute(f"PRAGMA copy.table_info({table})"))
         conn.execute(f"INSERT INTO main.{table} ({columns}) SELECT {columns} FROM copy.{table}")  # noqa: S608 - likewise
-    # The full text here may be damaged without a sign of it: it is made anew, as the copy has it.
+    # The present full text may be damaged without any sign of it, so it is created again as in the copy.
     made = "SELECT name, sql FROM copy.sqlite_master WHERE name IN ('lexical', 'lexical_terms') ORDER BY name"
     tables = dict(conn.execute(made).fetchall())
     for table in reversed(tables):
@@ -170,14 +222,14 @@ def _replace_rows(conn: sqlite3.Connection) -> None:
         conn.execute(statement)
     columns = "rowid, scope, own, context, facts"
     conn.execute(f"INSERT INTO main.lexical({columns}) SELECT {columns} FROM copy.lexical")  # noqa: S608 - likewise
-    # A number of its own tells every index that it follows something else now, and a change makes it look.
+    # A new epoch tells every index that it follows other rows now, and a row of the index log makes it look.
     later = str(int(epoch[0]) + 1 if epoch else 1)
     conn.execute("INSERT OR REPLACE INTO main.meta(key, value) VALUES ('epoch', ?)", (later,))
     conn.execute(
         "INSERT INTO main.changes(unit_seq, user_id, op, at) "
         "SELECT max(seq), user_id, 'upsert', strftime('%Y-%m-%dT%H:%M:%f000Z') FROM main.vectors GROUP BY user_id"
     )
-    # What a model was shown of the ledger as it was before is not stored into this one; see purging.ERASED_AT.
+    # A model's reply about the ledger as it was before must not be stored in this one: see `purge.ERASED_AT`.
     conn.execute(
         "INSERT OR REPLACE INTO main.meta(key, value) "
         "SELECT 'erased_at', CAST(seq AS TEXT) FROM main.sqlite_sequence WHERE name = 'changes'"
@@ -186,6 +238,6 @@ def _replace_rows(conn: sqlite3.Connection) -> None:
 
 @contextmanager
 def _opened(path: Path) -> Generator[sqlite3.Connection]:
-    """Open a ledger's file for reading only."""
+    """Open the file of a ledger for reading only."""
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=30)) as conn:
         yield conn

@@ -28,6 +28,7 @@ from palimpsest.core.models import (
 )
 from palimpsest.core.protocols import Vector
 from palimpsest.store.mapping import chunks, is_scope, scope_values, sees
+from palimpsest.store.protocols import FullText
 from palimpsest.store.schema import index_log, memories, messages, meta, summaries
 from palimpsest.store.writes import entries as entry_writes
 from palimpsest.store.writes import memories as memory_writes
@@ -62,7 +63,7 @@ class Write:
     undo: Undo | None = None
 
 
-def apply(conn: Connection, write: Write, now: datetime) -> AppliedWrite:
+def apply(conn: Connection, full_text: FullText, write: Write, now: datetime) -> AppliedWrite:
     """Write all of `write` and return what it did. Raises as `Ledger.apply` says."""
     _refuse_stale(conn, write)
     touched = entry_writes.TouchedEntries()
@@ -75,7 +76,7 @@ def apply(conn: Connection, write: Write, now: datetime) -> AppliedWrite:
     done = [_carry_out(tx, decision) for decision in write.decisions]
     if write.undo is not None:
         done += undo_writes.take_back(tx, write.undo)
-    entry_writes.index(conn, touched, now)
+    entry_writes.index(conn, full_text, touched, now)
     if write.summary is not None:
         _keep_summary(conn, write.summary, write.provenance)
     return AppliedWrite(tuple(done), kept, new, notes)

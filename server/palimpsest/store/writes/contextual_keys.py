@@ -17,8 +17,8 @@ from sqlalchemy import Connection, Row, ScalarSelect, and_, bindparam, null, sel
 from palimpsest.core.models import Kind, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.store.mapping import Query, chunks, listed, unpacked
+from palimpsest.store.protocols import FullTextRow
 from palimpsest.store.schema import memories, memory_sources, messages, vectors
-from palimpsest.store.sqlite import full_text
 from palimpsest.text.tokenizer import search_tokens
 
 NEIGHBOUR_WEIGHT = 0.5
@@ -34,7 +34,7 @@ MAX_CONTEXT_CHARS = 2_000
 class Key:
     """Hold what a unit is searched by. `vector` is None while the unit itself has none."""
 
-    row: full_text.FullTextRow
+    row: FullTextRow
     vector: Vector | None
 
 
@@ -123,7 +123,7 @@ def _unit(
     key = None
     if words is not None:
         scope = Scope(row.user_id, row.project, row.agent_id, row.run_id)
-        key = Key(full_text.FullTextRow(row.unit_seq, scope, *words), _vector(row.vector, row.embedder, around))
+        key = Key(FullTextRow(row.unit_seq, scope, *words), _vector(row.vector, row.embedder, around))
     return Entry(row.unit_seq, row.user_id, row.id, row.live, row.embedder, row.key, key)
 
 

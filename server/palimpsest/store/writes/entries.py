@@ -14,8 +14,8 @@ from sqlalchemy import Connection, Table, and_, bindparam, insert, select, updat
 from palimpsest.core.models import Kind, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.store.mapping import batched, chunks, listed, packed, scope_values
+from palimpsest.store.protocols import FullText, FullTextRow
 from palimpsest.store.schema import index_log, means, memories, memory_sources, messages, vectors
-from palimpsest.store.sqlite import full_text
 from palimpsest.store.writes import contextual_keys
 
 Sum: TypeAlias = npt.NDArray[np.float64]
@@ -77,7 +77,7 @@ def put(
 _UNIT = select(vectors).where(vectors.c.kind == bindparam("kind"), vectors.c.owner_id == bindparam("owner"))
 
 
-def index(conn: Connection, touched: TouchedEntries, now: datetime) -> None:
+def index(conn: Connection, full_text: FullText, touched: TouchedEntries, now: datetime) -> None:
     """Write anew the keys, full-text rows and log of all that was touched and of all whose context it is."""
     turns, citing = set(touched.messages), set(touched.memories)
     turns.update(contextual_keys.neighbour_ids(conn, sorted(touched.messages)))
@@ -85,8 +85,8 @@ def index(conn: Connection, touched: TouchedEntries, now: datetime) -> None:
         turns.update(conn.execute(_CITED, {"ids": chunk}).scalars().all())
     for chunk in chunks(sorted(touched.messages)):
         citing.update(conn.execute(_CITING, {"ids": chunk}).scalars().all())
-    _write_units(conn, "memory", sorted(citing), touched, now)
-    _write_units(conn, "message", sorted(turns), touched, now)
+    _write_units(conn, full_text, "memory", sorted(citing), touched, now)
+    _write_units(conn, full_text, "message", sorted(turns), touched, now)
     _move_means(conn, touched)
 
 
@@ -94,7 +94,9 @@ _CITED = select(memory_sources.c.message_id).where(memory_sources.c.memory_id.in
 _CITING = select(memory_sources.c.memory_id).where(memory_sources.c.message_id.in_(listed("ids")))
 
 
-def give_vectors(conn: Connection, embedder: str, found: Sequence[Embedded], now: datetime) -> None:
+def give_vectors(
+    conn: Connection, full_text: FullText, embedder: str, found: Sequence[Embedded], now: datetime
+) -> None:
     """Write new vectors of units, then the keys of those units and of their surroundings.
 
     A unit whose text was changed or deleted meanwhile is left as it is.
@@ -112,10 +114,10 @@ def give_vectors(conn: Connection, embedder: str, found: Sequence[Embedded], now
         blob = packed(item.vector)
         conn.execute(update(vectors).where(vectors.c.seq == item.seq).values(embedder=embedder, vector=blob, key=None))
         (touched.memories if unit.kind == "memory" else touched.messages).add(unit.owner_id)
-    index(conn, touched, now)
+    index(conn, full_text, touched, now)
 
 
-def rebuild_full_text(conn: Connection) -> int:
+def rebuild_full_text(conn: Connection, full_text: FullText) -> int:
     """Write every full-text row anew and return their number."""
     full_text.clear(conn)
     for some in batched(_all_keys(conn)):
@@ -123,14 +125,14 @@ def rebuild_full_text(conn: Connection) -> int:
     return full_text.count(conn)
 
 
-def renew(conn: Connection, now: datetime) -> None:
+def renew(conn: Connection, full_text: FullText, now: datetime) -> None:
     """Write every key and full-text row anew, as this version makes them."""
     full_text.clear(conn)
     touched = TouchedEntries()
     owners: tuple[tuple[Kind, Table], ...] = (("message", messages), ("memory", memories))
     for kind, table in owners:
         ids = conn.execute(select(table.c.id).order_by(table.c.seq)).scalars().all()
-        _write_units(conn, kind, ids, touched, now)
+        _write_units(conn, full_text, kind, ids, touched, now)
     _move_means(conn, touched)
 
 
@@ -144,11 +146,11 @@ def _all_keys(conn: Connection) -> Iterator[contextual_keys.Key]:
 
 
 def _write_units(
-    conn: Connection, kind: Kind, owner_ids: Sequence[str], touched: TouchedEntries, now: datetime
+    conn: Connection, full_text: FullText, kind: Kind, owner_ids: Sequence[str], touched: TouchedEntries, now: datetime
 ) -> None:
     """Write keys and full-text rows; a unit without a key is deleted, and its own vector stays for its return."""
     log: list[dict[str, Any]] = []
-    rows: list[full_text.FullTextRow] = []
+    rows: list[FullTextRow] = []
     changed: list[dict[str, Any]] = []
     gone: list[int] = []
     for unit in contextual_keys.keyed_entries(conn, kind, owner_ids):

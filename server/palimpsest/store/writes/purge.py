@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Table, delete, insert, select,
 
 from palimpsest.core.models import Message, Scope
 from palimpsest.store.mapping import chunks, sees
+from palimpsest.store.protocols import FullText
 from palimpsest.store.queries import id_lookup
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries.entries import EPOCH
@@ -27,7 +28,6 @@ from palimpsest.store.schema import (
     summaries,
     vectors,
 )
-from palimpsest.store.sqlite import full_text
 from palimpsest.store.writes import contextual_keys
 from palimpsest.store.writes import entries as entry_writes
 from palimpsest.store.writes.transaction import next_edit_number, reserve_edit_numbers
@@ -68,7 +68,9 @@ def purge_selection(conn: Connection, scope: Scope, owner_ids: Sequence[str] | N
     return PurgeSelection(tuple(memory_ids), tuple(message_ids), _texts(conn, scope, memory_ids, message_ids))
 
 
-def purge(conn: Connection, scope: Scope, owner_ids: Sequence[str] | None, now: datetime) -> PurgeSelection:
+def purge(
+    conn: Connection, full_text: FullText, scope: Scope, owner_ids: Sequence[str] | None, now: datetime
+) -> PurgeSelection:
     """Erase memories and turns of a scope and return what that was."""
     going = purge_selection(conn, scope, owner_ids)
     floor = next_edit_number(conn) - 1
@@ -76,7 +78,7 @@ def purge(conn: Connection, scope: Scope, owner_ids: Sequence[str] | None, now: 
     _note_surroundings(conn, going, touched)
     for kind, ids in (("memory", going.memory_ids), ("message", going.message_ids)):
         for chunk in chunks(ids):
-            _erase_units(conn, vectors.c.kind == kind, chunk, touched, now)
+            _erase_units(conn, full_text, vectors.c.kind == kind, chunk, touched, now)
     for chunk in chunks(going.memory_ids):
         conn.execute(delete(memory_sources).where(memory_sources.c.memory_id.in_(chunk)))
         conn.execute(delete(history).where(history.c.memory_id.in_(chunk)))
@@ -87,17 +89,17 @@ def purge(conn: Connection, scope: Scope, owner_ids: Sequence[str] | None, now: 
         conn.execute(delete(message_history).where(message_history.c.message_id.in_(chunk)))
         conn.execute(delete(messages).where(messages.c.id.in_(chunk)))
     conn.execute(delete(summaries).where(summaries.c.user_id == scope.user_id))
-    entry_writes.index(conn, touched, now)
+    entry_writes.index(conn, full_text, touched, now)
     _note_erasure(conn, floor)
     return going
 
 
-def is_unscrubbed(conn: Connection) -> bool:
+def has_erased_rows_on_disk(conn: Connection) -> bool:
     """Say whether rows were erased of which the file may still hold traces: a purge was cut off, or is under way."""
     return conn.execute(select(meta.c.value).where(meta.c.key == UNSCRUBBED)).first() is not None
 
 
-def note_scrubbed(conn: Connection) -> None:
+def note_free_space_erased(conn: Connection) -> None:
     """Note that the file was written anew since the last purge."""
     conn.execute(delete(meta).where(meta.c.key == UNSCRUBBED))
 
@@ -135,7 +137,12 @@ def _note_surroundings(conn: Connection, going: PurgeSelection, touched: entry_w
 
 
 def _erase_units(
-    conn: Connection, kind: ColumnElement[bool], ids: Sequence[str], touched: entry_writes.TouchedEntries, now: datetime
+    conn: Connection,
+    full_text: FullText,
+    kind: ColumnElement[bool],
+    ids: Sequence[str],
+    touched: entry_writes.TouchedEntries,
+    now: datetime,
 ) -> None:
     for unit in conn.execute(select(vectors).where(kind, vectors.c.owner_id.in_(ids))).all():
         touched.move(unit.user_id, unit.embedder, unit.key, -1)

@@ -27,6 +27,7 @@ from sqlalchemy import (
 from palimpsest.core.models import UNDO, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.store.mapping import Query, content_hash, is_scope, scope_values
+from palimpsest.store.protocols import FullText
 from palimpsest.store.schema import (
     history,
     index_log,
@@ -138,7 +139,9 @@ def reserve_edits(conn: Connection, state: ImportState, edits: int) -> None:
     conn.execute(insert(meta).values(key=state.key, value=str(state.base)))
 
 
-def import_items(conn: Connection, user_id: str, items: Sequence[Item], state: ImportState, now: datetime) -> None:
+def import_items(
+    conn: Connection, full_text: FullText, user_id: str, items: Sequence[Item], state: ImportState, now: datetime
+) -> None:
     """Store items for a user, each unless it is there already, and index them. Times in items are datetimes."""
     touched = entry_writes.TouchedEntries()
     take = {"turn": _take_turn, "memory": _take_memory, "summary": _take_summary}
@@ -146,7 +149,7 @@ def import_items(conn: Connection, user_id: str, items: Sequence[Item], state: I
         scope = Scope(user_id, item["project"], item["agent_id"], item["run_id"])
         came = take[item["type"]](conn, scope, item, state, touched)
         (state.came if came else state.known)[item["type"]] += 1
-    entry_writes.index(conn, touched, now)
+    entry_writes.index(conn, full_text, touched, now)
     if sum(state.came.values()) + sum(state.known.values()) == state.total:
         conn.execute(delete(meta).where(meta.c.key == state.key))
 

@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from palimpsest.store.schema import UtcTime
+from palimpsest.store.schema import UtcTime, only_where
 
 revision = "0001"
 down_revision = None
@@ -64,7 +64,7 @@ def _changes() -> None:
         "changes",
         ["user_id", "seq"],
         unique=False,
-        sqlite_where=sa.text("memory_id IS NOT NULL"),
+        **only_where("memory_id IS NOT NULL"),
     )
 
 
@@ -109,7 +109,7 @@ def _memories() -> None:
         "memories",
         ["user_id", "project", "agent_id", "run_id", "content_hash"],
         unique=True,
-        sqlite_where=sa.text("deleted_at IS NULL"),
+        **only_where("deleted_at IS NULL"),
     )
 
 
@@ -138,7 +138,7 @@ def _messages() -> None:
         "messages",
         ["user_id", "project", "agent_id", "run_id", "external_id", "content_hash"],
         unique=True,
-        sqlite_where=sa.text("external_id != ''"),
+        **only_where("external_id != ''"),
     )
 
 

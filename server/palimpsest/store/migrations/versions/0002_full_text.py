@@ -1,8 +1,8 @@
-"""Add the full-text table and the table of its terms."""
+"""Add the full text."""
 
-from alembic import op
+from alembic import context, op
 
-from palimpsest.store.sqlite import full_text
+from palimpsest.store.protocols import FullText
 
 revision = "0002"
 down_revision = "0001"
@@ -11,12 +11,15 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Make the tables; they are filled once the schema is that of this version."""
-    for statement in full_text.DDL:
-        op.execute(statement)
+    """Create the empty full text. It is filled after the last migration."""
+    _full_text().create(op.get_bind())
 
 
 def downgrade() -> None:
-    """Drop the tables; nothing is lost, for it can be made again."""
-    op.execute("DROP TABLE lexical_terms")
-    op.execute("DROP TABLE lexical")
+    """Drop the full text. It can be rebuilt from the entries."""
+    _full_text().drop(op.get_bind())
+
+
+def _full_text() -> FullText:
+    """Return the full text of the database under migration, which `env.py` was given."""
+    return context.config.attributes["full_text"]

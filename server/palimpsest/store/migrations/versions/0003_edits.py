@@ -18,7 +18,7 @@ BATCH = 1_000
 def upgrade() -> None:
     """Add the columns and the table, and number what was done so far: one edit for each instant."""
     op.add_column("messages", sa.Column("change", sa.Integer(), server_default="0", nullable=False))
-    op.add_column("messages", sa.Column("learnt", sa.Boolean(), server_default=sa.text("0"), nullable=False))
+    op.add_column("messages", sa.Column("learnt", sa.Boolean(), server_default=sa.false(), nullable=False))
     op.add_column("messages", sa.Column("deleted_at", UtcTime(), nullable=True))
     op.add_column("history", sa.Column("change", sa.Integer(), server_default="0", nullable=False))
     op.create_table(
@@ -60,11 +60,12 @@ def _number(conn: sa.Connection) -> None:
     edits = groupby(rows, key=lambda row: tuple(row)[:3])
     numbered = [(number, part, seq) for number, ((_, _, part), group) in enumerate(edits, 1) for *_, seq in group]
     for part, table in ((0, "messages"), (1, "history")):
-        values = [(number, seq) for number, of, seq in numbered if of == part]
+        values = [{"number": number, "seq": seq} for number, of, seq in numbered if of == part]
+        statement = sa.text(f"UPDATE {table} SET change = :number WHERE seq = :seq")  # noqa: S608 - two names of our own
         for start in range(0, len(values), BATCH):
-            conn.exec_driver_sql(f"UPDATE {table} SET change = ? WHERE seq = ?", values[start : start + BATCH])  # noqa: S608 - two names of our own
+            conn.execute(statement, values[start : start + BATCH])
     conn.exec_driver_sql(
         "INSERT INTO message_history(message_id, event, updated_at, stage, change) "
         "SELECT id, 'ADD', created_at, 'keep', change FROM messages ORDER BY seq"
     )
-    conn.exec_driver_sql("UPDATE messages SET learnt = 1 WHERE id IN (SELECT message_id FROM memory_sources)")
+    conn.exec_driver_sql("UPDATE messages SET learnt = true WHERE id IN (SELECT message_id FROM memory_sources)")
