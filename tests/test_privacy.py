@@ -24,6 +24,7 @@ from tests.support.environment import clean_environment
 from tests.support.mcp_client import connect_stdio, error_text, reply_results, reply_text
 from tests.support.memory import memory_in, messages_from
 from tests.support.restricted_process import CAN_FENCE
+from tests.support.server_in_process import connect
 
 pytestmark = pytest.mark.anyio
 
@@ -104,7 +105,7 @@ def test_no_filter_opens_another_scope(tmp_path_factory: pytest.TempPathFactory,
 
 async def test_an_id_of_another_user_is_as_unknown_as_none(tmp_path: Path) -> None:
     """Guards every by-id operation of the tools, and that the refusal gives nothing away."""
-    async with connect_stdio(tmp_path) as memory:
+    async with connect(tmp_path) as memory:
         bobs = {"user_id": "bob"}
         (kept,) = reply_results(
             await memory.call_tool("add_memory", {"text": "Bob's code word is heron", "scope": bobs})
@@ -138,7 +139,7 @@ async def test_what_a_message_asks_for_changes_nothing_but_its_own_facts(tmp_pat
     obeying = {"facts": [{"text": "User says hello", "sources": [1]}], "decisions": everything}
     with OpenAIServer(lambda _: json.dumps(obeying)) as server:
         given_settings = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "k"}
-        async with connect_stdio(tmp_path, **given_settings) as memory:
+        async with connect(tmp_path, **given_settings) as memory:
             for text, scope in (("Alice grows figs", {}), ("Bob grows dates", {"user_id": "bob"})):
                 reply_text(await memory.call_tool("add_memory", {"text": text, "infer": False, "scope": scope}))
             added = await memory.call_tool("add_memory", {"messages": [{"role": "user", "content": attack}]})
@@ -158,7 +159,7 @@ async def test_a_secret_is_never_stored_nor_sent_and_the_reply_says_so(tmp_path:
     secret = f"The deploy token is {TOKEN}, and the wifi password: {PASSWORD}"
     with OpenAIServer(lambda _: json.dumps({"facts": []})) as server:
         settings_ = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "k"}
-        async with connect_stdio(tmp_path, **settings_) as memory:
+        async with connect(tmp_path, **settings_) as memory:
             added = await memory.call_tool(
                 "add_memory", {"text": secret, "infer": False, "metadata": {"note": secret, "password": PASSWORD}}
             )
@@ -178,7 +179,7 @@ async def test_a_secret_is_never_stored_nor_sent_and_the_reply_says_so(tmp_path:
 
 async def test_a_setting_keeps_secrets_for_those_who_want_that(tmp_path: Path) -> None:
     """Guards the way to turn it off."""
-    async with connect_stdio(tmp_path, PALIMPSEST_KEEP_SECRETS="true") as memory:
+    async with connect(tmp_path, PALIMPSEST_KEEP_SECRETS="true") as memory:
         added = reply_text(await memory.call_tool("add_memory", {"text": f"The wifi password: {PASSWORD}"}))
         assert PASSWORD in added
         assert "not kept" not in added

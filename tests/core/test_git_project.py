@@ -21,7 +21,8 @@ from palimpsest.core.git_project import project_of
 from palimpsest.core.settings import load_settings
 from tests.support.environment import clean_environment
 from tests.support.http_server import run_http_server
-from tests.support.mcp_client import reply_text, stdio_server
+from tests.support.mcp_client import reply_text
+from tests.support.server_in_process import server_in_process
 
 
 def git(folder: Path, *arguments: str) -> None:
@@ -116,7 +117,7 @@ def with_roots(*folders: Path, asked: list[int] | None = None) -> Callable[..., 
 
 def over_stdio(folder: Path, mode: str, roots: Callable[..., Any], project: str = "auto") -> Client:
     """Return a client over stdio with roots, of a server that is started outside of them."""
-    server = stdio_server(folder, PALIMPSEST_PROJECT=project)
+    server = server_in_process(folder, PALIMPSEST_PROJECT=project)
     return Client(server, mode=mode, list_roots_callback=roots)
 
 

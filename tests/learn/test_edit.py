@@ -17,8 +17,9 @@ from palimpsest.core.models import Decision, Event, Fact, Hit, Provenance, Scope
 from palimpsest.memory import Memory
 from palimpsest.store.writes.apply import Write
 from tests.support.command_line import palimpsest, palimpsest_json
-from tests.support.mcp_client import connect_stdio, error_text, reply_results, reply_text
+from tests.support.mcp_client import error_text, reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, messages_from
+from tests.support.server_in_process import connect
 
 pytestmark = pytest.mark.anyio
 
@@ -334,7 +335,7 @@ class TestByHand:
 
 async def test_the_tools_forget_a_turn_and_bring_it_back_and_delete_all_asks_first(tmp_path: Path) -> None:
     """Guards what takes away: the way back of one turn; of everything the question, its confirmation, and its undo."""
-    async with connect_stdio(tmp_path) as memory:
+    async with connect(tmp_path) as memory:
         reply_text(
             await memory.call_tool("add_memory", {"messages": [{"role": "user", "content": "I play the cello"}]})
         )

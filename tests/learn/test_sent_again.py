@@ -13,9 +13,10 @@ from loopback import OpenAIServer, Reply
 from palimpsest.core.models import Event, Scope
 from palimpsest.learn.apply import WriteResult
 from palimpsest.memory import Memory
-from tests.support.mcp_client import connect_stdio, reply_text
+from tests.support.mcp_client import reply_text
 from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in, memory_texts, messages_from
 from tests.support.scripted_model import facts_reply, reply_to_decide
+from tests.support.server_in_process import connect
 
 pytestmark = pytest.mark.anyio
 
@@ -225,7 +226,7 @@ class TestTurnsSentAgain:
 
 async def test_every_tool_that_writes_can_be_called_again(tmp_path: Path) -> None:
     """Guards the client that timed out, through the real door: the second answer says that it is so already."""
-    async with connect_stdio(tmp_path) as server, memory_in(tmp_path / "data") as memory:
+    async with connect(tmp_path) as server, memory_in(tmp_path / "data") as memory:
 
         async def twice(tool: str, told: str, **arguments: Any) -> list[dict[str, Any]]:
             first = await server.call_tool(tool, arguments)

@@ -16,8 +16,9 @@ from palimpsest.recall.hits import hit_tokens
 from palimpsest.store.writes.apply import Write
 from palimpsest.text.tokenizer import count_tokens
 from tests.support.command_line import palimpsest
-from tests.support.mcp_client import connect_stdio, reply_results
+from tests.support.mcp_client import reply_results
 from tests.support.memory import ALICE, StoppedClock, memory_in, messages_from, second_writer
+from tests.support.server_in_process import connect
 
 pytestmark = pytest.mark.anyio
 
@@ -288,7 +289,7 @@ async def test_a_hit_says_why_it_is_where_it_is_when_asked(tmp_path: Path) -> No
     found = palimpsest(tmp_path, "search", "What is the dog named?", "--explain")
     assert "coverage +3.00" in found
     assert "coverage" not in palimpsest(tmp_path, "search", "What is the dog named?")
-    async with connect_stdio(tmp_path, PALIMPSEST_EXPLAIN="true") as explaining:
+    async with connect(tmp_path, PALIMPSEST_EXPLAIN="true") as explaining:
         (hit,) = reply_results(await explaining.call_tool("search_memories", {"query": "the dog", "limit": 1}))
         assert hit["explained"]["coverage"] == 3.0
 

@@ -9,7 +9,8 @@ import pytest
 from mcp import Client
 from mcp.types import ElicitResult
 
-from tests.support.mcp_client import error_text, reply_results, reply_text, stdio_server
+from tests.support.mcp_client import error_text, reply_results, reply_text
+from tests.support.server_in_process import server_in_process
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +25,7 @@ def asking(folder: Path, mode: str, answer: ElicitResult, asked: list[str]) -> C
         asked.append(params.message)
         return answer
 
-    server = stdio_server(folder)
+    server = server_in_process(folder)
     return Client(server, mode=mode, elicitation_callback=ask)
 
 

@@ -19,7 +19,8 @@ from mcp.types import (
     UnsubscribeRequestParams,
 )
 
-from tests.support.mcp_client import connect_stdio, reply_results, stdio_server, subscribe
+from tests.support.mcp_client import reply_results, subscribe
+from tests.support.server_in_process import connect, server_in_process
 
 pytestmark = pytest.mark.anyio
 
@@ -41,7 +42,7 @@ async def add(server: Client, text: str) -> str:
 @BOTH
 async def test_the_summary_and_the_newest_are_listed_and_read(tmp_path: Path, mode: str) -> None:
     """Guards what a client attaches without knowing an id."""
-    async with connect_stdio(tmp_path, mode) as server:
+    async with connect(tmp_path, mode) as server:
         await add(server, "Alice plays the violin")
         listed = [str(each.uri) for each in (await server.list_resources()).resources]
         assert listed == ["memory://summary", "memory://recent"]
@@ -52,7 +53,7 @@ async def test_the_summary_and_the_newest_are_listed_and_read(tmp_path: Path, mo
 @BOTH
 async def test_a_memory_is_read_by_its_id_with_its_history(tmp_path: Path, mode: str) -> None:
     """Guards the templates: what holds now, and every version there was."""
-    async with connect_stdio(tmp_path, mode) as server:
+    async with connect(tmp_path, mode) as server:
         memory_id = await add(server, "Alice plays the violin")
         await server.call_tool("update_memory", {"memory_id": memory_id, "text": "Alice plays the cello"})
         templates = [each.uri_template for each in (await server.list_resource_templates()).resource_templates]
@@ -67,7 +68,7 @@ async def test_a_memory_is_read_by_its_id_with_its_history(tmp_path: Path, mode:
 @pytest.mark.parametrize("name", ["0123456789", "abc", "..%2fledger.db", "0123456789/history"])
 async def test_what_is_not_there_is_said_to_be_missing(tmp_path: Path, name: str) -> None:
     """Guards ids of nothing, and names that are paths."""
-    async with connect_stdio(tmp_path) as server:
+    async with connect(tmp_path) as server:
         with pytest.raises(MCPError) as raised:
             await read(server, name)
         assert raised.value.error.code == -32602
@@ -77,7 +78,7 @@ async def test_what_is_not_there_is_said_to_be_missing(tmp_path: Path, name: str
 async def test_ids_are_completed_from_the_newest(tmp_path: Path, mode: str) -> None:
     """Guards who types the beginning of an id."""
     ref = ResourceTemplateReference(uri="memory://{id}")
-    async with connect_stdio(tmp_path, mode) as server:
+    async with connect(tmp_path, mode) as server:
         first, second = await add(server, "Alice plays the violin"), await add(server, "Bob bakes bread")
         every = await server.complete(ref, {"name": "id", "value": ""})
         assert every.completion.values == [second, first]
@@ -89,7 +90,7 @@ async def test_ids_are_completed_from_the_newest(tmp_path: Path, mode: str) -> N
 
 async def test_subscribers_are_told_what_a_write_changed(tmp_path: Path) -> None:
     """Guards clients that show a memory: the one that changed, and the lists it stands in."""
-    async with connect_stdio(tmp_path) as server:
+    async with connect(tmp_path) as server:
         memory_id = await add(server, "Alice plays the violin")
         wanted = {f"memory://{memory_id}", "memory://recent"}
         seen: set[str] = set()
@@ -106,7 +107,7 @@ async def test_subscribers_are_told_what_a_write_changed(tmp_path: Path) -> None
 @BOTH
 async def test_the_prompts_bring_what_they_speak_of(tmp_path: Path, mode: str) -> None:
     """Guards what a person picks: each has a description, and holds the memories it is about."""
-    async with connect_stdio(tmp_path, mode) as server:
+    async with connect(tmp_path, mode) as server:
         await add(server, "Alice plays the violin")
         prompts = (await server.list_prompts()).prompts
         assert [prompt.name for prompt in prompts] == ["recall", "remember-this-conversation", "review-memory"]
@@ -131,7 +132,7 @@ async def test_subscribers_of_the_older_protocols_are_told_until_they_say_enough
             told.append(str(message.params.uri))
             heard.set()
 
-    server = stdio_server(tmp_path)
+    server = server_in_process(tmp_path)
     async with Client(server, mode="legacy", message_handler=listen) as one:
         assert one.server_capabilities.resources is not None
         assert one.server_capabilities.resources.subscribe
@@ -160,6 +161,6 @@ async def test_a_prompt_that_cannot_be_given_says_why(
     tmp_path: Path, mode: str, name: str, given: dict[str, str], told: str
 ) -> None:
     """Guards the person who picks a prompt from an internal error."""
-    async with connect_stdio(tmp_path, mode) as server:
+    async with connect(tmp_path, mode) as server:
         with pytest.raises(MCPError, match=told):
             await server.get_prompt(name, given)

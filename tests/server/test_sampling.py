@@ -25,7 +25,8 @@ from mcp.types import (
 
 from loopback import OpenAIServer
 from tests.support.http_server import connect_http, new_access_token, run_http_server
-from tests.support.mcp_client import connect_stdio, reply_results, reply_text, stdio_server
+from tests.support.mcp_client import reply_results, reply_text
+from tests.support.server_in_process import connect, server_in_process
 
 pytestmark = pytest.mark.anyio
 
@@ -67,7 +68,7 @@ NO = ErrorData(code=-1, message="the user declined sampling")
 
 def over_stdio(folder: Path, lender: Callable[..., Any], mode: str, **settings: str) -> Client:
     """Return a client over stdio that lends its model."""
-    server = stdio_server(folder, **settings)
+    server = server_in_process(folder, **settings)
     return Client(server, mode=mode, sampling_callback=lender)
 
 
@@ -213,7 +214,7 @@ async def test_a_client_is_not_asked_where_the_settings_say_otherwise(tmp_path: 
 @BOTH
 async def test_a_client_that_lends_no_model_does_the_wording_itself(tmp_path: Path, mode: str) -> None:
     """Guards the fallback of `sampling` and `auto`: turns are kept, and the agent is told what to do."""
-    server = stdio_server(tmp_path, PALIMPSEST_LLM__PROVIDER="sampling")
+    server = server_in_process(tmp_path, PALIMPSEST_LLM__PROVIDER="sampling")
     async with Client(server, mode=mode) as client:
         told = reply_text(await client.call_tool("add_memory", SAID))
     assert "there is no language model to ask: turns are kept as they are" in told
@@ -277,7 +278,7 @@ async def test_a_summary_that_is_up_to_date_is_given_without_a_model_too(tmp_pat
     async with over_stdio(tmp_path, Lender(json.dumps({"summary": "Likes tea."})), "auto") as client:
         await client.call_tool("add_memory", {"text": "Alice likes tea", "infer": False})
         assert reply_text(await client.call_tool("get_summary", {})).startswith("Likes tea.")
-    async with connect_stdio(tmp_path, mode="auto") as client:
+    async with connect(tmp_path, mode="auto") as client:
         assert reply_text(await client.call_tool("get_summary", {})).startswith("Likes tea.")
         await client.call_tool("add_memory", {"text": "Alice has a cat", "infer": False})
         assert "Alice has a cat" in reply_text(await client.call_tool("get_summary", {}))

@@ -1,4 +1,4 @@
-"""The server as a client sees it: a real subprocess, a real MCP client, real stdio."""
+"""The server as a client sees it over stdio. What a process of its own adds nothing to runs in this one."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from tests.support.mcp_client import (
     reply_results,
     reply_text,
 )
+from tests.support.server_in_process import connect
 
 pytestmark = pytest.mark.anyio
 
@@ -153,7 +154,7 @@ async def test_a_conversation_is_kept_and_the_reply_names_what_is_missing(tmp_pa
         {"role": "assistant", "content": [{"type": "text", "text": "Lovely!"}]},
         {"role": "user", "content": ""},
     ]
-    async with connect_stdio(tmp_path) as memory:
+    async with connect(tmp_path) as memory:
         added = await memory.call_tool("add_memory", {"messages": turns})
         assert reply_text(added).startswith("kept 2 messages")
         assert "there is no language model to ask" in reply_text(added)
@@ -170,7 +171,7 @@ async def test_with_a_model_facts_come_out_and_v1_0_gives_the_bare_list(tmp_path
     for mode in ("legacy", "auto"):
         (tmp_path / mode).mkdir()
         with OpenAIServer([reply]) as server:
-            async with connect_stdio(
+            async with connect(
                 tmp_path / mode,
                 mode,
                 OPENAI_API_KEY="k",
@@ -188,7 +189,7 @@ async def test_with_a_model_facts_come_out_and_v1_0_gives_the_bare_list(tmp_path
 
 async def test_replaces_supersedes_and_delete_all_wants_its_confirmation(tmp_path: Path) -> None:
     """Guards the two writes that take something away."""
-    async with connect_stdio(tmp_path) as memory:
+    async with connect(tmp_path) as memory:
         (old,) = reply_results(await memory.call_tool("add_memory", {"text": "User lives in Nice"}))
         new = await memory.call_tool("add_memory", {"text": "User lives in Lyon", "replaces": [old["id"][:8]]})
         assert reply_text(new).startswith("replaced: [")
@@ -214,7 +215,7 @@ async def test_replaces_supersedes_and_delete_all_wants_its_confirmation(tmp_pat
 
 async def test_a_wrong_call_is_answered_with_what_to_do_and_stores_nothing(tmp_path: Path) -> None:
     """Guards every error text: from it alone one knows the next call."""
-    async with connect_stdio(tmp_path, PALIMPSEST_VECTOR_STORE__PROVIDER="exact") as memory:
+    async with connect(tmp_path, PALIMPSEST_VECTOR_STORE__PROVIDER="exact") as memory:
         for tool, arguments, told in WRONG_CALLS:
             text = error_text(await memory.call_tool(tool, arguments))
             assert told in text
@@ -245,7 +246,7 @@ async def test_a_server_that_cannot_open_its_memory_says_why_to_the_agent(
         conn.execute("CREATE TABLE alembic_version (version_num TEXT)")
         conn.execute("INSERT INTO alembic_version VALUES ('9999')")
     conn.close()
-    async with connect_stdio(tmp_path, **settings) as memory:
+    async with connect(tmp_path, **settings) as memory:
         for _ in range(2):
             assert told in error_text(await memory.call_tool("list_memories", {}))
 
@@ -270,7 +271,7 @@ async def test_a_failing_model_is_named_and_the_messages_are_kept(
 ) -> None:
     """Guards the user's words against the model's troubles, through the real door."""
     with OpenAIServer(lambda _: reply) as server:
-        async with connect_stdio(tmp_path, OPENAI_API_KEY="k", OPENAI_BASE_URL=server.base_url) as memory:
+        async with connect(tmp_path, OPENAI_API_KEY="k", OPENAI_BASE_URL=server.base_url) as memory:
             added = await memory.call_tool("add_memory", {"messages": [{"role": "user", "content": "I moved to Lyon"}]})
             assert reply_text(added).startswith("kept 1 message")
             assert told in reply_text(added)
@@ -279,7 +280,7 @@ async def test_a_failing_model_is_named_and_the_messages_are_kept(
 
 async def test_the_tools_are_few_small_annotated_and_described(tmp_path: Path) -> None:
     """Guards the client's context: under 6 kB for all schemas, under 8 arguments a tool."""
-    async with connect_stdio(tmp_path) as memory:
+    async with connect(tmp_path) as memory:
         listed = await memory.list_tools()
         assert memory.instructions == INSTRUCTIONS
     wire = json.dumps(listed.model_dump(mode="json", by_alias=True, exclude_none=True), ensure_ascii=False)
@@ -333,7 +334,7 @@ async def test_nothing_but_the_protocol_is_on_stdout_and_an_end_of_input_ends_th
 
 async def test_arguments_given_as_null_are_those_left_out(tmp_path: Path) -> None:
     """Guards models that fill in every argument there is."""
-    async with connect_stdio(tmp_path) as memory:
+    async with connect(tmp_path) as memory:
         turn = [{"role": "user", "content": "I like tea"}]
         nothing = {"text": None, "replaces": None, "infer": None, "metadata": None, "scope": None}
         assert reply_text(await memory.call_tool("add_memory", {"messages": turn, **nothing})).startswith(
@@ -346,7 +347,7 @@ async def test_arguments_given_as_null_are_those_left_out(tmp_path: Path) -> Non
 
 async def test_a_corrected_text_is_held_against_the_others_as_a_new_one_is(tmp_path: Path) -> None:
     """Guards the promise that replies name what a text resembles, and that the advice they give works."""
-    async with connect_stdio(tmp_path) as memory:
+    async with connect(tmp_path) as memory:
         (old,) = reply_results(await memory.call_tool("add_memory", {"text": "The user works at Siemens in Munich"}))
         (new,) = reply_results(await memory.call_tool("add_memory", {"text": "The user sings in a choir"}))
         bosch = "The user works at Bosch in Munich"
@@ -360,7 +361,7 @@ async def test_a_corrected_text_is_held_against_the_others_as_a_new_one_is(tmp_p
 
 async def test_a_memory_that_is_replaced_already_leads_to_the_one_in_its_place(tmp_path: Path) -> None:
     """Guards an agent with an old id from bringing the outdated fact back."""
-    async with connect_stdio(tmp_path) as memory:
+    async with connect(tmp_path) as memory:
         (nice,) = reply_results(await memory.call_tool("add_memory", {"text": "The user lives in Nice"}))
         (lyon,) = reply_results(
             await memory.call_tool("add_memory", {"text": "The user lives in Lyon", "replaces": [nice["id"]]})
@@ -373,7 +374,7 @@ async def test_a_memory_that_is_replaced_already_leads_to_the_one_in_its_place(t
 
 async def test_a_search_for_a_day_sees_what_was_stored_on_it(tmp_path: Path) -> None:
     """Guards `as_of` with a day, which is the whole of it; and a narrow scope from looking like an empty memory."""
-    async with connect_stdio(tmp_path) as memory:
+    async with connect(tmp_path) as memory:
         await memory.call_tool("add_memory", {"text": "The user plays golf"})
         today = {"query": "golf", "as_of": datetime.now(UTC).date().isoformat()}
         assert len(reply_results(await memory.call_tool("search_memories", today))) == 1

@@ -1,0 +1,65 @@
+"""Serve MCP in this process, over streams in memory.
+
+A real process costs over a second of imports. What only a process shows (start, end, pipes, privileges, several
+processes on one memory) is tested with `mcp_client.connect_stdio`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+from mcp import Client
+from mcp.shared.memory import MessageStream, create_client_server_memory_streams
+
+from palimpsest.core.settings import Settings, load_settings
+from palimpsest.server.app import Shared, start
+from palimpsest.server.session.lazy_memory import LazyMemory
+from palimpsest.server.tools import mcp
+from tests.support.environment import clean_environment, inside
+
+
+@asynccontextmanager
+async def server_in_process(folder: Path, **settings: str) -> AsyncGenerator[MessageStream]:
+    """Serve the memory in folder/data until the block ends; give the streams of one client.
+
+    The messages on the streams are those of the stdio transport, and so is the server's loop. It is a transport for
+    `mcp.Client`, in place of `mcp_client.stdio_server`.
+    """
+
+    def load() -> Settings:
+        with inside(folder, clean_environment(folder, **settings)):
+            return load_settings()
+
+    shared = Shared(LazyMemory(load))
+    async with create_client_server_memory_streams() as (client, server), anyio.create_task_group() as tasks:
+        tasks.start_soon(shared.keep)
+        ended = anyio.Event()
+        tasks.start_soon(_serve, server, shared, ended)
+        try:
+            yield client
+        finally:
+            for stream in (*client, *server):
+                await stream.aclose()
+            await ended.wait()
+            tasks.cancel_scope.cancel()
+
+
+async def _serve(streams: MessageStream, shared: Shared, ended: anyio.Event) -> None:
+    server = mcp._lowlevel_server  # pyright: ignore[reportPrivateUsage] - the SDK has no public name for it
+    options = server.create_initialization_options()
+    start.shared = shared  # the first thing that `run` does is to read it
+    try:
+        await server.run(*streams, options)
+    finally:
+        start.shared = None
+        ended.set()
+
+
+@asynccontextmanager
+async def connect(folder: Path, mode: str = "auto", **settings: str) -> AsyncGenerator[Client]:
+    """Connect a client to a server of its own in this process, on the memory in folder/data."""
+    async with Client(server_in_process(folder, **settings), mode=mode) as client:
+        yield client
