@@ -238,7 +238,7 @@ def test_a_wildcard_is_no_scope(part: str, value: str, tmp_path: Path) -> None:
     text = refusal(None, data_dir=tmp_path, **{part: value})
 
     assert part in text
-    assert "'*' is no scope" in text
+    assert "'*' is not a scope" in text
 
 
 def test_an_embedder_endpoint_wants_a_model(tmp_path: Path) -> None:

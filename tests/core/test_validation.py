@@ -116,7 +116,7 @@ def test_system_messages_are_context() -> None:
 )
 def test_a_conversation_without_a_word_is_refused(turns: list[MessageInput]) -> None:
     """Guards against "success" with nothing stored."""
-    with pytest.raises(InputError, match="nothing to remember"):
+    with pytest.raises(InputError, match="nothing was stored"):
         conversation_from(turns, SCOPE, NOW)
 
 
@@ -137,7 +137,7 @@ def test_the_size_of_a_conversation_is_bounded() -> None:
     half = "x" * (MAX_MESSAGES_CHARS // 2)
 
     assert len(kept(MessageInput(role="user", content=half), MessageInput(role="user", content=half))) == 2
-    with pytest.raises(InputError, match=r"200,001 characters.*nothing was stored"):
+    with pytest.raises(InputError, match=r"200,001 characters.*Nothing was stored"):
         conversation_from(
             [MessageInput(role="system", content=f"{half}x"), MessageInput(role="user", content=half)], SCOPE, NOW
         )
@@ -148,7 +148,7 @@ def test_the_size_of_a_conversation_is_bounded() -> None:
     [
         (MessageInput(role="user", content="Hi", name="x" * (MAX_SCOPE_CHARS + 1)), "name of a message"),
         (MessageInput(role="user", content="Hi", id="x" * (MAX_SCOPE_CHARS + 1)), "id of a message"),
-        (MessageInput(role="user", content="Hi", at="yesterday"), "'yesterday' is no ISO 8601"),
+        (MessageInput(role="user", content="Hi", at="yesterday"), "'yesterday' is not an ISO 8601"),
     ],
     ids=["name", "id", "at"],
 )
@@ -165,7 +165,7 @@ def test_turns_that_nobody_said_are_skipped_and_unknown_roles_refused() -> None:
         [said, MessageInput(role="tool", content="{}"), MessageInput(role="developer", content="be brief")], SCOPE, NOW
     )
     assert ([message.content for message in given.messages], given.skipped) == (["I like tea"], 2)
-    with pytest.raises(InputError, match=r"messages.1.role is 'king'; there are user, assistant, system"):
+    with pytest.raises(InputError, match=r"messages.1.role is 'king'; use user, assistant, system"):
         conversation_from([said, MessageInput(role="king", content="x")], SCOPE, NOW)
 
 
@@ -188,8 +188,8 @@ def test_given_parts_replace_the_servers() -> None:
 @pytest.mark.parametrize(
     ("value", "named"),
     [
-        ("*", "'\\*' is no scope"),
-        (" * ", "'\\*' is no scope"),
+        ("*", "'\\*' is not a scope"),
+        (" * ", "'\\*' is not a scope"),
         ("x" * (MAX_SCOPE_CHARS + 1), f"longer than {MAX_SCOPE_CHARS}"),
         ("a\x00b", "control or invisible"),
         ("a\nb", "control or invisible"),
@@ -266,7 +266,7 @@ def test_a_number_within_its_bounds_is_taken(value: int) -> None:
 @pytest.mark.parametrize("value", [0, 101, -5])
 def test_a_number_out_of_bounds_is_refused(value: int) -> None:
     """Guards against cutting a number to size silently: name, number and bounds are told."""
-    with pytest.raises(InputError, match=f"limit is {value} and should lie between 1 and 100"):
+    with pytest.raises(InputError, match=f"limit is {value} and must be between 1 and 100"):
         bounded("limit", value, 1, 100)
 
 
@@ -280,7 +280,7 @@ def test_a_name_or_id_with_line_breaks_is_one_line() -> None:
 @pytest.mark.parametrize("value", [{"a": object()}, {"a": float("nan")}])
 def test_metadata_that_is_no_json_is_refused(value: dict[str, Any]) -> None:
     """Guards the ledger against what it could not give back."""
-    with pytest.raises(InputError, match="no JSON"):
+    with pytest.raises(InputError, match="metadata is not valid JSON"):
         metadata_from(value)
 
 
@@ -295,7 +295,7 @@ def test_metadata_may_not_be_called_what_filters_mean_otherwise_and_may_be_freed
 @pytest.mark.parametrize("value", ["2026-05-08+02:00", "2026-05-08+0200", "2026-05-08-0200", "noon", "2026-13-01"])
 def test_a_time_that_python_would_misread_is_refused(value: str) -> None:
     """Guards against a zone behind a day being taken for its time."""
-    with pytest.raises(InputError, match="no ISO 8601"):
+    with pytest.raises(InputError, match="is not an ISO 8601 date or time"):
         parse_until(value, "as_of")
 
 

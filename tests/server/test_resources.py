@@ -154,7 +154,7 @@ async def test_subscribers_of_the_older_protocols_are_told_until_they_say_enough
     [
         ("recal", {"topic": "music"}, "did you mean 'recall'"),
         ("recall", {}, "the prompt recall needs topic"),
-        ("recall", {"topic": "x" * 5_000}, "ask a shorter question"),
+        ("recall", {"topic": "x" * 5_000}, "use a shorter one"),
     ],
 )
 async def test_a_prompt_that_cannot_be_given_says_why(

@@ -1,1 +1,1 @@
-"""What every part speaks of: values, errors, settings, time, protocols."""
+"""What every package uses: models, errors, settings, time, protocols, validation."""

@@ -1,4 +1,4 @@
-"""The time, from outside: everything that needs it is given a clock."""
+"""The current time, and ISO 8601 texts. Whatever needs the time receives a `Clock`, so tests can set it."""
 
 from __future__ import annotations
 
@@ -12,36 +12,38 @@ from palimpsest.core.errors import InputError
 _HAS_TIME = re.compile(r"\d[T_ ]\d\d", re.IGNORECASE)
 
 Clock: TypeAlias = Callable[[], datetime]
-"""Return the present instant, aware and in UTC."""
+"""A function that returns the current time as an aware datetime in UTC."""
 
 
 def now() -> datetime:
-    """Return the present instant in UTC."""
+    """Return the current time in UTC."""
     return datetime.now(UTC)
 
 
 def parse_instant(value: str, what: str) -> datetime:
-    """Return the instant an ISO 8601 text names, in UTC; without a zone it is taken as UTC.
+    """Return an ISO 8601 date or time in UTC. A time without a zone is UTC; a date is its first instant.
 
-    Raises InputError naming `what`.
+    `what` names the value in the error. Raises InputError.
     """
-    # Python takes a day with a zone and no time for something else.
-    understood = is_day(value) or _HAS_TIME.search(value) is not None
+    # datetime.fromisoformat reads a date with a zone, such as 2026-05-08+02:00, as a time of that day.
+    is_supported = is_day(value) or _HAS_TIME.search(value) is not None
     try:
-        instant = datetime.fromisoformat(value.strip() if understood else "")
+        instant = datetime.fromisoformat(value.strip() if is_supported else "")
         return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise InputError(f"{what} '{value[:40]}' is no ISO 8601 date or time, such as 2026-05-08T13:56:00Z") from None
+        raise InputError(
+            f"{what} '{value[:40]}' is not an ISO 8601 date or time, such as 2026-05-08T13:56:00Z"
+        ) from None
 
 
 def parse_until(value: str, what: str) -> datetime:
-    """Return the instant an ISO 8601 text names, of a day alone its last. Raises InputError naming `what`."""
+    """Return an ISO 8601 date or time in UTC; a date is its last instant. Raises InputError, see `parse_instant`."""
     instant = parse_instant(value, what)
     return last_instant(instant) if is_day(value) else instant
 
 
 def is_day(value: str) -> bool:
-    """Say whether an ISO 8601 text names a day and no time of it."""
+    """Return whether an ISO 8601 text is a date without a time."""
     try:
         date.fromisoformat(value.strip())
     except ValueError:
@@ -50,10 +52,10 @@ def is_day(value: str) -> bool:
 
 
 def last_instant(day: datetime) -> datetime:
-    """Return the last instant of the day that begins at `day`."""
+    """Return the last microsecond of the day that begins at `day`."""
     return day + timedelta(hours=23, minutes=59, seconds=59, microseconds=999_999)
 
 
 def iso(instant: datetime) -> str:
-    """Return an instant as ISO 8601 in UTC, to the second."""
+    """Return a time as ISO 8601 in UTC, rounded down to the second."""
     return instant.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"

@@ -1,80 +1,80 @@
 """The exceptions this package raises.
 
     PalimpsestError
-    ├── SettingsError            a setting is unknown, misspelt or of the wrong kind
-    ├── PromptError              a prompt file cannot be used as it is
-    ├── InputError               what the caller sent cannot be done as asked
+    ├── SettingsError            a setting is unknown, misspelt or not valid
+    ├── PromptError              a prompt file is not valid
+    ├── InputError               an argument of the caller is not valid
     │   └── MemoryNotFoundError  no memory of this scope has that id
     ├── LedgerError              the ledger cannot be opened, read or written
-    │   ├── LedgerTooNewError    it was written by a newer version of this package
-    │   ├── StaleDecisionError   what a decision was made on has changed since
-    │   └── FullTextError        the full text cannot be read; everything else can
+    │   ├── LedgerTooNewError    a newer version of this package wrote the ledger
+    │   ├── StaleDecisionError   memories changed after a decision had read them
+    │   └── FullTextError        the full-text index cannot be read; everything else can
     ├── VectorIndexError         the vector index cannot be opened or used
-    ├── EmbedderError            the embedder failed or is not there
+    ├── EmbedderError            the embedder failed or cannot be loaded
     └── ModelError               the language model failed
         ├── ModelUnreachableError   no answer: connection, time-out, server error
-        ├── ModelRefusedError       it answered and declined: key, quota, content
-        └── ReplyError              it answered, and the answer does not fit the stage
+        ├── ModelRefusedError       an answer that declines: key, quota, unknown model, content
+        └── ReplyError              an answer that does not fit the stage
 
 Every text says what happened, what was kept, and what to do next.
 """
 
 
 class PalimpsestError(Exception):
-    """Stand for every failure this package foresees."""
+    """The base class of all errors that this package raises on purpose."""
 
 
 class SettingsError(PalimpsestError):
-    """Report a setting that cannot be used."""
+    """A setting is unknown or not valid, or the settings file cannot be read."""
 
 
 class PromptError(PalimpsestError):
-    """Report a prompt file that cannot be used, by file and variable."""
+    """A prompt file is not valid. The text names the file and the variable."""
 
 
 class InputError(PalimpsestError):
-    """Report what the caller sent and why it cannot be done."""
+    """An argument of the caller is not valid. The text says which one and why."""
 
 
 class MemoryNotFoundError(InputError):
-    """Report an id that names no memory of the scope."""
+    """No memory of the scope has this id."""
 
 
 class LedgerError(PalimpsestError):
-    """Report that the ledger cannot be opened, read or written."""
+    """The ledger cannot be opened, read or written."""
 
 
 class LedgerTooNewError(LedgerError):
-    """Report a ledger whose schema this version does not know."""
+    """A newer version of this package wrote the ledger, with a schema this version does not know."""
 
 
 class StaleDecisionError(LedgerError):
-    """Report that memories changed after a decision read them; decide again."""
+    """Memories changed after a decision had read them. The caller decides again."""
 
 
 class FullTextError(LedgerError):
-    """Report that the full text cannot be read; `palimpsest rebuild` makes it anew."""
+    """The full-text index cannot be read. `palimpsest rebuild` rebuilds it."""
 
 
 class VectorIndexError(PalimpsestError):
-    """Report that the vector index cannot be opened or used."""
+    """The vector index cannot be opened or used."""
 
 
 class EmbedderError(PalimpsestError):
-    """Report that texts could not be turned into vectors."""
+    """Texts could not be embedded."""
 
 
 class ModelError(PalimpsestError):
-    """Report that the language model did not do its part."""
+    """The language model failed."""
 
 
 class ModelUnreachableError(ModelError):
-    """Report that no answer came: connection, time-out or server error."""
+    """The language model did not answer: connection, time-out or server error."""
 
 
 class ModelRefusedError(ModelError):
-    """Report that the model's side declined: key, quota, unknown model or content."""
+    """The endpoint or the model declined: key, quota, unknown model or content."""
 
 
 class ReplyError(ModelError):
-    """Report a reply that does not fit the stage, after one repair."""
+    """The reply does not fit the stage, after one attempt to repair it."""

@@ -16,14 +16,14 @@ from palimpsest.core.errors import LedgerError
 OWNER_ONLY = 0o600
 PROBE = "locks.probe"
 UNWRITABLE = (EACCES, EPERM, EROFS, ENOSPC, EDQUOT)
-"""What the system says where it is the folder and not its locks: flock itself says none of these."""
+"""Error numbers that mean the folder cannot be written. flock itself never returns one of these."""
 
 
 def file_lock(path: Path) -> FileLock:
-    """Return a lock on a file (0600), free again when its process ends, however that ends.
+    """Return a lock on a file (0600). The system releases it when the process ends, also when it is killed.
 
-    It may be taken in one thread and given back in another. A marker file in its place, which would outlive a killed
-    process, is never made: where the file system has no locks, taking it raises OSError.
+    One thread may acquire it and another release it. If the file system has no locks, acquiring it raises OSError;
+    filelock's fallback, a marker file, would stay behind after a killed process.
     """
     return FileLock(path, mode=OWNER_ONLY, thread_local=False, fallback_to_soft=False)
 
@@ -52,12 +52,12 @@ def replace_file(path: Path, mode: int = OWNER_ONLY, *, durable: bool = True) ->
         draft.chmod(mode)  # the umask would take bits from a mode passed to os.open
         draft.replace(path)
     finally:
-        with suppress(OSError):  # the error that brought us here says more
+        with suppress(OSError):  # an error that is on its way up says more
             draft.unlink(missing_ok=True)
 
 
 def refuse_without_locks(folder: Path) -> None:
-    """Raise LedgerError where file locks do not hold in a folder: two clients would destroy each other's writes."""
+    """Raise LedgerError if file locks do not work in a folder: two clients would destroy each other's writes."""
     advice = "Nothing was written. Set data_dir to a folder on a local disk."
     try:
         with file_lock(folder / PROBE).acquire(timeout=0):
@@ -66,12 +66,12 @@ def refuse_without_locks(folder: Path) -> None:
             except Timeout:
                 return
     except Timeout:
-        return  # another process is looking at this moment, and its lock holds
+        return  # another process is testing right now, and its lock works
     except OSError as error:
         if error.errno in UNWRITABLE:
             raise LedgerError(
-                f"the folder {folder} cannot be written to: {error.strerror}. Nothing was written. Make it and all in "
-                "it writable for this user and look for free space, or set data_dir to another place."
+                f"the folder {folder} cannot be written to: {error.strerror}. Nothing was written. Make the folder and "
+                "its files writable for this user and check the free space, or set data_dir to another folder."
             ) from error
         raise LedgerError(f"file locks cannot be used in {folder} ({error}). {advice}") from error
-    raise LedgerError(f"file locks do not hold in {folder}: two holders were let in at once. {advice}")
+    raise LedgerError(f"file locks do not work in {folder}: the same lock was granted twice at once. {advice}")

@@ -1,13 +1,13 @@
-"""Filters on hits and memories: checked once, then a plain test over a record.
+"""Filters on hits and memories. A filter is validated once and compiled to a function that tests records.
 
-A filter is `{"key": value}` or `{"key": {"gte": …, "lt": …}}`, several keys and operators meaning all of them,
-with `AND`, `OR` (lists of filters) and `NOT` (a filter or a list) nested freely. The same filter means the same
-on every store, because it is evaluated here and nowhere else.
+A filter is `{"key": value}` or `{"key": {"gte": …, "lt": …}}`. A record must match all of its keys and operators.
+`AND` and `OR` take a list of filters, `NOT` takes a filter or a list; they nest freely. Filters are evaluated only
+here, so they mean the same with every database and vector index.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeAlias, cast
 
@@ -15,7 +15,7 @@ from palimpsest.core.clock import is_day, last_instant, parse_instant
 from palimpsest.core.errors import InputError
 
 Record: TypeAlias = Mapping[str, Any]
-"""What is tested: `at`, `created_at`, `role`, `kind`, `tags`, and `metadata` with the caller's own keys."""
+"""A hit or memory under test: `at`, `created_at`, `role`, `kind`, `tags`, and `metadata` with the caller's own keys."""
 
 Test: TypeAlias = Callable[[Record], bool]
 
@@ -26,12 +26,15 @@ KINDS = ("memory", "message")
 SCOPE_PARTS = ("user_id", "project", "agent_id", "run_id")
 JUNCTIONS = ("AND", "OR", "NOT")
 RESERVED = (*(name for name in FIELDS if name != "tags"), *SCOPE_PARTS, *JUNCTIONS)
-"""What no metadata may be called, for no filter would find it; its tags are looked at with a memory's own."""
+"""Keys that metadata must not use, because a filter on them means something else.
+
+`tags` is not among them: a filter on tags looks at a memory's own tags and at `tags` in its metadata.
+"""
 MAX_DEPTH = 10
 
 
 def compile_filter(filters: Mapping[str, Any]) -> Test:
-    """Return the test a filter stands for. Raises InputError naming the key or operator that is wrong."""
+    """Return a function that tests whether a record matches. Raises InputError that names the wrong key or operator."""
     return _all_of(filters, 0)
 
 
@@ -50,7 +53,7 @@ def _all_of(filters: Any, depth: int) -> Test:
 def _junction(word: str, value: Any, depth: int) -> Test:
     parts = cast("list[Any]", value) if isinstance(value, list) else [value]
     if word != "NOT" and not isinstance(value, list):
-        raise InputError(f"{word} wants a list of filters")
+        raise InputError(f"{word} needs a list of filters")
     tests = [_all_of(part, depth + 1) for part in parts]
     if word == "AND":
         return lambda record: all(test(record) for test in tests)
@@ -61,15 +64,15 @@ def _junction(word: str, value: Any, depth: int) -> Test:
 
 def _condition(key: str, value: Any) -> Test:
     if key in SCOPE_PARTS:
-        raise InputError(f"'{key}' is no filter; give it in scope")
+        raise InputError(f"'{key}' cannot be filtered on; pass it in scope")
     if not isinstance(value, Mapping):
         value = {"eq": value}
     if not value:
-        raise InputError(f"the filter on '{key}' is empty; give it a value, or an operator such as {{\"gte\": …}}")
+        raise InputError(f"the filter on '{key}' is empty; add a value, or an operator such as {{\"gte\": …}}")
     tests: list[Test] = []
     for operator, operand in cast("Mapping[str, Any]", value).items():
         if operator not in OPERATORS:
-            raise InputError(f"the filter on '{key}' has the operator '{operator}'; there are {', '.join(OPERATORS)}")
+            raise InputError(f"the filter on '{key}' has the unknown operator '{operator}'; use {', '.join(OPERATORS)}")
         tests.append(_comparison(key, operator, _operand(key, operator, operand)))
     return lambda record: all(test(record) for test in tests)
 
@@ -77,36 +80,38 @@ def _condition(key: str, value: Any) -> Test:
 def _operand(key: str, operator: str, operand: Any) -> Any:
     if operator in ("in", "nin"):
         if not isinstance(operand, list):
-            raise InputError(f"the filter on '{key}' wants a list after '{operator}'")
+            raise InputError(f"the filter on '{key}' needs a list for '{operator}'")
         return [_operand(key, "eq", item) for item in cast("list[Any]", operand)]
     if key in TIMES:
         return _span(key, operand)
     if key == "kind" and operand not in KINDS:
-        raise InputError(f"the filter on 'kind' is '{operand}'; there are memory and message (a turn)")
+        raise InputError(f"the filter on 'kind' is '{operand}'; use memory or message")
     if isinstance(operand, list | dict):
-        raise InputError(f"the filter on '{key}' wants one value after '{operator}'; several go in {{\"in\": [...]}}")
+        raise InputError(f"the filter on '{key}' needs one value for '{operator}'; for several use {{\"in\": [...]}}")
     if operand is None and operator not in ("eq", "ne"):
-        raise InputError(f"the filter on '{key}' wants a value after '{operator}', not null")
+        raise InputError(f"the filter on '{key}' needs a value for '{operator}', not null")
     return operand
 
 
 def _span(key: str, operand: Any) -> tuple[datetime, datetime]:
-    """Return the first and the last instant that a time means: of a day both ends, else the same."""
+    """Return the first and the last instant of a time: the ends of the day for a date, else the same instant twice."""
     if not isinstance(operand, str):
-        raise InputError(f"the filter on '{key}' wants an ISO 8601 time")
+        raise InputError(f"the filter on '{key}' needs an ISO 8601 time")
     instant = parse_instant(operand, f"the filter on '{key}':")
     return instant, last_instant(instant) if is_day(operand) else instant
 
 
 def _values(record: Record, key: str) -> list[Any]:
-    """Return what a record has under a key; its tags are the model's and those of its metadata."""
+    """Return the values of a record under a key. Tags are those of the memory and those of its metadata."""
     metadata = cast("Mapping[str, Any]", record["metadata"])
-    found = [metadata.get(key)] if key not in FIELDS else [record[key]]
-    if key == "tags" and key in metadata:
-        found.append(metadata[key])
-    return [
-        value for each in found for value in (cast("list[Any]", each) if isinstance(each, list | tuple) else [each])
-    ]
+    if key not in FIELDS:
+        return _as_list(metadata.get(key))
+    own = _as_list(record[key])
+    return own + _as_list(metadata[key]) if key == "tags" and key in metadata else own
+
+
+def _as_list(value: Any) -> list[Any]:
+    return list(cast("Sequence[Any]", value)) if isinstance(value, list | tuple) else [value]
 
 
 def _comparison(key: str, operator: str, operand: Any) -> Test:
@@ -128,14 +133,14 @@ def _comparison(key: str, operator: str, operand: Any) -> Test:
 
 
 def _same(value: Any, operand: Any) -> bool:
-    """Compare without Python's 1 == True, and an instant with a span."""
+    """Return whether two values are equal; True is not 1 here, and an instant equals the span that contains it."""
     if isinstance(value, datetime):
         return operand is not None and operand[0] <= value <= operand[1]
     return isinstance(value, bool) == isinstance(operand, bool) and value == operand
 
 
 def _ordered(value: Any, operator: str, operand: Any) -> bool:
-    """Compare numbers with numbers, times with spans, texts with texts; other pairs are in no order."""
+    """Return whether `operator` holds for numbers, texts, or an instant and a span. Other pairs have no order."""
     if isinstance(value, datetime):
         operand = operand[1] if operator in ("gt", "lte") else operand[0]
     for kinds in ((int, float), (datetime,), (str,)):

@@ -1,4 +1,15 @@
-"""What the engine asks of the world outside: a language model, an embedder, a vector index."""
+"""The three outside services that Palimpsest uses: a language model, an embedder and a vector index.
+
+To add one, write a class with the methods below in `llm/`, `embed/` or `index/`, and build it where the settings choose
+a provider. A class needs no base class: Python and pyright compare the methods. Rules for all three:
+
+- Turn every failure into the error named here, with a text that says what to do. Never return an empty result instead.
+- Never put a key into an error text.
+- Import slow packages inside the class, so that the server answers its first request without them.
+
+The shipped implementations are `llm/openai.py` and `llm/client_sampling.py`; `embed/static.py`, `embed/openai.py` and
+`embed/chroma.py`; `index/chroma.py` and `index/exact.py`.
+"""
 
 from __future__ import annotations
 
@@ -9,91 +20,105 @@ import numpy as np
 import numpy.typing as npt
 
 Vector: TypeAlias = npt.NDArray[np.float32]
-"""One embedding of shape (dims,), or several of shape (n, dims); float32, each row of length 1."""
-
+"""One embedding of shape (dims,), or several of shape (n, dims). Always float32; each embedding has length 1."""
 
 Progress: TypeAlias = Callable[[int, int], None]
-"""Called with the units of work that are done and their total."""
+"""A callback for long work. It receives how many items are done and how many there are in total."""
 
 ReportProgress: TypeAlias = Callable[[str], Awaitable[None]]
-"""Hears how far a long call is, in a few words."""
+"""A callback for a long call. It receives a few words that say what the call is doing."""
 
 
 class LanguageModel(Protocol):
-    """Answer a prompt. Raise `ModelError` when that fails; never return an empty answer instead."""
+    """A chat model that answers prompts. Its methods run in the event loop and must not block it."""
 
     @property
     def name(self) -> str:
-        """Name the model, for the history."""
+        """Return the model's name, which every edit in the history records."""
         ...
 
     async def complete(self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None) -> str:
-        """Return the model's reply to `[{"role", "content"}]` as text.
+        """Return the text of the model's reply to `[{"role": …, "content": …}]`.
 
-        With a JSON schema the reply should be one JSON value of that schema, as far as the endpoint can
-        promise it. Raises ModelError.
+        `schema` is the JSON schema of the wanted reply, or None for free text. Pass it to the endpoint if the endpoint
+        supports structured output, else ignore it: the prompts describe the format too, and the caller validates every
+        reply and asks once more if it does not fit.
+
+        Raises ModelUnreachableError if no answer arrives, ModelRefusedError if the endpoint or the model declines, and
+        ReplyError if the reply has no text.
         """
         ...
 
     async def check(self) -> None:
-        """Raise ModelError if the model cannot be asked now."""
+        """Raise ModelError if the model cannot be used now. `palimpsest doctor` calls this; it should cost nothing."""
         ...
 
     async def aclose(self) -> None:
-        """Release the connections."""
+        """Close the connections. The model is not used again."""
         ...
 
 
 class Embedder(Protocol):
-    """Turn texts into vectors. Blocking: call it in a worker thread."""
+    """Turns texts into vectors. Its methods block, so they run in worker threads, several at a time."""
 
     @property
     def fingerprint(self) -> str:
-        """Name what makes two vectors comparable: provider, model and dimensions."""
+        """Return provider, model and dimensions as one text, such as "local:wordllama-l2-supercat:256".
+
+        Only vectors with the same fingerprint are compared. After it changes, the stored texts are embedded again in
+        the background.
+        """
         ...
 
     def embed(self, texts: Sequence[str]) -> Vector:
-        """Return unit vectors of shape (len(texts), dims). Raises EmbedderError."""
+        """Return one unit vector per text, in order: shape (len(texts), dims). Raises EmbedderError.
+
+        The texts may be empty or very long. An embedder that cannot read all of a long text reads its beginning.
+        """
         ...
 
     def embed_words(self, words: Sequence[str]) -> Vector | None:
-        """Return unit vectors of single words, shape (len(words), dims), by the thousand a millisecond.
+        """Return one unit vector per word, in order: shape (len(words), dims); None if there are no word vectors.
 
-        None where the embedder has no such vectors, as one has not that has to read a whole text.
+        Search compares the words of a query with the words of each candidate, which is thousands of words per search.
+        Return vectors only if they come from a table in memory. An embedder that runs a network or calls an endpoint
+        for every text returns None, and search then compares the spelling of words only.
         """
         ...
 
 
 class VectorIndex(Protocol):
-    """Find the nearest vectors of one user. Blocking: call it in a worker thread.
+    """Finds the nearest vectors of one user. Its methods block, so they run in worker threads.
 
-    Keys are unit numbers of the ledger. Raises VectorIndexError.
+    The numbers (`seqs`) are the entry numbers of the ledger. The ledger also keeps every vector, so an index may lose
+    its content: it is rebuilt from the ledger. Users must be kept apart: a query never returns another user's entries.
+    Every method raises VectorIndexError if the index cannot be used.
     """
 
     def upsert(self, user_id: str, seqs: Sequence[int], vectors: Vector) -> None:
-        """Store vectors of shape (len(seqs), dims), over those already there."""
+        """Store vectors of shape (len(seqs), dims) under their numbers, replacing those stored before."""
         ...
 
     def delete(self, user_id: str, seqs: Sequence[int]) -> None:
-        """Drop vectors; unknown numbers are no error."""
+        """Delete vectors by number. Unknown numbers are ignored."""
         ...
 
     def query(self, user_id: str, vector: Vector, limit: int) -> list[int]:
-        """Return the numbers of the nearest vectors by cosine, nearest first."""
+        """Return the numbers of at most `limit` vectors by cosine similarity to `vector`, the nearest first."""
         ...
 
     def fetch(self, user_id: str, seqs: Sequence[int]) -> dict[int, Vector]:
-        """Return the stored vectors of shape (dims,) by number; unknown numbers are left out."""
+        """Return the stored vectors of shape (dims,) by number, without the unknown numbers."""
         ...
 
     def count(self) -> int:
-        """Return how many vectors are stored, of all users."""
+        """Return how many vectors are stored for all users together."""
         ...
 
     def clear(self) -> None:
-        """Drop every vector of every user."""
+        """Delete every vector of every user."""
         ...
 
     def close(self) -> None:
-        """Release files and connections."""
+        """Release files and connections. The index is not used again."""
         ...

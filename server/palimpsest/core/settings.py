@@ -44,7 +44,7 @@ from palimpsest.core.validation import scope_part
 ENV_PREFIX = "PALIMPSEST_"
 CONFIG_VARIABLE = "PALIMPSEST_CONFIG"
 AUTO = "auto"
-"""As `project`: that of the folder the process is started in."""
+"""The value of `project` that means the project of the folder the process was started in."""
 
 
 def _system_user() -> str:
@@ -55,7 +55,7 @@ def _system_user() -> str:
 
 
 def _scope_part(name: str, value: str) -> str:
-    """Return a part of a scope as it is to be used. Raises ValueError."""
+    """Return a valid part of a scope, without surrounding white space. Raises ValueError."""
     try:
         plain = scope_part(name, value)
     except InputError as error:
@@ -66,13 +66,13 @@ def _scope_part(name: str, value: str) -> str:
 
 
 class Section(BaseModel):
-    """Refuse unknown keys in every section of the settings."""
+    """A section of the settings. Unknown keys are an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class VectorStoreConfig(Section):
-    """Say where Chroma keeps its index: a folder of ours, or a Chroma server."""
+    """Where Chroma keeps its index: in the folder `path`, or on a Chroma server at `host` and `port`."""
 
     path: Path | None = None
     host: str | None = None
@@ -81,14 +81,14 @@ class VectorStoreConfig(Section):
 
 
 class VectorStore(Section):
-    """Choose the vector index: `chroma`, or `exact` (a NumPy scan of the ledger's vectors)."""
+    """The vector index: `chroma`, or `exact`, a NumPy scan of all vectors of a user."""
 
     provider: Literal["chroma", "exact"] = "chroma"
     config: VectorStoreConfig = VectorStoreConfig()
 
 
 class LlmConfig(Section):
-    """Describe an OpenAI-compatible chat endpoint. `timeout` is in seconds, for one request."""
+    """An OpenAI-compatible chat endpoint. `timeout` is in seconds, for one request."""
 
     model: str = "gpt-4o-mini"
     api_key: SecretStr | None = None
@@ -99,9 +99,10 @@ class LlmConfig(Section):
 
 
 class Llm(Section):
-    """Choose the language model: `auto` takes `openai` where a key or a base URL is set, else `sampling`.
+    """The language model: `openai` for an endpoint, `sampling` for the connected client's own model, or `none`.
 
-    `sampling` is the model of the connected client, where it lends one; else there is none.
+    `auto` means `openai` if a key or a base URL is set, else `sampling`. A client that does not offer sampling leaves
+    the server without a model.
     """
 
     provider: Literal["auto", "openai", "sampling", "none"] = "auto"
@@ -109,7 +110,7 @@ class Llm(Section):
 
 
 class EmbedderConfig(Section):
-    """Describe an embedder. `timeout` is in seconds, for one request."""
+    """The embedder's model and endpoint. `timeout` is in seconds, for one request."""
 
     model: str | None = None
     api_key: SecretStr | None = None
@@ -119,20 +120,20 @@ class EmbedderConfig(Section):
 
 
 class EmbedderChoice(Section):
-    """Choose the embedder: `local` needs nothing, `openai` an endpoint, `chroma` a download of 80 MB."""
+    """The embedder: `local` needs nothing, `openai` an endpoint, `chroma` a download of 80 MB on first use."""
 
     provider: Literal["local", "openai", "chroma"] = "local"
     config: EmbedderConfig = EmbedderConfig()
 
 
 class SummaryConfig(Section):
-    """Say after how many changes of a scope its summary is written anew."""
+    """A scope's summary is rewritten after every `every` edits of the scope."""
 
     every: int = Field(default=20, ge=1)
 
 
 class StaticToken(Section):
-    """Let whoever sends `token` into the memory of a user, all of it or one project's, to write or only to read."""
+    """An access token for the memory of a user, or of one project of that user. It may allow only reading."""
 
     token: SecretStr = Field(min_length=16)
     user_id: str = Field(min_length=1)
@@ -146,9 +147,10 @@ class StaticToken(Section):
 
 
 class HttpSettings(Section):
-    """Say where HTTP is served and to whom. `requests_per_minute` is for one token, or one address without tokens.
+    """Where HTTP is served and who may use it.
 
-    With `issuer` the JSON web tokens of an OAuth server are accepted that are meant for `audience`, this server's URL.
+    `requests_per_minute` applies to each access token, or to each address if there are no tokens. With `issuer`, the
+    server accepts JSON web tokens of that OAuth server whose audience is `audience`, the URL of this server.
     """
 
     host: str = "127.0.0.1"
@@ -162,13 +164,13 @@ class HttpSettings(Section):
 
     @property
     def keys_url(self) -> str:
-        """Return where the issuer publishes its keys."""
+        """Return the URL at which the issuer publishes its keys."""
         return self.jwks_url or f"{self.issuer.rstrip('/')}/.well-known/jwks.json"
 
     @model_validator(mode="after")
-    def _issuer_is_whole(self) -> HttpSettings:
+    def _issuer_needs_audience(self) -> HttpSettings:
         if self.issuer and not self.audience:
-            raise ValueError("http.audience is wanted with http.issuer: the URL that its tokens are meant for")
+            raise ValueError("http.issuer needs http.audience: the URL of this server, which its tokens are issued for")
         return self
 
 
@@ -220,36 +222,36 @@ class Settings(BaseSettings):
         return _scope_part(info.field_name or "", value)
 
     @model_validator(mode="after")
-    def _embedder_is_whole(self) -> Settings:
+    def _openai_embedder_needs_model(self) -> Settings:
         if self.embedder.provider == "openai" and self.embedder.config.model is None:
-            raise ValueError("embedder.config.model is wanted with embedder.provider = 'openai'")
+            raise ValueError("embedder.provider = 'openai' needs embedder.config.model")
         return self
 
     @property
     def project_was_found(self) -> bool:
-        """Say whether the project is that of the process's folder, which a client's roots know better."""
+        """Return whether the project comes from the process's folder; a client's roots are a better source."""
         return self._project_was_found
 
     def with_project_of(self, folder: Path) -> Settings:
-        """Return the settings with the project of a folder."""
-        found = self.model_copy(update={"project": _scope_part("project", project_of(folder))})
-        found._project_was_found = True  # noqa: SLF001 - of its own class
-        return found
+        """Return a copy of the settings with the project of a folder."""
+        copy = self.model_copy(update={"project": _scope_part("project", project_of(folder))})
+        copy._project_was_found = True  # noqa: SLF001 - an instance of this class
+        return copy
 
     @property
     def ledger_path(self) -> Path:
-        """Return the file of the ledger."""
+        """Return the path of the ledger file."""
         return self.history_db_path or self.data_dir / "ledger.db"
 
     @property
     def index_dir(self) -> Path:
-        """Return the folder that holds the leased index folders."""
+        """Return the folder that contains the index folders, of which each process leases one."""
         path = self.vector_store.config.path
         return path.expanduser().absolute() if path is not None else self.data_dir / "index"
 
     @property
     def llm_provider(self) -> Literal["openai", "sampling", "none"]:
-        """Return the provider that `auto` comes to."""
+        """Return the provider, with `auto` resolved."""
         if self.llm.provider != "auto":
             return self.llm.provider
         config = self.llm.config
@@ -258,7 +260,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _name_the_fault(cls, values: dict[str, Any], validate: ModelWrapValidatorHandler[Settings]) -> Settings:
+    def _raise_settings_error(cls, values: dict[str, Any], validate: ModelWrapValidatorHandler[Settings]) -> Settings:
         """Raise SettingsError with every wrong key in place of pydantic's ValidationError."""
         try:
             return validate(values)
@@ -305,7 +307,7 @@ def load_settings(config_file: Path | None = None, **overrides: Any) -> Settings
 
 
 def _with_project(settings: Settings) -> Settings:
-    """Return the settings with the project of the folder the process was started in, where that is asked for."""
+    """Return the settings with `project = "auto"` resolved to the project of the working directory."""
     return settings.with_project_of(Path.cwd()) if settings.project == AUTO else settings
 
 

@@ -1,4 +1,4 @@
-"""What callers send, checked: scopes, messages, texts, ids, bounds. Every refusal says what would do."""
+"""Validation of what callers send: scopes, messages, texts, metadata, bounds. Every error says what would be valid."""
 
 from __future__ import annotations
 
@@ -27,27 +27,30 @@ MAX_IDS = 100
 MAX_LIMIT = 100
 MAX_TOKENS = 20_000
 
-_UNSEEN = re.compile(
+_INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u2800\u3164\ufe00-\ufe0d\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]"
 )
-"""Letters, marks and unassigned characters that take no ink; but not the selectors in which many an emoji ends."""
+"""Letters, marks and unassigned characters that show nothing on screen.
+
+The variation selectors U+FE0E and U+FE0F are not among them, because many emoji end in one.
+"""
 
 
 ROLES = ("user", "assistant", "system")
-PASSED_OVER = ("tool", "function", "developer")
-"""Roles of turns that nobody said to anybody; they are skipped, with those that have no text."""
+SKIPPED_ROLES = ("tool", "function", "developer")
+"""Roles of messages that are not part of the conversation. They are skipped, as are messages without text."""
 
 
 class MessageInput(BaseModel):
-    """One turn of a conversation."""
+    """One message of a conversation."""
 
     model_config = ConfigDict(extra="forbid")
 
-    role: Annotated[str, WithJsonSchema({"enum": list(ROLES), "description": "system is context, never learnt from"})]
-    content: Annotated[Any, WithJsonSchema({"type": "string", "description": "what was said"})] = None
-    name: str | None = Field(default=None, description="the speaker's, if known")
-    id: str | None = Field(default=None, description="your own; comes back in sources")
-    at: str | None = Field(default=None, description="when it was said, ISO 8601; default now")
+    role: Annotated[str, WithJsonSchema({"enum": list(ROLES), "description": "system messages are context only"})]
+    content: Annotated[Any, WithJsonSchema({"type": "string", "description": "the text"})] = None
+    name: str | None = Field(default=None, description="the speaker's name, if known")
+    id: str | None = Field(default=None, description="your own id; returned in sources")
+    at: str | None = Field(default=None, description="when it was written, ISO 8601; default now")
 
 
 class ScopeInput(BaseModel):
@@ -63,7 +66,7 @@ class ScopeInput(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ConversationInput:
-    """Hold the messages to keep, the system's words (context only), and how many turns had no text."""
+    """A validated conversation: messages to store, system messages (context only), and how many were skipped."""
 
     messages: tuple[Message, ...]
     context: tuple[str, ...]
@@ -71,17 +74,17 @@ class ConversationInput:
 
 
 def well_formed(text: str) -> str:
-    """Return a text in which half surrogate pairs, which no file and no index takes, are replaced."""
+    """Return a text with lone surrogates replaced by "?". No file and no index accepts them."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def one_line(text: str) -> str:
-    """Return a well-formed text on one line, with single spaces."""
+    """Return a well-formed text as one line, with single spaces."""
     return " ".join(well_formed(text).split())
 
 
 def scope_from(resolved: Scope, given: ScopeInput | None) -> Scope:
-    """Return the server's scope with the given parts in place of its own. Raises InputError."""
+    """Return the server's scope with the caller's parts in place of its own. Raises InputError."""
     if given is None:
         return resolved
     parts = {
@@ -91,70 +94,68 @@ def scope_from(resolved: Scope, given: ScopeInput | None) -> Scope:
         for name in ("user_id", "project", "agent_id", "run_id")
     }
     if not parts["user_id"]:
-        raise InputError("scope.user_id is empty; leave it out to use the server's own user")
+        raise InputError("scope.user_id is empty; omit it to use the server's own user")
     return Scope(**parts)
 
 
 def scope_part(name: str, value: str) -> str:
-    """Return a user, project, agent or run as it is to be used. Raises InputError naming `name`."""
+    """Return a valid user, project, agent or run, without surrounding white space. Raises InputError naming `name`."""
     plain = value.strip()
     if plain == "*":
-        raise InputError(f"{name} '*' is no scope; name one, or leave it out")
+        raise InputError(f"{name} '*' is not a scope; use a name, or omit it")
     if len(plain) > MAX_SCOPE_CHARS:
         raise InputError(f"{name} is longer than {MAX_SCOPE_CHARS} characters")
-    if any(unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp") for char in plain) or _UNSEEN.search(plain):
-        raise InputError(f"{name} holds control or invisible characters")
+    if any(unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp") for char in plain) or _INVISIBLE.search(plain):
+        raise InputError(f"{name} contains control or invisible characters")
     return plain
 
 
-def conversation_from(turns: Sequence[MessageInput], scope: Scope, now: datetime) -> ConversationInput:
-    """Return what is to be kept of a conversation. Raises InputError when that is nothing or too much."""
-    if len(turns) > MAX_MESSAGES:
-        raise InputError(f"{len(turns)} messages are more than {MAX_MESSAGES}; add them in several calls")
-    messages: list[Message] = []
+def conversation_from(messages: Sequence[MessageInput], scope: Scope, now: datetime) -> ConversationInput:
+    """Return a validated conversation. Raises InputError if it has no message to store, or too much text."""
+    if len(messages) > MAX_MESSAGES:
+        raise InputError(f"{len(messages)} messages are more than {MAX_MESSAGES}; add them in several calls")
+    kept: list[Message] = []
     context: list[str] = []
     skipped = 0
-    for number, turn in enumerate(turns):
-        content = well_formed(text_of(turn.content)).strip()
-        if turn.role not in (*ROLES, *PASSED_OVER):
-            raise InputError(
-                f"messages.{number}.role is '{turn.role}'; there are {', '.join(ROLES)}. Nothing was stored."
-            )
-        if not content or turn.role in PASSED_OVER:
+    for number, message in enumerate(messages):
+        content = well_formed(text_of(message.content)).strip()
+        if message.role not in (*ROLES, *SKIPPED_ROLES):
+            raise InputError(f"messages.{number}.role is '{message.role}'; use {', '.join(ROLES)}. Nothing was stored.")
+        if not content or message.role in SKIPPED_ROLES:
             skipped += 1
-        elif turn.role == "system":
+        elif message.role == "system":
             context.append(content)
         else:
-            messages.append(_message(turn, content, scope, now))
-    size = sum(len(message.content) for message in messages) + sum(map(len, context))
+            kept.append(_message(message, content, scope, now))
+    size = sum(len(message.content) for message in kept) + sum(map(len, context))
     if size > MAX_MESSAGES_CHARS:
         raise InputError(
-            f"the messages hold {size:,} characters, more than {MAX_MESSAGES_CHARS:,}; nothing was stored. "
+            f"the messages have {size:,} characters, more than {MAX_MESSAGES_CHARS:,}. Nothing was stored. "
             "Add them in several calls."
         )
-    if not messages:
-        raise InputError("no message of a user or assistant with a text was given, so there is nothing to remember")
-    return ConversationInput(tuple(messages), tuple(context), skipped)
+    if not kept:
+        raise InputError("there is no user or assistant message with text, so nothing was stored")
+    return ConversationInput(tuple(kept), tuple(context), skipped)
 
 
-def _message(turn: MessageInput, content: str, scope: Scope, now: datetime) -> Message:
-    for what, value in (("name", turn.name), ("id", turn.id)):
+def _message(message: MessageInput, content: str, scope: Scope, now: datetime) -> Message:
+    for field, value in (("name", message.name), ("id", message.id)):
         if value is not None and len(value) > MAX_SCOPE_CHARS:
-            raise InputError(f"the {what} of a message is longer than {MAX_SCOPE_CHARS} characters")
+            raise InputError(f"the {field} of a message is longer than {MAX_SCOPE_CHARS} characters")
     return Message(
         id=str(uuid.uuid4()),
         scope=scope,
-        role=turn.role,
+        role=message.role,
         content=content,
-        said_at=parse_instant(turn.at, "the message's at") if turn.at else now,
+        said_at=parse_instant(message.at, "the message's at") if message.at else now,
         created_at=now,
-        name=one_line(turn.name or ""),
-        external_id=one_line(turn.id or ""),
+        name=one_line(message.name or ""),
+        external_id=one_line(message.id or ""),
     )
 
 
 def text_of(content: Any) -> str:
-    """Return the text of a message's content: a string, or the text parts of OpenAI's list form."""
+    """Return the text of a message's content, which is a string or OpenAI's list of parts."""
     if isinstance(content, str):
         return content
     if isinstance(content, list):
@@ -165,38 +166,38 @@ def text_of(content: Any) -> str:
 
 
 def text_from(text: str, what: str = "text") -> str:
-    """Return a text stripped of white space around it. Raises InputError when it is empty or too long."""
+    """Return a text without surrounding white space. Raises InputError if it is empty or too long."""
     plain = well_formed(text).strip()
     if not plain:
-        raise InputError(f"{what} is empty; nothing was done")
+        raise InputError(f"{what} is empty. Nothing was done.")
     if len(plain) > MAX_TEXT_CHARS:
         raise InputError(
-            f"{what} has {len(plain):,} characters, more than {MAX_TEXT_CHARS:,}; nothing was stored. "
-            "A memory is one fact: store what matters of it, or add a conversation as messages."
+            f"{what} has {len(plain):,} characters, more than {MAX_TEXT_CHARS:,}. Nothing was stored. "
+            "A memory is one fact: store only what matters, or add a conversation as messages."
         )
     return plain
 
 
 def query_from(query: str) -> str:
-    """Return a question stripped of white space around it. Raises InputError when it is empty or too long."""
+    """Return a search query without surrounding white space. Raises InputError if it is empty or too long."""
     plain = well_formed(query).strip()
     if not plain:
-        raise InputError("query is empty; say what you want to know, or page through list_memories")
+        raise InputError("query is empty; write what to search for, or page through list_memories")
     if len(plain) > MAX_QUERY_CHARS:
-        raise InputError(f"query has {len(plain):,} characters, more than {MAX_QUERY_CHARS:,}; ask a shorter question")
+        raise InputError(f"query has {len(plain):,} characters, more than {MAX_QUERY_CHARS:,}; use a shorter one")
     return plain
 
 
 def metadata_from(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return a copy of the caller's metadata; null stands for a key to take away, whatever it is called.
+    """Return a copy of the caller's metadata. A null value means that the key is to be removed; any key may be null.
 
-    Raises InputError when it is too large, or has a key that means something else in filters.
+    Raises InputError if the metadata is not JSON, is too large, or has a key that means something else in filters.
     """
     copy = dict(metadata or {})
     try:
         size = len(json.dumps(copy, ensure_ascii=False, allow_nan=False).encode())
     except (TypeError, ValueError) as error:
-        raise InputError(f"metadata is no JSON: {error}") from error
+        raise InputError(f"metadata is not valid JSON: {error}") from error
     if size > MAX_METADATA_BYTES:
         raise InputError(f"metadata is larger than {MAX_METADATA_BYTES:,} bytes as JSON")
     if taken := [key for key in RESERVED if copy.get(key) is not None]:
@@ -207,7 +208,7 @@ def metadata_from(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def bounded(name: str, value: int, lowest: int, highest: int) -> int:
-    """Return a number within its bounds. Raises InputError."""
+    """Return a number that lies within its bounds. Raises InputError."""
     if not lowest <= value <= highest:
-        raise InputError(f"{name} is {value} and should lie between {lowest} and {highest}")
+        raise InputError(f"{name} is {value} and must be between {lowest} and {highest}")
     return value
