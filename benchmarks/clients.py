@@ -1,9 +1,9 @@
-"""Many clients, one memory: real servers over one data directory, all writing and searching at once.
+"""Let many clients use one memory: real servers on one data directory, all writing and searching at the same time.
 
     python benchmarks/clients.py --clients 8 --operations 40
 
-Every acknowledged write is looked for at once through another client's search: an added or updated text has to be
-found there once, a deleted one not at all. At the end all servers are closed and one new one is asked for everything.
+Every acknowledged write is searched for at once through another client: an added or updated text must be found there
+exactly once, and a deleted one not at all. At the end all servers are closed, and a new one is asked for everything.
 """
 
 from __future__ import annotations
@@ -36,75 +36,75 @@ TOPICS = (
 
 @dataclass
 class Tally:
-    """Count what was acknowledged and what went wrong; `faults` names each, the first ones in full."""
+    """The numbers of acknowledged writes, searches and faults. `faults` describes each fault."""
 
     acknowledged: int = 0
     searches: int = 0
     missing: int = 0
     twice: int = 0
-    risen: int = 0
+    undeleted: int = 0
     errors: int = 0
     faults: list[str] = field(default_factory=list[str])
 
     @property
     def clean(self) -> bool:
-        """Say whether nothing went wrong."""
-        return not (self.missing or self.twice or self.risen or self.errors)
+        """Return whether there were no faults."""
+        return not (self.missing or self.twice or self.undeleted or self.errors)
 
 
 @asynccontextmanager
 async def served(folder: Path) -> AsyncGenerator[Client]:
-    """Start a server over the folder and connect a client to it."""
-    plain = {name: value for name, value in os.environ.items() if not name.startswith(("PALIMPSEST_", "OPENAI_"))}
+    """Start a server on the folder, and yield a client that is connected to it."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PALIMPSEST_", "OPENAI_"))}
     settings = {"HOME": str(folder), "PALIMPSEST_DATA_DIR": str(folder / "data"), "PALIMPSEST_USER_ID": "alice"}
     server = StdioServerParameters(
-        command=sys.executable, args=["-m", "palimpsest"], env={**plain, **settings}, cwd=folder
+        command=sys.executable, args=["-m", "palimpsest"], env={**inherited, **settings}, cwd=folder
     )
     async with Client(server) as client:
         yield client
 
 
 async def run(folder: Path, clients: int, operations: int, seed: int) -> Tally:
-    """Let clients work on one memory, then look at it with a new one."""
+    """Let clients work on one memory, then check it with a new client."""
     tally = Tally()
     living: dict[str, str] = {}
-    gone: list[str] = []
+    deleted: list[str] = []
     async with AsyncExitStack() as stack:
         connected = [await stack.enter_async_context(served(folder)) for _ in range(clients)]
         async with anyio.create_task_group() as tasks:
             for number in range(clients):
-                worker = _Worker(connected, number, random.Random(seed + number), tally, living, gone)  # noqa: S311 - a script, no secret
+                worker = _Worker(connected, number, random.Random(seed + number), tally, living, deleted)  # noqa: S311 - not a secret
                 tasks.start_soon(worker.work, operations)
         await _same_moment(connected, tally)
     async with served(folder) as survivor:
         for text in living.values():
             await _expect(survivor, text, 1, tally, "a new process")
-        for text in gone:
+        for text in deleted:
             await _expect(survivor, text, 0, tally, "a new process")
     return tally
 
 
 @dataclass
 class _Worker:
-    """Write through one client, and look through another whether it is there."""
+    """A worker that writes through one client and checks each write through another client."""
 
     connected: list[Client]
     number: int
-    chance: random.Random
+    rng: random.Random
     tally: Tally
     living: dict[str, str]
-    gone: list[str]
+    deleted: list[str]
     own: list[str] = field(default_factory=list[str])
 
     async def work(self, operations: int) -> None:
         for _ in range(operations):
-            await self.chance.choice((self.add, self.add, self.update, self.delete))()
+            await self.rng.choice((self.add, self.add, self.update, self.delete))()
 
     async def add(self) -> None:
         text = self.text()
-        found = await _call(self.connected[self.number], "add_memory", {"text": text}, self.tally)
-        if found is not None:
-            memory_id = found["results"][0]["id"]
+        reply = await _call(self.connected[self.number], "add_memory", {"text": text}, self.tally)
+        if reply is not None:
+            memory_id = reply["results"][0]["id"]
             self.own.append(memory_id)
             self.living[memory_id] = text
             await _expect(self.other(), text, 1, self.tally, f"client {self.number} added")
@@ -112,38 +112,38 @@ class _Worker:
     async def update(self) -> None:
         if not self.own:
             return
-        memory_id, text = self.chance.choice(self.own), self.text()
+        memory_id, text = self.rng.choice(self.own), self.text()
         arguments = {"memory_id": memory_id, "text": text}
         if await _call(self.connected[self.number], "update_memory", arguments, self.tally) is not None:
-            before, self.living[memory_id] = self.living[memory_id], text
-            self.gone.append(before)
+            old_text, self.living[memory_id] = self.living[memory_id], text
+            self.deleted.append(old_text)
             await _expect(self.other(), text, 1, self.tally, f"client {self.number} updated")
-            await _expect(self.other(), before, 0, self.tally, f"client {self.number} updated")
+            await _expect(self.other(), old_text, 0, self.tally, f"client {self.number} updated")
 
     async def delete(self) -> None:
         if not self.own:
             return
-        memory_id = self.own.pop(self.chance.randrange(len(self.own)))
+        memory_id = self.own.pop(self.rng.randrange(len(self.own)))
         arguments = {"memory_ids": [memory_id]}
         if await _call(self.connected[self.number], "delete_memory", arguments, self.tally) is not None:
             text = self.living.pop(memory_id)
-            self.gone.append(text)
+            self.deleted.append(text)
             await _expect(self.other(), text, 0, self.tally, f"client {self.number} deleted")
 
     def text(self) -> str:
-        return f"{self.chance.choice(TOPICS)}, note q{uuid.UUID(int=self.chance.getrandbits(128)).hex[:10]}"
+        return f"{self.rng.choice(TOPICS)}, note q{uuid.UUID(int=self.rng.getrandbits(128)).hex[:10]}"
 
     def other(self) -> Client:
-        return self.connected[(self.number + self.chance.randrange(1, len(self.connected))) % len(self.connected)]
+        return self.connected[(self.number + self.rng.randrange(1, len(self.connected))) % len(self.connected)]
 
 
 async def _same_moment(connected: list[Client], tally: Tally) -> None:
-    """Let every client add the same text at the same moment: one of them adds, the others find it there."""
+    """Let all clients add the same text at the same moment. One adds it, and the others find that it exists."""
     events: list[str] = []
 
     async def add(client: Client) -> None:
-        found = await _call(client, "add_memory", {"text": "Every client says just this, note qsame"}, tally)
-        events.extend(result["event"] for result in (found or {"results": []})["results"])
+        reply = await _call(client, "add_memory", {"text": "Every client says just this, note qsame"}, tally)
+        events.extend(result["event"] for result in (reply or {"results": []})["results"])
 
     async with anyio.create_task_group() as tasks:
         for client in connected:
@@ -153,46 +153,49 @@ async def _same_moment(connected: list[Client], tally: Tally) -> None:
         tally.faults.append(f"identical adds gave {events}")
 
 
-async def _expect(client: Client, text: str, times: int, tally: Tally, when: str) -> None:
-    """Search by another client for the word that only this text has, and count how often the text comes."""
-    found = await _call(client, "search_memories", {"query": text, "limit": 20, "max_tokens": 2000}, tally)
+async def _expect(client: Client, text: str, expected_hits: int, tally: Tally, event: str) -> None:
+    """Search for a text, which contains a unique word, and count how often it is among the results."""
+    reply = await _call(client, "search_memories", {"query": text, "limit": 20, "max_tokens": 2000}, tally)
     tally.searches += 1
-    if found is None:
+    if reply is None:
         return
-    seen = sum(hit["text"] == text for hit in found["results"])
-    if seen == times:
+    hits = sum(hit["text"] == text for hit in reply["results"])
+    if hits == expected_hits:
         return
-    tally.missing += seen < times
-    tally.twice += seen > times > 0
-    tally.risen += seen > times == 0
-    tally.faults.append(f"{when}: '{text}' was found {seen} times instead of {times}")
+    tally.missing += hits < expected_hits
+    tally.twice += hits > expected_hits > 0
+    tally.undeleted += hits > expected_hits == 0
+    tally.faults.append(f"{event}: '{text}' was found {hits} times instead of {expected_hits}")
 
 
 async def _call(client: Client, tool: str, arguments: dict[str, Any], tally: Tally) -> dict[str, Any] | None:
     result = await client.call_tool(tool, arguments)
     if result.is_error:
         tally.errors += 1
-        said = " ".join(block.text for block in result.content if isinstance(block, TextContent))
-        tally.faults.append(f"{tool}: {said}")
+        error_text = " ".join(block.text for block in result.content if isinstance(block, TextContent))
+        tally.faults.append(f"{tool}: {error_text}")
         return None
     tally.acknowledged += tool != "search_memories"
     return result.structured_content
 
 
 def main() -> None:
-    """Run, print a table, and exit with 1 if anything went wrong."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--clients", type=int, default=8)
-    options.add_argument("--operations", type=int, default=40, help="of each client")
-    options.add_argument("--seed", type=int, default=0)
-    given = options.parse_args()
+    """Run, print a table, and exit with 1 if there were faults."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clients", type=int, default=8, help="the number of clients (default 8)")
+    parser.add_argument("--operations", type=int, default=40, help="the operations of each client (default 40)")
+    parser.add_argument("--seed", type=int, default=0, help="the seed of the random choices (default 0)")
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="palimpsest-clients-") as folder:
-        tally = anyio.run(run, Path(folder), given.clients, given.operations, given.seed)
-    print("| clients | acknowledged writes | searches by others | not found | twice | after deletion | errors |")
+        tally = anyio.run(run, Path(folder), options.clients, options.operations, options.seed)
+    print(
+        "| clients | acknowledged writes | searches by others | not found | found twice | "
+        "found after deletion | errors |"
+    )
     print("|---|---|---|---|---|---|---|")
     print(
-        f"| {given.clients} | {tally.acknowledged} | {tally.searches} | {tally.missing} | {tally.twice} | "
-        f"{tally.risen} | {tally.errors} |"
+        f"| {options.clients} | {tally.acknowledged} | {tally.searches} | {tally.missing} | {tally.twice} | "
+        f"{tally.undeleted} | {tally.errors} |"
     )
     for fault in tally.faults[:20]:
         print(fault)

@@ -1,4 +1,4 @@
-"""What was measured by the number of memories: as a table, and as a plot."""
+"""Show the measured figures by the number of memories, as a table and as a plot."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 from yardstick import LARGE_BATCH, NEAREST, SMALL_BATCH
 
 EDGE = 50
-"""Of the adds, so many at the beginning and at the end are told apart."""
+"""The number of adds at the beginning and at the end that have rows of their own in the table."""
 
 Figures: TypeAlias = dict[str, Any]
-"""By name: one number, or what was measured call by call."""
+"""Figures by name: one number, or one number for each call."""
 
 ROWS = {
     "import_seconds": "import: the whole command, s",
@@ -61,7 +61,7 @@ PLOTTED = {
 
 
 def cell(value: float | list[float] | None) -> str:
-    """Return one number, or the p50 and p95 of many, with three figures that say something."""
+    """Return a number, or the p50 and p95 of several, with three significant digits."""
     if value is None:
         return "-"
     if isinstance(value, list):
@@ -70,24 +70,26 @@ def cell(value: float | list[float] | None) -> str:
     return f"{value:,.{0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2}f}"
 
 
-def table(found: dict[int, Figures]) -> str:
-    """Return a row for every measure and a column for every size, as Markdown."""
-    lines = [["p50 / p95 of what is measured many times", *(f"{size:,}" for size in found)]]
-    lines.append(["---", *("---:" for _ in found)])
+def table(figures_by_size: dict[int, Figures]) -> str:
+    """Return a Markdown table with a row for each measure and a column for each size."""
+    lines = [["p50 / p95 of what is measured many times", *(f"{size:,}" for size in figures_by_size)]]
+    lines.append(["---", *("---:" for _ in figures_by_size)])
     for name, label in ROWS.items():
-        if any(name in figures for figures in found.values()):
-            lines.append([label, *(cell(figures.get(name)) for figures in found.values())])
+        if any(name in figures for figures in figures_by_size.values()):
+            lines.append([label, *(cell(figures.get(name)) for figures in figures_by_size.values())])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def plot(found: dict[int, Figures], file: Path) -> None:
-    """Draw the medians over the number of memories, both axes logarithmic."""
+def plot(figures_by_size: dict[int, Figures], file: Path) -> None:
+    """Draw the medians over the number of memories, with two logarithmic axes."""
     matplotlib: Any = importlib.import_module("matplotlib")
     matplotlib.use("Agg")
     pyplot: Any = importlib.import_module("matplotlib.pyplot")
     figure, axes = pyplot.subplots(figsize=(9, 5), layout="constrained")
     for (name, label), marker in zip(PLOTTED.items(), "os^Dv", strict=True):
-        points = [(size, statistics.median(figures[name])) for size, figures in found.items() if name in figures]
+        points = [
+            (size, statistics.median(figures[name])) for size, figures in figures_by_size.items() if name in figures
+        ]
         if points:
             axes.plot(*zip(*points, strict=True), marker=marker, label=label)
     axes.set(xscale="log", yscale="log", xlabel="memories", ylabel="milliseconds, p50", title="Palimpsest over stdio")

@@ -1,11 +1,11 @@
-"""Call a server over HTTP a great many times and watch whether it grows: memory, open files, threads.
+"""Call a server over HTTP many times and check that its memory, open files and threads do not grow.
 
     python benchmarks/http_soak.py --calls 100000
 
-Eight clients of a memory of 10,000 over streamable HTTP, each call on its way as soon as the one before is answered; of
-a hundred calls 93 list, 5 search for eight words never seen before, 2 add. What a client adds replaces what it added
-before, so that the memory stays as large as it is; the stores of words fill in the first third, and what grows after
-that is a leak. Now and then a client leaves and another comes. Linux only: it reads /proc.
+Eight clients call a memory of 10,000 over streamable HTTP. Each sends its next call when the last one is answered. Of
+100 calls, 93 list, 5 search for eight words that were never used before, and 2 add. An added memory replaces the one
+that the same client added before, so the memory keeps its size. The word caches fill in the first third; growth after
+that is a leak. After some calls, a client disconnects and another one connects. Linux only, because it reads /proc.
 """
 
 from __future__ import annotations
@@ -30,58 +30,58 @@ from startup import fill
 
 CLIENTS = 8
 CALLS_OF_ONE = 500
-"""Calls after which a client leaves and another comes."""
+"""The number of calls after which a client disconnects and another one connects."""
 
-LOOKS = 10
+SAMPLES = 10
 
 
 @dataclass
 class Tally:
-    """Count the calls, and hold what was seen of the process: (calls, seconds, MB, open files, threads)."""
+    """The numbers of calls, and samples of the process: (calls, seconds, MB, open files, threads)."""
 
-    wanted: int
+    calls: int
     process_id: int
-    since: float = field(default_factory=time.perf_counter)
-    begun: Iterator[int] = field(default_factory=count)
-    done: int = 0
+    started_at: float = field(default_factory=time.perf_counter)
+    started: Iterator[int] = field(default_factory=count)
+    finished: int = 0
     failed: int = 0
-    seen: list[tuple[int, float, float, int, int]] = field(default_factory=list[tuple[int, float, float, int, int]])
+    samples: list[tuple[int, float, float, int, int]] = field(default_factory=list[tuple[int, float, float, int, int]])
 
 
 @contextmanager
 def listening(command: Sequence[str], env: Mapping[str, str]) -> Generator[tuple[str, int]]:
-    """Run a server that says its URL on stderr; give that and its process id."""
+    """Run a server that prints its URL on stderr. Yield the URL and the process id."""
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
         try:
-            told = process.stderr.readline() if process.stderr else ""
-            yield told.split()[1].rstrip(","), process.pid
+            line = process.stderr.readline() if process.stderr else ""
+            yield line.split()[1].rstrip(","), process.pid
         finally:
             process.terminate()
 
 
 @contextmanager
 def served(folder: Path) -> Generator[tuple[str, int]]:
-    """Run a server; give its URL and its process id."""
+    """Run Palimpsest on a data directory. Yield its URL and its process id."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PALIMPSEST_", "OPENAI_"))}
     env |= {"PALIMPSEST_DATA_DIR": str(folder), "PALIMPSEST_HTTP__REQUESTS_PER_MINUTE": "100000000"}
     command = [sys.executable, "-m", "palimpsest", "serve", "--transport", "http", "--port", "0"]
-    with listening(command, env) as reached:
-        yield reached
+    with listening(command, env) as server:
+        yield server
 
 
-def note(tally: Tally, *, well: bool) -> None:
-    """Count a call, and ten times on the way look at what the system says of the process."""
-    tally.failed += not well
-    tally.done += 1
-    if tally.done * LOOKS // tally.wanted > len(tally.seen):
+def note(tally: Tally, *, succeeded: bool) -> None:
+    """Count a call. After each tenth of all calls, take a sample of the process."""
+    tally.failed += not succeeded
+    tally.finished += 1
+    if tally.finished * SAMPLES // tally.calls > len(tally.samples):
         process = Path(f"/proc/{tally.process_id}")
         files, threads = (len(list((process / name).iterdir())) for name in ("fd", "task"))
-        spent = time.perf_counter() - tally.since
-        tally.seen.append((tally.done, spent, resident(tally.process_id), files, threads))
+        seconds = time.perf_counter() - tally.started_at
+        tally.samples.append((tally.finished, seconds, resident(tally.process_id), files, threads))
 
 
 async def call(client: Client, number: int, added: list[str]) -> bool:
-    """Make one call and say whether it was answered well; `added` holds the id of what this client added last."""
+    """Make one call and return whether it succeeded. `added` holds the id of the memory this client added last."""
     if number % 50 == 0:
         arguments = {"text": f"User counted to {number}", "infer": False, "replaces": list(added)}
         result = await client.call_tool("add_memory", arguments)
@@ -96,29 +96,31 @@ async def call(client: Client, number: int, added: list[str]) -> bool:
 
 
 async def work(url: str, tally: Tally) -> None:
-    """Call, as one client after the other, until there have been enough calls."""
+    """Make calls, as one client after the other, until there have been enough."""
     while True:
         async with Client(url, mode="legacy") as client:
             added: list[str] = []
             for _ in range(CALLS_OF_ONE):
-                number = next(tally.begun)
-                if number >= tally.wanted:
+                number = next(tally.started)
+                if number >= tally.calls:
                     return
-                note(tally, well=await call(client, number, added))
+                note(tally, succeeded=await call(client, number, added))
 
 
 async def soak(url: str, tally: Tally) -> None:
-    """Let all clients call."""
+    """Run all clients at the same time."""
     async with anyio.create_task_group() as tasks:
         for _ in range(CLIENTS):
             tasks.start_soon(work, url, tally)
 
 
 def main() -> None:
-    """Read the arguments, soak, print what was seen."""
+    """Read the arguments, make the calls, and print the samples."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--calls", type=int, default=100_000, help="how many in all (default 100,000)")
-    parser.add_argument("--memories", type=int, default=10_000, help="how many there are before (default 10,000)")
+    parser.add_argument("--calls", type=int, default=100_000, help="the number of all calls (default 100,000)")
+    parser.add_argument(
+        "--memories", type=int, default=10_000, help="the number of memories stored before (default 10,000)"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -127,9 +129,9 @@ def main() -> None:
             tally = Tally(options.calls, process_id)
             anyio.run(soak, url, tally)
     print("| calls | s | RSS, MB | open files | threads |\n| ---: | ---: | ---: | ---: | ---: |")
-    for calls, seconds, memory, files, threads in tally.seen:
+    for calls, seconds, memory, files, threads in tally.samples:
         print(f"| {calls:,} | {seconds:.0f} | {memory:.0f} | {files} | {threads} |")
-    print(f"\n{tally.done:,} calls answered, {tally.failed} of them with an error")
+    print(f"\n{tally.finished:,} calls answered, {tally.failed} of them with an error")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Time a search over HTTP beside the same over stdio, and a trivial tool of a bare server of the SDK beside both.
+"""Compare the time of a search over HTTP and over stdio, and that of a trivial tool of a bare SDK server over both.
 
     python benchmarks/roundtrip.py --memories 1000 --calls 400
 
-Four servers run at once and take one call each in turn, so that a slow moment of the machine meets all alike. What
-HTTP costs a search is to be what it costs the trivial tool, and little more.
+Four servers run at the same time and take one call each in turn, so that a slow moment of the machine affects all of
+them. HTTP should add hardly more to a search than it adds to the trivial tool.
 """
 
 from __future__ import annotations
@@ -60,12 +60,14 @@ CALLS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @asynccontextmanager
 async def connected(folder: Path) -> AsyncGenerator[dict[tuple[str, str], Client]]:
-    """Start the four servers and connect a client to each, by (server, transport)."""
+    """Start the four servers, and yield a client connected to each, by (server, transport)."""
     bare = folder / "bare.py"
     bare.write_text(BARE, encoding="utf-8")
-    plain = {name: value for name, value in os.environ.items() if not name.startswith(("PALIMPSEST_", "OPENAI_"))}
-    env = plain | {"PALIMPSEST_LLM__PROVIDER": "none", "PALIMPSEST_HTTP__REQUESTS_PER_MINUTE": "1000000"}
-    places = {transport: env | {"PALIMPSEST_DATA_DIR": str(folder / transport)} for transport in ("stdio", "http")}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PALIMPSEST_", "OPENAI_"))}
+    env = inherited | {"PALIMPSEST_LLM__PROVIDER": "none", "PALIMPSEST_HTTP__REQUESTS_PER_MINUTE": "1000000"}
+    environments = {
+        transport: env | {"PALIMPSEST_DATA_DIR": str(folder / transport)} for transport in ("stdio", "http")
+    }
     commands = {
         ("palimpsest", "stdio"): PALIMPSEST,
         ("palimpsest", "http"): [*PALIMPSEST, "serve", "--transport", "http", "--port", "0"],
@@ -76,48 +78,48 @@ async def connected(folder: Path) -> AsyncGenerator[dict[tuple[str, str], Client
         clients: dict[tuple[str, str], Client] = {}
         for (server, transport), command in commands.items():
             if transport == "http":
-                reached: Any = stack.enter_context(listening(command, places[transport]))[0]
+                target: Any = stack.enter_context(listening(command, environments[transport]))[0]
             else:
-                reached = StdioServerParameters(command=command[0], args=command[1:], env=places[transport])
-            clients[server, transport] = await stack.enter_async_context(Client(reached))
+                target = StdioServerParameters(command=command[0], args=command[1:], env=environments[transport])
+            clients[server, transport] = await stack.enter_async_context(Client(target))
         yield clients
 
 
 async def measure(folder: Path, calls: int) -> dict[tuple[str, str], list[float]]:
-    """Return the milliseconds of each call, by (server, transport)."""
-    taken: dict[tuple[str, str], list[float]] = {}
+    """Return the time of each call in milliseconds, by (server, transport)."""
+    times: dict[tuple[str, str], list[float]] = {}
     async with connected(folder) as clients:
         for number in range(WARM_UP + calls):
             for key, client in clients.items():
                 name, arguments = CALLS[key[0]]
                 began = time.perf_counter()
                 result = await client.call_tool(name, arguments)
-                spent = (time.perf_counter() - began) * 1000
+                milliseconds = (time.perf_counter() - began) * 1000
                 if result.is_error or not result.content:
                     raise RuntimeError(f"{key} failed: {result.content}")
                 if number >= WARM_UP:
-                    taken.setdefault(key, []).append(spent)
-    return taken
+                    times.setdefault(key, []).append(milliseconds)
+    return times
 
 
 def main() -> None:
-    """Fill two memories alike, measure, and print medians."""
+    """Fill two memories with the same texts, measure, and print the medians."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--memories", type=int, default=1_000, help="how many are searched (default 1,000)")
-    parser.add_argument("--calls", type=int, default=400, help="of each kind (default 400)")
+    parser.add_argument("--memories", type=int, default=1_000, help="the number of memories to search (default 1,000)")
+    parser.add_argument("--calls", type=int, default=400, help="the number of timed calls to each server (default 400)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for transport in ("stdio", "http"):
             fill(folder / transport, options.memories)
-        taken = anyio.run(measure, folder, options.calls)
-    median = {key: statistics.median(values) for key, values in taken.items()}
+        times = anyio.run(measure, folder, options.calls)
+    median = {key: statistics.median(values) for key, values in times.items()}
     costs = {server: median[server, "http"] - median[server, "stdio"] for server in CALLS}
     print("| p50, ms | stdio | http | difference |\n| --- | ---: | ---: | ---: |")
     for server, (tool, _) in CALLS.items():
         stdio, http = median[server, "stdio"], median[server, "http"]
         print(f"| {server}, `{tool}` | {stdio:.1f} | {http:.1f} | {costs[server]:.1f} |")
-    print(f"\nHTTP costs a search {costs['palimpsest'] - costs['bare']:.1f} ms more than it costs the trivial tool.")
+    print(f"\nHTTP adds {costs['palimpsest'] - costs['bare']:.1f} ms more to a search than to the trivial tool.")
 
 
 if __name__ == "__main__":

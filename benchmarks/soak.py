@@ -1,12 +1,13 @@
-"""Kill a writer at random moments, again and again, and look whether anything it was told is kept is gone.
+"""Kill a writing process at random moments, again and again, and check that no acknowledged write is lost.
 
     python benchmarks/soak.py --rounds 200
 
-Each round a process opens the memory and works on it: it adds, updates, deletes, restores, undoes; or it rebuilds the
-indexes, brings an older schema up to date, embeds everything anew with another embedder, writes summaries, imports,
-or restores a backup. It says what it is about to do and what was acknowledged, and is killed (SIGKILL) at a random
-moment. Then everything acknowledged in any round has to be there, in history, found by words and by meaning, and
-ledger, full text, vectors and index have to agree row by row. What was under way may have happened or not.
+In each round, a process opens the memory and works on it: it adds, updates, deletes, restores and undoes; or it
+rebuilds the indexes, migrates an older schema, re-embeds everything with another embedder, writes summaries, imports,
+or restores a backup. It prints each write before it begins and after it is acknowledged, and is killed (SIGKILL) at a
+random moment. Then every write that was acknowledged in any round must be stored, be in the history, and be found by
+words and by meaning. The ledger, the full text, the vectors and the index must agree row by row. A write that was in
+progress may have happened or not.
 """
 
 from __future__ import annotations
@@ -47,24 +48,24 @@ from palimpsest.text.tokenizer import search_tokens
 SCOPE = Scope("alice")
 KINDS = ("write", "write", "write", "rebuild", "migrate", "reembed", "summary", "import", "restore")
 MAX_DELAY = 1.0
-"""Seconds, at most, from the moment a worker opens the memory, or begins to write, until it is killed."""
+"""The longest time in seconds from when a worker opens the memory, or begins to write, until it is killed."""
 
 OPENING_SHARE = 0.2
-"""How many of the workers of any kind are given their time from the moment they open the memory."""
+"""The share of the workers of any kind whose time runs from when they open the memory."""
 
 LOOKED_FOR = 12
-"""How many of the memories of earlier rounds are searched for after each round; all are looked up."""
+"""How many memories of earlier rounds are searched for after each round. All of them are looked up by id."""
 
 
 @dataclass
 class Tally:
-    """Count rounds, kills and acknowledged writes, and what went wrong."""
+    """The numbers of rounds, acknowledged writes, writes in progress and faults. `faults` describes each fault."""
 
     rounds: Counter[str] = field(default_factory=Counter[str])
     acknowledged: int = 0
-    in_flight: int = 0
+    in_progress: int = 0
     lost: int = 0
-    risen: int = 0
+    undeleted: int = 0
     twice: int = 0
     not_found: int = 0
     disagreeing: int = 0
@@ -72,57 +73,57 @@ class Tally:
 
     @property
     def clean(self) -> bool:
-        """Say whether nothing went wrong."""
-        return not (self.lost or self.risen or self.twice or self.not_found or self.disagreeing)
+        """Return whether there were no faults."""
+        return not (self.lost or self.undeleted or self.twice or self.not_found or self.disagreeing)
 
     def fault(self, kind: str, text: str) -> None:
-        """Count something that went wrong."""
+        """Count and describe a fault."""
         setattr(self, kind, getattr(self, kind) + 1)
         self.faults.append(f"{kind}: {text}")
 
 
 @dataclass
 class Expected:
-    """Hold what was acknowledged: the text of each living memory by id, and the ids of the deleted ones."""
+    """The acknowledged state: the texts of the memories that exist and of the deleted ones, by id."""
 
     living: dict[str, str] = field(default_factory=dict[str, str])
     deleted: dict[str, str] = field(default_factory=dict[str, str])
 
-    def take(self, done: dict[str, Any]) -> None:
-        """Take in what a worker was told."""
-        memory_id, text = done["id"], done["text"]
+    def record(self, write: dict[str, Any]) -> None:
+        """Record an acknowledged write."""
+        memory_id, text = write["id"], write["text"]
         self.living.pop(memory_id, None)
         self.deleted.pop(memory_id, None)
-        (self.living if done["living"] else self.deleted)[memory_id] = text
+        (self.living if write["living"] else self.deleted)[memory_id] = text
 
 
 def settings_for(folder: Path, base_url: str = "", embedder: str = "local") -> Settings:
-    """Return the settings of worker and judge alike."""
-    given: dict[str, Any] = {"user_id": "alice", "llm": {"provider": "none"}}
+    """Return the settings, which are the same for the workers and for the check."""
+    values: dict[str, Any] = {"user_id": "alice", "llm": {"provider": "none"}}
     if base_url:
         config = {"openai_base_url": base_url, "api_key": "k", "model": "scripted"}
-        given["llm"] = {"provider": "openai", "config": config}
+        values["llm"] = {"provider": "openai", "config": config}
     if embedder == "openai":
-        given["embedder"] = {
+        values["embedder"] = {
             "provider": "openai",
             "config": {"openai_base_url": base_url, "api_key": "k", "model": "words", "embedding_dims": 32},
         }
-    return load_settings(None, data_dir=folder, **given)
+    return load_settings(None, data_dir=folder, **values)
 
 
-def run(folder: Path, rounds: int, seed: int, told: Callable[[str], None] = lambda _: None) -> Tally:
-    """Go through the rounds, one kind after the other, and judge after each."""
-    chance = random.Random(seed)  # noqa: S311 - a script, no secret
+def run(folder: Path, rounds: int, seed: int, report: Callable[[str], None] = lambda _: None) -> Tally:
+    """Run the rounds, one kind after the other, and check the memory after each."""
+    rng = random.Random(seed)  # noqa: S311 - not a secret
     tally, expected = Tally(), Expected()
     anyio.run(first, folder, expected)
     with OpenAIServer(_reply) as server:
         for number in range(rounds):
             kind = KINDS[number % len(KINDS)]
             _prepare(kind, folder)
-            begun = _killed(kind, folder, server.base_url, chance, expected, tally)
+            in_progress = _killed(kind, folder, server.base_url, rng, expected, tally)
             tally.rounds[kind] += 1
-            anyio.run(judge, folder, begun, expected, tally, chance)
-            told(f"round {number + 1}: {kind}, {len(expected.living)} living, {len(tally.faults)} faults")
+            anyio.run(judge, folder, in_progress, expected, tally, rng)
+            report(f"round {number + 1}: {kind}, {len(expected.living)} memories, {len(tally.faults)} faults")
     return tally
 
 
@@ -131,17 +132,17 @@ def _reply(request: dict[str, Any]) -> str:
 
 
 async def first(folder: Path, expected: Expected) -> None:
-    """Store what later rounds can lose."""
+    """Store the first memories, which later rounds could lose."""
     async with open_memory(settings_for(folder), background=False) as memory:
         for topic in TOPICS:
             done = await memory.add_text(SCOPE, f"{topic}, said first")
-            expected.take({"id": done.outcomes[0].memory.id, "text": done.outcomes[0].memory.text, "living": True})
+            expected.record({"id": done.outcomes[0].memory.id, "text": done.outcomes[0].memory.text, "living": True})
 
 
 def _prepare(kind: str, folder: Path) -> None:
-    """Make what a round of this kind starts from."""
+    """Prepare the state from which a round of this kind starts."""
     if kind == "migrate":
-        import alembic.command  # noqa: PLC0415 - only these rounds need it
+        import alembic.command  # noqa: PLC0415 - needed in these rounds only
         import alembic.config  # noqa: PLC0415 - likewise
 
         import palimpsest.store.migrations as steps  # noqa: PLC0415 - likewise
@@ -164,48 +165,48 @@ async def _export(folder: Path) -> None:
 
 
 def _killed(
-    kind: str, folder: Path, base_url: str, chance: random.Random, expected: Expected, tally: Tally
+    kind: str, folder: Path, base_url: str, rng: random.Random, expected: Expected, tally: Tally
 ) -> dict[str, Any] | None:
-    """Let a worker work, kill it, and return what it had begun and not ended."""
+    """Let a worker work, kill it, and return the write that was in progress, if any."""
     command = [sys.executable, __file__, "--worker", kind, "--data", str(folder), "--base-url", base_url]
-    command += ["--seed", str(chance.randrange(1 << 30))]
+    command += ["--seed", str(rng.randrange(1 << 30))]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PALIMPSEST_", "OPENAI_"))}
     worker = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, start_new_session=True)
     output = cast("IO[bytes]", worker.stdout)
-    output.readline()  # it has imported everything, and opens the memory now
-    # Some die while opening, migrating or embedding, the others once they have begun to write.
-    first = b"" if kind in ("migrate", "reembed") or chance.random() < OPENING_SHARE else output.readline()
-    time.sleep(chance.uniform(0, MAX_DELAY))
+    output.readline()  # the worker has imported its modules, and opens the memory now
+    # Some workers are killed while they open, migrate or embed; the others after they have begun to write.
+    first = b"" if kind in ("migrate", "reembed") or rng.random() < OPENING_SHARE else output.readline()
+    time.sleep(rng.uniform(0, MAX_DELAY))
     os.killpg(worker.pid, signal.SIGKILL)
-    said = [json.loads(line) for line in (first + output.read()).splitlines(keepends=True) if line.endswith(b"\n")]
+    lines = [json.loads(line) for line in (first + output.read()).splitlines(keepends=True) if line.endswith(b"\n")]
     worker.wait()
     output.close()
-    begun: dict[str, Any] | None = None
-    for line in said:
+    in_progress: dict[str, Any] | None = None
+    for line in lines:
         if "begun" in line:
-            begun = line["begun"]
+            in_progress = line["begun"]
         elif "done" in line:
-            begun = None
+            in_progress = None
             tally.acknowledged += 1
-            expected.take(line["done"])
+            expected.record(line["done"])
         else:
             raise RuntimeError(line)
-    tally.in_flight += begun is not None
-    return begun
+    tally.in_progress += in_progress is not None
+    return in_progress
 
 
 async def judge(
-    folder: Path, begun: dict[str, Any] | None, expected: Expected, tally: Tally, chance: random.Random
+    folder: Path, in_progress: dict[str, Any] | None, expected: Expected, tally: Tally, rng: random.Random
 ) -> None:
-    """Open the memory as the next client would, and hold it against everything acknowledged."""
+    """Open the memory as the next client would, and compare it with everything that was acknowledged."""
     settings = settings_for(folder)
     async with open_memory(settings, background=False) as memory:
         ledger = memory.engine.ledger
-        _adopt(ledger, begun, expected)
+        _adopt(ledger, in_progress, expected)
         _look_up(ledger, expected, tally)
         await memory.engine.run(lambda: _reembed(memory))
         await memory.engine.run(memory.projection.open)
-        wanted = chance.sample(sorted(expected.living), min(LOOKED_FOR, len(expected.living)))
+        wanted = rng.sample(sorted(expected.living), min(LOOKED_FOR, len(expected.living)))
         for memory_id in wanted:
             await _find(memory, memory_id, expected.living[memory_id], tally)
     for finding in examine_deeply(settings, lambda _done, _total: None, repair=False):
@@ -214,27 +215,31 @@ async def judge(
 
 
 def _reembed(memory: Memory) -> None:
-    from palimpsest.index.backfill import embed_missing  # noqa: PLC0415 - what a server does in the background
+    from palimpsest.index.backfill import embed_missing  # noqa: PLC0415 - a server does it in the background
 
     embed_missing(memory.engine.ledger, memory.engine.embedder)
 
 
-def _adopt(ledger: Ledger, begun: dict[str, Any] | None, expected: Expected) -> None:
-    """Take the write that was under way for what it came to: whole, or not at all."""
-    if begun is None:
+def _adopt(ledger: Ledger, in_progress: dict[str, Any] | None, expected: Expected) -> None:
+    """Record the write that was in progress if it was stored. It must be stored as a whole or not at all."""
+    if in_progress is None:
         return
     with ledger.read() as conn:
-        there = {memory.id: memory for _, memory in memory_queries.list_memories(conn, SCOPE, 1_000_000)}
-        there |= {memory.id: memory for _, memory in memory_queries.list_memories(conn, SCOPE, 1_000_000, deleted=True)}
-    for memory in there.values():
-        texts = {begun["text"], begun.get("before")}
-        mine = memory.id == begun["id"] or (memory.id not in expected.living and memory.id not in expected.deleted)
-        if mine and memory.text in texts:
-            expected.take({"id": memory.id, "text": memory.text, "living": memory.deleted_at is None})
+        stored = {memory.id: memory for _, memory in memory_queries.list_memories(conn, SCOPE, 1_000_000)}
+        stored |= {
+            memory.id: memory for _, memory in memory_queries.list_memories(conn, SCOPE, 1_000_000, deleted=True)
+        }
+    for memory in stored.values():
+        texts = {in_progress["text"], in_progress.get("before")}
+        from_this_write = memory.id == in_progress["id"] or (
+            memory.id not in expected.living and memory.id not in expected.deleted
+        )
+        if from_this_write and memory.text in texts:
+            expected.record({"id": memory.id, "text": memory.text, "living": memory.deleted_at is None})
 
 
 def _look_up(ledger: Ledger, expected: Expected, tally: Tally) -> None:
-    """Hold every memory and the last row of its history against what was acknowledged."""
+    """Compare every memory, and the last row of its history, with what was acknowledged."""
     with ledger.read() as conn:
         living = {memory.id: memory.text for _, memory in memory_queries.list_memories(conn, SCOPE, 1_000_000)}
         history = {memory_id: memory_queries.history_of(conn, memory_id) for memory_id in expected.living}
@@ -242,19 +247,19 @@ def _look_up(ledger: Ledger, expected: Expected, tally: Tally) -> None:
         if living.get(memory_id) != text:
             tally.fault("lost", f"{memory_id[:8]} '{text}' is {living.get(memory_id)!r}")
         elif not history[memory_id] or history[memory_id][-1].new_memory != text:
-            tally.fault("lost", f"{memory_id[:8]} '{text}' is not the last word of its history")
+            tally.fault("lost", f"{memory_id[:8]} '{text}' is not in the last row of its history")
     for memory_id, text in expected.deleted.items():
         if memory_id in living:
-            tally.fault("risen", f"{memory_id[:8]} '{text}'")
+            tally.fault("undeleted", f"{memory_id[:8]} '{text}'")
     for text, number in Counter(living.values()).items():
         if number > 1:
             tally.fault("twice", text)
     for memory_id in living.keys() - expected.living.keys() - expected.deleted.keys():
-        tally.fault("twice", f"{memory_id[:8]} '{living[memory_id]}' came from nowhere")
+        tally.fault("twice", f"{memory_id[:8]} '{living[memory_id]}' was never acknowledged")
 
 
 async def _find(memory: Memory, memory_id: str, text: str, tally: Tally) -> None:
-    """Ask for a memory by its words alone, by its meaning alone, and as a client does."""
+    """Search for a memory by its words only, by its meaning only, and as a client does."""
     ledger, embedder = memory.engine.ledger, memory.engine.embedder
     with ledger.read() as conn:
         by_words = entry_queries.units(conn, SCOPE, list(SqliteFullText().search(conn, SCOPE, search_tokens(text), 20)))
@@ -271,8 +276,8 @@ async def _find(memory: Memory, memory_id: str, text: str, tally: Tally) -> None
 
 
 async def work(kind: str, folder: Path, base_url: str, seed: int) -> None:
-    """Be the process that is killed."""
-    worker = _Worker(random.Random(seed))  # noqa: S311 - a script, no secret
+    """Run the process that will be killed."""
+    worker = _Worker(random.Random(seed))  # noqa: S311 - not a secret
     embedder = "openai" if kind == "reembed" else "local"
     settings = settings_for(folder, base_url if kind in ("summary", "reembed") else "", embedder)
     print("opening", flush=True)
@@ -286,25 +291,25 @@ async def work(kind: str, folder: Path, base_url: str, seed: int) -> None:
             elif kind == "import":
                 await memory.import_file(SCOPE, folder / "moved.jsonl", lambda _done, _total: None)
             elif kind == "restore":
-                await memory.engine.run(lambda: _back_and_forth(settings))
+                await memory.engine.run(lambda: _back_up_and_restore(settings))
 
 
-def _back_and_forth(settings: Settings) -> None:
-    """Back up, and put that very backup in place: nothing may change by it."""
+def _back_up_and_restore(settings: Settings) -> None:
+    """Make a backup and restore it. This must not change anything."""
     restore(settings, back_up(settings, None, now).path, now)
 
 
 @dataclass
 class _Worker:
-    chance: random.Random
+    rng: random.Random
     own: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
     async def write(self, memory: Memory) -> None:
-        """Do one thing, and say before and after what it is."""
-        acts = [self.add, self.add]
+        """Make one random write. It is printed before it begins and after it is acknowledged."""
+        writes = [self.add, self.add]
         if self.own:
-            acts += [self.update, self.delete, self.undo]
-        await self.chance.choice(acts)(memory)
+            writes += [self.update, self.delete, self.undo]
+        await self.rng.choice(writes)(memory)
 
     async def add(self, memory: Memory) -> None:
         text = self.text()
@@ -314,20 +319,20 @@ class _Worker:
         self.done(*self.own[-1], living=True)
 
     async def update(self, memory: Memory) -> None:
-        place = self.chance.randrange(len(self.own))
-        memory_id, before = self.own[place]
+        index = self.rng.randrange(len(self.own))
+        memory_id, old_text = self.own[index]
         text = self.text()
-        self.begin(memory_id, text, before)
+        self.begin(memory_id, text, old_text)
         await memory.update(SCOPE, memory_id, text=text)
-        self.own[place] = (memory_id, text)
+        self.own[index] = (memory_id, text)
         self.done(memory_id, text, living=True)
 
     async def delete(self, memory: Memory) -> None:
-        memory_id, text = self.own.pop(self.chance.randrange(len(self.own)))
+        memory_id, text = self.own.pop(self.rng.randrange(len(self.own)))
         self.begin(memory_id, text)
         await memory.delete(SCOPE, [memory_id])
         self.done(memory_id, text, living=False)
-        if self.chance.random() < 0.5:
+        if self.rng.random() < 0.5:
             self.begin(memory_id, text)
             await memory.restore(SCOPE, memory_id)
             self.own.append((memory_id, text))
@@ -342,34 +347,37 @@ class _Worker:
         self.done(memory_id, text, living=False)
 
     def text(self) -> str:
-        return f"{self.chance.choice(TOPICS)}, note q{uuid.UUID(int=self.chance.getrandbits(128)).hex[:10]}"
+        return f"{self.rng.choice(TOPICS)}, note q{uuid.UUID(int=self.rng.getrandbits(128)).hex[:10]}"
 
-    def begin(self, memory_id: str, text: str, before: str | None = None) -> None:
-        print(json.dumps({"begun": {"id": memory_id, "text": text, "before": before}}), flush=True)
+    def begin(self, memory_id: str, text: str, old_text: str | None = None) -> None:
+        print(json.dumps({"begun": {"id": memory_id, "text": text, "before": old_text}}), flush=True)
 
     def done(self, memory_id: str, text: str, *, living: bool) -> None:
         print(json.dumps({"done": {"id": memory_id, "text": text, "living": living}}), flush=True)
 
 
 def main() -> None:
-    """Run, print a table, and exit with 1 if anything went wrong."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--rounds", type=int, default=200)
-    options.add_argument("--seed", type=int, default=0)
-    options.add_argument("--worker", help=argparse.SUPPRESS)
-    options.add_argument("--data", type=Path, help=argparse.SUPPRESS)
-    options.add_argument("--base-url", default="", help=argparse.SUPPRESS)
-    given = options.parse_args()
-    if given.worker:
-        anyio.run(work, given.worker, given.data, given.base_url, given.seed)
+    """Run, print a table, and exit with 1 if there were faults."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=200, help="the number of rounds (default 200)")
+    parser.add_argument("--seed", type=int, default=0, help="the seed of the random choices (default 0)")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--data", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--base-url", default="", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        anyio.run(work, options.worker, options.data, options.base_url, options.seed)
         return
     with tempfile.TemporaryDirectory(prefix="palimpsest-soak-") as folder:
-        tally = run(Path(folder) / "data", given.rounds, given.seed, lambda line: print(line, file=sys.stderr))
-    print("| rounds | acknowledged | under way | lost | risen | twice | not found | rounds that disagree |")
+        tally = run(Path(folder) / "data", options.rounds, options.seed, lambda line: print(line, file=sys.stderr))
+    print(
+        "| rounds | acknowledged | in progress | lost | came back after deletion | stored twice | not found | "
+        "rounds with differences |"
+    )
     print("|---|---|---|---|---|---|---|---|")
     print(
-        f"| {sum(tally.rounds.values())} | {tally.acknowledged} | {tally.in_flight} | {tally.lost} | {tally.risen} | "
-        f"{tally.twice} | {tally.not_found} | {tally.disagreeing} |"
+        f"| {sum(tally.rounds.values())} | {tally.acknowledged} | {tally.in_progress} | {tally.lost} | "
+        f"{tally.undeleted} | {tally.twice} | {tally.not_found} | {tally.disagreeing} |"
     )
     print(", ".join(f"{kind} {number}" for kind, number in tally.rounds.items()))
     for fault in tally.faults[:20]:

@@ -1,6 +1,6 @@
-"""What the server's speed is held against: Chroma alone, SQLite's full text alone, embedding alone.
+"""Measure what the server's speed is compared with: Chroma alone, SQLite's full text alone, embedding alone.
 
-Chroma is a plain collection of a folder's, by cosine, with the same vectors; nothing of the server's comes between.
+Chroma is a plain collection in a folder, with cosine distance and the same vectors. No code of the server is involved.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from palimpsest.embed.static import LocalEmbedder
 from palimpsest.text.tokenizer import query_tokens
 
 NEAREST = 100
-"""How many a query asks for, of Chroma and of the full text."""
+"""The number of results that each query of Chroma and of the full text asks for."""
 
 SMALL_BATCH, LARGE_BATCH = 50, 1_000
-"""Vectors in one write to Chroma: as the server writes, and as one would write alone."""
+"""The number of vectors in one write to Chroma: as the server writes, and as a program of its own would write."""
 
 EMBEDDED_AT_ONCE = 1_000
 
@@ -41,7 +41,7 @@ def embedded(texts: Sequence[str]) -> Vectors:
 
 @contextmanager
 def collection(folder: Path) -> Generator[Any]:
-    """Open a folder of Chroma's and give its collection; a new one is empty."""
+    """Open a Chroma folder and yield its collection, which is empty if the folder is new."""
     client: Any = chromadb.PersistentClient(path=str(folder), settings=Settings(anonymized_telemetry=False))
     try:
         yield client.get_or_create_collection(
@@ -52,42 +52,44 @@ def collection(folder: Path) -> Generator[Any]:
 
 
 def filling_rate(folder: Path, vectors: Vectors, batch: int) -> float:
-    """Put vectors into a new collection and return how many a second, not counting the first ones."""
-    with collection(folder) as made:
-        _put(made, vectors[:SMALL_BATCH], 0)
+    """Put vectors into a new collection, and return the vectors per second without the first batch."""
+    with collection(folder) as chroma:
+        _put(chroma, vectors[:SMALL_BATCH], 0)
         began = time.perf_counter()
         for start in range(SMALL_BATCH, len(vectors), batch):
-            _put(made, vectors[start : start + batch], start)
+            _put(chroma, vectors[start : start + batch], start)
         return (len(vectors) - SMALL_BATCH) / (time.perf_counter() - began)
 
 
-def _put(made: Any, vectors: Vectors, start: int) -> None:
-    made.upsert(ids=[str(start + number) for number in range(len(vectors))], embeddings=vectors)
+def _put(chroma: Any, vectors: Vectors, start: int) -> None:
+    chroma.upsert(ids=[str(start + number) for number in range(len(vectors))], embeddings=vectors)
 
 
 def floor(folder: Path, ledger: Path, questions: Sequence[str]) -> Iterator[tuple[float, float, float]]:
-    """Yield for each question the ms to embed it, to ask the collection in `folder` and to ask the full text."""
+    """Yield for each question the ms to embed it, to query the collection in `folder`, and to query the full text."""
     embedder = LocalEmbedder()
-    with collection(folder) as made, closing(sqlite3.connect(f"{ledger.as_uri()}?mode=ro", uri=True)) as conn:
+    with collection(folder) as chroma, closing(sqlite3.connect(f"{ledger.as_uri()}?mode=ro", uri=True)) as conn:
         for question in questions:
-            vector, embedding = _timed(lambda asked=question: embedder.embed([asked]))
-            near, asking = _timed(lambda it=vector: made.query(query_embeddings=it, n_results=NEAREST, include=[]))
-            wanted = " OR ".join(f'"{word}"' for word in query_tokens(question))
-            _, reading = _timed(lambda words=wanted: _best(conn, words))
-            if not near["ids"][0]:
-                raise RuntimeError(f"Chroma found nothing near: {question}")
-            yield embedding, asking, reading
+            vector, embed_ms = _timed(lambda text=question: embedder.embed([text]))
+            result, query_ms = _timed(
+                lambda query=vector: chroma.query(query_embeddings=query, n_results=NEAREST, include=[])
+            )
+            words = " OR ".join(f'"{word}"' for word in query_tokens(question))
+            _, full_text_ms = _timed(lambda match=words: _best_rows(conn, match))
+            if not result["ids"][0]:
+                raise RuntimeError(f"Chroma found no vectors for: {question}")
+            yield embed_ms, query_ms, full_text_ms
 
 
-def _best(conn: sqlite3.Connection, words: str) -> list[Any]:
-    """Return the best rows for words, as plainly as FTS5 can be asked."""
-    if not words:
+def _best_rows(conn: sqlite3.Connection, match: str) -> list[Any]:
+    """Return the best rows for a match expression, with the simplest query that FTS5 has."""
+    if not match:
         return []
-    query = f"SELECT rowid FROM lexical WHERE lexical MATCH ? ORDER BY bm25(lexical) LIMIT {NEAREST}"  # noqa: S608 - a number of ours
-    return conn.execute(query, (words,)).fetchall()
+    query = f"SELECT rowid FROM lexical WHERE lexical MATCH ? ORDER BY bm25(lexical) LIMIT {NEAREST}"  # noqa: S608 - a constant number
+    return conn.execute(query, (match,)).fetchall()
 
 
 def _timed(work: Callable[[], _T]) -> tuple[_T, float]:
     began = time.perf_counter()
-    done = work()
-    return done, (time.perf_counter() - began) * 1000
+    result = work()
+    return result, (time.perf_counter() - began) * 1000
