@@ -180,7 +180,7 @@ class TestFullDisk:
             ]
             with bounded_pages() as bound:
                 for write in writes:
-                    with pytest.raises(LedgerError, match=r"is full\. Nothing was written\. Free some space"):
+                    with pytest.raises(LedgerError, match=r"is full\. Nothing was written\. Free some disk space"):
                         await write()
                     assert await picture(memory) == before
                     assert [hit.text for hit in (await memory.search(ALICE, "offsite in lisbon")).hits] == [RETREAT]
@@ -449,7 +449,7 @@ class TestDamagedLedger:
                 assert answer.hits[0].text == RETREAT
                 (note,) = answer.notes
                 assert "searched by meaning only" in note
-                assert "palimpsest rebuild makes it anew" in note
+                assert "Rebuild it with palimpsest rebuild" in note
 
     async def test_a_rebuild_mends_a_full_text_whose_rows_are_lost(self, tmp_path: Path, rows: Rows) -> None:
         """Guards the advice that is given: after it, words are found again."""
@@ -511,7 +511,10 @@ class TestDamagedLedger:
         async with connect_stdio(tmp_path) as memory:
             for _ in range(2):
                 told = error_text(await memory.call_tool("get_history", {"memory_id": rows.ids[0]}))
-                assert "malformed. Nothing was written. The file is damaged; palimpsest doctor --deep" in told
+                assert (
+                    "malformed. Nothing was written. The file is damaged. See how badly with palimpsest doctor --deep"
+                    in told
+                )
                 assert await first_hit(memory, "where is the offsite?") == RETREAT
                 assert await everything(memory) == ["User drinks green tea", RETREAT]
                 assert "malformed" in error_text(await memory.call_tool("add_memory", {"text": "User sails"}))
@@ -526,7 +529,10 @@ class TestDamagedLedger:
         async with connect_stdio(tmp_path) as memory:
             for _ in range(2):
                 told = error_text(await memory.call_tool("search_memories", {"query": "offsite"}))
-                assert "not a database. Nothing was written. The file is damaged; palimpsest restore" in told
+                assert (
+                    "not a database. Nothing was written. The file is damaged. Restore a backup with palimpsest restore"
+                    in told
+                )
             await anyio.to_thread.run_sync(restore, settings, tmp_path / "copy.db", now)
             assert await first_hit(memory, "offsite") == RETREAT
 

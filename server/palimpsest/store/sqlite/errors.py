@@ -11,7 +11,9 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from palimpsest.core.errors import LedgerError
 
-DAMAGED = "The file is damaged. palimpsest doctor --deep shows the damage, palimpsest restore restores a backup"
+DAMAGED = (
+    "The file is damaged. See how badly with palimpsest doctor --deep, and restore a backup with palimpsest restore"
+)
 
 UNREADABLE_ROW = (ValueError, LookupError, TypeError, SQLAlchemyError)
 """What reading a row raises if its bytes are damaged."""
@@ -25,11 +27,11 @@ ADVICE = {
     "disk I/O error": "Check the disk: it may be full, failing or gone. Then try again",
     "readonly": "Make the file and its folder writable for this user",
     "unable to open": "Check its folder: it has to exist and be writable for this user",
-    "vtable constructor": "The full text is damaged. palimpsest rebuild rebuilds it",
-    "fts5": "The full text is damaged. palimpsest rebuild rebuilds it",
+    "vtable constructor": "The full text is damaged. Rebuild it with palimpsest rebuild",
+    "fts5": "The full text is damaged. Rebuild it with palimpsest rebuild",
     "malformed": DAMAGED,
     "decode to UTF-8": DAMAGED,
-    "not a database": "The file is damaged. palimpsest restore restores a backup",
+    "not a database": "The file is damaged. Restore a backup with palimpsest restore",
 }
 """What to do, by a part of SQLite's message."""
 

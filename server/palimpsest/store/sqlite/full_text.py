@@ -187,7 +187,7 @@ def _damage_as_full_text_error() -> Generator[None]:
     except DatabaseError as error:
         if isinstance(error, OperationalError):
             raise
-        raise FullTextError(f"the full text is damaged ({error.orig}). palimpsest rebuild rebuilds it") from error
+        raise FullTextError(f"the full text is damaged ({error.orig}). Rebuild it with palimpsest rebuild") from error
 
 
 def _scope_match(scope: Scope) -> str:
