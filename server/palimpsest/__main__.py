@@ -1,4 +1,4 @@
-"""Start the server at once when that is all that is asked; everything else is the command line's."""
+"""The entry point. It starts the stdio server directly, and runs the command line for everything else."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import sys
 
 
 def main() -> None:
-    """Serve stdio when called without arguments on a pipe, or as plain `serve`; else run the command line."""
-    os.umask(0o077)  # what Chroma and SQLite write beside our own files is nobody else's either
+    """Serve MCP over stdio if called as `serve`, or without arguments on a pipe. Else run the command line."""
+    os.umask(0o077)  # so that other users cannot read the files of Chroma and SQLite either
     arguments = sys.argv[1:]
     if arguments == ["serve"] or (not arguments and not sys.stdin.isatty()):
         from palimpsest.server.app import run_stdio, settings_loader  # noqa: PLC0415 - the command line's libraries would delay the handshake

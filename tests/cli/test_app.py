@@ -92,7 +92,7 @@ def test_rebuild_makes_an_index_that_the_doctor_counts(tmp_path: Path) -> None:
             "embedder",
             "could not be reached",
         ),
-        ({"PALIMPSEST_PROMPTS_DIR": "nowhere"}, "prompts", "is no folder"),
+        ({"PALIMPSEST_PROMPTS_DIR": "nowhere"}, "prompts", "is not a folder"),
         ({"PALIMPSEST_HISTORY_DB_PATH": "/dev/null/ledger.db"}, "ledger", "cannot be opened"),
     ],
 )

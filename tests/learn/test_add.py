@@ -243,7 +243,7 @@ class TestWhenTheModelFails:
         [
             (Reply(status=401), "401"),
             (Reply(status=500), "500"),
-            (Reply(body=b'{"choices": [{"mess'), "no OpenAI reply"),
+            (Reply(body=b'{"choices": [{"mess'), "not in OpenAI's format"),
             (Reply(refusal="I will not"), "declined"),
             ("I am sorry, I cannot help with that.", "no usable reply"),
             ('{"facts": [{"text": "cut o', "no usable reply"),

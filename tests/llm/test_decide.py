@@ -12,7 +12,7 @@ import pytest
 from palimpsest.core.errors import ModelRefusedError, ReplyError
 from palimpsest.core.models import Decision, Event, Fact, Memory
 from palimpsest.learn.engine import NEEDED_PROMPTS
-from palimpsest.llm.decide import MAX_TEXT_CHARS, Decided, decide
+from palimpsest.llm.decide import MAX_TEXT_CHARS, Decisions, decide
 from palimpsest.llm.prompts import Prompt, PromptFiles
 from tests.support.scripted_model import ScriptedModel, fact, memory
 
@@ -49,13 +49,13 @@ def mem0(*entries: tuple[str, str, str]) -> str:
 
 async def decided(
     prompt: Prompt, facts: Sequence[Fact], memories: Sequence[Memory], *replies: str
-) -> tuple[Decided, ScriptedModel]:
+) -> tuple[Decisions, ScriptedModel]:
     """Return what is decided by a script, and the model that was asked."""
     model = ScriptedModel(replies)
     return await decide(model, prompt, facts, memories), model
 
 
-def said(found: Decided) -> list[tuple[str, str | None, str | None, tuple[str, ...]]]:
+def said(found: Decisions) -> list[tuple[str, str | None, str | None, tuple[str, ...]]]:
     """Return each decision as event, text of its fact, memory and what it replaces."""
     return [
         (decision.event.value, decision.fact.text if decision.fact else None, decision.memory_id, decision.replaces)
@@ -84,7 +84,7 @@ async def test_a_new_fact_is_added_as_it_is(prompt: Prompt) -> None:
     """Guards ADD: sources, date and tags of the fact stay with it."""
     found, _ = await decided(prompt, [LYON], [MISO], reply(entry(0, "ADD")))
 
-    assert found == Decided((Decision(Event.ADD, LYON),))
+    assert found == Decisions((Decision(Event.ADD, LYON),))
 
 
 async def test_an_update_gives_the_memory_the_merged_text(prompt: Prompt) -> None:
@@ -100,7 +100,7 @@ async def test_a_contradicted_memory_is_superseded_by_the_fact(prompt: Prompt) -
     """Guards DELETE: the memory is closed and the fact that contradicts it takes its place, never nothing."""
     found, _ = await decided(prompt, [LYON], [MISO, NICE], reply(entry(0, "DELETE", 1, LYON.text)))
 
-    assert found == Decided((Decision(Event.ADD, LYON, replaces=("memory-nice",)),))
+    assert found == Decisions((Decision(Event.ADD, LYON, replaces=("memory-nice",)),))
 
 
 async def test_what_supersedes_is_worded_as_decided(prompt: Prompt) -> None:
@@ -147,14 +147,14 @@ async def test_what_is_known_changes_nothing(prompt: Prompt, given: str) -> None
     """Guards NONE, in an object or a bare list: the memory that says it already is named, so that it can be told."""
     found, _ = await decided(prompt, [CAT], [NICE, MISO], given)
 
-    assert found == Decided((Decision(Event.NONE, CAT, "memory-miso"),))
+    assert found == Decisions((Decision(Event.NONE, CAT, "memory-miso"),))
 
 
 async def test_a_fact_not_worth_keeping_is_dropped_by_name(prompt: Prompt) -> None:
     """Guards NONE without a memory: nothing is stored, and the caller is told which fact it was."""
     found, _ = await decided(prompt, [LYON, CAT], [NICE], reply(entry(0, "NONE"), entry(1, "ADD")))
 
-    assert found == Decided((Decision(Event.ADD, CAT),), dropped=(LYON,))
+    assert found == Decisions((Decision(Event.ADD, CAT),), dropped=(LYON,))
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ async def test_a_fact_passed_over_is_asked_about_again(prompt: Prompt) -> None:
         prompt, [LYON, CAT], [NICE, MISO], reply(entry(0, "ADD")), reply(entry(0, "ADD"), entry(1, "NONE", 1))
     )
 
-    assert "it decides nothing about fact 1." in model.calls[1].messages[-1]["content"]
+    assert "it has no decision about fact 1." in model.calls[1].messages[-1]["content"]
     assert said(found) == [("ADD", LYON.text, None, ()), ("NONE", CAT.text, "memory-miso", ())]
     assert found.undecided == ()
 
@@ -220,7 +220,7 @@ async def test_a_fact_passed_over_twice_is_added_and_named(prompt: Prompt) -> No
     found, model = await decided(prompt, [LYON, CAT], [NICE], once, once)
 
     assert len(model.calls) == 2
-    assert found == Decided((Decision(Event.ADD, CAT),), dropped=(LYON,), undecided=(CAT,))
+    assert found == Decisions((Decision(Event.ADD, CAT),), dropped=(LYON,), undecided=(CAT,))
 
 
 async def test_a_memory_is_updated_once(prompt: Prompt) -> None:

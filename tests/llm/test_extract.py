@@ -166,7 +166,7 @@ async def test_a_date_is_taken_as_far_as_it_goes(prompt: Prompt, given: Any, exp
         (reply({"text": "", "sources": [1]}), "one of its facts is empty."),
         (reply("x" * (MAX_FACT_CHARS + 1)), f"longer than {MAX_FACT_CHARS} characters"),
         (reply(*(f"fact {number}" for number in range(MAX_FACTS + 1))), f"it holds {MAX_FACTS + 1} facts"),
-        (reply({"sources": [1]}), "a fact without a text"),
+        (reply({"sources": [1]}), "a fact has no text"),
     ],
     ids=["source too high", "source zero", "blank", "empty", "too long", "too many", "no text"],
 )

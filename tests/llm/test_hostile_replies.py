@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from palimpsest.core.errors import ReplyError
 from palimpsest.core.models import Decision, Event, Fact, Memory
 from palimpsest.learn.engine import NEEDED_PROMPTS
-from palimpsest.llm.decide import MAX_TEXT_CHARS, Decided, DecideReply, decide
+from palimpsest.llm.decide import MAX_TEXT_CHARS, DecideReply, Decisions, decide
 from palimpsest.llm.extract import (
     MAX_FACT_CHARS,
     MAX_FACTS,
@@ -131,7 +131,7 @@ def check_facts(facts: Sequence[Fact], reply: str) -> None:
         assert each.metadata == {}
 
 
-def check_decided(decided: Decided, facts: Sequence[Fact], memories: Sequence[Memory], reply: str) -> None:
+def check_decided(decided: Decisions, facts: Sequence[Fact], memories: Sequence[Memory], reply: str) -> None:
     """Hold decisions to the facts and memories that were shown: none invented, lost, or done twice."""
     said = read(reply, DecideReply)
     numbers = {each.memory for each in said.decisions}
@@ -165,7 +165,7 @@ def check_decision(decision: Decision, facts: Sequence[Fact], shown: set[str]) -
         assert event is not Event.NONE or decision.fact in facts
 
 
-def check_none_lost(decided: Decided, facts: Sequence[Fact], reply: DecideReply) -> None:
+def check_none_lost(decided: Decisions, facts: Sequence[Fact], reply: DecideReply) -> None:
     """Hold that every fact is in a decision, told as dropped, or was an order to forget a memory, and is gone."""
     carried = [each.fact.sources for each in decided.decisions if each.fact is not None]
     forgets = {
@@ -182,8 +182,8 @@ def check_none_lost(decided: Decided, facts: Sequence[Fact], reply: DecideReply)
         assert not undecided or Decision(Event.ADD, each) in decided.decisions
 
 
-def decided_on(facts: Sequence[Fact], memories: Sequence[Memory]) -> Callable[[ScriptedModel], Awaitable[Decided]]:
-    async def ask(model: ScriptedModel) -> Decided:
+def decided_on(facts: Sequence[Fact], memories: Sequence[Memory]) -> Callable[[ScriptedModel], Awaitable[Decisions]]:
+    async def ask(model: ScriptedModel) -> Decisions:
         return await decide(model, PROMPTS.get("decide"), facts, memories)
 
     return ask

@@ -211,33 +211,35 @@ FAILURES = [
     pytest.param(Reply("slow down", status=429, headers=AT_ONCE), ModelRefusedError, "429.*slow down", id="429"),
     pytest.param(Reply("broken", status=500, headers=AT_ONCE), ModelUnreachableError, "500.*broken", id="500"),
     pytest.param(Reply("away", status=503, headers=AT_ONCE), ModelUnreachableError, "503.*away", id="503"),
-    pytest.param(Reply(body=b'{"choices": [{"mess'), ModelUnreachableError, "no OpenAI reply", id="truncated JSON"),
-    pytest.param(Reply(body=b"<html>Sign in</html>"), ModelUnreachableError, "no OpenAI reply", id="HTML"),
-    pytest.param(Reply(body=b""), ModelUnreachableError, "no OpenAI reply", id="no body"),
-    pytest.param(Reply(body=b"\xff\xfe{}"), ModelUnreachableError, "no OpenAI reply", id="no UTF-8"),
+    pytest.param(
+        Reply(body=b'{"choices": [{"mess'), ModelUnreachableError, "not in OpenAI's format", id="truncated JSON"
+    ),
+    pytest.param(Reply(body=b"<html>Sign in</html>"), ModelUnreachableError, "not in OpenAI's format", id="HTML"),
+    pytest.param(Reply(body=b""), ModelUnreachableError, "not in OpenAI's format", id="no body"),
+    pytest.param(Reply(body=b"\xff\xfe{}"), ModelUnreachableError, "not in OpenAI's format", id="no UTF-8"),
     pytest.param(
         Reply(body=b'{"id"', headers={"content-length": "400"}),
         ModelUnreachableError,
         "Check llm.config.openai_base_url",
         id="cut off in the body",
     ),
-    pytest.param(Reply(body=b'{"choices": []}'), ModelUnreachableError, "no OpenAI reply", id="empty choices"),
-    pytest.param(Reply(body=b'{"choices": null}'), ModelUnreachableError, "no OpenAI reply", id="null choices"),
-    pytest.param(Reply(body=b"{}"), ModelUnreachableError, "no OpenAI reply", id="no choices"),
-    pytest.param(Reply(body=b'{"choices": [{}]}'), ModelUnreachableError, "no OpenAI reply", id="no message"),
+    pytest.param(Reply(body=b'{"choices": []}'), ModelUnreachableError, "not in OpenAI's format", id="empty choices"),
+    pytest.param(Reply(body=b'{"choices": null}'), ModelUnreachableError, "not in OpenAI's format", id="null choices"),
+    pytest.param(Reply(body=b"{}"), ModelUnreachableError, "not in OpenAI's format", id="no choices"),
+    pytest.param(Reply(body=b'{"choices": [{}]}'), ModelUnreachableError, "not in OpenAI's format", id="no message"),
     pytest.param(
         Reply(body=b'{"choices": [{"message": {"role": "assistant", "content": null}}]}'),
         ReplyError,
-        "answered with nothing",
+        "sent an empty reply",
         id="null content",
     ),
-    pytest.param(Reply(""), ReplyError, "answered with nothing", id="empty content"),
+    pytest.param(Reply(""), ReplyError, "sent an empty reply", id="empty content"),
     pytest.param(Reply("", finish_reason="length"), ReplyError, "Raise llm.config.max_tokens", id="cut at nothing"),
     pytest.param(
         Reply(body=b"<html>", headers={"content-type": "text/html"}), ModelUnreachableError, "no OpenAI", id="portal"
     ),
     *(
-        pytest.param(Reply(body=body), ModelUnreachableError, "no OpenAI reply", id=body.decode())
+        pytest.param(Reply(body=body), ModelUnreachableError, "not in OpenAI's format", id=body.decode())
         for body in (b"null", b"[]", b'"x"', b'{"choices": ["x"]}', b'{"choices": [{"message": "x"}]}')
     ),
     pytest.param(Reply(f"Incorrect key: {KEY}", status=400), ModelRefusedError, "Incorrect key: …", id="key in 400"),

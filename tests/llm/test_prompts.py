@@ -251,7 +251,7 @@ def test_a_custom_system_text_is_taken_literally() -> None:
 @pytest.mark.parametrize("given", [{}, {"facts": []}, {"facts": [], "memories": [], "today": ""}], ids=str)
 def test_rendering_wants_just_the_inputs(given: dict[str, Any]) -> None:
     """Guards a stage and its file against drifting apart unnoticed."""
-    with pytest.raises(PromptError, match=r"own\.md: wants \['facts', 'memories'\]"):
+    with pytest.raises(PromptError, match=r"own\.md: needs the inputs \['facts', 'memories'\]"):
         parse(OWN, Path("own.md")).render(**given)
 
 

@@ -132,7 +132,7 @@ async def test_a_good_reply_is_asked_for_once() -> None:
         (REFUSAL, "there is no JSON in it"),
         ("", "there is no JSON in it"),
         (GOOD[:-5], "there is no JSON in it"),
-        ('{"facts": [{"sources": []}]}', "a fact without a text"),
+        ('{"facts": [{"sources": []}]}', "a fact has no text"),
     ],
     ids=["refusal", "empty", "cut-off", "misfit"],
 )
@@ -156,7 +156,7 @@ async def test_a_second_misfit_is_an_error(bad: str) -> None:
     """Guards against "nothing extracted": a reply that cannot be read twice raises, and quotes no conversation."""
     model = ScriptedModel([bad, bad])
 
-    with pytest.raises(ReplyError, match="the model scripted gave no usable reply, asked twice") as failure:
+    with pytest.raises(ReplyError, match="the model scripted gave no usable reply in two attempts") as failure:
         await ask(model, ASKED, ExtractReply, texts)
 
     assert len(model.calls) == 2

@@ -1,1 +1,1 @@
-"""Texts to vectors, one adapter a file."""
+"""Embedders: adapters that turn texts into vectors, one per file."""

@@ -1,4 +1,7 @@
-"""Chroma's own embedder: all-MiniLM-L6-v2 as ONNX. Downloads 80 MB on first use, so never without being asked for."""
+"""Chroma's default embedder: all-MiniLM-L6-v2 as ONNX.
+
+It downloads 80 MB on first use, so it is used only if the settings choose it.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,13 @@ from palimpsest.core.protocols import Vector
 
 
 class ChromaEmbedder:
-    """Embed with Chroma's default embedding function, 384 dims."""
+    """Chroma's default embedding function, with 384 dimensions."""
 
     def __init__(self) -> None:
         try:
-            from chromadb.utils.embedding_functions import ONNXMiniLM_L6_V2  # noqa: PLC0415 - slow, rarely wanted
+            from chromadb.utils.embedding_functions import ONNXMiniLM_L6_V2  # noqa: PLC0415 - slow, rarely used
 
-            # On Windows its builds report to their maker, unless they are told not to.
+            # The Windows builds of onnxruntime send telemetry to Microsoft unless it is disabled.
             importlib.import_module("onnxruntime").disable_telemetry_events()
             self._function: Any = ONNXMiniLM_L6_V2()
         except (ImportError, ValueError) as error:
@@ -27,11 +30,11 @@ class ChromaEmbedder:
 
     @property
     def fingerprint(self) -> str:
-        """Name the model."""
+        """Return provider, model and dimensions."""
         return "chroma:all-MiniLM-L6-v2:384"
 
     def embed_words(self, words: Sequence[str]) -> None:
-        """Return None: single words are not embedded at once."""
+        """Return None. This embedder has no word vectors."""
         del words
 
     def embed(self, texts: Sequence[str]) -> Vector:

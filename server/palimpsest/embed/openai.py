@@ -1,10 +1,10 @@
-"""Any OpenAI-compatible `/embeddings` endpoint, asked in batches."""
+"""The embedder of an OpenAI-compatible `/embeddings` endpoint. Texts are sent in batches."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import httpx as _httpx  # noqa: F401  # pyright: ignore[reportUnusedImport] - see model_openai.py
+import httpx as _httpx  # noqa: F401  # pyright: ignore[reportUnusedImport] - see llm/openai.py
 import numpy as np
 import openai
 
@@ -14,14 +14,17 @@ from palimpsest.core.protocols import Vector
 BATCH = 128
 
 MIN_KEY_CHARS = 8
-"""A shorter key is no secret and would be found in every other word."""
+"""Shorter keys are placeholders, not secrets, and would match ordinary words in an error text."""
 
 MAX_CHARS = 8_000
-"""Of a longer text only the beginning is sent: the common models take 8,191 tokens."""
+"""Only the beginning of a longer text is sent, because common models accept 8,191 tokens."""
 
 
 class OpenAIEmbedder:
-    """Embed over HTTP. `dims` asks the endpoint for shorter vectors, where it can; `timeout` is in seconds."""
+    """An embeddings endpoint. `timeout` is in seconds.
+
+    `dims` requests vectors of that length, from models that support it.
+    """
 
     def __init__(
         self, model: str, *, api_key: str | None, base_url: str | None, dims: int | None, timeout: float
@@ -29,16 +32,16 @@ class OpenAIEmbedder:
         self._model = model
         self._key = api_key or ""
         self._dims = dims
-        # Local servers want no key, and the client insists on one.
+        # Local servers need no key, but the client requires one.
         self._client = openai.OpenAI(api_key=api_key or "none", base_url=base_url, timeout=timeout, max_retries=2)
 
     @property
     def fingerprint(self) -> str:
-        """Name the model and the dimensions asked for."""
+        """Return provider, model and requested dimensions."""
         return f"openai:{self._model}:{self._dims or 'own'}"
 
     def embed_words(self, words: Sequence[str]) -> None:
-        """Return None: single words are not embedded at once."""
+        """Return None. This embedder has no word vectors."""
         del words
 
     def embed(self, texts: Sequence[str]) -> Vector:
@@ -47,7 +50,7 @@ class OpenAIEmbedder:
             return np.zeros((0, self._dims or 0), dtype=np.float32)
         parts = [self._ask(texts[start : start + BATCH]) for start in range(0, len(texts), BATCH)]
         if len({part.shape[1] for part in parts}) > 1:
-            raise EmbedderError(f"the embedder {self._model} answered with vectors of different lengths")
+            raise EmbedderError(f"the embedder {self._model} returned vectors of different lengths")
         vectors = np.concatenate(parts)
         return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
 
@@ -65,16 +68,16 @@ class OpenAIEmbedder:
         except openai.APIConnectionError as error:
             raise self._failed(f"could not be reached: {error.__cause__ or error}") from error
         except (openai.OpenAIError, ValueError, AttributeError, TypeError) as error:
-            raise self._failed(f"answered with no OpenAI reply: {str(error)[:200]}") from error
+            raise self._failed(f"sent a reply that is not in OpenAI's format: {str(error)[:200]}") from error
         if vectors.shape != (len(texts), self._dims or vectors.shape[-1]) or not vectors.shape[-1]:
-            raise self._failed(f"answered {len(texts)} texts with vectors of shape {vectors.shape}")
+            raise self._failed(f"returned vectors of shape {vectors.shape} for {len(texts)} texts")
         if not np.isfinite(vectors).all():
-            raise self._failed("answered with vectors that hold NaN or infinity")
+            raise self._failed("returned vectors that contain NaN or infinity")
         return vectors
 
     def _failed(self, what: str) -> EmbedderError:
-        """Return our error, without the key, which some endpoints repeat."""
-        said = what.replace(self._key, "…") if len(self._key) >= MIN_KEY_CHARS else what
+        """Return our error. The key is removed from the text, because some endpoints repeat it."""
+        text = what.replace(self._key, "…") if len(self._key) >= MIN_KEY_CHARS else what
         return EmbedderError(
-            f"the embedder {self._model} {said.rstrip('. ')}. Check embedder.config (model, api_key, openai_base_url)."
+            f"the embedder {self._model} {text.rstrip('. ')}. Check embedder.config (model, api_key, openai_base_url)."
         )

@@ -1,4 +1,4 @@
-"""The default embedder: WordLlama's static vectors, which come inside its wheel. No key, no network, 256 dims."""
+"""The default embedder: the static word vectors in WordLlama's wheel. It needs no key and no network."""
 
 from __future__ import annotations
 
@@ -17,46 +17,46 @@ from palimpsest.core.protocols import Vector
 DIMS = 256
 
 MAX_KEPT = 8_192
-"""Words whose vectors are kept: four megabytes at most."""
+"""How many word vectors are cached, in at most four megabytes."""
 
 FEW = 4
-"""So many texts are embedded one by one: the threads of a batch take longer to wake than they save."""
+"""Up to this many texts are embedded one by one, because waking the threads of a batch takes longer."""
 
 MAX_CHARS = 8_000
-"""Of a longer text only the beginning is embedded: the mean over more words says ever less."""
+"""Only the beginning of a longer text is embedded, because a mean over more words says less and less."""
 
 MAX_BATCH_CHARS = 64_000
-"""Bounds the memory of one batch, whose texts are padded to the longest."""
+"""Limits the memory of one batch, whose texts are padded to the longest one."""
 
 
 class LocalEmbedder:
-    """Embed with the weights that WordLlama ships. Building one takes about half a second."""
+    """WordLlama with the weights it ships, 256 dimensions. Creating it takes about half a second."""
 
     def __init__(self) -> None:
         root = logging.getLogger()
         before = (root.level, list(root.handlers))
         try:
-            wordllama: Any = importlib.import_module("wordllama")  # it has no types; slow to import
+            wordllama: Any = importlib.import_module("wordllama")  # has no types, and is slow to import
             folder = Path(wordllama.__file__).parent
             self._model: Any = wordllama.WordLlama.load(cache_dir=folder, disable_download=True)
-            # They are stored in half precision and loaded in full; kept as they were they take half the memory.
+            # The file stores half precision, and loading converts it to single precision. Half needs half the memory.
             self._model.embedding = self._model.embedding.astype(np.float16)
         except (ImportError, FileNotFoundError) as error:
             raise EmbedderError(
                 f"the local embedder could not be loaded: {error}. Reinstall palimpsest-mcp, or set embedder.provider."
             ) from error
         finally:
-            # The package configures the root logger when imported; logging is the application's business.
+            # Importing the package configures the root logger, which is up to the application.
             root.level = before[0]
             root.handlers[:] = before[1]
-        self._turn = threading.Lock()
+        self._words_lock = threading.Lock()
         self._rows: dict[str, int] = {}
-        # All at once: one that grew with every new word would leave the heap in pieces.
+        # Allocated at once, because growing it word by word would fragment the heap.
         self._words = np.empty((MAX_KEPT, DIMS), dtype=np.float16)
 
     @property
     def fingerprint(self) -> str:
-        """Name the weights."""
+        """Return provider, weights and dimensions."""
         return "local:wordllama-l2-supercat:256"
 
     def embed(self, texts: Sequence[str]) -> Vector:
@@ -73,8 +73,8 @@ class LocalEmbedder:
         return self._unit(vectors)
 
     def embed_words(self, words: Sequence[str]) -> Vector:
-        """Return unit vectors of single words, shape (len(words), 256); those once made are kept, up to `MAX_KEPT`."""
-        with self._turn:
+        """Return unit vectors of single words, shape (len(words), 256). Up to `MAX_KEPT` are cached."""
+        with self._words_lock:
             if new := [word for word in dict.fromkeys(words) if word not in self._rows]:
                 if len(self._rows) + len(new) > len(self._words):
                     self._rows, new = {}, list(dict.fromkeys(words))
@@ -87,7 +87,7 @@ class LocalEmbedder:
             return self._words[rows].astype(np.float32)
 
     def _mean(self, text: str) -> Vector:
-        """Return the mean of a text's tokens: what the package does with a batch, without waking threads for it."""
+        """Return the mean of a text's token vectors, as the package does for a batch, but without its threads."""
         ids: list[int] = self._model.tokenizer.encode(text, add_special_tokens=False).ids
         if not ids:
             return np.zeros(DIMS, dtype=np.float32)
@@ -99,7 +99,7 @@ class LocalEmbedder:
 
 
 def _batches(texts: Sequence[tuple[int, str]]) -> Iterator[list[tuple[int, str]]]:
-    """Cut texts, shortest first, into batches whose padded size stays bounded."""
+    """Yield batches of texts whose padded size is limited. The texts come sorted, the shortest first."""
     batch: list[tuple[int, str]] = []
     for item in texts:
         if batch and (len(batch) + 1) * len(item[1]) > MAX_BATCH_CHARS:

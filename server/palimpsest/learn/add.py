@@ -26,7 +26,7 @@ from palimpsest.learn.apply import WriteResult, apply_decisions, apply_write, em
 from palimpsest.learn.edit import says
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.sanitize import recalled_text, screened_fact, screened_messages
-from palimpsest.llm.decide import NEAREST_MEMORIES, Decided, decide
+from palimpsest.llm.decide import NEAREST_MEMORIES, Decisions, decide
 from palimpsest.llm.extract import RECENT_MESSAGES, Conversation, extract
 from palimpsest.recall.similar import SimilarMemory, similar_memories
 from palimpsest.store.queries import entries as entry_queries
@@ -223,7 +223,7 @@ def _conversation(engine: Engine, scope: Scope, messages: Sequence[Message], con
 
 async def _reconcile(engine: Engine, model: LanguageModel, task: _Task) -> WriteResult:
     """Decide what becomes of facts and apply it; again where what the decision was made on changed meanwhile."""
-    decided: Decided | None = None
+    decided: Decisions | None = None
     provenance = Provenance("extract", model.name, caller=task.caller)
     shown = _Look(0, (), frozenset())
     asked = 0
@@ -249,10 +249,10 @@ async def _reconcile(engine: Engine, model: LanguageModel, task: _Task) -> Write
 
 async def _decided(
     engine: Engine, model: LanguageModel, task: _Task, memories: Sequence[Memory]
-) -> tuple[Decided, Provenance]:
+) -> tuple[Decisions, Provenance]:
     """Return what the model decides about the facts beside what they resemble, and what made it."""
     if not memories:
-        everything = Decided(tuple(Decision(Event.ADD, fact) for fact in task.facts))
+        everything = Decisions(tuple(Decision(Event.ADD, fact) for fact in task.facts))
         return everything, Provenance("extract", model.name, caller=task.caller)
     prompt = engine.prompts.get("decide")
     await engine.report_progress(f"asking the model what becomes of {_count(task.facts, 'fact')}")
@@ -288,7 +288,7 @@ def _stands(engine: Engine, shown: _Look, now: _Look) -> bool:
     return unchanged and now.alike <= shown.revisions.keys()
 
 
-async def _apply(engine: Engine, task: _Task, decided: Decided, provenance: Provenance, shown: _Look) -> WriteResult:
+async def _apply(engine: Engine, task: _Task, decided: Decisions, provenance: Provenance, shown: _Look) -> WriteResult:
     facts = [decision.fact for decision in decided.decisions if decision.fact is not None]
     vectors, notes = await embedded(engine, [fact.text for fact in facts])
     write = Write(

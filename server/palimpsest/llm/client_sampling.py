@@ -1,4 +1,4 @@
-"""The connected client's own model, asked by MCP sampling. It is there during a call only."""
+"""The language model of the connected client, called through MCP sampling. It is available only during a tool call."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from pydantic import BaseModel, ValidationError
 
 from palimpsest.core.errors import ModelRefusedError, ModelUnreachableError, ReplyError
 
-Put: TypeAlias = Callable[[CreateMessageRequest], Awaitable[BaseModel]]
-"""Puts a question to the client and returns what it answers. Raises MCPError where the client declines."""
+Send: TypeAlias = Callable[[CreateMessageRequest], Awaitable[BaseModel]]
+"""A function that sends a request to the client and returns its answer. Raises MCPError if the client declines."""
 
 MAX_NAME_CHARS = 100
 
@@ -28,10 +28,10 @@ UNNAMED = "the client's model"
 
 
 class SamplingModel:
-    """Ask the client's model. `max_tokens` bounds a reply; `timeout` is in seconds, for one reply."""
+    """The client's model. `max_tokens` limits a reply; `timeout` is in seconds, for one reply."""
 
-    def __init__(self, put: Put, *, temperature: float | None, max_tokens: int, timeout: float) -> None:
-        self._put = put
+    def __init__(self, send: Send, *, temperature: float | None, max_tokens: int, timeout: float) -> None:
+        self._send = send
         self._temperature = temperature
         self._max_tokens = max_tokens
         self._timeout = timeout
@@ -39,40 +39,40 @@ class SamplingModel:
 
     @property
     def name(self) -> str:
-        """Name the model as its last reply did."""
+        """Return the model's name as its last reply gave it."""
         return self._name
 
     async def complete(self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None) -> str:
-        """Return the reply's text; sampling has no structured output, the prompt alone asks for JSON.
+        """Return the reply's text. The schema is ignored: sampling has no structured output, the prompt asks for JSON.
 
         Raises ModelUnreachableError, ModelRefusedError or ReplyError.
         """
         del schema
         try:
             with anyio.fail_after(self._timeout):
-                result = await self._put(self._question(messages))
+                result = await self._send(self._request(messages))
         except TimeoutError as error:
             raise ModelUnreachableError(
                 f"{UNNAMED} gave no reply within {self._timeout:g} seconds. Raise llm.config.timeout if it needs more."
             ) from error
         except MCPError as error:
             raise ModelRefusedError(
-                f"{UNNAMED} was not lent: {str(error)[:300].rstrip('. ')}. "
+                f"the client refused the use of its model: {str(error)[:300].rstrip('. ')}. "
                 "Allow it in the client, or set llm.provider to 'none'."
             ) from error
         except ValidationError as error:
-            raise ReplyError(f"{UNNAMED} answered in no known form.") from error
+            raise ReplyError(f"{UNNAMED} sent an answer that is not valid MCP.") from error
         return self._text(result)
 
     async def check(self) -> None:
-        """Do nothing: only a reply shows whether the client lends its model."""
+        """Do nothing. Only a request shows whether the client allows the use of its model."""
 
     async def aclose(self) -> None:
-        """Do nothing: the connection is the client's."""
+        """Do nothing. The connection belongs to the session."""
 
-    def _question(self, messages: Sequence[Mapping[str, str]]) -> CreateMessageRequest:
+    def _request(self, messages: Sequence[Mapping[str, str]]) -> CreateMessageRequest:
         system = "\n\n".join(message["content"] for message in messages if message["role"] == "system")
-        said = [
+        conversation = [
             SamplingMessage(
                 role=cast("Any", message["role"]), content=TextContent(type="text", text=message["content"])
             )
@@ -81,7 +81,7 @@ class SamplingModel:
         ]
         return CreateMessageRequest(
             params=CreateMessageRequestParams(
-                messages=said,
+                messages=conversation,
                 system_prompt=system or None,
                 temperature=self._temperature,
                 max_tokens=self._max_tokens,
@@ -89,14 +89,16 @@ class SamplingModel:
         )
 
     def _text(self, result: BaseModel) -> str:
-        """Return the text of an answer, which may come in parts, and note who gave it."""
+        """Return the text of an answer, which may have several parts, and remember the model's name."""
         if not isinstance(result, CreateMessageResult | CreateMessageResultWithTools):
-            raise ReplyError(f"{UNNAMED} was asked, and something else came back ({type(result).__name__}).")
-        # It goes into the history, line by line; the client may call its model anything.
+            raise ReplyError(f"{UNNAMED} sent an answer of the wrong type ({type(result).__name__}).")
+        # The name goes into the history, one line per row, and the client chooses it freely.
         self._name = " ".join(result.model.split())[:MAX_NAME_CHARS] or UNNAMED
         parts = result.content if isinstance(result.content, list) else [result.content]
         text = "\n".join(part.text for part in parts if isinstance(part, TextContent))
         if not text.strip():
             advice = " Raise llm.config.max_tokens." if result.stop_reason == "maxTokens" else ""
-            raise ReplyError(f"{self._name} answered with no text ({result.stop_reason or 'no reason given'}).{advice}")
+            raise ReplyError(
+                f"{self._name} sent a reply without text ({result.stop_reason or 'no reason given'}).{advice}"
+            )
         return text

@@ -1,7 +1,8 @@
-"""Decide: what becomes of new facts beside the memories they resemble (Mem0, section 2.1, the update phase).
+"""The decide stage: what to do with new facts, given the memories nearest to them.
 
-All facts of a call and their nearest memories go in one request. The model sees small integers for ids; a number
-it was not shown is refused. A contradicted memory is superseded by the fact that contradicts it.
+This is the update phase in section 2.1 of the Mem0 paper. All facts of a call and their nearest memories go into one
+request. The model sees small integers instead of ids, and a number that was not shown is an error. A fact that
+contradicts a memory supersedes it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from palimpsest.text.tokenizer import search_tokens
 INPUTS = frozenset({"facts", "memories"})
 
 NEAREST_MEMORIES = 10
-"""s of the paper: how many of the nearest memories each fact is held against."""
+"""How many of the nearest memories each fact is compared with; s in the paper."""
 
 MAX_TEXT_CHARS = 4_000
 MAX_DIGITS = 9
@@ -32,7 +33,7 @@ _WORDS = {"NOOP": "NONE", "NO CHANGE": "NONE", "SUPERSEDE": "DELETE", "REMOVE": 
 
 
 class DecisionReply(BaseModel):
-    """Take one decision: about fact number `fact`, and for all but ADD about memory number `memory`."""
+    """One decision of the model's reply, about fact number `fact` and, except for ADD, memory number `memory`."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -52,14 +53,14 @@ class DecisionReply(BaseModel):
         return {
             "fact": _number(given.get("fact")),
             "event": _WORDS.get(event, event),
-            # Mem0's form, which custom update prompts ask for, calls it "id".
+            # Custom update prompts written for Mem0 ask for "id".
             "memory": _number(given.get("memory", given.get("id"))),
             "text": given["text"] if isinstance(given.get("text"), str) else None,
         }
 
 
 class DecideReply(BaseModel):
-    """Take `{"decisions": […]}`, a bare list, or Mem0's `{"memory": […]}`, whose entries name no fact."""
+    """The model's reply: `{"decisions": […]}`, a bare list, or Mem0's `{"memory": […]}`, whose items name no fact."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -78,10 +79,11 @@ class DecideReply(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
-    """Hold what is to be applied.
+class Decisions:
+    """The decisions to apply, in order.
 
-    `dropped` are facts the model found not worth keeping, `undecided` those it passed over twice, which are added.
+    `dropped` are facts that the model considers not worth storing. `undecided` are facts that it left out of both
+    replies; they are added.
     """
 
     decisions: tuple[Decision, ...]
@@ -89,8 +91,8 @@ class Decided:
     undecided: tuple[Fact, ...] = ()
 
 
-async def decide(model: LanguageModel, prompt: Prompt, facts: Sequence[Fact], memories: Sequence[Memory]) -> Decided:
-    """Return what becomes of the facts, none of which is lost. Raises ModelError."""
+async def decide(model: LanguageModel, prompt: Prompt, facts: Sequence[Fact], memories: Sequence[Memory]) -> Decisions:
+    """Return the decisions about the facts. Every fact is decided, dropped or added as undecided. Raises ModelError."""
     messages = prompt.render(
         facts=[
             {
@@ -106,36 +108,36 @@ async def decide(model: LanguageModel, prompt: Prompt, facts: Sequence[Fact], me
         ],
     )
 
-    def make_do(reply: DecideReply) -> Decided:
-        return _decided(_attributed(reply.decisions, facts), facts, memories)
+    def convert_leniently(reply: DecideReply) -> Decisions:
+        return _to_decisions(_with_facts(reply.decisions, facts), facts, memories)
 
-    def use(reply: DecideReply) -> Decided:
-        decided = make_do(reply)
+    def convert(reply: DecideReply) -> Decisions:
+        decided = convert_leniently(reply)
         if decided.undecided:
             numbers = [number for number, fact in enumerate(facts) if fact in decided.undecided]
-            raise ValueError(f"it decides nothing about fact {', '.join(map(str, numbers))}.")
+            raise ValueError(f"it has no decision about fact {', '.join(map(str, numbers))}.")
         return decided
 
-    return await ask(model, messages, DecideReply, use, make_do)
+    return await ask(model, messages, DecideReply, convert, convert_leniently)
 
 
-def _decided(replies: Sequence[DecisionReply], facts: Sequence[Fact], memories: Sequence[Memory]) -> Decided:
+def _to_decisions(replies: Sequence[DecisionReply], facts: Sequence[Fact], memories: Sequence[Memory]) -> Decisions:
     for reply in replies:
         _check(reply, facts, memories)
-    closed = {reply.memory for reply in replies if reply.event is Event.DELETE}
+    deleted = {reply.memory for reply in replies if reply.event is Event.DELETE}
     updated: set[int] = set()
     decisions: list[Decision] = []
     dropped: list[Fact] = []
     undecided: list[Fact] = []
     for number, fact in enumerate(facts):
-        mine = [reply for reply in replies if reply.fact == number]
-        if not mine:
+        about_fact = [reply for reply in replies if reply.fact == number]
+        if not about_fact:
             undecided.append(fact)
             decisions.append(Decision(Event.ADD, fact))
             continue
-        made = _of_fact(fact, mine, memories, closed, updated)
-        decisions.extend(made)
-        if not made:
+        fact_decisions = _for_fact(fact, about_fact, memories, deleted, updated)
+        decisions.extend(fact_decisions)
+        if not fact_decisions:
             dropped.append(fact)
     decisions.extend(
         Decision(Event.DELETE, memory_id=memories[reply.memory].id)
@@ -143,45 +145,46 @@ def _decided(replies: Sequence[DecisionReply], facts: Sequence[Fact], memories: 
         if reply.fact is None and reply.event is Event.DELETE and reply.memory is not None
     )
     reworded = {memories[number].id for number in updated}
-    # A new wording may be another memory's, in whose favour this one closes: what it is said to know comes before.
+    # An updated text may equal another memory's text, and then the updated memory is deleted as a duplicate. NONE
+    # decisions that name this memory therefore come first.
     decisions.sort(key=lambda decision: decision.event is not Event.NONE or decision.memory_id not in reworded)
-    return Decided(tuple(_each_closed_once(decisions)), tuple(dropped), tuple(undecided))
+    return Decisions(tuple(_delete_each_once(decisions)), tuple(dropped), tuple(undecided))
 
 
-def _of_fact(
+def _for_fact(
     fact: Fact,
     replies: Sequence[DecisionReply],
     memories: Sequence[Memory],
-    closed: set[int | None],
+    deleted: set[int | None],
     updated: set[int],
 ) -> list[Decision]:
-    """Return the decisions about one fact; an update of a memory that goes or was updated already is an ADD."""
-    made: list[Decision] = []
+    """Return the decisions about one fact. UPDATE of a memory that is deleted or already updated becomes ADD."""
+    decisions: list[Decision] = []
     adds = False
     text = fact.text
     for reply in replies:
         number = reply.memory
-        if reply.event is Event.UPDATE and number is not None and number not in closed and number not in updated:
+        if reply.event is Event.UPDATE and number is not None and number not in deleted and number not in updated:
             updated.add(number)
-            made.append(Decision(Event.UPDATE, _worded(fact, reply.text), memories[number].id))
-        elif reply.event is Event.NONE and number is not None and number not in closed:
+            decisions.append(Decision(Event.UPDATE, _with_text(fact, reply.text), memories[number].id))
+        elif reply.event is Event.NONE and number is not None and number not in deleted:
             known = Decision(Event.NONE, fact, memories[number].id)
-            made += [] if known in made else [known]
+            decisions += [] if known in decisions else [known]
         elif reply.event in (Event.ADD, Event.UPDATE) or (reply.event is Event.NONE and number is not None):
             adds, text = True, reply.text or text
         elif reply.event is Event.DELETE and reply.text:
             text = reply.text
     gone = tuple(memories[r.memory].id for r in replies if r.event is Event.DELETE and r.memory is not None)
     nothing_instead = all(r.text is not None and not r.text.strip() for r in replies if r.event is Event.DELETE)
-    if adds or (gone and not made and not nothing_instead):
-        made.append(Decision(Event.ADD, _worded(fact, text), replaces=gone))
+    if adds or (gone and not decisions and not nothing_instead):
+        decisions.append(Decision(Event.ADD, _with_text(fact, text), replaces=gone))
     else:
-        made.extend(Decision(Event.DELETE, memory_id=memory_id) for memory_id in gone)
-    return made
+        decisions.extend(Decision(Event.DELETE, memory_id=memory_id) for memory_id in gone)
+    return decisions
 
 
-def _each_closed_once(decisions: Sequence[Decision]) -> list[Decision]:
-    """Return the decisions with every memory closed by the first that closes it alone."""
+def _delete_each_once(decisions: Sequence[Decision]) -> list[Decision]:
+    """Return the decisions, with each memory deleted only by the first decision that deletes it."""
     seen: set[str] = set()
     kept: list[Decision] = []
     for decision in decisions:
@@ -196,7 +199,7 @@ def _each_closed_once(decisions: Sequence[Decision]) -> list[Decision]:
 
 
 def _check(reply: DecisionReply, facts: Sequence[Fact], memories: Sequence[Memory]) -> None:
-    """Refuse numbers that were not shown and decisions that lack what they need."""
+    """Raise ValueError for a number that was not shown, or a decision that lacks a memory or a text."""
     if reply.fact is not None and not 0 <= reply.fact < len(facts):
         raise ValueError(f"there is no fact {reply.fact}; the facts are 0 to {len(facts) - 1}.")
     if len(reply.text or "") > MAX_TEXT_CHARS:
@@ -213,50 +216,50 @@ def _check(reply: DecisionReply, facts: Sequence[Fact], memories: Sequence[Memor
         raise ValueError(f"UPDATE of memory {reply.memory} has no text.")
 
 
-def _attributed(replies: Sequence[DecisionReply], facts: Sequence[Fact]) -> list[DecisionReply]:
-    """Give entries of Mem0's form, which name no fact, the fact they most likely speak of.
+def _with_facts(replies: Sequence[DecisionReply], facts: Sequence[Fact]) -> list[DecisionReply]:
+    """Return the replies with their facts. Items in Mem0's form name no fact and get the most likely one.
 
-    There a NONE entry lists a memory that stays; it answers for the facts that no other entry speaks of. A DELETE is
-    attributed only to a fact that no other entry speaks of.
+    In that form a NONE item lists a memory that stays. It decides about the facts that no other item is about. DELETE
+    is assigned only to a fact that no other item is about.
     """
     if any(reply.fact is not None for reply in replies):
         return list(replies)
-    given: list[DecisionReply] = []
-    silent = list(range(len(facts)))
+    with_facts: list[DecisionReply] = []
+    open_facts = list(range(len(facts)))
     words = [set(search_tokens(fact.text)) for fact in facts]
     for reply in sorted(replies, key=lambda reply: reply.event is Event.DELETE):
         if reply.event is Event.NONE:
             continue
-        number = _nearest_fact(reply, words, silent)
-        if number in silent:
-            silent.remove(number)
+        number = _nearest_fact(reply, words, open_facts)
+        if number in open_facts:
+            open_facts.remove(number)
         text = None if reply.event is Event.DELETE else reply.text
-        given.append(reply.model_copy(update={"fact": number, "text": text}))
+        with_facts.append(reply.model_copy(update={"fact": number, "text": text}))
     if any(reply.event is Event.NONE for reply in replies):
-        given.extend(DecisionReply(fact=number, event=Event.NONE, memory=None, text=None) for number in silent)
-    return given
+        with_facts.extend(DecisionReply(fact=number, event=Event.NONE, memory=None, text=None) for number in open_facts)
+    return with_facts
 
 
-def _nearest_fact(reply: DecisionReply, words: Sequence[AbstractSet[str]], silent: Sequence[int]) -> int | None:
-    """Return the fact with most words of an entry, the next nobody spoke of where none has any."""
-    numbers = silent if reply.event is Event.DELETE else range(len(words))
-    said = set(search_tokens(reply.text or ""))
-    shared = {number: len(said & words[number]) for number in numbers}
+def _nearest_fact(reply: DecisionReply, words: Sequence[AbstractSet[str]], open_facts: Sequence[int]) -> int | None:
+    """Return the fact that shares most words with a reply, else the first open one; for DELETE else None."""
+    numbers = open_facts if reply.event is Event.DELETE else range(len(words))
+    reply_words = set(search_tokens(reply.text or ""))
+    shared = {number: len(reply_words & words[number]) for number in numbers}
     best = max(shared, key=lambda number: shared[number], default=None)
     if best is not None and shared[best]:
         return best
     if reply.event is Event.DELETE:
         return None
-    return silent[0] if silent else 0
+    return open_facts[0] if open_facts else 0
 
 
-def _worded(fact: Fact, text: str | None) -> Fact:
+def _with_text(fact: Fact, text: str | None) -> Fact:
     plain = one_line(text or "")
     return replace(fact, text=plain) if any(map(str.isalnum, plain)) else fact
 
 
 def _number(value: Any) -> int | None:
-    """Return the number a model gives, None where it gives none, and -1, which is refused, for anything else."""
+    """Return the number in a reply, None if there is none, and -1, which is never valid, for anything else."""
     if value is None or value == "":
         return None
     whole = isinstance(value, int) and not isinstance(value, bool)

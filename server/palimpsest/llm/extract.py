@@ -1,4 +1,7 @@
-"""Extract: new messages to facts (Mem0, section 2.1: summary and recent messages are context, never a source)."""
+"""The extract stage: facts from new messages (section 2.1 of the Mem0 paper).
+
+The summary and the recent messages are context. Facts come from the new messages only.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from palimpsest.text.tokenizer import search_tokens
 INPUTS = frozenset({"today", "summary", "recent", "context", "messages"})
 
 RECENT_MESSAGES = 10
-"""m of the paper: how many earlier messages the model is shown as context."""
+"""How many earlier messages the model sees as context; m in the paper."""
 
 MAX_FACTS = 100
 MAX_FACT_CHARS = 4_000
@@ -31,7 +34,7 @@ _TEXT_KEYS = ("text", "fact", "memory", "content", "data")
 
 
 class FactReply(BaseModel):
-    """Take one fact as a model gives it; a bare string will do."""
+    """One fact of the model's reply. A bare string is accepted too."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -51,7 +54,7 @@ class FactReply(BaseModel):
         given = cast("Mapping[str, Any]", value)
         text = next((given[key] for key in _TEXT_KEYS if isinstance(given.get(key), str)), None)
         if text is None:
-            raise ValueError("a fact without a text")
+            raise ValueError("a fact has no text")
         return {
             "text": text,
             "sources": _integers(given.get("sources")),
@@ -62,7 +65,7 @@ class FactReply(BaseModel):
 
 
 class ExtractReply(BaseModel):
-    """Take `{"facts": […]}`, a bare list, or Mem0's other names for it."""
+    """The model's reply: `{"facts": […]}`, a bare list, or a list under one of Mem0's other keys."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -77,14 +80,14 @@ class ExtractReply(BaseModel):
             given = cast("Mapping[str, Any]", value)
             for key in ("facts", "fact", "memories", "memory"):
                 if key in given:
-                    found = given[key]
-                    return {"facts": cast("list[Any]", found) if isinstance(found, list) else [found]}
+                    facts = given[key]
+                    return {"facts": cast("list[Any]", facts) if isinstance(facts, list) else [facts]}
         return cast("Any", value)
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Hold what extraction reads: `messages` are new, everything else is context."""
+    """What the stage reads. `messages` are new; everything else is context."""
 
     messages: Sequence[Message]
     recent: Sequence[Message] = ()
@@ -93,7 +96,7 @@ class Conversation:
 
 
 async def extract(model: LanguageModel, prompt: Prompt, conversation: Conversation, now: datetime) -> list[Fact]:
-    """Return the facts of the new messages, none of them empty, each with its sources. Raises ModelError."""
+    """Return the facts in the new messages, each with text and sources. Raises ModelError."""
     messages = prompt.render(
         today=f"{now:%Y-%m-%d, %A}",
         summary=conversation.summary,
@@ -108,9 +111,9 @@ async def extract(model: LanguageModel, prompt: Prompt, conversation: Conversati
 
 def _facts(reply: ExtractReply, messages: Sequence[Message]) -> list[Fact]:
     if len(reply.facts) > MAX_FACTS:
-        raise ValueError(f"it holds {len(reply.facts)} facts; give the {MAX_FACTS} that matter most at the most.")
+        raise ValueError(f"it holds {len(reply.facts)} facts; give at most {MAX_FACTS}, those that matter most.")
     facts: dict[str, Fact] = {}
-    likely = _LikelySources(messages)
+    likely = _LikelySource(messages)
     for item in reply.facts:
         text = one_line(item.text)
         if not any(map(str.isalnum, text)):
@@ -133,20 +136,20 @@ def _facts(reply: ExtractReply, messages: Sequence[Message]) -> list[Fact]:
     return list(facts.values())
 
 
-class _LikelySources:
-    """Find the message that shares most words with a fact whose source the model did not name."""
+class _LikelySource:
+    """Finds the source of a fact if the model named none: the message that shares most words with it."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self._messages = messages
         self._words: list[set[str]] = []
 
     def of(self, text: str) -> list[Message]:
-        """Return that message; none when no word is shared. A lone message is the source of everything."""
+        """Return a list of that message, empty if no word is shared. A single message is always the source."""
         if len(self._messages) == 1:
             return list(self._messages)
         self._words = self._words or [set(search_tokens(message.content)) for message in self._messages]
-        mine = set(search_tokens(text))
-        shared = [len(mine & words) for words in self._words]
+        fact_words = set(search_tokens(text))
+        shared = [len(fact_words & words) for words in self._words]
         best = max(shared, default=0)
         return [self._messages[shared.index(best)]] if best else []
 
@@ -161,7 +164,7 @@ def _shown(message: Message) -> dict[str, str]:
 
 
 def _instant(value: str | None) -> datetime | None:
-    """Return the start of the day, month or year a model names; None where it names none."""
+    """Return the start of the day, month or year that the model names, or None if it names none."""
     if not value:
         return None
     text = value.strip()
@@ -184,12 +187,12 @@ def _strings(value: Any) -> list[str]:
 
 
 def _integers(value: Any) -> list[int]:
-    """Return the numbers in a list, or the one number; what is there and is none becomes 0, which is refused."""
+    """Return a number, or the numbers in a list. Anything else becomes 0, which is not a valid message number."""
     items = cast("list[Any]", value) if isinstance(value, list) else [value]
     texts = [(_scalar(item) or "").strip() for item in items if item is not None]
     return [int(text) if text.isdecimal() and len(text) <= MAX_DIGITS else 0 for text in texts]
 
 
 def _scalar(value: Any) -> str | None:
-    """Return a string or whole number as text; anything else may be nested deeper than `str` goes."""
+    """Return a string or an integer as text, else None. str() of other values may exceed the recursion limit."""
     return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else None

@@ -1,4 +1,4 @@
-"""Any OpenAI-compatible chat endpoint: OpenAI, Ollama, LM Studio, vLLM and the like."""
+"""The language model of an OpenAI-compatible chat endpoint: OpenAI, Ollama, LM Studio, vLLM and others."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ import openai
 from palimpsest.core.errors import ModelError, ModelRefusedError, ModelUnreachableError, ReplyError
 
 CHECK_URL = "Check llm.config.openai_base_url."
+NOT_OPENAI = "a reply that is not in OpenAI's format"
 SERVER_ERROR = 500
 MIN_KEY_CHARS = 8
-"""A shorter key is no secret and would be found in every other word."""
+"""Shorter keys are placeholders, not secrets, and would match ordinary words in an error text."""
 
 RETRIES = 1
-"""How often a request that met a connection error, 408, 409, 429 or 5xx is sent again, by the openai package."""
+"""How often the openai package retries after a connection error or status 408, 409, 429 or 5xx."""
 
-# The openai package looks into sys.modules for httpx at every request and trips over a half-imported one, which a
-# thread that imports chromadb at that moment leaves there. So it is imported whole before.
+# The openai package looks for httpx in sys.modules at every request. It fails if another thread, which imports chromadb
+# at that moment, has only half imported httpx. Importing httpx here prevents that.
 
 
 @dataclass(frozen=True, slots=True)
 class _Dialect:
-    """Say what an endpoint was found to understand; it is asked in the richest way first."""
+    """The request options that an endpoint supports. Requests start with all of them and drop those it rejects."""
 
     form: Literal["json_schema", "json_object", "plain"] = "json_schema"
     temperature: bool = True
@@ -33,7 +34,7 @@ class _Dialect:
 
 
 class OpenAIModel:
-    """Ask one chat model. `timeout` is in seconds, for one request."""
+    """One chat model. `timeout` is in seconds, for one request."""
 
     def __init__(
         self,
@@ -50,18 +51,18 @@ class OpenAIModel:
         self._temperature = temperature
         self._max_tokens = max_tokens
         self._dialect = _Dialect(temperature=temperature is not None)
-        # Local servers want no key, and the client insists on one.
+        # Local servers need no key, but the client requires one.
         self._client = openai.AsyncOpenAI(
             api_key=api_key or "none", base_url=base_url, timeout=timeout, max_retries=RETRIES
         )
 
     @property
     def name(self) -> str:
-        """Name the model."""
+        """Return the model's name."""
         return self._model
 
     async def complete(self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None) -> str:
-        """Return the reply's text; with a schema, as structured output where the endpoint has it.
+        """Return the reply's text. With a schema, the endpoint's structured output is used if it has that.
 
         Raises ModelUnreachableError, ModelRefusedError or ReplyError.
         """
@@ -72,18 +73,18 @@ class OpenAIModel:
             except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
                 simpler = _simpler(dialect, str(error.message))
                 if simpler is None:
-                    raise self._mapped(error) from error
+                    raise self._to_our_error(error) from error
                 dialect = simpler
                 continue
             self._dialect = dialect if schema is not None else replace(dialect, form=self._dialect.form)
             return _text(self._model, completion)
 
     async def check(self) -> None:
-        """Ask the endpoint for its models, which costs nothing. Raises ModelError."""
+        """List the models of the endpoint, which costs nothing. Raises ModelError."""
         try:
             await self._client.models.list()
         except (openai.OpenAIError, ValueError, AttributeError) as error:
-            raise self._mapped(error) from error
+            raise self._to_our_error(error) from error
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -98,24 +99,24 @@ class OpenAIModel:
         if dialect.form == "json_object":
             options["response_format"] = {"type": "json_object"}
         elif dialect.form == "json_schema":
-            wanted = {"name": "reply", "schema": schema, "strict": True}
-            options["response_format"] = {"type": "json_schema", "json_schema": wanted}
+            json_schema = {"name": "reply", "schema": schema, "strict": True}
+            options["response_format"] = {"type": "json_schema", "json_schema": json_schema}
         try:
-            create = cast("Any", self._client.chat.completions.create)  # its overloads know no such mixture
+            create = cast("Any", self._client.chat.completions.create)  # its overloads do not cover these options
             return await create(model=self._model, messages=list(messages), **options)
         except (openai.BadRequestError, openai.UnprocessableEntityError):
             raise
         except (openai.OpenAIError, ValueError, AttributeError, TypeError) as error:
-            raise self._mapped(error) from error
+            raise self._to_our_error(error) from error
 
-    def _mapped(self, error: Exception) -> ModelError:
-        """Return an error of the package as ours, without the key, which some endpoints repeat."""
-        kind, text = _described(self._model, error)
+    def _to_our_error(self, error: Exception) -> ModelError:
+        """Return our error for an error of the openai package. The key is removed, because some endpoints repeat it."""
+        kind, text = _error_for(self._model, error)
         return kind(text.replace(self._key, "…") if len(self._key) >= MIN_KEY_CHARS else text)
 
 
 def _simpler(dialect: _Dialect, complaint: str) -> _Dialect | None:
-    """Return the next simpler way to ask after an endpoint refused this one; None when there is none."""
+    """Return simpler options after an endpoint rejected these, or None if there are none."""
     if dialect.temperature and "temperature" in complaint:
         return replace(dialect, temperature=False)
     if dialect.limit == "max_tokens" and "max_completion_tokens" in complaint:
@@ -128,25 +129,25 @@ def _simpler(dialect: _Dialect, complaint: str) -> _Dialect | None:
 
 
 def _text(model: str, completion: Any) -> str:
-    """Return the reply's text. A server that is only nearly compatible may send anything."""
+    """Return the reply's text. Every attribute is checked, because a nearly compatible server may send anything."""
     choices: Any = getattr(completion, "choices", None)
     first: Any = cast("list[Any]", choices)[0] if isinstance(choices, list) and choices else None
     message: Any = getattr(first, "message", None)
     if message is None or isinstance(message, str):
-        raise ModelUnreachableError(f"the endpoint of the model {model} answered with no OpenAI reply. {CHECK_URL}")
+        raise ModelUnreachableError(f"the endpoint of the model {model} sent {NOT_OPENAI}. {CHECK_URL}")
     if refusal := getattr(message, "refusal", None):
         raise ModelRefusedError(f"the model {model} declined: {str(refusal)[:300]}")
-    why = getattr(first, "finish_reason", None)
-    if why == "content_filter":
+    reason = getattr(first, "finish_reason", None)
+    if reason == "content_filter":
         raise ModelRefusedError(f"the model {model} was stopped by its content filter")
     content: Any = getattr(message, "content", None)
     if not isinstance(content, str) or not content.strip():
-        advice = " Raise llm.config.max_tokens." if why == "length" else ""
-        raise ReplyError(f"the model {model} answered with nothing (finish_reason {why}).{advice}")
+        advice = " Raise llm.config.max_tokens." if reason == "length" else ""
+        raise ReplyError(f"the model {model} sent an empty reply (finish_reason {reason}).{advice}")
     return content
 
 
-def _described(model: str, error: Exception) -> tuple[type[ModelError], str]:
+def _error_for(model: str, error: Exception) -> tuple[type[ModelError], str]:
     match error:
         case openai.APITimeoutError():
             text = f"the model {model} did not answer in time. Try again, or raise llm.config.timeout."
@@ -158,15 +159,15 @@ def _described(model: str, error: Exception) -> tuple[type[ModelError], str]:
             text = f"the model {model} answered {error.status_code}: {_complaint(error)}. {_advice(error.status_code)}"
             return (ModelUnreachableError if error.status_code >= SERVER_ERROR else ModelRefusedError), text
         case _:
-            text = f"the endpoint of the model {model} answered with no OpenAI reply: {str(error)[:200]}. {CHECK_URL}"
+            text = f"the endpoint of the model {model} sent {NOT_OPENAI}: {str(error)[:200]}. {CHECK_URL}"
             return ModelUnreachableError, text
 
 
 def _complaint(error: openai.APIStatusError) -> str:
-    """Return what the endpoint says of its error, in its own words."""
+    """Return the endpoint's own error message."""
     body: Any = error.body
-    said: Any = cast("dict[str, Any]", body).get("message") if isinstance(body, dict) else None
-    return str(said or error.message)[:300].rstrip(". ")
+    message: Any = cast("dict[str, Any]", body).get("message") if isinstance(body, dict) else None
+    return str(message or error.message)[:300].rstrip(". ")
 
 
 def _advice(status: int) -> str:

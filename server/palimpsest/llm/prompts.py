@@ -1,8 +1,8 @@
-"""Load, validate, render and fingerprint prompt files.
+"""Prompt files: reading, validation, rendering and fingerprints.
 
-A prompt is a Markdown file with front matter (`name`, `version`, `inputs`) and the parts `## system` and
-`## user`, in which `$variables` are filled in. Text from a conversation is only ever passed as JSON strings,
-so it cannot pose as a section of a prompt.
+A prompt is a Markdown file with front matter (`name`, `version`, `inputs`) and the sections `## system` and `## user`,
+in which `$variables` are replaced. Text from a conversation is always passed as JSON strings, so it cannot imitate a
+section of the prompt.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BODY = re.compile(r"\A## system[ \t]*\n(?P<system>.*?)\n## user[ \t]*\n(?P<user
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Hold one prompt. `system_is_text` says that the system part is taken as it stands, `$` and all."""
+    """One prompt. With `system_is_text` the system section is sent as it is and `$` has no meaning in it."""
 
     name: str
     version: int
@@ -40,16 +40,16 @@ class Prompt:
 
     @property
     def fingerprint(self) -> str:
-        """Return 12 hexadecimal digits that change with the text."""
+        """Return 12 hexadecimal digits that identify the text of both sections."""
         return hashlib.sha256(f"{self.system}\0{self.user}".encode()).hexdigest()[:12]
 
     def render(self, **values: Any) -> list[dict[str, str]]:
-        """Return the chat messages `[{"role", "content"}]` with every value passed as JSON.
+        """Return the chat messages `[{"role": …, "content": …}]`, with every value inserted as JSON.
 
-        Raises PromptError when `values` are not just the declared inputs.
+        Raises PromptError unless `values` are exactly the declared inputs.
         """
         if values.keys() != self.inputs:
-            raise PromptError(f"{self.path}: wants {sorted(self.inputs)}, was given {sorted(values)}")
+            raise PromptError(f"{self.path}: needs the inputs {sorted(self.inputs)}, and got {sorted(values)}")
         filled = {key: json.dumps(value, ensure_ascii=False) for key, value in values.items()}
         system = self.system if self.system_is_text else Template(self.system).substitute(filled)
         return [
@@ -59,14 +59,14 @@ class Prompt:
 
 
 def shipped_directory() -> Path:
-    """Return the folder of the prompts that come with the package."""
+    """Return the folder of the prompts that ship with the package."""
     package = Path(__file__).parents[1]
     installed = package / "prompt_files"
     return installed if installed.is_dir() else package.parents[1] / "prompts"
 
 
 def parse(text: str, path: Path) -> Prompt:
-    """Return the prompt that a file's text describes. Raises PromptError naming file and fault."""
+    """Return the prompt in the text of a file. Raises PromptError that names the file and the fault."""
     try:
         front, body = frontmatter.parse(text, handler=_YAML)
     except (yaml.YAMLError, ValueError) as error:  # a date such as 2026-13-01 raises ValueError
@@ -91,19 +91,19 @@ def _check_variables(prompt: Prompt) -> None:
     for part, text in (("system", prompt.system), ("user", prompt.user)):
         template = Template(text)
         if not template.is_valid():
-            raise PromptError(f"{prompt.path}: a '$' in ## {part} begins no variable; write '$$' for the sign")
+            raise PromptError(f"{prompt.path}: a '$' in ## {part} begins no variable; write '$$' for a dollar sign")
         used |= set(template.get_identifiers())
     for name in sorted(used - prompt.inputs):
-        raise PromptError(f"{prompt.path}: ${name} is no input; the inputs are {sorted(prompt.inputs)}")
+        raise PromptError(f"{prompt.path}: ${name} is not an input; the inputs are {sorted(prompt.inputs)}")
     for name in sorted(prompt.inputs - used):
-        raise PromptError(f"{prompt.path}: the input ${name} appears nowhere in the text; put it in")
+        raise PromptError(f"{prompt.path}: the input ${name} is used nowhere in the text; add it")
 
 
 class PromptFiles:
-    """Hand out prompts by name, from the user's folder first, fresh after every edit.
+    """The prompts by name. A file in the user's folder comes before the shipped one, and edits apply at once.
 
-    `needed` maps each prompt's name to the inputs its stage passes; `system_texts` maps names to texts that
-    replace the system part.
+    `needed` maps the name of each prompt to the inputs its stage passes. `system_texts` maps names to texts that
+    replace the system section.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class PromptFiles:
         self._read: dict[Path, tuple[int, Prompt]] = {}
 
     def path(self, name: str) -> Path:
-        """Return the file that `name` is read from. Raises PromptError for an unknown name."""
+        """Return the file that the prompt `name` is read from. Raises PromptError for an unknown name."""
         if name not in self.needed:
             raise PromptError(f"there is no prompt '{name}'; the prompts are {', '.join(sorted(self.needed))}")
         if self.directory is not None and (own := self.directory / f"{name}.md").is_file():
@@ -126,14 +126,14 @@ class PromptFiles:
         return shipped_directory() / f"{name}.md"
 
     def get(self, name: str) -> Prompt:
-        """Return the prompt, read again if its file changed. Raises PromptError."""
+        """Return the prompt `name`; the file is read again if it has changed. Raises PromptError."""
         prompt = self.read(self.path(name), name)
         if name in self._system_texts:
             prompt = replace(prompt, system=self._system_texts[name], system_is_text=True)
         return prompt
 
     def read(self, path: Path, name: str) -> Prompt:
-        """Return the prompt in `path`, held against what the stage `name` passes. Raises PromptError."""
+        """Return the prompt in a file, checked against the inputs that the stage `name` passes. Raises PromptError."""
         try:
             stamp = path.stat().st_mtime_ns
             known = self._read.get(path)
@@ -141,19 +141,19 @@ class PromptFiles:
         except (OSError, UnicodeDecodeError) as error:
             raise PromptError(f"{path}: cannot be read: {error}") from error
         if prompt.name != name:
-            raise PromptError(f"{path}: its name is '{prompt.name}' and should be '{name}'")
+            raise PromptError(f"{path}: the name is '{prompt.name}' and must be '{name}'")
         for missing in sorted(self.needed[name] - prompt.inputs):
             raise PromptError(f"{path}: the input ${missing} is missing; add it to inputs and to the text")
         for unknown in sorted(prompt.inputs - self.needed[name]):
-            raise PromptError(f"{path}: ${unknown} is unknown here; the inputs are {sorted(self.needed[name])}")
+            raise PromptError(f"{path}: the input ${unknown} is unknown; the inputs are {sorted(self.needed[name])}")
         self._read[path] = (stamp, prompt)
         return prompt
 
     def check(self) -> None:
-        """Read every prompt, and refuse files in the user's folder that name none. Raises PromptError."""
+        """Read every prompt. Raises PromptError, also for a file in the user's folder that matches no prompt."""
         if self.directory is not None:
             if not self.directory.is_dir():
-                raise PromptError(f"prompts_dir {self.directory} is no folder")
+                raise PromptError(f"prompts_dir {self.directory} is not a folder")
             for file in sorted(self.directory.glob("*.md")):
                 if file.stem.upper() != "README":
                     self.path(file.stem)

@@ -1,7 +1,8 @@
-"""Ask a language model for one JSON value and read the answer as models really give it.
+"""Ask a language model for one JSON value, and parse what models really send.
 
-Taken are pure, fenced and chatty JSON, JSON after a think tag, root lists, and a trailing comma. An answer that
-does not fit is repaired once, by telling the model what was wrong; then it is an error, never an empty result.
+The parser accepts plain JSON, JSON in a code fence or between sentences, JSON after a think tag, a list at the root,
+and trailing commas. If a reply does not fit, the model is told what was wrong and asked once more. A second reply that
+does not fit is an error, never an empty result.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ Result = TypeVar("Result")
 
 MAX_REPLY_CHARS = 200_000
 MAX_SHOWN_CHARS = 2_000
-"""How much of a misfit reply goes back to the model, and into no error text at all."""
+"""How much of a wrong reply is sent back to the model. Error texts never quote a reply."""
 
 MAX_BRACKETS = 1_000
-"""In how many places of a reply a JSON value is looked for; each miss costs a look at all that stands before it."""
+"""How many brackets of a reply are tried as the start of a JSON value. It bounds the time for hostile replies."""
 
 _THOUGHT = re.compile(r"\A.*</think(?:ing)?>|<think(?:ing)?>.*\Z", re.DOTALL | re.IGNORECASE)
 _STRING_OR_TRAILING_COMMA = re.compile(r'("(?:\\.|[^"\\])*+"?)|,(?=\s*[}\]])')
-"""A string without an end is taken whole too: begun anew at each of its quotes it takes the square of its length."""
+"""Also matches a string without an end. Otherwise the search would start again at each quote, in quadratic time."""
 
 _START = re.compile(r"[{\[]")
 _EMPTY_LIST = re.compile(r"`*(?:json)?\s*\[\s*\]\s*`*", re.IGNORECASE)
@@ -39,41 +40,43 @@ async def ask(
     model: LanguageModel,
     messages: Sequence[Mapping[str, str]],
     reply_type: type[Reply],
-    use: Callable[[Reply], Result],
-    make_do: Callable[[Reply], Result] | None = None,
+    convert: Callable[[Reply], Result],
+    convert_leniently: Callable[[Reply], Result] | None = None,
 ) -> Result:
-    """Return what `use` makes of the model's reply.
+    """Return the model's reply, validated as `reply_type` and converted by `convert`.
 
-    `use` raises ValueError for a reply that has the right form and cannot be right; `make_do` takes its place for
-    the second reply. Raises ReplyError after a second misfit, and whatever ModelError the model raises.
+    `convert` raises ValueError for a reply that is valid but cannot be right; the text of that error goes to the model.
+    `convert_leniently` is used for the second reply instead, if it is set. Raises ReplyError if the second reply does
+    not fit either, and passes on every ModelError.
     """
     schema = strict_schema(reply_type)
     text = await model.complete(messages, schema)
     try:
-        return use(read(text, reply_type))
+        return convert(read(text, reply_type))
     except ValueError as fault:
         repair = (
-            f"That reply cannot be used: {fault} Answer again, with one JSON value of the form asked for and "
+            f"That reply cannot be used: {fault} Answer again, with one JSON value in the requested form and "
             "nothing else."
         )
-        said = {"role": "assistant", "content": _sendable(text[:MAX_SHOWN_CHARS]) or "(nothing)"}
-        text = await model.complete([*messages, said, {"role": "user", "content": repair}], schema)
+        wrong_reply = {"role": "assistant", "content": _sendable(text[:MAX_SHOWN_CHARS]) or "(nothing)"}
+        text = await model.complete([*messages, wrong_reply, {"role": "user", "content": repair}], schema)
     try:
-        return (make_do or use)(read(text, reply_type))
+        return (convert_leniently or convert)(read(text, reply_type))
     except ValueError as fault:
-        raise ReplyError(f"the model {model.name} gave no usable reply, asked twice: {fault}") from fault
+        raise ReplyError(f"the model {model.name} gave no usable reply in two attempts: {fault}") from fault
 
 
 def read(text: str, reply_type: type[Reply]) -> Reply:
-    """Return the JSON value in a reply that fits: an object before a list, and of either one that says something.
+    """Return the JSON value in a reply that fits `reply_type`.
 
-    Raises ValueError saying what was wrong.
+    If there are several, objects come before lists, and values with content before empty ones. Raises ValueError that
+    says what was wrong.
     """
     fault = "there is no JSON in it."
-    said = _said(text).strip()
-    if len(said) > MAX_REPLY_CHARS:
+    answer = _without_thoughts(text).strip()
+    if len(answer) > MAX_REPLY_CHARS:
         raise ValueError(f"it is longer than {MAX_REPLY_CHARS} characters.")
-    for value in sorted(_values(said), key=lambda value: (not isinstance(value, dict), not _says_something(value))):
+    for value in sorted(_values(answer), key=lambda value: (not isinstance(value, dict), not _has_content(value))):
         try:
             return reply_type.model_validate(value)
         except ValidationError as error:
@@ -83,15 +86,15 @@ def read(text: str, reply_type: type[Reply]) -> Reply:
     raise ValueError(fault)
 
 
-def _said(text: str) -> str:
-    """Return a reply without what the model thought aloud before it."""
+def _without_thoughts(text: str) -> str:
+    """Return a reply without the model's thoughts in think tags."""
     begins_with_json = text.lstrip().startswith(("{", "["))
     return text if begins_with_json else _THOUGHT.sub("", text)
 
 
 @cache
 def strict_schema(reply_type: type[BaseModel]) -> dict[str, Any]:
-    """Return the JSON schema of a reply as OpenAI's strict mode wants it: closed objects, all keys required."""
+    """Return the JSON schema of a reply for OpenAI's strict mode: no additional properties, all keys required."""
     return cast("dict[str, Any]", _closed(reply_type.model_json_schema()))
 
 
@@ -107,55 +110,55 @@ def _closed(schema: Any) -> Any:
 
 
 def _is_title(key: str, value: Any) -> bool:
-    """Say whether a key of a schema is its title, and not a property that is called so."""
+    """Return whether a key of a schema is its title and not a property named "title"."""
     return key == "title" and isinstance(value, str)
 
 
 def _values(text: str) -> list[Any]:
     """Return the outermost JSON values in a text, in order.
 
-    A bracket after which no string was read is prose, and so is an empty list (or check box) beside anything else. A
-    value that is broken later on is cut off or garbled: what stands inside it is not the reply, and neither is a
-    "nothing" before it.
+    A bracket that fails to parse before its first string is prose. So is an empty list (or check box) if anything else
+    is in the text. A value that fails to parse later was cut off or garbled: values inside it are not the reply, and
+    neither is an empty value before it.
     """
     decoder = json.JSONDecoder(strict=False)
-    found: list[Any] = []
+    values: list[Any] = []
     position = 0
     for _ in range(MAX_BRACKETS):
         if (start := _START.search(text, position)) is None:
-            return found or ([[]] if _EMPTY_LIST.fullmatch(text) else [])
+            return values or ([[]] if _EMPTY_LIST.fullmatch(text) else [])
         at = start.start()
         try:
             value, position = decoder.raw_decode(text, at)
         except json.JSONDecodeError as error:
             if '"' in text[at : error.pos + 1]:
-                return _mended(decoder, text[at:], found)
+                return _repaired(decoder, text[at:], values)
             position = max(at + 1, error.pos)
-        except (RecursionError, ValueError):  # deeper, or a number longer, than Python reads
-            return _certain(found)
+        except (RecursionError, ValueError):  # nested too deep, or a number with too many digits
+            return _reliable(values)
         else:
             if value != []:
-                found.append(value)
-    return _certain(found)
+                values.append(value)
+    return _reliable(values)
 
 
-def _mended(decoder: json.JSONDecoder, text: str, before: Sequence[Any]) -> list[Any]:
-    """Return the values before a broken one, and that itself if it can be read once trailing commas are out."""
+def _repaired(decoder: json.JSONDecoder, text: str, before: Sequence[Any]) -> list[Any]:
+    """Return the values before a broken one, and the broken one too if removing trailing commas repairs it."""
     try:
         return [*before, decoder.raw_decode(_STRING_OR_TRAILING_COMMA.sub(r"\1", text))[0]]
     except (RecursionError, ValueError):
-        return _certain(before)
+        return _reliable(before)
 
 
-def _certain(values: Sequence[Any]) -> list[Any]:
-    """Return those that are a reply even beside a broken one: not a list from prose, and not an empty form."""
-    return [value for value in values if isinstance(value, dict) and _says_something(value)]
+def _reliable(values: Sequence[Any]) -> list[Any]:
+    """Return the values that count as a reply even next to a broken one: objects with content, not lists from prose."""
+    return [value for value in values if isinstance(value, dict) and _has_content(value)]
 
 
-def _says_something(value: Any) -> bool:
+def _has_content(value: Any) -> bool:
     return any(cast("dict[str, Any]", value).values()) if isinstance(value, dict) else bool(value)
 
 
 def _sendable(text: str) -> str:
-    """Return a text in which half surrogate pairs, which no request takes, are replaced."""
+    """Return a text with lone surrogates replaced, because they cannot be sent in a request."""
     return text.encode("utf-8", "replace").decode("utf-8")

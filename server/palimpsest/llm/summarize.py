@@ -1,4 +1,4 @@
-"""Summarize: what is known of a scope, in one dense paragraph (Mem0, section 2.1, the summary S)."""
+"""The summarize stage: one dense paragraph about a scope (the summary S in section 2.1 of the Mem0 paper)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_SUMMARY_CHARS = 8_000
 
 
 class SummarizeReply(BaseModel):
-    """Take `{"summary": "…"}`, or the same under `text`."""
+    """The model's reply: `{"summary": "…"}`, or `{"text": "…"}`."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -45,7 +45,7 @@ async def summarize(
     messages: Sequence[Message],
     now: datetime,
 ) -> str:
-    """Return the summary of a kind, never empty. Raises ModelError."""
+    """Return the new summary of a kind, such as "overall". It is never empty. Raises ModelError."""
     rendered = prompt.render(
         today=f"{now:%Y-%m-%d, %A}",
         kind=kind,

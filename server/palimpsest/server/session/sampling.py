@@ -12,7 +12,7 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp.types import CreateMessageRequest, CreateMessageResultWithTools, InputRequiredResult
 from pydantic import BaseModel
 
-from palimpsest.llm.client_sampling import Put, SamplingModel
+from palimpsest.llm.client_sampling import SamplingModel, Send
 from palimpsest.server.auth.access import current_grant, current_user
 from palimpsest.server.session.context import state_of
 from palimpsest.server.session.continuations import ASKED_BETWEEN_REQUESTS_SINCE, Continuation, WorkResult
@@ -73,7 +73,7 @@ def _may_ask_model(ctx: Context[Any, Any], memory: Memory) -> bool:
     return _asks_between_requests(ctx) or ctx.session.can_send_request
 
 
-def _model(memory: Memory, ask: Put) -> SamplingModel:
+def _model(memory: Memory, ask: Send) -> SamplingModel:
     config = memory.settings.llm.config
     return SamplingModel(ask, temperature=config.temperature, max_tokens=config.max_tokens, timeout=config.timeout)
 
