@@ -15,9 +15,8 @@ from mcp import Client
 from mcp.shared.memory import MessageStream, create_client_server_memory_streams
 
 from palimpsest.core.settings import Settings, load_settings
-from palimpsest.server.app import Shared, start
-from palimpsest.server.session.lazy_memory import LazyMemory
-from palimpsest.server.tools import mcp
+from palimpsest.server.app import build_server
+from palimpsest.server.mcp_server import MemoryServer
 from tests.support.environment import clean_environment, inside
 
 
@@ -33,11 +32,9 @@ async def server_in_process(folder: Path, **settings: str) -> AsyncGenerator[Mes
         with inside(folder, clean_environment(folder, **settings)):
             return load_settings()
 
-    shared = Shared(LazyMemory(load))
     async with create_client_server_memory_streams() as (client, server), anyio.create_task_group() as tasks:
-        tasks.start_soon(shared.keep)
         ended = anyio.Event()
-        tasks.start_soon(_serve, server, shared, ended)
+        tasks.start_soon(_serve, build_server(load), server, ended)
         try:
             yield client
         finally:
@@ -47,14 +44,11 @@ async def server_in_process(folder: Path, **settings: str) -> AsyncGenerator[Mes
             tasks.cancel_scope.cancel()
 
 
-async def _serve(streams: MessageStream, shared: Shared, ended: anyio.Event) -> None:
-    server = mcp._lowlevel_server  # pyright: ignore[reportPrivateUsage] - the SDK has no public name for it
-    options = server.create_initialization_options()
-    start.shared = shared  # the first thing that `run` does is to read it
+async def _serve(memory_server: MemoryServer, streams: MessageStream, ended: anyio.Event) -> None:
+    server = memory_server._lowlevel_server  # pyright: ignore[reportPrivateUsage] - the SDK has no public name for it
     try:
-        await server.run(*streams, options)
+        await server.run(*streams, server.create_initialization_options())
     finally:
-        start.shared = None
         ended.set()
 
 
