@@ -41,7 +41,9 @@ from palimpsest.core.settings import Settings, load_settings
 from palimpsest.memory import Memory, open_memory
 from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.store.queries import entries as entry_queries
+from palimpsest.store.queries import history as history_queries
 from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.sqlite.full_text import SqliteFullText
 from palimpsest.text.tokenizer import search_tokens
 
@@ -242,7 +244,7 @@ def _look_up(ledger: Ledger, expected: Expected, tally: Tally) -> None:
     """Compare every memory, and the last row of its history, with what was acknowledged."""
     with ledger.read() as conn:
         living = {memory.id: memory.text for _, memory in memory_queries.list_memories(conn, SCOPE, 1_000_000)}
-        history = {memory_id: memory_queries.history_of(conn, memory_id) for memory_id in expected.living}
+        history = {memory_id: history_queries.versions_of(conn, memory_id) for memory_id in expected.living}
     for memory_id, text in expected.living.items():
         if living.get(memory_id) != text:
             tally.fault("lost", f"{memory_id[:8]} '{text}' is {living.get(memory_id)!r}")
@@ -262,10 +264,12 @@ async def _find(memory: Memory, memory_id: str, text: str, tally: Tally) -> None
     """Search for a memory by its words only, by its meaning only, and as a client does."""
     ledger, embedder = memory.engine.ledger, memory.engine.embedder
     with ledger.read() as conn:
-        by_words = entry_queries.units(conn, SCOPE, list(SqliteFullText().search(conn, SCOPE, search_tokens(text), 20)))
-        centre = entry_queries.centre(conn, SCOPE.user_id, embedder.fingerprint)
+        by_words = entry_queries.visible_entries(
+            conn, SCOPE, list(SqliteFullText().search(conn, SCOPE, search_tokens(text), 20))
+        )
+        centre = vector_queries.centre(conn, SCOPE.user_id, embedder.fingerprint)
         nearest = memory.projection.nearest(conn, SCOPE.user_id, embedder.embed([text])[0], 20)
-        by_meaning = entry_queries.units(conn, SCOPE, nearest or [])
+        by_meaning = entry_queries.visible_entries(conn, SCOPE, nearest or [])
     if memory_id not in {unit.owner_id for unit in by_words.values()}:
         tally.fault("not_found", f"by words: '{text}'")
     if centre.mean is None or memory_id not in {unit.owner_id for unit in by_meaning.values()}:

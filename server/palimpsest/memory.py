@@ -36,9 +36,9 @@ from palimpsest.recall.listing import Page
 from palimpsest.recall.pipeline import SearchQuery, SearchResult, search
 from palimpsest.store.ledger import open_ledger
 from palimpsest.store.queries import edits as edit_queries
-from palimpsest.store.queries import entries as entry_queries
+from palimpsest.store.queries import history as history_queries
 from palimpsest.store.queries import id_lookup
-from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.writes import purge as purge_writes
 from palimpsest.store.writes.purge import PurgeSelection
 
@@ -237,7 +237,7 @@ class Memory:
         def read() -> tuple[models.Memory, Sequence[Version]]:
             with self.engine.ledger.read() as conn:
                 memory = id_lookup.find_memory(conn, scope, memory_id)
-                return memory, memory_queries.history_of(conn, memory.id)
+                return memory, history_queries.versions_of(conn, memory.id)
 
         return await self.engine.run(read)
 
@@ -247,7 +247,7 @@ class Memory:
         def look() -> dict[str, str]:
             try:
                 with self.engine.ledger.read() as conn:
-                    waiting = entry_queries.any_waiting(conn, self.engine.embedder.fingerprint)
+                    waiting = vector_queries.has_missing_vectors(conn, self.engine.embedder.fingerprint)
             except LedgerError:
                 return {"status": "failed", "ledger": "unreadable"}
             index = self.projection.state

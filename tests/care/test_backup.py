@@ -26,7 +26,9 @@ from palimpsest.core.files import file_lock
 from palimpsest.core.settings import Settings, load_settings
 from palimpsest.index.checkpoint import Checkpoint
 from palimpsest.store.ledger import open_ledger
+from palimpsest.store.queries import index_log as log_queries
 from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.queries import summaries as summary_queries
 from palimpsest.store.schema import HEAD
 from palimpsest.store.sqlite.backup import KEPT
 from palimpsest.store.sqlite.full_text import SqliteFullText
@@ -491,7 +493,7 @@ class TestRestore:
                     restore(memory.settings, copy, memory.engine.clock)
                     may_answer.set()
                 with memory.engine.ledger.read() as conn:
-                    assert memory_queries.latest_summary(conn, ALICE, "overall") is None
+                    assert summary_queries.latest_summary(conn, ALICE, "overall") is None
                 assert (await memory.summary(ALICE)).changes_since == 0, "one written after the restore is stored again"
 
 
@@ -508,7 +510,7 @@ async def test_a_running_server_sees_the_restored_state_at_its_next_call_and_its
         def follows() -> bool:
             found = Checkpoint.read(data / "index" / "0")
             with memory.engine.ledger.read() as conn:
-                here = memory_queries.head(conn)
+                here = log_queries.newest_log_number(conn)
                 return (
                     found is not None
                     and found.is_valid(memory.projection.initial_checkpoint, conn)

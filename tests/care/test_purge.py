@@ -19,8 +19,10 @@ from palimpsest.core.models import Scope
 from palimpsest.core.settings import load_settings
 from palimpsest.index.checkpoint import Checkpoint
 from palimpsest.memory import Memory
-from palimpsest.store.queries import entries as entry_queries
+from palimpsest.store.queries import index_log as log_queries
 from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.queries import summaries as summary_queries
+from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.sqlite import connection
 from palimpsest.store.sqlite.backup import SqliteBackups
 from palimpsest.store.sqlite.full_text import SqliteFullText
@@ -207,7 +209,7 @@ async def test_the_turns_beside_a_purged_one_are_searched_without_it(tmp_path: P
         with memory.engine.ledger.read() as conn:
             assert SqliteFullText().search(conn, ALICE, search_tokens(ASKED + ANSWERED), 10) == {}
             _, keys = all_keys(conn, ALICE, memory.engine.embedder.fingerprint)
-            centre = entry_queries.centre(conn, "alice", memory.engine.embedder.fingerprint)
+            centre = vector_queries.centre(conn, "alice", memory.engine.embedder.fingerprint)
             words = {
                 owner: SqliteFullText().rows(conn)[seq] for seq, owner in _units(Path(memory.engine.ledger.location))
             }
@@ -216,7 +218,7 @@ async def test_the_turns_beside_a_purged_one_are_searched_without_it(tmp_path: P
             wanted_words = list(SqliteFullText().rows(conn).values())
         assert [words[before.id], words[after.id]] == wanted_words
         assert abs(keys - wanted).max() < 1e-6
-        assert centre.units == 2
+        assert centre.entries == 2
         assert centre.mean is not None
         assert abs(centre.mean - keys.mean(axis=0)).max() < 1e-6
 
@@ -364,7 +366,7 @@ async def test_a_purge_takes_every_summary_of_its_user_and_of_nobody_else(tmp_pa
                 await memory.summary(scope)
             await memory.purge(ALICE, [ids[ALICE]], and_backups=False)
             with memory.engine.ledger.read() as conn:
-                left = [memory_queries.latest_summary(conn, scope, "overall") for scope in ids]
+                left = [summary_queries.latest_summary(conn, scope, "overall") for scope in ids]
     assert [summary.text if summary else None for summary in left] == [None, None, f"Summary 2: {SUMMED}"]
     assert files_with_part_of(tmp_path, f"Summary 0: {SUMMED}"[:25]) == set()
 
@@ -387,7 +389,7 @@ async def test_a_summary_that_was_being_written_during_a_purge_is_not_stored(tmp
                 await memory.purge(ALICE, [secret], and_backups=False)
                 may_answer.set()
             with memory.engine.ledger.read() as conn:
-                assert memory_queries.latest_summary(conn, ALICE, "overall") is None
+                assert summary_queries.latest_summary(conn, ALICE, "overall") is None
             assert files_with_part_of(tmp_path, SUMMED, FIRST) == set()
             assert (await memory.summary(ALICE)).text == SUMMED, "one written after the purge is stored again"
             await memory.update(ALICE, other, text="User bakes")
@@ -456,7 +458,7 @@ def _stands(memory: Memory, folder: Path) -> bool:
         return (
             found is not None
             and found.is_valid(memory.projection.initial_checkpoint, conn)
-            and found.log_number == memory_queries.head(conn)
+            and found.log_number == log_queries.newest_log_number(conn)
         )
 
 

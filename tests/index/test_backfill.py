@@ -16,7 +16,7 @@ from palimpsest.index.backfill import BATCH, embed_missing
 from palimpsest.index.exact import ExactIndex
 from palimpsest.index.sync import Projection
 from palimpsest.store.ledger import Ledger, open_ledger
-from palimpsest.store.queries import entries as entry_queries
+from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.writes.apply import Write
 from tests.support.memory import StoppedClock, all_keys, messages_from
 from tests.support.open_connections import count_connections
@@ -115,12 +115,12 @@ def keys(ledger: Ledger, embedder: Hashing, scope: Scope = ANA) -> Vector:
 
 def missing(ledger: Ledger, embedder: Hashing, *, only_failed: bool = False) -> int:
     with ledger.read() as conn:
-        return entry_queries.count_waiting(conn, embedder.fingerprint, only_failed=only_failed)
+        return vector_queries.count_missing_vectors(conn, embedder.fingerprint, only_failed=only_failed)
 
 
-def centre(ledger: Ledger, embedder: Hashing, scope: Scope = ANA) -> entry_queries.Centre:
+def centre(ledger: Ledger, embedder: Hashing, scope: Scope = ANA) -> vector_queries.Centre:
     with ledger.read() as conn:
-        return entry_queries.centre(conn, scope.user_id, embedder.fingerprint)
+        return vector_queries.centre(conn, scope.user_id, embedder.fingerprint)
 
 
 class TestAfterChangingTheEmbedder:
@@ -140,9 +140,9 @@ class TestAfterChangingTheEmbedder:
         add(ledger, old, "another's", "and more", scope=BERT)
         embed_missing(ledger, new)
         for scope, count in ((ANA, 5), (BERT, 2)):
-            assert centre(ledger, old, scope) == entry_queries.Centre(0, None)
+            assert centre(ledger, old, scope) == vector_queries.Centre(0, None)
             moved = centre(ledger, new, scope)
-            assert moved.units == count
+            assert moved.entries == count
             assert moved.mean is not None
             np.testing.assert_allclose(moved.mean, keys(ledger, new, scope).mean(axis=0), atol=1e-6)
 
@@ -174,8 +174,8 @@ class TestAfterChangingTheEmbedder:
         write(ledger, None, Decision(Event.ADD, memory_id=first.memory.id))
         assert embed_missing(ledger, new) == 1
         assert new.texts == ["to be kept", "to be deleted"]
-        assert centre(ledger, new).units == 2
-        assert centre(ledger, old).units == 0
+        assert centre(ledger, new).entries == 2
+        assert centre(ledger, old).entries == 0
 
     def test_changing_back_restores_the_same_keys(self, ledger: Ledger, old: Hashing, new: Hashing) -> None:
         """Changing the setting back gives the same keys and mean as before."""
@@ -230,8 +230,8 @@ class TestAfterFailures:
         assert embed_missing(ledger, new, only_failed=only_failed) == len(embedded)
         assert new.texts == embedded
         assert missing(ledger, new, only_failed=only_failed) == 0
-        assert centre(ledger, old).units == (1 if only_failed else 0)
-        assert centre(ledger, new).units == 1 + len(embedded)
+        assert centre(ledger, old).entries == (1 if only_failed else 0)
+        assert centre(ledger, new).entries == 1 + len(embedded)
 
     def test_a_failure_midway_keeps_the_stored_vectors(self, ledger: Ledger, old: Hashing, new: Hashing) -> None:
         """The next attempt continues where the failed one ended."""
@@ -241,7 +241,7 @@ class TestAfterFailures:
         with pytest.raises(EmbedderError, match="the embedder failed"):
             embed_missing(ledger, failing, progress=lambda done, _: progress_calls.append(done))
         assert progress_calls == [BATCH, 2 * BATCH]
-        assert (missing(ledger, new), centre(ledger, new).units, centre(ledger, old).units) == (
+        assert (missing(ledger, new), centre(ledger, new).entries, centre(ledger, old).entries) == (
             BATCH,
             2 * BATCH,
             BATCH,
@@ -288,7 +288,7 @@ def test_a_text_that_changes_while_it_is_embedded_keeps_its_new_vector(ledger: L
 
     embed_missing(ledger, Slow("old", 8))
     with ledger.read() as conn:
-        own = entry_queries.own_vectors(conn, old.fingerprint, "memory", [outcome.memory.id])
+        own = vector_queries.own_vectors(conn, old.fingerprint, "memory", [outcome.memory.id])
     np.testing.assert_allclose(own[outcome.memory.id], old.embed(["User lives in Lyon"])[0], atol=HALF_PRECISION)
 
 
@@ -306,4 +306,4 @@ def test_a_text_the_embedder_refuses_is_skipped(ledger: Ledger) -> None:
     with pytest.raises(EmbedderError, match="1 texts were refused"):
         embed_missing(ledger, picky)
     with ledger.read() as conn:
-        assert [unit.text for unit in entry_queries.waiting(conn, picky.fingerprint, 10)] == ["text 70"]
+        assert [unit.text for unit in vector_queries.missing_vectors(conn, picky.fingerprint, 10)] == ["text 70"]

@@ -11,7 +11,7 @@ from palimpsest.core.errors import VectorIndexError
 from palimpsest.index.checkpoint import Checkpoint
 from palimpsest.index.sync import BATCH
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.queries import index_log as log_queries
 from tests.support.projections import (
     Indexes,
     add,
@@ -136,7 +136,9 @@ class TestCheckpoint:
             projection.catch_up()
         assert not (root / "0" / "checkpoint.json.new").exists()
         with ledger.read() as conn:
-            assert json.loads((root / "0" / "checkpoint.json").read_text())["seq"] == memory_queries.head(conn)
+            assert json.loads((root / "0" / "checkpoint.json").read_text())["seq"] == log_queries.newest_log_number(
+                conn
+            )
 
     def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(
         self, ledger: Ledger, exact: Indexes, root: Path, monkeypatch: pytest.MonkeyPatch

@@ -20,6 +20,7 @@ from palimpsest.core.models import Decision, Edit, Event, Fact, Message, Provena
 from palimpsest.store.ledger import open_ledger
 from palimpsest.store.queries import edits as edit_queries
 from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.writes.apply import Write
 from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in, memory_texts, messages_from
 from tests.support.scripted_model import facts_reply, is_extraction, reply_to_decide
@@ -102,7 +103,8 @@ class Pair:
         ledger = open_ledger(self.folder / "ledger.db", StoppedClock())
         try:
             with ledger.read() as conn:
-                memories, messages = memory_queries.stored_in(conn, Scope(user))
+                memories = memory_queries.memories_of(conn, Scope(user))
+                messages = message_queries.messages_of(conn, Scope(user))
                 return [memory.text for memory in memories], edit_queries.edits(conn, Scope(user), 100), messages
         finally:
             ledger.close()

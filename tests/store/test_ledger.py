@@ -20,8 +20,12 @@ from palimpsest.core.models import Decision, Event, Fact, Memory, Message, Outco
 from palimpsest.core.protocols import Vector
 from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.store.queries import entries as entry_queries
+from palimpsest.store.queries import history as history_queries
 from palimpsest.store.queries import id_lookup
+from palimpsest.store.queries import index_log as log_queries
 from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.queries import messages as message_queries
+from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.schema import HEAD, KNOWN_REVISIONS, metadata
 from palimpsest.store.sqlite.full_text import SqliteFullText
 from palimpsest.store.upgrade import MIGRATIONS
@@ -65,7 +69,9 @@ def current(ledger: Ledger, scope: Scope = ALICE) -> list[str]:
 
 def found(ledger: Ledger, words: str, scope: Scope = ALICE) -> set[str]:
     with ledger.read() as conn:
-        units = entry_queries.units(conn, scope, list(SqliteFullText().search(conn, scope, search_tokens(words), 100)))
+        units = entry_queries.visible_entries(
+            conn, scope, list(SqliteFullText().search(conn, scope, search_tokens(words), 100))
+        )
         return {unit.owner_id for unit in units.values()}
 
 
@@ -76,7 +82,7 @@ class TestChanges:
         assert current(ledger) == ["User plays the cello"]
         assert found(ledger, "cello") == {memory.id}
         with ledger.read() as conn:
-            (entry,) = memory_queries.history_of(conn, memory.id)
+            (entry,) = history_queries.versions_of(conn, memory.id)
         assert (entry.event, entry.old_memory, entry.new_memory) == (Event.ADD, None, "User plays the cello")
         assert entry.provenance == BY_TEST
 
@@ -104,7 +110,7 @@ class TestChanges:
         assert change.memory.updated_at == clock.at
         assert found(ledger, "miso") == {memory.id}
         with ledger.read() as conn:
-            assert [entry.old_memory for entry in memory_queries.history_of(conn, memory.id)] == [
+            assert [entry.old_memory for entry in history_queries.versions_of(conn, memory.id)] == [
                 None,
                 "User has a cat",
             ]
@@ -119,7 +125,7 @@ class TestChanges:
         assert current(ledger) == ["User fears spiders"]
         assert found(ledger, "spiders") == {memory.id}
         with ledger.read() as conn:
-            events = [entry.event for entry in memory_queries.history_of(conn, memory.id)]
+            events = [entry.event for entry in history_queries.versions_of(conn, memory.id)]
         assert events == [Event.ADD, Event.DELETE, Event.ADD]
 
     def test_a_superseded_memory_is_closed_and_names_its_successor(self, ledger: Ledger) -> None:
@@ -232,7 +238,7 @@ class TestMessages:
         for _ in range(2):
             keep(ledger, *messages_from({"role": "user", "content": "Hi there", "id": "t1"}))
         with ledger.read() as conn:
-            assert len(memory_queries.recent_messages(conn, ALICE, 10)) == 1
+            assert len(message_queries.recent_messages(conn, ALICE, 10)) == 1
 
     def test_keys_and_their_mean_follow_every_change(self, ledger: Ledger) -> None:
         """Guards the mean that recall centres on against drift."""
@@ -253,8 +259,8 @@ class TestMessages:
         ledger.apply(Write(ALICE, BY_TEST, decisions=(update,), vectors=known, embedder="e"))
         with ledger.read() as conn:
             seqs, keys = all_keys(conn, ALICE, "e")
-            centre = entry_queries.centre(conn, "alice", "e")
-        assert centre.units == len(seqs) == 4
+            centre = vector_queries.centre(conn, "alice", "e")
+        assert centre.entries == len(seqs) == 4
         assert centre.mean is not None
         np.testing.assert_allclose(centre.mean, keys.mean(axis=0), atol=1e-6)
         np.testing.assert_allclose(np.linalg.norm(keys, axis=1), 1, atol=1e-6)
@@ -264,7 +270,7 @@ class TestConcurrency:
     def test_a_decision_on_memories_that_changed_since_is_refused(self, ledger: Ledger) -> None:
         """Guards decide-then-apply against what happened in between."""
         with ledger.read() as conn:
-            seen = memory_queries.head(conn)
+            seen = log_queries.newest_log_number(conn)
         add(ledger, "User lives in Nice")
         with pytest.raises(StaleDecisionError):
             apply_decisions(ledger, Decision(Event.ADD, Fact("User lives in Lyon")), based_on=seen)
@@ -273,7 +279,7 @@ class TestConcurrency:
     def test_changes_in_scopes_that_were_not_read_do_not_matter(self, ledger: Ledger) -> None:
         """Guards against deciding again for nothing."""
         with ledger.read() as conn:
-            seen = memory_queries.head(conn)
+            seen = log_queries.newest_log_number(conn)
         add(ledger, "Bob lives in Nice", Scope("bob"))
         add(ledger, "The app is blue", Scope("alice", project="app"))
         apply_decisions(ledger, Decision(Event.ADD, Fact("User lives in Lyon")), based_on=seen)

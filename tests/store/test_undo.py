@@ -12,7 +12,7 @@ import pytest
 from palimpsest.core.errors import InputError, StaleDecisionError
 from palimpsest.core.models import Decision, Event, Fact, Scope, Undo
 from palimpsest.store.queries import edits as edit_queries
-from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.queries import index_log as log_queries
 from tests.support.memory import ALICE
 from tests.support.recorded_ledger import WEB, RecordedLedger, memory_fields, recorded_ledger
 
@@ -248,7 +248,7 @@ class TestOthersWork:
         memory = book.add("User lives in Nice")
         book.apply(ALICE, Decision(Event.DELETE, memory_id=memory.id))
         with book.ledger.read() as conn:
-            seen = memory_queries.head(conn)
+            seen = log_queries.newest_log_number(conn)
         book.undo()
         with pytest.raises(StaleDecisionError):
             book.apply(ALICE, Decision(Event.ADD, Fact("User lives in Lyon")), based_on=seen)

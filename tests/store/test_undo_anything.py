@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Decision, Event, Fact, Kind, Scope
-from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.queries import history as history_queries
 from tests.support.memory import ALICE
 from tests.support.recorded_ledger import SCOPES, WEB, LiveEntries, RecordedLedger, memory_fields, recorded_ledger
 
@@ -134,8 +134,8 @@ def _answers_for_every_instant(book: RecordedLedger) -> None:
     """Hold what is believed as of every instant, just before a write, against what there was then."""
     for instant, then in book.before:
         with book.ledger.read() as conn:
-            believed = memory_queries.believed_at(conn, WEB, instant - timedelta(seconds=1))
-            said = memory_queries.messages_until(conn, WEB, instant - timedelta(seconds=1))
+            believed = history_queries.memories_at(conn, WEB, instant - timedelta(seconds=1))
+            said = history_queries.messages_at(conn, WEB, instant - timedelta(seconds=1))
         found: LiveEntries = {memory.id: memory_fields(memory) for memory in believed}
         assert found | {message.id: (message.scope, message.content) for message in said} == then
 

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from palimpsest.core.models import Decision, Event, Fact, Message, Provenance, Scope
 from palimpsest.memory import Memory
 from palimpsest.store.ledger import open_ledger
-from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.writes.apply import Write
 from tests.support.memory import ALICE, StoppedClock, messages_from
 
@@ -135,7 +135,7 @@ async def store_messages(
     """Keep turns, and return all of the scope as they are stored."""
     await memory.add_messages(messages_from(*said, scope=scope, at=memory.engine.clock()), infer=False)
     with memory.engine.ledger.read() as conn:
-        return memory_queries.recent_messages(conn, scope, 1_000)
+        return message_queries.recent_messages(conn, scope, 1_000)
 
 
 async def search_texts(memory: Memory, question: str, scope: Scope = ALICE) -> list[str]:

@@ -18,7 +18,7 @@ from palimpsest.core.settings import load_settings
 from palimpsest.core.validation import MessageInput, conversation_from
 from palimpsest.memory import Memory, open_memory
 from palimpsest.store.ledger import open_ledger
-from palimpsest.store.queries import entries as entry_queries
+from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.writes.apply import Write
 
 ALICE = Scope("alice")
@@ -26,7 +26,7 @@ ALICE = Scope("alice")
 
 def all_keys(conn: Connection, scope: Scope, embedder: str) -> tuple[list[int], Vector]:
     """Return the numbers and the keys, of shape (n, dims), of all living units a scope sees."""
-    batches = list(entry_queries.scope_keys(conn, scope, embedder))
+    batches = list(vector_queries.scope_keys(conn, scope, embedder))
     seqs = [seq for some, _ in batches for seq in some]
     return seqs, np.concatenate([keys for _, keys in batches]) if batches else np.zeros((0, 0), dtype=np.float32)
 

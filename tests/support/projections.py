@@ -19,6 +19,7 @@ from palimpsest.index.exact import ExactIndex
 from palimpsest.index.sync import OpenIndex, Projection
 from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.store.queries import entries as entry_queries
+from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.writes.apply import Write
 from tests.support.memory import StoppedClock, all_keys
 
@@ -206,7 +207,7 @@ def entry_of(ledger: Ledger, outcome: Outcome) -> int:
 def agrees(ledger: Ledger, index: VectorIndex, *users: str) -> bool:
     """Return whether an index holds exactly the ledger's keys, each under its entry number."""
     with ledger.read() as conn:
-        total = entry_queries.count_indexed(conn, EMBEDDER)
+        total = vector_queries.count_indexed(conn, EMBEDDER)
         expected = [(user, *all_keys(conn, Scope(user), EMBEDDER)) for user in users or ("ana",)]
     assert total == sum(len(seqs) for _, seqs, _ in expected), "`users` must name every user"
     found_all = all(

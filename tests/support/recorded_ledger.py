@@ -30,8 +30,9 @@ from palimpsest.core.models import (
 from palimpsest.core.protocols import Vector
 from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.store.queries import edits as edit_queries
-from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.queries import messages as message_queries
+from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.schema import history, message_history
 from palimpsest.store.writes.apply import Write
 from palimpsest.store.writes.entries import Embedded
@@ -103,9 +104,11 @@ class RecordedLedger:
     def living(self, scope: Scope | None = None) -> LiveEntries:
         """Return what lives, in a scope itself or in all of them."""
         with self.ledger.read() as conn:
-            stored = [memory_queries.stored_in(conn, place) for place in (SCOPES if scope is None else (scope,))]
-        found: LiveEntries = {each.id: memory_fields(each) for memories, _ in stored for each in memories}
-        return found | {each.id: (each.scope, each.content) for _, messages in stored for each in messages}
+            scopes = SCOPES if scope is None else (scope,)
+            memories = [memory for place in scopes for memory in memory_queries.memories_of(conn, place)]
+            messages = [message for place in scopes for message in message_queries.messages_of(conn, place)]
+        live: LiveEntries = {memory.id: memory_fields(memory) for memory in memories}
+        return live | {message.id: (message.scope, message.content) for message in messages}
 
     def texts(self, scope: Scope = ALICE) -> list[str]:
         """Return the texts that live in a scope itself, of memories and turns."""
@@ -131,7 +134,7 @@ class RecordedLedger:
     def embed(self) -> None:
         """Give vectors to what has none, as the flows do after every write that brought something back."""
         with self.ledger.read() as conn:
-            waiting = entry_queries.waiting(conn, EMBEDDER, 100, after=0, only_failed=True)
+            waiting = vector_queries.missing_vectors(conn, EMBEDDER, 100, after=0, only_failed=True)
         self.ledger.give_vectors(EMBEDDER, [Embedded(unit.seq, unit.text, _vector(unit.text)) for unit in waiting])
 
     def faults(self) -> list[str]:

@@ -21,8 +21,9 @@ from palimpsest.index.checkpoint import FILE_NAME, Checkpoint
 from palimpsest.index.sync import Projection
 from palimpsest.learn.factory import open_embedder, open_model, open_projection, open_prompts
 from palimpsest.store.ledger import Ledger, open_ledger
-from palimpsest.store.queries import entries as entry_queries
+from palimpsest.store.queries import index_log as log_queries
 from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.queries import vectors as vector_queries
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +95,8 @@ def _ledger(ledger: Ledger, scope: Scope) -> Finding:
 
 def _vectors(ledger: Ledger, embedder: str) -> Finding:
     with ledger.read() as conn:
-        waiting = entry_queries.count_waiting(conn, embedder)
-        there = entry_queries.count_indexed(conn, embedder)
+        waiting = vector_queries.count_missing_vectors(conn, embedder)
+        there = vector_queries.count_indexed(conn, embedder)
     if waiting:
         return Finding(
             "vectors", f"{there} there, {waiting} waiting for this embedder; run palimpsest rebuild", ok=False
@@ -128,8 +129,8 @@ def _folder(settings: Settings, ledger: Ledger, embedder: str, folder: Path) -> 
     with ledger.read() as conn:
         if checkpoint is None or not checkpoint.is_valid(projection.initial_checkpoint, conn):
             return Finding(name, f"{name} is of another ledger or embedder, or damaged, and will be rebuilt", ok=False)
-        behind = memory_queries.head(conn) - checkpoint.log_number
-        wanted = entry_queries.count_indexed(conn, embedder)
+        behind = log_queries.newest_log_number(conn) - checkpoint.log_number
+        wanted = vector_queries.count_indexed(conn, embedder)
     lease = file_lock(folder.with_suffix(".lock"))
     try:
         lease.acquire(timeout=0)

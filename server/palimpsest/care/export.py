@@ -14,6 +14,7 @@ from palimpsest.core.protocols import Progress
 from palimpsest.core.validation import one_line
 from palimpsest.learn.engine import Engine
 from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.queries import summaries as summary_queries
 from palimpsest.store.writes import transfer as transfer_writes
 
 
@@ -53,8 +54,8 @@ def _write_markdown(engine: Engine, scope: Scope, out: TextIO, progress: Progres
         out.write(f"# Memories of {scope.user_id}\n")
         total = 0
         for number, project in enumerate(projects, 1):
-            memories, _ = memory_queries.stored_in(conn, Scope(scope.user_id, project))
-            summary = memory_queries.latest_summary(conn, Scope(scope.user_id, project), "overall")
+            memories = memory_queries.memories_of(conn, Scope(scope.user_id, project))
+            summary = summary_queries.latest_summary(conn, Scope(scope.user_id, project), "overall")
             out.write(f"\n## {f'Project {project}' if project else 'Global'}\n\n")
             if summary is not None:
                 out.write(f"{summary.text}\n\n")

@@ -22,7 +22,7 @@ from palimpsest.core.validation import one_line
 from palimpsest.index.backfill import embed_missing
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.sanitize import Cleaner
-from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.queries import index_log as log_queries
 from palimpsest.store.writes import transfer as transfer_writes
 
 BATCH = 200
@@ -107,7 +107,7 @@ def run_import(engine: Engine, scope: Scope, plan: ImportPlan, progress: Progres
     """
     notes = list(plan.notes)
     with engine.ledger.read() as conn:
-        is_empty = memory_queries.head(conn) == 0
+        is_empty = log_queries.newest_log_number(conn) == 0
     if not is_empty:
         copy = engine.ledger.backups.keep("before-import", engine.clock())
         notes.append(f"palimpsest restore {copy.path} undoes this import")

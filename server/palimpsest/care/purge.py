@@ -15,7 +15,7 @@ from palimpsest.core.models import Scope
 from palimpsest.index.erasure import finish_purge
 from palimpsest.index.sync import Projection
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.queries import history as history_queries
 from palimpsest.store.writes.purge import PurgeSelection
 
 PIECE = 48
@@ -146,7 +146,7 @@ def _files(folder: Path) -> list[Path]:
 def _explained(ledger: Ledger, scope: Scope, piece: bytes) -> str:
     """Say who else says a piece of an erased text, without giving away what other scopes hold."""
     with ledger.read() as conn:
-        mine, others = memory_queries.holders(conn, scope, piece.decode(errors="ignore"))
+        mine, others = history_queries.owners_of_passage(conn, scope, piece.decode(errors="ignore"))
     if mine:
         return f"also said by {', '.join(owner[:8] for owner in mine)}, which you may purge too"
     return "also said in another scope" if others else ""

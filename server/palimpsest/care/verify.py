@@ -20,8 +20,8 @@ from palimpsest.index.checkpoint import FILE_NAME, Checkpoint
 from palimpsest.index.sync import Projection
 from palimpsest.learn.factory import open_embedder, open_projection
 from palimpsest.store.ledger import Ledger, backups_of, open_ledger
-from palimpsest.store.queries import entries as entry_queries
-from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.queries import index_log as log_queries
+from palimpsest.store.queries import vectors as vector_queries
 
 BATCH = 200
 NEAREST = 10
@@ -131,10 +131,9 @@ def _folder(ledger: Ledger, projection: Projection, folder: Path, progress: Prog
         if checkpoint is None or not checkpoint.is_valid(projection.initial_checkpoint, conn):
             left = "unfinished" if not (folder / FILE_NAME).exists() else "of another ledger, embedder or time"
             return Finding(part, f"{left}; the next client to use it makes it anew")
-        if checkpoint.log_number < memory_queries.head(conn):
-            return Finding(
-                part, f"{memory_queries.head(conn) - checkpoint.log_number} changes behind; its next client catches up"
-            )
+        behind = log_queries.newest_log_number(conn) - checkpoint.log_number
+        if behind > 0:
+            return Finding(part, f"{behind} changes behind; its next client catches up")
     try:
         index = projection.open_index(folder)
         try:
@@ -159,11 +158,11 @@ def _told(part: str, fault: str, *, repair: bool, mended: str) -> Finding:
 def _differences(ledger: Ledger, embedder: str, index: VectorIndex, progress: Progress) -> str:
     """Return what an index has otherwise than the ledger; "" where they agree."""
     with ledger.read() as conn:
-        total = entry_queries.count_indexed(conn, embedder)
+        total = vector_queries.count_indexed(conn, embedder)
     wrong = lost = done = last = 0
     while True:
         with ledger.read() as conn:
-            batch = entry_queries.indexed(conn, embedder, last, BATCH)
+            batch = vector_queries.indexed_keys(conn, embedder, last, BATCH)
         if not batch:
             break
         for user_id in {user for _, user, _ in batch}:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from palimpsest.core.errors import EmbedderError
 from palimpsest.core.protocols import Embedder, Progress
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.queries import entries as entry_queries
+from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.writes.entries import Embedded
 
 BATCH = 64
@@ -34,13 +34,15 @@ def embed_missing(
     LedgerError. The vectors stored so far are kept.
     """
     with ledger.read() as conn:
-        total = entry_queries.count_waiting(conn, embedder.fingerprint, only_failed=only_failed)
+        total = vector_queries.count_missing_vectors(conn, embedder.fingerprint, only_failed=only_failed)
     done, last, batch_size = 0, 0, BATCH
     refused, consecutive_refusals = 0, 0
     last_error: EmbedderError | None = None
     while not stopped():
         with ledger.read() as conn:
-            batch = entry_queries.waiting(conn, embedder.fingerprint, batch_size, after=last, only_failed=only_failed)
+            batch = vector_queries.missing_vectors(
+                conn, embedder.fingerprint, batch_size, after=last, only_failed=only_failed
+            )
         if not batch:
             break
         try:

@@ -10,8 +10,7 @@ from typing import Any, cast
 from sqlalchemy import Connection
 
 from palimpsest.core.files import replace_file
-from palimpsest.store.queries import entries as entry_queries
-from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.queries import index_log as log_queries
 
 FILE_NAME = "checkpoint.json"
 
@@ -66,17 +65,17 @@ class Checkpoint:
         """
         if replace(self, log_number=0, log_signature="") != initial:
             return False
-        return self.log_number <= memory_queries.head(conn) and self.log_signature == entry_queries.mark(
-            conn, self.log_number
-        )
+        if self.log_number > log_queries.newest_log_number(conn):
+            return False
+        return self.log_signature == log_queries.log_signature(conn, self.log_number)
 
     def is_from_earlier_epoch(self, initial: Checkpoint, conn: Connection) -> bool:
         """Return whether rows of the same ledger were erased, or all of them replaced, since this checkpoint."""
-        return self.ledger == initial.ledger and self.log_signature.split(" ")[0] != entry_queries.epoch(conn)
+        return self.ledger == initial.ledger and self.log_signature.split(" ")[0] != log_queries.epoch(conn)
 
     def moved_to(self, log_number: int, conn: Connection) -> Checkpoint:
         """Return the checkpoint moved to another row of the index log."""
-        return replace(self, log_number=log_number, log_signature=entry_queries.mark(conn, log_number))
+        return replace(self, log_number=log_number, log_signature=log_queries.log_signature(conn, log_number))
 
 
 def remove(folder: Path) -> None:

@@ -35,8 +35,8 @@ from palimpsest.index import checkpoint
 from palimpsest.index.checkpoint import Checkpoint
 from palimpsest.index.lease import FolderLease
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.queries import entries as entry_queries
-from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.queries import index_log as log_queries
+from palimpsest.store.queries import vectors as vector_queries
 
 logger = logging.getLogger(__name__)
 
@@ -192,7 +192,7 @@ class Projection:
 
         If they are too many, scan the ledger's vectors instead.
         """
-        changed = entry_queries.tail(conn, user_id, log_number, MAX_CHANGED + 1)
+        changed = log_queries.entries_changed_since(conn, user_id, log_number, MAX_CHANGED + 1)
         self._changes_seen = bool(changed)
         return None if len(changed) > MAX_CHANGED else changed
 
@@ -271,7 +271,7 @@ class Projection:
     def _is_complete(self) -> bool:
         """Return whether an index that has caught up holds as many vectors as the ledger."""
         with self._ledger.read() as conn:
-            expected, newest = entry_queries.count_indexed(conn, self.embedder), memory_queries.head(conn)
+            expected, newest = vector_queries.count_indexed(conn, self.embedder), log_queries.newest_log_number(conn)
         if newest != self._checkpoint.log_number or expected == self._required_index().count():
             return True  # if another write has come since, the counts cannot be compared
         logger.warning("the index in %s does not hold as many vectors as the ledger; it is rebuilt", self.folder)
@@ -280,12 +280,12 @@ class Projection:
     def _apply_log(self, progress: Progress | None) -> None:
         """Apply the rows of the index log that follow the checkpoint."""
         with self._ledger.read() as conn:
-            total = memory_queries.head(conn) - self._checkpoint.log_number
+            total = log_queries.newest_log_number(conn) - self._checkpoint.log_number
         done = 0
         while not self._stopping.is_set():
             with self._ledger.read() as conn:
-                rows = entry_queries.log_after(conn, self._checkpoint.log_number, BATCH)
-                keys = entry_queries.keys(conn, self.embedder, [row.entry_seq for row in rows])
+                rows = log_queries.log_rows_after(conn, self._checkpoint.log_number, BATCH)
+                keys = vector_queries.keys_of(conn, self.embedder, [row.entry_seq for row in rows])
             if not rows:
                 return
             for user_id in {row.user_id for row in rows}:
@@ -323,12 +323,12 @@ class Projection:
 
     def _fill(self, progress: Progress | None) -> None:
         with self._ledger.read() as conn:
-            start = memory_queries.head(conn)
-            total = entry_queries.count_indexed(conn, self.embedder)
+            start = log_queries.newest_log_number(conn)
+            total = vector_queries.count_indexed(conn, self.embedder)
         done, last = 0, 0
         while not self._stopping.is_set():
             with self._ledger.read() as conn:
-                batch = entry_queries.indexed(conn, self.embedder, last, BATCH)
+                batch = vector_queries.indexed_keys(conn, self.embedder, last, BATCH)
             if not batch:
                 break
             keys = {seq: key for seq, _, key in batch}

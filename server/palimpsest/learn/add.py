@@ -29,9 +29,12 @@ from palimpsest.learn.sanitize import recalled_text, screened_fact, screened_mes
 from palimpsest.llm.decide import NEAREST_MEMORIES, Decisions, decide
 from palimpsest.llm.extract import RECENT_MESSAGES, Conversation, extract
 from palimpsest.recall.similar import SimilarMemory, similar_memories
-from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import id_lookup
+from palimpsest.store.queries import index_log as log_queries
 from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.queries import messages as message_queries
+from palimpsest.store.queries import summaries as summary_queries
+from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.writes.apply import Write
 
 logger = logging.getLogger(__name__)
@@ -214,9 +217,9 @@ def _conversation(engine: Engine, scope: Scope, messages: Sequence[Message], con
     """Return what extraction reads: the new messages, those before them, and the summary if it is not outdated."""
     new = {message.id for message in messages}
     with engine.ledger.read() as conn:
-        summary = memory_queries.latest_summary(conn, scope, "overall")
-        current = summary is not None and not memory_queries.deleted_since(conn, scope, summary.seq)
-        recent = memory_queries.recent_messages(conn, scope, RECENT_MESSAGES + len(new))
+        summary = summary_queries.latest_summary(conn, scope, "overall")
+        current = summary is not None and not summary_queries.has_deletions_since(conn, scope, summary.seq)
+        recent = message_queries.recent_messages(conn, scope, RECENT_MESSAGES + len(new))
     before = [message for message in recent if message.id not in new][-RECENT_MESSAGES:]
     return Conversation(messages, before, context, summary.text if summary is not None and current else "")
 
@@ -272,7 +275,7 @@ def _look(engine: Engine, task: _Task) -> _Look:
     except EmbedderError as error:
         logger.warning("compared by words only: %s", error)
     with engine.ledger.read() as conn:
-        seq = memory_queries.head(conn)
+        seq = log_queries.newest_log_number(conn)
     found = similar_memories(engine.ledger, engine.embedder, engine.index, task.scope, asked, NEAREST_MEMORIES)
     # A project's facts are not decided against the user's global memories, which others than the project see.
     items = [item for each in found.values() for item in each if item.memory.scope.project == task.scope.project]
@@ -322,7 +325,7 @@ def _resembling(engine: Engine, scope: Scope, changes: Sequence[Outcome]) -> Map
         return {}
     fingerprint = engine.embedder.fingerprint
     with engine.ledger.read() as conn:
-        own = entry_queries.own_vectors(conn, fingerprint, "memory", [memory.id for memory in added.values()])
+        own = vector_queries.own_vectors(conn, fingerprint, "memory", [memory.id for memory in added.values()])
     asked = {text: own.get(memory.id) for text, memory in added.items()}
     found = similar_memories(engine.ledger, engine.embedder, engine.index, scope, asked, SIMILAR_SHOWN + 1)
     others = {
@@ -341,13 +344,13 @@ def _is_new_text(change: Outcome) -> bool:
 def _unlearnt(engine: Engine, messages: Sequence[Message]) -> list[Message]:
     """Return the messages in which no facts were looked for yet, and which are not forgotten."""
     with engine.ledger.read() as conn:
-        fresh = memory_queries.unlearnt(conn, [message.id for message in messages])
+        fresh = message_queries.awaiting_extraction(conn, [message.id for message in messages])
     return [message for message in messages if message.id in fresh]
 
 
 def _all_unlearnt(engine: Engine, message_ids: Sequence[str]) -> bool:
     with engine.ledger.read() as conn:
-        return memory_queries.unlearnt(conn, message_ids) == set(message_ids)
+        return message_queries.awaiting_extraction(conn, message_ids) == set(message_ids)
 
 
 def _as_message(engine: Engine, scope: Scope, fact: Fact) -> Message:

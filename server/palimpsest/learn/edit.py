@@ -15,6 +15,7 @@ from palimpsest.learn.sanitize import screened_fact
 from palimpsest.store.mapping import content_hash
 from palimpsest.store.queries import id_lookup
 from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.writes.apply import Write
 
 
@@ -75,7 +76,7 @@ async def stored(engine: Engine, scope: Scope) -> Stored:
 
     def read() -> Stored:
         with engine.ledger.read() as conn:
-            memories, messages = memory_queries.stored_in(conn, scope)
+            memories, messages = memory_queries.memories_of(conn, scope), message_queries.messages_of(conn, scope)
         return Stored(tuple(memories), tuple(messages))
 
     return await engine.run(read)

@@ -18,8 +18,9 @@ from palimpsest.core.errors import InputError
 from palimpsest.core.models import Fact, Message, Scope
 from palimpsest.core.validation import one_line
 from palimpsest.learn.engine import Engine
+from palimpsest.store.queries import history as history_queries
 from palimpsest.store.queries import id_lookup
-from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.queries import summaries as summary_queries
 from palimpsest.text.redaction import is_marker, redact, redact_json
 
 _HIT = re.compile(r"\s*(?:[-*>]\s*)?\[(?P<id>[0-9a-f]{8}[0-9a-f-]{0,28})\]\s*\d{4}-\d\d-\d\d\s(?P<said>.*)")
@@ -44,7 +45,7 @@ def screened_messages(engine: Engine, scope: Scope, messages: Sequence[Message],
         summaries = [
             summary.text
             for kind in ("overall", "recent")
-            if (summary := memory_queries.latest_summary(conn, scope, kind)) is not None
+            if (summary := summary_queries.latest_summary(conn, scope, kind)) is not None
         ]
         told = [without_recalled(conn, scope, message.content, summaries) for message in messages]
     recalled = sum(lines for _, lines in told)
@@ -108,7 +109,7 @@ def _recalled(conn: Connection, scope: Scope, line: str) -> str | None:
     said = one_line(match["said"])
     if isinstance(found, Message):
         return found.content if said == one_line(f"{found.name or found.role} said: {found.content}") else None
-    texts = (found.text, *(entry.new_memory or "" for entry in memory_queries.history_of(conn, found.id)))
+    texts = (found.text, *(entry.new_memory or "" for entry in history_queries.versions_of(conn, found.id)))
     return next((text for text in texts if said == one_line(text)), None)
 
 

@@ -14,7 +14,10 @@ from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.validation import one_line
 from palimpsest.learn.engine import Engine
 from palimpsest.llm.summarize import summarize
+from palimpsest.store.queries import index_log as log_queries
 from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.queries import messages as message_queries
+from palimpsest.store.queries import summaries as summary_queries
 from palimpsest.store.writes.apply import Write
 from palimpsest.text.tokenizer import count_tokens
 
@@ -105,22 +108,26 @@ async def changes_missed(engine: Engine, scope: Scope, kind: str) -> int:
 def _last(engine: Engine, scope: Scope, kind: str) -> tuple[Summary | None, int, bool]:
     """Return the last summary, how many changes it has missed, and whether a deletion is among them."""
     with engine.ledger.read() as conn:
-        last = memory_queries.latest_summary(conn, scope, kind)
+        last = summary_queries.latest_summary(conn, scope, kind)
         seq = last.seq if last else 0
-        return last, memory_queries.changes_since(conn, scope, seq), memory_queries.deleted_since(conn, scope, seq)
+        return (
+            last,
+            summary_queries.count_changes_since(conn, scope, seq),
+            summary_queries.has_deletions_since(conn, scope, seq),
+        )
 
 
 def _sources(engine: Engine, scope: Scope, kind: str) -> tuple[int, list[Memory], list[Message], str]:
     """Return the head of the log, the newest memories and messages that fit, and the previous summary."""
     with engine.ledger.read() as conn:
-        seq = memory_queries.head(conn)
-        last = memory_queries.latest_summary(conn, scope, kind)
+        seq = log_queries.newest_log_number(conn)
+        last = summary_queries.latest_summary(conn, scope, kind)
         memories = [memory for _, memory in memory_queries.list_memories(conn, scope, 500)]
         messages: list[Message] = []
         if kind == "recent":
             since = engine.clock() - RECENT
             memories = [memory for memory in memories if memory.updated_at >= since]
-            messages = memory_queries.messages_since(conn, scope, since, RECENT_MESSAGES)
+            messages = message_queries.messages_since(conn, scope, since, RECENT_MESSAGES)
     fitting = _fitting([memory.text for memory in memories], MAX_SOURCE_TOKENS)
     return seq, memories[:fitting], messages, last.text if last else ""
 

@@ -28,8 +28,10 @@ from palimpsest.recall.past import candidates_at
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.protocols import FullText
 from palimpsest.store.queries import entries as entry_queries
-from palimpsest.store.queries import memories as memory_queries
-from palimpsest.store.queries.entries import CandidateRow, Centre
+from palimpsest.store.queries import messages as message_queries
+from palimpsest.store.queries import vectors as vector_queries
+from palimpsest.store.queries.entries import CandidateRow
+from palimpsest.store.queries.vectors import Centre
 from palimpsest.text.tokenizer import search_tokens
 
 MIN_VISIBLE_SHARE = 0.2
@@ -112,11 +114,11 @@ class _LivingSearch:
     def candidates(self) -> Candidates:
         """Return the candidates with their features."""
         conn, request = self.conn, self.request
-        centre = entry_queries.centre(conn, request.scope.user_id, self.embedder)
+        centre = vector_queries.centre(conn, request.scope.user_id, self.embedder)
         mean = _shrunk_mean(centre) if request.whole_texts else centre.mean
         query_vector = None if request.vector is None else centred(request.vector, mean)
         frequency = self.text.frequency(request.words)
-        rows, bm25 = self._select(query_vector, mean, centre.units, frequency)
+        rows, bm25 = self._select(query_vector, mean, centre.entries, frequency)
         rows, outdated = _without_deleted_facts(conn, rows)
         vectors, has_vector = self._vectors(rows, mean) if query_vector is not None else stacked([None] * len(rows))
         return Candidates(
@@ -126,7 +128,7 @@ class _LivingSearch:
             query_vector,
             np.array([bm25.get(row.candidate.seq, 0.0) for row in rows], dtype=np.float32),
             self._words(rows),
-            rarity(frequency, request.words, centre.units),
+            rarity(frequency, request.words, centre.entries),
             outdated,
             errors=tuple(self.text.errors),
         )
@@ -181,7 +183,7 @@ class _LivingSearch:
             return []
         cosines: list[Vector] = []
         seqs: list[int] = []
-        for batch, keys in entry_queries.scope_keys(self.conn, self.request.scope, self.embedder, self.request.kind):
+        for batch, keys in vector_queries.scope_keys(self.conn, self.request.scope, self.embedder, self.request.kind):
             cosines.append(centred(keys, mean) @ query_vector)
             seqs += batch
         if not seqs:
@@ -234,9 +236,9 @@ def _passing(conn: Connection, scope: Scope, test: Test) -> set[int]:
 def _without_deleted_facts(conn: Connection, rows: Sequence[CandidateRow]) -> tuple[list[CandidateRow], frozenset[str]]:
     """Drop messages whose facts were all deleted. Return the rest, and the messages whose facts are all outdated."""
     message_ids = [row.candidate.owner_id for row in rows if row.candidate.kind == "message"]
-    superseded = memory_queries.unheld(conn, message_ids)
+    superseded = message_queries.without_living_memories(conn, message_ids)
     return [row for row in rows if superseded.get(row.candidate.owner_id, True)], frozenset(superseded)
 
 
 def _shrunk_mean(centre: Centre) -> Vector | None:
-    return None if centre.mean is None else centre.mean * (centre.units / (centre.units + PRIOR_ENTRIES))
+    return None if centre.mean is None else centre.mean * (centre.entries / (centre.entries + PRIOR_ENTRIES))

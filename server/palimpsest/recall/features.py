@@ -16,7 +16,7 @@ from palimpsest.core.errors import EmbedderError, FullTextError
 from palimpsest.core.filters import Test
 from palimpsest.core.models import Candidate, Hit, Kind, Scope
 from palimpsest.core.protocols import Vector
-from palimpsest.store.queries import entries as entry_queries
+from palimpsest.store.queries import vectors as vector_queries
 
 TINY = 1e-9
 """A vector shorter than this has no direction. Far below the rounding of float32 for vectors of length 1."""
@@ -97,7 +97,7 @@ def own_vectors(conn: Connection, embedder: str, candidates: Sequence[Candidate]
     vectors: dict[str, Vector] = {}
     for kind in _KINDS:
         ids = [candidate.owner_id for candidate in candidates if candidate.kind == kind]
-        vectors |= entry_queries.own_vectors(conn, embedder, kind, ids)
+        vectors |= vector_queries.own_vectors(conn, embedder, kind, ids)
     return vectors
 
 

@@ -10,7 +10,9 @@ from sqlalchemy import Connection
 
 from palimpsest.core.models import Candidate, Hit, Memory, Message, Scope
 from palimpsest.store.queries import entries as entry_queries
+from palimpsest.store.queries import history as history_queries
 from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.queries import messages as message_queries
 from palimpsest.text.tokenizer import count_tokens
 
 LINE_TOKENS = 14
@@ -69,7 +71,7 @@ def all_hits(conn: Connection, scope: Scope) -> Iterator[tuple[int, Hit]]:
     """Yield everything living that the scope sees, by entry number. Hits of memories lack their sources."""
     for seq, memory in entry_queries.living_memories(conn, scope):
         yield seq, memory_hit(memory, memory.text, (), 0.0)
-    for seq, message in entry_queries.all_messages(conn, scope):
+    for seq, message in entry_queries.living_messages(conn, scope):
         yield seq, message_hit(message, 0.0)
 
 
@@ -78,8 +80,8 @@ def hits_of(conn: Connection, candidates: Sequence[Candidate]) -> dict[int, Hit]
     memory_ids = [candidate.owner_id for candidate in candidates if candidate.kind == "memory"]
     message_ids = [candidate.owner_id for candidate in candidates if candidate.kind == "message"]
     memories = memory_queries.memories_by_id(conn, memory_ids)
-    messages = memory_queries.messages_by_id(conn, message_ids)
-    sources = memory_queries.sources_of(conn, memory_ids)
+    messages = message_queries.messages_by_id(conn, message_ids)
+    sources = message_queries.sources_of(conn, memory_ids)
     hits = {
         memory.id: memory_hit(memory, memory.text, sources.get(memory.id, ()), 0.0)
         for memory in memories.values()
@@ -94,11 +96,11 @@ def hits_at(conn: Connection, scope: Scope, instant: datetime) -> list[Hit]:
 
     Messages whose facts had all been deleted by then are left out.
     """
-    memories = {memory.id: memory for memory in memory_queries.believed_at(conn, scope, instant)}
-    sources = memory_queries.sources_of(conn, list(memories))
+    memories = {memory.id: memory for memory in history_queries.memories_at(conn, scope, instant)}
+    sources = message_queries.sources_of(conn, list(memories))
     hits = [memory_hit(memory, memory.text, sources.get(memory.id, ()), 0.0) for memory in memories.values()]
-    messages = memory_queries.messages_until(conn, scope, instant)
-    citing = memory_queries.citing(conn, [message.id for message in messages])
+    messages = history_queries.messages_at(conn, scope, instant)
+    citing = memory_queries.memories_from(conn, [message.id for message in messages])
     for message in messages:
         facts = [fact for fact in citing.get(message.id, ()) if fact.created_at <= instant]
         if not facts or any(fact.id in memories or fact.superseded_by for fact in facts):

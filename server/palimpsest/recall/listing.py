@@ -12,6 +12,7 @@ from palimpsest.core.models import Hit, Scope
 from palimpsest.recall.hits import memory_hit, record
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.queries import messages as message_queries
 
 MAX_CURSOR_DIGITS = 18
 PAGE = 200
@@ -37,7 +38,7 @@ def page(
     with ledger.read() as conn:
         while True:
             found = memory_queries.list_memories(conn, scope, size, before=row, deleted=deleted)
-            sources = memory_queries.sources_of(conn, [memory.id for _, memory in found])
+            sources = message_queries.sources_of(conn, [memory.id for _, memory in found])
             for number, memory in found:
                 hit = memory_hit(memory, memory.text, sources.get(memory.id, ()), 0.0)
                 if test is not None and not test(record(hit)):

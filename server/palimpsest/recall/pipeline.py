@@ -25,8 +25,8 @@ from palimpsest.recall.hits import fold, hits_of, within_budget
 from palimpsest.recall.ranking import Ranked, rank, squash
 from palimpsest.recall.scoring import SearchScoring
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.queries import entries as entry_queries
-from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.queries import messages as message_queries
+from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.text.late_interaction import meaning_similarity, spelling_similarity
 from palimpsest.text.tokenizer import is_english_query, query_tokens, search_tokens
 
@@ -75,7 +75,7 @@ def search(ledger: Ledger, embedder: Embedder, index: NearestEntries, query: Sea
     test = compile_filter(query.filters) if query.filters else None
     with ledger.read() as conn:
         parsed = _ParsedQuery.of(conn, query)
-        incomplete = entry_queries.any_waiting(conn, embedder.fingerprint)
+        incomplete = vector_queries.has_missing_vectors(conn, embedder.fingerprint)
     notes: list[str] = []
     vector: Vector | None = None
     try:
@@ -117,11 +117,11 @@ class _ParsedQuery:
     @classmethod
     def of(cls, conn: Connection, query: SearchQuery) -> _ParsedQuery:
         words = query_tokens(query.text)
-        first_names = {name: search_tokens(name)[:1] for name in memory_queries.names(conn, query.scope.user_id)}
+        first_names = {name: search_tokens(name)[:1] for name in message_queries.speakers(conn, query.scope.user_id)}
         speakers = {
             name
             for name, first_name in first_names.items()
-            if set(first_name) & set(words) and memory_queries.speaks(conn, query.scope, name)
+            if set(first_name) & set(words) and message_queries.has_speaker(conn, query.scope, name)
         }
         names = {word for speaker in speakers for word in first_names[speaker]}
         rest = [part for part in query.text.split() if not names.intersection(search_tokens(part))]

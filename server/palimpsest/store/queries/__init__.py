@@ -1,1 +1,1 @@
-"""Read the ledger; every function takes a connection."""
+"""Read the ledger. Every function takes a connection of `Ledger.read` and changes nothing."""

@@ -15,8 +15,9 @@ from palimpsest.core.models import Message, Scope
 from palimpsest.store.mapping import chunks, sees
 from palimpsest.store.protocols import FullText
 from palimpsest.store.queries import id_lookup
-from palimpsest.store.queries import memories as memory_queries
-from palimpsest.store.queries.entries import EPOCH
+from palimpsest.store.queries import index_log as log_queries
+from palimpsest.store.queries import messages as message_queries
+from palimpsest.store.queries.index_log import EPOCH
 from palimpsest.store.schema import (
     history,
     index_log,
@@ -62,7 +63,7 @@ def purge_selection(conn: Connection, scope: Scope, owner_ids: Sequence[str] | N
         owners = [id_lookup.find(conn, scope, owner_id) for owner_id in owner_ids]
         memory_ids = list(dict.fromkeys(owner.id for owner in owners if not isinstance(owner, Message)))
         message_ids = [owner.id for owner in owners if isinstance(owner, Message)]
-    sources = memory_queries.sources_of(conn, memory_ids)
+    sources = message_queries.sources_of(conn, memory_ids)
     message_ids += [message.id for found in sources.values() for message in found]
     message_ids = list(dict.fromkeys(message_ids))
     return PurgeSelection(tuple(memory_ids), tuple(message_ids), _texts(conn, scope, memory_ids, message_ids))
@@ -155,6 +156,10 @@ def _note_erasure(conn: Connection, floor: int) -> None:
     """Move the ledger to a new epoch, and keep the numbers of edits that are gone from being given again."""
     reserve_edit_numbers(conn, floor)
     values: dict[str, str] = {row.key: row.value for row in conn.execute(select(meta))}
-    for key, value in ((EPOCH, int(values.get(EPOCH, 0)) + 1), (ERASED_AT, memory_queries.head(conn)), (UNSCRUBBED, 1)):
+    for key, value in (
+        (EPOCH, int(values.get(EPOCH, 0)) + 1),
+        (ERASED_AT, log_queries.newest_log_number(conn)),
+        (UNSCRUBBED, 1),
+    ):
         conn.execute(delete(meta).where(meta.c.key == key))
         conn.execute(insert(meta).values(key=key, value=str(value)))

@@ -1,0 +1,85 @@
+"""Read the history: versions of a memory, and what was stored at an earlier time."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import Connection, func, or_, select
+
+from palimpsest.core.models import Event, Memory, Message, Scope, Version
+from palimpsest.store.mapping import chunks, sees, to_history, to_memory, to_message, with_state
+from palimpsest.store.schema import history, memories, memory_sources, message_history, messages
+
+
+def versions_of(conn: Connection, memory_id: str) -> list[Version]:
+    """Return every version of a memory, oldest first, with the ids by which callers know its source messages."""
+    sources: dict[str, list[str]] = {}
+    query = (
+        select(memory_sources.c.history_id, messages.c.id, messages.c.external_id)
+        .join(messages, messages.c.id == memory_sources.c.message_id)
+        .where(memory_sources.c.memory_id == memory_id)
+        .order_by(messages.c.seq)
+    )
+    for row in conn.execute(query):
+        sources.setdefault(row.history_id, []).append(row.external_id or row.id)
+    rows = conn.execute(select(history).where(history.c.memory_id == memory_id).order_by(history.c.seq))
+    return [to_history(row, tuple(sources.get(row.id, ()))) for row in rows]
+
+
+def memories_at(conn: Connection, scope: Scope, instant: datetime) -> list[Memory]:
+    """Return the memories that the scope sees and that were living at an instant, as they were then."""
+    newest = (
+        select(func.max(history.c.seq).label("seq"))
+        .join(memories, memories.c.id == history.c.memory_id)
+        .where(sees(memories, scope), history.c.updated_at <= instant)
+        .group_by(history.c.memory_id)
+        .subquery()
+    )
+    query = (
+        select(memories, history.c.new_memory, history.c.state, history.c.updated_at.label("changed_at"))
+        .join(history, history.c.memory_id == memories.c.id)
+        .join(newest, newest.c.seq == history.c.seq)
+        .where(history.c.is_deleted.is_(False))
+    )
+    return [with_state(to_memory(row), row.new_memory, row.state, row.changed_at) for row in conn.execute(query)]
+
+
+def messages_at(conn: Connection, scope: Scope, instant: datetime) -> list[Message]:
+    """Return the messages that the scope sees and that were stored and not deleted at an instant, oldest first."""
+    newest = (
+        select(func.max(message_history.c.seq).label("seq"))
+        .join(messages, messages.c.id == message_history.c.message_id)
+        .where(sees(messages, scope), message_history.c.updated_at <= instant)
+        .group_by(message_history.c.message_id)
+        .subquery()
+    )
+    query = (
+        select(messages)
+        .join(message_history, message_history.c.message_id == messages.c.id)
+        .join(newest, newest.c.seq == message_history.c.seq)
+        .where(message_history.c.event == Event.ADD.value)
+        .order_by(messages.c.seq)
+    )
+    return [to_message(row) for row in conn.execute(query)]
+
+
+def owners_of_passage(conn: Connection, scope: Scope, passage: str) -> tuple[list[str], int]:
+    """Return the ids of the scope's memories and messages that have a passage now or in their history.
+
+    Also return how many others have it. Living and deleted ones are searched.
+    """
+    owners: set[str] = set()
+    for table, owner_id, columns in (
+        (memories, memories.c.id, (memories.c.text,)),
+        (history, history.c.memory_id, (history.c.old_memory, history.c.new_memory)),
+        (messages, messages.c.id, (messages.c.content,)),
+    ):
+        # Unlike LIKE, replace compares exactly and has no wildcards. Every database has it.
+        contains = or_(*(func.replace(column, passage, "") != column for column in columns))
+        owners.update(conn.execute(select(owner_id).select_from(table).where(contains)).scalars())
+    of_scope: set[str] = set()
+    for table in (memories, messages):
+        for chunk in chunks(sorted(owners)):
+            query = select(table.c.id).where(table.c.id.in_(chunk), sees(table, scope))
+            of_scope.update(conn.execute(query).scalars())
+    return sorted(of_scope), len(owners - of_scope)

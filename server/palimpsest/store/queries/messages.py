@@ -1,0 +1,130 @@
+"""Read messages, who wrote them, and what was learned from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import Connection, bindparam, case, func, select
+
+from palimpsest.core.models import Message, Scope
+from palimpsest.store.mapping import Query, chunks, is_scope, listed, sees, to_message
+from palimpsest.store.queries.memories import learned_memories
+from palimpsest.store.schema import memories, memory_sources, messages
+
+MAX_SPEAKERS = 1_000
+"""How many names of speakers are read for a user."""
+
+_BY_ID = select(messages).where(messages.c.id.in_(listed("ids")))
+
+
+def messages_by_id(conn: Connection, ids: Sequence[str]) -> dict[str, Message]:
+    """Return messages, living or deleted, by id."""
+    return {row.id: to_message(row) for chunk in chunks(ids) for row in conn.execute(_BY_ID, {"ids": chunk}).all()}
+
+
+def messages_of(conn: Connection, scope: Scope) -> list[Message]:
+    """Return the living messages of a scope, oldest first. A project's scope does not include the global ones."""
+    query = select(messages).where(
+        sees(messages, scope), messages.c.project == scope.project, messages.c.deleted_at.is_(None)
+    )
+    return [to_message(row) for row in conn.execute(query.order_by(messages.c.seq))]
+
+
+def recent_messages(conn: Connection, scope: Scope, limit: int) -> list[Message]:
+    """Return the newest living messages of exactly this scope, oldest first."""
+    query = (
+        select(messages)
+        .where(is_scope(messages, scope), messages.c.deleted_at.is_(None))
+        .order_by(messages.c.seq.desc())
+        .limit(limit)
+    )
+    return [to_message(row) for row in conn.execute(query)][::-1]
+
+
+def messages_since(conn: Connection, scope: Scope, since: datetime, limit: int) -> list[Message]:
+    """Return the newest living messages that the scope sees and that were said since a time, oldest first."""
+    query = (
+        select(messages)
+        .where(sees(messages, scope), messages.c.said_at >= since, messages.c.deleted_at.is_(None))
+        .order_by(messages.c.seq.desc())
+        .limit(limit)
+    )
+    return [to_message(row) for row in conn.execute(query)][::-1]
+
+
+def sources_of(conn: Connection, memory_ids: Sequence[str]) -> dict[str, list[Message]]:
+    """Return the messages that each memory was learned from, oldest first."""
+    by_memory: dict[str, list[Message]] = {}
+    for chunk in chunks(memory_ids):
+        for row in conn.execute(_SOURCES, {"ids": chunk}).all():
+            by_memory.setdefault(row.memory_id, []).append(to_message(row))
+    return by_memory
+
+
+_SOURCES = (
+    select(memory_sources.c.memory_id, messages)
+    .join(messages, messages.c.id == memory_sources.c.message_id)
+    .where(memory_sources.c.memory_id.in_(listed("ids")))
+    .order_by(messages.c.seq)
+)
+
+
+def awaiting_extraction(conn: Connection, message_ids: Sequence[str]) -> set[str]:
+    """Return the ids of those living messages that no facts were extracted from yet."""
+    return {
+        message_id
+        for chunk in chunks(message_ids)
+        for message_id in conn.execute(_AWAITING_EXTRACTION, {"ids": chunk}).scalars()
+    }
+
+
+_AWAITING_EXTRACTION = select(messages.c.id).where(
+    messages.c.id.in_(listed("ids")), messages.c.learnt.is_(False), messages.c.deleted_at.is_(None)
+)
+
+
+def without_living_memories(conn: Connection, message_ids: Sequence[str]) -> dict[str, bool]:
+    """Return the messages whose memories are all deleted, and whether at least one of these was superseded.
+
+    Messages that nothing was learned from are left out. Memories that only an undo deleted do not count.
+    """
+    return {
+        message_id: bool(superseded)
+        for chunk in chunks(message_ids)
+        for message_id, superseded in conn.execute(_WITHOUT_LIVING_MEMORIES, {"ids": chunk}).all()
+    }
+
+
+_WITHOUT_LIVING_MEMORIES = (
+    select(memory_sources.c.message_id, func.max(case((memories.c.superseded_by.is_not(None), 1), else_=0)))
+    .join(memories, memories.c.id == memory_sources.c.memory_id)
+    .where(memory_sources.c.message_id.in_(listed("ids")), learned_memories())
+    .group_by(memory_sources.c.message_id)
+    .having(func.sum(case((memories.c.deleted_at.is_(None), 1), else_=0)) == 0)
+)
+
+
+def speakers(conn: Connection, user_id: str) -> list[str]:
+    """Return the names of the speakers in a user's messages of all projects.
+
+    The query makes one step in an index for each name, however many messages there are.
+    """
+    return list(conn.execute(_SPEAKERS, {"user_id": user_id}).scalars().all())
+
+
+def _speakers() -> Query:
+    first = select(func.min(messages.c.name).label("name")).where(messages.c.user_id == bindparam("user_id"))
+    names = first.where(messages.c.name != "").cte(recursive=True)
+    following = first.where(messages.c.name > names.c.name).scalar_subquery()
+    names = names.union_all(select(following).where(names.c.name.is_not(None)))
+    return select(names.c.name).where(names.c.name.is_not(None)).limit(MAX_SPEAKERS)
+
+
+_SPEAKERS = _speakers()
+
+
+def has_speaker(conn: Connection, scope: Scope, name: str) -> bool:
+    """Return whether the scope sees a message of a speaker of this name."""
+    query = select(messages.c.seq).where(sees(messages, scope), messages.c.name == name)
+    return conn.execute(query.limit(1)).first() is not None

@@ -1,0 +1,156 @@
+"""Read vectors: the keys that are searched, the vectors of the texts alone, means, and what is missing.
+
+A key is the vector of an entry in its context. Every living entry has a row; it has a key if it has been embedded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, exists, func, or_, select
+
+from palimpsest.core.models import Kind, Scope
+from palimpsest.core.protocols import Vector
+from palimpsest.store.mapping import chunks, listed, sees, unpacked
+from palimpsest.store.schema import means, memories, messages, vectors
+
+SCAN_BATCH = 4_000
+"""How many keys one batch of a scan has: four megabytes at 256 dimensions."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnembeddedEntry:
+    """The number and text of an entry that has no vector of the wanted embedder."""
+
+    seq: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Centre:
+    """How many living keys a user has, and their mean, of shape (dims,). `mean` is None if there are none."""
+
+    entries: int
+    mean: Vector | None
+
+
+def keys_of(conn: Connection, embedder: str, seqs: Sequence[int]) -> dict[int, Vector]:
+    """Return the keys of living entries, each of shape (dims,). Entries without a key of the embedder are left out."""
+    return {
+        seq: np.frombuffer(blob, dtype=np.float32)
+        for chunk in chunks(seqs)
+        for seq, blob in conn.execute(_KEYS, {"seqs": chunk, "embedder": embedder})
+    }
+
+
+_HAS_KEY = and_(vectors.c.live.is_(True), vectors.c.embedder == bindparam("embedder"), vectors.c.key.is_not(None))
+_KEYS = select(vectors.c.seq, vectors.c.key).where(vectors.c.seq.in_(listed("seqs")), _HAS_KEY)
+
+
+def own_vectors(conn: Connection, embedder: str, kind: Kind, owner_ids: Sequence[str]) -> dict[str, Vector]:
+    """Return the vectors of the texts without context, each of shape (dims,), by the id of the memory or message."""
+    values = {"kind": kind, "embedder": embedder}
+    return {
+        owner: unpacked(blob)
+        for chunk in chunks(owner_ids)
+        for owner, blob in conn.execute(_OWN_VECTORS, {"ids": chunk, **values}).all()
+    }
+
+
+_OWN_VECTORS = select(vectors.c.owner_id, vectors.c.vector).where(
+    vectors.c.kind == bindparam("kind"),
+    vectors.c.owner_id.in_(listed("ids")),
+    vectors.c.embedder == bindparam("embedder"),
+    vectors.c.vector.is_not(None),
+)
+
+
+def scope_keys(
+    conn: Connection, scope: Scope, embedder: str, kind: str | None = None
+) -> Iterator[tuple[list[int], Vector]]:
+    """Yield the numbers and the keys, of shape (n, dims), of all living entries that the scope sees, in batches."""
+    query = select(vectors.c.seq, vectors.c.key).where(sees(vectors, scope), _HAS_KEY)
+    if kind is not None:
+        query = query.where(vectors.c.kind == kind)
+    for rows in conn.execute(query, {"embedder": embedder}).partitions(SCAN_BATCH):
+        seqs, blobs = zip(*rows, strict=True)
+        yield list(seqs), np.frombuffer(b"".join(blobs), dtype=np.float32).reshape(len(rows), -1)
+
+
+def centre(conn: Connection, user_id: str, embedder: str) -> Centre:
+    """Return the number and the mean of a user's living keys."""
+    row = conn.execute(_MEAN, {"user_id": user_id, "embedder": embedder}).one_or_none()
+    if row is None or row.units <= 0:
+        return Centre(0, None)
+    return Centre(row.units, (np.frombuffer(row.total, dtype=np.float64) / row.units).astype(np.float32))
+
+
+_MEAN = select(means.c.units, means.c.total).where(
+    means.c.user_id == bindparam("user_id"), means.c.embedder == bindparam("embedder")
+)
+
+
+def indexed_keys(conn: Connection, embedder: str, after: int, limit: int) -> list[tuple[int, str, Vector]]:
+    """Return what an index holds, from above entry `after`: (entry, user, key), ordered by entry."""
+    rows = conn.execute(_INDEXED, {"embedder": embedder, "after": after, "limit": limit})
+    return [(seq, user_id, np.frombuffer(key, dtype=np.float32)) for seq, user_id, key in rows]
+
+
+_INDEXED = (
+    select(vectors.c.seq, vectors.c.user_id, vectors.c.key)
+    .where(vectors.c.seq > bindparam("after"), _HAS_KEY)
+    .order_by(vectors.c.seq)
+    .limit(bindparam("limit"))
+)
+
+
+def count_indexed(conn: Connection, embedder: str) -> int:
+    """Return how many vectors a complete index holds."""
+    return conn.execute(_COUNT_INDEXED, {"embedder": embedder}).scalar_one()
+
+
+_COUNT_INDEXED = select(func.count()).select_from(vectors).where(_HAS_KEY)
+
+
+def missing_vectors(
+    conn: Connection, embedder: str, limit: int, *, after: int = 0, only_failed: bool = False
+) -> list[UnembeddedEntry]:
+    """Return living entries above number `after` that have no vector of this embedder, oldest first.
+
+    With `only_failed`, return only those that have no vector at all.
+    """
+    rows = conn.execute(
+        select(vectors.c.seq, func.coalesce(memories.c.text, messages.c.content))
+        .outerjoin(memories, (vectors.c.kind == "memory") & (memories.c.id == vectors.c.owner_id))
+        .outerjoin(messages, (vectors.c.kind == "message") & (messages.c.id == vectors.c.owner_id))
+        .where(vectors.c.live.is_(True), vectors.c.seq > after, _is_missing(embedder, only_failed=only_failed))
+        .order_by(vectors.c.seq)
+        .limit(limit)
+    )
+    return [UnembeddedEntry(seq, text) for seq, text in rows]
+
+
+def count_missing_vectors(conn: Connection, embedder: str, *, only_failed: bool = False) -> int:
+    """Return how many living entries have no vector of this embedder; with `only_failed`, no vector at all."""
+    query = select(func.count()).where(vectors.c.live.is_(True), _is_missing(embedder, only_failed=only_failed))
+    return conn.execute(query).scalar_one()
+
+
+def has_missing_vectors(conn: Connection, embedder: str) -> bool:
+    """Return whether any living entry has no vector of this embedder. It takes the same time for any number of them."""
+    return bool(conn.execute(_HAS_MISSING_VECTORS, {"embedder": embedder}).scalar_one())
+
+
+_HAS_MISSING_VECTORS = select(
+    or_(
+        exists().where(vectors.c.embedder < bindparam("embedder"), vectors.c.live.is_(True)),
+        exists().where(vectors.c.embedder > bindparam("embedder"), vectors.c.live.is_(True)),
+    )
+)
+"""Two ranges instead of one `!=`, because the index on `embedder` serves only ranges."""
+
+
+def _is_missing(embedder: str, *, only_failed: bool) -> ColumnElement[bool]:
+    return vectors.c.embedder == "" if only_failed else vectors.c.embedder != embedder
