@@ -1,9 +1,37 @@
-"""What every test shares."""
+"""What every test shares: the event loop, the embedder, and how many examples a property is tried with."""
 
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Generator
+
+import hypothesis
 import pytest
+
+from palimpsest.embed import static
+from tests.support.examples import FULL_PROFILE, LOCAL_PROFILE
+
+hypothesis.settings.register_profile(LOCAL_PROFILE, max_examples=50)
+hypothesis.settings.register_profile(FULL_PROFILE, max_examples=100)
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", LOCAL_PROFILE)
+hypothesis.settings.load_profile(PROFILE)
+
+
+def pytest_report_header() -> str:
+    """Name the profile that decides how many examples are tried."""
+    return f"hypothesis profile of the examples: {PROFILE} (HYPOTHESIS_PROFILE={FULL_PROFILE} tries all)"
 
 
 @pytest.fixture
 def anyio_backend() -> str:
     """Run asynchronous tests on asyncio, the loop the server itself runs on."""
     return "asyncio"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_embedder() -> Generator[None]:
+    """Load the local embedder once. It keeps no state but a cache, and loading it takes longer than most tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(static, "LocalEmbedder", functools.cache(static.LocalEmbedder))
+        yield

@@ -40,7 +40,7 @@ from palimpsest.store.sqlite.backup import SqliteBackups
 from tests.support import restricted_process
 from tests.support.command_line import palimpsest, palimpsest_json
 from tests.support.environment import clean_environment
-from tests.support.hostile_replies import hostile_settings
+from tests.support.examples import examples
 from tests.support.mcp_client import TOOL_NAMES, connect_stdio, error_text, reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, memory_in, messages_from
 
@@ -596,7 +596,7 @@ class TestClockThatJumpsBack:
             with pytest.raises(MemoryNotFoundError):
                 await memory.update(ALICE, one.memory.id, text="User lives in Metz")
 
-    @hostile_settings(12)
+    @examples(12)
     @given(
         steps=st.lists(
             st.tuples(

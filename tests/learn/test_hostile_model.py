@@ -22,6 +22,7 @@ from palimpsest.learn.summaries import Summarized
 from palimpsest.llm.summarize import MAX_SUMMARY_CHARS
 from palimpsest.memory import Memory
 from palimpsest.store.writes.apply import Write
+from tests.support.examples import examples
 from tests.support.hostile_replies import (
     SENTENCES,
     UNKNOWN_ID,
@@ -29,7 +30,6 @@ from tests.support.hostile_replies import (
     decision_replies,
     fact_replies,
     holds_no_facts,
-    hostile_settings,
     hostile_texts,
     replies_of,
     summary_replies,
@@ -213,7 +213,7 @@ def check_done(house: House, scope: Scope, done: WriteResult) -> None:
         assert change.memory.text == one_line(change.memory.text) != ""
 
 
-@hostile_settings(100)
+@examples(100)
 @given(st.lists(st.sampled_from(SAID), min_size=1, max_size=3, unique=True), extractions(), hostile(decision_replies()))
 def test_what_was_said_is_kept_whatever_the_model_replies(
     house: House, said: list[str], extract: Sequence[Said], decide: Sequence[Said]
@@ -238,7 +238,7 @@ def test_what_was_said_is_kept_whatever_the_model_replies(
         assert house.kept(scope) == said
 
 
-@hostile_settings(80)
+@examples(80)
 @given(
     st.lists(st.sampled_from((*SENTENCES[:4], *KNOWN)), min_size=3, max_size=3, unique=True),
     conflicting_decisions(3, len(KNOWN), (*KNOWN, *SENTENCES[:3])),
@@ -275,7 +275,7 @@ def test_a_memory_merged_into_another_may_be_spoken_of(house: House, number: int
     check_done(house, scope, done)
 
 
-@hostile_settings(40)
+@examples(40)
 @given(st.sampled_from((*SENTENCES[:4], "User works in Lyon.", UNKNOWN_ID)), hostile(decision_replies()))
 def test_a_text_is_stored_or_its_fate_is_told(house: House, text: str, decide: Sequence[Said]) -> None:
     """Guards the caller's own words: a decision that cannot be used stores them as they are."""
@@ -288,7 +288,7 @@ def test_a_text_is_stored_or_its_fate_is_told(house: House, text: str, decide: S
     check_done(house, scope, done)
 
 
-@hostile_settings(40)
+@examples(40)
 @given(hostile(summary_replies()))
 def test_a_summary_is_new_or_the_last_good_one(house: House, summarize: Sequence[Said]) -> None:
     """Guards the last summary: it is given with a note when the model has no usable new one."""

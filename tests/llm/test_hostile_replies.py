@@ -32,6 +32,7 @@ from palimpsest.llm.extract import (
 from palimpsest.llm.prompts import PromptFiles
 from palimpsest.llm.structured_output import MAX_REPLY_CHARS, MAX_SHOWN_CHARS, read
 from palimpsest.llm.summarize import MAX_SUMMARY_CHARS, summarize
+from tests.support.examples import examples
 from tests.support.hostile_replies import (
     DATES,
     MAX_LISTED,
@@ -41,7 +42,6 @@ from tests.support.hostile_replies import (
     decision_replies,
     fact_replies,
     holds_no_facts,
-    hostile_settings,
     hostile_texts,
     replies_of,
     replies_without_value,
@@ -190,7 +190,7 @@ def decided_on(facts: Sequence[Fact], memories: Sequence[Memory]) -> Callable[[S
 
 
 class TestExtract:
-    @hostile_settings(1_800)
+    @examples(1_800)
     @given(replies_of(fact_replies()), replies_of(fact_replies()))
     def test_whatever_is_said_facts_are_facts_or_an_error(self, first: str, second: str) -> None:
         """Guards the ledger against what no fact is, citations of what was not said, and a silent "nothing"."""
@@ -198,7 +198,7 @@ class TestExtract:
         if facts is not None:
             check_facts(facts, reply)
 
-    @hostile_settings(500)
+    @examples(500)
     @given(
         st.lists(
             st.one_of(hostile_texts(), st.fixed_dictionaries({"text": hostile_texts(), "sources": st.just([1])})),
@@ -215,7 +215,7 @@ class TestExtract:
         cut = before + whole[: data.draw(st.integers(begun, len(whole) - 1))]
         assert outcome(extracted, cut, cut)[0] is None
 
-    @hostile_settings(300)
+    @examples(300)
     @given(replies_without_value().filter(lambda text: not holds_no_facts(text)))
     def test_a_reply_without_facts_is_an_error(self, reply: str) -> None:
         """Guards against an empty list made of prose, of half a bracket, or of nothing at all."""
@@ -235,7 +235,7 @@ class TestExtract:
 
 
 class TestDecide:
-    @hostile_settings(1_800)
+    @examples(1_800)
     @given(
         st.integers(1, MAX_LISTED),
         st.integers(1, MAX_LISTED),
@@ -265,7 +265,7 @@ class TestDecide:
             if decided is not None:
                 check_decided(decided, FACTS[:2], MEMORIES[:2], reply)
 
-    @hostile_settings(500)
+    @examples(500)
     @given(conflicting_decisions(3, 3, [MEMORIES[0].text, MEMORIES[1].text, "Ana is in Lyon."]))
     def test_contradicting_decisions_are_reconciled(self, entries: list[dict[str, Any]]) -> None:
         """Guards well-formed replies that decide the same fact or memory many times and in all ways at once."""
@@ -294,7 +294,7 @@ class TestDecide:
 
 
 class TestSummarize:
-    @hostile_settings(600)
+    @examples(600)
     @given(replies_of(summary_replies()), replies_of(summary_replies()))
     def test_whatever_is_said_a_summary_is_a_text_or_an_error(self, first: str, second: str) -> None:
         """Guards the last good summary against an empty, endless or broken one."""

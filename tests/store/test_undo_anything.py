@@ -10,12 +10,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Decision, Event, Fact, Kind, Scope
 from palimpsest.store.queries import history as history_queries
+from tests.support.examples import examples
 from tests.support.memory import ALICE
 from tests.support.recorded_ledger import SCOPES, WEB, LiveEntries, RecordedLedger, memory_fields, recorded_ledger
 
@@ -150,13 +151,7 @@ def _walks_back_to_the_end(book: RecordedLedger) -> None:
     assert len(set(taken)) == len(taken)
 
 
-@settings(
-    max_examples=40,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+@examples(40)
 @given(
     steps=st.lists(STEPS, min_size=5, max_size=14),
     instants=st.lists(st.integers(0, 13), min_size=1, max_size=3),

@@ -7,7 +7,6 @@ import re
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from palimpsest.llm.structured_output import MAX_REPLY_CHARS
@@ -114,17 +113,6 @@ class LongReply(str):
     def __repr__(self) -> str:
         half = _SHOWN_CHARS // 2
         return f"{self[:half]!r} ({len(self)} characters) {self[-half:]!r}"
-
-
-def hostile_settings(examples: int) -> settings:
-    """Return the settings of a property that is held against so many replies, the same on every run."""
-    return settings(
-        max_examples=examples,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-    )
 
 
 def holds_no_facts(reply: str) -> bool:

@@ -24,8 +24,8 @@ from tests.support.environment import clean_environment, inside
 async def server_in_process(folder: Path, **settings: str) -> AsyncGenerator[MessageStream]:
     """Serve the memory in folder/data until the block ends; give the streams of one client.
 
-    The messages on the streams are those of the stdio transport, and so is the server's loop. It is a transport for
-    `mcp.Client`, in place of `mcp_client.stdio_server`.
+    The messages are those of the stdio transport, and so is the server's loop. It is a transport for `mcp.Client`, in
+    place of `mcp_client.stdio_server`.
     """
 
     def load() -> Settings:
@@ -33,23 +33,17 @@ async def server_in_process(folder: Path, **settings: str) -> AsyncGenerator[Mes
             return load_settings()
 
     async with create_client_server_memory_streams() as (client, server), anyio.create_task_group() as tasks:
-        ended = anyio.Event()
-        tasks.start_soon(_serve, build_server(load), server, ended)
+        tasks.start_soon(_serve, build_server(load), server)
         try:
             yield client
         finally:
-            for stream in (*client, *server):
+            for stream in (*client, *server):  # the server ends as it does when its standard input is closed
                 await stream.aclose()
-            await ended.wait()
-            tasks.cancel_scope.cancel()
 
 
-async def _serve(memory_server: MemoryServer, streams: MessageStream, ended: anyio.Event) -> None:
-    server = memory_server._lowlevel_server  # pyright: ignore[reportPrivateUsage] - the SDK has no public name for it
-    try:
-        await server.run(*streams, server.create_initialization_options())
-    finally:
-        ended.set()
+async def _serve(server: MemoryServer, streams: MessageStream) -> None:
+    lowlevel = server._lowlevel_server  # pyright: ignore[reportPrivateUsage] - the SDK has no public name for it
+    await lowlevel.run(*streams, lowlevel.create_initialization_options())
 
 
 @asynccontextmanager
