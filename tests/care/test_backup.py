@@ -53,7 +53,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from palimpsest.store import ledger
 from palimpsest.store.writes import entries as units
-units.renew = lambda conn, full_text, now: os.kill(os.getpid(), signal.SIGKILL)
+units.rebuild = lambda conn, full_text, now: os.kill(os.getpid(), signal.SIGKILL)
 ledger.open_ledger(Path(sys.argv[1]), lambda: datetime.now(UTC))
 """
 

@@ -341,7 +341,7 @@ class TestDecidedAgain:
         said_now = messages_from(("user", "I moved to Lyon"))
         learnt = tuple(message.id for message in said_now)
         fact = Decision(Event.ADD, Fact("Lyon is where the user moved", sources=learnt))
-        with thinking(elsewhere(tmp_path, fact, learns=learnt)) as server:
+        with thinking(elsewhere(tmp_path, fact, learned_from=learnt)) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 done = await memory.add_messages(said_now)
                 assert await memory_texts(memory) == ["Lyon is where the user moved"]

@@ -79,7 +79,7 @@ def _plan_export(engine: Engine, scope: Scope, file: Path) -> ImportPlan:
         total += len(batch)
         edits = max([edits, *(row["change"] for item in batch for row in item.get("history", ()))])
         with engine.ledger.read() as conn:
-            if any(transfer_writes.is_anothers(conn, scope.user_id, item) for item in batch):
+            if any(transfer_writes.belongs_to_other_user(conn, scope.user_id, item) for item in batch):
                 raise InputError(f"{file} contains items of another user of this ledger. Nothing was imported")
     return ImportPlan("palimpsest", _key(file, scope), lambda: read_items(file), total, edits)
 
@@ -124,7 +124,7 @@ def run_import(engine: Engine, scope: Scope, plan: ImportPlan, progress: Progres
         embed_missing(engine.ledger, engine.embedder, only_failed=True, progress=progress)
     except EmbedderError as error:
         notes.append(f"everything is stored, but some of it is found by words only until it can be embedded: {error}")
-    return ImportResult(plan.format, state.came, state.known, notes=tuple(notes))
+    return ImportResult(plan.format, state.stored, state.known, notes=tuple(notes))
 
 
 def _vectors(engine: Engine, batch: Sequence[transfer_writes.Item]) -> dict[str, Vector]:

@@ -198,7 +198,7 @@ async def _learn(
         facts = await extract(model, prompt, conversation, engine.clock())
         if not facts:
             made_by = Provenance("extract", model.name, prompt.fingerprint, caller)
-            await apply_write(engine, Write(scope, made_by, learns=learns))
+            await apply_write(engine, Write(scope, made_by, learned_from=learns))
             return replace(kept, notes=(*kept.notes, "nothing in these messages was found worth a memory"))
         done = await _reconcile(engine, model, _Task(scope, tuple(facts), caller, learns))
     except (ModelError, PromptError, LedgerError) as error:
@@ -302,7 +302,7 @@ async def _apply(engine: Engine, task: _Task, decided: Decisions, provenance: Pr
         embedder=engine.embedder.fingerprint,
         read=shown.revisions,
         based_on=shown.seq,
-        learns=task.learns,
+        learned_from=task.learns,
     )
     applied = await apply_write(engine, write)
     notes += [f"not kept, found of no lasting worth: {fact.text}" for fact in decided.dropped]

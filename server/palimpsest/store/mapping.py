@@ -1,4 +1,4 @@
-"""Rows of the ledger to records, and the condition that keeps a scope to itself."""
+"""From rows of the ledger to models and back, and the conditions that keep scopes apart."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from palimpsest.core.models import Event, Memory, Message, Provenance, Scope, Su
 from palimpsest.core.protocols import Vector
 
 IN_CHUNK = 500
-"""How many values one IN (...) holds; SQLite allows 32,766 in all."""
+"""The number of values in one IN (...). Databases limit the parameters of a statement; the lowest limit is 32,766."""
 
 ListedValues: TypeAlias = "Select[tuple[Any]]"
 
@@ -26,15 +26,15 @@ _T = TypeVar("_T")
 
 
 def chunks(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
-    """Cut values into pieces that one statement takes."""
+    """Split values into pieces for one statement each."""
     return (values[start : start + IN_CHUNK] for start in range(0, len(values), IN_CHUNK))
 
 
 def batched(values: Iterable[_T]) -> Iterator[list[_T]]:
-    """Cut what is produced one by one into pieces that one statement takes."""
-    each = iter(values)
-    while some := list(islice(each, IN_CHUNK)):
-        yield some
+    """Split an iterable into lists for one statement each."""
+    iterator = iter(values)
+    while batch := list(islice(iterator, IN_CHUNK)):
+        yield batch
 
 
 class json_elements(FunctionElement[Any]):  # noqa: N801 - SQL functions are lower case, as in SQLAlchemy
@@ -53,25 +53,25 @@ def listed(name: str) -> ListedValues:
 
 
 def packed(vector: Vector) -> bytes:
-    """Return a text's own vector as it is stored: in half precision, so that two units fit one page of the file."""
+    """Return a vector of shape (dims,) as it is stored: float16, so that two entries fit a page of 4 kB."""
     return vector.astype(np.float16).tobytes()
 
 
 def unpacked(blob: bytes) -> Vector:
-    """Return a text's own vector, of shape (dims,), from what is stored."""
+    """Return a stored vector as float32 of shape (dims,)."""
     return np.frombuffer(blob, dtype=np.float16).astype(np.float32)
 
 
 def content_hash(text: str) -> str:
-    """Return 32 hexadecimal digits that are the same for texts that differ only in case and white space."""
+    """Return 32 hexadecimal digits that are equal for texts that differ only in case and white space."""
     plain = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
     return hashlib.blake2b(plain.encode(), digest_size=16).hexdigest()
 
 
 def sees(table: Table, scope: Scope) -> ColumnElement[bool]:
-    """Return the condition for the rows that `scope` may see.
+    """Return the condition for the rows that `scope` sees.
 
-    The user's own, global or of the project; and only the given agent's and run's where those are given.
+    These are the user's rows, global or of the project, and only those of the agent and the run if they are given.
     """
     columns = table.c
     conditions: list[ColumnElement[bool]] = [
@@ -89,9 +89,10 @@ Query: TypeAlias = "Select[*tuple[Any, ...]]"
 
 
 def is_seen(scope: Scope, owner: Scope) -> bool:
-    """Say what `sees` says, of a row that is there already.
+    """Return whether `scope` sees a row of `owner`, as `sees` does in SQL.
 
-    Where rows are looked up by their numbers SQLite would rather go through all of a scope if that stood beside.
+    It is used for rows that are looked up by number. With `sees` in the same statement the query planner may go through
+    all rows of the scope instead.
     """
     return (
         owner.user_id == scope.user_id
@@ -102,7 +103,7 @@ def is_seen(scope: Scope, owner: Scope) -> bool:
 
 
 def is_scope(table: Table, scope: Scope) -> ColumnElement[bool]:
-    """Return the condition for the rows of just this scope."""
+    """Return the condition for the rows of exactly this scope."""
     columns = table.c
     return and_(
         columns.user_id == scope.user_id,
@@ -123,12 +124,12 @@ def scope_values(scope: Scope) -> dict[str, str]:
 
 
 def to_scope(row: Row[Any]) -> Scope:
-    """Return the scope of any row that has its columns."""
+    """Return the scope of a row that has its columns."""
     return Scope(row.user_id, row.project, row.agent_id, row.run_id)
 
 
 def to_memory(row: Row[Any]) -> Memory:
-    """Return a row of `memories` as a record."""
+    """Return a row of `memories` as a model."""
     return Memory(
         id=row.id,
         scope=to_scope(row),
@@ -149,7 +150,7 @@ def to_memory(row: Row[Any]) -> Memory:
 
 
 def memory_state(memory: Memory) -> dict[str, Any]:
-    """Return what a row of history keeps of a memory besides its text, as JSON."""
+    """Return what a row of history keeps of a memory besides its text, as JSON values."""
     return {
         "metadata": dict(memory.metadata),
         "keywords": list(memory.keywords),
@@ -161,7 +162,7 @@ def memory_state(memory: Memory) -> dict[str, Any]:
 
 
 def with_state(memory: Memory, text: str, state: Mapping[str, Any], updated_at: datetime) -> Memory:
-    """Return a memory as a row of history has it."""
+    """Return a memory as it was after a row of history."""
     happened_at = state["happened_at"]
     return replace(
         memory,
@@ -178,7 +179,7 @@ def with_state(memory: Memory, text: str, state: Mapping[str, Any], updated_at: 
 
 
 def to_message(row: Row[Any]) -> Message:
-    """Return a row of `messages` as a record."""
+    """Return a row of `messages` as a model."""
     return Message(
         id=row.id,
         scope=to_scope(row),
@@ -194,7 +195,7 @@ def to_message(row: Row[Any]) -> Message:
 
 
 def to_history(row: Row[Any], sources: tuple[str, ...]) -> Version:
-    """Return a row of `history` as a record."""
+    """Return a row of `history` as a model."""
     return Version(
         id=row.id,
         memory_id=row.memory_id,
@@ -213,5 +214,5 @@ def to_history(row: Row[Any], sources: tuple[str, ...]) -> Version:
 
 
 def to_summary(row: Row[Any]) -> Summary:
-    """Return a row of `summaries` as a record."""
+    """Return a row of `summaries` as a model."""
     return Summary(to_scope(row), row.kind, row.text, row.seq, row.created_at)

@@ -35,13 +35,13 @@ metadata = MetaData()
 
 
 class UtcTime(TypeDecorator[datetime]):
-    """Keep an aware datetime as ISO 8601 text in UTC with microseconds, so that text order is time order."""
+    """An aware datetime, stored as ISO 8601 text in UTC with microseconds. Text order is time order."""
 
     impl = String(32)
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:
-        """Write the instant in UTC; a naive time is a mistake of ours and raises ValueError."""
+        """Return the instant as text in UTC. Raises ValueError for a naive time, which is a bug."""
         del dialect
         if value is None:
             return None
@@ -50,7 +50,7 @@ class UtcTime(TypeDecorator[datetime]):
         return value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> datetime | None:
-        """Read the instant back as an aware datetime in UTC."""
+        """Return the instant as an aware datetime in UTC."""
         del dialect
         return None if value is None else datetime.fromisoformat(value)
 
@@ -61,7 +61,7 @@ def only_where(condition: str) -> dict[str, Any]:
 
 
 def _scope_columns() -> list[Column[str]]:
-    """Return the columns of a scope; an absent part is the empty string, so that unique indexes hold."""
+    """Return the columns of a scope. An absent part is the empty string, because NULL escapes unique indexes."""
     return [
         Column(name, String(256), nullable=False, server_default="")
         for name in ("user_id", "project", "agent_id", "run_id")
@@ -84,9 +84,9 @@ messages = Table(
     Column("session_id", String(36), nullable=False),
     Column("said_at", UtcTime, nullable=False),
     Column("created_at", UtcTime, nullable=False),
-    # The change that kept it; a call sent again is known by it.
+    # The edit that stored it. A repeated call is recognized by it.
     Column("change", Integer, nullable=False, server_default="0"),
-    # Whether facts were looked for in it: a call sent again after a failure is learnt from then.
+    # Whether facts were extracted from it. If that failed, a repeated call extracts them.
     Column("learnt", Boolean, nullable=False, server_default=false()),
     Column("deleted_at", UtcTime),
 )
@@ -155,13 +155,13 @@ history = Table(
     Column("is_deleted", Boolean, nullable=False),
     Column("actor_id", String(256), nullable=False, server_default=""),
     Column("role", String(16), nullable=False, server_default=""),
-    # What else the memory was after this change: metadata, keywords, tags, times.
+    # The rest of the memory after this edit: metadata, keywords, tags, times.
     Column("state", JSON, nullable=False),
     Column("stage", String(32), nullable=False),
     Column("model", String(256), nullable=False, server_default=""),
     Column("prompt", String(32), nullable=False, server_default=""),
     Column("caller", String(256), nullable=False, server_default=""),
-    # What one write did carries one number, by which it can be taken back.
+    # The number of the edit, by which it can be undone.
     Column("change", Integer, nullable=False, server_default="0"),
 )
 Index("history_by_memory", history.c.memory_id, history.c.seq)
@@ -201,15 +201,15 @@ Index(
 vectors = Table(
     "vectors",
     metadata,
-    # The unit number: also the row of the full-text table and the key in a vector index.
+    # The number of the entry. It is also the row of the full text and the key in a vector index.
     Column("seq", Integer, primary_key=True, autoincrement=True),
     Column("kind", String(8), nullable=False),
     Column("owner_id", String(36), nullable=False),
     *_scope_columns(),
     Column("live", Boolean, nullable=False),
-    # Empty where the embedder failed: such a unit is found by words until it is embedded.
+    # Empty if the embedder failed. Such an entry is found by its words until it is embedded.
     Column("embedder", String(128), nullable=False, server_default=""),
-    # `vector` is the text's own, float16; `key` is what is searched, float32: the text with its context (see keys.py).
+    # `vector` is that of the text alone, float16. `key` is searched, float32: see writes/contextual_keys.py.
     Column("vector", LargeBinary),
     Column("key", LargeBinary),
 )
@@ -226,7 +226,7 @@ means = Table(
     Column("user_id", String(256), primary_key=True),
     Column("embedder", String(128), primary_key=True),
     Column("units", Integer, nullable=False),
-    # float64 sum of the live keys: their mean is what recall centres on.
+    # The float64 sum of the living keys. Search subtracts their mean.
     Column("total", LargeBinary, nullable=False),
 )
 
@@ -238,7 +238,7 @@ index_log = Table(
     Column("unit_seq", Integer, nullable=False),
     Column("user_id", String(256), nullable=False),
     Column("op", String(8), nullable=False),
-    # Set where a memory itself changed and not only its context: decisions are held against these.
+    # Set if a memory itself changed and not only its context. Decisions are checked against these rows.
     Column("memory_id", String(36)),
     Column("at", UtcTime, nullable=False),
 )

@@ -1,7 +1,7 @@
-"""What `Ledger.apply` does inside its transaction. Nothing else writes.
+"""Apply a write: the one place that carries out decisions, inside one transaction.
 
-Every change of a memory or turn leaves a row of history; every change of what is searched leaves a row in the
-change log, which the vector index follows.
+Every row of one write has the same edit number, by which the edit can be undone. Every change of an entry leaves a row
+in the index log, which the vector indexes follow.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from palimpsest.store.writes import memories as memory_writes
 from palimpsest.store.writes import messages as message_writes
 from palimpsest.store.writes import undo as undo_writes
 from palimpsest.store.writes.purge import ERASED_AT
-from palimpsest.store.writes.transaction import Transaction, cite, find, living, next_edit_number
+from palimpsest.store.writes.transaction import Transaction, cite, find, find_living, next_edit_number
 
 CLOCK_SLACK = timedelta(minutes=1)
-"""Clocks are set right by seconds all the time; that is not worth a word."""
+"""Clocks are corrected by seconds all the time. Such corrections are not worth a note."""
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Hold everything one transaction is to write.
+    """Everything that one transaction writes.
 
-    `vectors` maps texts to their vectors of `embedder`; a text that is missing is stored without and found by
-    words until it is embedded. `read` holds the revisions of the memories that the decisions were made on, and
-    `based_on` the head of the change log then. `learns` are ids of the turns that the decisions were drawn from.
+    `vectors` maps texts to their vectors of `embedder`. A text without a vector is found by its words until it is
+    embedded. `read` holds the revisions of the memories that the decisions were made on, and `based_on` the newest
+    number of the index log at that time. `learned_from` are the ids of the messages that the decisions were drawn from.
     """
 
     scope: Scope
@@ -58,47 +58,49 @@ class Write:
     embedder: str = ""
     read: Mapping[str, int] = field(default_factory=dict[str, int])
     based_on: int | None = None
-    learns: tuple[str, ...] = ()
+    learned_from: tuple[str, ...] = ()
     summary: Summary | None = None
     undo: Undo | None = None
 
 
 def apply(conn: Connection, full_text: FullText, write: Write, now: datetime) -> AppliedWrite:
-    """Write all of `write` and return what it did. Raises as `Ledger.apply` says."""
+    """Carry out a write and return what it did. Raises the errors that `Ledger.apply` lists."""
     _refuse_stale(conn, write)
     touched = entry_writes.TouchedEntries()
     notes = _clock_notes(conn, now)
-    tx = Transaction(
-        conn, write.scope, write.provenance, now, next_edit_number(conn), write.vectors, write.embedder, touched
-    )
-    _mark_learnt(conn, write.learns)
-    kept, new = message_writes.keep(tx, write.messages) if write.messages else ((), frozenset[str]())
-    done = [_carry_out(tx, decision) for decision in write.decisions]
+    edit = next_edit_number(conn)
+    tx = Transaction(conn, write.scope, write.provenance, now, edit, write.vectors, write.embedder, touched)
+    _mark_learned(conn, write.learned_from)
+    stored, new_ids = message_writes.store(tx, write.messages) if write.messages else ((), frozenset[str]())
+    outcomes = [_carry_out(tx, decision) for decision in write.decisions]
     if write.undo is not None:
-        done += undo_writes.take_back(tx, write.undo)
+        outcomes += undo_writes.undo(tx, write.undo)
     entry_writes.index(conn, full_text, touched, now)
     if write.summary is not None:
-        _keep_summary(conn, write.summary, write.provenance)
-    return AppliedWrite(tuple(done), kept, new, notes)
+        _store_summary(conn, write.summary, write.provenance)
+    return AppliedWrite(tuple(outcomes), stored, new_ids, notes)
 
 
 def _clock_notes(conn: Connection, now: datetime) -> tuple[str, ...]:
-    """Return what to tell where the clock has jumped back: order is kept by numbers, but dates will look wrong."""
+    """Return a note if the clock was set back. The order of rows does not depend on it, but their dates do."""
     newest = conn.execute(_NEWEST).scalar_one_or_none()
     if newest is None or newest - now < CLOCK_SLACK:
         return ()
-    return (f"this machine's clock stands before the last change ({iso(newest)}); what is written now is dated by it",)
+    return (
+        f"this machine's clock is behind the last change ({iso(newest)}); new rows get the wrong date until the clock "
+        "is corrected",
+    )
 
 
 _NEWEST = select(index_log.c.at).order_by(index_log.c.seq.desc()).limit(1)
 
 
 def _refuse_stale(conn: Connection, write: Write) -> None:
-    """Raise StaleDecisionError if what was read has changed since, or the scope has a memory that was not there."""
+    """Raise StaleDecisionError if a memory that was read has changed, or the scope has a memory that was not read."""
     for chunk in chunks(list(write.read)):
         query = select(memories.c.id, memories.c.revision).where(memories.c.id.in_(chunk))
-        now = {row.id: row.revision for row in conn.execute(query)}
-        if any(now.get(memory_id) != write.read[memory_id] for memory_id in chunk):
+        revisions = {row.id: row.revision for row in conn.execute(query)}
+        if any(revisions.get(memory_id) != write.read[memory_id] for memory_id in chunk):
             raise StaleDecisionError("a memory changed while it was decided what to do with the new facts")
     if write.based_on is None:
         return
@@ -112,12 +114,12 @@ def _refuse_stale(conn: Connection, write: Write) -> None:
         raise StaleDecisionError("memories were added while it was decided what to do with the new facts")
 
 
-def _mark_learnt(conn: Connection, message_ids: tuple[str, ...]) -> None:
-    """Note that facts were drawn from these turns. Raises StaleDecisionError if another call has done so."""
+def _mark_learned(conn: Connection, message_ids: tuple[str, ...]) -> None:
+    """Mark messages as learned from. Raises StaleDecisionError if another call has learned from one of them."""
     for chunk in chunks(message_ids):
         fresh = and_(messages.c.id.in_(chunk), messages.c.learnt.is_(False), messages.c.deleted_at.is_(None))
         if conn.execute(update(messages).where(fresh).values(learnt=True)).rowcount != len(chunk):
-            raise StaleDecisionError("another call has learnt from these turns meanwhile, or they were forgotten")
+            raise StaleDecisionError("another call has learned from these messages, or they were deleted")
 
 
 def _carry_out(tx: Transaction, decision: Decision) -> Outcome:
@@ -125,33 +127,33 @@ def _carry_out(tx: Transaction, decision: Decision) -> Outcome:
         return message_writes.set_deleted(tx, decision.memory_id, deleted=decision.event is Event.DELETE)
     match decision.event:
         case Event.ADD if decision.memory_id is not None:
-            return memory_writes.bring_back(tx, find(tx, decision.memory_id))
+            return memory_writes.restore(tx, find(tx, decision.memory_id))
         case Event.ADD:
-            return memory_writes.add(tx, _wanted(decision.fact), decision.replaces)
+            return memory_writes.add(tx, _required(decision.fact), decision.replaces)
         case Event.UPDATE:
-            return memory_writes.change_text(tx, find(tx, decision.memory_id), _wanted(decision.fact))
+            return memory_writes.change(tx, find(tx, decision.memory_id), _required(decision.fact))
         case Event.DELETE:
-            return memory_writes.forget(tx, find(tx, decision.memory_id))
+            return memory_writes.delete(tx, find(tx, decision.memory_id))
         case Event.NONE:
-            memory = living(tx, decision.memory_id)
+            memory = find_living(tx, decision.memory_id)
             if decision.fact is not None:
                 cite(tx, memory.id, decision.fact, None)
             return Outcome(Event.NONE, memory)
 
 
-def _wanted(fact: Fact | None) -> Fact:
+def _required(fact: Fact | None) -> Fact:
     if fact is None:
-        raise ValueError("ADD and UPDATE carry a fact")
+        raise ValueError("ADD and UPDATE need a fact")
     return fact
 
 
-def _keep_summary(conn: Connection, summary: Summary, provenance: Provenance) -> None:
+def _store_summary(conn: Connection, summary: Summary, provenance: Provenance) -> None:
     newest = conn.execute(
         select(func.max(summaries.c.seq)).where(is_scope(summaries, summary.scope), summaries.c.kind == summary.kind)
     ).scalar_one_or_none()
     erased = conn.execute(select(meta.c.value).where(meta.c.key == ERASED_AT)).scalar_one_or_none()
     if (newest is not None and newest > summary.seq) or int(erased or 0) > summary.seq:
-        return  # another process has written a newer one meanwhile, or erased what this one may quote
+        return  # another process has stored a newer summary, or erased rows that this one may quote
     conn.execute(
         insert(summaries).values(
             **scope_values(summary.scope),

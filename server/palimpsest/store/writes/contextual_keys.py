@@ -1,8 +1,8 @@
-"""Contextual keys: what a unit is searched by, its own text and what stands around it.
+"""Contextual keys: what an entry is searched by, its own text and its context.
 
-A message is searched with its neighbours of the same session and the facts that cite it; a memory with the
-messages it came from. A turn found by its own words, its neighbours' and its facts' beats bare facts by
-far; the published counterpart is key expansion in LongMemEval (Wu et al. 2025, section 5.3).
+The context of a message is its neighbours in the same session and the memories that cite it. The context of a memory is
+the messages it came from. Searching messages with their context finds far more than searching bare facts. LongMemEval
+calls this key expansion (Wu et al. 2025, section 5.3).
 """
 
 from __future__ import annotations
@@ -24,15 +24,18 @@ from palimpsest.text.tokenizer import search_tokens
 NEIGHBOUR_WEIGHT = 0.5
 FACT_WEIGHT = 1.0
 SOURCE_WEIGHT = 0.5
-"""Weights in the sum of unit vectors; measured by benchmarks/locomo.py, flat around these values."""
+"""Weights in the sum of unit vectors. Measured with benchmarks/locomo.py; recall hardly changes around these values."""
 
 MAX_CONTEXT_TEXTS = 8
+"""Of many source messages or citing memories only so many are used: they cost time and change little."""
+
 MAX_CONTEXT_CHARS = 2_000
+"""The part of a context text whose words are used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Hold what a unit is searched by. `vector` is None while the unit itself has none."""
+    """What an entry is searched by. `vector` is None while the entry's own text has no vector."""
 
     row: FullTextRow
     vector: Vector | None
@@ -40,7 +43,10 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Hold the row of a unit, and its key as the ledger now stands; no key where its owner is deleted."""
+    """An entry as it is stored, and the key it should have now. `key` is None if the owner is deleted.
+
+    `blob` is the stored key, float32, and `owner_id` the id of the memory or message.
+    """
 
     seq: int
     user_id: str
@@ -53,15 +59,15 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """Hold a text of a context and its vector with the embedder that made it."""
+    """A text of a context, and its vector with the embedder that made it."""
 
     text: str
     embedder: str
     vector: Vector | None
 
 
-def compose(own: Vector, around: Sequence[tuple[float, Vector]]) -> Vector:
-    """Return the unit vector of own + Σ weight · vector; all of shape (dims,)."""
+def combined(own: Vector, around: Sequence[tuple[float, Vector]]) -> Vector:
+    """Return the unit vector of own + Σ weight · vector. All vectors have the shape (dims,)."""
     total = own.astype(np.float64)
     for weight, vector in around:
         total = total + weight * vector
@@ -70,52 +76,52 @@ def compose(own: Vector, around: Sequence[tuple[float, Vector]]) -> Vector:
 
 
 def keyed_entries(conn: Connection, kind: Kind, owner_ids: Sequence[str]) -> Iterator[Entry]:
-    """Yield the units of memories or messages, those of one chunk with a fixed number of statements."""
+    """Yield the entries of memories or messages. Each chunk takes a fixed number of statements."""
     for chunk in chunks(owner_ids):
-        yield from _memory_units(conn, chunk) if kind == "memory" else _message_units(conn, chunk)
+        yield from _memory_entries(conn, chunk) if kind == "memory" else _message_entries(conn, chunk)
 
 
 def neighbour_ids(conn: Connection, message_ids: Sequence[str]) -> set[str]:
-    """Return the ids of the turns just before and after messages in their sessions."""
+    """Return the ids of the messages just before and after the given ones in their sessions."""
     return {
-        found
+        neighbour
         for chunk in chunks(message_ids)
-        for _, *around in conn.execute(_AROUND, {"ids": chunk}).all()
-        for found in around
-        if found
+        for _, *neighbours in conn.execute(_NEIGHBOURS, {"ids": chunk}).all()
+        for neighbour in neighbours
+        if neighbour
     }
 
 
-def _message_units(conn: Connection, ids: Sequence[str]) -> Iterator[Entry]:
-    around = {owner: [each for each in both if each] for owner, *both in conn.execute(_AROUND, {"ids": ids}).all()}
-    said = _texts(
-        conn, "message", conn.execute(_SAID, {"ids": [each for both in around.values() for each in both]}).all()
-    )
+def _message_entries(conn: Connection, ids: Sequence[str]) -> Iterator[Entry]:
+    rows = conn.execute(_NEIGHBOURS, {"ids": ids}).all()
+    neighbour_ids_of = {owner: [neighbour for neighbour in both if neighbour] for owner, *both in rows}
+    all_neighbours = [neighbour for both in neighbour_ids_of.values() for neighbour in both]
+    texts = _texts(conn, "message", conn.execute(_TEXTS, {"ids": all_neighbours}).all())
     rows = conn.execute(_FACTS, {"ids": ids}).all()
     facts = _grouped(rows, _texts(conn, "memory", rows))
     for row in conn.execute(_MESSAGES, {"ids": ids}).all():
         if row.deleted_at is not None:
-            yield _unit(row, None)
+            yield _keyed_entry(row, None)
             continue
-        neighbours = [said[each] for each in around[row.id] if each in said]
+        neighbours = [texts[neighbour] for neighbour in neighbour_ids_of[row.id] if neighbour in texts]
         cited = facts.get(row.id, [])[:MAX_CONTEXT_TEXTS]
         words = (search_tokens(f"{row.name}: {row.content}"), _all_tokens(neighbours), _all_tokens(cited))
-        yield _unit(row, words, ((NEIGHBOUR_WEIGHT, neighbours), (FACT_WEIGHT, cited)))
+        yield _keyed_entry(row, words, ((NEIGHBOUR_WEIGHT, neighbours), (FACT_WEIGHT, cited)))
 
 
-def _memory_units(conn: Connection, ids: Sequence[str]) -> Iterator[Entry]:
+def _memory_entries(conn: Connection, ids: Sequence[str]) -> Iterator[Entry]:
     rows = conn.execute(_SOURCES, {"ids": ids}).all()
     sources = _grouped(rows, _texts(conn, "message", rows))
     for row in conn.execute(_MEMORIES, {"ids": ids}).all():
         if row.deleted_at is not None:
-            yield _unit(row, None)
+            yield _keyed_entry(row, None)
             continue
         cited = sources.get(row.id, [])[:MAX_CONTEXT_TEXTS]
         words = (search_tokens(" ".join((row.text, *row.keywords, *row.tags))), _all_tokens(cited), list[str]())
-        yield _unit(row, words, ((SOURCE_WEIGHT, cited),))
+        yield _keyed_entry(row, words, ((SOURCE_WEIGHT, cited),))
 
 
-def _unit(
+def _keyed_entry(
     row: Row[Any],
     words: tuple[Sequence[str], Sequence[str], Sequence[str]] | None,
     around: Sequence[tuple[float, Sequence[_Text]]] = (),
@@ -123,34 +129,36 @@ def _unit(
     key = None
     if words is not None:
         scope = Scope(row.user_id, row.project, row.agent_id, row.run_id)
-        key = Key(FullTextRow(row.unit_seq, scope, *words), _vector(row.vector, row.embedder, around))
-    return Entry(row.unit_seq, row.user_id, row.id, row.live, row.embedder, row.key, key)
+        key = Key(FullTextRow(row.entry_seq, scope, *words), _vector(row.vector, row.embedder, around))
+    return Entry(row.entry_seq, row.user_id, row.id, row.live, row.embedder, row.key, key)
 
 
 def _texts(conn: Connection, kind: Kind, rows: Iterable[Row[Any]]) -> dict[str, _Text]:
-    """Return texts and their vectors by id, from rows of id, text and perhaps name."""
-    found = {row.id: row for row in rows}
-    made: dict[str, tuple[str, Vector]] = {}
-    for chunk in chunks(list(found)):
+    """Return the texts of rows with `id`, `text` and perhaps `name`, with their vectors, by id."""
+    row_of = {row.id: row for row in rows}
+    vector_of: dict[str, tuple[str, Vector | None]] = {}
+    for chunk in chunks(list(row_of)):
         for owner, embedder, blob in conn.execute(_VECTORS, {"kind": kind, "ids": chunk}).all():
-            made[owner] = (embedder, unpacked(blob))
-    none = ("", None)
-    return {owner: _Text(_said(row)[:MAX_CONTEXT_CHARS], *made.get(owner, none)) for owner, row in found.items()}
+            vector_of[owner] = (embedder, unpacked(blob))
+    return {
+        owner: _Text(_with_name(row)[:MAX_CONTEXT_CHARS], *vector_of.get(owner, ("", None)))
+        for owner, row in row_of.items()
+    }
 
 
-def _said(row: Row[Any]) -> str:
+def _with_name(row: Row[Any]) -> str:
     return f"{row.name}: {row.text}" if row.name else str(row.text)
 
 
 def _grouped(rows: Iterable[Row[Any]], texts: Mapping[str, _Text]) -> dict[str, list[_Text]]:
-    found: dict[str, list[_Text]] = {}
+    grouped: dict[str, list[_Text]] = {}
     for row in rows:
-        found.setdefault(row.owner_id, []).append(texts[row.id])
-    return found
+        grouped.setdefault(row.owner_id, []).append(texts[row.id])
+    return grouped
 
 
 def _nearest(*, after: bool) -> ScalarSelect[str]:
-    """Return the query for the turn just before or after a message in its session."""
+    """Return the query for the message just before or after a message in its session."""
     other = messages.alias()
     same = (other.c.session_id == messages.c.session_id, other.c.deleted_at.is_(None))
     beyond = other.c.seq > messages.c.seq if after else other.c.seq < messages.c.seq
@@ -159,21 +167,21 @@ def _nearest(*, after: bool) -> ScalarSelect[str]:
     return query.correlate(messages).scalar_subquery()
 
 
-_OF_UNIT = (vectors.c.seq.label("unit_seq"), vectors.c.live, vectors.c.embedder, vectors.c.vector, vectors.c.key)
-_AROUND: Query = select(messages.c.id, _nearest(after=False), _nearest(after=True)).where(
+_OF_ENTRY = (vectors.c.seq.label("entry_seq"), vectors.c.live, vectors.c.embedder, vectors.c.vector, vectors.c.key)
+_NEIGHBOURS: Query = select(messages.c.id, _nearest(after=False), _nearest(after=True)).where(
     messages.c.id.in_(listed("ids"))
 )
-_SAID: Query = select(messages.c.id, messages.c.name, messages.c.content.label("text")).where(
+_TEXTS: Query = select(messages.c.id, messages.c.name, messages.c.content.label("text")).where(
     messages.c.id.in_(listed("ids"))
 )
 _MESSAGES: Query = (
-    select(messages, *_OF_UNIT)
+    select(messages, *_OF_ENTRY)
     .join(vectors, and_(vectors.c.kind == "message", vectors.c.owner_id == messages.c.id))
     .where(messages.c.id.in_(listed("ids")))
     .order_by(messages.c.id)
 )
 _MEMORIES: Query = (
-    select(memories, *_OF_UNIT)
+    select(memories, *_OF_ENTRY)
     .join(vectors, and_(vectors.c.kind == "memory", vectors.c.owner_id == memories.c.id))
     .where(memories.c.id.in_(listed("ids")))
     .order_by(memories.c.id)
@@ -212,10 +220,10 @@ def _all_tokens(texts: Sequence[_Text]) -> list[str]:
 def _vector(own: bytes | None, embedder: str, around: Sequence[tuple[float, Sequence[_Text]]]) -> Vector | None:
     if own is None:
         return None
-    alike = [
+    comparable = [
         (weight, text.vector)
         for weight, texts in around
         for text in texts
         if text.vector is not None and text.embedder == embedder
     ]
-    return compose(unpacked(own), alike)
+    return combined(unpacked(own), comparable)

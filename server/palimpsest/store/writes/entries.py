@@ -1,4 +1,8 @@
-"""Units: what is searched. Their vectors, their contextual keys, their full-text rows and the change log."""
+"""Entries: what a search sees of a memory or message.
+
+An entry has the vector of its own text, a contextual key (see `contextual_keys.py`) and a full-text row. Every change
+of an entry also leaves a row in the index log, which the vector indexes follow.
+"""
 
 from __future__ import annotations
 
@@ -18,22 +22,27 @@ from palimpsest.store.protocols import FullText, FullTextRow
 from palimpsest.store.schema import index_log, means, memories, memory_sources, messages, vectors
 from palimpsest.store.writes import contextual_keys
 
-Sum: TypeAlias = npt.NDArray[np.float64]
+VectorSum: TypeAlias = npt.NDArray[np.float64]
+
+OWNERS: tuple[tuple[Kind, Table], ...] = (("message", messages), ("memory", memories))
+"""The tables whose rows have an entry."""
 
 
 @dataclass(slots=True)
 class TouchedEntries:
-    """Collect what one transaction changed, for `index` to follow up once at its end.
+    """The owners that one transaction changed. `index` processes them once, at its end.
 
-    `moves` holds, by user and embedder, how the count and the float64 sum of the live keys change.
+    `moves` holds, by user and embedder, by how much the count and the float64 sum of the living keys change.
     """
 
     memories: set[str] = field(default_factory=set[str])
     messages: set[str] = field(default_factory=set[str])
-    moves: dict[tuple[str, str], tuple[int, Sum]] = field(default_factory=dict[tuple[str, str], tuple[int, Sum]])
+    moves: dict[tuple[str, str], tuple[int, VectorSum]] = field(
+        default_factory=dict[tuple[str, str], tuple[int, VectorSum]]
+    )
 
     def move(self, user_id: str, embedder: str, key: bytes | None, sign: int) -> None:
-        """Note that a key came (sign 1) or went (sign -1); no key changes nothing."""
+        """Record that a key was added (sign 1) or removed (sign -1). Nothing is recorded without a key."""
         if key is None:
             return
         vector = np.frombuffer(key, dtype=np.float32).astype(np.float64)
@@ -43,7 +52,7 @@ class TouchedEntries:
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """Hold a unit's new vector, of shape (dims,), and the text it was made of."""
+    """The new vector of an entry, of shape (dims,), and the text it was made from."""
 
     seq: int
     text: str
@@ -59,8 +68,11 @@ def put(
     embedder: str,
     touched: TouchedEntries,
 ) -> None:
-    """Write the unit of a memory or message with its own vector, if there is one; the key comes by `index`."""
-    old = conn.execute(_UNIT, {"kind": kind, "owner": owner_id}).one_or_none()
+    """Insert or replace the entry of a memory or message with its own vector, if there is one.
+
+    `index` writes its key and its full-text row.
+    """
+    old = conn.execute(_ENTRY, {"kind": kind, "owner": owner_id}).one_or_none()
     values = {
         "live": True,
         "embedder": embedder if vector is not None else "",
@@ -74,19 +86,19 @@ def put(
     conn.execute(update(vectors).where(vectors.c.seq == old.seq).values(**values))
 
 
-_UNIT = select(vectors).where(vectors.c.kind == bindparam("kind"), vectors.c.owner_id == bindparam("owner"))
+_ENTRY = select(vectors).where(vectors.c.kind == bindparam("kind"), vectors.c.owner_id == bindparam("owner"))
 
 
 def index(conn: Connection, full_text: FullText, touched: TouchedEntries, now: datetime) -> None:
-    """Write anew the keys, full-text rows and log of all that was touched and of all whose context it is."""
-    turns, citing = set(touched.messages), set(touched.memories)
-    turns.update(contextual_keys.neighbour_ids(conn, sorted(touched.messages)))
+    """Rewrite the keys and full-text rows of the touched entries and of the entries around them, and log both."""
+    message_ids, memory_ids = set(touched.messages), set(touched.memories)
+    message_ids.update(contextual_keys.neighbour_ids(conn, sorted(touched.messages)))
     for chunk in chunks(sorted(touched.memories)):
-        turns.update(conn.execute(_CITED, {"ids": chunk}).scalars().all())
+        message_ids.update(conn.execute(_CITED, {"ids": chunk}).scalars().all())
     for chunk in chunks(sorted(touched.messages)):
-        citing.update(conn.execute(_CITING, {"ids": chunk}).scalars().all())
-    _write_units(conn, full_text, "memory", sorted(citing), touched, now)
-    _write_units(conn, full_text, "message", sorted(turns), touched, now)
+        memory_ids.update(conn.execute(_CITING, {"ids": chunk}).scalars().all())
+    _write_entries(conn, full_text, "memory", sorted(memory_ids), touched, now)
+    _write_entries(conn, full_text, "message", sorted(message_ids), touched, now)
     _move_means(conn, touched)
 
 
@@ -95,98 +107,102 @@ _CITING = select(memory_sources.c.memory_id).where(memory_sources.c.message_id.i
 
 
 def give_vectors(
-    conn: Connection, full_text: FullText, embedder: str, found: Sequence[Embedded], now: datetime
+    conn: Connection, full_text: FullText, embedder: str, embedded: Sequence[Embedded], now: datetime
 ) -> None:
-    """Write new vectors of units, then the keys of those units and of their surroundings.
+    """Store new vectors of entries, and rewrite the keys of those entries and of the entries around them.
 
-    A unit whose text was changed or deleted meanwhile is left as it is.
+    An entry whose text was changed or deleted in the meantime is left unchanged.
     """
     touched = TouchedEntries()
-    for item in found:
-        unit = conn.execute(select(vectors).where(vectors.c.seq == item.seq)).one()
-        texts = {
-            "memory": select(memories.c.text).where(memories.c.id == unit.owner_id),
-            "message": select(messages.c.content).where(messages.c.id == unit.owner_id),
-        }
-        if not unit.live or conn.execute(texts[unit.kind]).scalar_one() != item.text:
+    for item in embedded:
+        entry = conn.execute(select(vectors).where(vectors.c.seq == item.seq)).one()
+        text = {
+            "memory": select(memories.c.text).where(memories.c.id == entry.owner_id),
+            "message": select(messages.c.content).where(messages.c.id == entry.owner_id),
+        }[entry.kind]
+        if not entry.live or conn.execute(text).scalar_one() != item.text:
             continue
-        touched.move(unit.user_id, unit.embedder, unit.key, -1)
+        touched.move(entry.user_id, entry.embedder, entry.key, -1)
         blob = packed(item.vector)
         conn.execute(update(vectors).where(vectors.c.seq == item.seq).values(embedder=embedder, vector=blob, key=None))
-        (touched.memories if unit.kind == "memory" else touched.messages).add(unit.owner_id)
+        (touched.memories if entry.kind == "memory" else touched.messages).add(entry.owner_id)
     index(conn, full_text, touched, now)
 
 
 def rebuild_full_text(conn: Connection, full_text: FullText) -> int:
-    """Write every full-text row anew and return their number."""
+    """Rebuild the full text and return the number of its rows."""
     full_text.clear(conn)
-    for some in batched(_all_keys(conn)):
-        full_text.put(conn, [key.row for key in some])
+    for keys in batched(_living_keys(conn)):
+        full_text.put(conn, [key.row for key in keys])
     return full_text.count(conn)
 
 
-def renew(conn: Connection, full_text: FullText, now: datetime) -> None:
-    """Write every key and full-text row anew, as this version makes them."""
+def rebuild(conn: Connection, full_text: FullText, now: datetime) -> None:
+    """Rebuild every key and full-text row, as after a migration."""
     full_text.clear(conn)
     touched = TouchedEntries()
-    owners: tuple[tuple[Kind, Table], ...] = (("message", messages), ("memory", memories))
-    for kind, table in owners:
+    for kind, table in OWNERS:
         ids = conn.execute(select(table.c.id).order_by(table.c.seq)).scalars().all()
-        _write_units(conn, full_text, kind, ids, touched, now)
+        _write_entries(conn, full_text, kind, ids, touched, now)
     _move_means(conn, touched)
 
 
-def _all_keys(conn: Connection) -> Iterator[contextual_keys.Key]:
-    owners: tuple[tuple[Kind, Table], ...] = (("message", messages), ("memory", memories))
-    for kind, table in owners:
+def _living_keys(conn: Connection) -> Iterator[contextual_keys.Key]:
+    for kind, table in OWNERS:
         living = select(table.c.id).where(table.c.deleted_at.is_(None)).order_by(table.c.seq)
-        for unit in contextual_keys.keyed_entries(conn, kind, conn.execute(living).scalars().all()):
-            if unit.key is not None:
-                yield unit.key
+        for entry in contextual_keys.keyed_entries(conn, kind, conn.execute(living).scalars().all()):
+            if entry.key is not None:
+                yield entry.key
 
 
-def _write_units(
+def _write_entries(
     conn: Connection, full_text: FullText, kind: Kind, owner_ids: Sequence[str], touched: TouchedEntries, now: datetime
 ) -> None:
-    """Write keys and full-text rows; a unit without a key is deleted, and its own vector stays for its return."""
+    """Write keys, full-text rows and the index log.
+
+    An entry without a key belongs to a deleted owner. It leaves every search, and keeps its own vector in case the
+    owner is restored.
+    """
     log: list[dict[str, Any]] = []
     rows: list[FullTextRow] = []
     changed: list[dict[str, Any]] = []
-    gone: list[int] = []
-    for unit in contextual_keys.keyed_entries(conn, kind, owner_ids):
-        blob = None if unit.key is None or unit.key.vector is None else unit.key.vector.tobytes()
-        if blob != unit.blob:
-            touched.move(unit.user_id, unit.embedder, unit.blob, -1)
-            touched.move(unit.user_id, unit.embedder, blob, 1)
-        if unit.key is None:
-            gone.append(unit.seq)
+    removed: list[int] = []
+    for entry in contextual_keys.keyed_entries(conn, kind, owner_ids):
+        blob = None if entry.key is None or entry.key.vector is None else entry.key.vector.tobytes()
+        if blob != entry.blob:
+            touched.move(entry.user_id, entry.embedder, entry.blob, -1)
+            touched.move(entry.user_id, entry.embedder, blob, 1)
+        if entry.key is None:
+            removed.append(entry.seq)
         else:
-            rows.append(unit.key.row)
-        if blob != unit.blob or unit.live is (unit.key is None):
-            changed.append({"unit": unit.seq, "new_key": blob, "lives": unit.key is not None})
-        # Decisions are held against changes of memories, and these are told by their own id.
-        memory_id = unit.owner_id if kind == "memory" and unit.owner_id in touched.memories else None
-        op = "delete" if unit.key is None else "upsert"
-        log.append({"unit_seq": unit.seq, "user_id": unit.user_id, "op": op, "memory_id": memory_id, "at": now})
+            rows.append(entry.key.row)
+        if blob != entry.blob or entry.live is (entry.key is None):
+            changed.append({"entry": entry.seq, "new_key": blob, "is_live": entry.key is not None})
+        # A decision is refused if a memory it read has changed since. Such rows of the log carry the memory's id.
+        memory_id = entry.owner_id if kind == "memory" and entry.owner_id in touched.memories else None
+        op = "delete" if entry.key is None else "upsert"
+        log.append({"unit_seq": entry.seq, "user_id": entry.user_id, "op": op, "memory_id": memory_id, "at": now})
     full_text.put(conn, rows)
-    full_text.remove(conn, gone)
+    full_text.remove(conn, removed)
     if changed:
-        conn.execute(_CHANGED, changed)
+        conn.execute(_CHANGE, changed)
     if log:
         conn.execute(insert(index_log), log)
 
 
-_CHANGED = (
-    update(vectors).where(vectors.c.seq == bindparam("unit")).values(key=bindparam("new_key"), live=bindparam("lives"))
+_CHANGE = (
+    update(vectors)
+    .where(vectors.c.seq == bindparam("entry"))
+    .values(key=bindparam("new_key"), live=bindparam("is_live"))
 )
 
 
 def _move_means(conn: Connection, touched: TouchedEntries) -> None:
     for (user_id, embedder), (count, total) in touched.moves.items():
-        mine = and_(means.c.user_id == user_id, means.c.embedder == embedder)
-        old = conn.execute(select(means).where(mine)).one_or_none()
+        of_user = and_(means.c.user_id == user_id, means.c.embedder == embedder)
+        old = conn.execute(select(means).where(of_user)).one_or_none()
         if old is None:
             conn.execute(insert(means).values(user_id=user_id, embedder=embedder, units=count, total=total.tobytes()))
             continue
         moved = np.frombuffer(old.total, dtype=np.float64) + total
-        conn.execute(update(means).where(mine).values(units=old.units + count, total=moved.tobytes()))
+        conn.execute(update(means).where(of_user).values(units=old.units + count, total=moved.tobytes()))

@@ -1,4 +1,4 @@
-"""How turns change inside a transaction: kept once, forgotten, brought back; their words never change."""
+"""How messages change inside a transaction: each is stored once, deleted or restored. Their text never changes."""
 
 from __future__ import annotations
 
@@ -12,55 +12,55 @@ from palimpsest.core.errors import MemoryNotFoundError
 from palimpsest.core.models import Event, Message, Outcome
 from palimpsest.store.mapping import content_hash, is_scope, scope_values, sees, to_message
 from palimpsest.store.schema import messages, vectors
-from palimpsest.store.writes.transaction import Transaction, put_entry, record_turn
+from palimpsest.store.writes.transaction import Transaction, put_entry, record_message
 
 SESSION_GAP = timedelta(minutes=30)
-"""A longer silence in one scope begins a new session."""
+"""A longer silence in one scope begins a new session. Most breaks within one sitting are shorter."""
 
-SENT_AGAIN = timedelta(minutes=10)
-"""The same turns without ids or times within this span are one call that was sent again, not said twice."""
+RETRY_WINDOW = timedelta(minutes=10)
+"""The same messages, without ids or times, within this span are a call that was repeated because its reply was lost."""
 
 
-def keep(tx: Transaction, given: Sequence[Message]) -> tuple[tuple[Message, ...], frozenset[str]]:
-    """Store turns, each once; return them as they are stored, and the ids of those that are new."""
-    again = _sent_again(tx, given)
-    if again is not None:
-        return again, frozenset()
-    kept: dict[str, Message] = {}
-    new: set[str] = set()
-    for message in given:
-        known = _known(tx, message)
+def store(tx: Transaction, messages_in: Sequence[Message]) -> tuple[tuple[Message, ...], frozenset[str]]:
+    """Store messages, each once. Return them as they are stored, and the ids of those that are new."""
+    earlier = _stored_by_earlier_call(tx, messages_in)
+    if earlier is not None:
+        return earlier, frozenset()
+    stored: dict[str, Message] = {}
+    new_ids: set[str] = set()
+    for message in messages_in:
+        known = _find_known(tx, message)
         if known is None:
             known = _insert(tx, message)
-            new.add(known.id)
-        kept[known.id] = known
-    return tuple(kept.values()), frozenset(new)
+            new_ids.add(known.id)
+        stored[known.id] = known
+    return tuple(stored.values()), frozenset(new_ids)
 
 
-def _sent_again(tx: Transaction, given: Sequence[Message]) -> tuple[Message, ...] | None:
-    """Return the stored turns of an earlier call that said just the same, if it was a moment ago.
+def _stored_by_earlier_call(tx: Transaction, messages_in: Sequence[Message]) -> tuple[Message, ...] | None:
+    """Return the messages of an earlier call with exactly the same messages, if it came within `RETRY_WINDOW`.
 
-    A client that saw no answer sends its call again. Turns with ids or times of their own are known by these.
+    A client that got no reply repeats its call. Messages with ids or times of their own are recognized by these.
     """
-    if any(message.external_id or message.said_at != message.created_at for message in given):
+    if any(message.external_id or message.said_at != message.created_at for message in messages_in):
         return None
-    first = given[0]
-    like_first = select(messages.c.change).where(
+    first = messages_in[0]
+    edits_like_first = select(messages.c.change).where(
         is_scope(messages, first.scope),
         messages.c.content_hash == content_hash(first.content),
-        messages.c.created_at >= first.created_at - SENT_AGAIN,
+        messages.c.created_at >= first.created_at - RETRY_WINDOW,
         messages.c.external_id == "",
     )
-    wanted = [(message.role, message.name, content_hash(message.content)) for message in given]
-    for change in tx.conn.execute(like_first.distinct()).scalars():
-        rows = tx.conn.execute(select(messages).where(messages.c.change == change).order_by(messages.c.seq)).all()
-        if [(row.role, row.name, row.content_hash) for row in rows] == wanted:
+    contents = [(message.role, message.name, content_hash(message.content)) for message in messages_in]
+    for edit in tx.conn.execute(edits_like_first.distinct()).scalars():
+        rows = tx.conn.execute(select(messages).where(messages.c.change == edit).order_by(messages.c.seq)).all()
+        if [(row.role, row.name, row.content_hash) for row in rows] == contents:
             return tuple(to_message(row) for row in rows)
     return None
 
 
-def _known(tx: Transaction, message: Message) -> Message | None:
-    """Return the stored turn of the same id and text, or of the same text, speaker and time of another call."""
+def _find_known(tx: Transaction, message: Message) -> Message | None:
+    """Return the stored message with the same id and text, or with the same text, speaker and time of another call."""
     same = select(messages).where(
         is_scope(messages, message.scope),
         messages.c.content_hash == content_hash(message.content),
@@ -68,7 +68,7 @@ def _known(tx: Transaction, message: Message) -> Message | None:
     )
     if not message.external_id:
         same = same.where(messages.c.said_at == message.said_at, messages.c.name == message.name)
-        same = same.where(messages.c.role == message.role, messages.c.change != tx.change)
+        same = same.where(messages.c.role == message.role, messages.c.change != tx.edit)
     row = tx.conn.execute(same.limit(1)).first()
     return None if row is None else to_message(row)
 
@@ -80,8 +80,8 @@ def _insert(tx: Transaction, message: Message) -> Message:
         .order_by(messages.c.seq.desc())
         .limit(1)
     ).first()
-    goes_on = last is not None and abs(message.said_at - last.said_at) <= SESSION_GAP
-    stored = replace(message, session_id=last.session_id if last is not None and goes_on else message.id)
+    same_session = last is not None and abs(message.said_at - last.said_at) <= SESSION_GAP
+    stored = replace(message, session_id=last.session_id if last is not None and same_session else message.id)
     tx.conn.execute(
         insert(messages).values(
             id=stored.id,
@@ -94,27 +94,27 @@ def _insert(tx: Transaction, message: Message) -> Message:
             session_id=stored.session_id,
             said_at=stored.said_at,
             created_at=stored.created_at,
-            change=tx.change,
+            change=tx.edit,
         )
     )
     put_entry(tx, "message", stored.id, stored.scope, stored.content)
-    record_turn(tx, Event.ADD, stored.id)
+    record_message(tx, Event.ADD, stored.id)
     return stored
 
 
 def set_deleted(tx: Transaction, message_id: str | None, *, deleted: bool) -> Outcome:
-    """Forget a turn, or bring it back; one that is so already stays. Raises MemoryNotFoundError."""
+    """Delete or restore a message. One that already is in that state stays. Raises MemoryNotFoundError."""
     row = tx.conn.execute(select(messages).where(messages.c.id == message_id, sees(messages, tx.scope))).one_or_none()
     if row is None:
-        raise MemoryNotFoundError(f"there is no turn {message_id} any more; nothing was changed")
+        raise MemoryNotFoundError(f"there is no message {message_id} any more; nothing was changed")
     message = to_message(row)
     if (message.deleted_at is not None) is deleted:
         return Outcome(Event.NONE, message.as_memory, kind="message")
     message = replace(message, deleted_at=tx.now if deleted else None)
     tx.conn.execute(update(messages).where(messages.c.id == message.id).values(deleted_at=message.deleted_at))
     if not deleted:
-        mine = (vectors.c.kind == "message", vectors.c.owner_id == message.id)
-        tx.conn.execute(update(vectors).where(*mine).values(live=True))
+        of_message = (vectors.c.kind == "message", vectors.c.owner_id == message.id)
+        tx.conn.execute(update(vectors).where(*of_message).values(live=True))
     event = Event.DELETE if deleted else Event.ADD
-    record_turn(tx, event, message.id)
+    record_message(tx, event, message.id)
     return Outcome(event, message.as_memory, previous=message.content if deleted else None, kind="message")

@@ -1,6 +1,7 @@
-"""Erasing for good, inside a transaction: rows, history, full text, vectors, and the summaries that may quote them.
+"""Erase for good, inside a transaction: rows, history, full text, vectors, and the summaries that may quote them.
 
-The one place that deletes. What the file itself still holds of it goes with `Ledger.scrub`.
+This is the only place that deletes rows of memories and messages. `Ledger.erase_free_space` removes what the database
+still holds of them.
 """
 
 from __future__ import annotations
@@ -34,16 +35,18 @@ from palimpsest.store.writes import entries as entry_writes
 from palimpsest.store.writes.transaction import next_edit_number, reserve_edit_numbers
 
 ERASED_AT = "erased_at"
-"""The head of the change log at the last purge: what a model was shown before then is not stored any more."""
+"""The key in `meta` of the newest number of the index log at the last purge.
 
+A summary that a model wrote from an older state may quote erased text. It is not stored any more.
+"""
 
-UNSCRUBBED = "unscrubbed"
-"""Is there from the moment rows were erased until the file was written anew without them."""
+ROWS_ON_DISK = "unscrubbed"
+"""The key in `meta` that exists from the erasure of rows until the database was rewritten without them."""
 
 
 @dataclass(frozen=True, slots=True)
 class PurgeSelection:
-    """Hold what a purge erases: ids, and every text that these memories and turns ever had."""
+    """What a purge erases: ids, and every text that these memories and messages ever had."""
 
     memory_ids: tuple[str, ...]
     message_ids: tuple[str, ...]
@@ -51,20 +54,20 @@ class PurgeSelection:
 
 
 def purge_selection(conn: Connection, scope: Scope, owner_ids: Sequence[str] | None) -> PurgeSelection:
-    """Return what a purge would erase: the named memories and turns, or, with None, all of a scope itself.
+    """Return what a purge would erase: the given memories and messages or, with None, a whole scope.
 
-    With a memory go the turns it was learnt from, which say the same in other words. Raises InputError for an
-    unknown id.
+    The messages that a memory was learned from are erased with it, because they say the same in other words. Raises
+    InputError for an unknown id.
     """
     if owner_ids is None:
-        memory_ids = list(conn.execute(select(memories.c.id).where(_own(memories, scope))).scalars())
-        message_ids = list(conn.execute(select(messages.c.id).where(_own(messages, scope))).scalars())
+        memory_ids = list(conn.execute(select(memories.c.id).where(_of_scope(memories, scope))).scalars())
+        message_ids = list(conn.execute(select(messages.c.id).where(_of_scope(messages, scope))).scalars())
     else:
         owners = [id_lookup.find(conn, scope, owner_id) for owner_id in owner_ids]
         memory_ids = list(dict.fromkeys(owner.id for owner in owners if not isinstance(owner, Message)))
         message_ids = [owner.id for owner in owners if isinstance(owner, Message)]
     sources = message_queries.sources_of(conn, memory_ids)
-    message_ids += [message.id for found in sources.values() for message in found]
+    message_ids += [message.id for messages_of_memory in sources.values() for message in messages_of_memory]
     message_ids = list(dict.fromkeys(message_ids))
     return PurgeSelection(tuple(memory_ids), tuple(message_ids), _texts(conn, scope, memory_ids, message_ids))
 
@@ -72,46 +75,46 @@ def purge_selection(conn: Connection, scope: Scope, owner_ids: Sequence[str] | N
 def purge(
     conn: Connection, full_text: FullText, scope: Scope, owner_ids: Sequence[str] | None, now: datetime
 ) -> PurgeSelection:
-    """Erase memories and turns of a scope and return what that was."""
-    going = purge_selection(conn, scope, owner_ids)
-    floor = next_edit_number(conn) - 1
+    """Erase memories and messages, or a whole scope, and return what was erased."""
+    selection = purge_selection(conn, scope, owner_ids)
+    newest_edit = next_edit_number(conn) - 1
     touched = entry_writes.TouchedEntries()
-    _note_surroundings(conn, going, touched)
-    for kind, ids in (("memory", going.memory_ids), ("message", going.message_ids)):
+    _touch_context(conn, selection, touched)
+    for kind, ids in (("memory", selection.memory_ids), ("message", selection.message_ids)):
         for chunk in chunks(ids):
-            _erase_units(conn, full_text, vectors.c.kind == kind, chunk, touched, now)
-    for chunk in chunks(going.memory_ids):
+            _erase_entries(conn, full_text, vectors.c.kind == kind, chunk, touched, now)
+    for chunk in chunks(selection.memory_ids):
         conn.execute(delete(memory_sources).where(memory_sources.c.memory_id.in_(chunk)))
         conn.execute(delete(history).where(history.c.memory_id.in_(chunk)))
         conn.execute(update(index_log).where(index_log.c.memory_id.in_(chunk)).values(memory_id=None))
         conn.execute(delete(memories).where(memories.c.id.in_(chunk)))
-    for chunk in chunks(going.message_ids):
+    for chunk in chunks(selection.message_ids):
         conn.execute(delete(memory_sources).where(memory_sources.c.message_id.in_(chunk)))
         conn.execute(delete(message_history).where(message_history.c.message_id.in_(chunk)))
         conn.execute(delete(messages).where(messages.c.id.in_(chunk)))
     conn.execute(delete(summaries).where(summaries.c.user_id == scope.user_id))
     entry_writes.index(conn, full_text, touched, now)
-    _note_erasure(conn, floor)
-    return going
+    _begin_epoch(conn, newest_edit)
+    return selection
 
 
 def has_erased_rows_on_disk(conn: Connection) -> bool:
-    """Say whether rows were erased of which the file may still hold traces: a purge was cut off, or is under way."""
-    return conn.execute(select(meta.c.value).where(meta.c.key == UNSCRUBBED)).first() is not None
+    """Return whether the database may still hold traces of erased rows: a purge is under way or was interrupted."""
+    return conn.execute(select(meta.c.value).where(meta.c.key == ROWS_ON_DISK)).first() is not None
 
 
 def note_free_space_erased(conn: Connection) -> None:
-    """Note that the file was written anew since the last purge."""
-    conn.execute(delete(meta).where(meta.c.key == UNSCRUBBED))
+    """Record that the database was rewritten after the last purge."""
+    conn.execute(delete(meta).where(meta.c.key == ROWS_ON_DISK))
 
 
-def _own(table: Table, scope: Scope) -> ColumnElement[bool]:
-    """Return the condition for all rows of a scope itself, living or not."""
+def _of_scope(table: Table, scope: Scope) -> ColumnElement[bool]:
+    """Return the condition for all rows of exactly this project, living or deleted."""
     return sees(table, scope) & (table.c.project == scope.project)
 
 
 def _texts(conn: Connection, scope: Scope, memory_ids: Sequence[str], message_ids: Sequence[str]) -> tuple[str, ...]:
-    found: dict[str, None] = {}
+    texts: dict[str, None] = {}
     queries = [
         select(column).where(key.in_(chunk))
         for column, key, ids in (
@@ -124,20 +127,20 @@ def _texts(conn: Connection, scope: Scope, memory_ids: Sequence[str], message_id
     ]
     queries.append(select(summaries.c.text).where(summaries.c.user_id == scope.user_id))
     for query in queries:
-        found.update(dict.fromkeys(text for text in conn.execute(query).scalars() if text))
-    return tuple(found)
+        texts.update(dict.fromkeys(text for text in conn.execute(query).scalars() if text))
+    return tuple(texts)
 
 
-def _note_surroundings(conn: Connection, going: PurgeSelection, touched: entry_writes.TouchedEntries) -> None:
-    """Note whose context the erased ones were: it is made anew without them."""
-    leaving, forgetting = set(going.memory_ids), set(going.message_ids)
-    touched.messages.update(contextual_keys.neighbour_ids(conn, going.message_ids) - forgetting)
-    for chunk in chunks(going.message_ids):
-        citing = select(memory_sources.c.memory_id).where(memory_sources.c.message_id.in_(chunk))
-        touched.memories.update(set(conn.execute(citing).scalars()) - leaving)
+def _touch_context(conn: Connection, selection: PurgeSelection, touched: entry_writes.TouchedEntries) -> None:
+    """Mark the entries whose context the erased rows were. Their keys are rebuilt without them."""
+    memory_ids, message_ids = set(selection.memory_ids), set(selection.message_ids)
+    touched.messages.update(contextual_keys.neighbour_ids(conn, selection.message_ids) - message_ids)
+    for chunk in chunks(selection.message_ids):
+        cited_by = select(memory_sources.c.memory_id).where(memory_sources.c.message_id.in_(chunk))
+        touched.memories.update(set(conn.execute(cited_by).scalars()) - memory_ids)
 
 
-def _erase_units(
+def _erase_entries(
     conn: Connection,
     full_text: FullText,
     kind: ColumnElement[bool],
@@ -145,21 +148,21 @@ def _erase_units(
     touched: entry_writes.TouchedEntries,
     now: datetime,
 ) -> None:
-    for unit in conn.execute(select(vectors).where(kind, vectors.c.owner_id.in_(ids))).all():
-        touched.move(unit.user_id, unit.embedder, unit.key, -1)
-        full_text.remove(conn, [unit.seq])
-        conn.execute(delete(vectors).where(vectors.c.seq == unit.seq))
-        conn.execute(insert(index_log).values(unit_seq=unit.seq, user_id=unit.user_id, op="delete", at=now))
+    for entry in conn.execute(select(vectors).where(kind, vectors.c.owner_id.in_(ids))).all():
+        touched.move(entry.user_id, entry.embedder, entry.key, -1)
+        full_text.remove(conn, [entry.seq])
+        conn.execute(delete(vectors).where(vectors.c.seq == entry.seq))
+        conn.execute(insert(index_log).values(unit_seq=entry.seq, user_id=entry.user_id, op="delete", at=now))
 
 
-def _note_erasure(conn: Connection, floor: int) -> None:
-    """Move the ledger to a new epoch, and keep the numbers of edits that are gone from being given again."""
-    reserve_edit_numbers(conn, floor)
+def _begin_epoch(conn: Connection, newest_edit: int) -> None:
+    """Begin a new epoch, and reserve the numbers of erased edits."""
+    reserve_edit_numbers(conn, newest_edit)
     values: dict[str, str] = {row.key: row.value for row in conn.execute(select(meta))}
     for key, value in (
         (EPOCH, int(values.get(EPOCH, 0)) + 1),
         (ERASED_AT, log_queries.newest_log_number(conn)),
-        (UNSCRUBBED, 1),
+        (ROWS_ON_DISK, 1),
     ):
         conn.execute(delete(meta).where(meta.c.key == key))
         conn.execute(insert(meta).values(key=key, value=str(value)))

@@ -1,7 +1,8 @@
-"""Whole records out of the ledger and into one: every turn and memory with its history, as plain JSON values.
+"""Export rows from a ledger and import them into another: every message and memory with its history, as JSON values.
 
-Ids, times and history stay what they are. Not moved is what can be made again: vectors, full text, the change log.
-Numbers of edits leave as ranks (1 is the user's first), so that the same memory is the same file wherever it lies.
+Ids, times and history stay the same. Vectors, the full text and the index log are not exported, because they can be
+rebuilt. Edit numbers are exported as ranks (1 is the user's first edit), so that the same memory gives the same file
+from every ledger. The format says "turn" for a message.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ from palimpsest.store.schema import (
 from palimpsest.store.writes import entries as entry_writes
 from palimpsest.store.writes.transaction import next_edit_number, reserve_edit_numbers
 
-TURN = ("id", "project", "agent_id", "run_id", "role", "name", "content", "external_id", "session_id", "said_at")
-TURN_STATE = ("created_at", "learnt", "deleted_at")
-TURN_HISTORY = ("event", "updated_at", "stage", "caller")
+MESSAGE = ("id", "project", "agent_id", "run_id", "role", "name", "content", "external_id", "session_id", "said_at")
+MESSAGE_STATE = ("created_at", "learnt", "deleted_at")
+MESSAGE_HISTORY = ("event", "updated_at", "stage", "caller")
 MEMORY = ("id", "project", "agent_id", "run_id", "text", "keywords", "tags", "metadata", "actor_id", "role")
 MEMORY_STATE = (
     "happened_at",
@@ -78,25 +79,26 @@ Item = Mapping[str, Any]
 
 @dataclass(slots=True)
 class ImportState:
-    """Hold what an import has done so far: how much came, how much was known, and under which ids and numbers.
+    """What an import has done so far.
 
-    `key` names the file and `total` is how many items it has: one that was cut off goes on with the numbers of edits
-    it began with. `turns` maps ids of the file to those of the ledger; numbers of the file are counted from `base`.
-    `vectors` holds those of the texts of a batch that could be embedded.
+    `stored` and `known` count the new items and the items that were there already, by type. `key` names the file and
+    `total` is its number of items: an interrupted import continues with the edit numbers it began with. `message_ids`
+    maps ids of the file to ids of the ledger. Edit numbers of the file are added to `base`. `vectors` holds the vectors
+    of the texts of a batch, as far as they could be embedded.
     """
 
     key: str = ""
     total: int = 0
-    came: dict[str, int] = field(default_factory=lambda: {"turn": 0, "memory": 0, "summary": 0})
+    stored: dict[str, int] = field(default_factory=lambda: {"turn": 0, "memory": 0, "summary": 0})
     known: dict[str, int] = field(default_factory=lambda: {"turn": 0, "memory": 0, "summary": 0})
-    turns: dict[str, str] = field(default_factory=dict[str, str])
+    message_ids: dict[str, str] = field(default_factory=dict[str, str])
     base: int = 0
     vectors: Mapping[str, Vector] = field(default_factory=dict[str, Vector])
     embedder: str = ""
 
 
 def count(conn: Connection, user_id: str) -> int:
-    """Return how many items `export_items` yields."""
+    """Return the number of items that `export_items` yields."""
     tables = (messages, memories, summaries)
     return sum(
         conn.execute(select(func.count()).select_from(table).where(table.c.user_id == user_id)).scalar_one()
@@ -105,29 +107,31 @@ def count(conn: Connection, user_id: str) -> int:
 
 
 def export_items(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
-    """Yield every turn, then every memory, then every summary of a user, oldest first."""
+    """Yield every message, then every memory, then every summary of a user, oldest first."""
     rank = _ranks(conn, user_id)
     for row in conn.execute(select(messages).where(messages.c.user_id == user_id).order_by(messages.c.seq)):
-        rows = _of(conn, message_history, message_history.c.message_id, row.id)
-        past = [_ranked(_values(each, TURN_HISTORY), each.change, rank) for each in rows]
-        yield {"type": "turn", **_values(row, TURN + TURN_STATE), "history": past}
+        rows = _rows_of(conn, message_history, message_history.c.message_id, row.id)
+        past = [_ranked(_values(version, MESSAGE_HISTORY), version.change, rank) for version in rows]
+        yield {"type": "turn", **_values(row, MESSAGE + MESSAGE_STATE), "history": past}
     for row in conn.execute(select(memories).where(memories.c.user_id == user_id).order_by(memories.c.seq)):
-        rows = _of(conn, history, history.c.memory_id, row.id)
-        past = [_ranked(_values(each, HISTORY), each.change, rank) for each in rows]
+        rows = _rows_of(conn, history, history.c.memory_id, row.id)
+        past = [_ranked(_values(version, HISTORY), version.change, rank) for version in rows]
         sources = (
             select(memory_sources.c.message_id, memory_sources.c.history_id)
             .join(messages, messages.c.id == memory_sources.c.message_id)
             .where(memory_sources.c.memory_id == row.id)
             .order_by(messages.c.seq)
         )
-        cited = [{"message_id": turn, "history_id": entry} for turn, entry in conn.execute(sources)]
+        cited = [
+            {"message_id": message_id, "history_id": history_id} for message_id, history_id in conn.execute(sources)
+        ]
         yield {"type": "memory", **_values(row, MEMORY + MEMORY_STATE), "history": past, "sources": cited}
     for row in conn.execute(select(summaries).where(summaries.c.user_id == user_id).order_by(summaries.c.id)):
         yield {"type": "summary", **_values(row, SUMMARY)}
 
 
 def reserve_edits(conn: Connection, state: ImportState, edits: int) -> None:
-    """Keep as many numbers of edits for an import as its file names, before its first batch."""
+    """Reserve as many edit numbers for an import as its file has edits, before its first batch."""
     if not edits:
         return
     begun = conn.execute(select(meta.c.value).where(meta.c.key == state.key)).scalar_one_or_none()
@@ -142,27 +146,27 @@ def reserve_edits(conn: Connection, state: ImportState, edits: int) -> None:
 def import_items(
     conn: Connection, full_text: FullText, user_id: str, items: Sequence[Item], state: ImportState, now: datetime
 ) -> None:
-    """Store items for a user, each unless it is there already, and index them. Times in items are datetimes."""
+    """Store the items that are not known yet for a user, and index them. Times in items are datetimes."""
     touched = entry_writes.TouchedEntries()
-    take = {"turn": _take_turn, "memory": _take_memory, "summary": _take_summary}
+    store = {"turn": _store_message, "memory": _store_memory, "summary": _store_summary}
     for item in items:
         scope = Scope(user_id, item["project"], item["agent_id"], item["run_id"])
-        came = take[item["type"]](conn, scope, item, state, touched)
-        (state.came if came else state.known)[item["type"]] += 1
+        is_new = store[item["type"]](conn, scope, item, state, touched)
+        (state.stored if is_new else state.known)[item["type"]] += 1
     entry_writes.index(conn, full_text, touched, now)
-    if sum(state.came.values()) + sum(state.known.values()) == state.total:
+    if sum(state.stored.values()) + sum(state.known.values()) == state.total:
         conn.execute(delete(meta).where(meta.c.key == state.key))
 
 
 def is_known(conn: Connection, user_id: str, item: Item) -> bool:
-    """Say whether an item is there already: by its id, or as the same turn, text or summary in its scope."""
+    """Return whether an item is stored already, by its id or with the same content in its scope."""
     scope = Scope(user_id, item["project"], item["agent_id"], item["run_id"])
-    find = {"turn": _known_turn, "memory": _known_memory, "summary": _known_summary}
+    find = {"turn": _known_message, "memory": _known_memory, "summary": _known_summary}
     return find[item["type"]](conn, scope, item) is not None
 
 
-def is_anothers(conn: Connection, user_id: str, item: Item) -> bool:
-    """Say whether the id of an item is that of a turn or memory of another user: ids are given once."""
+def belongs_to_other_user(conn: Connection, user_id: str, item: Item) -> bool:
+    """Return whether the id of an item is the id of another user's message or memory. Ids are unique."""
     table = {"turn": messages, "memory": memories}.get(item["type"])
     if table is None:
         return False
@@ -170,7 +174,7 @@ def is_anothers(conn: Connection, user_id: str, item: Item) -> bool:
     return conn.execute(select(table.c.seq).where(*theirs)).first() is not None
 
 
-def _known_turn(conn: Connection, scope: Scope, item: Item) -> str | None:
+def _known_message(conn: Connection, scope: Scope, item: Item) -> str | None:
     same_name = and_(
         is_scope(messages, scope),
         messages.c.external_id != "",
@@ -187,13 +191,13 @@ def _known_memory(conn: Connection, scope: Scope, item: Item) -> str | None:
 
 
 _SAME_ID = memories.c.id == bindparam("id")
-_TWIN = and_(
+_DUPLICATE = and_(
     *(memories.c[name] == bindparam(name) for name in ("user_id", "project", "agent_id", "run_id")),
     memories.c.content_hash == bindparam("digest"),
     memories.c.deleted_at.is_(None),
 )
 _KNOWN_GONE: Query = select(memories.c.id).where(_SAME_ID).limit(1)
-_KNOWN_MEMORY: Query = select(memories.c.id).where(or_(_SAME_ID, _TWIN)).limit(1)
+_KNOWN_MEMORY: Query = select(memories.c.id).where(or_(_SAME_ID, _DUPLICATE)).limit(1)
 
 
 def _known_summary(conn: Connection, scope: Scope, item: Item) -> str | None:
@@ -202,26 +206,26 @@ def _known_summary(conn: Connection, scope: Scope, item: Item) -> str | None:
     return None if found is None else str(found)
 
 
-def _take_turn(
+def _store_message(
     conn: Connection, scope: Scope, item: Item, state: ImportState, touched: entry_writes.TouchedEntries
 ) -> bool:
-    known = _known_turn(conn, scope, item)
-    state.turns[item["id"]] = known or item["id"]
+    known = _known_message(conn, scope, item)
+    state.message_ids[item["id"]] = known or item["id"]
     if known is not None:
         return False
     numbers = [state.base + each["change"] for each in item["history"]]
-    values = {name: item[name] for name in TURN + TURN_STATE}
+    values = {name: item[name] for name in MESSAGE + MESSAGE_STATE}
     digest = content_hash(item["content"])
     conn.execute(insert(messages), {"user_id": scope.user_id, "content_hash": digest, "change": numbers[0], **values})
     for each, number in zip(item["history"], numbers, strict=True):
-        values = {name: each[name] for name in TURN_HISTORY} | {"stage": _numbered(each["stage"], state.base)}
+        values = {name: each[name] for name in MESSAGE_HISTORY} | {"stage": _numbered(each["stage"], state.base)}
         conn.execute(insert(message_history), {"message_id": item["id"], "change": number, **values})
     entry_writes.put(conn, "message", item["id"], scope, state.vectors.get(item["content"]), state.embedder, touched)
     touched.messages.add(item["id"])
     return True
 
 
-def _take_memory(
+def _store_memory(
     conn: Connection, scope: Scope, item: Item, state: ImportState, touched: entry_writes.TouchedEntries
 ) -> bool:
     if _known_memory(conn, scope, item) is not None:
@@ -233,23 +237,25 @@ def _take_memory(
         number = state.base + each["change"]
         conn.execute(insert(history), {"memory_id": item["id"], "change": number, **values})
     for source in item["sources"]:
-        turn = state.turns.get(source["message_id"])
-        if turn is not None:
+        message_id = state.message_ids.get(source["message_id"])
+        if message_id is not None:
             conn.execute(
-                insert(memory_sources).values(memory_id=item["id"], message_id=turn, history_id=source["history_id"])
+                insert(memory_sources).values(
+                    memory_id=item["id"], message_id=message_id, history_id=source["history_id"]
+                )
             )
     entry_writes.put(conn, "memory", item["id"], scope, state.vectors.get(item["text"]), state.embedder, touched)
     touched.memories.add(item["id"])
     return True
 
 
-def _take_summary(
+def _store_summary(
     conn: Connection, scope: Scope, item: Item, state: ImportState, touched: entry_writes.TouchedEntries
 ) -> bool:
     del state, touched
     if _known_summary(conn, scope, item) is not None:
         return False
-    # What it was current to is a number of another ledger's log; it comes last, after all it was written from.
+    # The number it was current to belongs to another ledger. Summaries are imported last, so the newest number fits.
     head = conn.execute(select(func.max(index_log.c.seq))).scalar_one() or 0
     values = {name: item[name] for name in SUMMARY}
     conn.execute(insert(summaries).values(user_id=scope.user_id, seq=head, **values))
@@ -265,26 +271,26 @@ def _ranks(conn: Connection, user_id: str) -> dict[int, int]:
 
 
 def _ranked(past: dict[str, Any], change: int, rank: Mapping[int, int]) -> dict[str, Any]:
-    """Return a row of history with ranks for numbers: its edit's, and that of the one which it took back."""
-    taken_back = past["stage"].removeprefix(f"{UNDO} ")
-    if past["stage"] != taken_back and taken_back.isdecimal():
-        # One that was purged since has no rank; "?" is nobody's.
-        past["stage"] = f"{UNDO} {rank.get(int(taken_back), '?')}"
+    """Return a row of history with ranks in place of edit numbers: of its own edit, and of the edit it undid."""
+    undone = past["stage"].removeprefix(f"{UNDO} ")
+    if past["stage"] != undone and undone.isdecimal():
+        # An edit that was purged since has no rank. "?" matches no edit.
+        past["stage"] = f"{UNDO} {rank.get(int(undone), '?')}"
     return {**past, "change": rank[change]}
 
 
 def _numbered(stage: str, base: int) -> str:
-    """Return the stage of an edit that arrives, with the number which the edit it took back has in this ledger."""
-    taken_back = stage.removeprefix(f"{UNDO} ")
-    return f"{UNDO} {base + int(taken_back)}" if stage != taken_back and taken_back.isdecimal() else stage
+    """Return the stage of an imported edit, with the number that the edit it undid has in this ledger."""
+    undone = stage.removeprefix(f"{UNDO} ")
+    return f"{UNDO} {base + int(undone)}" if stage != undone and undone.isdecimal() else stage
 
 
-def _of(conn: Connection, table: Table, column: Any, owner_id: str) -> list[Row[Any]]:
+def _rows_of(conn: Connection, table: Table, column: Any, owner_id: str) -> list[Row[Any]]:
     return list(conn.execute(select(table).where(column == owner_id).order_by(table.c.seq)).all())
 
 
 def _values(row: Row[Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return columns of a row as JSON values; times in ISO 8601 with microseconds, in UTC."""
+    """Return columns of a row as JSON values. Times are ISO 8601 with microseconds, in UTC."""
     return {name: _plain(getattr(row, name)) for name in names}
 
 

@@ -1,4 +1,4 @@
-"""Taking edits back: what they changed is put into the state it had before, which is an edit like any other."""
+"""Undo: put what an edit changed into its state before that edit. An undo is an edit itself."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ from palimpsest.store.writes import memories as memory_writes
 from palimpsest.store.writes import messages as message_writes
 from palimpsest.store.writes.transaction import Transaction, find_duplicate, record
 
-History = Row[Any]
+HistoryRow = Row[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Hold the rows of history of one memory that are to be undone, first and last, and the one before them."""
+    """The last of the rows of one memory's history that are undone, and the row before the first of them."""
 
     memory_id: str
-    before: History | None
-    last: History
+    before: HistoryRow | None
+    last: HistoryRow
 
 
-def take_back(tx: Transaction, undo: Undo) -> list[Outcome]:
-    """Undo what is named, as the scope sees it. Raises InputError where that cannot be done."""
-    if undo.since is not None:
-        tx = _named(tx, f"{UNDO} since {_exact(undo.since)}")
-        return _put_back(tx, history.c.updated_at >= undo.since, message_history.c.updated_at >= undo.since)
-    number = _newest_in_effect(tx) if undo.edit is None else undo.edit
-    _refuse_partly_seen(tx, number)
+def undo(tx: Transaction, request: Undo) -> list[Outcome]:
+    """Undo one edit or all edits since an instant, as far as the scope sees them. Raises InputError if it cannot."""
+    if request.since is not None:
+        tx = _as_stage(tx, f"{UNDO} since {_in_full(request.since)}")
+        return _revert(tx, history.c.updated_at >= request.since, message_history.c.updated_at >= request.since)
+    number = _newest_in_effect(tx) if request.edit is None else request.edit
+    _refuse_partly_visible(tx, number)
     if not _in_effect(tx, number):
         raise InputError(
-            f"change {number} was changed again or taken back since, so nothing was done; palimpsest log shows by "
-            "what. Take that back first, or everything since a time with --since."
+            f"edit {number} was changed again or undone since, so nothing was done. palimpsest log shows by which "
+            "edit. Undo that one first, or everything since a time with --since."
         )
-    tx = _named(tx, f"{UNDO} {number}")
-    return _put_back(tx, history.c.change == number, message_history.c.change == number)
+    tx = _as_stage(tx, f"{UNDO} {number}")
+    return _revert(tx, history.c.change == number, message_history.c.change == number)
 
 
-def _named(tx: Transaction, stage: str) -> Transaction:
+def _as_stage(tx: Transaction, stage: str) -> Transaction:
     return replace(tx, provenance=Provenance(stage, caller=tx.provenance.caller))
 
 
 def _newest_in_effect(tx: Transaction) -> int:
-    """Return the newest edit the scope sees that was not itself an undo and has not been taken back."""
+    """Return the newest edit the scope sees that is not an undo and has not been undone. Raises InputError."""
     numbers: set[int] = set()
     for table, owner, key in _TABLES:
         query = (
@@ -61,131 +61,132 @@ def _newest_in_effect(tx: Transaction) -> int:
     for number in sorted(numbers, reverse=True):
         if _in_effect(tx, number):
             return number
-    raise InputError("there is no change left to take back in this scope; palimpsest log shows what there was")
+    raise InputError("there is no edit left to undo in this scope. palimpsest log lists the edits")
 
 
-def _taken_back(tx: Transaction, number: int) -> bool:
-    """Say whether an edit was taken back, of any memory or turn it changed, by one that was not taken back itself.
+def _undone(tx: Transaction, number: int) -> bool:
+    """Return whether an edit was undone, for any memory or message it changed, by an undo that still stands.
 
-    A state alone does not tell: deleted, restored and deleted again, a memory is as the first deletion left it.
+    Comparing states is not enough: a memory that was deleted, restored and deleted again is in the state that the first
+    deletion left.
     """
     for table, _, key in _TABLES:
         columns = (table.c[key], table.c.change, table.c.stage, table.c.updated_at)
         owners = select(table.c[key]).where(table.c.change == number)
         rows = select(*columns).where(table.c[key].in_(owners), table.c.change >= number).order_by(table.c.seq.desc())
         undos: dict[str, list[str]] = {}
-        for owner, change, stage, at in tx.conn.execute(rows):
-            if any(_names(undo, change, at) for undo in undos.get(owner, ())):
-                if change == number:
+        for owner, edit, stage, at in tx.conn.execute(rows):
+            if any(_covers(target, edit, at) for target in undos.get(owner, ())):
+                if edit == number:
                     return True
             elif stage.startswith(UNDO):
                 undos.setdefault(owner, []).append(stage.removeprefix(f"{UNDO} "))
     return False
 
 
-def _names(undo: str, change: int, at: datetime) -> bool:
-    """Say whether what an undo took back is an edit of that number and time."""
-    return (
-        datetime.fromisoformat(undo.removeprefix("since ")) <= at if undo.startswith("since ") else undo == str(change)
-    )
+def _covers(target: str, edit: int, at: datetime) -> bool:
+    """Return whether the target of an undo, a number or "since …", covers an edit with that number and time."""
+    if target.startswith("since "):
+        return datetime.fromisoformat(target.removeprefix("since ")) <= at
+    return target == str(edit)
 
 
-def _exact(instant: datetime) -> str:
-    """Return an instant in full, by which it is known later what was taken back."""
+def _in_full(instant: datetime) -> str:
+    """Return an instant with microseconds, so that `_covers` can tell later which edits were undone."""
     return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-def _refuse_partly_seen(tx: Transaction, number: int) -> None:
-    """Raise InputError for an edit the scope does not see, or sees only a part of."""
-    seen = hidden = 0
+def _refuse_partly_visible(tx: Transaction, number: int) -> None:
+    """Raise InputError if the scope does not see the edit, or sees only a part of it."""
+    visible = hidden = 0
     for table, owner, key in _TABLES:
         joined = select(func.count()).select_from(table).join(owner, owner.c.id == table.c[key])
         of_edit = joined.where(table.c.change == number)
-        mine = tx.conn.execute(of_edit.where(sees(owner, tx.scope))).scalar_one()
-        seen += mine
-        hidden += tx.conn.execute(of_edit.where(owner.c.user_id == tx.scope.user_id)).scalar_one() - mine
-    if not seen:
-        raise InputError(f"there is no change {number} in this scope ({tx.scope}); palimpsest log lists them")
+        rows = tx.conn.execute(of_edit.where(sees(owner, tx.scope))).scalar_one()
+        visible += rows
+        hidden += tx.conn.execute(of_edit.where(owner.c.user_id == tx.scope.user_id)).scalar_one() - rows
+    if not visible:
+        raise InputError(f"there is no edit {number} in this scope ({tx.scope}). palimpsest log lists the edits")
     if hidden:
-        raise InputError(f"change {number} also belongs to another project, agent or run; take it back in that scope")
+        raise InputError(f"edit {number} also belongs to another project, agent or run. Undo it in that scope")
 
 
 def _in_effect(tx: Transaction, number: int) -> bool:
-    """Say whether an edit was not taken back and everything it changed is as it left it."""
-    if _taken_back(tx, number):
+    """Return whether an edit was not undone and everything it changed is still as the edit left it."""
+    if _undone(tx, number):
         return False
     for span in _spans(tx, history.c.change == number):
-        newest = _row(tx, span.memory_id, history.c.seq > 0)
+        newest = _newest_row(tx, span.memory_id, history.c.seq > 0)
         if newest is None or _state(newest) != _state(span.last):
             return False
         if span.before is not None and _state(span.before) == _state(span.last):
             return False
-    return all(gone is (event == Event.DELETE) for _, event, gone in _turn_rows(tx, message_history.c.change == number))
+    rows = _message_rows(tx, message_history.c.change == number)
+    return all(deleted is (event == Event.DELETE) for _, event, deleted in rows)
 
 
-def _state(row: History) -> tuple[Any, ...]:
-    """Return what a memory was after a row of history; when it was last said aside, which every mention moves."""
+def _state(row: HistoryRow) -> tuple[Any, ...]:
+    """Return the state of a memory after a row of history, without `valid_from`, which every mention moves."""
     state = {key: value for key, value in row.state.items() if key != "valid_from"}
     return (row.new_memory, row.is_deleted, {} if row.is_deleted else state)
 
 
-def _put_back(tx: Transaction, of_memories: ColumnElement[bool], of_turns: ColumnElement[bool]) -> list[Outcome]:
-    """Put memories and turns into the state before the rows that the conditions name."""
-    done: list[Outcome] = []
+def _revert(tx: Transaction, of_memories: ColumnElement[bool], of_messages: ColumnElement[bool]) -> list[Outcome]:
+    """Put memories and messages into their state before the rows of history that the conditions select."""
     targets: list[tuple[Memory, Memory]] = []
     for span in _spans(tx, of_memories):
-        now = to_memory(tx.conn.execute(select(memories).where(memories.c.id == span.memory_id)).one())
-        then = _as_before(tx, now, span.before)
-        if _differ(now, then):
-            targets.append((now, then))
-    # All of them leave first: texts may have moved from one memory to another, and each text lives once.
-    for chunk in chunks([now.id for now, _ in targets]):
+        present = to_memory(tx.conn.execute(select(memories).where(memories.c.id == span.memory_id)).one())
+        past = _before(tx, present, span.before)
+        if _differ(present, past):
+            targets.append((present, past))
+    # All of them are deleted first: a text may have moved from one memory to another, and only one may have it.
+    for chunk in chunks([present.id for present, _ in targets]):
         tx.conn.execute(update(memories).where(memories.c.id.in_(chunk)).values(deleted_at=tx.now))
-    done += [_become(tx, now, then) for now, then in targets]
-    # Of several rows of one turn the first says what it was before.
-    first = {message_id: event for message_id, event, _ in reversed(_turn_rows(tx, of_turns))}
+    outcomes = [_set_state(tx, present, past) for present, past in targets]
+    # If a message has several rows, the first of them tells its state before.
+    first = {message_id: event for message_id, event, _ in reversed(_message_rows(tx, of_messages))}
     for message_id, event in first.items():
-        change = message_writes.set_deleted(tx, message_id, deleted=event == Event.ADD)
-        done += [] if change.event is Event.NONE else [change]
-    return done
+        outcome = message_writes.set_deleted(tx, message_id, deleted=event == Event.ADD)
+        outcomes += [] if outcome.event is Event.NONE else [outcome]
+    return outcomes
 
 
-def _differ(now: Memory, then: Memory) -> bool:
-    """Say whether a memory is to change; two that are both deleted are alike."""
-    if now.deleted_at is not None or then.deleted_at is not None:
-        return (now.deleted_at is None) is not (then.deleted_at is None)
-    return replace(then, updated_at=now.updated_at) != now
+def _differ(present: Memory, past: Memory) -> bool:
+    """Return whether two states of a memory differ. Two deleted states do not."""
+    if present.deleted_at is not None or past.deleted_at is not None:
+        return (present.deleted_at is None) is not (past.deleted_at is None)
+    return replace(past, updated_at=present.updated_at) != present
 
 
-def _as_before(tx: Transaction, now: Memory, row: History | None) -> Memory:
-    """Return a memory as a row of history left it; before its first row it was not there, so it is deleted."""
+def _before(tx: Transaction, present: Memory, row: HistoryRow | None) -> Memory:
+    """Return a memory as a row of history left it. Without a row it did not exist yet, which counts as deleted."""
     if row is None:
-        return replace(now, deleted_at=tx.now, superseded_by=None)
-    text = (row.old_memory or now.text) if row.is_deleted else row.new_memory
-    then = with_state(now, text, row.state, tx.now)
-    return replace(then, deleted_at=tx.now, superseded_by=row.state.get("superseded_by")) if row.is_deleted else then
+        return replace(present, deleted_at=tx.now, superseded_by=None)
+    text = (row.old_memory or present.text) if row.is_deleted else row.new_memory
+    past = with_state(present, text, row.state, tx.now)
+    return replace(past, deleted_at=tx.now, superseded_by=row.state.get("superseded_by")) if row.is_deleted else past
 
 
-def _become(tx: Transaction, now: Memory, then: Memory) -> Outcome:
-    """Write one memory as it was; with the row of history that says so."""
-    if then.deleted_at is not None:
-        gone = memory_writes.store(tx, now, replace(then, deleted_at=tx.now))
-        record(tx, Event.DELETE, gone, old=gone.text)
-        return Outcome(Event.DELETE, gone, previous=now.text)
-    twin = find_duplicate(tx, then.scope, then.text)
-    if twin is not None:
+def _set_state(tx: Transaction, present: Memory, past: Memory) -> Outcome:
+    """Write a memory as it was before, with a row of history."""
+    if past.deleted_at is not None:
+        deleted = memory_writes.update_row(tx, present, replace(past, deleted_at=tx.now))
+        record(tx, Event.DELETE, deleted, old=deleted.text)
+        return Outcome(Event.DELETE, deleted, previous=present.text)
+    duplicate = find_duplicate(tx, past.scope, past.text)
+    if duplicate is not None:
         raise InputError(
-            f"memory {twin.id[:8]} says the same as {then.id[:8]} would again ('{then.text[:60]}'), so nothing was "
-            "taken back; delete that one first"
+            f"memory {duplicate.id[:8]} says the same as {past.id[:8]} would again ('{past.text[:60]}'), so nothing "
+            "was undone. Delete that one first"
         )
-    back = memory_writes.store(tx, now, then)
-    event = Event.UPDATE if now.deleted_at is None else Event.ADD
-    record(tx, event, back, old=now.text if event is Event.UPDATE else None)
-    return Outcome(event, back, previous=now.text if event is Event.UPDATE else None)
+    restored = memory_writes.update_row(tx, present, past)
+    event = Event.UPDATE if present.deleted_at is None else Event.ADD
+    record(tx, event, restored, old=present.text if event is Event.UPDATE else None)
+    return Outcome(event, restored, previous=present.text if event is Event.UPDATE else None)
 
 
 def _spans(tx: Transaction, condition: ColumnElement[bool]) -> list[_Span]:
-    """Return, for every memory the scope sees that has rows of history of a condition, the first and last of them."""
+    """Return the span of rows that fit a condition, for every memory the scope sees that has such rows."""
     query = (
         select(history.c.memory_id, func.min(history.c.seq).label("first"), func.max(history.c.seq).label("last"))
         .join(memories, memories.c.id == history.c.memory_id)
@@ -194,27 +195,27 @@ def _spans(tx: Transaction, condition: ColumnElement[bool]) -> list[_Span]:
         .order_by(func.min(history.c.seq))
     )
     spans: list[_Span] = []
-    for found in tx.conn.execute(query).all():
-        last = tx.conn.execute(select(history).where(history.c.seq == found.last)).one()
-        spans.append(_Span(found.memory_id, _row(tx, found.memory_id, history.c.seq < found.first), last))
+    for row in tx.conn.execute(query).all():
+        last = tx.conn.execute(select(history).where(history.c.seq == row.last)).one()
+        spans.append(_Span(row.memory_id, _newest_row(tx, row.memory_id, history.c.seq < row.first), last))
     return spans
 
 
-def _row(tx: Transaction, memory_id: str, condition: ColumnElement[bool]) -> History | None:
-    """Return the newest row of history of a memory that fits a condition."""
+def _newest_row(tx: Transaction, memory_id: str, condition: ColumnElement[bool]) -> HistoryRow | None:
+    """Return the newest row of a memory's history that fits a condition."""
     query = select(history).where(and_(history.c.memory_id == memory_id, condition)).order_by(history.c.seq.desc())
     return tx.conn.execute(query.limit(1)).one_or_none()
 
 
-def _turn_rows(tx: Transaction, condition: ColumnElement[bool]) -> list[tuple[str, str, bool]]:
-    """Return the rows of history of turns the scope sees, oldest first: turn, event, whether it is forgotten now."""
+def _message_rows(tx: Transaction, condition: ColumnElement[bool]) -> list[tuple[str, str, bool]]:
+    """Return the rows of history of messages the scope sees, oldest first: id, event, whether it is deleted now."""
     query = (
         select(message_history.c.message_id, message_history.c.event, messages.c.deleted_at.is_not(None))
         .join(messages, messages.c.id == message_history.c.message_id)
         .where(condition, sees(messages, tx.scope))
         .order_by(message_history.c.seq)
     )
-    return [(message_id, event, bool(gone)) for message_id, event, gone in tx.conn.execute(query)]
+    return [(message_id, event, bool(deleted)) for message_id, event, deleted in tx.conn.execute(query)]
 
 
 _TABLES = ((history, memories, "memory_id"), (message_history, messages, "message_id"))
