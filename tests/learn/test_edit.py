@@ -343,7 +343,7 @@ async def test_the_tools_forget_a_turn_and_bring_it_back_and_delete_all_asks_fir
         short = hit["id"][:8]
         deleted = reply_text(await memory.call_tool("delete_memory", {"memory_ids": [short]}))
         assert deleted.startswith(f"deleted: [{short}] I play the cello")
-        assert "restore=true) brings it back" in deleted
+        assert "restore=true) restores it" in deleted
         assert reply_results(await memory.call_tool("search_memories", {"query": "cello"})) == []
         back = await memory.call_tool("update_memory", {"memory_id": short, "restore": True})
         assert reply_text(back).startswith(f"restored: [{short}] I play the cello")
@@ -360,7 +360,7 @@ async def test_the_tools_forget_a_turn_and_bring_it_back_and_delete_all_asks_fir
         )
         confirmed = {"all": True, "confirm": "delete 2 memories and 1 turns"}
         told = reply_text(await memory.call_tool("delete_memory", confirmed))
-        assert told.startswith("deleted: 2 memories and 1 turns of conversations")
+        assert told.startswith("deleted: 2 memories and 1 messages")
         assert reply_results(await memory.call_tool("search_memories", {"query": "tea cello dog"})) == []
     async with memory_in(tmp_path / "data") as memory:
         (edit,) = await memory.log(ALICE, limit=1)

@@ -12,7 +12,7 @@ import pytest
 from loopback import OpenAIServer
 from palimpsest.core.models import Event, Scope
 from palimpsest.memory import Memory
-from palimpsest.server import render
+from palimpsest.server.replies import render
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, messages_from
 
 pytestmark = pytest.mark.anyio
@@ -44,7 +44,7 @@ async def kept(memory: Memory, *texts: str, scope: Scope = ALICE) -> list[str]:
 
 async def searched(memory: Memory, query: str, **asked: Any) -> str:
     """Return the reply of a search as an agent gets it."""
-    return render.answer_text(await memory.search(ALICE, query, **asked), ALICE)
+    return render.search_text(await memory.search(ALICE, query, **asked), ALICE)
 
 
 class TestSearchReplies:
@@ -199,9 +199,7 @@ class TestTexts:
             memory_id = await added(memory, TEA)
             line = form.format(f"[{memory_id[:8]}] 2026-05-08 {TEA}")
             done = await memory.add_text(ALICE, line)
-            assert render.done_text(done, done.notes, ALICE).startswith(
-                f"unchanged (duplicate of {memory_id[:8]}): {TEA}"
-            )
+            assert render.added_text(done, ALICE).startswith(f"unchanged (duplicate of {memory_id[:8]}): {TEA}")
             assert len(await memory.log(ALICE)) == 1
 
     async def test_a_recalled_turn_is_remembered_in_its_words(self, tmp_path: Path) -> None:

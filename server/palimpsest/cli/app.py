@@ -35,7 +35,8 @@ from palimpsest.core.clock import now, parse_until
 from palimpsest.core.errors import InputError
 from palimpsest.core.validation import MessageInput
 from palimpsest.memory import Memory
-from palimpsest.server import render
+from palimpsest.server.replies import render
+from palimpsest.server.replies.models import AddReply, HistoryReply, PageReply, SearchReply, SummaryReply
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Long-term memory for chat and coding agents.")
 app.add_typer(client_commands.app)
@@ -97,8 +98,8 @@ def add(
         done = await memory.add_text(where, validation.text_from(text), replaces=replaces or (), caller=CALLER)
         show(
             as_json,
-            render.done_json(done, done.notes, where),
-            lambda: out.print(plain(render.done_text(done, done.notes, where))),
+            AddReply.of(done, where).as_json(),
+            lambda: out.print(plain(render.added_text(done, where))),
         )
 
     with_memory(ctx, work)
@@ -138,7 +139,7 @@ def learn(
             "kept_messages": kept,
             "facts": learnt,
             "notes": list(notes),
-            "answers": {question: render.answer_json(found, memory.scope) for question, found in answers.items()},
+            "answers": {question: SearchReply.of(found, memory.scope).as_json() for question, found in answers.items()},
         }
         show(as_json, content, tables)
 
@@ -175,7 +176,7 @@ def search(
             out.print(hits_table(answer.hits, query))
             show_notes(answer.notes)
 
-        show(as_json, render.answer_json(answer, memory.scope), table)
+        show(as_json, SearchReply.of(answer, memory.scope).as_json(), table)
 
     with_memory(ctx, work)
 
@@ -198,7 +199,7 @@ def list_(
             if page.cursor:
                 out.print(f"more: --cursor {page.cursor}")
 
-        show(as_json, render.page_json(page, memory.scope), table)
+        show(as_json, PageReply.of(page, memory.scope).as_json(), table)
 
     with_memory(ctx, work)
 
@@ -210,7 +211,7 @@ def history(ctx: typer.Context, memory_id: str, as_json: AsJson = False) -> None
     async def work(memory: Memory) -> None:
         found, entries = await memory.history(memory.scope, memory_id)
         text = render.history_text(found, entries)
-        show(as_json, render.history_json(found, entries), lambda: out.print(plain(text)))
+        show(as_json, HistoryReply.of(found, entries).as_json(), lambda: out.print(plain(text)))
 
     with_memory(ctx, work)
 
@@ -227,7 +228,7 @@ def summary(
     async def work(memory: Memory) -> None:
         found = await memory.summary(memory.scope, kind, refresh=refresh, caller=CALLER)
         text = render.summary_text(found, memory.scope)
-        show(as_json, render.summary_json(found, memory.scope), lambda: out.print(plain(text)))
+        show(as_json, SummaryReply.of(found, memory.scope).as_json(), lambda: out.print(plain(text)))
 
     with_memory(ctx, work)
 

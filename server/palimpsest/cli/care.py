@@ -18,7 +18,8 @@ from palimpsest.core.clock import parse_instant
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Undo
 from palimpsest.memory import Memory
-from palimpsest.server import render
+from palimpsest.server.replies import render
+from palimpsest.server.replies.models import ChangeReply, EditsReply
 
 app = typer.Typer()
 
@@ -36,7 +37,7 @@ def log(
 
     async def work(memory: Memory) -> None:
         edits = await memory.log(memory.scope, limit=limit, before=before)
-        show(as_json, render.edits_json(edits), lambda: out.print(plain(render.edits_text(edits))))
+        show(as_json, EditsReply.of(edits).as_json(), lambda: out.print(plain(render.edits_text(edits))))
 
     with_memory(ctx, work)
 
@@ -55,8 +56,8 @@ def undo(
             raise InputError("give either --change or --since; nothing was done")
         wanted = Undo(change, parse_instant(since, "--since") if since else None)
         done = await memory.undo(memory.scope, wanted, caller=CALLER)
-        text = render.changes_text(done, memory.scope)
-        show(as_json, render.changes_json(done, memory.scope), lambda: out.print(plain(text)))
+        text = render.changed_text(done, memory.scope)
+        show(as_json, ChangeReply.of(done, memory.scope).as_json(), lambda: out.print(plain(text)))
 
     with_memory(ctx, work)
 

@@ -21,7 +21,8 @@ from palimpsest.core.models import Hit
 from palimpsest.core.protocols import Progress
 from palimpsest.core.settings import Settings, load_settings
 from palimpsest.memory import Memory, open_memory
-from palimpsest.server import render
+from palimpsest.server.replies import render
+from palimpsest.server.replies.notes import short
 
 out = Console()
 err = Console(stderr=True)
@@ -99,7 +100,7 @@ def hits_table(hits: tuple[Hit, ...], title: str) -> Table:
     table = Table("id", "date", "who", "what", title=plain(title), title_justify="left", box=None)
     for hit in hits:
         text = " ".join(hit.text.split())
-        table.add_row(render.short(hit.id), f"{hit.at:%Y-%m-%d}", plain(hit.name or hit.role), plain(text))
+        table.add_row(short(hit.id), f"{hit.at:%Y-%m-%d}", plain(hit.name or hit.role), plain(text))
         if hit.score_parts:
             table.add_row("", "", "", f"{hit.score:.3f}: {render.explanation(hit)}")
     return table

@@ -7,9 +7,9 @@ from typing import Any
 from mcp.server.mcpserver import Context
 from mcp.types import CompleteRequestParams, CompleteResult, Completion, ResourceTemplateReference
 
-from palimpsest.server import render
 from palimpsest.server.errors import REQUEST, RESOURCE, mcp_errors
 from palimpsest.server.mcp_server import MemoryServer
+from palimpsest.server.replies import render
 from palimpsest.server.session.context import memory_of, scope_of
 from palimpsest.server.session.notifications import RECENT, SUMMARY
 from palimpsest.server.session.roots import RequestContext

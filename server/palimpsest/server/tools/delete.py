@@ -12,8 +12,9 @@ from pydantic import BaseModel, Field
 from palimpsest.core import validation
 from palimpsest.core.errors import InputError
 from palimpsest.core.validation import ScopeInput
-from palimpsest.server import render
 from palimpsest.server.errors import TOOL, mcp_errors
+from palimpsest.server.replies import render
+from palimpsest.server.replies.models import ChangeReply, DeleteAllReply
 from palimpsest.server.session.context import can_ask_user, memory_of, scope_of
 from palimpsest.server.session.notifications import notify_changed
 from palimpsest.server.tools.arguments import ScopeArgument
@@ -72,15 +73,14 @@ async def delete_memory(
         validation.bounded("the number of memory_ids", len(ids), 1, validation.MAX_IDS)
         result = await memory.delete(delete_scope, ids, caller=CALLER)
         await notify_changed(ctx, result.outcomes)
-        return tool_result(render.changes_text(result, delete_scope), render.changes_json(result, delete_scope))
+        return tool_result(render.changed_text(result, delete_scope), ChangeReply.of(result, delete_scope))
     if not (isinstance(answer, AcceptedElicitation) and (answer.data.delete or answer.data is NOT_ASKED)):
         raise InputError("the user was asked and said no; nothing was deleted. Do not call again unless they ask")
     user_agreed = answer.data.delete
     stored = await memory.stored(delete_scope)
     confirmation = f"delete {stored}"
     if (stored.memories or stored.messages) and confirm != confirmation and not user_agreed:
-        raise InputError(render.would_delete_text(stored, delete_scope, confirmation))
+        raise InputError(render.confirm_delete_all_text(stored, delete_scope, confirmation))
     result = await memory.delete_all(delete_scope, caller=CALLER)
     await notify_changed(ctx, result.outcomes)
-    content = {"deleted": len(result.outcomes), "notes": list(result.notes)}
-    return tool_result(render.all_deleted_text(result, delete_scope), content)
+    return tool_result(render.all_deleted_text(result, delete_scope), DeleteAllReply.of(result))

@@ -11,8 +11,9 @@ from pydantic import Field
 
 from palimpsest.core import validation
 from palimpsest.core.clock import parse_until
-from palimpsest.server import render
 from palimpsest.server.errors import TOOL, mcp_errors
+from palimpsest.server.replies import render
+from palimpsest.server.replies.models import HistoryReply, PageReply, SearchReply, SummaryReply
 from palimpsest.server.session.context import memory_of, scope_of
 from palimpsest.server.session.sampling import with_client_model
 from palimpsest.server.tools.arguments import FiltersArgument, MemoryId, ScopeArgument
@@ -44,7 +45,7 @@ async def search_memories(
     if not result.hits and (search_scope.agent_id or search_scope.run_id):
         note = f"only what was stored for {search_scope} was searched; leave agent_id and run_id out to search more"
         result = replace(result, notes=(*result.notes, note))
-    return tool_result(render.answer_text(result, search_scope), render.answer_json(result, search_scope))
+    return tool_result(render.search_text(result, search_scope), SearchReply.of(result, search_scope))
 
 
 @mcp_errors(TOOL)
@@ -66,7 +67,7 @@ async def list_memories(
         deleted=deleted,
         filters=filters,
     )
-    return tool_result(render.page_text(page, list_scope), render.page_json(page, list_scope))
+    return tool_result(render.page_text(page, list_scope), PageReply.of(page, list_scope))
 
 
 @mcp_errors(TOOL)
@@ -84,7 +85,7 @@ async def get_summary(
     )
     if isinstance(summary, InputRequiredResult):
         return summary
-    return tool_result(render.summary_text(summary, summary_scope), render.summary_json(summary, summary_scope))
+    return tool_result(render.summary_text(summary, summary_scope), SummaryReply.of(summary, summary_scope))
 
 
 @mcp_errors(TOOL)
@@ -92,4 +93,4 @@ async def get_history(ctx: Context[Any, Any], memory_id: MemoryId, scope: ScopeA
     """Read every version of a memory: what changed, when, and from which messages."""
     memory = await memory_of(ctx)
     stored, versions = await memory.history(scope_of(ctx, memory, scope), memory_id)
-    return tool_result(render.history_text(stored, versions), render.history_json(stored, versions))
+    return tool_result(render.history_text(stored, versions), HistoryReply.of(stored, versions))

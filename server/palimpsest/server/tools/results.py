@@ -6,10 +6,13 @@ from typing import Any
 
 from mcp.types import CallToolResult, TextContent
 
+from palimpsest.server.replies.models import Reply
+
 CALLER = "mcp"
 """Who made a change, in the history of memories."""
 
 
-def tool_result(text: str, content: Any) -> CallToolResult:
+def tool_result(text: str, content: Reply | Any) -> CallToolResult:
     """Return a result with the same content as text and as JSON, because clients show their model only one of them."""
-    return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=content)
+    structured = content.as_json() if isinstance(content, Reply) else content
+    return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=structured)

@@ -15,8 +15,9 @@ from palimpsest.core.clock import now
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Scope
 from palimpsest.core.validation import ConversationInput, MessageInput
-from palimpsest.server import render
 from palimpsest.server.errors import TOOL, mcp_errors
+from palimpsest.server.replies import render
+from palimpsest.server.replies.models import AddReply, ChangeReply
 from palimpsest.server.session.context import memory_of, scope_of
 from palimpsest.server.session.notifications import notify_changed
 from palimpsest.server.session.sampling import with_client_model
@@ -62,11 +63,17 @@ async def add_memory(
     if isinstance(result, InputRequiredResult):
         return result
     await notify_changed(ctx, result.outcomes)
-    content: Any = render.done_json(result, result.notes, write_scope)
+    reply = AddReply.of(result, write_scope)
+    reply_text = render.added_text(result, write_scope)
     if memory.settings.version == "v1.0":
-        bare = content["results"]
-        content = bare if ctx.request_context.protocol_version >= BARE_LIST_SINCE else {"result": bare}
-    return tool_result(render.done_text(result, result.notes, write_scope), content)
+        return tool_result(reply_text, _bare_list(reply, ctx.request_context.protocol_version))
+    return tool_result(reply_text, reply)
+
+
+def _bare_list(reply: AddReply, protocol_version: str) -> Any:
+    """Return only the results, as Mem0 1.0 does."""
+    results = reply.as_json()["results"]
+    return results if protocol_version >= BARE_LIST_SINCE else {"result": results}
 
 
 def _add_text(
@@ -119,6 +126,6 @@ async def update_memory(
             metadata=validation.metadata_from(metadata),
             caller=CALLER,
         )
-        reply_text = render.changes_text(result, write_scope)
+        reply_text = render.changed_text(result, write_scope)
     await notify_changed(ctx, result.outcomes)
-    return tool_result(reply_text, render.changes_json(result, write_scope))
+    return tool_result(reply_text, ChangeReply.of(result, write_scope))

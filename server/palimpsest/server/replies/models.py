@@ -1,0 +1,321 @@
+"""Results as JSON: one model for each kind of reply. A key that says nothing is left out.
+
+Instants are ISO 8601 in UTC, to the second. Ids are full ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from operator import not_
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
+
+from palimpsest.core.clock import iso
+from palimpsest.core.models import Edit, Event, Hit, Kind, Memory, Outcome, Scope, Step, Version
+from palimpsest.server.replies.notes import added_notes, changed_notes, scope_note
+
+if TYPE_CHECKING:  # slow to import, and only needed for the annotations
+    from palimpsest.learn.apply import WriteResult
+    from palimpsest.learn.summaries import Summarized
+    from palimpsest.recall.listing import Page
+    from palimpsest.recall.pipeline import SearchResult
+    from palimpsest.recall.similar import SimilarMemory
+
+
+def _is_none(value: object) -> bool:
+    return value is None
+
+
+Instant = Annotated[datetime, PlainSerializer(iso)]
+Score = Annotated[float, PlainSerializer(lambda score: round(score, 3))]
+LeftOutIfNone = Field(default=None, exclude_if=_is_none)
+LeftOutIfEmpty = Field(default=(), exclude_if=not_)
+
+
+class Reply(BaseModel):
+    """The base of all replies. Its schema is built on first use, which keeps imports fast."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the reply as values that `json` can write."""
+        return self.model_dump(mode="json")
+
+
+class HitReply(Reply):
+    """A memory or message, as a search or a listing returns it. A listing has no score."""
+
+    id: str
+    kind: Kind
+    text: str
+    score: Score | None = LeftOutIfNone
+    at: Instant
+    sources: tuple[str, ...]
+    role: str
+    name: str
+    metadata: dict[str, Any]
+    created_at: Instant
+    updated_at: Instant
+    tags: tuple[str, ...] = LeftOutIfEmpty
+    explained: dict[str, float] | None = LeftOutIfNone
+
+    @classmethod
+    def of(cls, hit: Hit, *, with_score: bool = True) -> HitReply:
+        """Return the reply for a hit. `explained` holds the parts of the score that are not 0, if there are parts."""
+        parts = {name: round(part, 2) for name, part in hit.score_parts.items() if round(part, 2)}
+        return cls(
+            id=hit.id,
+            kind=hit.kind,
+            text=hit.text,
+            score=hit.score if with_score else None,
+            at=hit.at,
+            sources=hit.sources,
+            role=hit.role,
+            name=hit.name,
+            metadata=dict(hit.metadata),
+            created_at=hit.created_at,
+            updated_at=hit.updated_at,
+            tags=hit.tags,
+            explained=parts if hit.score_parts else None,
+        )
+
+
+class SearchReply(Reply):
+    """The result of `search_memories`. `omitted` counts the hits that did not fit."""
+
+    results: tuple[HitReply, ...]
+    omitted: int
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, result: SearchResult, scope: Scope) -> SearchReply:
+        """Return the reply for the result of a search."""
+        hits = tuple(HitReply.of(hit) for hit in result.hits)
+        return cls(results=hits, omitted=result.omitted, notes=(*result.notes, scope_note(scope)))
+
+
+class PageReply(Reply):
+    """The result of `list_memories`. `cursor` leads to the next page, and is null on the last page."""
+
+    results: tuple[HitReply, ...]
+    cursor: str | None
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, page: Page, scope: Scope) -> PageReply:
+        """Return the reply for a page of memories."""
+        hits = tuple(HitReply.of(hit, with_score=False) for hit in page.hits)
+        return cls(results=hits, cursor=page.cursor, notes=(scope_note(scope),))
+
+
+class SimilarReply(Reply):
+    """A stored memory that a new text resembles. `score` is between 0 and 1."""
+
+    id: str
+    text: str
+    at: Instant
+    score: Score
+
+    @classmethod
+    def of(cls, similar: SimilarMemory) -> SimilarReply:
+        """Return the reply for a similar memory."""
+        memory = similar.memory
+        return cls(id=memory.id, text=memory.text, at=memory.at, score=similar.likeness)
+
+
+class OutcomeReply(Reply):
+    """What a write did to one memory, in the form of Mem0."""
+
+    id: str
+    event: Event
+    memory: str
+    previous: str | None = LeftOutIfNone
+    replaced: tuple[str, ...] = LeftOutIfEmpty
+    duplicate_of: str | None = LeftOutIfNone
+    similar: tuple[SimilarReply, ...] = LeftOutIfEmpty
+
+    @classmethod
+    def of(cls, outcome: Outcome, similar: Sequence[SimilarMemory] = ()) -> OutcomeReply:
+        """Return the reply for one outcome, with the memories that the text resembles."""
+        return cls(
+            id=outcome.memory.id,
+            event=outcome.event,
+            memory=outcome.memory.text,
+            previous=None if outcome.event is Event.DELETE else outcome.previous,
+            replaced=outcome.replaced,
+            duplicate_of=outcome.duplicate_of,
+            similar=tuple(map(SimilarReply.of, similar)),
+        )
+
+
+def _outcomes(result: WriteResult) -> tuple[OutcomeReply, ...]:
+    return tuple(OutcomeReply.of(outcome, result.similar.get(outcome.memory.id, ())) for outcome in result.outcomes)
+
+
+class AddReply(Reply):
+    """The result of `add_memory`. `kept_messages` counts the messages that were stored."""
+
+    results: tuple[OutcomeReply, ...]
+    kept_messages: int
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, result: WriteResult, scope: Scope) -> AddReply:
+        """Return the reply for what an add did."""
+        notes = (*added_notes(result), scope_note(scope))
+        return cls(results=_outcomes(result), kept_messages=result.kept_messages, notes=notes)
+
+
+class ChangeReply(Reply):
+    """The result of an update, a deletion, a restoration or an undo."""
+
+    results: tuple[OutcomeReply, ...]
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, result: WriteResult, scope: Scope) -> ChangeReply:
+        """Return the reply for what a write changed."""
+        return cls(results=_outcomes(result), notes=(*changed_notes(result), scope_note(scope)))
+
+
+class DeleteAllReply(Reply):
+    """The result of deleting everything in a scope. `deleted` counts memories and messages."""
+
+    deleted: int
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, result: WriteResult) -> DeleteAllReply:
+        """Return the reply for what was deleted."""
+        return cls(deleted=len(result.outcomes), notes=result.notes)
+
+
+class SummaryReply(Reply):
+    """The result of `get_summary`. `changes_since` counts the changes that the summary does not include."""
+
+    summary: str
+    kind: str
+    changes_since: int
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, summary: Summarized, scope: Scope) -> SummaryReply:
+        """Return the reply for a summary."""
+        notes = (*summary.notes, scope_note(scope))
+        return cls(summary=summary.text, kind=summary.kind, changes_since=summary.changes_since, notes=notes)
+
+
+class VersionReply(Reply):
+    """One row of a memory's history: the columns of Mem0, and what made the change."""
+
+    id: str
+    memory_id: str
+    old_memory: str | None
+    new_memory: str | None
+    event: Event
+    created_at: Instant
+    updated_at: Instant
+    is_deleted: bool
+    actor_id: str
+    role: str
+    stage: str
+    model: str
+    prompt: str
+    caller: str
+    change: int
+    sources: tuple[str, ...]
+
+    @classmethod
+    def of(cls, version: Version) -> VersionReply:
+        """Return the reply for one version."""
+        made_by = version.provenance
+        return cls(
+            id=version.id,
+            memory_id=version.memory_id,
+            old_memory=version.old_memory,
+            new_memory=version.new_memory,
+            event=version.event,
+            created_at=version.created_at,
+            updated_at=version.updated_at,
+            is_deleted=version.is_deleted,
+            actor_id=version.actor_id,
+            role=version.role,
+            stage=made_by.stage,
+            model=made_by.model,
+            prompt=made_by.prompt,
+            caller=made_by.caller,
+            change=version.edit,
+            sources=version.sources,
+        )
+
+
+class HistoryReply(Reply):
+    """The result of `get_history`: the memory as it is now, and its versions, oldest first."""
+
+    id: str
+    memory: str
+    deleted: bool
+    superseded_by: str | None
+    history: tuple[VersionReply, ...]
+
+    @classmethod
+    def of(cls, memory: Memory, versions: Sequence[Version]) -> HistoryReply:
+        """Return the reply for a memory and its versions."""
+        return cls(
+            id=memory.id,
+            memory=memory.text,
+            deleted=memory.deleted_at is not None,
+            superseded_by=memory.superseded_by,
+            history=tuple(map(VersionReply.of, versions)),
+        )
+
+
+class StepReply(Reply):
+    """What an edit did to one memory or message."""
+
+    kind: Kind
+    id: str
+    event: Event
+    before: str | None
+    after: str | None
+
+    @classmethod
+    def of(cls, step: Step) -> StepReply:
+        """Return the reply for one step."""
+        return cls(kind=step.kind, id=step.owner_id, event=step.event, before=step.before, after=step.after)
+
+
+class EditReply(Reply):
+    """What one write changed. `change` is the number that `palimpsest undo --change` takes."""
+
+    change: int
+    at: Instant
+    stage: str
+    model: str
+    caller: str
+    steps: tuple[StepReply, ...]
+
+    @classmethod
+    def of(cls, edit: Edit) -> EditReply:
+        """Return the reply for one edit."""
+        return cls(
+            change=edit.number,
+            at=edit.made_at,
+            stage=edit.provenance.stage,
+            model=edit.provenance.model,
+            caller=edit.provenance.caller,
+            steps=tuple(map(StepReply.of, edit.steps)),
+        )
+
+
+class EditsReply(Reply):
+    """The log of edits, newest first."""
+
+    changes: tuple[EditReply, ...]
+
+    @classmethod
+    def of(cls, edits: Sequence[Edit]) -> EditsReply:
+        """Return the reply for a list of edits."""
+        return cls(changes=tuple(map(EditReply.of, edits)))

@@ -1,0 +1,46 @@
+"""Notes that stand in a reply both as text and as JSON: what to do next, and which scope was used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from palimpsest.core.models import Event, Scope
+
+if TYPE_CHECKING:  # slow to import, and only needed for the annotations
+    from palimpsest.learn.apply import WriteResult
+
+SHORT_ID = 8
+
+SIMILAR_ADVICE = (
+    'if a memory it resembles is no longer true, call add_memory with the same text and replaces=["its id"]; if one '
+    "says the same, call delete_memory; if all are true, leave them"
+)
+
+
+def short(memory_id: str) -> str:
+    """Return the start of an id. It is accepted wherever the full id is."""
+    return memory_id[:SHORT_ID]
+
+
+def scope_note(scope: Scope) -> str:
+    """Return the note that names the scope, with which every reply ends."""
+    return f"scope: {scope}"
+
+
+def added_notes(result: WriteResult) -> Iterator[str]:
+    """Yield the notes of a result, and what to do about similar memories."""
+    yield from result.notes
+    if any(result.similar.values()):
+        yield SIMILAR_ADVICE
+
+
+def changed_notes(result: WriteResult) -> Iterator[str]:
+    """Yield the notes of a result, and how to restore or to erase what was deleted."""
+    yield from added_notes(result)
+    deleted = next((outcome.memory.id for outcome in result.outcomes if outcome.event is Event.DELETE), None)
+    if deleted is not None:
+        yield (
+            f'update_memory(memory_id="{short(deleted)}", restore=true) restores it; only the command line erases '
+            "for good: palimpsest purge"
+        )

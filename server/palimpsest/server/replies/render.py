@@ -1,0 +1,197 @@
+"""Results as text, for a model or a person to read: one line per hit or change, with short ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from palimpsest.core.clock import iso
+from palimpsest.core.models import Edit, Event, Hit, Memory, Outcome, Provenance, Scope, Step, Version
+from palimpsest.server.replies.notes import added_notes, changed_notes, scope_note, short
+
+if TYPE_CHECKING:  # slow to import, and only needed for the annotations
+    from palimpsest.learn.apply import WriteResult
+    from palimpsest.learn.edit import Stored
+    from palimpsest.learn.summaries import Summarized
+    from palimpsest.recall.listing import Page
+    from palimpsest.recall.pipeline import SearchResult
+
+SHOWN_STEPS = 10
+"""How many steps of one edit are listed."""
+
+SHOWN_EXAMPLES = 3
+"""How many memories are quoted before everything is deleted."""
+
+
+def explanation(hit: Hit) -> str:
+    """Return the parts of a hit's score, the largest first, or "" if the search was not asked to explain itself."""
+    parts = sorted(hit.score_parts.items(), key=lambda named: -abs(named[1]))
+    return ", ".join(f"{name} {part:+.2f}" for name, part in parts if round(part, 2))
+
+
+def hit_line(hit: Hit) -> str:
+    """Return a hit as one line: short id, date, speaker if it is a message, and text."""
+    speaker = f" {hit.name or hit.role} said:" if hit.kind == "message" else ""
+    line = f"[{short(hit.id)}] {iso(hit.at)[:10]}{speaker} {_one_line(hit.text)}"
+    return f"{line}\n  {explanation(hit)}" if hit.score_parts else line
+
+
+def search_text(result: SearchResult, scope: Scope) -> str:
+    """Return the result of a search."""
+    lines = [hit_line(hit) for hit in result.hits] or ["nothing found"]
+    if result.omitted:
+        lines.append(f"({result.omitted} more did not fit; raise max_tokens to see them)")
+    return _with_notes(lines, result.notes, scope)
+
+
+def page_text(page: Page, scope: Scope) -> str:
+    """Return a page of memories."""
+    lines = [hit_line(hit) for hit in page.hits] or ["no memories"]
+    if page.cursor:
+        lines.append(f"(there are more: repeat the call with cursor='{page.cursor}')")
+    return _with_notes(lines, (), scope)
+
+
+def added_text(result: WriteResult, scope: Scope) -> str:
+    """Return what an add did. The number of stored messages is named if nothing else was done."""
+    lines = _outcome_lines(result)
+    if not lines and result.kept_messages:
+        lines = [f"kept {result.kept_messages} message{'s' if result.kept_messages != 1 else ''}"]
+    return _with_notes(lines or ["unchanged"], added_notes(result), scope)
+
+
+def changed_text(result: WriteResult, scope: Scope) -> str:
+    """Return what an update, a deletion or an undo did."""
+    return _with_notes(_outcome_lines(result) or ["unchanged: there was nothing to do"], changed_notes(result), scope)
+
+
+def restored_text(result: WriteResult, scope: Scope) -> str:
+    """Return what a restoration did."""
+    lines = [
+        f"{'restored' if outcome.event is Event.ADD else 'unchanged (not deleted)'}: {_quote(outcome.memory)}"
+        for outcome in result.outcomes
+    ]
+    return _with_notes(lines, result.notes, scope)
+
+
+def all_deleted_text(result: WriteResult, scope: Scope) -> str:
+    """Return what the deletion of a whole scope did."""
+    if not result.outcomes:
+        return _with_notes(["unchanged: nothing is stored in this scope"], result.notes, scope)
+    messages = sum(outcome.kind == "message" for outcome in result.outcomes)
+    line = f"deleted: {len(result.outcomes) - messages} memories and {messages} messages"
+    undo = "list_memories(deleted=true) shows the memories; on the command line, palimpsest undo restores everything"
+    return _with_notes([line], [*result.notes, undo], scope)
+
+
+def confirm_delete_all_text(stored: Stored, scope: Scope, confirmation: str) -> str:
+    """Return what the deletion of a whole scope would do, and how to confirm it."""
+    examples = "; ".join(_cut(memory.text, 60) for memory in stored.memories[-SHOWN_EXAMPLES:])
+    kept = "what is outside the project stays" if scope.project else "what belongs to projects stays; scope names one"
+    return (
+        f"this would {confirmation} of {scope} ({kept}){f', such as: {examples}' if examples else ''}. Nothing was "
+        f"deleted. Ask the user. If they agree, call again with all=true and confirm='{confirmation}'."
+    )
+
+
+def outcome_line(outcome: Outcome) -> str:
+    """Return one outcome as one line. Its first word says what was done."""
+    memory, previous = outcome.memory, _cut(outcome.previous or "")
+    text = _quote(memory)
+    if outcome.replaced:
+        ids = ", ".join(f"[{short(memory_id)}]" for memory_id in outcome.replaced)
+        return f"replaced: {text} (was: {ids} {previous})"
+    match outcome.event:
+        case Event.ADD:
+            return f"added: {text}"
+        case Event.UPDATE if outcome.previous == memory.text:
+            return f"updated: {text} (same text; metadata, labels or date changed)"
+        case Event.UPDATE:
+            return f"updated: {text} (was: {previous})"
+        case Event.DELETE if outcome.duplicate_of is not None:
+            return f"deleted: {text} (another memory, {short(outcome.duplicate_of)}, already says the new text)"
+        case Event.DELETE:
+            return f"deleted: {text}"
+        case Event.NONE if outcome.duplicate_of is not None:
+            return f"unchanged (duplicate of {short(outcome.duplicate_of)}): {_one_line(memory.text)}"
+        case Event.NONE:
+            return f"unchanged{' (already deleted)' if memory.deleted_at else ''}: {text}"
+
+
+def _outcome_lines(result: WriteResult) -> list[str]:
+    lines: list[str] = []
+    for outcome in result.outcomes:
+        lines.append(outcome_line(outcome))
+        for similar in result.similar.get(outcome.memory.id, ()):
+            memory = similar.memory
+            lines.append(f"  resembles [{short(memory.id)}] {iso(memory.at)[:10]} {_cut(memory.text)}")
+    return lines
+
+
+def edits_text(edits: Sequence[Edit]) -> str:
+    """Return the log of edits, newest first."""
+    lines: list[str] = []
+    for edit in edits:
+        caller = f" for {edit.provenance.caller}" if edit.provenance.caller else ""
+        lines.append(f"#{edit.number} {iso(edit.made_at)} {_made_by(edit.provenance)}{caller}")
+        lines += [f"  {_step_line(step)}" for step in edit.steps[:SHOWN_STEPS]]
+        if len(edit.steps) > SHOWN_STEPS:
+            lines.append(f"  … and {len(edit.steps) - SHOWN_STEPS} more")
+    return "\n".join(lines or ["nothing has been changed yet"])
+
+
+def _step_line(step: Step) -> str:
+    done = {
+        ("memory", Event.ADD): "added",
+        ("memory", Event.UPDATE): "updated",
+        ("memory", Event.DELETE): "deleted",
+        ("message", Event.ADD): "kept message",
+        ("message", Event.DELETE): "deleted message",
+    }.get((step.kind, step.event), step.event.value.lower())
+    before, after = _one_line(step.before or ""), _one_line(step.after or "")
+    was_reworded = step.event is Event.UPDATE and step.before is not None and step.before != step.after
+    text = before if step.after is None else after
+    return f"{done} [{short(step.owner_id)}] {text}" + (f" (was: {before})" if was_reworded else "")
+
+
+def summary_text(summary: Summarized, scope: Scope) -> str:
+    """Return a summary, and how far it is out of date."""
+    notes = list(summary.notes)
+    if summary.changes_since:
+        notes.append(f"{summary.changes_since} later changes are not included; refresh=true rewrites the summary")
+    return _with_notes([summary.text], notes, scope)
+
+
+def history_text(memory: Memory, versions: Sequence[Version]) -> str:
+    """Return the state of a memory, then its versions, oldest first."""
+    state = "deleted" if memory.deleted_at else "current"
+    if memory.superseded_by:
+        state = f"superseded by [{short(memory.superseded_by)}]"
+    lines = [f"[{short(memory.id)}] {state}: {_one_line(memory.text)}"]
+    for version in versions:
+        sources = f", from {', '.join(version.sources)}" if version.sources else ""
+        text = _one_line(version.new_memory if version.new_memory is not None else version.old_memory or "")
+        lines.append(f"{iso(version.updated_at)} {version.event} by {_made_by(version.provenance)}{sources}: {text}")
+    return "\n".join(lines)
+
+
+def _made_by(provenance: Provenance) -> str:
+    return " ".join(part for part in (provenance.stage, provenance.model) if part)
+
+
+def _with_notes(lines: Iterable[str], notes: Iterable[str], scope: Scope) -> str:
+    return "\n".join([*lines, *(f"note: {note}" for note in notes), scope_note(scope)])
+
+
+def _quote(memory: Memory) -> str:
+    return f"[{short(memory.id)}] {_one_line(memory.text)}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _cut(text: str, max_chars: int = 200) -> str:
+    """Return a text on one line, shortened if it is long."""
+    line = _one_line(text)
+    return line if len(line) <= max_chars else f"{line[:max_chars].rstrip()}…"

@@ -1,0 +1,182 @@
+"""Replies as JSON: keys, their order, what is left out, and the forms that Mem0 has."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from palimpsest.core.models import Edit, Event, Outcome, Provenance, Step
+from palimpsest.learn.apply import WriteResult
+from palimpsest.learn.summaries import Summarized
+from palimpsest.memory import Page
+from palimpsest.recall.pipeline import SearchResult
+from palimpsest.recall.similar import SimilarMemory
+from palimpsest.server.replies.models import (
+    AddReply,
+    ChangeReply,
+    DeleteAllReply,
+    EditsReply,
+    HistoryReply,
+    HitReply,
+    OutcomeReply,
+    PageReply,
+    Reply,
+    SearchReply,
+    SummaryReply,
+)
+from tests.server.reply_examples import HIT, ID, OTHER_ID, SCOPE, SCOPE_NOTE, TEA, VERSION
+from tests.support.scripted_model import NOW, memory
+
+HIT_JSON: dict[str, Any] = {
+    "id": ID,
+    "kind": "memory",
+    "text": "Ana drinks tea.",
+    "score": 0.835,
+    "at": "2026-05-08T13:56:00Z",
+    "sources": ["D1:3"],
+    "role": "",
+    "name": "",
+    "metadata": {},
+    "created_at": "2026-05-08T13:56:00Z",
+    "updated_at": "2026-05-09T13:56:00Z",
+    "tags": ["preference"],
+}
+
+
+def assert_json(reply: Reply, expected: dict[str, Any]) -> None:
+    """Compare a reply as it is written, which includes the order of its keys."""
+    assert json.dumps(reply.as_json()) == json.dumps(expected)
+
+
+class TestHits:
+    def test_a_hit_has_the_documented_keys_in_their_order(self) -> None:
+        """Guards programs that read hits; a hit without tags has no such key."""
+        assert_json(HitReply.of(HIT), HIT_JSON)
+        without_tags = {key: value for key, value in HIT_JSON.items() if key != "tags"}
+        assert_json(HitReply.of(replace(HIT, tags=())), without_tags)
+
+    @pytest.mark.parametrize(
+        ("parts", "explained"),
+        [({"meaning": 0.5012, "age": 0.001}, {"meaning": 0.5}), ({"age": 0.001}, {})],
+        ids=["some", "all zero"],
+    )
+    def test_an_explained_hit_names_the_parts_of_its_score(
+        self, parts: dict[str, float], explained: dict[str, float]
+    ) -> None:
+        """Guards `explain`: rounded parts, without those that round to 0."""
+        assert_json(HitReply.of(replace(HIT, score_parts=parts)), {**HIT_JSON, "explained": explained})
+
+    def test_metadata_stays_as_it_was_stored(self) -> None:
+        """Guards nested values, numbers and null from conversion."""
+        metadata = {"a": [1, 2.5, None, True], "b": {"c": "é"}, "d": 10**25}
+        assert_json(HitReply.of(replace(HIT, metadata=metadata)), {**HIT_JSON, "metadata": metadata})
+
+    def test_a_search_counts_what_it_leaves_out(self) -> None:
+        """Guards the token budget: what did not fit is counted, and notes and scope are given."""
+        result = SearchResult((HIT,), omitted=7, notes=("found by words only",))
+        notes = ["found by words only", SCOPE_NOTE]
+        assert_json(SearchReply.of(result, SCOPE), {"results": [HIT_JSON], "omitted": 7, "notes": notes})
+
+    def test_a_page_has_a_cursor_and_no_scores(self) -> None:
+        """Guards paging: a list has no score, and the last page has no cursor."""
+        listed = {key: value for key, value in HIT_JSON.items() if key != "score"}
+        page = PageReply.of(Page((HIT,), "next"), SCOPE)
+        assert_json(page, {"results": [listed], "cursor": "next", "notes": [SCOPE_NOTE]})
+        assert_json(PageReply.of(Page(()), SCOPE), {"results": [], "cursor": None, "notes": [SCOPE_NOTE]})
+
+
+class TestWrites:
+    @pytest.mark.parametrize(
+        ("outcome", "event", "other_keys"),
+        [
+            (Outcome(Event.ADD, TEA), "ADD", {}),
+            (Outcome(Event.ADD, TEA, previous="old"), "ADD", {"previous": "old"}),
+            (Outcome(Event.UPDATE, TEA, previous="old"), "UPDATE", {"previous": "old"}),
+            (Outcome(Event.DELETE, TEA, previous="old"), "DELETE", {}),
+            (Outcome(Event.NONE, TEA, duplicate_of=OTHER_ID), "NONE", {"duplicate_of": OTHER_ID}),
+        ],
+    )
+    def test_an_outcome_has_mem0s_form(self, outcome: Outcome, event: str, other_keys: dict[str, str]) -> None:
+        """Guards programs that read Mem0's results: ids are full, texts are unchanged, empty keys are left out."""
+        result = {"id": ID, "event": event, "memory": TEA.text, **other_keys}
+        assert_json(OutcomeReply.of(outcome), result)
+        assert ChangeReply.of(WriteResult((outcome,)), SCOPE).as_json()["results"] == [result]
+        expected = {"results": [result], "kept_messages": 0, "notes": [SCOPE_NOTE]}
+        assert_json(AddReply.of(WriteResult((outcome,)), SCOPE), expected)
+
+    def test_similar_memories_are_listed_with_the_new_one(self) -> None:
+        """Guards the agent's part in resolving conflicts, for a client that only shows the JSON."""
+        near = memory("Ana drinks\ncoffee.", OTHER_ID, happened_at=datetime(2024, 2, 11, tzinfo=UTC))
+        result = WriteResult((Outcome(Event.ADD, TEA),), {ID: [SimilarMemory(near, 0.71236)]})
+        reply = AddReply.of(result, SCOPE).as_json()
+        assert reply["results"][0]["similar"] == [
+            {"id": OTHER_ID, "text": near.text, "at": "2024-02-11T00:00:00Z", "score": 0.712}
+        ]
+        assert 'replaces=["its id"]' in reply["notes"][0]
+        assert reply["notes"][-1] == SCOPE_NOTE
+
+    def test_a_deletion_says_how_to_restore_it(self) -> None:
+        """Guards deletion through a client that only shows the JSON."""
+        restore, scope = ChangeReply.of(WriteResult((Outcome(Event.DELETE, TEA),)), SCOPE).as_json()["notes"]
+        assert 'update_memory(memory_id="0a1b2c3d", restore=true)' in restore
+        assert scope == SCOPE_NOTE
+
+    def test_a_deletion_of_everything_is_counted(self) -> None:
+        """Guards the number; memories and messages are counted together."""
+        result = WriteResult((Outcome(Event.DELETE, TEA), Outcome(Event.DELETE, TEA, kind="message")), notes=("n",))
+        assert_json(DeleteAllReply.of(result), {"deleted": 2, "notes": ["n"]})
+
+    def test_the_log_lists_edits_with_their_steps(self) -> None:
+        """Guards programs that read `palimpsest log --json`."""
+        edit = Edit(7, NOW, Provenance("add", "scripted", "f00", "cli"), (Step("memory", ID, Event.ADD, None, "tea"),))
+        step = {"kind": "memory", "id": ID, "event": "ADD", "before": None, "after": "tea"}
+        made_by = {"stage": "add", "model": "scripted", "caller": "cli"}
+        expected = {"changes": [{"change": 7, "at": "2026-05-08T13:56:00Z", **made_by, "steps": [step]}]}
+        assert_json(EditsReply.of([edit]), expected)
+
+
+def test_a_summary_counts_the_changes_it_does_not_include() -> None:
+    """Guards against an outdated summary that looks current."""
+    summary = Summarized("Ana drinks tea.", "overall", 3, ("could not be refreshed",))
+    assert_json(
+        SummaryReply.of(summary, SCOPE),
+        {
+            "summary": "Ana drinks tea.",
+            "kind": "overall",
+            "changes_since": 3,
+            "notes": ["could not be refreshed", SCOPE_NOTE],
+        },
+    )
+
+
+@pytest.mark.parametrize(("deleted_at", "superseded_by"), [(None, None), (NOW, None), (NOW, OTHER_ID)])
+def test_a_history_has_mem0s_columns_and_what_made_each_change(
+    deleted_at: datetime | None, superseded_by: str | None
+) -> None:
+    """Guards Mem0's history columns, our provenance beside them, and the state of the memory."""
+    stored = memory("Ana drinks tea.", ID, deleted_at=deleted_at, superseded_by=superseded_by)
+    version = {
+        "id": "h1",
+        "memory_id": ID,
+        "old_memory": None,
+        "new_memory": "Ana drinks tea.",
+        "event": "ADD",
+        "created_at": "2026-05-08T13:56:00Z",
+        "updated_at": "2026-05-08T13:56:00Z",
+        "is_deleted": False,
+        "actor_id": "Ana",
+        "role": "user",
+        "stage": "decide",
+        "model": "scripted",
+        "prompt": "abcdef123456",
+        "caller": "a client",
+        "change": 0,
+        "sources": ["D1:3"],
+    }
+    state = {"deleted": deleted_at is not None, "superseded_by": superseded_by}
+    expected = {"id": ID, "memory": "Ana drinks tea.", **state, "history": [version]}
+    assert_json(HistoryReply.of(stored, [VERSION]), expected)
