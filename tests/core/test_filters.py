@@ -21,7 +21,7 @@ RECORD = {
 
 
 def passes(filters: dict[str, Any]) -> bool:
-    """Say whether the record passes a filter."""
+    """Return whether the record matches a filter."""
     return compile_filter(filters)(RECORD)
 
 
@@ -50,7 +50,7 @@ def passes(filters: dict[str, Any]) -> bool:
     ids=str,
 )
 def test_every_operator_compares_a_number(condition: dict[str, Any], *, expected: bool) -> None:
-    """Guards the meaning of each operator on both sides of its border."""
+    """Guards the meaning of each operator, just inside and just outside its limit."""
     assert passes({"score": condition}) is expected
 
 
@@ -68,7 +68,7 @@ def test_every_operator_compares_a_number(condition: dict[str, Any], *, expected
     ids=str,
 )
 def test_plain_values_mean_equality_and_all_keys_count(filters: dict[str, Any], *, expected: bool) -> None:
-    """Guards the short form, texts in order, and several keys meaning all of them."""
+    """Guards the short form, the order of texts, and that a record must match every key."""
     assert passes(filters) is expected
 
 
@@ -106,7 +106,7 @@ def test_several_operators_on_a_key_all_hold(condition: dict[str, Any], *, expec
     ids=str,
 )
 def test_junctions_nest_freely(filters: dict[str, Any], *, expected: bool) -> None:
-    """Guards AND, OR and NOT, alone, in one another, and beside plain keys."""
+    """Guards AND, OR and NOT: alone, nested, and next to plain keys."""
     assert passes(filters) is expected
 
 
@@ -126,7 +126,7 @@ def test_junctions_nest_freely(filters: dict[str, Any], *, expected: bool) -> No
     ids=str,
 )
 def test_a_list_is_tested_by_its_items(filters: dict[str, Any], *, expected: bool) -> None:
-    """Guards tags and lists in metadata: any item may match, and a negation speaks of all of them."""
+    """Guards tags and lists in metadata: any item may match, and a negation applies to all of them."""
     assert passes(filters) is expected
 
 
@@ -180,7 +180,7 @@ def test_true_is_not_one(filters: dict[str, Any], *, expected: bool) -> None:
     ids=str,
 )
 def test_what_is_absent_or_of_another_kind_is_in_no_order(filters: dict[str, Any], *, expected: bool) -> None:
-    """Guards records without the key, and texts held against numbers: no match and no error."""
+    """Guards records without the key, and texts compared with numbers: no match and no error."""
     assert passes(filters) is expected
 
 
@@ -205,7 +205,7 @@ def test_what_is_absent_or_of_another_kind_is_in_no_order(filters: dict[str, Any
     ids=str,
 )
 def test_a_wrong_filter_is_refused_by_name(filters: dict[str, Any], named: list[str]) -> None:
-    """Guards the caller: the error names the key, what is wrong with it, and what would do."""
+    """Guards the caller: the error names the key, what is wrong with it, and what is valid."""
     with pytest.raises(InputError) as refusal:
         compile_filter(filters)
 
@@ -225,7 +225,7 @@ def test_nesting_has_a_bound(junction: str) -> None:
 
 
 def test_a_filter_is_checked_before_any_record_is_seen() -> None:
-    """Guards empty stores: a wrong filter is an error even where nothing would be tested."""
+    """Guards empty stores: a wrong filter is an error even if there is nothing to test."""
     with pytest.raises(InputError, match="'role'"):
         compile_filter({"kind": "message", "role": {"is": "user"}})
 
@@ -249,12 +249,12 @@ def test_a_filter_is_checked_before_any_record_is_seen() -> None:
     ids=str,
 )
 def test_a_day_is_the_whole_of_it(condition: Any, *, expected: bool) -> None:
-    """Guards agents, which are shown days and give days back; the record is of noon."""
+    """Guards agents, which see dates and send dates back; the record's time is noon."""
     assert passes({"at": condition}) is expected
 
 
 def test_tags_are_the_models_and_those_of_the_metadata() -> None:
-    """Guards what an agent tagged itself, which has no other place for it."""
+    """Guards the tags of an agent, which can store them only in the metadata."""
     record = {**RECORD, "metadata": {"tags": ["coding"]}}
     for tag in ("coding", "work"):
         assert compile_filter({"tags": tag})(record)

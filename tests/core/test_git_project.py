@@ -43,7 +43,7 @@ def git(folder: Path, *arguments: str) -> None:
     ],
 )
 def test_every_clone_has_the_same_project_however_it_was_cloned(tmp_path: Path, url: str) -> None:
-    """Guards one memory for one repository; what stands before the host, a password among it, is left out."""
+    """Guards one project for one repository. The part of the URL before the host is dropped, a password included."""
     clone = tmp_path / "anything"
     clone.mkdir()
     git(clone, "init")
@@ -55,7 +55,7 @@ def test_every_clone_has_the_same_project_however_it_was_cloned(tmp_path: Path, 
 
 
 def test_a_worktree_has_the_project_of_its_repository(tmp_path: Path) -> None:
-    """Guards who works on two branches at once."""
+    """Guards two worktrees of one repository: they share a project."""
     clone = tmp_path / "clone"
     clone.mkdir()
     git(clone, "init")
@@ -67,7 +67,7 @@ def test_a_worktree_has_the_project_of_its_repository(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("remote", [None, "/srv/git/atlas.git", "../atlas"])
 def test_without_a_remote_elsewhere_the_folder_names_the_project(tmp_path: Path, remote: str | None) -> None:
-    """Guards paths of one machine, which would be another project on the next."""
+    """Guards against local paths, which differ from machine to machine."""
     clone = tmp_path / "atlas"
     clone.mkdir()
     git(clone, "init")
@@ -77,14 +77,14 @@ def test_without_a_remote_elsewhere_the_folder_names_the_project(tmp_path: Path,
 
 
 def test_outside_of_a_repository_there_is_no_project(tmp_path: Path) -> None:
-    """Guards a client that starts its servers at home."""
+    """Guards clients that start their servers in the home folder."""
     assert project_of(tmp_path) == ""
 
 
 def test_the_setting_auto_takes_the_folder_the_server_is_started_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Guards the one setting by which it is chosen, and that a name that is given stands."""
+    """Guards `project = "auto"`, and that an explicit name is kept."""
     clone = tmp_path / "atlas"
     clone.mkdir()
     git(clone, "init")
@@ -104,7 +104,7 @@ def repository(folder: Path, name: str) -> Path:
 
 
 def with_roots(*folders: Path, asked: list[int] | None = None) -> Callable[..., Any]:
-    """Return what a client answers that has these folders open."""
+    """Return the answer of a client that has these folders open."""
 
     async def answer(context: Any) -> ListRootsResult:
         del context
@@ -116,7 +116,7 @@ def with_roots(*folders: Path, asked: list[int] | None = None) -> Callable[..., 
 
 
 def over_stdio(folder: Path, mode: str, roots: Callable[..., Any], project: str = "auto") -> Client:
-    """Return a client over stdio with roots, of a server that is started outside of them."""
+    """Return a client over stdio with roots. Its server is started outside of them."""
     server = server_in_process(folder, PALIMPSEST_PROJECT=project)
     return Client(server, mode=mode, list_roots_callback=roots)
 
@@ -124,7 +124,7 @@ def over_stdio(folder: Path, mode: str, roots: Callable[..., Any], project: str 
 @pytest.mark.anyio
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_the_folder_a_client_has_open_is_the_project(tmp_path: Path, mode: str) -> None:
-    """Guards clients that start the server elsewhere than in the project; they are asked once, not for every call."""
+    """Guards clients that start the server outside the project. They are asked for roots once, not at every call."""
     asked: list[int] = []
     elsewhere = tmp_path / "notes"
     elsewhere.mkdir()
@@ -151,7 +151,7 @@ async def test_a_project_that_the_settings_name_stands(tmp_path: Path, mode: str
 
 @pytest.mark.anyio
 async def test_a_client_that_opens_another_folder_is_asked_anew(tmp_path: Path) -> None:
-    """Guards windows that change their project."""
+    """Guards client windows that switch to another project."""
     open_now = [repository(tmp_path, "atlas")]
 
     async def answer(context: Any) -> ListRootsResult:
@@ -167,7 +167,7 @@ async def test_a_client_that_opens_another_folder_is_asked_anew(tmp_path: Path) 
 @pytest.mark.anyio
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_a_client_that_declines_to_tell_has_the_servers_folder(tmp_path: Path, mode: str) -> None:
-    """Guards the fallback, and that a refusal does not end every call."""
+    """Guards the fallback: a client that refuses to list its roots can still call tools."""
 
     async def answer(context: Any) -> ErrorData:
         del context
@@ -192,7 +192,7 @@ async def test_a_client_that_declines_to_tell_has_the_servers_folder(tmp_path: P
 @pytest.mark.anyio
 @pytest.mark.parametrize("how", ["legacy", "sse"])
 async def test_every_session_over_http_has_the_project_it_has_open(tmp_path: Path, how: str) -> None:
-    """Guards one server for the windows of several projects."""
+    """Guards one server that is shared by windows with different projects."""
     with run_http_server(tmp_path, PALIMPSEST_PROJECT="auto") as running:
         for name in ("atlas", "borealis"):
             roots = with_roots(repository(tmp_path, name))
@@ -209,7 +209,7 @@ async def test_every_session_over_http_has_the_project_it_has_open(tmp_path: Pat
 @pytest.mark.anyio
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_roots_that_name_no_project_hinder_nobody(tmp_path: Path, mode: str) -> None:
-    """Guards against folders that cannot be looked at, and names that no scope may have."""
+    """Guards against folders that cannot be read, and names that are not valid in a scope."""
     pipe = tmp_path / "piped" / ".git"
     pipe.mkdir(parents=True)
     os.mkfifo(pipe / "config")

@@ -16,7 +16,7 @@ from palimpsest.core.settings import Settings, load_settings
 
 @pytest.fixture(autouse=True)
 def bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Take away every variable that is a setting, and the user's own settings file."""
+    """Remove every environment variable that is a setting, and hide the user's own settings file."""
     for variable in list(os.environ):
         if variable.upper().startswith(("PALIMPSEST_", "OPENAI_")):
             monkeypatch.delenv(variable)
@@ -38,7 +38,7 @@ def refusal(config_file: Path | None = None, **overrides: Any) -> str:
 
 
 def test_nothing_needs_to_be_set() -> None:
-    """Guards the promise of one install: no key, no network, data in the platform's own folder."""
+    """Guards the defaults: no key, no network, data in the platform's own folder."""
     settings = load_settings()
 
     assert settings.data_dir == platformdirs.user_data_path("palimpsest", appauthor=False).absolute()
@@ -66,7 +66,7 @@ def test_a_toml_file_is_read(tmp_path: Path) -> None:
 
 
 def test_the_file_of_a_mem0_user_is_read(tmp_path: Path) -> None:
-    """Guards Mem0's key names, as JSON: its users can bring their file."""
+    """Guards Mem0's key names in JSON, so that its users can keep their file."""
     given = {
         "version": "v1.0",
         "history_db_path": str(tmp_path / "history.db"),
@@ -134,7 +134,7 @@ def test_the_environment_nests_by_two_underscores(monkeypatch: pytest.MonkeyPatc
 
 
 def test_later_places_win_key_by_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Guards the order file, environment, arguments, also inside a section: what nobody overrides stays."""
+    """Guards the order file, environment, arguments, also inside a section. Other keys of the section stay."""
     path = toml(
         tmp_path,
         'user_id = "file"\nproject = "file"\nagent_id = "file"\n'
@@ -153,7 +153,7 @@ def test_later_places_win_key_by_key(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 
 def test_the_file_is_found_by_variable_and_in_the_data_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Guards the two places a file is looked for when none is named; the variable comes first."""
+    """Guards the two places that are searched for a file if none is named. The variable comes first."""
     toml(tmp_path, 'user_id = "default"', "config.toml")
     named = toml(tmp_path, 'user_id = "named"')
 
@@ -165,7 +165,7 @@ def test_the_file_is_found_by_variable_and_in_the_data_folder(monkeypatch: pytes
 
 
 def test_the_settings_name_the_file_they_were_read_from(tmp_path: Path) -> None:
-    """Guards `config`: the file named or found, absolute, and no part of what the settings are exported as."""
+    """Guards `config`: the absolute path of the file, which is not part of exported settings."""
     path = toml(tmp_path, 'user_id = "ana"', "config.toml")
 
     assert load_settings(data_dir=tmp_path).config == path
@@ -175,7 +175,7 @@ def test_the_settings_name_the_file_they_were_read_from(tmp_path: Path) -> None:
 
 
 def test_our_own_settings_win_over_the_openai_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Guards the order: file and environment of ours come before the variables every OpenAI client reads."""
+    """Guards the order: our own file and variables win over the variables that every OpenAI client reads."""
     monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:1/v1")
     assert load_settings(data_dir=tmp_path).openai_base_url == "http://localhost:1/v1"
 
@@ -190,7 +190,7 @@ def test_our_own_settings_win_over_the_openai_variables(monkeypatch: pytest.Monk
 def test_the_usual_openai_variables_choose_openai(
     variable: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Guards `auto`: a key or a base URL is all it takes, unless the settings say otherwise."""
+    """Guards `auto`: a key or a base URL is enough, unless the settings say otherwise."""
     monkeypatch.setenv(variable, "http://localhost:1/v1")
 
     assert load_settings(data_dir=tmp_path).llm_provider == "openai"
@@ -201,12 +201,12 @@ def test_the_usual_openai_variables_choose_openai(
 
 @pytest.mark.parametrize("config", [{"api_key": "k"}, {"openai_base_url": "http://localhost:1/v1"}], ids=str)
 def test_a_key_or_url_in_the_settings_chooses_openai(config: dict[str, str], tmp_path: Path) -> None:
-    """Guards `auto` where nothing stands in the environment."""
+    """Guards `auto` without variables in the environment."""
     assert load_settings(data_dir=tmp_path, llm={"config": config}).llm_provider == "openai"
 
 
 def test_a_key_is_never_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Guards logs and `doctor`: neither the settings' text nor their export holds a key."""
+    """Guards logs and `doctor`: neither the text of the settings nor their export contains a key."""
     monkeypatch.setenv("OPENAI_API_KEY", "of-the-environment")
 
     settings = load_settings(data_dir=tmp_path, llm={"config": {"api_key": "of-the-settings"}})
@@ -233,7 +233,7 @@ def test_paths_are_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 @pytest.mark.parametrize("part", ["user_id", "project", "agent_id", "run_id"])
 @pytest.mark.parametrize("value", ["*", " * "])
-def test_a_wildcard_is_no_scope(part: str, value: str, tmp_path: Path) -> None:
+def test_a_wildcard_is_not_a_scope(part: str, value: str, tmp_path: Path) -> None:
     """Guards tenants: in Mem0 `user_id="*"` reads everybody's memories."""
     text = refusal(None, data_dir=tmp_path, **{part: value})
 
@@ -241,8 +241,8 @@ def test_a_wildcard_is_no_scope(part: str, value: str, tmp_path: Path) -> None:
     assert "'*' is not a scope" in text
 
 
-def test_an_embedder_endpoint_wants_a_model(tmp_path: Path) -> None:
-    """Guards against vectors of a model nobody chose."""
+def test_an_embedder_endpoint_needs_a_model(tmp_path: Path) -> None:
+    """Guards against vectors of a model that nobody chose."""
     assert "embedder.config.model" in refusal(data_dir=tmp_path, embedder={"provider": "openai"})
 
 
@@ -260,20 +260,20 @@ def test_an_embedder_endpoint_wants_a_model(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_key_or_value_is_refused_by_name_and_file(tmp_path: Path, text: str, named: list[str]) -> None:
-    """Guards against settings passed over in silence: key, nearest known key and file are named."""
+    """Guards against settings that are silently ignored: the error names key, nearest known key and file."""
     path = toml(tmp_path, text)
 
-    told = refusal(path, data_dir=tmp_path)
+    error_text = refusal(path, data_dir=tmp_path)
 
-    assert [part for part in [str(path), *named] if part not in told] == []
+    assert [part for part in [str(path), *named] if part not in error_text] == []
 
 
-def test_every_fault_of_a_file_is_told_at_once(tmp_path: Path) -> None:
-    """Guards against mending a file one error a start."""
-    told = refusal(toml(tmp_path, 'usr_id = "ana"\n[summary]\nevery = 0'), data_dir=tmp_path)
+def test_every_fault_of_a_file_is_reported_at_once(tmp_path: Path) -> None:
+    """Guards against files whose faults come to light one at a time."""
+    error_text = refusal(toml(tmp_path, 'usr_id = "ana"\n[summary]\nevery = 0'), data_dir=tmp_path)
 
-    assert "'usr_id'" in told
-    assert "summary.every" in told
+    assert "'usr_id'" in error_text
+    assert "summary.every" in error_text
 
 
 @pytest.mark.parametrize(
@@ -288,40 +288,40 @@ def test_every_fault_of_a_file_is_told_at_once(tmp_path: Path) -> None:
 def test_an_unknown_variable_names_the_nearest(
     variable: str, nearest: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Guards against a path setting that is ignored: pydantic-settings would pass an unknown variable over."""
+    """Guards against ignored settings: pydantic-settings skips unknown variables."""
     monkeypatch.setenv(variable, "x")
 
-    told = refusal(data_dir=tmp_path)
+    error_text = refusal(data_dir=tmp_path)
 
-    assert f"unknown environment variable {variable}; did you mean '{nearest}'?" in told
+    assert f"unknown environment variable {variable}; did you mean '{nearest}'?" in error_text
 
 
 def test_a_variable_that_should_be_json_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Guards a section given as text: an error of ours that names the section."""
+    """Guards a section that is not JSON: the error is ours and names the section."""
     monkeypatch.setenv("PALIMPSEST_LLM", "{openai")
 
-    told = refusal(data_dir=tmp_path)
+    error_text = refusal(data_dir=tmp_path)
 
-    assert "environment" in told
-    assert '"llm"' in told
+    assert "environment" in error_text
+    assert '"llm"' in error_text
 
 
 @pytest.mark.parametrize(
     ("name", "text", "form"),
     [("settings.toml", "user_id = \n", "TOML"), ("settings.json", '{"user_id": "ana",}', "JSON")],
 )
-def test_a_file_of_the_wrong_form_is_refused(tmp_path: Path, name: str, text: str, form: str) -> None:
-    """Guards a slip in the file: the error names it, its form and the place."""
+def test_a_file_with_a_syntax_error_is_refused(tmp_path: Path, name: str, text: str, form: str) -> None:
+    """Guards a syntax error in the file: the error names the file, its format and the line."""
     path = toml(tmp_path, text, name)
 
-    told = refusal(path, data_dir=tmp_path)
+    error_text = refusal(path, data_dir=tmp_path)
 
-    assert f"{path} is not valid {form}" in told
-    assert "line 1" in told
+    assert f"{path} is not valid {form}" in error_text
+    assert "line 1" in error_text
 
 
 def test_a_json_file_that_holds_no_object_is_refused(tmp_path: Path) -> None:
-    """Guards a list in the place of the settings, also an empty one."""
+    """Guards against a list instead of an object, also an empty one."""
     path = toml(tmp_path, "[]", "settings.json")
 
     assert f"{path} holds list and should hold an object" in refusal(path, data_dir=tmp_path)
@@ -331,14 +331,14 @@ def test_a_file_cannot_name_another_file(tmp_path: Path) -> None:
     """Guards `config`, which only an argument or a variable can set."""
     path = toml(tmp_path, 'config = "other.toml"')
 
-    told = refusal(path, data_dir=tmp_path)
+    error_text = refusal(path, data_dir=tmp_path)
 
-    assert "unknown setting 'config'" in told
-    assert str(path) in told
+    assert "unknown setting 'config'" in error_text
+    assert str(path) in error_text
 
 
 def test_a_file_that_cannot_be_read_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Guards a missing file, a folder and another encoding: named, never taken for an empty one."""
+    """Guards a missing file, a folder and a wrong encoding: the error names the path."""
     strange = tmp_path / "strange.toml"
     strange.write_bytes(b"user_id = '\xff'")
 
@@ -349,7 +349,7 @@ def test_a_file_that_cannot_be_read_is_refused(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_the_settings_cannot_be_changed_afterwards(tmp_path: Path) -> None:
-    """Guards what several parts share."""
+    """Guards settings that several parts share."""
     settings: Settings = load_settings(data_dir=tmp_path)
 
     with pytest.raises(ValueError, match="frozen"):

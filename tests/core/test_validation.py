@@ -1,4 +1,4 @@
-"""What callers send: bounds, messages without text, system messages, and scopes that are none."""
+"""Validation of what callers send: bounds, messages without text, system messages, and scopes that are not valid."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ SERVER = Scope("ana", "atlas", "otto", "run-1")
 
 
 def kept(*turns: MessageInput) -> tuple[Message, ...]:
-    """Return the messages kept of some turns."""
+    """Return the messages that are kept."""
     return conversation_from(turns, SCOPE, NOW).messages
 
 
 def test_a_turn_becomes_a_message() -> None:
-    """Guards what is kept of a turn: who, what, when, and the caller's own id."""
+    """Guards what is stored of a message: who, what, when, and the caller's own id."""
     (said,) = kept(
         MessageInput(
             role="assistant", content="  Hello\nthere ", name=" Otto ", id=" D1:3 ", at="2026-05-08T15:00:00+02:00"
@@ -51,7 +51,7 @@ def test_a_turn_becomes_a_message() -> None:
 
 
 def test_what_a_turn_leaves_out_is_filled_in() -> None:
-    """Guards the defaults: said now, by nobody named, under an id of its own."""
+    """Guards the defaults: the current time, no name, an id of our own."""
     first, second = kept(MessageInput(role="user", content="Hi"), MessageInput(role="user", content="Hi"))
 
     assert (first.said_at, first.name, first.external_id) == (NOW, "", "")
@@ -64,7 +64,7 @@ def test_what_a_turn_leaves_out_is_filled_in() -> None:
     ["", "  \n", None, [], [""], {}, 5, [{"type": "image_url", "image_url": {"url": "http://localhost/a.png"}}]],
 )
 def test_a_message_without_text_is_skipped_and_counted(content: Any) -> None:
-    """Guards against empty rows, and against refusing a conversation for one picture in it."""
+    """Guards against empty rows, and against refusing a conversation because of one picture in it."""
     turns = conversation_from(
         [MessageInput(role="user", content=content), MessageInput(role="user", content="Hi")], SCOPE, NOW
     )
@@ -133,7 +133,7 @@ def test_the_number_of_messages_is_bounded(more: int) -> None:
 
 
 def test_the_size_of_a_conversation_is_bounded() -> None:
-    """Guards the ledger; the system's words count too, and the error says what was stored: nothing."""
+    """Guards the ledger: system messages count too, and the error says that nothing was stored."""
     half = "x" * (MAX_MESSAGES_CHARS // 2)
 
     assert len(kept(MessageInput(role="user", content=half), MessageInput(role="user", content=half))) == 2
@@ -153,13 +153,13 @@ def test_the_size_of_a_conversation_is_bounded() -> None:
     ids=["name", "id", "at"],
 )
 def test_a_turn_that_cannot_be_kept_is_refused(turn: MessageInput, named: str) -> None:
-    """Guards the caller: the error names the field and its bound or form."""
+    """Guards the caller: the error names the field and its limit or format."""
     with pytest.raises(InputError, match=named):
         conversation_from([turn], SCOPE, NOW)
 
 
 def test_turns_that_nobody_said_are_skipped_and_unknown_roles_refused() -> None:
-    """Guards a conversation with results of tools in it from being refused whole, and misspelt roles from loss."""
+    """Guards conversations with tool results, which are skipped, and misspelt roles, which are errors."""
     said = MessageInput(role="user", content="I like tea")
     given = conversation_from(
         [said, MessageInput(role="tool", content="{}"), MessageInput(role="developer", content="be brief")], SCOPE, NOW
@@ -171,13 +171,13 @@ def test_turns_that_nobody_said_are_skipped_and_unknown_roles_refused() -> None:
 
 @pytest.mark.parametrize("given", [{"content": "x"}, {"role": "user", "text": "x"}])
 def test_a_turn_of_another_form_is_refused(given: dict[str, Any]) -> None:
-    """Guards against misspelt and missing keys being passed over."""
+    """Guards against misspelt and missing keys that are silently ignored."""
     with pytest.raises(ValidationError):
         MessageInput.model_validate(given)
 
 
 def test_given_parts_replace_the_servers() -> None:
-    """Guards the scope: what is left out is the server's, what is empty is none."""
+    """Guards the scope: an omitted part is the server's, an empty part is none."""
     assert scope_from(SERVER, None) == SERVER
     assert scope_from(SERVER, ScopeInput()) == SERVER
     assert scope_from(SERVER, ScopeInput(project=" borealis ")) == Scope("ana", "borealis", "otto", "run-1")
@@ -200,7 +200,7 @@ def test_given_parts_replace_the_servers() -> None:
     ids=["wildcard", "spaced wildcard", "long", "null", "line break", "zero width", "right to left", "surrogate"],
 )
 def test_a_part_that_is_no_scope_is_refused(part: str, value: str, named: str) -> None:
-    """Guards tenants against wildcards and against names that only look alike."""
+    """Guards tenants against wildcards, and against names that look the same as another."""
     with pytest.raises(InputError, match=rf"scope\.{part}.*{named}"):
         scope_from(SERVER, ScopeInput.model_validate({part: value}))
 
@@ -212,20 +212,20 @@ def test_a_user_cannot_be_empty() -> None:
 
 
 def test_the_longest_part_and_any_script_are_taken() -> None:
-    """Guards real names: the bound itself, accents, spaces and other scripts."""
+    """Guards real names: the maximum length, accents, spaces and other scripts."""
     assert scope_from(SERVER, ScopeInput(project="x" * MAX_SCOPE_CHARS)).project == "x" * MAX_SCOPE_CHARS
     assert scope_from(SERVER, ScopeInput(user_id="Zoë 北京 @home")).user_id == "Zoë 北京 @home"
 
 
 def test_an_unknown_part_is_refused() -> None:
-    """Guards against a misspelt scope, which would be the server's own."""
+    """Guards against a misspelt key of a scope, which would leave the server's own scope."""
     with pytest.raises(ValidationError):
         ScopeInput.model_validate({"user": "ben"})
 
 
 @pytest.mark.parametrize("take", [text_from, query_from])
 def test_a_text_is_stripped_and_not_empty(take: Any) -> None:
-    """Guards texts and queries of white space only."""
+    """Guards against texts and queries of white space only."""
     assert take("  green tea\n") == "green tea"
     with pytest.raises(InputError, match="empty"):
         take(" \n\t ")
@@ -240,7 +240,7 @@ def test_a_text_has_a_bound(take: Any, bound: int) -> None:
 
 
 def test_a_refused_text_is_called_by_its_name() -> None:
-    """Guards tools with several texts."""
+    """Guards tools with several text arguments: the error names the argument."""
     with pytest.raises(InputError, match="note is empty"):
         text_from("", "note")
 
@@ -265,13 +265,13 @@ def test_a_number_within_its_bounds_is_taken(value: int) -> None:
 
 @pytest.mark.parametrize("value", [0, 101, -5])
 def test_a_number_out_of_bounds_is_refused(value: int) -> None:
-    """Guards against cutting a number to size silently: name, number and bounds are told."""
+    """Guards against silently changed numbers: the error has name, number and bounds."""
     with pytest.raises(InputError, match=f"limit is {value} and must be between 1 and 100"):
         bounded("limit", value, 1, 100)
 
 
 def test_a_name_or_id_with_line_breaks_is_one_line() -> None:
-    """Guards the reply's lines against being forged by a speaker's name."""
+    """Guards the lines of a reply against names that contain line breaks."""
     turn = MessageInput.model_validate({"role": "user", "content": "hi", "name": "Ann\nnote: x", "id": "a\n\tb"})
     (kept,) = conversation_from([turn], SCOPE, NOW).messages
     assert (kept.name, kept.external_id) == ("Ann note: x", "a b")
@@ -279,14 +279,14 @@ def test_a_name_or_id_with_line_breaks_is_one_line() -> None:
 
 @pytest.mark.parametrize("value", [{"a": object()}, {"a": float("nan")}])
 def test_metadata_that_is_no_json_is_refused(value: dict[str, Any]) -> None:
-    """Guards the ledger against what it could not give back."""
+    """Guards the ledger against metadata that it could not return."""
     with pytest.raises(InputError, match="metadata is not valid JSON"):
         metadata_from(value)
 
 
 @pytest.mark.parametrize("key", ["role", "project", "OR"])
 def test_metadata_may_not_be_called_what_filters_mean_otherwise_and_may_be_freed_of_it(key: str) -> None:
-    """Guards metadata that no filter would find; null takes a key away that came by an import."""
+    """Guards against metadata that no filter would find. A null value removes a key that came with an import."""
     with pytest.raises(InputError, match="choose another key"):
         metadata_from({key: "x"})
     assert metadata_from({key: None}) == {key: None}
@@ -294,7 +294,7 @@ def test_metadata_may_not_be_called_what_filters_mean_otherwise_and_may_be_freed
 
 @pytest.mark.parametrize("value", ["2026-05-08+02:00", "2026-05-08+0200", "2026-05-08-0200", "noon", "2026-13-01"])
 def test_a_time_that_python_would_misread_is_refused(value: str) -> None:
-    """Guards against a zone behind a day being taken for its time."""
+    """Guards against a date with a zone, which Python reads as a time."""
     with pytest.raises(InputError, match="is not an ISO 8601 date or time"):
         parse_until(value, "as_of")
 
@@ -310,5 +310,5 @@ def test_a_time_that_python_would_misread_is_refused(value: str) -> None:
     ],
 )
 def test_a_day_alone_lasts_to_its_end(value: str, until: str) -> None:
-    """Guards the end of what `as_of` and filters see."""
+    """Guards the last instant that `as_of` and filters include."""
     assert iso(parse_until(value, "as_of")) == until

@@ -21,7 +21,7 @@ def embedder_at(base_url: str, *, dims: int | None = None, timeout: float = 5.0)
 
 
 def sizes(server: OpenAIServer) -> list[int]:
-    """Return how many texts each request held."""
+    """Return how many texts each request had."""
     return [len(sent["input"]) for sent in server.embedding_requests]
 
 
@@ -31,7 +31,7 @@ class TestEmbedding:
         [(1, [1]), (BATCH, [BATCH]), (BATCH + 1, [BATCH, 1]), (300, [BATCH, BATCH, 44])],
     )
     def test_texts_go_in_batches_and_come_back_in_their_order(self, texts: int, requests: list[int]) -> None:
-        """Guards the endpoints' limits, and that no vector is given to another text."""
+        """Guards the endpoints' limits, and the order of the vectors."""
         given = [f"word{i} and word{i * 7}" for i in range(texts)]
         with OpenAIServer() as server:
             vectors = embedder_at(server.base_url).embed(given)
@@ -47,7 +47,7 @@ class TestEmbedding:
             assert server.requests == []
 
     def test_vectors_are_brought_to_length_one(self) -> None:
-        """Guards the port's promise for endpoints whose vectors are of any length, without dividing by nothing."""
+        """Guards unit length for vectors of any length, without a division by zero."""
         given = [[3.0, 4.0], [0.001, 0.0], [0.0, 0.0]]
         with OpenAIServer(embed=lambda _: given) as server:
             vectors = embedder_at(server.base_url).embed(["a", "b", "c"])
@@ -94,18 +94,18 @@ class TestFailures:
         ],
     )
     def test_vectors_that_cannot_be_right_are_refused(self, vectors: list[list[float]]) -> None:
-        """Guards the ledger: what is stored there is believed for ever."""
+        """Guards the ledger against wrong vectors, which would stay in it."""
         with OpenAIServer(embed=lambda _: vectors) as server, pytest.raises(EmbedderError, match="scripted"):
             embedder_at(server.base_url).embed(["a", "b"])
 
     def test_a_failure_in_a_later_batch_fails_the_whole(self) -> None:
-        """Guards against vectors for some of the texts only."""
+        """Guards against vectors for only some of the texts."""
         answers = iter([[[1.0, 0.0]] * BATCH, [[1.0, 0.0]]])
         with OpenAIServer(embed=lambda _: next(answers)) as server, pytest.raises(EmbedderError):
             embedder_at(server.base_url).embed(["text"] * (BATCH + 2))
 
     def test_a_wrong_key_is_told_without_showing_it(self) -> None:
-        """Guards the text a person reads: what to check, and no secret in it."""
+        """Guards the error text: it says what to check and contains no secret."""
         with (
             OpenAIServer(api_key="another") as server,
             pytest.raises(EmbedderError, match=r"401.*Check embedder\.config") as caught,
@@ -114,7 +114,7 @@ class TestFailures:
         assert KEY not in str(caught.value)
 
     def test_a_wrong_path_is_told(self) -> None:
-        """Guards against a base URL that leads nowhere on a server that is there."""
+        """Guards against a wrong path in the base URL of a running server."""
         with OpenAIServer() as server, pytest.raises(EmbedderError, match=r"404.*openai_base_url"):
             embedder_at(f"{server.base_url}/nothing").embed(["a"])
 

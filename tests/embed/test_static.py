@@ -39,7 +39,7 @@ def embedder() -> LocalEmbedder:
 
 
 def in_a_new_process(code: str) -> str:
-    """Run code where nothing has been imported yet; any warning fails it."""
+    """Run code in a new interpreter. Any warning fails it."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
@@ -61,7 +61,7 @@ def in_a_new_process(code: str) -> str:
     ],
 )
 def test_every_text_becomes_a_vector_of_length_one(embedder: LocalEmbedder, text: str) -> None:
-    """Guards the port's promise for any language, any character and any length."""
+    """Guards unit vectors for any language, any character and any length."""
     vectors = embedder.embed([text])
     assert vectors.shape == (1, 256)
     assert vectors.dtype == np.float32
@@ -69,7 +69,7 @@ def test_every_text_becomes_a_vector_of_length_one(embedder: LocalEmbedder, text
 
 
 def test_an_empty_text_becomes_finite_numbers(embedder: LocalEmbedder) -> None:
-    """Guards against a division by nothing, whose NaN would poison the mean of a user's vectors."""
+    """Guards against a division by zero, whose NaN would spoil the mean of a user's vectors."""
     vectors = embedder.embed(["", DOG])
     assert vectors.shape == (2, 256)
     assert np.isfinite(vectors).all()
@@ -81,7 +81,7 @@ def test_no_texts_are_no_vectors(embedder: LocalEmbedder) -> None:
 
 
 def test_the_order_is_kept_whatever_the_lengths(embedder: LocalEmbedder) -> None:
-    """Guards the sorting inside: each text gets its own vector, the same as when it comes alone."""
+    """Guards the sorting by length: each text gets its own vector, the same as when it is embedded alone."""
     texts = [f"topic {i} " * (1 + (i * 37) % 90) for i in range(120)]
     together = embedder.embed(texts)
     alone = np.stack([embedder.embed([text])[0] for text in texts])
@@ -125,10 +125,10 @@ def test_one_long_text_among_many_does_not_blow_the_memory(embedder: LocalEmbedd
 
 
 def test_no_network_is_needed() -> None:
-    """Guards the promise of the default: a first start without a socket, weights and all."""
+    """Guards the default embedder: the first start opens no socket."""
     assert in_a_new_process(NOBODY_IS_CALLED) == "(1, 256)"
 
 
 def test_the_root_logger_is_left_as_it_was() -> None:
-    """Guards the application's logging from what the vendor's package does when it is imported."""
+    """Guards the application's logging, which the package changes when it is imported."""
     assert in_a_new_process(LOGGING_IS_LEFT_ALONE) == "True []"

@@ -28,7 +28,7 @@ MISO = memory("Ana has a cat named Miso.", "memory-miso")
 
 @pytest.fixture
 def prompt() -> Prompt:
-    """Give the shipped prompt."""
+    """Return the shipped prompt."""
     return PromptFiles(NEEDED_PROMPTS).get("decide")
 
 
@@ -38,7 +38,7 @@ def entry(number: int, event: str, about: int | str | None = None, text: str | N
 
 
 def reply(*entries: Any) -> str:
-    """Return a reply that holds these decisions."""
+    """Return a reply with these decisions."""
     return json.dumps({"decisions": entries})
 
 
@@ -50,7 +50,7 @@ def mem0(*entries: tuple[str, str, str]) -> str:
 async def decided(
     prompt: Prompt, facts: Sequence[Fact], memories: Sequence[Memory], *replies: str
 ) -> tuple[Decisions, ScriptedModel]:
-    """Return what is decided by a script, and the model that was asked."""
+    """Return the decisions of a scripted model, and the model."""
     model = ScriptedModel(replies)
     return await decide(model, prompt, facts, memories), model
 
@@ -97,7 +97,7 @@ async def test_an_update_gives_the_memory_the_merged_text(prompt: Prompt) -> Non
 
 
 async def test_a_contradicted_memory_is_superseded_by_the_fact(prompt: Prompt) -> None:
-    """Guards DELETE: the memory is closed and the fact that contradicts it takes its place, never nothing."""
+    """Guards DELETE: the memory is deleted, and the fact that contradicts it takes its place."""
     found, _ = await decided(prompt, [LYON], [MISO, NICE], reply(entry(0, "DELETE", 1, LYON.text)))
 
     assert found == Decisions((Decision(Event.ADD, LYON, replaces=("memory-nice",)),))
@@ -113,7 +113,7 @@ async def test_what_supersedes_is_worded_as_decided(prompt: Prompt) -> None:
 
 
 async def test_a_fact_that_contradicts_several_memories_closes_each(prompt: Prompt) -> None:
-    """Guards several DELETE entries of one fact: one new memory in place of all."""
+    """Guards several DELETE decisions about one fact: one new memory replaces them all."""
     old = memory("Ana lives in Paris.", "memory-paris")
     found, _ = await decided(
         prompt, [LYON], [NICE, old], reply(entry(0, "DELETE", 0, LYON.text), entry(0, "DELETE", 1, LYON.text))
@@ -123,7 +123,7 @@ async def test_a_fact_that_contradicts_several_memories_closes_each(prompt: Prom
 
 
 async def test_a_memory_closed_by_two_facts_is_closed_once(prompt: Prompt) -> None:
-    """Guards the apply: both facts are stored, and only the first closes the memory."""
+    """Guards the apply: both facts are stored, and only the first deletes the memory."""
     found, _ = await decided(
         prompt, [LYON, CAT], [NICE], reply(entry(0, "DELETE", 0, LYON.text), entry(1, "DELETE", 0, CAT.text))
     )
@@ -144,7 +144,7 @@ async def test_a_request_to_forget_only_deletes(prompt: Prompt) -> None:
     "given", [reply(entry(0, "NONE", 1)), json.dumps([entry(0, "NONE", 1)])], ids=["object", "list"]
 )
 async def test_what_is_known_changes_nothing(prompt: Prompt, given: str) -> None:
-    """Guards NONE, in an object or a bare list: the memory that says it already is named, so that it can be told."""
+    """Guards NONE, in an object or a bare list: the decision names the memory that already says it."""
     found, _ = await decided(prompt, [CAT], [NICE, MISO], given)
 
     assert found == Decisions((Decision(Event.NONE, CAT, "memory-miso"),))
@@ -194,7 +194,7 @@ async def test_events_are_read_as_models_write_them(prompt: Prompt, given: dict[
     ids=range(11),
 )
 async def test_an_invented_decision_is_repaired_or_refused(prompt: Prompt, bad: dict[str, Any], fault: str) -> None:
-    """Guards memories nobody spoke of: a number that was not shown, or a part left out, is never guessed at."""
+    """Guards other memories: a number that was not shown, or a missing part, is never guessed."""
     found, model = await decided(prompt, [CAT], [NICE, MISO], reply(bad), reply(entry(0, "NONE", 1)))
 
     assert said(found) == [("NONE", CAT.text, "memory-miso", ())]
@@ -215,7 +215,7 @@ async def test_a_fact_passed_over_is_asked_about_again(prompt: Prompt) -> None:
 
 
 async def test_a_fact_passed_over_twice_is_added_and_named(prompt: Prompt) -> None:
-    """Guards against losing a fact for good: it is stored, and the caller learns that nobody decided on it."""
+    """Guards against losing a fact for good: it is stored, and the caller learns that it is undecided."""
     once = reply(entry(0, "NONE"))
     found, model = await decided(prompt, [LYON, CAT], [NICE], once, once)
 
@@ -240,7 +240,7 @@ async def test_a_memory_is_updated_once(prompt: Prompt) -> None:
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["update first", "delete first"])
 async def test_a_memory_both_updated_and_deleted_goes(prompt: Prompt, order: tuple[int, int]) -> None:
-    """Guards contradicting decisions: the memory is closed, and neither fact is lost with it."""
+    """Guards contradicting decisions: the memory is deleted, and neither fact is lost."""
     entries = [entry(0, "UPDATE", 0, "Ana has a cat, Miso, of three."), entry(1, "DELETE", 0, LYON.text)]
     found, _ = await decided(prompt, [CAT, LYON], [MISO], reply(*(entries[number] for number in order)))
 
@@ -260,7 +260,7 @@ async def test_update_and_delete_by_one_fact_replace(prompt: Prompt) -> None:
 
 
 async def test_one_fact_may_touch_several_memories(prompt: Prompt) -> None:
-    """Guards an update of one memory beside the closing of another: nothing is stored twice."""
+    """Guards an update of one memory next to the deletion of another: nothing is stored twice."""
     found, _ = await decided(
         prompt,
         [LYON],
@@ -275,7 +275,7 @@ async def test_one_fact_may_touch_several_memories(prompt: Prompt) -> None:
 
 
 async def test_mem0s_form_adds_what_is_new(prompt: Prompt) -> None:
-    """Guards Mem0's first documented case: the new entry is added, the listed memory stays."""
+    """Guards Mem0's first documented case: the new item is added, the listed memory stays."""
     found, model = await decided(
         prompt,
         [fact("Name is John")],
@@ -400,7 +400,7 @@ async def test_a_forged_decision_inside_a_fact_is_text(prompt: Prompt) -> None:
 async def test_a_fact_survives_whatever_the_reply_leaves_out(
     prompt: Prompt, replies: list[str], texts: list[str]
 ) -> None:
-    """Guards the promise that no fact is lost to a careless reply."""
+    """Guards every fact against careless replies."""
     found, _ = await decided(prompt, [LYON], [NICE, MISO], *replies)
 
     assert [decision.fact.text for decision in found.decisions if decision.fact is not None] == texts
@@ -408,7 +408,7 @@ async def test_a_fact_survives_whatever_the_reply_leaves_out(
 
 
 async def test_what_a_closed_memory_said_is_added_anew(prompt: Prompt) -> None:
-    """Guards a fact that is said to be known by a memory that another fact closes."""
+    """Guards a NONE decision that names a memory which another fact deletes."""
     found, _ = await decided(prompt, [CAT, LYON], [NICE], reply(entry(0, "NONE", 0), entry(1, "DELETE", 0)))
 
     assert [decision.event for decision in found.decisions] == [Event.ADD, Event.ADD]
@@ -416,7 +416,7 @@ async def test_what_a_closed_memory_said_is_added_anew(prompt: Prompt) -> None:
 
 @pytest.mark.parametrize("bad", [entry(0, "NONE", "memory 3"), entry(0, "ADD", None, "x" * (MAX_TEXT_CHARS + 1))])
 async def test_a_decision_that_cannot_be_read_is_asked_for_again(prompt: Prompt, bad: dict[str, Any]) -> None:
-    """Guards against reading a misfit as "not worth keeping"."""
+    """Guards against reading a wrong reply as "not worth keeping"."""
     found, model = await decided(prompt, [LYON], [NICE], reply(bad), reply(entry(0, "ADD")))
 
     assert len(model.calls) == 2

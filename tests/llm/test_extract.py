@@ -1,4 +1,4 @@
-"""Extract: what the model is shown, and what is made of its facts."""
+"""The extract stage: what the model sees, and how its facts are read."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ CONVERSATION = Conversation(MESSAGES)
 
 @pytest.fixture
 def prompt() -> Prompt:
-    """Give the shipped prompt."""
+    """Return the shipped prompt."""
     return PromptFiles(NEEDED_PROMPTS).get("extract")
 
 
 def reply(*facts: Any) -> str:
-    """Return a reply that holds these facts."""
+    """Return a reply with these facts."""
     return json.dumps({"facts": facts})
 
 
 async def facts_of(prompt: Prompt, *replies: str) -> list[Fact]:
-    """Return the facts that extraction makes of a script."""
+    """Return the facts extracted by a scripted model."""
     return await extract(ScriptedModel(replies), prompt, CONVERSATION, NOW)
 
 
 async def test_a_fact_comes_with_sources_date_keywords_and_tags(prompt: Prompt) -> None:
-    """Guards everything the model gives for a fact; who said it is who said its first source."""
+    """Guards every field of a fact. Its speaker is the speaker of its first source."""
     found = await facts_of(
         prompt,
         reply(
@@ -99,7 +99,7 @@ async def test_no_facts_are_no_error(prompt: Prompt) -> None:
 
 @pytest.mark.parametrize("sources", [[3], ["3"], 3, "3"], ids=repr)
 async def test_source_numbers_are_read_as_models_write_them(prompt: Prompt, sources: Any) -> None:
-    """Guards numbers as strings, and a single one without its list."""
+    """Guards numbers as strings, and a single number without a list."""
     (found,) = await facts_of(prompt, reply({"text": "Porto lies on a river.", "sources": sources}))
 
     assert found.sources == ("id-3",)
@@ -151,7 +151,7 @@ async def test_the_only_message_is_the_source(prompt: Prompt) -> None:
     ids=repr,
 )
 async def test_a_date_is_taken_as_far_as_it_goes(prompt: Prompt, given: Any, expected: datetime | None) -> None:
-    """Guards dates of a day, a month or a year; garbage is no date, and costs no fact."""
+    """Guards dates of a day, a month or a year; an unreadable date is dropped and the fact is kept."""
     (found,) = await facts_of(prompt, reply({"text": "Rui likes tea.", "sources": [3], "happened_at": given}))
 
     assert found.happened_at == expected
@@ -171,7 +171,7 @@ async def test_a_date_is_taken_as_far_as_it_goes(prompt: Prompt, given: Any, exp
     ids=["source too high", "source zero", "blank", "empty", "too long", "too many", "no text"],
 )
 async def test_facts_that_cannot_be_right_are_repaired_or_refused(prompt: Prompt, bad: str, fault: str) -> None:
-    """Guards against invented sources, empty facts and floods: told to the model once, then an error."""
+    """Guards against invented sources, empty facts and too many facts: the model is told once, then it is an error."""
     model = ScriptedModel([bad, reply("Rui likes tea.")])
 
     assert [found.text for found in await extract(model, prompt, CONVERSATION, NOW)] == ["Rui likes tea."]
@@ -227,7 +227,7 @@ async def test_the_model_is_shown_the_messages_as_numbered_json(prompt: Prompt) 
 
 
 async def test_context_is_never_among_the_messages(prompt: Prompt) -> None:
-    """Guards against learning again what is known: summary, earlier turns and system notes stand apart."""
+    """Guards against learning again what is known: summary, earlier messages and system messages are separate."""
     model = ScriptedModel(['{"facts": []}'])
     earlier = message("I live in Nice.", "id-0", name="Ana")
 
@@ -271,7 +271,7 @@ async def test_the_prompt_for_agents_takes_the_same_inputs() -> None:
 
 
 async def test_half_a_surrogate_pair_is_replaced(prompt: Prompt) -> None:
-    """Guards every store behind: no file and no index takes what is no character."""
+    """Guards every store: no file and no index accepts lone surrogates."""
     (found,) = await facts_of(prompt, '{"facts": [{"text": "likes \\ud83d tea", "sources": [1]}]}')
 
     assert found.text == "likes ? tea"
@@ -286,7 +286,7 @@ async def test_a_date_beyond_the_calendar_is_no_date(prompt: Prompt, date: str) 
 
 
 async def test_the_same_fact_twice_keeps_all_its_sources(prompt: Prompt) -> None:
-    """Guards the sources of what is said more than once."""
+    """Guards the sources of a fact that is stated more than once."""
     (found,) = await facts_of(prompt, reply({"text": "Tea!", "sources": [1]}, {"text": "Tea!", "sources": [3]}))
 
     assert found.sources == ("id-1", "id-3")

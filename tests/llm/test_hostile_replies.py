@@ -1,4 +1,4 @@
-"""The model's replies as hostile input: whatever it says, no stage crashes, invents, loses or falls silent."""
+"""Hostile model replies: no stage crashes, invents facts, loses facts or hides a failure in an empty result."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def outcome(ask: Callable[[ScriptedModel], Awaitable[Result]], *replies: str) ->
 
 
 def is_plain(text: str, most: int) -> bool:
-    """Say whether a text is one bounded line that says something and that any file takes."""
+    """Return whether a text is one line of limited length, with content, that can be encoded."""
     return len(text.splitlines()) == 1 and len(text.encode()) <= 4 * most and len(text) <= most and not text.isspace()
 
 
@@ -112,7 +112,7 @@ async def summarized(model: ScriptedModel) -> str:
 
 
 def check_facts(facts: Sequence[Fact], reply: str) -> None:
-    """Hold facts to what a ledger takes, and an empty list to a reply that says so."""
+    """Assert that the ledger accepts the facts, and that an empty list comes from a reply that says so."""
     assert facts or holds_no_facts(reply), "nothing was made of a reply that does not say 'nothing'"
     assert len(facts) <= MAX_FACTS
     assert len({each.text for each in facts}) == len(facts)
@@ -132,7 +132,7 @@ def check_facts(facts: Sequence[Fact], reply: str) -> None:
 
 
 def check_decided(decided: Decisions, facts: Sequence[Fact], memories: Sequence[Memory], reply: str) -> None:
-    """Hold decisions to the facts and memories that were shown: none invented, lost, or done twice."""
+    """Assert that the decisions cover the shown facts and memories: none invented, lost or used twice."""
     said = read(reply, DecideReply)
     numbers = {each.memory for each in said.decisions}
     shown = {each.id for number, each in enumerate(memories) if number in numbers}
@@ -166,7 +166,7 @@ def check_decision(decision: Decision, facts: Sequence[Fact], shown: set[str]) -
 
 
 def check_none_lost(decided: Decisions, facts: Sequence[Fact], reply: DecideReply) -> None:
-    """Hold that every fact is in a decision, told as dropped, or was an order to forget a memory, and is gone."""
+    """Assert that every fact is in a decision, is reported as dropped, or asked to delete a memory."""
     carried = [each.fact.sources for each in decided.decisions if each.fact is not None]
     forgets = {
         each.fact
@@ -193,7 +193,7 @@ class TestExtract:
     @examples(1_800)
     @given(replies_of(fact_replies()), replies_of(fact_replies()))
     def test_whatever_is_said_facts_are_facts_or_an_error(self, first: str, second: str) -> None:
-        """Guards the ledger against what no fact is, citations of what was not said, and a silent "nothing"."""
+        """Guards the ledger against texts that are not facts, wrong sources, and a silent "nothing"."""
         facts, reply = outcome(extracted, first, second)
         if facts is not None:
             check_facts(facts, reply)
@@ -218,12 +218,12 @@ class TestExtract:
     @examples(300)
     @given(replies_without_value().filter(lambda text: not holds_no_facts(text)))
     def test_a_reply_without_facts_is_an_error(self, reply: str) -> None:
-        """Guards against an empty list made of prose, of half a bracket, or of nothing at all."""
+        """Guards against an empty list read from prose, half a bracket, or an empty reply."""
         assert outcome(extracted, reply, reply)[0] != []
 
     @pytest.mark.parametrize(("begin", "end"), [("[", "]"), ('{"a":', "}")], ids=["lists", "objects"])
     def test_no_depth_is_too_deep(self, begin: str, end: str) -> None:
-        """Guards the interpreter's stack: of what is just not too deep to be read, nothing is too deep to be used."""
+        """Guards the interpreter's stack: whatever the parser can read is not nested too deep for the stages."""
         for depth in range(sys.getrecursionlimit() - 200, sys.getrecursionlimit() + 1):
             deep = begin * depth + "1" + end * depth
             for form in ('[{"text":"x","sources":DEEP}]', '{"facts":[{"text":"x","happened_at":DEEP}]}', "DEEP"):
@@ -245,7 +245,7 @@ class TestDecide:
     def test_whatever_is_said_nothing_is_invented_or_lost(
         self, facts: int, memories: int, first: str, second: str
     ) -> None:
-        """Guards memories that were not shown, and every fact: it is stored, merged, known, or told as dropped."""
+        """Guards memories that were not shown, and every fact: it is stored, merged, known, or reported as dropped."""
         told, known = FACTS[:facts], MEMORIES[:memories]
         decided, reply = outcome(decided_on(told, known), first, second)
         if decided is not None:
@@ -253,7 +253,7 @@ class TestDecide:
 
     @pytest.mark.parametrize("event", ["ADD", "update", "DELETE", "NONE", "NO CHANGE", "DROP TABLE", "", None, 1, []])
     def test_every_part_may_be_missing_or_wrong(self, event: Any) -> None:
-        """Guards each event with every combination of its parts left out, null, out of range or of another type."""
+        """Guards each event with every combination of missing, null, out-of-range and mistyped parts."""
         missing = object()
         numbers = (missing, None, 0, "1", 2, -1, True, 0.0, UNKNOWN_ID)
         wordings = (missing, None, "", "\u200b", "Ana lives in Lyon.", 5)
@@ -268,7 +268,7 @@ class TestDecide:
     @examples(500)
     @given(conflicting_decisions(3, 3, [MEMORIES[0].text, MEMORIES[1].text, "Ana is in Lyon."]))
     def test_contradicting_decisions_are_reconciled(self, entries: list[dict[str, Any]]) -> None:
-        """Guards well-formed replies that decide the same fact or memory many times and in all ways at once."""
+        """Guards against valid replies that decide about the same fact or memory many times and in every way."""
         reply = json.dumps({"decisions": entries})
         decided, _ = outcome(decided_on(FACTS[:3], MEMORIES[:3]), reply, reply)
         if decided is not None:
@@ -285,7 +285,7 @@ class TestDecide:
         ids=str,
     )
     def test_a_flood_of_decisions_comes_to_a_few(self, entry: dict[str, Any]) -> None:
-        """Guards the ledger against thousands of rows, and the reader against looking at each fact for each of them."""
+        """Guards the ledger against thousands of rows, and the stage against quadratic time."""
         facts = [fact(f"{each.text} {number}", sources=[str(number)]) for number in range(25) for each in FACTS]
         reply = json.dumps({"memory" if "id" in entry else "decisions": [entry] * (MAX_REPLY_CHARS // 100)})
         decided, _ = outcome(decided_on(facts, MEMORIES), reply, reply)
@@ -313,14 +313,14 @@ class TestSummarize:
     ids=["escaped quotes", "numbers", "brackets", "keys", "broken lists"],
 )
 def test_no_reply_takes_long_to_read(reply: str) -> None:
-    """Guards the event loop: what is read anew from each of its characters stops the server for minutes."""
+    """Guards the event loop: a parser with quadratic time would stop the server for minutes."""
     assert len(reply) <= MAX_REPLY_CHARS
     assert outcome(extracted, reply, reply)[0] is None
 
 
 @pytest.mark.parametrize("misfit", ['{"facts": ["\ud83d", 5]}', "\ud83d" * 5_000, "no \udc00 JSON"], ids=ascii)
 def test_a_repair_can_be_sent(misfit: str) -> None:
-    """Guards the second call: no request takes the half characters that a misfit may hold."""
+    """Guards the second call: a request cannot contain the lone surrogates of a wrong reply."""
     model = ScriptedModel([misfit, '{"facts": ["Ana drinks tea."]}'])
 
     async def asked() -> list[Fact]:

@@ -22,8 +22,9 @@ SCHEMA = {
     "required": ["city"],
     "additionalProperties": False,
 }
+NOT_OPENAI = "not in OpenAI's format"
 AT_ONCE = {"retry-after-ms": "1"}
-"""Makes the openai package try again without its half a second of patience."""
+"""Makes the openai package retry at once instead of after half a second."""
 
 pytestmark = pytest.mark.anyio
 
@@ -34,7 +35,7 @@ Chat = Callable[[dict[str, Any]], Reply | str]
 async def model_at(
     base_url: str, *, key: str | None = KEY, temperature: float | None = 0.1, seconds: float = 5.0
 ) -> AsyncGenerator[OpenAIModel]:
-    """Give a model that is closed at the end."""
+    """Yield a model and close it at the end."""
     model = OpenAIModel(
         "scripted", api_key=key, base_url=base_url, temperature=temperature, max_tokens=300, timeout=seconds
     )
@@ -99,7 +100,7 @@ class TestAsking:
         }
 
     async def test_without_a_schema_no_format_is_asked_for(self) -> None:
-        """Guards plain text: an endpoint that is asked for JSON may refuse a prompt without the word."""
+        """Guards plain text: an endpoint in JSON mode may refuse a prompt that does not contain the word JSON."""
         with OpenAIServer(["Lisbon", "{}"]) as server:
             async with model_at(server.base_url) as model:
                 assert await model.complete(ASKED, None) == "Lisbon"
@@ -108,7 +109,7 @@ class TestAsking:
         assert (form_of(plain), form_of(structured)) == ("plain", "json_schema")
 
     async def test_no_temperature_is_sent_where_none_is_set(self) -> None:
-        """Guards the setting `temperature = null`, for models that take none."""
+        """Guards the setting `temperature = null`, for models that do not accept one."""
         with OpenAIServer(["fine"]) as server:
             async with model_at(server.base_url, temperature=None) as model:
                 await model.complete(ASKED, SCHEMA)
@@ -145,7 +146,7 @@ class TestDialects:
             assert [form_of(sent) for sent in server.chat_requests] == [*asked, asked[-1]]
 
     async def test_a_refused_temperature_is_left_out_and_the_format_kept(self) -> None:
-        """Guards reasoning models: only what the complaint names is given up."""
+        """Guards reasoning models: only the option that the error names is dropped."""
 
         def why(sent: dict[str, Any]) -> str | None:
             return "Unsupported value: 'temperature' does not support 0.1" if "temperature" in sent else None
@@ -159,7 +160,7 @@ class TestDialects:
         assert [("temperature" in sent, form_of(sent)) for sent in others] == [(False, "json_schema")] * 2
 
     async def test_a_refused_max_tokens_becomes_max_completion_tokens(self) -> None:
-        """Guards newer OpenAI models, which take the limit under its other name only."""
+        """Guards newer OpenAI models, which accept the limit only under its other name."""
 
         def why(sent: dict[str, Any]) -> str | None:
             named = "'max_tokens' is not supported. Use 'max_completion_tokens' instead."
@@ -173,7 +174,7 @@ class TestDialects:
         assert limits == [{"max_tokens": 300}, {"max_completion_tokens": 300}, {"max_completion_tokens": 300}]
 
     async def test_several_peculiarities_are_found_out_one_after_the_other(self) -> None:
-        """Guards the walk down: each complaint is answered by one change, until the endpoint is content."""
+        """Guards the fallback: each error removes one option, until the endpoint accepts the request."""
 
         def why(sent: dict[str, Any]) -> str | None:
             if "max_tokens" in sent:
@@ -193,7 +194,7 @@ class TestDialects:
         assert form_of(last) == "json_object"
 
     async def test_a_refusal_for_another_reason_leaves_the_next_call_as_rich_as_before(self) -> None:
-        """Guards against learning from a request that no simpler asking could have saved."""
+        """Guards against dropping options after a request that would have failed anyway."""
         too_long = Reply("maximum context length exceeded", status=400)
         with OpenAIServer([too_long, too_long, too_long, "fine"]) as server:
             async with model_at(server.base_url) as model:
@@ -211,22 +212,20 @@ FAILURES = [
     pytest.param(Reply("slow down", status=429, headers=AT_ONCE), ModelRefusedError, "429.*slow down", id="429"),
     pytest.param(Reply("broken", status=500, headers=AT_ONCE), ModelUnreachableError, "500.*broken", id="500"),
     pytest.param(Reply("away", status=503, headers=AT_ONCE), ModelUnreachableError, "503.*away", id="503"),
-    pytest.param(
-        Reply(body=b'{"choices": [{"mess'), ModelUnreachableError, "not in OpenAI's format", id="truncated JSON"
-    ),
-    pytest.param(Reply(body=b"<html>Sign in</html>"), ModelUnreachableError, "not in OpenAI's format", id="HTML"),
-    pytest.param(Reply(body=b""), ModelUnreachableError, "not in OpenAI's format", id="no body"),
-    pytest.param(Reply(body=b"\xff\xfe{}"), ModelUnreachableError, "not in OpenAI's format", id="no UTF-8"),
+    pytest.param(Reply(body=b'{"choices": [{"mess'), ModelUnreachableError, NOT_OPENAI, id="truncated JSON"),
+    pytest.param(Reply(body=b"<html>Sign in</html>"), ModelUnreachableError, NOT_OPENAI, id="HTML"),
+    pytest.param(Reply(body=b""), ModelUnreachableError, NOT_OPENAI, id="no body"),
+    pytest.param(Reply(body=b"\xff\xfe{}"), ModelUnreachableError, NOT_OPENAI, id="no UTF-8"),
     pytest.param(
         Reply(body=b'{"id"', headers={"content-length": "400"}),
         ModelUnreachableError,
         "Check llm.config.openai_base_url",
         id="cut off in the body",
     ),
-    pytest.param(Reply(body=b'{"choices": []}'), ModelUnreachableError, "not in OpenAI's format", id="empty choices"),
-    pytest.param(Reply(body=b'{"choices": null}'), ModelUnreachableError, "not in OpenAI's format", id="null choices"),
-    pytest.param(Reply(body=b"{}"), ModelUnreachableError, "not in OpenAI's format", id="no choices"),
-    pytest.param(Reply(body=b'{"choices": [{}]}'), ModelUnreachableError, "not in OpenAI's format", id="no message"),
+    pytest.param(Reply(body=b'{"choices": []}'), ModelUnreachableError, NOT_OPENAI, id="empty choices"),
+    pytest.param(Reply(body=b'{"choices": null}'), ModelUnreachableError, NOT_OPENAI, id="null choices"),
+    pytest.param(Reply(body=b"{}"), ModelUnreachableError, NOT_OPENAI, id="no choices"),
+    pytest.param(Reply(body=b'{"choices": [{}]}'), ModelUnreachableError, NOT_OPENAI, id="no message"),
     pytest.param(
         Reply(body=b'{"choices": [{"message": {"role": "assistant", "content": null}}]}'),
         ReplyError,
@@ -236,10 +235,10 @@ FAILURES = [
     pytest.param(Reply(""), ReplyError, "sent an empty reply", id="empty content"),
     pytest.param(Reply("", finish_reason="length"), ReplyError, "Raise llm.config.max_tokens", id="cut at nothing"),
     pytest.param(
-        Reply(body=b"<html>", headers={"content-type": "text/html"}), ModelUnreachableError, "no OpenAI", id="portal"
+        Reply(body=b"<html>", headers={"content-type": "text/html"}), ModelUnreachableError, NOT_OPENAI, id="portal"
     ),
     *(
-        pytest.param(Reply(body=body), ModelUnreachableError, "not in OpenAI's format", id=body.decode())
+        pytest.param(Reply(body=body), ModelUnreachableError, NOT_OPENAI, id=body.decode())
         for body in (b"null", b"[]", b'"x"', b'{"choices": ["x"]}', b'{"choices": [{"message": "x"}]}')
     ),
     pytest.param(Reply(f"Incorrect key: {KEY}", status=400), ModelRefusedError, "Incorrect key: …", id="key in 400"),
@@ -256,7 +255,7 @@ class TestFailures:
     async def test_a_failure_is_an_error_of_ours_that_says_what_it_was(
         self, reply: Reply, kind: type[ModelError], text: str
     ) -> None:
-        """Guards the port's promise: never an empty answer, never a vendor's exception, never the key."""
+        """Guards the protocol: never an empty answer, never an exception of the openai package, never the key."""
         with OpenAIServer(lambda _: reply) as server:
             async with model_at(server.base_url) as model:
                 with pytest.raises(ModelError, match=text) as caught:
@@ -267,7 +266,7 @@ class TestFailures:
 
     @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503])
     async def test_a_passing_failure_is_tried_once_more(self, status: int) -> None:
-        """Guards against giving up at the first hiccup of a server."""
+        """Guards against giving up at the first failure of a server."""
         with OpenAIServer([Reply("later", status=status, headers=AT_ONCE), "fine"]) as server:
             async with model_at(server.base_url) as model:
                 assert await model.complete(ASKED, SCHEMA) == "fine"
@@ -275,7 +274,7 @@ class TestFailures:
 
     @pytest.mark.parametrize(("status", "requests"), [(401, 1), (403, 1), (404, 1), (429, 2), (500, 2)])
     async def test_a_lasting_failure_is_asked_no_more_often_than_helps(self, status: int, requests: int) -> None:
-        """Guards the patience of whoever waits for the tool: one retry, and none where it cannot help."""
+        """Guards the waiting time of a tool call: one retry, and none if it cannot help."""
         with OpenAIServer(lambda _: Reply("no", status=status, headers=AT_ONCE)) as server:
             async with model_at(server.base_url) as model:
                 with pytest.raises(ModelError):
@@ -290,7 +289,7 @@ class TestFailures:
                     await model.complete(ASKED, SCHEMA)
 
     async def test_a_connection_that_drops_is_unreachable(self) -> None:
-        """Guards against a server that goes away while it is asked."""
+        """Guards against a server that closes the connection during a request."""
         with OpenAIServer(hanging_up) as server:
             async with model_at(server.base_url) as model:
                 with pytest.raises(ModelUnreachableError, match=r"Check llm\.config\.openai_base_url"):
@@ -304,7 +303,7 @@ class TestFailures:
                 await model.complete(ASKED, SCHEMA)
 
     async def test_a_failure_without_a_schema_is_mapped_alike(self) -> None:
-        """Guards the plain way of asking, which has no simpler one to fall back on."""
+        """Guards plain requests, which have no simpler fallback."""
         with OpenAIServer([Reply("bad", status=400)]) as server:
             async with model_at(server.base_url) as model:
                 with pytest.raises(ModelRefusedError, match="400"):
@@ -312,7 +311,7 @@ class TestFailures:
             assert len(server.chat_requests) == 1
 
     async def test_a_text_that_comes_with_odd_company_is_still_taken(self) -> None:
-        """Guards nearly compatible servers: a missing finish_reason, usage or id is no failure."""
+        """Guards nearly compatible servers: a missing finish_reason, usage or id is not a failure."""
         body = {"choices": [{"message": {"content": "Lisbon"}, "own": 1}], "own": 2}
         with OpenAIServer([Reply(body=json.dumps(body).encode())]) as server:
             async with model_at(server.base_url) as model:
@@ -321,14 +320,14 @@ class TestFailures:
 
 class TestCheck:
     async def test_an_endpoint_that_lists_its_models_is_well(self) -> None:
-        """Guards the doctor: the check costs no tokens, for it asks for no completion."""
+        """Guards the doctor: the check costs no tokens, because it requests no completion."""
         with OpenAIServer(api_key=KEY) as server:
             async with model_at(server.base_url) as model:
                 await model.check()
             assert [seen["path"] for seen in server.requests] == ["/v1/models"]
 
     async def test_a_wrong_key_is_told(self) -> None:
-        """Guards the doctor against calling a model well that will refuse every request."""
+        """Guards the doctor against reporting a model as usable that would refuse every request."""
         with OpenAIServer(api_key="another") as server:
             async with model_at(server.base_url) as model:
                 with pytest.raises(ModelRefusedError, match=r"401.*Check the API key") as caught:

@@ -1,4 +1,4 @@
-"""Prompt files: the shipped ones fit their stages, a person's own are checked, and conversation text stays data."""
+"""Prompt files: the shipped ones fit their stages, the user's own are checked, and conversation text stays data."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def written(folder: Path, text: str = OWN, name: str = "decide") -> Path:
     return path
 
 
-def shelf(folder: Path | None = None, **system_texts: str) -> PromptFiles:
-    """Return a shelf as the server builds it."""
+def prompt_files(folder: Path | None = None, **system_texts: str) -> PromptFiles:
+    """Return the prompt files as the server opens them."""
     return PromptFiles(NEEDED_PROMPTS, folder, system_texts)
 
 
@@ -66,7 +66,7 @@ def shelf(folder: Path | None = None, **system_texts: str) -> PromptFiles:
 )
 def test_a_shipped_prompt_matches_its_stage(name: str, inputs: frozenset[str]) -> None:
     """Guards the seam between a prompt file and the stage that fills it in."""
-    prompt = shelf().get(name)
+    prompt = prompt_files().get(name)
 
     assert prompt.name == name
     assert prompt.inputs == inputs
@@ -76,21 +76,21 @@ def test_a_shipped_prompt_matches_its_stage(name: str, inputs: frozenset[str]) -
 def test_just_the_needed_prompts_are_shipped() -> None:
     """Guards against a prompt file that no stage reads, and a stage whose file was forgotten."""
     assert {path.stem for path in shipped_directory().glob("*.md")} == set(NEEDED_PROMPTS)
-    shelf().check()
+    prompt_files().check()
 
 
 @pytest.mark.parametrize("name", sorted(NEEDED_PROMPTS))
 def test_a_shipped_prompt_is_short(name: str, encode: Callable[[str], list[int]]) -> None:
-    """Guards the price of every call; Mem0's extraction prompt is about 8,000 tokens long."""
-    length = len(encode(shelf().path(name).read_text("utf-8")))
+    """Guards the token count of every call; Mem0's extraction prompt is about 8,000 tokens long."""
+    length = len(encode(prompt_files().path(name).read_text("utf-8")))
 
     assert 100 < length < MAX_PROMPT_TOKENS
 
 
 @pytest.mark.parametrize("name", sorted(NEEDED_PROMPTS))
 def test_a_shipped_prompt_renders_to_two_messages(name: str) -> None:
-    """Guards the form that chat endpoints want, with no variable left over."""
-    prompt = shelf().get(name)
+    """Guards the format that chat endpoints need, with every variable replaced."""
+    prompt = prompt_files().get(name)
 
     messages = prompt.render(**{variable: [variable] for variable in prompt.inputs})
 
@@ -99,7 +99,7 @@ def test_a_shipped_prompt_renders_to_two_messages(name: str) -> None:
 
 
 def test_dollar_signs_and_braces_are_filled_in_as_templates_do() -> None:
-    """Guards the two escapes a person needs: `$$` for the sign and `${name}` before a letter."""
+    """Guards the two escapes: `$$` for a dollar sign, and `${name}` before a letter."""
     system, user = parse(OWN, Path("own.md")).render(facts=["tea"], memories=[])
 
     assert system == {"role": "system", "content": "Decide, for $5."}
@@ -134,12 +134,12 @@ def test_dollar_signs_and_braces_are_filled_in_as_templates_do() -> None:
     ],
 )
 def test_a_faulty_file_is_refused_by_path_and_fault(tmp_path: Path, old: str, new: str, named: list[str]) -> None:
-    """Guards the person who edits a prompt: the error names the file, the variable and the remedy."""
+    """Guards people who edit a prompt: the error names the file, the variable and what to do."""
     assert old in OWN
     path = written(tmp_path, OWN.replace(old, new, 1))
 
     with pytest.raises(PromptError) as refusal:
-        shelf(tmp_path).check()
+        prompt_files(tmp_path).check()
 
     assert [part for part in [str(path), *named] if part not in str(refusal.value)] == []
 
@@ -152,29 +152,29 @@ def test_a_faulty_file_is_refused_by_path_and_fault(tmp_path: Path, old: str, ne
     ],
 )
 def test_a_file_is_held_against_what_its_stage_passes(tmp_path: Path, inputs: str, text: str, named: str) -> None:
-    """Guards a file that is whole in itself and does not fit the stage: found at start, not at the first call."""
+    """Guards a valid file that does not fit its stage: the error comes at the start, not at the first call."""
     whole = f"---\nname: decide\nversion: 1\ninputs: {inputs}\n---\n## system\nDecide.\n## user\n{text}\n"
     path = written(tmp_path, whole)
 
     with pytest.raises(PromptError) as refusal:
-        shelf(tmp_path).get("decide")
+        prompt_files(tmp_path).get("decide")
 
     assert str(path) in str(refusal.value)
     assert named in str(refusal.value)
 
 
 def test_a_file_that_names_no_prompt_is_refused(tmp_path: Path) -> None:
-    """Guards against a misspelt file name, which would silently override nothing."""
+    """Guards against a misspelt file name, which would have no effect."""
     written(tmp_path, name="decision")
 
     with pytest.raises(PromptError, match=r"'decision'.*decide, extract, extract_agent, summarize"):
-        shelf(tmp_path).check()
+        prompt_files(tmp_path).check()
 
 
 def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
     """Guards a misspelt `prompts_dir`."""
     with pytest.raises(PromptError, match=r"prompts_dir .*absent"):
-        shelf(tmp_path / "absent").check()
+        prompt_files(tmp_path / "absent").check()
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
@@ -183,27 +183,27 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00---")
 
     with pytest.raises(PromptError, match="cannot be read") as refusal:
-        shelf(tmp_path).get("decide")
+        prompt_files(tmp_path).get("decide")
 
     assert str(path) in str(refusal.value)
 
 
 def test_one_file_is_overridden_alone(tmp_path: Path) -> None:
-    """Guards the search order: the own file where there is one, the shipped one elsewhere."""
+    """Guards the search order: the user's file if it exists, else the shipped one."""
     path = written(tmp_path)
-    own = shelf(tmp_path)
+    own = prompt_files(tmp_path)
 
     own.check()
 
     assert own.get("decide").path == path
     assert own.get("decide").version == 3
-    assert own.get("extract") == shelf().get("extract")
+    assert own.get("extract") == prompt_files().get("extract")
 
 
 def test_an_edit_is_picked_up_without_a_restart(tmp_path: Path) -> None:
     """Guards the edit loop: change, removal and return of a file all count at the next call."""
     path = written(tmp_path)
-    own = shelf(tmp_path)
+    own = prompt_files(tmp_path)
     first = own.get("decide")
 
     written(tmp_path, OWN.replace("Decide", "Judge"))
@@ -214,13 +214,13 @@ def test_an_edit_is_picked_up_without_a_restart(tmp_path: Path) -> None:
 
     assert "Decide" in first.system
     assert "Judge" in second.system
-    assert third == shelf().get("decide")
+    assert third == prompt_files().get("decide")
 
 
-def test_an_edit_that_breaks_a_file_is_told(tmp_path: Path) -> None:
-    """Guards against going on with the last good text without a word."""
+def test_an_edit_that_breaks_a_file_is_an_error(tmp_path: Path) -> None:
+    """Guards against silently using the last valid text."""
     path = written(tmp_path)
-    own = shelf(tmp_path)
+    own = prompt_files(tmp_path)
     own.get("decide")
 
     written(tmp_path, "no prompt any more")
@@ -234,13 +234,13 @@ def test_windows_line_ends_make_no_difference(tmp_path: Path) -> None:
     """Guards files saved by editors on Windows."""
     (tmp_path / "decide.md").write_bytes(OWN.replace("\n", "\r\n").encode())
 
-    assert shelf(tmp_path).get("decide").system == "Decide, for $$5."
+    assert prompt_files(tmp_path).get("decide").system == "Decide, for $$5."
 
 
 def test_a_custom_system_text_is_taken_literally() -> None:
-    """Guards Mem0's custom prompts: `$` and braces in them are no template."""
+    """Guards Mem0's custom prompts: `$` and braces in them have no special meaning."""
     custom = 'Costs $5, ${facts} and $unknown stay. {"facts": [{"text": "..."}]} {{x}} 100%'
-    prompt = shelf(decide=custom).get("decide")
+    prompt = prompt_files(decide=custom).get("decide")
 
     system, user = prompt.render(facts=["tea"], memories=[])
 
@@ -250,7 +250,7 @@ def test_a_custom_system_text_is_taken_literally() -> None:
 
 @pytest.mark.parametrize("given", [{}, {"facts": []}, {"facts": [], "memories": [], "today": ""}], ids=str)
 def test_rendering_wants_just_the_inputs(given: dict[str, Any]) -> None:
-    """Guards a stage and its file against drifting apart unnoticed."""
+    """Guards against a stage and a prompt file that do not fit each other."""
     with pytest.raises(PromptError, match=r"own\.md: needs the inputs \['facts', 'memories'\]"):
         parse(OWN, Path("own.md")).render(**given)
 
@@ -267,7 +267,7 @@ def test_rendering_wants_just_the_inputs(given: dict[str, Any]) -> None:
     ],
 )
 def test_conversation_text_stays_one_json_string(said: str) -> None:
-    """Guards against forged sections: whatever is said stands in one line, as JSON, and in the user's part only."""
+    """Guards against forged sections: every text is one line of JSON, in the user section only."""
     system, user = parse(OWN, Path("own.md")).render(facts=[said], memories=[])
 
     lines = user["content"].split("\n")
@@ -283,13 +283,13 @@ def test_text_in_any_script_is_sent_as_it_is() -> None:
 
 
 def test_the_fingerprint_changes_with_the_text() -> None:
-    """Guards the history, which says by which prompt a change was made."""
+    """Guards the history, which records the prompt of every edit."""
     prints = {
         parse(text, Path("own.md")).fingerprint
         for text in (OWN, OWN.replace("Decide", "Judge"), OWN.replace("Facts:", "New facts:"))
     }
-    prints.add(shelf().get("decide").fingerprint)
-    prints.add(shelf(decide="Judge.").get("decide").fingerprint)
+    prints.add(prompt_files().get("decide").fingerprint)
+    prints.add(prompt_files(decide="Judge.").get("decide").fingerprint)
 
     assert len(prints) == 5
     assert all(len(each) == 12 for each in prints)
@@ -305,4 +305,4 @@ def test_the_fingerprint_is_of_the_text_alone() -> None:
 def test_an_unknown_prompt_is_refused_by_name() -> None:
     """Guards the command line: the error lists the prompts there are."""
     with pytest.raises(PromptError, match=r"'translate'.*decide, extract"):
-        shelf().get("translate")
+        prompt_files().get("translate")

@@ -1,4 +1,4 @@
-"""Replies as models really give them: what is read, what is repaired once, and what is an error."""
+"""Replies as models really send them: what is accepted, what is repaired once, and what is an error."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def texts(reply: ExtractReply) -> list[str]:
 
 
 def number_of_facts(reply: ExtractReply) -> int:
-    """Return how many facts a reply holds."""
+    """Return how many facts a reply has."""
     return len(reply.facts)
 
 
@@ -79,7 +79,7 @@ def test_a_line_break_inside_a_string_is_read() -> None:
 
 @pytest.mark.parametrize("reply", ['{"facts": []}', "[]", 'Nothing here is worth keeping: {"facts": []}'])
 def test_nothing_found_is_an_answer(reply: str) -> None:
-    """Guards the difference between an empty list, which the model gave, and an answer that cannot be read."""
+    """Guards the difference between an empty list and a reply that cannot be read."""
     assert read(reply, ExtractReply).facts == []
 
 
@@ -117,7 +117,7 @@ def test_a_misfit_says_what_was_wrong(reply: str, fault: str) -> None:
 
 @pytest.mark.anyio
 async def test_a_good_reply_is_asked_for_once() -> None:
-    """Guards the price: no second call where the first reply fits."""
+    """Guards the cost: no second call if the first reply fits."""
     model = ScriptedModel([GOOD])
 
     assert await ask(model, ASKED, ExtractReply, texts) == ["Ana drinks tea.", "Ana has a cat."]
@@ -165,7 +165,7 @@ async def test_a_second_misfit_is_an_error(bad: str) -> None:
 
 @pytest.mark.anyio
 async def test_what_the_caller_refuses_is_repaired_too() -> None:
-    """Guards replies of the right form that cannot be right."""
+    """Guards against replies that are valid but cannot be right."""
     model = ScriptedModel(['{"facts": []}', GOOD])
 
     def wants_some(reply: ExtractReply) -> int:
@@ -190,7 +190,7 @@ async def test_a_long_misfit_goes_back_in_part() -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("script", [[], [REFUSAL]], ids=["first call", "repair"])
 async def test_an_outage_is_raised_as_it_is(script: list[str]) -> None:
-    """Guards outages: never an empty result, and no repair of what was not said."""
+    """Guards outages: never an empty result, and no repair without a reply."""
     model = ScriptedModel([*script, ModelUnreachableError("no answer from the endpoint")])
 
     with pytest.raises(ModelUnreachableError, match="no answer from the endpoint"):
@@ -225,7 +225,7 @@ def test_a_schema_is_closed_and_wants_every_key(reply_type: type[BaseModel]) -> 
     ],
 )
 def test_brackets_in_prose_and_thoughts_do_not_hide_the_reply(text: str) -> None:
-    """Guards chatty models: what counts is the answer, not what stands around it."""
+    """Guards chatty models: only the JSON counts, not the text around it."""
     assert texts(read(text, ExtractReply)) == ["x"]
 
 
@@ -234,11 +234,11 @@ def test_brackets_in_prose_and_thoughts_do_not_hide_the_reply(text: str) -> None
     [('{"facts": ["likes <think> tags"]}', "likes <think> tags"), ('{"facts": ["a,] b",]}', "a,] b")],
 )
 def test_strings_are_left_as_they_are(text: str, fact: str) -> None:
-    """Guards what was said against the mending of what stands around it."""
+    """Guards strings against the repair of trailing commas."""
     assert texts(read(text, ExtractReply)) == [fact]
 
 
 def test_an_unfinished_thought_is_no_reply() -> None:
-    """Guards against JSON that a cut-off model only thought of."""
+    """Guards against JSON in the thoughts of a reply that was cut off."""
     with pytest.raises(ValueError, match="no JSON"):
         read('<think>perhaps {"facts": []}', ExtractReply)

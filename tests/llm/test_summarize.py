@@ -1,4 +1,4 @@
-"""Summarize: what the model is shown, and a summary that is never empty."""
+"""The summarize stage: what the model sees, and a summary that is never empty."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_the_model_is_shown_everything_as_json() -> None:
     ids=["empty", "too long", "null", "list", "nothing", "prose", "cut off"],
 )
 async def test_a_summary_that_is_none_is_repaired_or_refused(bad: str, fault: str) -> None:
-    """Guards the last good summary against being overwritten by nothing, half a text or a flood."""
+    """Guards the last good summary against an empty, truncated or endless one."""
     model = ScriptedModel([bad, '{"summary": "Ana drinks tea."}'])
 
     assert await summary_of(model) == "Ana drinks tea."

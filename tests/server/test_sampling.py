@@ -242,7 +242,7 @@ async def test_an_answer_in_parts_or_of_another_kind_loses_nothing(tmp_path: Pat
         assert history.structured_content["history"][0]["model"] == "a b"
         told = reply_text(await client.call_tool("add_memory", {"text": "Alice likes Darjeeling tea"}))
         assert told.startswith("added: [")
-        assert "painter answered with no text" in told
+        assert "painter sent a reply without text" in told
 
 
 async def test_a_last_round_that_is_sent_again_is_answered_again(tmp_path: Path) -> None:

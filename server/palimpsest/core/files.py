@@ -41,10 +41,9 @@ def replace_file(path: Path, mode: int = OWNER_ONLY, *, durable: bool = True) ->
     draft = path.with_name(f"{path.name}.new")
     draft.unlink(missing_ok=True)
     try:
-        # Created anew, so that a link someone put there is not followed.
-        with os.fdopen(
-            os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", -1, "utf-8", newline=""
-        ) as file:
+        # O_EXCL does not follow a symbolic link that someone put in the draft's place.
+        descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, OWNER_ONLY)
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
             yield file
             file.flush()
             if durable:
