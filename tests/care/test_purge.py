@@ -308,7 +308,7 @@ async def test_an_id_of_another_scope_is_refused_and_erases_nothing(tmp_path: Pa
         for other in (theirs, of_web, turn.id):
             with pytest.raises(MemoryNotFoundError):
                 await memory.purge(asking, [own, other], and_backups=True)
-        with pytest.raises(InputError, match="is no memory id"):
+        with pytest.raises(InputError, match="is not a memory id"):
             await memory.purge(asking, [own[:4]], and_backups=True)
         assert table_rows(tmp_path / "ledger.db", "meta", "changes") == before
 

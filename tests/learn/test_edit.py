@@ -277,11 +277,11 @@ class TestByHand:
                 (memory.update(ALICE, known.deleted, text="x"), r"is deleted already.*restore=true"),
                 (memory.update(ALICE, known.superseded, text="x"), rf"superseded by '{known.nice[:8]}'"),
                 (memory.update(ALICE, known.superseded, metadata={"k": 1}), rf"superseded by '{known.nice[:8]}'"),
-                (memory.update(ALICE, known.turn, text="x"), r"is a turn of a conversation.*delete_memory"),
+                (memory.update(ALICE, known.turn, text="x"), r"is a message of a conversation.*delete_memory"),
                 (memory.add_text(ALICE, "x", replaces=[known.deleted]), r"is deleted already"),
-                (memory.add_text(ALICE, "x", replaces=[known.turn]), r"is a turn of a conversation"),
+                (memory.add_text(ALICE, "x", replaces=[known.turn]), r"is a message of a conversation"),
                 (memory.delete(ALICE, [known.tea, "00000000-0000"]), r"no memory '00000000-0000'"),
-                (memory.restore(ALICE, "0000000"), r"first 8 characters at least"),
+                (memory.restore(ALICE, "0000000"), r"at least its first 8 characters"),
             ]
             for work, told in wrong:
                 with pytest.raises(InputError, match=told):

@@ -1,43 +1,41 @@
-"""The edits of a scope as a person reads them: newest first, with what each did to which memory or turn."""
+"""Read the edits of a scope: what each write changed, newest first."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any, TypeAlias
+from typing import Any
 
-from sqlalchemy import Connection, Row, Select, literal, select, union_all
+from sqlalchemy import Connection, Row, literal, select, union_all
 
 from palimpsest.core.models import Edit, Event, Provenance, Scope, Step
-from palimpsest.store.mapping import sees
+from palimpsest.store.mapping import Query, sees
 from palimpsest.store.schema import history, memories, message_history, messages
-
-Query: TypeAlias = "Select[*tuple[Any, ...]]"
 
 
 def edits(conn: Connection, scope: Scope, limit: int, before: int | None = None) -> list[Edit]:
-    """Return up to `limit` edits the scope sees, newest first, from below number `before`."""
-    every = union_all(_of_memories(scope, before), _of_turns(scope, before)).subquery()
-    newest = select(every.c.change).distinct().order_by(every.c.change.desc()).limit(limit)
+    """Return up to `limit` edits that the scope sees, newest first, from below number `before`."""
+    steps = union_all(_memory_steps(scope, before), _message_steps(scope, before)).subquery()
+    newest = select(steps.c.change).distinct().order_by(steps.c.change.desc()).limit(limit)
     rows = conn.execute(
-        select(every).where(every.c.change.in_(newest)).order_by(every.c.change.desc(), every.c.kind, every.c.seq)
+        select(steps).where(steps.c.change.in_(newest)).order_by(steps.c.change.desc(), steps.c.kind, steps.c.seq)
     ).all()
     return [_edit(list(group)) for _, group in groupby(rows, key=lambda row: row.change)]
 
 
 def _edit(rows: Sequence[Row[Any]]) -> Edit:
     first = rows[0]
-    made_by = Provenance(first.stage, first.model, first.prompt, first.caller)
-    return Edit(first.change, first.updated_at, made_by, tuple(_step(row) for row in rows))
+    provenance = Provenance(first.stage, first.model, first.prompt, first.caller)
+    return Edit(first.change, first.updated_at, provenance, tuple(_step(row) for row in rows))
 
 
 def _step(row: Row[Any]) -> Step:
-    gone = row.event == Event.DELETE.value
-    before = row.old if gone or row.kind == "memory" else None
-    return Step(row.kind, row.owner_id, Event(row.event), before, None if gone else row.new)
+    deleted = row.event == Event.DELETE.value
+    before = row.old if deleted or row.kind == "memory" else None
+    return Step(row.kind, row.owner_id, Event(row.event), before, None if deleted else row.new)
 
 
-def _of_memories(scope: Scope, before: int | None) -> Query:
+def _memory_steps(scope: Scope, before: int | None) -> Query:
     query = (
         select(
             history.c.change,
@@ -59,7 +57,7 @@ def _of_memories(scope: Scope, before: int | None) -> Query:
     return query if before is None else query.where(history.c.change < before)
 
 
-def _of_turns(scope: Scope, before: int | None) -> Query:
+def _message_steps(scope: Scope, before: int | None) -> Query:
     query = (
         select(
             message_history.c.change,

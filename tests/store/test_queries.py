@@ -1,0 +1,154 @@
+"""The queries use only SQL that SQLite and PostgreSQL both have."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+from sqlalchemy import ClauseElement, Connection, event
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql import visitors
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+
+from palimpsest.core.models import Decision, Event, Fact, Memory, Message, Provenance, Scope
+from palimpsest.store import queries
+from palimpsest.store.ledger import Ledger
+from palimpsest.store.mapping import json_elements
+from palimpsest.store.queries import (
+    edits,
+    entries,
+    history,
+    id_lookup,
+    index_log,
+    memories,
+    messages,
+    summaries,
+    vectors,
+)
+from palimpsest.store.writes.apply import Write
+from tests.support.memory import ALICE, StoppedClock, messages_from
+
+FUNCTIONS = {"coalesce", "count", "json_elements", "length", "max", "min", "replace", "rtrim", "substr", "sum"}
+"""Functions that both databases have. `json_elements` is ours; each database's dialect writes it in its own way."""
+
+
+@compiles(json_elements, "postgresql")
+def _postgresql_json_elements(element: json_elements, compiler: SQLCompiler, **options: Any) -> str:
+    """Write the elements of a JSON array as a ledger in PostgreSQL would; see `store/sqlite/dialect.py`."""
+    return f"json_array_elements_text({compiler.process(element.clauses, **options)})"
+
+
+AGENT = Scope("alice", "web", "coder", "r1")
+NOW = StoppedClock().at
+
+CALLS: dict[Callable[..., object], Callable[[Connection, Memory, Message], object]] = {
+    edits.edits: lambda conn, _, __: edits.edits(conn, AGENT, 9, before=9),
+    entries.visible_entries: lambda conn, _, __: entries.visible_entries(conn, ALICE, [1, 2]),
+    entries.candidates: lambda conn, _, __: entries.candidates(conn, ALICE, "e", [1, 2]),
+    entries.widened: lambda conn, _, __: entries.widened(conn, ALICE, 1),
+    entries.is_narrow: lambda conn, _, __: entries.is_narrow(conn, AGENT),
+    entries.living_memories: lambda conn, _, __: list(entries.living_memories(conn, AGENT)),
+    entries.living_messages: lambda conn, _, __: list(entries.living_messages(conn, AGENT)),
+    history.versions_of: lambda conn, memory, _: history.versions_of(conn, memory.id),
+    history.memories_at: lambda conn, _, __: history.memories_at(conn, ALICE, NOW),
+    history.messages_at: lambda conn, _, __: history.messages_at(conn, ALICE, NOW),
+    history.owners_of_passage: lambda conn, _, __: history.owners_of_passage(conn, ALICE, "cello"),
+    id_lookup.find: lambda conn, memory, _: id_lookup.find(conn, ALICE, memory.id),
+    id_lookup.find_memory: lambda conn, memory, _: id_lookup.find_memory(conn, ALICE, memory.id),
+    id_lookup.ids_beginning: lambda conn, _, __: id_lookup.ids_beginning(conn, ALICE, "3a", 9),
+    index_log.newest_log_number: lambda conn, _, __: index_log.newest_log_number(conn),
+    index_log.log_rows_after: lambda conn, _, __: index_log.log_rows_after(conn, 0, 9),
+    index_log.log_signature: lambda conn, _, __: index_log.log_signature(conn, 1),
+    index_log.epoch: lambda conn, _, __: index_log.epoch(conn),
+    index_log.entries_changed_since: lambda conn, _, __: index_log.entries_changed_since(conn, "alice", 0, 9),
+    memories.list_memories: lambda conn, _, __: memories.list_memories(conn, ALICE, 9, before=9),
+    memories.count_memories: lambda conn, _, __: memories.count_memories(conn, ALICE),
+    memories.memories_of: lambda conn, _, __: memories.memories_of(conn, AGENT),
+    memories.projects_of: lambda conn, _, __: memories.projects_of(conn, "alice"),
+    memories.memories_by_id: lambda conn, memory, _: memories.memories_by_id(conn, [memory.id]),
+    memories.memories_from: lambda conn, _, message: memories.memories_from(conn, [message.id]),
+    memories.counts: lambda conn, _, __: memories.counts(conn, ALICE),
+    messages.messages_by_id: lambda conn, _, message: messages.messages_by_id(conn, [message.id]),
+    messages.messages_of: lambda conn, _, __: messages.messages_of(conn, AGENT),
+    messages.recent_messages: lambda conn, _, __: messages.recent_messages(conn, ALICE, 9),
+    messages.messages_since: lambda conn, _, __: messages.messages_since(conn, ALICE, NOW, 9),
+    messages.sources_of: lambda conn, memory, _: messages.sources_of(conn, [memory.id]),
+    messages.awaiting_extraction: lambda conn, _, message: messages.awaiting_extraction(conn, [message.id]),
+    messages.without_living_memories: lambda conn, _, message: messages.without_living_memories(conn, [message.id]),
+    messages.speakers: lambda conn, _, __: messages.speakers(conn, "alice"),
+    messages.has_speaker: lambda conn, _, __: messages.has_speaker(conn, ALICE, "Ana"),
+    summaries.latest_summary: lambda conn, _, __: summaries.latest_summary(conn, ALICE, "overall"),
+    summaries.count_changes_since: lambda conn, _, __: summaries.count_changes_since(conn, ALICE, 0),
+    summaries.has_deletions_since: lambda conn, _, __: summaries.has_deletions_since(conn, ALICE, 0),
+    vectors.keys_of: lambda conn, _, __: vectors.keys_of(conn, "e", [1, 2]),
+    vectors.own_vectors: lambda conn, memory, _: vectors.own_vectors(conn, "e", "memory", [memory.id]),
+    vectors.scope_keys: lambda conn, _, __: list(vectors.scope_keys(conn, AGENT, "e", "memory")),
+    vectors.centre: lambda conn, _, __: vectors.centre(conn, "alice", "e"),
+    vectors.indexed_keys: lambda conn, _, __: vectors.indexed_keys(conn, "e", 0, 9),
+    vectors.count_indexed: lambda conn, _, __: vectors.count_indexed(conn, "e"),
+    vectors.missing_vectors: lambda conn, _, __: vectors.missing_vectors(conn, "e", 9, only_failed=True),
+    vectors.count_missing_vectors: lambda conn, _, __: vectors.count_missing_vectors(conn, "e"),
+    vectors.has_missing_vectors: lambda conn, _, __: vectors.has_missing_vectors(conn, "e"),
+}
+"""A call of every query."""
+
+
+def test_every_query_is_called_here() -> None:
+    """A new query must be added to `CALLS`."""
+    public = {
+        function
+        for module in _modules()
+        for name, function in inspect.getmembers(module, inspect.isfunction)
+        if function.__module__ == module.__name__ and not name.startswith("_")
+    }
+    assert {function for function in public if "conn" in inspect.signature(function).parameters} == CALLS.keys()
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=[function.__name__ for function in CALLS])
+def test_a_query_runs_and_is_understood_by_postgresql(
+    ledger: Ledger, call: Callable[[Connection, Memory, Message], object]
+) -> None:
+    """Whatever the statement is built from, PostgreSQL can compile it and has its functions."""
+    (message,) = messages_from({"role": "user", "content": "I play the cello", "name": "Ana"})
+    ledger.apply(Write(ALICE, Provenance("test"), messages=(message,)))
+    decision = Decision(Event.ADD, Fact("User plays the cello", sources=(message.id,)))
+    (outcome,) = ledger.apply(Write(ALICE, Provenance("test"), decisions=(decision,))).outcomes
+    executed: list[ClauseElement] = []
+    with ledger.read() as conn:
+
+        def record(_conn: Connection, statement: ClauseElement, *_: object) -> None:
+            executed.append(statement)
+
+        event.listen(conn, "before_execute", record)
+        call(conn, outcome.memory, message)
+    assert executed
+    for statement in executed:
+        _assert_portable(statement)
+
+
+def test_every_statement_of_a_module_is_understood_by_postgresql() -> None:
+    """Also the statements that no call above executes."""
+    statements = [value for module in _modules() for value in vars(module).values() if isinstance(value, ClauseElement)]
+    assert len(statements) > 10
+    for statement in statements:
+        _assert_portable(statement)
+
+
+def _assert_portable(statement: ClauseElement) -> None:
+    sql = str(statement.compile(dialect=postgresql.dialect()))
+    functions: set[str] = {
+        element.name for element in visitors.iterate(statement) if isinstance(element, FunctionElement)
+    }
+    assert functions <= FUNCTIONS, sql
+
+
+def _modules() -> Iterator[ModuleType]:
+    names: list[Any] = [module.name for module in pkgutil.iter_modules(queries.__path__)]
+    return (importlib.import_module(f"{queries.__name__}.{name}") for name in names)
