@@ -1,4 +1,4 @@
-"""A real HTTP server on 127.0.0.1 that speaks the OpenAI protocol with scripted replies.
+"""A real HTTP server on 127.0.0.1 that implements the OpenAI protocol with scripted replies.
 
 Tests and benchmarks use it: `with OpenAIServer(["first", Reply(status=429)]) as server: … server.base_url`.
 """
@@ -27,7 +27,7 @@ EMBEDDING_DIMS = 32
 
 @dataclass(frozen=True)
 class Reply:
-    """Describe one answer: `body` is sent in place of a well-formed one, `delay` is in seconds."""
+    """One scripted reply. `body` is sent instead of a well-formed body, and `delay` is in seconds."""
 
     content: str = ""
     status: int = 200
@@ -43,13 +43,13 @@ Embed = Callable[[list[str]], list[list[float]]]
 
 
 class OpenAIServer:
-    """Answer the OpenAI protocol until the `with` block ends.
+    """A server of the OpenAI protocol that runs until the `with` block ends.
 
-    `chat` is a function of the request's JSON, or the replies in order, one a request. `embed` turns n texts
-    into n vectors. Where `api_key` is set, any other bearer is answered with 401.
+    `chat` is a function of the request's JSON, or a sequence of replies, one for each request. `embed` returns n
+    vectors for n texts. If `api_key` is set, requests with another bearer token get the status 401.
 
-    `requests` holds every request in the order it came: `path` without the query, `json` (None where the body
-    is no JSON object) and `headers` with names in lower case.
+    `requests` has every request in order: `path` without the query, `json` (None if the body is not a JSON object), and
+    `headers` with names in lower case.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class OpenAIServer:
         self._api_key = api_key
         self._lock = threading.Lock()
         self._http = _HTTPServer(self._answer)
-        # The poll bounds how long `shutdown` waits; a request wakes the loop by itself.
+        # The poll interval limits how long `shutdown` waits. A request wakes the loop at once.
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
 
     def __enter__(self) -> Self:
@@ -74,14 +74,14 @@ class OpenAIServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._http.leaving.set()
+        self._http.closing.set()
         self._http.shutdown()
         self._thread.join()
-        self._http.server_close()  # joins the handlers too
+        self._http.server_close()  # also waits for the handlers
 
     @property
     def base_url(self) -> str:
-        """Return the URL an OpenAI client takes as its base, without a slash at the end."""
+        """Return the base URL for an OpenAI client, without a trailing slash."""
         return f"http://127.0.0.1:{self._http.server_port}/v1"
 
     @property
@@ -96,14 +96,14 @@ class OpenAIServer:
 
     def _bodies(self, path: str) -> list[dict[str, Any]]:
         with self._lock:
-            bodies = [seen["json"] for seen in self.requests if seen["path"] == path]
+            bodies = [request["json"] for request in self.requests if request["path"] == path]
         return [body for body in bodies if body is not None]
 
     def _answer(self, method: str, target: str, headers: dict[str, str], raw: bytes) -> Reply:
         path = target.partition("?")[0]
-        sent = _json_object(raw)
+        request_json = _json_object(raw)
         with self._lock:
-            self.requests.append({"path": path, "json": sent, "headers": headers})
+            self.requests.append({"path": path, "json": request_json, "headers": headers})
         if self._api_key is not None and headers.get("authorization") != f"Bearer {self._api_key}":
             return _error(Reply("Incorrect API key provided.", status=401), code="invalid_api_key")
         if (method, path) == ("GET", MODELS_PATH):
@@ -111,25 +111,25 @@ class OpenAIServer:
             return Reply(body=_encoded({"object": "list", "data": [model]}))
         if method != "POST" or path not in (CHAT_PATH, EMBEDDINGS_PATH):
             return _error(Reply(f"Unknown request URL: {method} {path}.", status=404), code="unknown_url")
-        if sent is None:
-            return _error(Reply("The body of the request is no JSON object.", status=400))
-        return self._chat_reply(sent) if path == CHAT_PATH else self._embeddings_reply(sent)
+        if request_json is None:
+            return _error(Reply("The body of the request is not a JSON object.", status=400))
+        return self._chat_reply(request_json) if path == CHAT_PATH else self._embeddings_reply(request_json)
 
-    def _chat_reply(self, sent: dict[str, Any]) -> Reply:
-        scripted = self._chat(sent)
+    def _chat_reply(self, request_json: dict[str, Any]) -> Reply:
+        scripted = self._chat(request_json)
         reply = Reply(scripted) if isinstance(scripted, str) else scripted
         if reply.body is not None:
             return reply
-        return replace(reply, body=_completion(sent, reply)) if reply.status == 200 else _error(reply)
+        return replace(reply, body=_completion(request_json, reply)) if reply.status == 200 else _error(reply)
 
-    def _embeddings_reply(self, sent: dict[str, Any]) -> Reply:
-        given = sent.get("input")
-        texts = cast("list[object]", given) if isinstance(given, list) else [given]
+    def _embeddings_reply(self, request_json: dict[str, Any]) -> Reply:
+        value = request_json.get("input")
+        texts = cast("list[object]", value) if isinstance(value, list) else [value]
         if not all(isinstance(text, str) for text in texts):
             return _error(Reply("`input` must be a string or an array of strings.", status=400))
         vectors = self._embed(cast("list[str]", texts))
-        dimensions = cast("int | None", sent.get("dimensions"))
-        return Reply(body=_embeddings(sent, [vector[:dimensions] for vector in vectors]))
+        dimensions = cast("int | None", request_json.get("dimensions"))
+        return Reply(body=_embeddings(request_json, [vector[:dimensions] for vector in vectors]))
 
 
 class _HTTPServer(ThreadingHTTPServer):
@@ -139,16 +139,16 @@ class _HTTPServer(ThreadingHTTPServer):
     def __init__(self, answer: Callable[[str, str, dict[str, str], bytes], Reply]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answer = answer
-        self.leaving = threading.Event()
+        self.closing = threading.Event()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Report what a handler raised, unless the client is merely gone."""
+        """Report an exception of a handler, unless the client only disconnected."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(cast("Any", request), client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answer one request a connection: HTTP/1.0, so no idle connection holds up the server's end."""
+    """A handler of one request for each connection (HTTP/1.0), so that no idle connection delays the server's end."""
 
     timeout = 5.0  # seconds a read or write may take; an idle client would keep `server_close` waiting
     disable_nagle_algorithm = True
@@ -162,17 +162,17 @@ class _Handler(BaseHTTPRequestHandler):
         self._serve()
 
     def log_message(self, *_args: object, **_kwargs: object) -> None:
-        """Keep quiet."""
+        """Log nothing."""
 
     def _serve(self) -> None:
         server = cast("_HTTPServer", self.server)
         length = int(self.headers.get("content-length") or 0)
         raw = self.rfile.read(length)
         if len(raw) < length:
-            return  # the client left while it sent: that is no request, and takes no reply from the script
+            return  # the client disconnected while sending: this does not use up a reply of the script
         headers = {name.lower(): value for name, value in self.headers.items()}
         reply = server.answer(self.command, self.path, headers, raw)
-        if reply.delay and server.leaving.wait(reply.delay):
+        if reply.delay and server.closing.wait(reply.delay):
             return
         body = reply.body or b""
         self.send_response(reply.status)
@@ -184,12 +184,12 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def word_vectors(texts: Sequence[str]) -> list[list[float]]:
-    """Return one unit vector of `EMBEDDING_DIMS` floats a text; texts that share words lie close together."""
+    """Return one unit vector of `EMBEDDING_DIMS` floats for each text. Texts that share words have similar vectors."""
     return [_word_vector(text) for text in texts]
 
 
 def _word_vector(text: str) -> list[float]:
-    # Every word is a corner of the hypercube, 32 hashed signs; a text without words counts as one.
+    # Each word is a corner of the hypercube: 32 signs from a hash. A text without words counts as one word.
     words = re.findall(r"\w+", text.lower()) or [text]
     digests = [hashlib.sha256(word.encode("utf-8", "surrogatepass")).digest() for word in words]
     signs = [int.from_bytes(digest[: EMBEDDING_DIMS // 8], "big") for digest in digests]
@@ -200,11 +200,11 @@ def _word_vector(text: str) -> list[float]:
 
 def _scripted(replies: Sequence[Reply | str]) -> Chat:
     if isinstance(replies, str):
-        raise TypeError("a script is a sequence of replies; put a single one into a list")
+        raise TypeError("a script is a sequence of replies; put a single reply into a list")
     rest, lock = iter(replies), threading.Lock()
-    # The header keeps the `openai` package from trying again: nothing more will come.
+    # The header stops the `openai` package from retrying. There are no more replies.
     no_retry = {"x-should-retry": "false"}
-    end = Reply(f"The script ran out: it held {len(replies)} replies.", status=500, headers=no_retry)
+    end = Reply(f"The script ran out: it had {len(replies)} replies.", status=500, headers=no_retry)
 
     def reply(_sent: dict[str, Any]) -> Reply | str:
         with lock:
@@ -213,26 +213,30 @@ def _scripted(replies: Sequence[Reply | str]) -> Chat:
     return reply
 
 
-def _completion(sent: dict[str, Any], reply: Reply) -> bytes:
+def _completion(request_json: dict[str, Any], reply: Reply) -> bytes:
     content = reply.content if reply.refusal is None else reply.content or None
     message = {"role": "assistant", "content": content, "refusal": reply.refusal}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reply.finish_reason}
-    # Usage is counted in words: near enough to tokens to see growth, and the same on every run.
-    asked, answered = len(json.dumps(sent.get("messages")).split()), len(reply.content.split())
-    usage = {"prompt_tokens": asked, "completion_tokens": answered, "total_tokens": asked + answered}
-    head = {"id": "chatcmpl-loopback", "object": "chat.completion", "created": 0, "model": sent.get("model")}
+    # Usage is counted in words. That is close enough to token counts to show growth, and equal in every run.
+    prompt_words, reply_words = len(json.dumps(request_json.get("messages")).split()), len(reply.content.split())
+    usage = {
+        "prompt_tokens": prompt_words,
+        "completion_tokens": reply_words,
+        "total_tokens": prompt_words + reply_words,
+    }
+    head = {"id": "chatcmpl-loopback", "object": "chat.completion", "created": 0, "model": request_json.get("model")}
     return _encoded(head | {"choices": [choice], "usage": usage})
 
 
-def _embeddings(sent: dict[str, Any], vectors: list[list[float]]) -> bytes:
-    packed = sent.get("encoding_format") == "base64"
+def _embeddings(request_json: dict[str, Any], vectors: list[list[float]]) -> bytes:
+    packed = request_json.get("encoding_format") == "base64"
     data = [
         {"object": "embedding", "index": index, "embedding": _base64(vector) if packed else vector}
         for index, vector in enumerate(vectors)
     ]
-    words = len(json.dumps(sent.get("input")).split())
+    words = len(json.dumps(request_json.get("input")).split())
     usage = {"prompt_tokens": words, "total_tokens": words}
-    return _encoded({"object": "list", "data": data, "model": sent.get("model"), "usage": usage})
+    return _encoded({"object": "list", "data": data, "model": request_json.get("model"), "usage": usage})
 
 
 def _base64(vector: list[float]) -> str:

@@ -1,8 +1,8 @@
-"""Short memories and questions about them, made of word lists by a seed; and the file that an import reads.
+"""Generate short memories and questions about them from word lists and a seed, and write an export file of them.
 
-Every kind of word (names, verbs, things, …) has a head of common English words and a tail of made-up rare ones. The
-n-th word of a kind is drawn about n to the power of -1.25 times as often as the first (Zipf's law); about one word of a
-memory in six is a made-up one.
+Each kind of word (names, verbs, things, …) has a head of common English words and a tail of rare made-up words. The
+n-th word of a kind is drawn about n to the power of -1.25 times as often as the first (Zipf's law). About one in six
+words of a memory is made up.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 AGENT = "coder"
-"""The agent of one memory in a hundred; the others have none."""
+"""The agent of one memory in a hundred. The other memories have no agent."""
 
 MIN_WORDS, MAX_WORDS = 6, 14
 FIRST_DAY = datetime(2024, 1, 1, tzinfo=UTC)
@@ -66,92 +66,92 @@ FRAMES = ("what did {} mean", "which {} was it", "where is {}", "who knows {}", 
 ONSETS = (*"bcdfghjklmnprstvwz", "br", "dr", "kl", "pr", "st", "tr")
 SYLLABLES = [onset + vowel for onset in ONSETS for vowel in "aeiou"]
 STEEPNESS = 1.25
-"""The exponent of Zipf's law, for a kind of words; 1 is usual for all words of a language together."""
+"""The exponent of Zipf's law for one kind of word. For all words of a language together it is about 1."""
 
 
 class Sentences:
-    """Draw distinct memories and distinct questions; one seed always gives the same ones in the same order."""
+    """A generator of distinct memories and questions. The same seed gives the same texts in the same order."""
 
     def __init__(self, seed: int) -> None:
-        self._chance = random.Random(seed)  # noqa: S311 - a script, no secret
+        self._rng = random.Random(seed)  # noqa: S311 - not a secret
         heads = {kind: words for kind, *words in (line.split() for line in HEADS.splitlines())}
-        # The words are the same for every seed: only what is said with them differs.
-        coined = random.Random(0)  # noqa: S311 - likewise
-        self._words = {kind: [*head, *_coined(coined, kind)] for kind, head in heads.items()}
+        # The words are the same for every seed. Only the texts made of them differ.
+        word_rng = random.Random(0)  # noqa: S311 - not a secret
+        self._words = {kind: [*head, *_made_up_words(word_rng, kind)] for kind, head in heads.items()}
         self._weights = {
             kind: list(itertools.accumulate((rank + 2) ** -STEEPNESS for rank in range(len(words))))
             for kind, words in self._words.items()
         }
-        self._taken: set[str] = set()
+        self._used: set[str] = set()
 
     def memories(self, count: int) -> list[str]:
-        """Return memories of 6 to 14 words, none of which this object gave before."""
+        """Return memories of 6 to 14 words that this object has not returned before."""
         return [self._fresh_memory() for _ in range(count)]
 
     def questions(self, count: int, memories: Sequence[str]) -> list[str]:
-        """Return questions of 4 to 8 words: every other one of words of a memory, the others of any words."""
-        found: list[str] = []
-        while len(found) < count:
-            question = self._question(self._chance.choice(memories) if len(found) % 2 else None)
-            if question not in self._taken:
-                self._taken.add(question)
-                found.append(question)
-        return found
+        """Return questions of 4 to 8 words. Every second one consists of words of a memory, the others of any words."""
+        questions: list[str] = []
+        while len(questions) < count:
+            question = self._question(self._rng.choice(memories) if len(questions) % 2 else None)
+            if question not in self._used:
+                self._used.add(question)
+                questions.append(question)
+        return questions
 
     def _fresh_memory(self) -> str:
         while True:
-            wanted = self._chance.randint(MIN_WORDS, MAX_WORDS)
-            text = self._filled(self._chance.choice(OPENINGS))
-            while len(text.split()) < wanted:
-                text = f"{text} {self._filled(self._chance.choice(CLOSINGS))}"
-            if len(text.split()) <= MAX_WORDS and text.casefold() not in self._taken:
-                self._taken.add(text.casefold())
+            length = self._rng.randint(MIN_WORDS, MAX_WORDS)
+            text = self._filled(self._rng.choice(OPENINGS))
+            while len(text.split()) < length:
+                text = f"{text} {self._filled(self._rng.choice(CLOSINGS))}"
+            if len(text.split()) <= MAX_WORDS and text.casefold() not in self._used:
+                self._used.add(text.casefold())
                 return text
 
     def _question(self, memory: str | None) -> str:
-        frame = self._chance.choice(FRAMES)
-        room = self._chance.randint(4, 8) - len(frame.replace("{}", "").split())
+        frame = self._rng.choice(FRAMES)
+        word_count = self._rng.randint(4, 8) - len(frame.replace("{}", "").split())
         if memory is None:
-            words = [self._word(self._chance.choice(list(self._words))) for _ in range(room)]
+            words = [self._word(self._rng.choice(list(self._words))) for _ in range(word_count)]
         else:
-            said = memory.split()
-            words = self._chance.sample(said, min(room, len(said)))
+            memory_words = memory.split()
+            words = self._rng.sample(memory_words, min(word_count, len(memory_words)))
         return frame.format(" ".join(words)) + "?"
 
     def _filled(self, frame: str) -> str:
         return " ".join(self._word(part[1:-1]) if part.startswith("{") else part for part in frame.split())
 
     def _word(self, kind: str) -> str:
-        return self._chance.choices(self._words[kind], cum_weights=self._weights[kind])[0]
+        return self._rng.choices(self._words[kind], cum_weights=self._weights[kind])[0]
 
 
-def _coined(chance: random.Random, kind: str) -> list[str]:
-    """Return the rare words of a kind, made of syllables."""
-    found: dict[str, None] = {}
-    while len(found) < TAILS[kind]:
-        word = "".join(chance.choices(SYLLABLES, k=chance.randint(2, 3))) + ENDINGS[kind]
-        found[word.capitalize() if kind in ("name", "place") else word] = None
-    return list(found)
+def _made_up_words(rng: random.Random, kind: str) -> list[str]:
+    """Return the rare words of a kind, which are made of syllables."""
+    words: dict[str, None] = {}
+    while len(words) < TAILS[kind]:
+        word = "".join(rng.choices(SYLLABLES, k=rng.randint(2, 3))) + ENDINGS[kind]
+        words[word.capitalize() if kind in ("name", "place") else word] = None
+    return list(words)
 
 
 def agent_of(number: int) -> str:
-    """Return the agent of the memory of this number: every hundredth has one."""
+    """Return the agent of the memory with this number. Every hundredth memory has one."""
     return AGENT if number % 100 == 50 else ""
 
 
 def write_export(file: Path, user_id: str, texts: Sequence[str]) -> None:
-    """Write texts as an export of Palimpsest's, spread evenly over a time, each an edit of its own."""
-    with file.open("w", encoding="utf-8") as opened:
-        opened.write(json.dumps({"format": "palimpsest-export", "version": 1, "user_id": user_id}) + "\n")
+    """Write texts as a Palimpsest export. Their times are spread evenly, and each text is an edit of its own."""
+    with file.open("w", encoding="utf-8") as export:
+        export.write(json.dumps({"format": "palimpsest-export", "version": 1, "user_id": user_id}) + "\n")
         for number, text in enumerate(texts):
             at = (FIRST_DAY + timedelta(days=DAYS * number / len(texts))).isoformat()
-            opened.write(json.dumps(_line(number, text, at)) + "\n")
+            export.write(json.dumps(_line(number, text, at)) + "\n")
 
 
 def _line(number: int, text: str, at: str) -> dict[str, object]:
     labels: dict[str, object] = {"metadata": {}, "keywords": [], "tags": []}
     origin = {"actor_id": "", "role": ""}
-    past = {
+    version = {
         "id": str(uuid.uuid5(uuid.NAMESPACE_OID, str(number))),
         "old_memory": None,
         "new_memory": text,
@@ -184,6 +184,6 @@ def _line(number: int, text: str, at: str) -> dict[str, object]:
         "deleted_at": None,
         "superseded_by": None,
         "revision": 1,
-        "history": [past],
+        "history": [version],
         "sources": [],
     }

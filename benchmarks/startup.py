@@ -1,6 +1,6 @@
-"""Measure the start over stdio: `palimpsest` beside a minimal server of the same SDK, then a first search.
+"""Measure the start over stdio: of `palimpsest`, of a minimal server of the same SDK, and up to a first search.
 
-JSON-RPC lines go straight into the pipe, so that the server is timed and no client.
+JSON-RPC lines are written to the pipe directly, so that the server is timed and not a client.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ INITIALIZE = {
 DATA = "data"  # the data directory, inside a run's home
 SEARCH_RUNS = 3
 FILL_BATCH = 500
-TIMEOUT = 120.0  # seconds after which a server is ended, whatever it does
+TIMEOUT = 120.0  # seconds after which a server is killed
 
 WORDS = """\
 Ada Ben Cleo Dan Eva Finn Gia Hugo Ida Jon Kim Leo Mia Noah Olga Paul Quinn Rosa Sam Tess
@@ -63,13 +63,13 @@ Accra Bergen Boston Cairo Dakar Hanoi Kyoto Lima Lisbon Oslo Perth Porto Sofia T
 """
 NAMES, HABITS, THINGS, PLACES = (line.split() for line in WORDS.splitlines())
 CAPACITY = len(NAMES) * len(HABITS) * len(THINGS) * len(PLACES)  # 58,800 distinct texts
-STRIDE = 36_341  # a prime, no factor of CAPACITY: every step is a new text, and unlike the one before
+STRIDE = 36_341  # a prime that does not divide CAPACITY: each step gives a new text, unlike the one before
 QUERY = "who repairs clocks in Kyoto?"
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Summarise measurements, in seconds or as ratios; `values` keeps them in order."""
+    """A summary of measurements in seconds, or of ratios. `values` has all of them in order."""
 
     median: float
     minimum: float
@@ -78,13 +78,13 @@ class Spread:
 
     @classmethod
     def of(cls, values: list[float]) -> Self:
-        """Summarise one value or more."""
+        """Return the summary of one or more values."""
         return cls(statistics.median(values), min(values), max(values), values)
 
 
 @dataclass(frozen=True)
 class StartUp:
-    """Hold seconds from spawn to `initialize` reply, and `ratios`, Palimpsest to minimal, run by run."""
+    """Seconds from spawn to the `initialize` reply. `ratios` are Palimpsest's time by the minimal server's, by run."""
 
     palimpsest: Spread
     minimal: Spread
@@ -94,7 +94,7 @@ class StartUp:
 
 @dataclass(frozen=True)
 class FirstSearch:
-    """Hold seconds from spawn to the answer of the first search among `memories` memories."""
+    """Seconds from spawn to the answer of the first search among `memories` memories."""
 
     memories: int
     fill_seconds: float
@@ -102,7 +102,7 @@ class FirstSearch:
 
 
 class Server:
-    """Speak newline-delimited JSON-RPC with a process spawned at `started` (`perf_counter` seconds)."""
+    """A client of a server process: newline-delimited JSON-RPC. `started` is the time of spawn (`perf_counter`)."""
 
     def __init__(self, process: subprocess.Popen[bytes], errors: IO[bytes], started: float) -> None:
         self._input = cast("io.RawIOBase", process.stdin)
@@ -120,7 +120,7 @@ class Server:
         self._send({"method": method})
 
     def request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Send a request and return its result, passing over whatever else the server says meanwhile."""
+        """Send a request and return its result. Other messages of the server are ignored."""
         self._last_id += 1
         self._send({"id": self._last_id, "method": method, "params": params})
         for line in self._lines:
@@ -130,24 +130,24 @@ class Server:
                     raise RuntimeError(f"{method} failed: {message['error']}")
                 return message["result"]
         self._errors.seek(0)
-        said = self._errors.read().decode(errors="replace")[-2000:]
-        raise RuntimeError(f"the server ended, or was ended after {TIMEOUT:.0f} s, during {method}:\n{said}")
+        error_text = self._errors.read().decode(errors="replace")[-2000:]
+        raise RuntimeError(f"the server ended, or was killed after {TIMEOUT:.0f} s, during {method}:\n{error_text}")
 
     def _send(self, message: dict[str, Any]) -> None:
-        # A server already gone shows as the end of its output, where its last words are reported.
+        # If the server has ended, reading its output reports that, with its last lines on stderr.
         with suppress(BrokenPipeError):
             self._input.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
 
 @contextmanager
 def running(command: Sequence[str], home: Path) -> Generator[Server]:
-    """Run a server with its home, working and data directories in `home`; close its input at the end."""
+    """Run a server with its home, working and data directories in `home`. Close its input at the end."""
     env = os.environ | {"HOME": str(home), "PALIMPSEST_DATA_DIR": str(home / DATA)}
     pipe = subprocess.PIPE
     with tempfile.TemporaryFile() as errors:
         started = time.perf_counter()
         process = subprocess.Popen(command, bufsize=0, stdin=pipe, stdout=pipe, stderr=errors, cwd=home, env=env)
-        # Reading a pipe knows no time-out; the end of the process ends it.
+        # Reading a pipe has no timeout. It ends when the process ends.
         watchdog = threading.Timer(TIMEOUT, process.kill)
         watchdog.start()
         try:
@@ -165,34 +165,34 @@ def time_start(command: Sequence[str], home: Path) -> float:
 
 
 def time_first_search(home: Path, known: Sequence[str]) -> float:
-    """Return the seconds from spawning Palimpsest to its answer to a search, which must hold a known text."""
+    """Return the seconds from spawning Palimpsest to its reply to a search, which must contain a known text."""
     with running(PALIMPSEST, home) as server:
         server.request("initialize", INITIALIZE)
         server.notify("notifications/initialized")
-        answer = server.request("tools/call", {"name": "search_memories", "arguments": {"query": QUERY}})
+        reply = server.request("tools/call", {"name": "search_memories", "arguments": {"query": QUERY}})
         seconds = server.age()
-    said = json.dumps(answer)
-    # A search that looks into another directory or scope would be fast and measure nothing.
-    if answer.get("isError") or not any(text in said for text in known):
-        raise RuntimeError(f"the search found none of the memories: {said[:2000]}")
+    reply_text = json.dumps(reply)
+    # A search of another directory or scope would be fast and would measure nothing.
+    if reply.get("isError") or not any(text in reply_text for text in known):
+        raise RuntimeError(f"the search found none of the memories: {reply_text[:2000]}")
     return seconds
 
 
 def measure_start(runs: int) -> StartUp:
-    """Time both servers in turn, `runs` times each after a warm-up."""
+    """Time both servers in turn, `runs` times each after one warm-up."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         script = home / "minimal_server.py"
         script.write_text(MINIMAL_SERVER, encoding="utf-8")
         minimal = (sys.executable, str(script))
         pairs = [(time_start(PALIMPSEST, home), time_start(minimal, home)) for _ in range(runs + 1)][1:]
-    ours, theirs = Spread.of([pair[0] for pair in pairs]), Spread.of([pair[1] for pair in pairs])
+    palimpsest, minimal_spread = Spread.of([pair[0] for pair in pairs]), Spread.of([pair[1] for pair in pairs])
     ratios = Spread.of([a / b for a, b in pairs])
-    return StartUp(ours, theirs, ratios, ours.median / theirs.median)
+    return StartUp(palimpsest, minimal_spread, ratios, palimpsest.median / minimal_spread.median)
 
 
 def measure_first_search(count: int) -> FirstSearch:
-    """Fill a data directory with `count` memories and time a first search in it, `SEARCH_RUNS` times."""
+    """Fill a data directory with `count` memories, and time a first search in it `SEARCH_RUNS` times."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         began = time.perf_counter()
@@ -203,7 +203,7 @@ def measure_first_search(count: int) -> FirstSearch:
 
 
 def fill(data_dir: Path, count: int) -> None:
-    """Write `count` generated memories into `data_dir`, and let the index follow."""
+    """Write `count` generated memories into `data_dir`, and build the index."""
 
     async def write() -> None:
         async with open_memory(load_settings(data_dir=data_dir), background=False) as memory:
@@ -226,7 +226,7 @@ def fill(data_dir: Path, count: int) -> None:
 
 
 def texts(count: int) -> list[str]:
-    """Return `count` distinct short texts, at most `CAPACITY`; the same ones on every call."""
+    """Return `count` distinct short texts, at most `CAPACITY`. Each call returns the same texts."""
     return [_text(step * STRIDE % CAPACITY) for step in range(count)]
 
 
@@ -249,10 +249,12 @@ def report(start: StartUp, search: FirstSearch | None) -> None:
 
 
 def main() -> None:
-    """Read the arguments, measure, print, and write the figures where asked."""
+    """Read the arguments, measure, print the figures, and write them to a file if asked to."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=15, help="timed starts of each server (default 15)")
-    parser.add_argument("--memories", type=int, default=10_000, help="memories to search (default 10000, 0 for none)")
+    parser.add_argument("--runs", type=int, default=15, help="the number of timed starts of each server (default 15)")
+    parser.add_argument(
+        "--memories", type=int, default=10_000, help="the number of memories to search (default 10000; 0: no search)"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")
     arguments = parser.parse_args()
     if arguments.runs < 1 or not 0 <= arguments.memories <= CAPACITY:

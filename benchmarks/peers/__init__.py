@@ -1,1 +1,1 @@
-"""What `compare.py` compares: the peers, how each is installed, run and asked, and what is measured of it."""
+"""The parts of `compare.py`: the peers, how each is installed, run and called, and what is measured."""

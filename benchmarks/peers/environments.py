@@ -1,4 +1,4 @@
-"""An environment of its own for every peer: pinned versions, from the registries that pip and npm are set to."""
+"""Install every peer in its own environment: pinned versions, from the registries pip and npm are configured for."""
 
 from __future__ import annotations
 
@@ -12,49 +12,58 @@ from pathlib import Path
 
 from peers.child import PeerError
 
-MARK = "installed.json"
+MARKER = "installed.json"
 
 
 def python_with(folder: Path, name: str, requirements: Sequence[str]) -> str:
-    """Return the interpreter of an environment that holds the requirements. Raises PeerError."""
-    place = folder / name
-    python = place / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    if _marked(place) != list(requirements):
-        shutil.rmtree(place, ignore_errors=True)
-        _run([sys.executable, "-m", "venv", str(place)], f"an environment for {name} could not be made")
+    """Return the interpreter of an environment with the requirements. Raises PeerError."""
+    environment = folder / name
+    python = environment / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    if _marked(environment) != list(requirements):
+        shutil.rmtree(environment, ignore_errors=True)
+        _run([sys.executable, "-m", "venv", str(environment)], f"the environment for {name} could not be created")
         install = [str(python), "-m", "pip", "install", "--quiet", "--no-cache-dir", *requirements]
         _run(install, f"pip could not install {' '.join(requirements)}")
-        (place / MARK).write_text(json.dumps(list(requirements)), "utf-8")
+        (environment / MARKER).write_text(json.dumps(list(requirements)), "utf-8")
     return str(python)
 
 
 def npm_package(folder: Path, name: str, package: str, version: str) -> Path:
-    """Return the folder of an npm package, installed with what it needs. Raises PeerError."""
-    place = folder / name
-    wanted = f"{package}@{version}"
-    if _marked(place) != [wanted]:
+    """Return the folder of an npm package, installed with its dependencies. Raises PeerError."""
+    environment = folder / name
+    requirement = f"{package}@{version}"
+    if _marked(environment) != [requirement]:
         npm = shutil.which("npm")
         if npm is None or shutil.which("node") is None:
-            raise PeerError("there is no node and npm on this machine")
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir(parents=True)
-        install = [npm, "install", "--prefix", str(place), "--cache", str(place / "cache"), "--no-audit", "--no-fund"]
-        _run([*install, wanted], f"npm could not install {wanted}")
-        (place / MARK).write_text(json.dumps([wanted]), "utf-8")
-    return place / "node_modules" / package
+            raise PeerError("node and npm are not on this machine")
+        shutil.rmtree(environment, ignore_errors=True)
+        environment.mkdir(parents=True)
+        install = [
+            npm,
+            "install",
+            "--prefix",
+            str(environment),
+            "--cache",
+            str(environment / "cache"),
+            "--no-audit",
+            "--no-fund",
+        ]
+        _run([*install, requirement], f"npm could not install {requirement}")
+        (environment / MARKER).write_text(json.dumps([requirement]), "utf-8")
+    return environment / "node_modules" / package
 
 
-def _marked(place: Path) -> list[str] | None:
-    mark = place / MARK
-    return json.loads(mark.read_text("utf-8")) if mark.is_file() else None
+def _marked(environment: Path) -> list[str] | None:
+    marker = environment / MARKER
+    return json.loads(marker.read_text("utf-8")) if marker.is_file() else None
 
 
-def _run(command: Sequence[str], trouble: str) -> None:
+def _run(command: Sequence[str], failure: str) -> None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
+        process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise PeerError(f"{trouble}: {type(error).__name__}") from error
-    if done.returncode:
-        # What the tool said may name hosts and paths of this machine: it is shown, and kept out of the figures.
-        print(done.stderr.strip()[-2000:], file=sys.stderr)
-        raise PeerError(f"{trouble} (exit code {done.returncode})")
+        raise PeerError(f"{failure}: {type(error).__name__}") from error
+    if process.returncode:
+        # The output may name hosts and paths of this machine. It is shown, but not written into the figures.
+        print(process.stderr.strip()[-2000:], file=sys.stderr)
+        raise PeerError(f"{failure} (exit code {process.returncode})")

@@ -1,4 +1,4 @@
-"""The measures: recall, paraphrases, latency, start, memory, disk, tokens. Each fills in a system's figures."""
+"""Measure recall, paraphrases, latency, start, memory, disk and token counts. Each measure fills in the figures."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from typing import Any
 from locomo import Conversation
 from palimpsest.text.tokenizer import count_tokens
 from peers.child import PeerError, resident_bytes
-from peers.given import SEED, Life, Timed, turns_of
 from peers.systems import Store, System
+from peers.workload import SEED, Life, Workload, turns_of
 
 DEPTHS = (5, 10)
 WARM_UP = 20
@@ -27,9 +27,10 @@ STARTS = 5
 
 @dataclass
 class Figures:
-    """Hold what was measured of one system; None is what was not.
+    """The figures of one system. A figure that was not measured is None or empty.
 
-    `by_phrase` holds recalls, and `paraphrases_by_phrase` hits, with each of a store's first two phrases alone.
+    `by_phrase` has the recalls of each of the first two queries alone, and `paraphrases_by_phrase` their numbers of
+    hits. `bound` says that the other recalls and hits are upper bounds.
     """
 
     version: str
@@ -43,7 +44,7 @@ class Figures:
     add_ms: list[float] = field(default_factory=list[float])
     in_a_row_ms: float | None = None
     search_ms: list[float] = field(default_factory=list[float])
-    beside_ms: list[float] = field(default_factory=list[float])
+    extra_ms: list[float] = field(default_factory=list[float])
     initialize_s: list[float] = field(default_factory=list[float])
     first_answer_s: list[float] = field(default_factory=list[float])
     rss_bytes: int | None = None
@@ -52,22 +53,22 @@ class Figures:
     schema_tokens: int | None = None
     reply_tokens: list[int] = field(default_factory=list[int])
     whole_reply_tokens: list[int] = field(default_factory=list[int])
-    troubles: list[str] = field(default_factory=list[str])
+    failures: list[str] = field(default_factory=list[str])
 
     def times(self, operation: str) -> list[float]:
-        """Return the times of an operation, to be added to."""
-        return {"add": self.add_ms, "search": self.search_ms, "beside": self.beside_ms}[operation]
+        """Return the list of times of an operation, to append to."""
+        return {"add": self.add_ms, "search": self.search_ms, "extra": self.extra_ms}[operation]
 
     def as_json(self) -> dict[str, Any]:
-        """Return all figures as they were taken."""
+        """Return all figures as a JSON object."""
         return asdict(self)
 
 
 Measured = dict[str, Figures]
 
 
-def middle(values: Sequence[float], share: float = 0.5) -> float | None:
-    """Return the median, or the value that a share of all stays below; None of nothing."""
+def quantile(values: Sequence[float], share: float = 0.5) -> float | None:
+    """Return the median, or the value below which a share of all values lies. Return None if there are no values."""
     if not values:
         return None
     ordered = sorted(values)
@@ -75,17 +76,17 @@ def middle(values: Sequence[float], share: float = 0.5) -> float | None:
 
 
 @contextmanager
-def noted(figures: Figures, what: str) -> Generator[None]:
-    """Note a peer's failure among its figures and go on."""
+def record_failures(figures: Figures, part: str) -> Generator[None]:
+    """Record a failure of a system among its figures, and continue."""
     try:
         yield
     except (PeerError, OSError, KeyError, IndexError, TypeError, ValueError) as error:
-        figures.troubles.append(f"{what}: {type(error).__name__}: {error}"[:300])
+        figures.failures.append(f"{part}: {type(error).__name__}: {error}"[:300])
 
 
 @contextmanager
 def fresh(system: System) -> Generator[Store]:
-    """Open a system over an empty folder that is gone afterwards."""
+    """Open a system in an empty temporary folder."""
     with tempfile.TemporaryDirectory(prefix="compare-") as folder:
         store = system.open(Path(folder))
         try:
@@ -95,21 +96,21 @@ def fresh(system: System) -> Generator[Store]:
 
 
 def measure_recall(system: System, figures: Figures, conversations: Sequence[Conversation]) -> None:
-    """Give a fresh store each conversation's turns, and ask its questions."""
-    taken: dict[int, list[list[float]]] = {depth: [] for depth in DEPTHS}
+    """Add the turns of each conversation to a new store, and ask its questions."""
+    recalls: dict[int, list[list[float]]] = {depth: [] for depth in DEPTHS}
     for conversation in conversations:
         with fresh(system) as store:
             figures.bound = store.bound
             store.add_turns(turns_of(conversation))
             for question in conversation.questions:
-                tries = [store.search(phrase, max(DEPTHS)) for phrase in store.phrases(question.text)]
+                hits_by_query = [store.search(phrase, max(DEPTHS)) for phrase in store.phrases(question.text)]
                 for depth in DEPTHS:
-                    taken[depth].append([_share(hits[:depth], question.evidence) for hits in tries])
-    figures.recall = {depth: statistics.fmean(map(max, taken[depth])) for depth in DEPTHS}
+                    recalls[depth].append([_share(hits[:depth], question.evidence) for hits in hits_by_query])
+    figures.recall = {depth: statistics.fmean(map(max, recalls[depth])) for depth in DEPTHS}
     figures.by_phrase = {
-        depth: [statistics.fmean(column) for column in list(zip(*taken[depth], strict=False))[:2]] for depth in DEPTHS
+        depth: [statistics.fmean(column) for column in list(zip(*recalls[depth], strict=False))[:2]] for depth in DEPTHS
     }
-    figures.questions = len(taken[DEPTHS[0]])
+    figures.questions = len(recalls[DEPTHS[0]])
 
 
 def _share(hits: Sequence[Sequence[str]], evidence: frozenset[str]) -> float:
@@ -117,37 +118,37 @@ def _share(hits: Sequence[Sequence[str]], evidence: frozenset[str]) -> float:
 
 
 def measure_paraphrases(system: System, figures: Figures, lives: Sequence[Life]) -> None:
-    """Give a fresh store each life's memories one by one, and count the questions answered among five hits."""
-    rights: list[list[bool]] = []
+    """Add the memories of each life to a new store one by one, and count the questions answered within five hits."""
+    answered: list[list[bool]] = []
     for life in lives:
-        before = len(rights)
+        first = len(answered)
         with fresh(system) as store:
             for number, text in enumerate(life.memories):
                 store.add(text, str(number))
-            for question, memory in life.asked:
-                tries = [store.search(phrase, 5) for phrase in store.phrases(question)]
-                rights.append([any(str(memory) in hit for hit in each[:5]) for each in tries])
-        figures.paraphrases_by_kind[life.kind] = (sum(map(any, rights[before:])), len(life.asked))
-    figures.paraphrases = (sum(map(any, rights)), len(rights))
-    figures.paraphrases_by_phrase = [sum(column) for column in list(zip(*rights, strict=False))[:2]]
+            for question, memory in life.questions:
+                hits_by_query = [store.search(phrase, 5) for phrase in store.phrases(question)]
+                answered.append([any(str(memory) in hit for hit in hits[:5]) for hits in hits_by_query])
+        figures.paraphrases_by_kind[life.kind] = (sum(map(any, answered[first:])), len(life.questions))
+    figures.paraphrases = (sum(map(any, answered)), len(answered))
+    figures.paraphrases_by_phrase = [sum(column) for column in list(zip(*answered, strict=False))[:2]]
 
 
-def measure_load(systems: Mapping[str, System], measured: Measured, given: Timed, root: Path) -> None:
-    """Fill a store of each system, time adds and searches in turn, look at memory and disk, then time starts."""
+def measure_load(systems: Mapping[str, System], measured: Measured, workload: Workload, root: Path) -> None:
+    """Fill a store of each system, time adds and searches in turn, measure memory and disk, then time starts."""
     stores: dict[str, Store] = {}
     for name, system in systems.items():
         home = root / name
         home.mkdir()
-        with noted(measured[name], "filling"):
+        with record_failures(measured[name], "filling"):
             stores[name] = system.open(home)
-            stores[name].add_many(given.stored, [str(number) for number in range(len(given.stored))])
+            stores[name].add_many(workload.stored, [str(number) for number in range(len(workload.stored))])
     try:
-        _time_in_turn(stores, measured, given)
-        _time_in_a_row(stores, measured, given)
+        _time_in_turn(stores, measured, workload)
+        _time_in_a_row(stores, measured, workload)
         for name, store in stores.items():
-            with noted(measured[name], "memory and replies"):
+            with record_failures(measured[name], "memory and replies"):
                 measured[name].rss_bytes = resident_bytes(store.child.pid)
-                _count(store, measured[name], given.queries)
+                _count(store, measured[name], workload.queries)
     finally:
         for store in stores.values():
             store.close()
@@ -155,48 +156,48 @@ def measure_load(systems: Mapping[str, System], measured: Measured, given: Timed
         files = [path for path in (root / name).rglob("*") if path.is_file() and not path.is_symlink()]
         measured[name].disk_bytes = sum(path.stat().st_size for path in files)
         measured[name].memories = store.stored
-    _time_starts({name: systems[name] for name in stores}, measured, given, root)
+    _time_starts({name: systems[name] for name in stores}, measured, workload, root)
 
 
-def _time_in_turn(stores: Mapping[str, Store], measured: Measured, given: Timed) -> None:
-    """Let every system add one text and search once a round, all of that in a new order each round."""
-    chance = random.Random(SEED)  # noqa: S311 - an order, no secret
-    for number in range(len(given.added)):
-        turns = [(name, operation) for name in stores for operation in ("add", "search", "beside")]
-        chance.shuffle(turns)
-        for name, operation in turns:
+def _time_in_turn(stores: Mapping[str, Store], measured: Measured, workload: Workload) -> None:
+    """In each round, let every system add one text and search once. The order is shuffled in each round."""
+    rng = random.Random(SEED)  # noqa: S311 - not a secret
+    for number in range(len(workload.added)):
+        operations = [(name, operation) for name in stores for operation in ("add", "search", "extra")]
+        rng.shuffle(operations)
+        for name, operation in operations:
             figures = measured[name]
-            if any(trouble.startswith(("filling", "timing")) for trouble in figures.troubles):
+            if any(failure.startswith(("filling", "timing")) for failure in figures.failures):
                 continue
-            with noted(figures, "timing"):
-                done = _operation(stores[name], operation, number, given)
-                passed = _milliseconds(done) if done is not None else None
-                if passed is not None and number >= WARM_UP:
-                    figures.times(operation).append(passed)
+            with record_failures(figures, "timing"):
+                function = _operation(stores[name], operation, number, workload)
+                milliseconds = _milliseconds(function) if function is not None else None
+                if milliseconds is not None and number >= WARM_UP:
+                    figures.times(operation).append(milliseconds)
 
 
-def _operation(store: Store, operation: str, number: int, given: Timed) -> Callable[[], object] | None:
-    """Return what a store does in a round, ready to be timed; None where that is nothing."""
-    question = given.queries[number % len(given.queries)]
+def _operation(store: Store, operation: str, number: int, workload: Workload) -> Callable[[], object] | None:
+    """Return an operation of a store in one round, ready to be timed, or None if the store does not have it."""
+    question = workload.queries[number % len(workload.queries)]
     if operation == "add":
-        return lambda: store.add(given.added[number], f"added-{number}")
+        return lambda: store.add(workload.added[number], f"added-{number}")
     if operation == "search":
         phrase = store.phrase(question)
         return lambda: store.search(phrase, 10)
-    beside = store.beside
-    if beside is None or number >= len(given.beside):
+    extra = store.extra_operation
+    if extra is None or number >= len(workload.extra):
         return None
-    return lambda: beside(given.beside[number])
+    return lambda: extra(workload.extra[number])
 
 
-def _time_in_a_row(stores: Mapping[str, Store], measured: Measured, given: Timed) -> None:
-    """Time adds one right after the other: what a system leaves for later delays the next one."""
+def _time_in_a_row(stores: Mapping[str, Store], measured: Measured, workload: Workload) -> None:
+    """Time adds that follow each other at once. Work that a system postpones then delays the next add."""
     for name, store in stores.items():
-        with noted(measured[name], "adds in a row"):
+        with record_failures(measured[name], "adds in a row"):
             began = time.perf_counter()
-            for number, text in enumerate(given.in_a_row):
+            for number, text in enumerate(workload.in_a_row):
                 store.add(text, f"in-a-row-{number}")
-            measured[name].in_a_row_ms = (time.perf_counter() - began) * 1000 / len(given.in_a_row)
+            measured[name].in_a_row_ms = (time.perf_counter() - began) * 1000 / len(workload.in_a_row)
 
 
 def _milliseconds(operation: Callable[[], object]) -> float:
@@ -220,29 +221,29 @@ def _tokens(content: Any) -> int:
     return count_tokens(json.dumps(content, ensure_ascii=False, separators=(",", ":")))
 
 
-def _time_starts(systems: Mapping[str, System], measured: Measured, given: Timed, root: Path) -> None:
-    """Time from spawn to the first search answered over the folders filled before, the systems in turn."""
-    chance = random.Random(SEED)  # noqa: S311 - an order, no secret
+def _time_starts(systems: Mapping[str, System], measured: Measured, workload: Workload, root: Path) -> None:
+    """Time from spawn to the first answered search in the folders filled before, the systems in turn."""
+    rng = random.Random(SEED)  # noqa: S311 - not a secret
     for run in range(STARTS + 1):  # the first is a warm-up
-        for name in chance.sample(sorted(systems), len(systems)):
+        for name in rng.sample(sorted(systems), len(systems)):
             figures = measured[name]
-            with noted(figures, "start"):
-                initialized, answered = _start(systems[name], root / name, given)
+            with record_failures(figures, "start"):
+                initialized, first_answer = _start(systems[name], root / name, workload)
                 if run:
-                    figures.first_answer_s.append(answered)
+                    figures.first_answer_s.append(first_answer)
                     if initialized is not None:
                         figures.initialize_s.append(initialized)
 
 
-def _start(system: System, home: Path, given: Timed) -> tuple[float | None, float]:
-    query = max(re.findall(r"\w+", given.stored[0]), key=len)
+def _start(system: System, home: Path, workload: Workload) -> tuple[float | None, float]:
+    query = max(re.findall(r"\w+", workload.stored[0]), key=len)
     store = system.open(home)
     try:
         hits = store.search(query, 10)
-        passed = store.child.age()
+        seconds = store.child.age()
         initialized = store.initialized
     finally:
         store.close()
     if not hits:
         raise PeerError("the first search found nothing")
-    return initialized, passed
+    return initialized, seconds

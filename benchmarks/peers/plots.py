@@ -1,4 +1,4 @@
-"""Bar charts of a comparison as PNG files: recall, latency, start and memory. Needs matplotlib."""
+"""Draw bar charts of a comparison as PNG files: recall, latency, start and memory. Needs matplotlib."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from peers.measures import Figures, Measured, middle
+from peers.measures import Figures, Measured, quantile
 from peers.report import OURS, Take
 
 OUR_COLOUR = "#0b6e4f"
 COLOURS = ("#d1495b", "#edae49", "#4f7cac", "#8d6a9f", "#8a8d91")
-STEPS = tuple(step * 10.0**power for power in range(-2, 5) for step in (1, 2, 5))  # marks of a log scale
+STEPS = tuple(step * 10.0**power for power in range(-2, 5) for step in (1, 2, 5))  # tick marks of a logarithmic scale
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Describe one group of bars; `found` as in the table's rows."""
+    """One chart with groups of bars. `recall` is as in the rows of the table."""
 
     title: str
     bars: tuple[tuple[str, Take], ...]
-    written: str
+    number_format: str
     log: bool = False
-    found: bool = False
+    recall: bool = False
 
 
 def _paraphrased(figures: Figures) -> float | None:
@@ -34,24 +34,24 @@ def _paraphrased(figures: Figures) -> float | None:
 CHARTS: dict[str, tuple[Panel, ...]] = {
     "recall": (
         Panel(
-            "Share found among the first hits (more is better; ≤ a bound, see the table)",
+            "Share found among the first hits (more is better; ≤ an upper bound, see the table)",
             (
                 ("LoCoMo recall@5", lambda f: f.recall.get(5)),
                 ("LoCoMo recall@10", lambda f: f.recall.get(10)),
                 ("paraphrase hits@5", _paraphrased),
             ),
             "{:.2f}",
-            found=True,
+            recall=True,
         ),
     ),
     "latency": (
         Panel(
             "Latency of one operation in ms, log scale (less is better)",
             (
-                ("add p50", lambda f: middle(f.add_ms)),
-                ("add p95", lambda f: middle(f.add_ms, 0.95)),
-                ("search p50", lambda f: middle(f.search_ms)),
-                ("search p95", lambda f: middle(f.search_ms, 0.95)),
+                ("add p50", lambda f: quantile(f.add_ms)),
+                ("add p95", lambda f: quantile(f.add_ms, 0.95)),
+                ("search p50", lambda f: quantile(f.search_ms)),
+                ("search p95", lambda f: quantile(f.search_ms, 0.95)),
             ),
             "{:.1f}",
             log=True,
@@ -61,8 +61,8 @@ CHARTS: dict[str, tuple[Panel, ...]] = {
         Panel(
             "Start in s (less is better)",
             (
-                ("to initialize (MCP servers)", lambda f: middle(f.initialize_s)),
-                ("to the first answer", lambda f: middle(f.first_answer_s)),
+                ("to initialize (MCP servers)", lambda f: quantile(f.initialize_s)),
+                ("to the first answer", lambda f: quantile(f.first_answer_s)),
             ),
             "{:.2f}",
         ),
@@ -76,7 +76,7 @@ CHARTS: dict[str, tuple[Panel, ...]] = {
 
 
 def draw(measured: Measured, labels: Mapping[str, str], folder: Path) -> list[Path]:
-    """Write the charts into a folder and return their files."""
+    """Write the charts into a folder, and return the files."""
     matplotlib: Any = importlib.import_module("matplotlib")
     matplotlib.use("Agg")
     pyplot: Any = importlib.import_module("matplotlib.pyplot")
@@ -100,15 +100,15 @@ def draw(measured: Measured, labels: Mapping[str, str], folder: Path) -> list[Pa
 
 
 def _fill(axis: Any, panel: Panel, measured: Measured, colours: Mapping[str, str]) -> None:
-    """Draw a group of bars for each measure, a bar for each system that has it, its value on top."""
+    """Draw a group of bars for each measure: a bar for each system that has the figure, with the value on top."""
     width = 0.84 / max(len(measured), 1)
     for place, (_, take) in enumerate(panel.bars):
         values = [(name, value) for name, figures in measured.items() if (value := take(figures)) is not None]
         left = place - width * (len(values) - 1) / 2
         for number, (name, value) in enumerate(values):
-            drawn = axis.bar(left + number * width, value, width * 0.92, color=colours[name])
-            most = "≤ " if panel.found and measured[name].bound and value else ""
-            axis.bar_label(drawn, labels=[most + panel.written.format(value)], padding=2, fontsize=8.5)
+            bars = axis.bar(left + number * width, value, width * 0.92, color=colours[name])
+            prefix = "≤ " if panel.recall and measured[name].bound and value else ""
+            axis.bar_label(bars, labels=[prefix + panel.number_format.format(value)], padding=2, fontsize=8.5)
     axis.set_title(panel.title, loc="left", fontsize=12)
     axis.set_xticks(range(len(panel.bars)), [label for label, _ in panel.bars])
     axis.set_xlim(-0.5, len(panel.bars) - 0.5)

@@ -1,8 +1,8 @@
-"""The systems compared: how each is prepared, opened over a folder, filled and asked.
+"""The compared systems: how each is installed, opened in a folder, filled and searched.
 
-Hits are mapped to what was stored without helping a search: by the id that an add returned or the turn id kept in
-`sources` (palimpsest), by metadata (mem0), by the row's id (Chroma, BM25), by the entity's name (server-memory), which
-is a number in subscript digits, so that no question holds it.
+Hits are mapped to what was stored in a way that does not help a search: by the id that an add returned or the turn id
+in `sources` (palimpsest), by metadata (mem0), by the id of the row (Chroma, BM25), or by the name of the entity
+(server-memory), which is a number in subscript digits and therefore in no question.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import palimpsest
 from palimpsest.text.stopwords import FUNCTION_WORDS
 from peers.child import INITIALIZE, Child, PeerError
 from peers.environments import npm_package, python_with
-from peers.given import Turn
+from peers.workload import Turn
 
 MEM0 = "2.2.1"
 CHROMA = "1.5.9"
@@ -36,41 +36,41 @@ ONNX_FILES = (
     "tokenizer.json",
     "vocab.txt",
 )
-"""What Chroma looks for; where one is missing it downloads all."""
+"""The files that Chroma looks for. If one is missing, it downloads all of them."""
 
 HERE = Path(__file__).parent
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
-ROOM = 20_000
-"""Our search's `max_tokens`: as much as it takes, since no other system cuts its reply by size."""
+MAX_TOKENS = 20_000
+"""The `max_tokens` of our searches. It never cuts a reply, because no other system limits the size of its replies."""
 
 
 class Store:
-    """One running process over one folder."""
+    """A running process of a system, with its data in one folder."""
 
     initialized: float | None = None
     """Seconds from spawn to the answer to `initialize`, for MCP servers."""
 
-    beside: Callable[[str], object] | None = None
-    """Something else done with a text, timed for a note under the table."""
+    extra_operation: Callable[[str], object] | None = None
+    """Another operation on a text, which is timed for a note under the table."""
 
     bound = False
-    """Whether `phrases` holds queries of which only who knows the answer can tell the best."""
+    """Whether only someone who knows the answer could choose the best of the queries in `phrases`."""
 
     def __init__(self, child: Child) -> None:
         self.child = child
         self.stored = 0
 
     def add_turns(self, turns: Sequence[Turn]) -> None:
-        """Store a conversation's turns; by default as texts that begin with the speaker's name."""
-        self.add_many([turn.told for turn in turns], [turn.key for turn in turns])
+        """Store the turns of a conversation, by default as texts that begin with the speaker's name."""
+        self.add_many([turn.text_with_speaker for turn in turns], [turn.key for turn in turns])
 
     def add_many(self, texts: Sequence[str], keys: Sequence[str]) -> None:
-        """Store many texts under keys; by default one by one."""
+        """Store texts under keys, by default one by one."""
         for text, key in zip(texts, keys, strict=True):
             self.add(text, key)
 
     def add(self, text: str, key: str) -> None:
-        """Store one text under a key; by default as a batch of one."""
+        """Store one text under a key, by default as a batch of one."""
         self.add_many([text], [key])
 
     def search(self, query: str, k: int) -> list[list[str]]:
@@ -78,7 +78,7 @@ class Store:
         raise NotImplementedError
 
     def phrases(self, question: str) -> list[str]:
-        """Return the queries by which to look for a question's answer, the question and what `phrase` gives first."""
+        """Return the queries to try for a question. The first two are the question and the result of `phrase`."""
         return [question, self.phrase(question)] if self.bound else [question]
 
     def phrase(self, question: str) -> str:
@@ -86,11 +86,11 @@ class Store:
         return question
 
     def schemas(self) -> list[Any] | None:
-        """Return the tools with their schemas, None where the system is no MCP server."""
+        """Return the tools with their schemas, or None if the system is not an MCP server."""
         return None
 
     def ten_hits(self, questions: Sequence[str]) -> list[dict[str, Any]]:
-        """Return whole replies of ten hits, of an MCP server."""
+        """Return whole replies with ten hits, if the system is an MCP server."""
         del questions
         return []
 
@@ -100,7 +100,7 @@ class Store:
 
 
 class _Server(Store):
-    """Speak MCP."""
+    """A store of an MCP server."""
 
     def __init__(self, child: Child) -> None:
         super().__init__(child)
@@ -109,17 +109,17 @@ class _Server(Store):
         child.notify("notifications/initialized")
 
     def schemas(self) -> list[Any]:
-        """Return what `tools/list` gives."""
+        """Return the result of `tools/list`."""
         return self.child.request("tools/list", {})["tools"]
 
 
 class _PalimpsestStore(_Server):
-    """Call this server's tools, with the defaults of an agent's call but for `limit` and `max_tokens`."""
+    """A store of this server, called with the defaults of an agent except for `limit` and `max_tokens`."""
 
     def __init__(self, child: Child) -> None:
         super().__init__(child)
         self._keys: dict[str, str] = {}
-        self.beside = self._store_as_is
+        self.extra_operation = self._store_as_is
 
     def add_turns(self, turns: Sequence[Turn]) -> None:
         for session in sorted({turn.session for turn in turns}):
@@ -136,23 +136,23 @@ class _PalimpsestStore(_Server):
         self.stored += 1
 
     def search(self, query: str, k: int) -> list[list[str]]:
-        found: list[dict[str, Any]] = self._found(query, k)["structuredContent"]["results"]
-        return [[self._keys.get(hit["id"], str(hit["id"])), *hit["sources"]] for hit in found]
+        hits: list[dict[str, Any]] = self._search(query, k)["structuredContent"]["results"]
+        return [[self._keys.get(hit["id"], str(hit["id"])), *hit["sources"]] for hit in hits]
 
     def ten_hits(self, questions: Sequence[str]) -> list[dict[str, Any]]:
-        replies = [self._found(question, 10) for question in questions[:20]]
+        replies = [self._search(question, 10) for question in questions[:20]]
         return [reply for reply in replies if len(reply["structuredContent"]["results"]) == 10]
 
     def _store_as_is(self, text: str) -> None:
         self.child.tool("add_memory", {"text": text, "infer": False})
         self.stored += 1
 
-    def _found(self, query: str, k: int) -> dict[str, Any]:
-        return self.child.tool("search_memories", {"query": query, "limit": k, "max_tokens": ROOM})
+    def _search(self, query: str, k: int) -> dict[str, Any]:
+        return self.child.tool("search_memories", {"query": query, "limit": k, "max_tokens": MAX_TOKENS})
 
 
 class _ServerMemoryStore(_Server):
-    """Keep every text as the one observation of an entity of its own."""
+    """A store of server-memory. Each text is the only observation of an entity of its own."""
 
     bound = True
 
@@ -172,32 +172,33 @@ class _ServerMemoryStore(_Server):
         self.stored += len(entities)
 
     def search(self, query: str, k: int) -> list[list[str]]:
-        found: list[dict[str, Any]] = self.child.tool("search_nodes", {"query": query})["structuredContent"]["entities"]
-        return [[self._keys.get(entity["name"], str(entity["name"]))] for entity in found[:k]]
+        reply = self.child.tool("search_nodes", {"query": query})
+        entities: list[dict[str, Any]] = reply["structuredContent"]["entities"]
+        return [[self._keys.get(entity["name"], str(entity["name"]))] for entity in entities[:k]]
 
     def phrases(self, question: str) -> list[str]:
         return [*super().phrases(question), *_content_words(question)]
 
     def phrase(self, question: str) -> str:
-        """Return the word of the question that the fewest stored texts hold, the question where none does."""
-        held = {word: self._holding(word) for word in _content_words(question)}
-        return min((word for word in held if held[word]), key=held.__getitem__, default=question)
+        """Return the word of the question that is in the fewest stored texts, or the question if none is in any."""
+        counts = {word: self._count_texts(word) for word in _content_words(question)}
+        return min((word for word in counts if counts[word]), key=counts.__getitem__, default=question)
 
     def ten_hits(self, questions: Sequence[str]) -> list[dict[str, Any]]:
         words = {word for question in questions for word in _content_words(question)}
-        fitting = sorted(word for word in words if self._holding(word) == 10)
-        return [self.child.tool("search_nodes", {"query": word}) for word in fitting[:20]]
+        words_in_ten_texts = sorted(word for word in words if self._count_texts(word) == 10)
+        return [self.child.tool("search_nodes", {"query": word}) for word in words_in_ten_texts[:20]]
 
-    def _holding(self, word: str) -> int:
+    def _count_texts(self, word: str) -> int:
         return sum(word in text for text in self._texts)
 
 
 class _WorkerStore(Store):
-    """Ask a worker around a library."""
+    """A store of a library, called through a worker."""
 
     def __init__(self, child: Child) -> None:
         super().__init__(child)
-        child.line()  # it says that it is ready
+        child.line()  # the report that it is ready
 
     def add_many(self, texts: Sequence[str], keys: Sequence[str]) -> None:
         self.child.call("add", texts=list(texts), keys=list(keys))
@@ -208,11 +209,11 @@ class _WorkerStore(Store):
 
 
 class _Mem0Store(_WorkerStore):
-    """Ask the worker around mem0, whose vectors come from another process."""
+    """A store of mem0, called through a worker. Its vectors come from another process."""
 
     def __init__(self, child: Child) -> None:
         super().__init__(child)
-        self.beside = self._embed
+        self.extra_operation = self._embed
 
     def _embed(self, text: str) -> None:
         self.child.call("embed", text=text)
@@ -220,7 +221,7 @@ class _Mem0Store(_WorkerStore):
 
 @dataclass(frozen=True)
 class System:
-    """Name a system and its version, and say how to run it over a folder."""
+    """A compared system: its name, its version, and how to open it in a folder."""
 
     name: str
     version: str
@@ -235,28 +236,28 @@ def _content_words(question: str) -> list[str]:
 def _palimpsest(environments: Path, base_url: str) -> System:
     del environments, base_url
 
-    def opened(home: Path) -> Store:
+    def open_store(home: Path) -> Store:
         command = [sys.executable, "-m", "palimpsest", "serve"]
         return _PalimpsestStore(Child(command, home, {"PALIMPSEST_DATA_DIR": str(home / "data")}))
 
-    return System("Palimpsest", palimpsest.__version__, opened)
+    return System("Palimpsest", palimpsest.__version__, open_store)
 
 
 def _server_memory(environments: Path, base_url: str) -> System:
     del base_url
     package = npm_package(environments, "server-memory", SERVER_MEMORY_PACKAGE, SERVER_MEMORY)
-    started = ["node", str(package / "dist" / "index.js")]
+    command = ["node", str(package / "dist" / "index.js")]
 
-    def opened(home: Path) -> Store:
-        return _ServerMemoryStore(Child(started, home, {"MEMORY_FILE_PATH": str(home / "memory.jsonl")}))
+    def open_store(home: Path) -> Store:
+        return _ServerMemoryStore(Child(command, home, {"MEMORY_FILE_PATH": str(home / "memory.jsonl")}))
 
-    return System("server-memory", SERVER_MEMORY, opened)
+    return System("server-memory", SERVER_MEMORY, open_store)
 
 
 def _worker(python: str, script: str, options: dict[str, Any], home: Path) -> Child:
-    given = json.dumps({"folder": str(home), **options})
+    worker_options = json.dumps({"folder": str(home), **options})
     variables = {"MEM0_TELEMETRY": "False", "MEM0_DIR": str(home / "mem0")}
-    return Child([python, str(HERE / script), given], home, variables)
+    return Child([python, str(HERE / script), worker_options], home, variables)
 
 
 def _mem0(environments: Path, base_url: str) -> System:
@@ -288,14 +289,14 @@ def _chroma_default(environments: Path, base_url: str) -> System:
         raise PeerError("its default ONNX model is not on this machine, and nothing is downloaded")
     python = python_with(environments, "chroma-default", [f"chromadb=={CHROMA}"])
 
-    def opened(home: Path) -> Store:
+    def open_store(home: Path) -> Store:
         link = home / ".cache" / "chroma" / "onnx_models"
         link.parent.mkdir(parents=True, exist_ok=True)
         if not link.exists():
             link.symlink_to(models)
         return _WorkerStore(_worker(python, "worker_chroma.py", {"vectors": "own"}, home))
 
-    return System("Chroma default", f"{CHROMA} with all-MiniLM-L6-v2", opened)
+    return System("Chroma default", f"{CHROMA} with all-MiniLM-L6-v2", open_store)
 
 
 def _bm25(environments: Path, base_url: str) -> System:
@@ -314,4 +315,4 @@ SYSTEMS: dict[str, Callable[[Path, str], System]] = {
     "chroma-default": _chroma_default,
     "bm25": _bm25,
 }
-"""How each system is prepared: of the folder for environments and the URL of the embeddings server."""
+"""How each system is prepared, given the folder for environments and the URL of the embeddings server."""

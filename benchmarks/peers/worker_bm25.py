@@ -1,4 +1,4 @@
-"""A worker around rank-bm25: lower-cased words, an index in memory, the texts in a file of JSON lines."""
+"""A worker around rank-bm25, with lower-case words, an index in memory, and the texts in a file of JSON lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from worker_loop import serve
 
 
 class Bm25:
-    """Build the index anew on every add: the library knows no other way."""
+    """A BM25 index. It is rebuilt on every add, because the library cannot extend one."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self._library: Any = importlib.import_module("rank_bm25")
@@ -32,7 +32,7 @@ class Bm25:
         self._index = self._library.BM25Okapi(self._words)
 
     def search(self, query: str, k: int) -> list[tuple[str, str]]:
-        """Return the texts of highest score, those that share no word with the query left out."""
+        """Return the texts with the highest scores, without those that share no word with the query."""
         scores = self._index.get_scores(_words(query))
         return [self._texts[number] for number in scores.argsort()[::-1][:k] if scores[number] > 0]
 

@@ -10,14 +10,14 @@ from worker_loop import serve
 
 
 class Chroma:
-    """Keep one collection; a text's key is its id."""
+    """One Chroma collection. The key of a text is its id."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         chromadb: Any = importlib.import_module("chromadb")
         self._embedder: Any = None
         client = chromadb.PersistentClient(f"{options['folder']}/chroma")
         if options["vectors"] == "local":
-            sys.path.append(options["package"])  # last, so that this environment's own packages come first
+            sys.path.append(options["package"])  # at the end, so that the packages of this environment come first
             self._embedder = importlib.import_module("palimpsest.embed.static").LocalEmbedder()
             self._collection = client.get_or_create_collection("memories", embedding_function=None)
         else:
@@ -31,11 +31,11 @@ class Chroma:
     def search(self, query: str, k: int) -> list[tuple[str, str]]:
         """Query the collection."""
         if self._embedder is None:
-            asked: dict[str, Any] = {"query_texts": [query]}
+            arguments: dict[str, Any] = {"query_texts": [query]}
         else:
-            asked = {"query_embeddings": self._embedder.embed([query])}
-        found = self._collection.query(**asked, n_results=k, include=["documents"])
-        return list(zip(found["ids"][0], found["documents"][0], strict=True))
+            arguments = {"query_embeddings": self._embedder.embed([query])}
+        result = self._collection.query(**arguments, n_results=k, include=["documents"])
+        return list(zip(result["ids"][0], result["documents"][0], strict=True))
 
 
 if __name__ == "__main__":

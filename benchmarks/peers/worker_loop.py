@@ -1,6 +1,6 @@
-"""The loop of a worker: one JSON line in, one out. It runs inside a peer's own environment and needs nothing.
+"""The loop of a worker: one line of JSON in, one out. It runs in the environment of a peer and needs no package.
 
-The options come as JSON in the first argument. Operations: {"op": "add", "texts": […], "keys": […]},
+The first argument contains the options as JSON. Operations: {"op": "add", "texts": […], "keys": […]},
 {"op": "search", "query": …, "k": 10}, {"op": "embed", "text": …}.
 """
 
@@ -14,10 +14,10 @@ from typing import Any, Protocol
 
 
 class Library(Protocol):
-    """Store texts under keys and find them again."""
+    """A library that stores texts under keys and searches them."""
 
     def add(self, texts: list[str], keys: list[str]) -> None:
-        """Store texts; when this returns, a search finds them."""
+        """Store texts. After this, searches find them."""
         ...
 
     def search(self, query: str, k: int) -> list[tuple[str, str]]:
@@ -26,9 +26,9 @@ class Library(Protocol):
 
 
 def serve(build: Callable[[dict[str, Any]], Library]) -> None:
-    """Build the library, say that it is ready, and answer until the input ends."""
+    """Build the library, report that it is ready, and answer until the input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what a library prints must not come among the answers
+    os.dup2(2, 1)  # what the library prints must not be mixed with the answers
     library = build(json.loads(sys.argv[1]))
 
     def answer(content: dict[str, Any]) -> None:
@@ -37,18 +37,18 @@ def serve(build: Callable[[dict[str, Any]], Library]) -> None:
 
     answer({"ready": True})
     for line in sys.stdin:
-        asked = json.loads(line)
+        request = json.loads(line)
         try:
-            answer(_done(library, asked))
-        except Exception as error:  # noqa: BLE001 - vendors raise anything, and the caller has to hear of it
+            answer(_result(library, request))
+        except Exception as error:  # noqa: BLE001 - libraries raise anything, and the caller must get it as an answer
             answer({"error": f"{type(error).__name__}: {error}"[:500]})
 
 
-def _done(library: Any, asked: dict[str, Any]) -> dict[str, Any]:
-    if asked["op"] == "add":
-        library.add(asked["texts"], asked["keys"])
-        return {"added": len(asked["texts"])}
-    if asked["op"] == "embed":
-        library.embed(asked["text"])
+def _result(library: Any, request: dict[str, Any]) -> dict[str, Any]:
+    if request["op"] == "add":
+        library.add(request["texts"], request["keys"])
+        return {"added": len(request["texts"])}
+    if request["op"] == "embed":
+        library.embed(request["text"])
         return {"embedded": 1}
-    return {"hits": library.search(asked["query"], asked["k"])}
+    return {"hits": library.search(request["query"], request["k"])}
