@@ -326,7 +326,7 @@ class TestByHand:
                     ):
                         with pytest.raises(MemoryNotFoundError):
                             await work
-                with pytest.raises(InputError, match="no change"):
+                with pytest.raises(InputError, match="no edit"):
                     await memory.undo(other, Undo(edit=edits))
                 assert await memory.log(other) == []
                 assert (await memory.delete_all(other)).outcomes == ()
@@ -390,7 +390,7 @@ async def test_the_commands_show_what_was_changed_and_take_it_back(tmp_path: Pat
     assert palimpsest(tmp_path, "undo").startswith(f"added: [{tea[:8]}] User likes coffee")
     (undone,) = palimpsest_json(tmp_path, "undo", "--since", "2020-01-02T12:30:00Z")["results"]
     assert (undone["event"], undone["memory"]) == ("UPDATE", "User likes [green] tea")
-    assert "change 2 was changed again" in palimpsest(tmp_path, "undo", "--change", "2", code=1)
+    assert "edit 2 was changed again" in palimpsest(tmp_path, "undo", "--change", "2", code=1)
     both = palimpsest(tmp_path, "undo", "--change", "1", "--since", "2020-01-02", code=1)
     assert "give either --change or --since; nothing was done" in both
     assert palimpsest(tmp_path, "undo", "--change", "5").startswith(f"updated: [{tea[:8]}] User likes coffee (was: ")

@@ -39,7 +39,7 @@ class TestOneEdit:
         ):
             book.undo()
             assert book.texts() == left
-        with pytest.raises(InputError, match="no change left to take back"):
+        with pytest.raises(InputError, match="there is no edit left to undo"):
             book.undo()
         assert book.texts(WEB) == ["User likes wine"], "another scope's edit is passed over"
 
@@ -54,7 +54,7 @@ class TestOneEdit:
         for left in ([], both, [], both, ["User likes tea"], []):
             book.undo()
             assert book.texts() == left
-        with pytest.raises(InputError, match="no change left to take back"):
+        with pytest.raises(InputError, match="there is no edit left to undo"):
             book.undo()
 
     def test_what_an_undo_since_took_back_is_passed_over(self, book: RecordedLedger) -> None:
@@ -104,7 +104,7 @@ class TestOneEdit:
         book.apply(ALICE, *both)
         book.apply(ALICE, Decision(Event.UPDATE, Fact("Dog?"), other.id))
         for number in (2, 3):
-            with pytest.raises(InputError, match=rf"change {number} was changed again.*palimpsest log shows.*--since"):
+            with pytest.raises(InputError, match=rf"edit {number} was changed again.*palimpsest log shows.*--since"):
                 book.undo(number)
         assert book.texts() == ["Dog?", "Tea!"]
         book.undo(4)
@@ -116,7 +116,7 @@ class TestOneEdit:
         book.add("User likes tea")
         book.undo(1)
         rows = book.rows()
-        with pytest.raises(InputError, match="taken back since"):
+        with pytest.raises(InputError, match="changed again or undone since"):
             book.undo(1)
         assert book.rows() == rows
 
@@ -140,7 +140,7 @@ class TestOneEdit:
         """Guards against a mistyped number that would do something else."""
         book.add("User likes tea")
         for number in (0, -1, 2, 10**12):
-            with pytest.raises(InputError, match=rf"there is no change {number} in this scope \(user alice\)"):
+            with pytest.raises(InputError, match=rf"there is no edit {number} in this scope \(user alice\)"):
                 book.undo(number)
 
 
@@ -167,7 +167,7 @@ class TestScopes:
         everywhere, web = book.add("User likes tea"), book.add("The site is blue", WEB)
         gone = (Decision(Event.DELETE, memory_id=each.id) for each in (everywhere, web))
         book.apply(WEB, *gone)
-        with pytest.raises(InputError, match="change 3 also belongs to another project"):
+        with pytest.raises(InputError, match="edit 3 also belongs to another project"):
             book.undo(3)
         assert book.living() == {}
         book.undo(3, scope=WEB)

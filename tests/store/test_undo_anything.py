@@ -84,7 +84,7 @@ def _do(book: RecordedLedger, step: Step) -> None:
             facts = [Fact(text, sources, happened_at=step.day) for text in (step.text, *TEXTS[step.one % 4 :])]
             known = zip((Event.UPDATE, Event.DELETE, Event.NONE), mine, strict=False)
             decided = [Decision(event, facts[-1], each) for event, each in known]
-            book.apply(step.scope, *decided, Decision(Event.ADD, facts[0]), learns=sources)
+            book.apply(step.scope, *decided, Decision(Event.ADD, facts[0]), learned_from=sources)
         case "embed":
             book.embed()
         case _:
