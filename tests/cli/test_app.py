@@ -129,7 +129,7 @@ def test_prompts_are_listed_shown_checked_and_compared(tmp_path: Path) -> None:
     assert "+You keep our memory" in diff
     palimpsest(tmp_path, "prompts", "check", settings=settings)
     (own / "decide.md").write_text(shipped.replace("$memories", "$memoriez"), "utf-8")
-    assert "$memoriez is no input" in palimpsest(tmp_path, "prompts", "check", code=1, settings=settings)
+    assert "$memoriez is not an input" in palimpsest(tmp_path, "prompts", "check", code=1, settings=settings)
     assert "no prompt 'nothing'" in palimpsest(tmp_path, "prompts", "show", "nothing", code=1)
 
 
