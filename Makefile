@@ -1,11 +1,14 @@
-.PHONY: install test lint types check lock bundle
+.PHONY: install test test-all lint types check lock bundle
 
-install:  ## the locked environment, and the package itself for editing
+install:  ## the locked environment, and this package for editing
 	pip install --require-hashes --requirement requirements.lock
 	pip install --no-deps --no-build-isolation --editable .
 
-test:  ## everything, on real subprocesses and a model of our own on loopback
+test:  ## the tests, with fewer examples than in CI and without those marked `ci`
 	pytest
+
+test-all:  ## the tests as CI runs them
+	HYPOTHESIS_PROFILE=ci pytest -m ""
 
 lint:
 	ruff check .
@@ -17,10 +20,10 @@ types:
 
 check: lint types test
 
-bundle:  ## dist/palimpsest.mcpb, for Claude Desktop; wants npx
+bundle:  ## dist/palimpsest.mcpb, for Claude Desktop; needs npx
 	mkdir -p dist
 	npx --yes @anthropic-ai/mcpb@2.1.2 pack . dist/palimpsest.mcpb
 
-lock:  ## after a change of dependencies in pyproject.toml
+lock:  ## run it after a change of the dependencies in pyproject.toml
 	uv pip compile --quiet pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
 		--no-header --output-file requirements.lock

@@ -1,4 +1,4 @@
-"""What every file of the package keeps to; which file may import which is in `pyproject.toml`."""
+"""Rules that hold for every file. Which package may import which is checked by the contracts in `pyproject.toml`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ import pytest
 import palimpsest
 
 PACKAGE = Path(palimpsest.__file__).parent
-SERVER = Path(__file__).parents[1] / "server"
+REPOSITORY = Path(__file__).parents[1]
+SERVER = REPOSITORY / "server"
 
-BROAD = Counter(
+BROAD_HANDLERS = Counter(
     {
         "index.chroma": 1,
         "embed.chroma": 1,
@@ -25,22 +26,27 @@ BROAD = Counter(
         "server.session.continuations": 1,
     }
 )
-"""Where everything may be caught, how often: vendors that raise anything, the
-facade, which raises it again, the door, which tells it, and a call in rounds, which raises it in the next."""
+"""How many handlers of a module may catch every exception.
+
+Chroma raises anything. The facade raises the exception again. The lazily opened memory reports it to every call. A call
+in several rounds raises it in the next round.
+"""
 
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 50
+MAX_FOLDER_ENTRIES = 12
 
 
-def name_of(path: Path) -> str:
-    """Return the dotted name of a file under the package; a package's own file has the package's name."""
+def module_name(path: Path) -> str:
+    """Return the dotted name of a file below `palimpsest`; the name of an `__init__.py` is that of its folder."""
     parts = path.relative_to(PACKAGE).with_suffix("").parts
     return ".".join(part for part in parts if part != "__init__")
 
 
-FILES = {name_of(path): path for path in sorted(PACKAGE.rglob("*.py"))}
-MODULES = {name: path for name, path in FILES.items() if path.name != "__init__.py"}
+FILES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 PACKAGES = {name: path for name, path in FILES.items() if path.name == "__init__.py"}
+FOLDERS = [path.parent for path in PACKAGES.values() if path.parent != PACKAGE]
+TEST_FILES = [path for path in sorted((REPOSITORY / "tests").rglob("*.py")) if "node_modules" not in path.parts]
 
 
 @cache
@@ -52,29 +58,60 @@ def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     return (node for node in ast.walk(parsed(path)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
-def names_in(node: ast.expr | None) -> set[str]:
+def names_in(expression: ast.expr | None) -> set[str]:
     """Return every name in an expression, the last part of a dotted one."""
-    within = list(ast.walk(node)) if node is not None else []
-    plain = {each.id for each in within if isinstance(each, ast.Name)}
-    return plain | {each.attr for each in within if isinstance(each, ast.Attribute)}
+    nodes = list(ast.walk(expression)) if expression is not None else []
+    plain = {node.id for node in nodes if isinstance(node, ast.Name)}
+    return plain | {node.attr for node in nodes if isinstance(node, ast.Attribute)}
 
 
-def catches_all(handler: ast.ExceptHandler) -> bool:
-    """Say whether a handler takes every exception and keeps it; one that ends by raising it again does not."""
+def catches_everything(handler: ast.ExceptHandler) -> bool:
+    """Return whether a handler catches every exception and does not raise it again at its end."""
     broad = handler.type is None or names_in(handler.type) & {"Exception", "BaseException"}
     last = handler.body[-1]
     return bool(broad) and not (isinstance(last, ast.Raise) and last.exc is None)
 
 
+def imported_modules(path: Path) -> Iterator[str]:
+    """Yield the dotted names that a file imports: modules, and names from modules."""
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{'.' * node.level}{node.module or ''}.{alias.name}" for alias in node.names)
+
+
 class TestFolders:
     @pytest.mark.parametrize("name", PACKAGES)
     def test_a_package_file_imports_nothing(self, name: str) -> None:
-        """Guards start-up: importing one module never drags its siblings in."""
+        """Guards start-up time: importing one module never imports its siblings."""
         body = parsed(PACKAGES[name]).body
         assert all(isinstance(node, ast.Expr | ast.Assign) for node in body)
 
+    def test_a_folder_has_few_entries(self) -> None:
+        """Guards that a reader sees at a glance what a folder contains."""
+        ignored = {"__init__.py", "__pycache__"}
+        sizes = {str(folder): len({path.name for path in folder.iterdir()} - ignored) for folder in FOLDERS}
+        assert {folder: size for folder, size in sizes.items() if size > MAX_FOLDER_ENTRIES} == {}
 
-class TestManners:
+    def test_the_architecture_page_names_every_folder(self) -> None:
+        """Guards the map of the code from falling behind the code."""
+        page = (REPOSITORY / "docs" / "architecture.md").read_text("utf-8")
+        named = set(re.findall(r"(\w+)/", page))
+        assert {folder.name for folder in FOLDERS} - named == set()
+
+    def test_no_test_module_imports_another(self) -> None:
+        """Guards that what several tests use lies in `tests/support`, under a name that says what it does."""
+        imports = {
+            f"{path.relative_to(REPOSITORY)} imports {name}"
+            for path in TEST_FILES
+            for name in imported_modules(path)
+            if re.search(r"(^|\.)test_\w+", name)
+        }
+        assert imports == set()
+
+
+class TestCode:
     def test_only_the_settings_read_the_environment(self) -> None:
         """Guards that every setting has one name, one place and one check."""
         readers = {
@@ -86,20 +123,20 @@ class TestManners:
         }
         assert readers == {"core.settings"}
 
-    def test_everything_is_caught_only_where_that_is_allowed(self) -> None:
-        """Guards against failures that are swallowed: elsewhere the exceptions are named."""
-        found = Counter(
+    def test_every_exception_is_caught_only_where_that_is_allowed(self) -> None:
+        """Guards against swallowed failures: elsewhere, handlers name the exceptions they catch."""
+        handlers = Counter(
             name
             for name, path in FILES.items()
             for node in ast.walk(parsed(path))
-            if (isinstance(node, ast.ExceptHandler) and catches_all(node))
+            if (isinstance(node, ast.ExceptHandler) and catches_everything(node))
             or (
                 isinstance(node, ast.Call)
                 and "suppress" in names_in(node.func)
                 and any(names_in(argument) & {"Exception", "BaseException"} for argument in node.args)
             )
         )
-        assert found <= BROAD, found - BROAD
+        assert handlers <= BROAD_HANDLERS, handlers - BROAD_HANDLERS
 
     @pytest.mark.parametrize("name", FILES)
     def test_a_file_is_short(self, name: str) -> None:
@@ -116,8 +153,8 @@ class TestManners:
         }
         assert long == {}
 
-    def test_nothing_is_left_to_be_done(self) -> None:
-        """Guards against marks that stay: what is to be done is done, or is written where work is planned."""
+    def test_no_task_is_left_in_a_comment(self) -> None:
+        """Guards against notes that stay: what is to be done belongs to the issue tracker."""
         mark = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
         marked = {
             f"{path.name}: {line.strip()}"

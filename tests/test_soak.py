@@ -1,15 +1,17 @@
-"""Short runs of the soaks in benchmarks/: nothing acknowledged is lost, whoever is killed, however many write."""
+"""Short runs of the soaks in benchmarks/. Nothing acknowledged is lost, whoever is killed, however many write."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import anyio
+import pytest
 
 import clients
 import soak
 
 
+@pytest.mark.ci
 def test_a_writer_killed_at_random_moments_loses_nothing(tmp_path: Path) -> None:
     """Guards acknowledged writes against kill -9: while writing, rebuilding, migrating, embedding, moving."""
     tally = soak.run(tmp_path / "data", rounds=len(soak.KINDS), seed=7)
