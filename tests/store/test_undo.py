@@ -128,7 +128,7 @@ class TestOneEdit:
         twin = book.add("user likes TEA")
         rows = book.rows()
         with pytest.raises(
-            InputError, match=rf"memory {twin.id[:8]} says the same as {memory.id[:8]}.*delete that one"
+            InputError, match=rf"memory {twin.id[:8]} says the same as {memory.id[:8]}.*Delete that one"
         ):
             book.undo(3)
         assert (book.texts(), book.rows()) == (["user likes TEA"], rows)
