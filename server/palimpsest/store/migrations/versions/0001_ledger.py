@@ -1,4 +1,4 @@
-"""Make the ledger's first tables."""
+"""Create the first tables of the ledger."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Make the tables, those that others refer to first."""
+    """Create the tables, those that others refer to first."""
     _changes()
     _means()
     _memories()

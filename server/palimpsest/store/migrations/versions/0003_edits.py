@@ -1,4 +1,4 @@
-"""Number the edits, give turns a history, and note which turns were learnt from."""
+"""Number the edits, give messages a history, and record which messages were learned from."""
 
 from itertools import groupby
 
@@ -16,7 +16,7 @@ BATCH = 1_000
 
 
 def upgrade() -> None:
-    """Add the columns and the table, and number what was done so far: one edit for each instant."""
+    """Add the columns and the table, and number the existing rows: one edit for each instant."""
     op.add_column("messages", sa.Column("change", sa.Integer(), server_default="0", nullable=False))
     op.add_column("messages", sa.Column("learnt", sa.Boolean(), server_default=sa.false(), nullable=False))
     op.add_column("messages", sa.Column("deleted_at", UtcTime(), nullable=True))
@@ -41,7 +41,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop what was added; which turns were forgotten is lost with it."""
+    """Drop what was added. Which messages were deleted is lost with it."""
     op.drop_table("message_history")
     op.drop_index("history_by_change", "history")
     op.drop_index("messages_by_change", "messages")
@@ -51,7 +51,7 @@ def downgrade() -> None:
 
 
 def _number(conn: sa.Connection) -> None:
-    """Give every row of history and every turn the number of its edit; turns that facts cite were learnt from."""
+    """Give every row of history and every message the number of its edit. Cited messages were learned from."""
     rows = conn.exec_driver_sql(
         "SELECT created_at AS at, user_id, 0 AS part, seq FROM messages "
         "UNION ALL SELECT h.updated_at, m.user_id, 1, h.seq FROM history h JOIN memories m ON m.id = h.memory_id "

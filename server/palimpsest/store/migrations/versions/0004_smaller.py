@@ -1,4 +1,4 @@
-"""Index who spoke, so that names are found without a scan, and keep each text's own vector in half precision."""
+"""Index the names of speakers, and store each text's own vector in half precision."""
 
 from collections.abc import Callable
 
@@ -15,13 +15,13 @@ BATCH = 1_000
 
 
 def upgrade() -> None:
-    """Add the index and halve the vectors; keys are made anew after the migration."""
+    """Add the index and convert the vectors. The keys are rebuilt after the migration."""
     op.create_index("messages_by_name", "messages", ["user_id", "name"])
     _each_vector(lambda blob: np.frombuffer(blob, dtype=np.float32).astype(np.float16).tobytes())
 
 
 def downgrade() -> None:
-    """Drop the index and write the vectors in single precision; what was lost of them stays lost."""
+    """Drop the index and convert the vectors to single precision. The lost digits stay lost."""
     op.drop_index("messages_by_name", "messages")
     _each_vector(lambda blob: np.frombuffer(blob, dtype=np.float16).astype(np.float32).tobytes())
 
