@@ -148,24 +148,24 @@ def _words_agree(conn: Connection, full_text: FullText, rows: Iterable[FullTextC
 
 def _sums(conn: Connection) -> dict[tuple[str, str], tuple[int, entry_writes.VectorSum]]:
     """Return count and float64 sum of the live keys by user and embedder."""
-    found: dict[tuple[str, str], tuple[int, entry_writes.VectorSum]] = {}
+    sums: dict[tuple[str, str], tuple[int, entry_writes.VectorSum]] = {}
     whole = func.length(vectors.c.key) == 2 * func.length(vectors.c.vector)  # single and half precision
     query = select(vectors.c.user_id, vectors.c.embedder, vectors.c.key).where(vectors.c.key.is_not(None), whole)
     for user_id, embedder, blob in conn.execute(query):
         key = np.frombuffer(blob, dtype=np.float32).astype(np.float64)
-        count, total = found.get((user_id, embedder), (0, np.zeros_like(key)))
-        found[user_id, embedder] = (count + 1, total + key)
-    return found
+        count, total = sums.get((user_id, embedder), (0, np.zeros_like(key)))
+        sums[user_id, embedder] = (count + 1, total + key)
+    return sums
 
 
 def _means_agree(conn: Connection) -> bool:
-    wanted = _sums(conn)
+    expected = _sums(conn)
     stored = {(row.user_id, row.embedder): row for row in conn.execute(select(means)) if row.units}
-    return wanted.keys() == stored.keys() and all(
+    return expected.keys() == stored.keys() and all(
         stored[key].units == count
         and len(stored[key].total) == total.nbytes
         and np.allclose(np.frombuffer(stored[key].total, dtype=np.float64), total, atol=TOLERANCE * max(1, count))
-        for key, (count, total) in wanted.items()
+        for key, (count, total) in expected.items()
     )
 
 

@@ -214,8 +214,8 @@ def _replace_rows(conn: sqlite3.Connection) -> None:
         columns = ", ".join(row[1] for row in conn.execute(f"PRAGMA copy.table_info({table})"))
         conn.execute(f"INSERT INTO main.{table} ({columns}) SELECT {columns} FROM copy.{table}")  # noqa: S608 - likewise
     # The present full text may be damaged without any sign of it, so it is created again as in the copy.
-    made = "SELECT name, sql FROM copy.sqlite_master WHERE name IN ('lexical', 'lexical_terms') ORDER BY name"
-    tables = dict(conn.execute(made).fetchall())
+    schema = "SELECT name, sql FROM copy.sqlite_master WHERE name IN ('lexical', 'lexical_terms') ORDER BY name"
+    tables = dict(conn.execute(schema).fetchall())
     for table in reversed(tables):
         conn.execute(f"DROP TABLE main.{table}")
     for statement in tables.values():

@@ -170,8 +170,8 @@ def belongs_to_other_user(conn: Connection, user_id: str, item: Item) -> bool:
     table = {"turn": messages, "memory": memories}.get(item["type"])
     if table is None:
         return False
-    theirs = (table.c.id == item["id"], table.c.user_id != user_id)
-    return conn.execute(select(table.c.seq).where(*theirs)).first() is not None
+    of_other_user = (table.c.id == item["id"], table.c.user_id != user_id)
+    return conn.execute(select(table.c.seq).where(*of_other_user)).first() is not None
 
 
 def _known_message(conn: Connection, scope: Scope, item: Item) -> str | None:
@@ -202,8 +202,8 @@ _KNOWN_MEMORY: Query = select(memories.c.id).where(or_(_SAME_ID, _DUPLICATE)).li
 
 def _known_summary(conn: Connection, scope: Scope, item: Item) -> str | None:
     columns = (summaries.c[name] == item[name] for name in ("kind", "text", "created_at"))
-    found = conn.execute(select(summaries.c.id).where(is_scope(summaries, scope), *columns).limit(1)).scalar()
-    return None if found is None else str(found)
+    summary_id = conn.execute(select(summaries.c.id).where(is_scope(summaries, scope), *columns).limit(1)).scalar()
+    return None if summary_id is None else str(summary_id)
 
 
 def _store_message(
@@ -213,12 +213,12 @@ def _store_message(
     state.message_ids[item["id"]] = known or item["id"]
     if known is not None:
         return False
-    numbers = [state.base + each["change"] for each in item["history"]]
+    numbers = [state.base + version["change"] for version in item["history"]]
     values = {name: item[name] for name in MESSAGE + MESSAGE_STATE}
     digest = content_hash(item["content"])
     conn.execute(insert(messages), {"user_id": scope.user_id, "content_hash": digest, "change": numbers[0], **values})
-    for each, number in zip(item["history"], numbers, strict=True):
-        values = {name: each[name] for name in MESSAGE_HISTORY} | {"stage": _numbered(each["stage"], state.base)}
+    for version, number in zip(item["history"], numbers, strict=True):
+        values = {name: version[name] for name in MESSAGE_HISTORY} | {"stage": _numbered(version["stage"], state.base)}
         conn.execute(insert(message_history), {"message_id": item["id"], "change": number, **values})
     entry_writes.put(conn, "message", item["id"], scope, state.vectors.get(item["content"]), state.embedder, touched)
     touched.messages.add(item["id"])
@@ -232,9 +232,9 @@ def _store_memory(
         return False
     values = {name: item[name] for name in MEMORY + MEMORY_STATE}
     conn.execute(insert(memories), {"user_id": scope.user_id, "content_hash": content_hash(item["text"]), **values})
-    for each in item["history"]:
-        values = {name: each[name] for name in HISTORY} | {"stage": _numbered(each["stage"], state.base)}
-        number = state.base + each["change"]
+    for version in item["history"]:
+        values = {name: version[name] for name in HISTORY} | {"stage": _numbered(version["stage"], state.base)}
+        number = state.base + version["change"]
         conn.execute(insert(history), {"memory_id": item["id"], "change": number, **values})
     for source in item["sources"]:
         message_id = state.message_ids.get(source["message_id"])
