@@ -1,12 +1,15 @@
-"""What an HTTP request may take: bytes and seconds for its body, and how many come in a minute. ASGI middleware."""
+"""Limits for HTTP requests: the size and duration of a body, and the number of requests a minute. ASGI middleware."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import time
-from collections.abc import Callable
 
 import anyio
+from limits import RateLimitItemPerMinute
+from limits.storage import MemoryStorage
+from limits.strategies import SlidingWindowCounterRateLimiter
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -15,12 +18,9 @@ MAX_BODY_BYTES = 4 * 1024 * 1024
 BODY_SECONDS = 20.0
 """How long a client may take to send its request."""
 
-MAX_CALLERS = 10_000
-"""From so many callers on those are forgotten that have not come for a minute."""
-
 
 class BodyLimit:
-    """Take a request's body whole before anything works on it; answer 413 where it is too long, 408 where too slow."""
+    """Read the body of a request before passing it on. Answer 413 if it is too long, 408 if it takes too long."""
 
     def __init__(self, app: ASGIApp, max_bytes: int = MAX_BODY_BYTES, seconds: float = BODY_SECONDS) -> None:
         self.app = app
@@ -28,74 +28,75 @@ class BodyLimit:
         self._seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on with its body."""
+        """Pass the request on with its whole body, or refuse it."""
         if scope["type"] != "http" or scope["method"] not in ("POST", "PUT", "PATCH"):
             await self.app(scope, receive, send)
             return
         body = bytearray()
-        last: Message | None = None
-        with anyio.move_on_after(self._seconds) as waited:
-            while last is None or last.get("more_body", False):
-                last = await receive()
-                if last["type"] == "http.disconnect":
+        message: Message | None = None
+        with anyio.move_on_after(self._seconds) as reading:
+            while message is None or message.get("more_body", False):
+                message = await receive()
+                if message["type"] == "http.disconnect":
                     return
-                body += last.get("body", b"")
+                body += message.get("body", b"")
                 if len(body) > self._max_bytes:
-                    told = f"the request is longer than {self._max_bytes} bytes; nothing was done"
-                    await PlainTextResponse(told, 413, headers={"connection": "close"})(scope, receive, send)
+                    text = f"the request is longer than {self._max_bytes} bytes; nothing was done"
+                    await _refuse(413, text)(scope, receive, send)
                     return
-        if waited.cancelled_caught:
-            told = f"the request took longer than {self._seconds:g} seconds to arrive; nothing was done"
-            await PlainTextResponse(told, 408, headers={"connection": "close"})(scope, receive, send)
+        if reading.cancelled_caught:
+            text = f"the request took longer than {self._seconds:g} seconds to arrive; nothing was done"
+            await _refuse(408, text)(scope, receive, send)
             return
-        first = True
+        is_first = True
 
-        async def again() -> Message:
-            nonlocal first
-            if first:
-                first = False
+        async def receive_body() -> Message:
+            nonlocal is_first
+            if is_first:
+                is_first = False
                 return {"type": "http.request", "body": bytes(body), "more_body": False}
             return await receive()
 
-        await self.app(scope, again, send)
+        await self.app(scope, receive_body, send)
+
+
+def _refuse(status: int, text: str) -> PlainTextResponse:
+    """Return a response that closes the connection, because the rest of the body is not read."""
+    return PlainTextResponse(text, status, headers={"connection": "close"})
 
 
 class RateLimit:
-    """Answer 429 to who asks more often than `per_minute`, counted by token, else by address: a bucket that refills."""
+    """Answer 429 to a caller that sends more than `per_minute` requests a minute.
 
-    def __init__(self, app: ASGIApp, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
+    Callers are told apart by access token, or by address if they send none. The last minute is estimated from the
+    counts of this clock minute and the one before, so that each caller takes the same small amount of memory.
+    """
+
+    def __init__(self, app: ASGIApp, per_minute: int) -> None:
         self.app = app
-        self._most = float(per_minute)
-        self._clock = clock
-        self._left: dict[str, tuple[float, float]] = {}
+        self._limit = RateLimitItemPerMinute(per_minute)
+        self._limiter = SlidingWindowCounterRateLimiter(MemoryStorage())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
-        wait = self._take(_caller(scope)) if scope["type"] == "http" else 0.0
-        if wait > 0:
-            told = f"more than {self._most:g} requests a minute; nothing was done"
-            headers = {"retry-after": str(int(wait) + 1)}
-            await PlainTextResponse(told, 429, headers=headers)(scope, receive, send)
-            return
+        if scope["type"] == "http":
+            caller = _caller(scope)
+            if not self._limiter.hit(self._limit, caller):
+                text = f"more than {self._limit.amount} requests a minute; nothing was done"
+                headers = {"retry-after": str(self._seconds_until_reset(caller))}
+                await PlainTextResponse(text, 429, headers=headers)(scope, receive, send)
+                return
         await self.app(scope, receive, send)
 
-    def _take(self, caller: str) -> float:
-        """Count one request and return the seconds to wait before it may come; 0 where it may."""
-        now = self._clock()
-        left, at = self._left.get(caller, (self._most, now))
-        left = min(self._most, left + (now - at) * self._most / 60)
-        if left < 1:
-            return (1 - left) * 60 / self._most
-        if caller not in self._left and len(self._left) >= MAX_CALLERS:
-            long_ago = now - 60  # their bucket is full again
-            self._left = {each: bucket for each, bucket in self._left.items() if bucket[1] > long_ago}
-        self._left[caller] = (left - 1, now)
-        return 0.0
+    def _seconds_until_reset(self, caller: str) -> int:
+        """Return the whole seconds, at least 1, until the caller's count starts to fall."""
+        reset_at = self._limiter.get_window_stats(self._limit, caller).reset_time
+        return max(1, math.ceil(reset_at - time.time()))
 
 
 def _caller(scope: Scope) -> str:
-    token = Headers(scope=scope).get("authorization", "")
-    if token:
-        return hashlib.sha256(token.encode()).hexdigest()
+    authorization = Headers(scope=scope).get("authorization", "")
+    if authorization:
+        return hashlib.sha256(authorization.encode()).hexdigest()
     client = scope.get("client")
     return str(client[0]) if client else ""
