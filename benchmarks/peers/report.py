@@ -147,7 +147,7 @@ def _by_phrase(figures: Figures) -> str:
         for kind, value in zip(kinds, figures.by_phrase.get(10, []), strict=False)
     ]
     sentences += [
-        f"with {kind} it finds {hits} paraphrases"
+        f"With {kind} it finds {hits} paraphrases"
         for kind, hits in zip(kinds, figures.paraphrases_by_phrase, strict=False)
     ]
     return ". ".join(sentences) + ". The timed searches use that word."
