@@ -60,7 +60,7 @@ async def _cannot_reach(memory: Memory, theirs: Scope, memory_id: str) -> None:
     assert (await memory.search(theirs, "where is the safe?")).hits == ()
     assert (await memory.list(theirs)).hits == ()
     assert not await memory.log(theirs)
-    there = await memory.stored(theirs)
+    there = await memory.scope_contents(theirs)
     assert (there.memories, there.messages) == ((), ())
     for call in (
         memory.update(theirs, memory_id, text="gone"),
@@ -143,7 +143,7 @@ async def test_what_a_message_asks_for_changes_nothing_but_its_own_facts(tmp_pat
             for text, scope in (("Alice grows figs", {}), ("Bob grows dates", {"user_id": "bob"})):
                 reply_text(await memory.call_tool("add_memory", {"text": text, "infer": False, "scope": scope}))
             added = await memory.call_tool("add_memory", {"messages": [{"role": "user", "content": attack}]})
-            assert "no facts were learnt" in reply_text(added)
+            assert "no facts were learned" in reply_text(added)
             for owner, text in (({}, "Alice grows figs"), ({"user_id": "bob"}, "Bob grows dates")):
                 assert [
                     hit["text"] for hit in reply_results(await memory.call_tool("list_memories", {"scope": owner}))

@@ -1,6 +1,7 @@
-"""The facade and composition root: `async with open_memory(settings) as memory`.
+"""The facade: `async with open_memory(settings) as memory`.
 
-The MCP tools and the command line are thin doors onto this; nothing else opens a store.
+All parts of a memory are built and connected here. The MCP tools and the command line only call this, and nothing else
+opens a ledger for them.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ from palimpsest.store.writes import purge as purge_writes
 from palimpsest.store.writes.purge import PurgeSelection
 
 THREADS = 8
-"""Worker threads for blocking work; the MCP transport has its own."""
+"""How many worker threads do blocking work. The MCP transport has threads of its own. Set by hand."""
 
 
 class Memory:
-    """Remember, recall, correct and forget. Open it with `open_memory`.
+    """A long-term memory: add, search, update, delete, undo. Open one with `open_memory`.
 
-    Every method works in one scope and raises PalimpsestError. `caller` names who asked, for the history.
+    Every method works in one scope and raises PalimpsestError. `caller` is who called, for the history.
     """
 
     def __init__(
@@ -62,15 +63,15 @@ class Memory:
 
     @property
     def scope(self) -> Scope:
-        """Return the scope that the settings name."""
-        chosen = self.settings
-        return Scope(chosen.user_id, chosen.project, chosen.agent_id, chosen.run_id)
+        """Return the scope of the settings."""
+        settings = self.settings
+        return Scope(settings.user_id, settings.project, settings.agent_id, settings.run_id)
 
     def for_call(self, report_progress: ReportProgress | None = None, model: LanguageModel | None = None) -> Memory:
-        """Return this memory for one call: `report_progress` is told how far it is; `model` is lent to it."""
+        """Return this memory for one call that reports its progress and may use a model of the client's."""
         engine = replace(self.engine, report_progress=report_progress or self.engine.report_progress)
         if model is not None:
-            engine = replace(engine, model=model, lent=True)
+            engine = replace(engine, model=model, is_model_borrowed=True)
         return Memory(self.settings, engine, self.projection, self._background)
 
     async def add_messages(
@@ -81,13 +82,13 @@ class Memory:
         infer: bool | None = None,
         caller: str = "",
     ) -> WriteResult:
-        """Keep messages of one scope and learn from them, unless `infer` is False.
+        """Keep messages of one scope. With a model, learn facts from them unless `infer` is False.
 
-        `context` is shown to the model and never learnt from.
+        `context` is shown to the model, but no facts are learned from it.
         """
         scope = messages[0].scope
-        done = add.remember_messages(self.engine, scope, messages, context, infer=infer, caller=caller)
-        return await self._written(scope, done)
+        adding = add.add_messages(self.engine, scope, messages, context, infer=infer, caller=caller)
+        return await self._after_write(scope, adding)
 
     async def add_text(
         self,
@@ -99,10 +100,10 @@ class Memory:
         infer: bool | None = None,
         caller: str = "",
     ) -> WriteResult:
-        """Store one fact in the caller's words; `replaces` are ids of memories it supersedes."""
+        """Store one fact in the caller's words. `replaces` are the ids of memories that it supersedes."""
         fact = Fact(text, metadata=metadata or {})
-        done = add.remember_text(self.engine, scope, fact, replaces=replaces, infer=infer, caller=caller)
-        return await self._written(scope, done)
+        adding = add.add_text(self.engine, scope, fact, replaces=replaces, infer=infer, caller=caller)
+        return await self._after_write(scope, adding)
 
     async def search(
         self,
@@ -115,16 +116,17 @@ class Memory:
         as_of: datetime | None = None,
         explain: bool = False,
     ) -> SearchResult:
-        """Recall by meaning and by words; `as_of` answers with what was believed at that instant.
+        """Search by meaning and by words. `as_of` searches what was believed at that instant.
 
-        With `explain` every hit says of what its score was made.
+        With `explain` every hit carries the parts of its score.
         """
-        question = SearchQuery(scope, query, self.engine.clock(), limit, max_tokens, filters or {}, as_of, explain)
+        now = self.engine.clock()
+        search_query = SearchQuery(scope, query, now, limit, max_tokens, filters or {}, as_of, explain)
         ledger, embedder = self.engine.ledger, self.engine.embedder
-        answer = await self.engine.run(lambda: search(ledger, embedder, self.projection, question))
+        result = await self.engine.run(lambda: search(ledger, embedder, self.projection, search_query))
         if self._background is not None and self.projection.is_behind():
             self._background.wake()
-        return answer
+        return result
 
     async def list(
         self,
@@ -149,32 +151,27 @@ class Memory:
         metadata: Mapping[str, Any] | None = None,
         caller: str = "",
     ) -> WriteResult:
-        """Give a memory another text, other metadata (null removes a key), or both; the old ones stay in history."""
-
-        async def update() -> WriteResult:
-            done = await edit.update(self.engine, scope, memory_id, text, metadata, caller)
-            return await add.compared(self.engine, scope, done)
-
-        return await self._written(scope, update())
+        """Give a memory another text, other metadata (None removes a key), or both. The history keeps the old ones."""
+        return await self._after_write(scope, edit.update(self.engine, scope, memory_id, text, metadata, caller))
 
     async def restore(self, scope: Scope, owner_id: str, *, caller: str = "") -> WriteResult:
-        """Bring a deleted or superseded memory, or a forgotten turn, back."""
-        return await self._written(scope, edit.restore(self.engine, scope, owner_id, caller))
+        """Restore a deleted or superseded memory, or a deleted message."""
+        return await self._after_write(scope, edit.restore(self.engine, scope, owner_id, caller))
 
     async def delete(self, scope: Scope, owner_ids: Sequence[str], *, caller: str = "") -> WriteResult:
-        """Forget memories and turns, all or none; each can be restored."""
-        return await self._written(scope, edit.delete(self.engine, scope, owner_ids, caller))
+        """Delete memories and messages, all or none. Each can be restored."""
+        return await self._after_write(scope, edit.delete(self.engine, scope, owner_ids, caller))
 
-    async def stored(self, scope: Scope) -> edit.Stored:
-        """Return what `delete_all` would forget."""
-        return await edit.stored(self.engine, scope)
+    async def scope_contents(self, scope: Scope) -> edit.ScopeContents:
+        """Return what `delete_all` would delete."""
+        return await edit.scope_contents(self.engine, scope)
 
     async def delete_all(self, scope: Scope, *, caller: str = "") -> WriteResult:
-        """Forget every memory and turn of a scope itself, as one edit. A project's leave the global ones alone."""
-        return await self._written(scope, edit.delete_all(self.engine, scope, caller))
+        """Delete every memory and message of a scope itself, as one edit. If it is a project, the global ones stay."""
+        return await self._after_write(scope, edit.delete_all(self.engine, scope, caller))
 
     async def ids(self, scope: Scope, beginning: str, limit: int) -> Sequence[str]:
-        """Return up to `limit` ids of memories that begin so, the newest memory first."""
+        """Return up to `limit` ids of memories that begin with a string, the newest memory first."""
 
         def read() -> Sequence[str]:
             with self.engine.ledger.read() as conn:
@@ -183,7 +180,7 @@ class Memory:
         return await self.engine.run(read)
 
     async def log(self, scope: Scope, *, limit: int = 20, before: int | None = None) -> Sequence[Edit]:
-        """Return what was changed, newest first, from below edit number `before`."""
+        """Return up to `limit` edits, newest first; only those before edit number `before`, if given."""
 
         def read() -> Sequence[Edit]:
             with self.engine.ledger.read() as conn:
@@ -192,8 +189,8 @@ class Memory:
         return await self.engine.run(read)
 
     async def undo(self, scope: Scope, undo: Undo | None = None, *, caller: str = "") -> WriteResult:
-        """Take an edit back, all since an instant, or the newest still in effect."""
-        return await self._written(scope, edit.take_back(self.engine, scope, undo or Undo(), caller))
+        """Undo one edit, all edits since an instant, or, by default, the newest edit still in effect."""
+        return await self._after_write(scope, edit.undo(self.engine, scope, undo or Undo(), caller))
 
     async def purge_selection(self, scope: Scope, owner_ids: Sequence[str] | None) -> PurgeSelection:
         """Return what `purge` would erase."""
@@ -205,16 +202,16 @@ class Memory:
         return await self.engine.run(read)
 
     async def purge(self, scope: Scope, owner_ids: Sequence[str] | None, *, and_backups: bool = False) -> Purged:
-        """Erase memories and turns for good, or, with None, all of a scope itself; search the files to prove it."""
+        """Erase memories and messages for good; with None, all of a scope itself. Then search the files for traces."""
         ledger, projection = self.engine.ledger, self.projection
         return await self.engine.run(lambda: purge(ledger, projection, scope, owner_ids, and_backups=and_backups))
 
     async def export(self, out: Path | TextIO, form: Literal["jsonl", "markdown"], progress: Progress) -> int:
-        """Write everything of the settings' user, or, as Markdown, what is believed now; return how much that was."""
+        """Write everything of the settings' user; as Markdown only what is believed now. Return the number of items."""
         return await self.engine.run(lambda: export(self.engine, self.scope, out, form, progress))
 
     async def import_file(self, scope: Scope, file: Path, progress: Progress, *, dry_run: bool = False) -> ImportResult:
-        """Store what a file of ours or of another tool holds for a user, each item once; or say what that would be."""
+        """Import an export of Palimpsest or of another tool, each item once. With `dry_run` only return the counts."""
 
         def work() -> ImportResult:
             plan = plan_import(self.engine, scope, file, self.engine.clock())
@@ -226,13 +223,13 @@ class Memory:
 
     async def summary(
         self, scope: Scope, kind: str = "overall", *, refresh: bool = False, caller: str = ""
-    ) -> summaries.Summarized:
-        """Return what is known of the scope in a paragraph."""
-        refresh = refresh or (self.engine.lent and await self._summary_is_due(scope, kind))
+    ) -> summaries.SummaryResult:
+        """Return a summary of what is known in the scope."""
+        refresh = refresh or (self.engine.is_model_borrowed and await self._summary_is_due(scope, kind))
         return await summaries.get_summary(self.engine, scope, kind, refresh=refresh, caller=caller)
 
     async def history(self, scope: Scope, memory_id: str) -> tuple[models.Memory, Sequence[Version]]:
-        """Return a memory, living or deleted, and every change of it, oldest first."""
+        """Return a memory, living or deleted, and all its versions, oldest first."""
 
         def read() -> tuple[models.Memory, Sequence[Version]]:
             with self.engine.ledger.read() as conn:
@@ -242,9 +239,9 @@ class Memory:
         return await self.engine.run(read)
 
     async def health(self) -> dict[str, str]:
-        """Return how the ledger, the vectors and the index are, in a word each."""
+        """Return the state of the ledger, the vectors and the index, in one word each."""
 
-        def look() -> dict[str, str]:
+        def read() -> dict[str, str]:
             try:
                 with self.engine.ledger.read() as conn:
                     waiting = vector_queries.has_missing_vectors(conn, self.engine.embedder.fingerprint)
@@ -255,31 +252,32 @@ class Memory:
             vectors = "waiting" if waiting else "complete"
             return {"status": "degraded" if degraded else "ok", "ledger": "ok", "vectors": vectors, "index": index}
 
-        return await self.engine.run(look)
+        return await self.engine.run(read)
 
     async def rebuild(self, progress: Progress | None = None) -> tuple[int, int]:
-        """Make the full text and the vector index anew from the ledger; return how many rows each holds."""
+        """Rebuild the full text and the vector index from the ledger; return how many rows each has."""
         ledger, embedder = self.engine.ledger, self.engine.embedder
         rows = await self.engine.run(ledger.rebuild_full_text)
         await self.engine.run(lambda: embed_missing(ledger, embedder, progress=progress))
         return rows, await self.engine.run(lambda: self.projection.rebuild(progress))
 
     async def _summary_is_due(self, scope: Scope, kind: str) -> bool:
-        return await summaries.changes_missed(self.engine, scope, kind) >= self.settings.summary.every
+        return await summaries.missed_changes(self.engine, scope, kind) >= self.settings.summary.every
 
-    async def _written(self, scope: Scope, writing: Awaitable[WriteResult]) -> WriteResult:
-        done = await writing
+    async def _after_write(self, scope: Scope, write: Awaitable[WriteResult]) -> WriteResult:
+        """Await a write, start the background work that follows it, and return its result."""
+        result = await write
         if self._background is not None:
-            await self._background.written(scope)
-        return done
+            await self._background.after_write(scope)
+        return result
 
 
 @asynccontextmanager
 async def open_memory(settings: Settings, *, clock: Clock = now, background: bool = True) -> AsyncGenerator[Memory]:
-    """Open the ledger and all that follows it, and close them at the end.
+    """Open the ledger, the embedder, the index and the model, and close them at the end.
 
-    With `background` the vector index is opened and kept up in the background; without, searches scan the
-    ledger's vectors exactly, which suits a process that asks once. Raises PalimpsestError.
+    With `background` the vector index is opened and kept up to date in the background. Without it, searches scan the
+    vectors in the ledger, which suits a process that makes a single call. Raises PalimpsestError.
     """
     threads = anyio.CapacityLimiter(THREADS)
 
@@ -301,7 +299,7 @@ async def open_memory(settings: Settings, *, clock: Clock = now, background: boo
         async with anyio.create_task_group() as tasks:
             background_work = BackgroundWork(engine, projection, tasks, settings.summary.every) if background else None
             if background_work is not None:
-                tasks.start_soon(background_work.follow)
+                tasks.start_soon(background_work.run)
             try:
                 yield Memory(settings, engine, projection, background_work)
             except Exception as error:  # noqa: BLE001 - raised again below, without the task group's wrapping

@@ -255,7 +255,7 @@ async def test_only_unknown_items_are_imported(tmp_path: Path) -> None:
         await exporting(here, tmp_path / "late.jsonl")
     async with memory_in(tmp_path / "there", clock) as there:
         await there.import_file(ALICE, tmp_path / "early.jsonl", ignore_progress)
-        (bakes,) = (await there.stored(ALICE)).memories
+        (bakes,) = (await there.scope_contents(ALICE)).memories
         await there.update(ALICE, bakes.id, text="User bakes on Sundays")
         tea, other = store_memory(there, "User likes tea"), store_memory(there, "Bob likes tea", scope=BOB)
         before = table_rows(tmp_path / "there" / "ledger.db")
@@ -264,7 +264,7 @@ async def test_only_unknown_items_are_imported(tmp_path: Path) -> None:
         after = table_rows(tmp_path / "there" / "ledger.db")
         for table in ("messages", "message_history", "memories", "history", "memory_sources"):
             assert after[table][: len(before[table])] == before[table]
-        texts = {memory.id: memory.text for memory in (await there.stored(ALICE)).memories}
+        texts = {memory.id: memory.text for memory in (await there.scope_contents(ALICE)).memories}
         assert texts == {bakes.id: "User bakes on Sundays", tea: "User likes tea"} | {
             each: text for each, text in texts.items() if text == "User bakes rye bread"
         }
@@ -412,7 +412,7 @@ async def test_items_of_another_user_of_the_ledger_are_refused(tmp_path: Path) -
         assert table_rows(tmp_path / "ledger.db", "meta") == before
     async with memory_in(tmp_path / "bobs") as memory:
         await memory.import_file(BOB, tmp_path / "alice.jsonl", ignore_progress)
-        assert [each.text for each in (await memory.stored(BOB)).memories] == ["User bakes"]
+        assert [each.text for each in (await memory.scope_contents(BOB)).memories] == ["User bakes"]
         assert await search_texts(memory, "bakes", ALICE) == []
 
 

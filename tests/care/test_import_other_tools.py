@@ -177,7 +177,7 @@ class TestImport:
             (edit,) = await memory.log(ALICE)
             assert (edit.provenance.stage, edit.provenance.caller) == ("import", "cli")
             await memory.undo(ALICE)
-            assert str(await memory.stored(ALICE)) == "nothing"
+            assert str(await memory.scope_contents(ALICE)) == "nothing"
             assert await search_texts(memory, sample.question) == []
             assert await search_texts(memory, "drinks", BOB) == ["Bob drinks beer"]
             await memory.undo(ALICE, Undo(edit=(await memory.log(ALICE))[0].number))
@@ -199,7 +199,7 @@ class TestImport:
         _write_history(tmp_path / "file")
         async with memory_in(tmp_path / "data") as memory:
             await memory.import_file(ALICE, tmp_path / "file", ignore_progress)
-            tea = next(stored for stored in (await memory.stored(ALICE)).memories if "tea" in stored.text)
+            tea = next(stored for stored in (await memory.scope_contents(ALICE)).memories if "tea" in stored.text)
             assert (tea.metadata["mem0_id"], tea.metadata["actor_id"], tea.revision) == ("m1", "ana", 2)
             _, versions = await memory.history(ALICE, tea.id)
             assert [
@@ -230,7 +230,7 @@ class TestImport:
             for scope in (WEB, BOB, ALICE, CODER):
                 done = await memory.import_file(scope, tmp_path / "file", ignore_progress)
                 assert (done.new["turn"], done.new["memory"]) == sample.new
-                stored = await memory.stored(scope)
+                stored = await memory.scope_contents(scope)
                 assert {entry.scope for entry in (*stored.memories, *stored.messages)} >= {scope}
             assert await search_texts(memory, sample.question, Scope("alice", project="app")) != []
             assert await search_texts(memory, sample.question, Scope("eve")) == []
@@ -248,7 +248,7 @@ class TestImport:
             done = await memory.import_file(ALICE, tmp_path / "file", ignore_progress)
             assert (done.new["memory"], done.known["memory"]) == (2, 2)
             await memory.undo(ALICE)
-            assert str(await memory.stored(ALICE)) == "nothing"
+            assert str(await memory.scope_contents(ALICE)) == "nothing"
 
     async def test_a_damaged_or_unknown_file_stores_nothing(self, tmp_path: Path) -> None:
         """Guards against a partial import: the error names the file, and the ledger is unchanged."""

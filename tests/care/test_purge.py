@@ -257,7 +257,7 @@ async def test_deleted_superseded_and_forgotten_ones_are_purged_by_id_too(tmp_pa
         done = await memory.purge(ALICE, [deleted, old, turn.id], and_backups=False)
         assert done.clean
         assert set(done.erased.memory_ids) == {deleted, old}
-        assert [memory.id for memory in (await memory.stored(ALICE)).memories] == [new]
+        assert [memory.id for memory in (await memory.scope_contents(ALICE)).memories] == [new]
     assert files_with_part_of(tmp_path, FIRST, SECOND, ASKED) == set()
     assert ledger_faults(tmp_path / "ledger.db") == []
 
@@ -412,7 +412,7 @@ async def test_a_turn_purged_while_a_model_reads_it_is_not_learnt_from(tmp_path:
                 assert await anyio.to_thread.run_sync(asked.wait, 60)
                 await memory.purge(ALICE, None, and_backups=False)
                 may_answer.set()
-            assert str(await memory.stored(ALICE)) == "nothing"
+            assert str(await memory.scope_contents(ALICE)) == "nothing"
     assert files_with_part_of(tmp_path, ASKED, FIRST) == set()
 
 

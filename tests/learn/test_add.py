@@ -261,7 +261,7 @@ class TestWhenTheModelFails:
         assert done.kept_messages == 1
         assert done.outcomes == ()
         (note,) = done.notes
-        assert note.startswith("kept 1 message, but no facts were learnt")
+        assert note.startswith("kept 1 message, but no facts were learned")
         assert told in note
         assert [hit.text for hit in answer.hits] == ["I moved to Lyon"]
 
@@ -317,7 +317,7 @@ class TestWithoutAModel:
             done = await memory.add_messages(messages_from(("user", "The team retreat is in Lisbon")))
             answer = await memory.search(ALICE, "where is the offsite of the team?")
         assert done.kept_messages == 1
-        assert done.notes[0].startswith("there is no language model to ask: turns are kept as they are")
+        assert done.notes[0].startswith("there is no language model to ask: messages are kept as they are")
         assert [hit.kind for hit in answer.hits] == ["message"]
 
     async def test_a_likely_conflict_is_named_by_id(self, tmp_path: Path) -> None:

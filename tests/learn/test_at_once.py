@@ -194,7 +194,7 @@ class TestAtOnce:
         del pair.gates["I have a cat"]
         assert sorted(each["events"] for each in told) == [[], ["ADD"]]
         late = next(each for each in told if not each["events"])
-        assert "another call has learnt from these messages meanwhile" in late["notes"]
+        assert "another call has learned from these messages meanwhile" in late["notes"]
         believed, edits, messages = pair.stored("reader")
         assert (len(believed), len(messages), len(edits)) == (1, 1, 2)
         asked_before = len(pair.server.chat_requests)
@@ -319,7 +319,7 @@ class TestDecidedAgain:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 done = await memory.add_messages(said_now)
                 assert (done.kept_messages, done.outcomes) == (1, ())
-                assert "Sent again, the same messages are learnt from" in done.notes[0]
+                assert "Send the same messages again to learn from them." in done.notes[0]
                 again = await memory.add_messages(said_now)
                 assert (again.kept_messages, len(again.outcomes)) == (0, 1)
                 assert await memory_texts(memory) == ["User lives in Lyon"]
@@ -333,7 +333,7 @@ class TestDecidedAgain:
                 assert (await memory.add_messages(said_now)).outcomes == ()
                 assert await memory_texts(memory) == []
                 again = await memory.add_messages(said_now)
-                assert "1 of these turns were forgotten before and stay so" in again.notes[1]
+                assert "1 of these messages were deleted before and stay deleted" in again.notes[1]
         assert len(server.chat_requests) == 1
 
     async def test_turns_another_call_has_learnt_from_meanwhile_are_not_learnt_from_again(self, tmp_path: Path) -> None:
@@ -346,4 +346,4 @@ class TestDecidedAgain:
                 done = await memory.add_messages(said_now)
                 assert await memory_texts(memory) == ["Lyon is where the user moved"]
         assert (done.kept_messages, done.outcomes) == (1, ())
-        assert done.notes == ("another call has learnt from these messages meanwhile",)
+        assert done.notes == ("another call has learned from these messages meanwhile",)

@@ -34,7 +34,7 @@ async def added(memory: Memory, text: str, **rest: Any) -> str:
 
 async def there(memory: Memory, scope: Scope = ALICE) -> dict[str, Any]:
     """Return all that lives in a scope, by id: texts and what goes with them."""
-    stored = await memory.stored(scope)
+    stored = await memory.scope_contents(scope)
     memories = {
         each.id: (each.text, dict(each.metadata), each.tags, each.keywords, each.happened_at, each.valid_from)
         for each in stored.memories
@@ -76,7 +76,7 @@ async def begun(memory: Memory) -> Known:
     nice = await added(memory, "User lives in Nice", replaces=[superseded])
     deleted = await added(memory, "User fears spiders")
     await memory.add_messages(messages_from(("user", "I play the cello"), ("assistant", "Which strings?")), infer=False)
-    turn, forgotten = (each.id for each in (await memory.stored(ALICE)).messages)
+    turn, forgotten = (each.id for each in (await memory.scope_contents(ALICE)).messages)
     await memory.delete(ALICE, [deleted, forgotten])
     return Known(tea, nice, deleted, superseded, turn, forgotten)
 
@@ -164,7 +164,7 @@ class TestUndo:
                 assert len(after) == len(before) + 2
                 done = await memory.undo(ALICE)
                 assert [change.event for change in done.outcomes] == [Event.DELETE, Event.UPDATE]
-                turns_of_now = {each.id: each.content for each in (await memory.stored(ALICE)).messages}
+                turns_of_now = {each.id: each.content for each in (await memory.scope_contents(ALICE)).messages}
                 assert await there(memory) == before | turns_of_now
                 # The facts were never learnt, so to say: what was said is found as it was before they were.
                 then = (await memory.search(ALICE, "a dog", as_of=memory.engine.clock())).hits
@@ -350,15 +350,15 @@ async def test_the_tools_forget_a_turn_and_bring_it_back_and_delete_all_asks_fir
 
         reply_text(await memory.call_tool("add_memory", {"text": "User likes tea"}))
         question = error_text(await memory.call_tool("delete_memory", {"all": True}))
-        assert "this would delete 1 memories and 1 turns of user alice (what belongs to projects stays" in question
+        assert "this would delete 1 memories and 1 messages of user alice (what belongs to projects stays" in question
         assert "such as: User likes tea. Nothing was deleted." in question
-        assert "all=true and confirm='delete 1 memories and 1 turns'" in question
+        assert "all=true and confirm='delete 1 memories and 1 messages'" in question
         reply_text(await memory.call_tool("add_memory", {"text": "User has a dog"}))
-        outdated = {"all": True, "confirm": "delete 1 memories and 1 turns"}
-        assert "confirm='delete 2 memories and 1 turns'" in error_text(
+        outdated = {"all": True, "confirm": "delete 1 memories and 1 messages"}
+        assert "confirm='delete 2 memories and 1 messages'" in error_text(
             await memory.call_tool("delete_memory", outdated)
         )
-        confirmed = {"all": True, "confirm": "delete 2 memories and 1 turns"}
+        confirmed = {"all": True, "confirm": "delete 2 memories and 1 messages"}
         told = reply_text(await memory.call_tool("delete_memory", confirmed))
         assert told.startswith("deleted: 2 memories and 1 messages")
         assert reply_results(await memory.call_tool("search_memories", {"query": "tea cello dog"})) == []

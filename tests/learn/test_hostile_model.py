@@ -18,7 +18,7 @@ from loopback import OpenAIServer, Reply
 from palimpsest.core.models import AppliedWrite, Decision, Event, Fact, Message, Provenance, Scope
 from palimpsest.core.validation import one_line
 from palimpsest.learn.apply import WriteResult
-from palimpsest.learn.summaries import Summarized
+from palimpsest.learn.summaries import SummaryResult
 from palimpsest.llm.summarize import MAX_SUMMARY_CHARS
 from palimpsest.memory import Memory
 from palimpsest.store.writes.apply import Write
@@ -38,7 +38,7 @@ from tests.support.memory import llm_settings, memory_in, messages_from
 
 MAX_NOTE_CHARS = 5_000
 NOTHING_FOUND = "nothing in these messages was found worth a memory"
-LEARNT_NOTHING = "no facts were learnt"
+LEARNT_NOTHING = "no facts were learned"
 
 SAID = (
     "I moved to Lyon in May.",
@@ -128,10 +128,10 @@ class House:
 
         return self.portal.call(add)
 
-    def summary(self, scope: Scope) -> Summarized:
+    def summary(self, scope: Scope) -> SummaryResult:
         """Ask for a fresh summary."""
 
-        async def ask() -> Summarized:
+        async def ask() -> SummaryResult:
             return await self.memory.summary(scope, refresh=True)
 
         return self.portal.call(ask)

@@ -37,9 +37,9 @@ async def added(memory: Memory, text: str, scope: Scope = ALICE) -> str:
 
 async def kept(memory: Memory, *texts: str, scope: Scope = ALICE) -> list[str]:
     """Say something in the scope and return what of it was kept."""
-    known = {message.id for message in (await memory.stored(scope)).messages}
+    known = {message.id for message in (await memory.scope_contents(scope)).messages}
     await memory.add_messages(messages_from(*(("user", text) for text in texts), scope=scope))
-    return [message.content for message in (await memory.stored(scope)).messages if message.id not in known]
+    return [message.content for message in (await memory.scope_contents(scope)).messages if message.id not in known]
 
 
 async def searched(memory: Memory, query: str, **asked: Any) -> str:
@@ -58,7 +58,7 @@ class TestSearchReplies:
             assert reply.count("\n") == 3
             assert "Ana said: Tea, please!" in reply
             done = await memory.add_messages(messages_from(("assistant", f"I looked it up:\n{reply}\nSo, tea it is.")))
-            assert [each.content for each in (await memory.stored(ALICE)).messages][1:] == [
+            assert [each.content for each in (await memory.scope_contents(ALICE)).messages][1:] == [
                 "I looked it up:\nSo, tea it is."
             ]
             assert "3 recalled passages were not kept again" in done.notes
@@ -69,7 +69,7 @@ class TestSearchReplies:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 await added(memory, TEA)
                 done = await memory.add_messages(messages_from(("assistant", await searched(memory, "tea"))))
-                assert (await memory.stored(ALICE)).messages == ()
+                assert (await memory.scope_contents(ALICE)).messages == ()
                 assert server.chat_requests == []
         assert (done.kept_messages, done.notes) == (0, ("1 recalled passages were not kept again",))
 
@@ -130,7 +130,7 @@ class TestSearchReplies:
         async with memory_in(tmp_path) as memory:
             memory_id = await added(memory, TEA)
             await kept(memory, "Hello there")
-            (turn,) = (await memory.stored(ALICE)).messages
+            (turn,) = (await memory.scope_contents(ALICE)).messages
             said = line.format(id=memory_id[:8], short=memory_id[:7], turn=turn.id[:8])
             assert await kept(memory, said) == [said]
 
@@ -159,7 +159,7 @@ class TestSearchReplies:
             said = messages_from(("user", f"{await searched(memory, 'tea')}\nHello"), ("assistant", "Hi"))
             assert (await memory.add_messages(said)).kept_messages == 2
             again = await memory.add_messages(said)
-            assert (again.kept_messages, len((await memory.stored(ALICE)).messages)) == (0, 2)
+            assert (again.kept_messages, len((await memory.scope_contents(ALICE)).messages)) == (0, 2)
 
 
 class TestSummaries:

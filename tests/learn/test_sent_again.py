@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 async def everything(memory: Memory) -> tuple[Any, ...]:
     """Return every row of history and all that lives."""
-    return await memory.log(ALICE, limit=1_000), await memory.stored(ALICE)
+    return await memory.log(ALICE, limit=1_000), await memory.scope_contents(ALICE)
 
 
 @dataclass
@@ -42,7 +42,7 @@ async def begun(memory: Memory) -> Known:
     nice = await add_text(memory, "User lives in Nice")
     deleted = await add_text(memory, "User fears spiders")
     await memory.add_messages(messages_from(("user", "I play the cello"), ("user", "Which strings?")), infer=False)
-    turn, forgotten = (each.id for each in (await memory.stored(ALICE)).messages)
+    turn, forgotten = (each.id for each in (await memory.scope_contents(ALICE)).messages)
     await memory.delete(ALICE, [deleted, forgotten])
     return Known(tea, nice, deleted, turn, forgotten)
 
@@ -132,7 +132,7 @@ class TestTurnsSentAgain:
                 done = await memory.add_messages(messages_from(*batch, at=clock.at))
                 assert done.kept_messages == kept
                 assert ("all of these messages were known already" in done.notes) is (kept == 0)
-            assert len((await memory.stored(ALICE)).messages) == 3
+            assert len((await memory.scope_contents(ALICE)).messages) == 3
 
     @pytest.mark.parametrize(("minutes", "kept"), [(0, 0), (5, 0), (10, 0), (11, 2)])
     async def test_turns_without_are_the_same_call_for_ten_minutes(
@@ -186,7 +186,7 @@ class TestTurnsSentAgain:
             for kept in (2, 0, 0):
                 assert (await memory.add_messages(messages_from(*twice, at=clock.at))).kept_messages == kept
                 clock.forward(minutes=1)
-            assert len((await memory.stored(ALICE)).messages) == 2
+            assert len((await memory.scope_contents(ALICE)).messages) == 2
 
     @pytest.mark.parametrize("more", [{}, {"id": "t1"}, {"at": "2026-05-01T10:00:00Z"}])
     async def test_turns_kept_while_the_model_failed_are_learnt_from_once_when_sent_again(
@@ -251,5 +251,5 @@ async def test_every_tool_that_writes_can_be_called_again(tmp_path: Path) -> Non
         await twice("update_memory", f"unchanged (duplicate of {tea['id'][:8]})", **known, text="User likes tea")
         await twice("delete_memory", "unchanged (deleted already): ", memory_ids=[tea["id"]])
         await twice("update_memory", "unchanged (not deleted): ", memory_id=tea["id"], restore=True)
-        confirmed = {"all": True, "confirm": "delete 1 memories and 4 turns"}
+        confirmed = {"all": True, "confirm": "delete 1 memories and 4 messages"}
         await twice("delete_memory", "unchanged: nothing is stored in this scope", **confirmed)

@@ -9,7 +9,7 @@ import pytest
 
 from palimpsest.core.models import Edit, Event, Hit, Outcome, Provenance, Step
 from palimpsest.learn.apply import WriteResult
-from palimpsest.learn.summaries import Summarized
+from palimpsest.learn.summaries import SummaryResult
 from palimpsest.memory import Page
 from palimpsest.recall.pipeline import SearchResult
 from palimpsest.recall.similar import SimilarMemory
@@ -166,7 +166,7 @@ def test_a_page_says_how_to_get_the_next_one() -> None:
 
 def test_a_summary_says_how_far_it_is_out_of_date() -> None:
     """Guards against an outdated summary that looks current."""
-    outdated = Summarized("Ana drinks tea.", "overall", 3, ("could not be refreshed",))
+    outdated = SummaryResult("Ana drinks tea.", "overall", 3, ("could not be refreshed",))
 
     assert summary_text(outdated, SCOPE).splitlines() == [
         "Ana drinks tea.",
@@ -174,7 +174,7 @@ def test_a_summary_says_how_far_it_is_out_of_date() -> None:
         "note: 3 later changes are not included; refresh=true rewrites the summary",
         SCOPE_NOTE,
     ]
-    current = Summarized("Ana drinks tea.", "overall", 0)
+    current = SummaryResult("Ana drinks tea.", "overall", 0)
     assert summary_text(current, SCOPE).splitlines() == ["Ana drinks tea.", SCOPE_NOTE]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from palimpsest.core.models import Edit, Event, Outcome, Provenance, Step
 from palimpsest.learn.apply import WriteResult
-from palimpsest.learn.summaries import Summarized
+from palimpsest.learn.summaries import SummaryResult
 from palimpsest.memory import Page
 from palimpsest.recall.pipeline import SearchResult
 from palimpsest.recall.similar import SimilarMemory
@@ -141,7 +141,7 @@ class TestWrites:
 
 def test_a_summary_counts_the_changes_it_does_not_include() -> None:
     """Guards against an outdated summary that looks current."""
-    summary = Summarized("Ana drinks tea.", "overall", 3, ("could not be refreshed",))
+    summary = SummaryResult("Ana drinks tea.", "overall", 3, ("could not be refreshed",))
     assert_json(
         SummaryReply.of(summary, SCOPE),
         {

@@ -98,4 +98,4 @@ async def add_text(memory: Memory, text: str, **rest: Any) -> str:
 
 async def memory_texts(memory: Memory) -> list[str]:
     """Return the texts of Alice's memories, sorted."""
-    return sorted(stored.text for stored in (await memory.stored(ALICE)).memories)
+    return sorted(stored.text for stored in (await memory.scope_contents(ALICE)).memories)

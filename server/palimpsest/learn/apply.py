@@ -1,4 +1,4 @@
-"""What every write of the flows shares: vectors made beforehand, one transaction, and what the caller is told."""
+"""What every write shares: vectors computed beforehand, one transaction, and the result for the caller."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from palimpsest.store.writes.apply import Write
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """Hold what a write did: its changes, for each changed memory the others it resembles, and what else to tell."""
+    """What a write did: its outcomes, for each changed memory the others that resemble it, and notes for the caller."""
 
     outcomes: tuple[Outcome, ...] = ()
     similar: Mapping[str, Sequence[SimilarMemory]] = field(default_factory=dict[str, Sequence[SimilarMemory]])
@@ -23,27 +23,43 @@ class WriteResult:
     notes: tuple[str, ...] = ()
 
 
-async def embedded(engine: Engine, texts: Sequence[str]) -> tuple[dict[str, Vector], list[str]]:
-    """Return the vectors of texts; where the embedder fails, none and a note."""
-    unique = list(dict.fromkeys(texts))
-    if not unique:
-        return {}, []
+async def embed_texts(
+    engine: Engine, texts: Sequence[str], known: Mapping[str, Vector] | None = None
+) -> tuple[dict[str, Vector], list[str]]:
+    """Return the vectors of texts, and a note if the embedder failed. Only texts without a known vector are embedded.
+
+    The returned vectors include the known ones. After a failure they are the known ones only.
+    """
+    vectors = dict(known or {})
+    missing = [text for text in dict.fromkeys(texts) if text not in vectors]
+    if not missing:
+        return vectors, []
     try:
-        found = await engine.run(lambda: engine.embedder.embed(unique))
+        embedded = await engine.run(lambda: engine.embedder.embed(missing))
     except EmbedderError as error:
-        return {}, [f"found by words only, until it can be embedded: {error}"]
-    return dict(zip(unique, found, strict=True)), []
+        return vectors, [f"found by words only, until it can be embedded: {error}"]
+    return vectors | dict(zip(missing, embedded, strict=True)), []
 
 
 async def apply_decisions(
-    engine: Engine, scope: Scope, decisions: Sequence[Decision], provenance: Provenance, notes: Sequence[str] = ()
+    engine: Engine,
+    scope: Scope,
+    decisions: Sequence[Decision],
+    provenance: Provenance,
+    *,
+    vectors: Mapping[str, Vector] | None = None,
+    notes: Sequence[str] = (),
 ) -> WriteResult:
-    """Carry out what a caller decided. Raises as `Ledger.apply`."""
-    texts = [decision.fact.text for decision in decisions if decision.fact is not None and decision.fact.text]
-    vectors, told = await embedded(engine, texts)
-    write = Write(scope, provenance, decisions=tuple(decisions), vectors=vectors, embedder=engine.embedder.fingerprint)
+    """Apply what a caller decided; `vectors` are those of the decisions' texts. Raises as `Ledger.apply`."""
+    write = Write(
+        scope,
+        provenance,
+        decisions=tuple(decisions),
+        vectors=vectors or {},
+        embedder=engine.embedder.fingerprint,
+    )
     applied = await apply_write(engine, write)
-    return WriteResult(applied.outcomes, notes=(*notes, *told, *applied.notes))
+    return WriteResult(applied.outcomes, notes=(*notes, *applied.notes))
 
 
 async def apply_write(engine: Engine, write: Write) -> AppliedWrite:

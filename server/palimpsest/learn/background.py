@@ -1,4 +1,7 @@
-"""What goes on behind the calls: vectors that are missing, the index, the summary. Owned by the facade's task group."""
+"""Background work: embed what has no vector, keep the vector index up to date, refresh summaries.
+
+It runs in the task group of the facade.
+"""
 
 from __future__ import annotations
 
@@ -19,72 +22,74 @@ from palimpsest.learn.engine import Engine
 
 logger = logging.getLogger(__name__)
 
-
 REST_SECONDS = 1.0
-MANY_WRITES = 50
-"""The index rests that long after it has caught up, or until so many writes wait: a write to it holds the interpreter
-for milliseconds, and searches find what it lacks without it."""
+"""How long the index rests after it has caught up. A write to it holds the interpreter lock for milliseconds, and
+searches find new entries without it. Set by hand."""
+
+MAX_PENDING_WRITES = 50
+"""After this many writes the index stops resting, because each of them makes searches a little slower. Set by hand."""
 
 
 class BackgroundWork:
-    """Keep vectors, index and summaries behind the ledger. `every` is after how many changes a summary is due."""
+    """The background work of one open memory. A summary is due after `summary_every` changes of its memories."""
 
-    def __init__(self, engine: Engine, projection: Projection, tasks: anyio.abc.TaskGroup, every: int) -> None:
+    def __init__(self, engine: Engine, projection: Projection, tasks: anyio.abc.TaskGroup, summary_every: int) -> None:
         self._engine = engine
         self._projection = projection
         self._tasks = tasks
-        self._every = every
-        self._changed = anyio.Event()
-        self._many = anyio.Event()
-        self._writes = 0
+        self._summary_every = summary_every
+        self._work_waits = anyio.Event()
+        self._many_writes_wait = anyio.Event()
+        self._pending_writes = 0
         self._summarizing: set[Scope] = set()
         self._failed_at: dict[Scope, int] = {}
-        self._fault = ""
+        self._embedder_failed = False
 
     def wake(self) -> None:
-        """Say that there is something to follow."""
-        self._changed.set()
+        """Start the next round, because there is something new."""
+        self._work_waits.set()
 
-    async def follow(self) -> None:
-        """Keep vectors and index behind the ledger until cancelled; failures are noted for the doctor.
+    async def run(self) -> None:
+        """Embed and index what is new until cancelled. Failures are logged, and the next round tries again.
 
-        Begins after the first call has been answered: what opening the index imports would slow that down.
+        The first round waits until the first call was answered. Opening the index imports much, which would delay the
+        answer.
         """
         only_failed = False
-        await self._changed.wait()
-        await self._guarded(self._finish_purge)
+        await self._work_waits.wait()
+        await self._log_failure(self._finish_purge)
         while True:
-            await self._changed.wait()
-            self._changed = anyio.Event()
+            await self._work_waits.wait()
+            self._work_waits = anyio.Event()
             await self._embed(only_failed=only_failed)
-            only_failed = only_failed or not self._fault
+            only_failed = only_failed or not self._embedder_failed
             if self._projection.state in ("closed", "broken"):
-                await self._guarded(self._projection.open)
-            await self._guarded(self._projection.catch_up)
-            self._writes, self._many = 0, anyio.Event()
+                await self._log_failure(self._projection.open)
+            await self._log_failure(self._projection.catch_up)
+            self._pending_writes, self._many_writes_wait = 0, anyio.Event()
             with anyio.move_on_after(REST_SECONDS):
-                await self._many.wait()
+                await self._many_writes_wait.wait()
 
-    async def written(self, scope: Scope) -> None:
-        """Follow a write of a scope, and write its summary in the background where that is due."""
-        self._writes += 1
-        if self._writes >= MANY_WRITES:
-            self._many.set()
+    async def after_write(self, scope: Scope) -> None:
+        """Index a write to a scope, and refresh the scope's summary in the background if that is due."""
+        self._pending_writes += 1
+        if self._pending_writes >= MAX_PENDING_WRITES:
+            self._many_writes_wait.set()
         self.wake()
         model = self._engine.model
         if model is None or scope in self._summarizing:
             return
-        behind = await summaries.changes_missed(self._engine, scope, "overall")
-        if behind >= self._every + self._failed_at.get(scope, 0):
+        missed = await summaries.missed_changes(self._engine, scope, "overall")
+        if missed >= self._summary_every + self._failed_at.get(scope, 0):
             self._summarizing.add(scope)
-            self._tasks.start_soon(self._summarize, scope, model, behind)
+            self._tasks.start_soon(self._summarize, scope, model, missed)
 
-    async def _summarize(self, scope: Scope, model: LanguageModel, behind: int) -> None:
+    async def _summarize(self, scope: Scope, model: LanguageModel, missed: int) -> None:
         try:
             await summaries.write_summary(self._engine, model, scope, "overall", "background")
             self._failed_at.pop(scope, None)
         except (ModelError, PromptError, LedgerError) as error:
-            self._failed_at[scope] = behind  # a model that fails is not asked at every write
+            self._failed_at[scope] = missed  # a failing model is not asked again at every write
             logger.warning("the summary of %s was not refreshed: %s", scope, error)
         finally:
             self._summarizing.discard(scope)
@@ -95,17 +100,17 @@ class BackgroundWork:
             await engine.run(
                 lambda: embed_missing(engine.ledger, engine.embedder, only_failed=only_failed, stopped=stopped)
             )
-            self._fault = ""
+            self._embedder_failed = False
         except (EmbedderError, LedgerError) as error:
-            self._fault = str(error)
+            self._embedder_failed = True
             logger.warning("some texts are found by words only: %s", error)
 
     def _finish_purge(self) -> None:
         if self._engine.ledger.has_erased_rows_on_disk:
             finish_purge(self._engine.ledger, self._projection)
 
-    async def _guarded(self, work: Callable[[], object]) -> None:
+    async def _log_failure(self, work: Callable[[], object]) -> None:
         try:
             await self._engine.run(work)
         except (VectorIndexError, LedgerError) as error:
-            logger.warning("the vector index does not follow: %s", error)
+            logger.warning("the vector index is not up to date: %s", error)

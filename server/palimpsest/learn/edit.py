@@ -1,4 +1,4 @@
-"""What a caller changes by hand: correct, forget, bring back, take back. Each is safe to be sent again."""
+"""Edit memories by hand: update, delete, restore, undo. Each call can safely be repeated."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 from palimpsest.core.errors import EmbedderError, MemoryNotFoundError
 from palimpsest.core.models import Decision, Event, Fact, Kind, Memory, Message, Outcome, Provenance, Scope, Undo
 from palimpsest.index.backfill import embed_missing
-from palimpsest.learn.apply import WriteResult, apply_decisions, apply_write
+from palimpsest.learn.apply import WriteResult, apply_decisions, apply_write, embed_texts
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.sanitize import screened_fact
+from palimpsest.learn.near_duplicates import with_near_duplicates
+from palimpsest.learn.sanitize import sanitize_fact
 from palimpsest.store.mapping import content_hash
 from palimpsest.store.queries import id_lookup
 from palimpsest.store.queries import memories as memory_queries
@@ -20,103 +21,112 @@ from palimpsest.store.writes.apply import Write
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """Hold what a deletion of everything would forget: memories and turns of a scope itself, oldest first."""
+class ScopeContents:
+    """The living memories and messages of a scope itself, oldest first."""
 
     memories: tuple[Memory, ...]
     messages: tuple[Message, ...]
 
     def __str__(self) -> str:
-        """Say how many there are, in the words that confirm their deletion."""
-        counted = ((self.memories, "memories"), (self.messages, "turns"))
-        return " and ".join(f"{len(found)} {what}" for found, what in counted if found) or "nothing"
+        """Return how many there are, in the words that confirm their deletion."""
+        counts = ((len(self.memories), "memories"), (len(self.messages), "messages"))
+        return " and ".join(f"{count} {kind}" for count, kind in counts if count) or "nothing"
 
 
 async def update(
     engine: Engine, scope: Scope, memory_id: str, text: str | None, metadata: Mapping[str, Any] | None, caller: str
 ) -> WriteResult:
     """Give a memory another text, other metadata, or both. Raises MemoryNotFoundError for a deleted one."""
-    fact, notes = await engine.run(lambda: screened_fact(engine, Fact(text or "", metadata=metadata or {})))
+    fact, notes = await engine.run(lambda: sanitize_fact(engine, Fact(text or "", metadata=metadata or {})))
 
-    def look() -> Memory:
+    def read() -> Memory:
         with engine.ledger.read() as conn:
             return id_lookup.find_memory(conn, scope, memory_id)
 
-    memory = await engine.run(look)
+    memory = await engine.run(read)
     if memory.deleted_at is not None:
         successor = await engine.run(lambda: _successor(engine, memory))
-        if successor is None or not says(successor, fact.text):
-            raise gone(memory)
+        if successor is None or not has_text(successor, fact.text):
+            raise deleted_error(memory)
         return WriteResult((Outcome(Event.NONE, successor, duplicate_of=successor.id),), notes=tuple(notes))
+    vectors, embedding_notes = await embed_texts(engine, [fact.text] if fact.text else [])
     decision = Decision(Event.UPDATE, fact, memory.id)
-    return await apply_decisions(engine, scope, [decision], Provenance("update", caller=caller), notes)
+    provenance = Provenance("update", caller=caller)
+    notes = [*notes, *embedding_notes]
+    result = await apply_decisions(engine, scope, [decision], provenance, vectors=vectors, notes=notes)
+    return await with_near_duplicates(engine, scope, result, vectors)
 
 
 async def restore(engine: Engine, scope: Scope, owner_id: str, caller: str) -> WriteResult:
-    """Bring a deleted or superseded memory, or a forgotten turn, back; name what took a memory's place."""
-    (owner,) = await _found(engine, scope, [owner_id])
+    """Restore a deleted or superseded memory, or a deleted message. A note names a memory that had replaced it."""
+    (owner,) = await _owners(engine, scope, [owner_id])
     decision = Decision(Event.ADD, memory_id=owner.id, kind=_kind(owner))
-    done = await apply_decisions(engine, scope, [decision], Provenance("restore", caller=caller))
-    notes = list(done.notes)
-    heir = await engine.run(lambda: _successor(engine, owner)) if isinstance(owner, Memory) else None
-    if heir is not None and heir.deleted_at is None:
-        notes.append(f"[{heir.id[:8]}], which had replaced it, is current too; delete one if they disagree")
-    return WriteResult(done.outcomes, notes=(*notes, *await _reembedded(engine)))
+    result = await apply_decisions(engine, scope, [decision], Provenance("restore", caller=caller))
+    notes = list(result.notes)
+    successor = await engine.run(lambda: _successor(engine, owner)) if isinstance(owner, Memory) else None
+    if successor is not None and successor.deleted_at is None:
+        notes.append(f"[{successor.id[:8]}], which had replaced it, is current too; delete one if they disagree")
+    return WriteResult(result.outcomes, notes=(*notes, *await _embed_restored(engine)))
 
 
 async def delete(engine: Engine, scope: Scope, owner_ids: Sequence[str], caller: str) -> WriteResult:
-    """Forget memories and turns, all or none; one that is deleted already stays so."""
-    owners = await _found(engine, scope, owner_ids)
-    decisions = [Decision(Event.DELETE, memory_id=owner.id, kind=_kind(owner)) for owner in owners]
-    return await apply_decisions(engine, scope, decisions, Provenance("delete", caller=caller))
+    """Delete memories and messages, all or none. One that is deleted already stays deleted."""
+    return await _delete(engine, scope, await _owners(engine, scope, owner_ids), caller)
 
 
-async def stored(engine: Engine, scope: Scope) -> Stored:
-    """Return what `delete_all` would forget."""
+async def scope_contents(engine: Engine, scope: Scope) -> ScopeContents:
+    """Return what `delete_all` would delete."""
 
-    def read() -> Stored:
+    def read() -> ScopeContents:
         with engine.ledger.read() as conn:
-            memories, messages = memory_queries.memories_of(conn, scope), message_queries.messages_of(conn, scope)
-        return Stored(tuple(memories), tuple(messages))
+            memories = memory_queries.memories_of(conn, scope)
+            messages = message_queries.messages_of(conn, scope)
+        return ScopeContents(tuple(memories), tuple(messages))
 
     return await engine.run(read)
 
 
 async def delete_all(engine: Engine, scope: Scope, caller: str) -> WriteResult:
-    """Forget every memory and turn of a scope itself; a project's leave the global ones alone."""
-    there = await stored(engine, scope)
-    owners = (*there.memories, *there.messages)
+    """Delete every memory and message of a scope itself. If the scope is a project, the global ones stay."""
+    contents = await scope_contents(engine, scope)
+    return await _delete(engine, scope, (*contents.memories, *contents.messages), caller)
+
+
+async def undo(engine: Engine, scope: Scope, request: Undo, caller: str) -> WriteResult:
+    """Undo one edit, all edits since an instant, or the newest one still in effect.
+
+    Raises InputError if that is not possible.
+    """
+    applied = await apply_write(engine, Write(scope, Provenance("undo", caller=caller), undo=request))
+    return WriteResult(applied.outcomes, notes=(*applied.notes, *await _embed_restored(engine)))
+
+
+def has_text(memory: Memory, text: str) -> bool:
+    """Say whether a memory is living and has this text, apart from case and white space."""
+    return memory.deleted_at is None and content_hash(memory.text) == content_hash(text)
+
+
+def deleted_error(memory: Memory) -> MemoryNotFoundError:
+    """Return the error that says how a memory was deleted or superseded."""
+    fate = f"was superseded by '{memory.superseded_by[:8]}'" if memory.superseded_by else "is deleted already"
+    return MemoryNotFoundError(
+        f"memory '{memory.id[:8]}' {fate}, so nothing was changed; update_memory(restore=true) restores it"
+    )
+
+
+async def _delete(engine: Engine, scope: Scope, owners: Sequence[Memory | Message], caller: str) -> WriteResult:
     decisions = [Decision(Event.DELETE, memory_id=owner.id, kind=_kind(owner)) for owner in owners]
     return await apply_decisions(engine, scope, decisions, Provenance("delete", caller=caller))
 
 
-async def take_back(engine: Engine, scope: Scope, undo: Undo, caller: str) -> WriteResult:
-    """Undo an edit, all since an instant, or the newest still in effect. Raises InputError where that cannot be."""
-    applied = await apply_write(engine, Write(scope, Provenance("undo", caller=caller), undo=undo))
-    return WriteResult(applied.outcomes, notes=(*applied.notes, *await _reembedded(engine)))
-
-
-def says(memory: Memory, text: str) -> bool:
-    """Say whether a living memory has this very text, but for case and white space."""
-    return memory.deleted_at is None and content_hash(memory.text) == content_hash(text)
-
-
-def gone(memory: Memory) -> MemoryNotFoundError:
-    """Return the error that says what became of a memory that is deleted or superseded."""
-    fate = f"was superseded by '{memory.superseded_by[:8]}'" if memory.superseded_by else "is deleted already"
-    return MemoryNotFoundError(
-        f"memory '{memory.id[:8]}' {fate}, so nothing was done; update_memory(restore=true) brings it back"
-    )
-
-
 def _successor(engine: Engine, memory: Memory) -> Memory | None:
-    """Return what took a memory's place, living or deleted. Blocking."""
+    """Return the memory that superseded another, living or deleted. Blocking."""
     with engine.ledger.read() as conn:
         return memory_queries.memories_by_id(conn, [memory.superseded_by or ""]).get(memory.superseded_by or "")
 
 
-async def _reembedded(engine: Engine) -> list[str]:
-    """Give texts that came back the vectors they lost; where the embedder fails, a note."""
+async def _embed_restored(engine: Engine) -> list[str]:
+    """Embed restored texts that have no vector. Return a note if the embedder fails."""
     try:
         await engine.run(lambda: embed_missing(engine.ledger, engine.embedder, only_failed=True))
     except EmbedderError as error:
@@ -124,13 +134,13 @@ async def _reembedded(engine: Engine) -> list[str]:
     return []
 
 
-async def _found(engine: Engine, scope: Scope, owner_ids: Sequence[str]) -> list[Memory | Message]:
-    """Return what the ids mean, each once."""
+async def _owners(engine: Engine, scope: Scope, owner_ids: Sequence[str]) -> list[Memory | Message]:
+    """Return the memories and messages that ids name, each once."""
 
     def read() -> list[Memory | Message]:
         with engine.ledger.read() as conn:
-            found = [id_lookup.find(conn, scope, each) for each in owner_ids]
-        return list({owner.id: owner for owner in found}.values())
+            owners = [id_lookup.find(conn, scope, owner_id) for owner_id in owner_ids]
+        return list({owner.id: owner for owner in owners}.values())
 
     return await engine.run(read)
 

@@ -1,4 +1,4 @@
-"""What the flows work with: the ledger, the ports, the prompts, and a way to run blocking work."""
+"""What adding and editing work with: the ledger, the adapters, the prompts, and a way to run blocking work."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ NEEDED_PROMPTS = {
     "decide": decide.INPUTS,
     "summarize": summarize.INPUTS,
 }
-"""Every prompt by name, with the inputs its stage passes."""
+"""Every prompt by name, with the inputs that its stage passes."""
 
 _T = TypeVar("_T")
 
 
-async def _nobody(what: str) -> None:
-    """Hear nothing."""
-    del what
+async def _ignore_progress(message: str) -> None:
+    """Ignore progress reports."""
+    del message
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Hold the parts of one open memory. `model` is None where there is no language model to ask.
+    """The parts of one open memory.
 
-    With `keep_secrets` passwords, keys and tokens are stored like any other text. `report_progress` is told how far a
-    call is.
-    `lent` says that the model is there during this call only, so that nothing is asked in the background.
+    `model` is None if there is no language model. With `keep_secrets` passwords, keys and tokens are stored like any
+    other text. `report_progress` receives messages about the progress of a call. `is_model_borrowed` means that the
+    model is available during this call only, so the background work cannot use it.
     """
 
     ledger: Ledger
@@ -49,9 +49,9 @@ class Engine:
     index: NearestEntries
     threads: anyio.CapacityLimiter
     keep_secrets: bool = False
-    report_progress: ReportProgress = _nobody
-    lent: bool = False
+    report_progress: ReportProgress = _ignore_progress
+    is_model_borrowed: bool = False
 
     async def run(self, blocking: Callable[[], _T]) -> _T:
-        """Run blocking work in a worker thread of our own pool; it runs to its end even when cancelled."""
+        """Run blocking work in a worker thread of our own pool. The work finishes even if the caller is cancelled."""
         return await anyio.to_thread.run_sync(blocking, limiter=self.threads)

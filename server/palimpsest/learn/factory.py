@@ -1,4 +1,4 @@
-"""Build the parts of a memory from the settings; adapters are imported here, when one is chosen."""
+"""Build the parts of a memory from the settings. An adapter is imported only if it is chosen."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from palimpsest.llm.prompts import PromptFiles
 from palimpsest.store.ledger import Ledger
 
 MAX_PROMPT_PATH_CHARS = 1_024
+"""A longer value is a prompt and not a path. Set by hand."""
 
 
 def open_embedder(settings: Settings) -> Embedder:
-    """Return the embedder of the settings. Raises EmbedderError. Blocking: the local one takes half a second."""
+    """Return the embedder of the settings. Blocking: the default one loads for half a second. Raises EmbedderError."""
     config = settings.embedder.config
     if settings.embedder.provider == "chroma":
         from palimpsest.embed.chroma import ChromaEmbedder  # noqa: PLC0415 - slow, rarely chosen
@@ -39,7 +40,7 @@ def open_embedder(settings: Settings) -> Embedder:
 
 
 def open_model(settings: Settings) -> LanguageModel | None:
-    """Return the language model of the settings; None where there is none, or the client lends one call by call."""
+    """Return the language model of the settings; None if there is none, or if clients provide one for each call."""
     if settings.llm_provider != "openai":
         return None
     from palimpsest.llm.openai import OpenAIModel  # noqa: PLC0415 - slow; most have no model
@@ -57,7 +58,7 @@ def open_model(settings: Settings) -> LanguageModel | None:
 
 
 def open_projection(settings: Settings, ledger: Ledger, embedder: str) -> Projection:
-    """Return the projection of the settings, not yet opened."""
+    """Return the projection of the settings, not opened yet."""
     config = settings.vector_store.config
     if settings.vector_store.provider == "exact":
         from palimpsest.index.exact import ExactIndex  # noqa: PLC0415 - beside its siblings
@@ -69,7 +70,7 @@ def open_projection(settings: Settings, ledger: Ledger, embedder: str) -> Projec
     layout = f"chroma-{chroma.LAYOUT}-{prefix}"
     if config.host is not None:
         host, port = config.host, config.port or 8000
-        prefix = f"{prefix}-{ledger.id[:8]}"  # another ledger on the same server has collections of its own
+        prefix = f"{prefix}-{ledger.id[:8]}"  # each ledger has its own collections on the server
         return Projection(
             ledger,
             embedder,

@@ -1,4 +1,4 @@
-"""The rolling summary of a scope: written anew every K changes in the background, and on demand."""
+"""The summary of a scope: refreshed in the background after a number of changes, and on demand."""
 
 from __future__ import annotations
 
@@ -22,22 +22,34 @@ from palimpsest.store.writes.apply import Write
 from palimpsest.text.tokenizer import count_tokens
 
 SummaryKind: TypeAlias = Literal["overall", "recent"]
-"""`overall`: what is known lastingly. `recent`: what went on in the last days."""
+"""`overall`: lasting knowledge. `recent`: what happened in the last days."""
 
 KINDS: tuple[str, ...] = get_args(SummaryKind)
 
 MAX_SOURCE_TOKENS = 12_000
-"""What of the newest memories and messages goes into one summary."""
+"""How much of the newest memories goes into one summary. Set by hand, to fit the context of small models."""
+
+MAX_SOURCE_MEMORIES = 500
+"""How many memories are read for a summary: 24 tokens each fill `MAX_SOURCE_TOKENS`."""
 
 MAX_LISTED_TOKENS = 600
+"""How long a list of memories in place of a summary may be. Set by hand; it takes space in an agent's context."""
+
+MAX_LISTED_MEMORIES = 200
+"""How many memories are read for such a list, of which far fewer fit."""
+
 NOTHING = "Nothing is known yet."
+
 RECENT = timedelta(days=14)
+"""How far back the summary of the kind `recent` looks. Set by hand."""
+
 RECENT_MESSAGES = 40
+"""How many messages of that time it reads at most. Set by hand."""
 
 
 @dataclass(frozen=True, slots=True)
-class Summarized:
-    """Hold a summary as it is given out. `changes_since` is how many changes it does not know of yet."""
+class SummaryResult:
+    """A summary for the caller. `changes_since` is how many changes of memories were made since it was written."""
 
     text: str
     kind: str
@@ -45,42 +57,41 @@ class Summarized:
     notes: tuple[str, ...] = ()
 
 
-async def get_summary(engine: Engine, scope: Scope, kind: str, *, refresh: bool, caller: str) -> Summarized:
-    """Return the summary of a kind, written now where it is missing, outdated and asked for, or both.
+async def get_summary(engine: Engine, scope: Scope, kind: str, *, refresh: bool, caller: str) -> SummaryResult:
+    """Return the summary of a kind. It is written now if it is missing, or if it is outdated and `refresh` is set.
 
-    Without a model that answers it is a list of the newest memories, and says so. Raises InputError for an unknown
-    kind.
+    If no model answers, return a list of the newest memories, with a note. Raises InputError for an unknown kind.
     """
     kind = kind.strip().lower()
     if kind not in KINDS:
         raise InputError(f"there is no summary '{kind}'; there are {', '.join(KINDS)}")
-    last, behind, lost = await engine.run(lambda: _last(engine, scope, kind))
+    last, missed, has_deleted = await engine.run(lambda: _last(engine, scope, kind))
     if engine.model is None:
-        if last is not None and not behind:  # written while a model was there, and nothing has changed since
-            return Summarized(last.text, kind, 0)
+        if last is not None and not missed:  # written while there was a model, and nothing has changed since
+            return SummaryResult(last.text, kind, 0)
         return await _listed(engine, scope, kind, "there is no language model to ask")
-    # What went on lately also changes by itself; a summary that may name what was deleted is not given out again.
-    stale = lost or (refresh and (behind > 0 or kind == "recent"))
-    if last is not None and not stale:
-        return Summarized(last.text, kind, behind)
+    # A summary that may mention what was deleted is not returned again. The recent summary also ages by itself.
+    is_stale = has_deleted or (refresh and (missed > 0 or kind == "recent"))
+    if last is not None and not is_stale:
+        return SummaryResult(last.text, kind, missed)
     try:
         text = await write_summary(engine, engine.model, scope, kind, caller)
     except (ModelError, PromptError) as error:
-        if last is None or lost:
+        if last is None or has_deleted:
             return await _listed(engine, scope, kind, f"the summary could not be written ({error})")
-        return Summarized(last.text, kind, behind, (f"the summary could not be refreshed: {error}",))
-    return Summarized(NOTHING if text is None else text, kind, 0)
+        return SummaryResult(last.text, kind, missed, (f"the summary could not be refreshed: {error}",))
+    return SummaryResult(NOTHING if text is None else text, kind, 0)
 
 
-async def _listed(engine: Engine, scope: Scope, kind: str, why: str) -> Summarized:
+async def _listed(engine: Engine, scope: Scope, kind: str, reason: str) -> SummaryResult:
     text = await engine.run(lambda: _listing(engine, scope, kind))
-    return Summarized(text, kind, 0, () if text == NOTHING else (f"{why}: these are the memories themselves",))
+    return SummaryResult(text, kind, 0, () if text == NOTHING else (f"{reason}: these are the memories themselves",))
 
 
 async def write_summary(engine: Engine, model: LanguageModel, scope: Scope, kind: str, caller: str) -> str | None:
-    """Write the summary of a scope anew and return it; None when there is nothing to summarize.
+    """Write a new summary of a scope and return it; None if there is nothing to summarize.
 
-    Raises ModelError and PromptError; the last summary stays then.
+    Raises ModelError and PromptError; the last summary is kept then.
     """
     seq, memories, messages, previous = await engine.run(lambda: _sources(engine, scope, kind))
     if not memories and not messages:
@@ -99,14 +110,14 @@ async def write_summary(engine: Engine, model: LanguageModel, scope: Scope, kind
     return text
 
 
-async def changes_missed(engine: Engine, scope: Scope, kind: str) -> int:
-    """Return how many changes the summary of a scope does not know of."""
-    _, behind, _ = await engine.run(lambda: _last(engine, scope, kind))
-    return behind
+async def missed_changes(engine: Engine, scope: Scope, kind: str) -> int:
+    """Return how many changes of memories were made since the summary of a scope was written."""
+    _, missed, _ = await engine.run(lambda: _last(engine, scope, kind))
+    return missed
 
 
 def _last(engine: Engine, scope: Scope, kind: str) -> tuple[Summary | None, int, bool]:
-    """Return the last summary, how many changes it has missed, and whether a deletion is among them."""
+    """Return the last summary, how many changes were made since, and whether a deletion is among them."""
     with engine.ledger.read() as conn:
         last = summary_queries.latest_summary(conn, scope, kind)
         seq = last.seq if last else 0
@@ -118,11 +129,11 @@ def _last(engine: Engine, scope: Scope, kind: str) -> tuple[Summary | None, int,
 
 
 def _sources(engine: Engine, scope: Scope, kind: str) -> tuple[int, list[Memory], list[Message], str]:
-    """Return the head of the log, the newest memories and messages that fit, and the previous summary."""
+    """Return the end of the index log, the newest memories and messages that fit, and the previous summary."""
     with engine.ledger.read() as conn:
         seq = log_queries.newest_log_number(conn)
         last = summary_queries.latest_summary(conn, scope, kind)
-        memories = [memory for _, memory in memory_queries.list_memories(conn, scope, 500)]
+        memories = [memory for _, memory in memory_queries.list_memories(conn, scope, MAX_SOURCE_MEMORIES)]
         messages: list[Message] = []
         if kind == "recent":
             since = engine.clock() - RECENT
@@ -133,22 +144,22 @@ def _sources(engine: Engine, scope: Scope, kind: str) -> tuple[int, list[Memory]
 
 
 def _listing(engine: Engine, scope: Scope, kind: str) -> str:
-    """Return the newest memories as lines of text, within the budget."""
+    """Return the newest memories as lines of text, within the token budget."""
     with engine.ledger.read() as conn:
-        found = [memory for _, memory in memory_queries.list_memories(conn, scope, 200)]
+        memories = [memory for _, memory in memory_queries.list_memories(conn, scope, MAX_LISTED_MEMORIES)]
         total = memory_queries.count_memories(conn, scope)
     if kind == "recent":
-        found = [memory for memory in found if memory.updated_at >= engine.clock() - RECENT]
-        total = len(found)
-    if not found:
+        memories = [memory for memory in memories if memory.updated_at >= engine.clock() - RECENT]
+        total = len(memories)
+    if not memories:
         return NOTHING
-    lines = _within([f"- {iso(memory.at)[:10]} {one_line(memory.text)}" for memory in found], MAX_LISTED_TOKENS)
-    left = f"\n({total - len(lines)} more memories are not shown.)" if total > len(lines) else ""
-    return "\n".join(lines) + left
+    lines = _within([f"- {iso(memory.at)[:10]} {one_line(memory.text)}" for memory in memories], MAX_LISTED_TOKENS)
+    rest = f"\n({total - len(lines)} more memories are not shown.)" if total > len(lines) else ""
+    return "\n".join(lines) + rest
 
 
 def _within(lines: Sequence[str], budget: int) -> list[str]:
-    """Return the lines that fit a budget of tokens, without those that do not; where none does, the first."""
+    """Return the lines that fit a token budget, skipping those that do not; the first line if none fits."""
     kept: list[str] = []
     for line in lines:
         cost = count_tokens(line)
@@ -159,7 +170,7 @@ def _within(lines: Sequence[str], budget: int) -> list[str]:
 
 
 def _fitting(texts: Sequence[str], budget: int) -> int:
-    """Return how many of the texts, from the first on, fit a budget of tokens; at least one."""
+    """Return how many of the texts, from the first on, fit a token budget; at least one."""
     for number, text in enumerate(texts):
         budget -= count_tokens(text)
         if budget < 0:

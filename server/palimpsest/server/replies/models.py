@@ -18,7 +18,7 @@ from palimpsest.server.replies.notes import added_notes, changed_notes, scope_no
 
 if TYPE_CHECKING:  # slow to import, and only needed for the annotations
     from palimpsest.learn.apply import WriteResult
-    from palimpsest.learn.summaries import Summarized
+    from palimpsest.learn.summaries import SummaryResult
     from palimpsest.recall.listing import Page
     from palimpsest.recall.pipeline import SearchResult
     from palimpsest.recall.similar import SimilarMemory
@@ -201,7 +201,7 @@ class SummaryReply(Reply):
     notes: tuple[str, ...]
 
     @classmethod
-    def of(cls, summary: Summarized, scope: Scope) -> SummaryReply:
+    def of(cls, summary: SummaryResult, scope: Scope) -> SummaryReply:
         """Return the reply for a summary."""
         notes = (*summary.notes, scope_note(scope))
         return cls(summary=summary.text, kind=summary.kind, changes_since=summary.changes_since, notes=notes)

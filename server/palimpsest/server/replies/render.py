@@ -11,8 +11,8 @@ from palimpsest.server.replies.notes import added_notes, changed_notes, scope_no
 
 if TYPE_CHECKING:  # slow to import, and only needed for the annotations
     from palimpsest.learn.apply import WriteResult
-    from palimpsest.learn.edit import Stored
-    from palimpsest.learn.summaries import Summarized
+    from palimpsest.learn.edit import ScopeContents
+    from palimpsest.learn.summaries import SummaryResult
     from palimpsest.recall.listing import Page
     from palimpsest.recall.pipeline import SearchResult
 
@@ -84,7 +84,7 @@ def all_deleted_text(result: WriteResult, scope: Scope) -> str:
     return _with_notes([line], [*result.notes, undo], scope)
 
 
-def confirm_delete_all_text(stored: Stored, scope: Scope, confirmation: str) -> str:
+def confirm_delete_all_text(stored: ScopeContents, scope: Scope, confirmation: str) -> str:
     """Return what the deletion of a whole scope would do, and how to confirm it."""
     examples = "; ".join(_cut(memory.text, 60) for memory in stored.memories[-SHOWN_EXAMPLES:])
     kept = "what is outside the project stays" if scope.project else "what belongs to projects stays; scope names one"
@@ -154,7 +154,7 @@ def _step_line(step: Step) -> str:
     return f"{done} [{short(step.owner_id)}] {text}" + (f" (was: {before})" if was_reworded else "")
 
 
-def summary_text(summary: Summarized, scope: Scope) -> str:
+def summary_text(summary: SummaryResult, scope: Scope) -> str:
     """Return a summary, and how far it is out of date."""
     notes = list(summary.notes)
     if summary.changes_since:

@@ -47,7 +47,7 @@ async def ask_before_delete_all(
         return NOT_ASKED
     memory = await memory_of(ctx)
     delete_scope = scope_of(ctx, memory, scope)
-    stored = await memory.stored(delete_scope)
+    stored = await memory.scope_contents(delete_scope)
     if not stored.memories and not stored.messages:
         return NOT_ASKED
     return Elicit(f"Delete {stored} stored for {delete_scope}?", DeleteAllForm)
@@ -77,7 +77,7 @@ async def delete_memory(
     if not (isinstance(answer, AcceptedElicitation) and (answer.data.delete or answer.data is NOT_ASKED)):
         raise InputError("the user was asked and said no; nothing was deleted. Do not call again unless they ask")
     user_agreed = answer.data.delete
-    stored = await memory.stored(delete_scope)
+    stored = await memory.scope_contents(delete_scope)
     confirmation = f"delete {stored}"
     if (stored.memories or stored.messages) and confirm != confirmation and not user_agreed:
         raise InputError(render.confirm_delete_all_text(stored, delete_scope, confirmation))
