@@ -34,7 +34,7 @@ import anyio
 from clients import TOPICS
 from loopback import OpenAIServer
 from palimpsest.care.backup import back_up, restore
-from palimpsest.care.verify import examine_deeply
+from palimpsest.care.verify import verify
 from palimpsest.core.clock import now
 from palimpsest.core.models import Scope, Undo
 from palimpsest.core.settings import Settings, load_settings
@@ -211,7 +211,7 @@ async def judge(
         wanted = rng.sample(sorted(expected.living), min(LOOKED_FOR, len(expected.living)))
         for memory_id in wanted:
             await _find(memory, memory_id, expected.living[memory_id], tally)
-    for finding in examine_deeply(settings, lambda _done, _total: None, repair=False):
+    for finding in verify(settings, lambda _done, _total: None, repair=False):
         if not finding.ok or "in use" in finding.text:
             tally.fault("disagreeing", f"{finding.part}: {finding.text}")
 

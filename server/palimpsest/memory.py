@@ -18,7 +18,7 @@ import anyio.to_thread
 
 from palimpsest.care.export import export
 from palimpsest.care.import_file import ImportResult, plan_import, preview_import, run_import
-from palimpsest.care.purge import Purged, purge
+from palimpsest.care.purge import PurgeResult, purge
 from palimpsest.core import models
 from palimpsest.core.clock import Clock, now
 from palimpsest.core.errors import LedgerError
@@ -201,7 +201,7 @@ class Memory:
 
         return await self.engine.run(read)
 
-    async def purge(self, scope: Scope, owner_ids: Sequence[str] | None, *, and_backups: bool = False) -> Purged:
+    async def purge(self, scope: Scope, owner_ids: Sequence[str] | None, *, and_backups: bool = False) -> PurgeResult:
         """Erase memories and messages for good; with None, all of a scope itself. Then search the files for traces."""
         ledger, projection = self.engine.ledger, self.projection
         return await self.engine.run(lambda: purge(ledger, projection, scope, owner_ids, and_backups=and_backups))

@@ -1,4 +1,4 @@
-"""Copies of the ledger: whole while it is written to, put in its place without a loss, made before migrations."""
+"""Backups of the ledger: consistent while it is written to, restored without loss, and made before migrations."""
 
 from __future__ import annotations
 
@@ -83,26 +83,26 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def store(settings: Settings, *texts: str) -> None:
-    """Add memories of alice's."""
+    """Add memories for Alice."""
     settings.data_dir.mkdir(exist_ok=True)
-    with second_writer(settings.data_dir) as sneak:
+    with second_writer(settings.data_dir) as add:
         for text in texts:
-            sneak(text)
+            add(text)
 
 
 def texts_in(path: Path) -> list[str]:
-    """Return what is believed according to a ledger, oldest first."""
+    """Return the current texts in a ledger, oldest first."""
     with closing(sqlite3.connect(path)) as conn:
         return [text for (text,) in conn.execute("SELECT text FROM memories WHERE deleted_at IS NULL ORDER BY seq")]
 
 
-def copied(path: Path) -> Path:
-    """Return a copy of a copy, that can be opened for writing."""
-    return Path(shutil.copyfile(path, path.with_suffix(".look")))
+def writable_copy(path: Path) -> Path:
+    """Return a copy of a backup that may be opened for writing."""
+    return Path(shutil.copyfile(path, path.with_suffix(".copy")))
 
 
-def downgraded(path: Path, revision: str) -> None:
-    """Take the schema of a ledger back, as an older version of the program would have left it."""
+def downgrade(path: Path, revision: str) -> None:
+    """Downgrade the schema of a ledger to that of an older version of the program."""
     config = alembic.config.Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     ledger = open_ledger(path, StoppedClock())
@@ -116,45 +116,41 @@ def downgraded(path: Path, revision: str) -> None:
 
 
 def schema_of(path: Path) -> list[tuple[Any, ...]]:
-    """Return the revision of a ledger's schema and all of its statements."""
+    """Return the revision of a ledger's schema and all its statements."""
     with closing(sqlite3.connect(path)) as conn:
         (revision,) = conn.execute("SELECT version_num FROM alembic_version").fetchone()
         return [(revision,), *conn.execute("SELECT type, name, sql FROM sqlite_master ORDER BY name").fetchall()]
 
 
 class TestBackup:
-    def test_one_taken_while_another_process_writes_all_the_time_is_whole(
-        self, settings: Settings, clock: StoppedClock
-    ) -> None:
-        """Guards the only backup anyone takes: the one of a memory in use, whose rows all agree with each other."""
+    def test_a_backup_is_consistent_while_another_process_writes(self, settings: Settings, clock: StoppedClock) -> None:
+        """Guards the backup of a memory in use: it has every acknowledged write, and its rows agree."""
         store(settings, "User plays the cello")
         with run_writer(settings.ledger_path) as writer:
             for number in range(4):
                 writer.wait_for(5)
                 before = list(writer.acknowledged)
-                made = back_up(settings, settings.data_dir / "copies" / f"{number}.db", clock)
-                told = texts_in(made.path)
-                assert told[0] == "User plays the cello"
-                assert told[1 : len(before) + 1] == before, "what was acknowledged before is in it"
-                assert told[1:] == [f"the writer's fact number {n}" for n in range(len(told) - 1)], "without a gap"
-                assert (made.memories, made.messages) == (len(told), 0)
-                assert ledger_faults(copied(made.path)) == []
+                copy = back_up(settings, settings.data_dir / "copies" / f"{number}.db", clock)
+                texts = texts_in(copy.path)
+                assert texts[0] == "User plays the cello"
+                assert texts[1 : len(before) + 1] == before, "it has every write acknowledged before"
+                assert texts[1:] == [f"the writer's fact number {n}" for n in range(len(texts) - 1)], "without a gap"
+                assert (copy.memories, copy.messages) == (len(texts), 0)
+                assert ledger_faults(writable_copy(copy.path)) == []
 
-    def test_it_is_private_and_read_back(self, settings: Settings, clock: StoppedClock) -> None:
-        """Guards the copy against other users of the machine, and its one file against missing a log."""
+    def test_a_backup_is_one_private_file(self, settings: Settings, clock: StoppedClock) -> None:
+        """Guards the backup against other users of the machine, and against depending on a write-ahead log."""
         store(settings, "User plays the cello")
-        made = back_up(settings, None, clock)
-        assert made.path == settings.data_dir / "backups" / "ledger-backup-20260508T120000Z.db"
-        assert stat.S_IMODE(made.path.stat().st_mode) == 0o600
-        assert stat.S_IMODE(made.path.parent.stat().st_mode) == 0o700
-        assert (made.revision, made.memories, made.messages) == (HEAD, 1, 0)
-        assert list(made.path.parent.iterdir()) == [made.path]
-        assert table_rows(made.path) == table_rows(settings.ledger_path)
+        copy = back_up(settings, None, clock)
+        assert copy.path == settings.data_dir / "backups" / "ledger-backup-20260508T120000Z.db"
+        assert stat.S_IMODE(copy.path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(copy.path.parent.stat().st_mode) == 0o700
+        assert (copy.revision, copy.memories, copy.messages) == (HEAD, 1, 0)
+        assert list(copy.path.parent.iterdir()) == [copy.path]
+        assert table_rows(copy.path) == table_rows(settings.ledger_path)
 
-    def test_five_of_an_occasion_are_kept_and_nothing_else_is_touched(
-        self, settings: Settings, clock: StoppedClock
-    ) -> None:
-        """Guards the disk against filling up, and every other file against being taken for an old backup."""
+    def test_the_newest_five_backups_of_an_occasion_are_kept(self, settings: Settings, clock: StoppedClock) -> None:
+        """Guards the disk against filling up, and every other file against being deleted as an old backup."""
         store(settings, "User plays the cello")
         folder = settings.data_dir / "backups"
         folder.mkdir()
@@ -171,23 +167,23 @@ class TestBackup:
             )
         }
         for file in others:
-            file.write_text("another's")
-        made: list[Path] = []
+            file.write_text("another file")
+        copies: list[Path] = []
         for number in range(KEPT + 3):
             clock.forward(minutes=number % 2)
-            made.append(back_up(settings, None, clock).path)
-        assert len(set(made)) == len(made), "two in one second have two names"
-        assert set(folder.iterdir()) == others | set(made[-KEPT:])
+            copies.append(back_up(settings, None, clock).path)
+        assert len(set(copies)) == len(copies), "two backups in one second have two names"
+        assert set(folder.iterdir()) == others | set(copies[-KEPT:])
 
-    def test_several_at_once_are_all_made(self, settings: Settings, clock: StoppedClock) -> None:
-        """Guards two processes that back up in the same second: each gets its own, whole."""
+    def test_several_backups_at_once_are_all_complete(self, settings: Settings, clock: StoppedClock) -> None:
+        """Guards processes that back up in the same second: each gets a complete copy of its own."""
         store(settings, *(f"fact {number}" for number in range(20)))
-        start, made, faults = threading.Barrier(4), list[Path](), list[Exception]()
+        start, copies, faults = threading.Barrier(4), list[Path](), list[Exception]()
 
         def work() -> None:
             start.wait()
             try:
-                made.append(back_up(settings, None, clock).path)
+                copies.append(back_up(settings, None, clock).path)
             except LedgerError as error:
                 faults.append(error)
 
@@ -197,13 +193,13 @@ class TestBackup:
         for thread in threads:
             thread.join()
         assert faults == []
-        assert len(set(made)) == 4
-        assert [len(texts_in(path)) for path in made] == [20] * 4
+        assert len(set(copies)) == 4
+        assert [len(texts_in(path)) for path in copies] == [20] * 4
 
-    def test_one_that_fails_leaves_nothing_and_loses_no_older_one(
+    def test_a_failed_backup_leaves_no_file_and_deletes_no_older_backup(
         self, settings: Settings, clock: StoppedClock
     ) -> None:
-        """Guards good backups against a damaged ledger, and the folder against halves."""
+        """Guards good backups against a damaged ledger, and the folder against unfinished files."""
         store(settings, *(f"fact {number}: {'long ' * 200}" for number in range(40)))
         kept = [back_up(settings, None, clock).path for _ in range(KEPT)]
         before = {file: file.read_bytes() for file in data_files(settings.data_dir)}
@@ -218,10 +214,10 @@ class TestBackup:
         assert all(file.read_bytes() == before[file] for file in kept)
 
     @pytest.mark.parametrize("target", ["file/copy.db", "data", "file"])
-    def test_a_place_where_it_cannot_be_is_refused_and_left_as_it_is(
+    def test_a_target_that_cannot_be_written_is_refused(
         self, tmp_path: Path, settings: Settings, clock: StoppedClock, target: str
     ) -> None:
-        """Guards other files: nothing is written over, and no half is left beside them."""
+        """Guards other files: none is overwritten, and no unfinished file is left."""
         store(settings, "User plays the cello")
         (tmp_path / "file").write_text("mine")
         before = data_files(tmp_path)
@@ -231,17 +227,17 @@ class TestBackup:
         assert (tmp_path / "file").read_text() == "mine"
 
     def test_without_a_ledger_there_is_nothing_to_back_up(self, settings: Settings, clock: StoppedClock) -> None:
-        """Guards against a backup of nothing, and against making a ledger by looking for one."""
+        """Guards against a backup of nothing, and against creating a ledger while looking for one."""
         with pytest.raises(LedgerError, match="nothing to back up"):
             back_up(settings, None, clock)
         assert not settings.data_dir.exists()
 
 
 class TestRestore:
-    def test_the_ledger_is_the_backup_again_and_what_was_there_is_in_a_copy(
+    def test_a_restored_ledger_equals_the_backup_and_the_previous_one_is_kept(
         self, settings: Settings, clock: StoppedClock
     ) -> None:
-        """Guards both states: the one wanted back, and the one given up for it, which can be had again too."""
+        """Guards both states: the restored one, and the previous one, which can be restored in turn."""
         store(settings, "User plays the cello", "User lives in Nice")
         first = back_up(settings, None, clock).path
         then = table_rows(settings.ledger_path)
@@ -265,8 +261,8 @@ class TestRestore:
         assert table_rows(again.before) == then
         assert data_files(settings.data_dir) == {settings.ledger_path, first, done.before, again.before}
 
-    def test_what_is_written_after_a_restore_goes_on_from_it(self, settings: Settings, clock: StoppedClock) -> None:
-        """Guards numbers: rows, units and changes that come after a restore clash with none that are there."""
+    def test_writes_after_a_restore_get_new_numbers(self, settings: Settings, clock: StoppedClock) -> None:
+        """Guards the numbers of rows, entries and index log rows against clashes after a restore."""
         store(settings, "User plays the cello", "User lives in Nice")
         copy = back_up(settings, None, clock).path
         store(settings, *(f"fact {number}" for number in range(5)))
@@ -276,12 +272,12 @@ class TestRestore:
         assert len(texts_in(settings.ledger_path)) == 4
         assert ledger_faults(settings.ledger_path) == []
         changes = [row["seq"] for row in table_rows(settings.ledger_path, "changes")["changes"]]
-        assert max(changes) > newest + 2, "no index takes a new change for an old one"
+        assert max(changes) > newest + 2, "no index takes a new row of the log for an old one"
 
     def test_no_acknowledged_write_is_lost_between_the_copy_and_the_replacement(
         self, settings: Settings, clock: StoppedClock
     ) -> None:
-        """Guards clients that go on writing: each write they were told of is in the ledger or in a copy of before."""
+        """Guards clients that go on writing: every acknowledged write is in the ledger or in a backup."""
         store(settings, "User plays the cello")
         copy = back_up(settings, None, clock).path
         kept: list[Path] = []
@@ -292,30 +288,30 @@ class TestRestore:
                 assert done.before is not None
                 kept.append(done.before)
             writer.wait_for(8)
-        there = {text for path in (settings.ledger_path, *kept) for text in texts_in(path)}
-        assert set(writer.acknowledged) <= there
+        stored = {text for path in (settings.ledger_path, *kept) for text in texts_in(path)}
+        assert set(writer.acknowledged) <= stored
         assert texts_in(settings.ledger_path)[0] == "User plays the cello"
-        assert set(writer.acknowledged) - set(texts_in(settings.ledger_path)), "some were given up for the backup"
+        assert set(writer.acknowledged) - set(texts_in(settings.ledger_path)), "the restore replaced some of them"
         assert ledger_faults(settings.ledger_path) == []
 
-    def test_an_older_schema_is_brought_up_to_date(
+    def test_a_backup_with_an_older_schema_is_migrated(
         self, tmp_path: Path, settings: Settings, clock: StoppedClock
     ) -> None:
-        """Guards old backups: they are of no use where only their own version can read them."""
+        """Guards backups that an older version of the program made."""
         store(settings, "User plays the cello")
         store(settings, "User lives in Nice")
         old = Path(shutil.copyfile(back_up(settings, None, clock).path, tmp_path / "old.db"))
-        downgraded(old, "0002")
-        was = old.read_bytes()
+        downgrade(old, "0002")
+        before = old.read_bytes()
         store(settings, "User bakes rye bread")
         restore(settings, old, clock)
         assert texts_in(settings.ledger_path) == ["User plays the cello", "User lives in Nice"]
         assert schema_of(settings.ledger_path)[0] == (HEAD,)
         assert ledger_faults(settings.ledger_path) == []
-        assert old.read_bytes() == was, "the backup itself stays what it is"
+        assert old.read_bytes() == before, "the backup itself is unchanged"
 
     @pytest.mark.parametrize(
-        ("made", "told"),
+        ("kind", "error_text"),
         [
             ("newer", "schema 9999, which this version does not know"),
             ("foreign", "not a ledger that can be read"),
@@ -327,13 +323,13 @@ class TestRestore:
             ("folder", "there is no file"),
         ],
     )
-    def test_what_is_no_good_backup_is_refused_and_nothing_is_changed(
-        self, tmp_path: Path, settings: Settings, clock: StoppedClock, made: str, told: str
+    def test_an_unusable_backup_is_refused_and_nothing_is_changed(
+        self, tmp_path: Path, settings: Settings, clock: StoppedClock, kind: str, error_text: str
     ) -> None:
-        """Guards what is there against what only looks like a backup."""
+        """Guards the present ledger against files that are not usable backups."""
         store(settings, *(f"fact {number}: {'long ' * 200}" for number in range(40)))
         file = Path(shutil.copyfile(back_up(settings, None, clock).path, tmp_path / "a file"))
-        match made:
+        match kind:
             case "newer":
                 run_sql(file, "UPDATE alembic_version SET version_num = '9999'")
             case "foreign":
@@ -353,16 +349,16 @@ class TestRestore:
             case _:
                 file.unlink()
         before, files = table_rows(settings.ledger_path, "meta", "changes"), data_files(settings.data_dir)
-        with pytest.raises(LedgerError, match=told):
+        with pytest.raises(LedgerError, match=error_text):
             restore(settings, file, clock)
         assert table_rows(settings.ledger_path, "meta", "changes") == before
         assert data_files(settings.data_dir) == files
 
-    @pytest.mark.parametrize("how", ["garbage", "page", "empty", "cut"])
-    def test_a_damaged_ledger_is_set_aside_whole_and_replaced(
-        self, settings: Settings, clock: StoppedClock, how: str
+    @pytest.mark.parametrize("damage", ["garbage", "page", "empty", "cut"])
+    def test_a_damaged_ledger_is_set_aside_and_replaced(
+        self, settings: Settings, clock: StoppedClock, damage: str
     ) -> None:
-        """Guards the day a backup is for; what is left of the damaged file may still be worth something."""
+        """Guards the restore after damage. The damaged file is kept, because most of it may be readable."""
         store(settings, *(f"fact {number}: {'long ' * 200}" for number in range(40)))
         copy = back_up(settings, None, clock).path
         path = settings.ledger_path
@@ -373,7 +369,7 @@ class TestRestore:
                 "page": whole[: 20 * 4096] + b"\xa5" * 4096 * 4 + whole[24 * 4096 :],
                 "empty": b"",
                 "cut": whole[: len(whole) // 2],
-            }[how]
+            }[damage]
         )
         damaged = path.read_bytes()
         done = restore(settings, copy, clock)
@@ -384,10 +380,10 @@ class TestRestore:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert ledger_faults(path) == []
 
-    def test_a_damaged_ledger_is_not_replaced_under_a_client_that_has_its_index_open(
+    def test_a_damaged_ledger_is_not_replaced_while_a_client_uses_it(
         self, settings: Settings, clock: StoppedClock
     ) -> None:
-        """Guards the client's writes: they would go into the file that was taken away."""
+        """Guards the client's writes: they would go into the replaced file."""
         store(settings, "User plays the cello")
         copy = back_up(settings, None, clock).path
         settings.ledger_path.write_bytes(b"no database" * 1_000)
@@ -401,10 +397,10 @@ class TestRestore:
         restore(settings, copy, clock)
         assert texts_in(settings.ledger_path) == ["User plays the cello"]
 
-    def test_the_log_of_a_ledger_that_is_gone_is_not_taken_for_the_restored_ones(
+    def test_a_leftover_log_is_not_applied_to_the_restored_ledger(
         self, settings: Settings, clock: StoppedClock
     ) -> None:
-        """Guards exactly the backup's content: SQLite would play a log that was left behind into any file beside it."""
+        """Guards the restored content: SQLite would apply a leftover write-ahead log to the file beside it."""
         store(settings, "User plays the cello")
         copy = back_up(settings, None, clock).path
         killed = subprocess.run(
@@ -412,16 +408,14 @@ class TestRestore:
         )
         assert killed.returncode == -signal.SIGKILL
         log = settings.ledger_path.with_name("ledger.db-wal")
-        assert log.stat().st_size > 0, "the killed one left its last writes there"
+        assert log.stat().st_size > 0, "the killed process left its last writes in the log"
         settings.ledger_path.unlink()
         assert restore(settings, copy, clock).before is None
         assert texts_in(settings.ledger_path) == ["User plays the cello"]
         assert table_rows(settings.ledger_path) == table_rows(copy)
 
-    def test_a_log_that_was_not_yet_played_in_is_part_of_what_was_there(
-        self, settings: Settings, clock: StoppedClock
-    ) -> None:
-        """Guards what a killed client wrote last: it is in the copy of before."""
+    def test_the_backup_before_a_restore_includes_the_log(self, settings: Settings, clock: StoppedClock) -> None:
+        """Guards the last writes of a killed client: they are in the backup of the previous ledger."""
         store(settings, "User plays the cello")
         copy = back_up(settings, None, clock).path
         subprocess.run([sys.executable, "-c", KILLED_AFTER_WRITING, str(settings.ledger_path)], check=False, timeout=60)
@@ -438,10 +432,10 @@ class TestRestore:
             "DROP TABLE lexical_content",
         ],
     )
-    def test_a_damaged_full_text_neither_hinders_a_restore_nor_outlives_it(
+    def test_a_restore_replaces_a_damaged_full_text(
         self, settings: Settings, clock: StoppedClock, statements: str
     ) -> None:
-        """Guards the search after a restore: the full text is the backup's, in a sound table."""
+        """Guards the search after a restore: the full text is that of the backup, in a new table."""
         store(settings, "User plays the cello", "User lives in Nice")
         copy = back_up(settings, None, clock).path
         run_sql(settings.ledger_path, statements)
@@ -460,7 +454,9 @@ class TestRestore:
         finally:
             ledger.close()
 
-    def test_into_an_empty_place_it_is_just_put(self, settings: Settings, tmp_path: Path, clock: StoppedClock) -> None:
+    def test_a_backup_is_restored_into_an_empty_folder(
+        self, settings: Settings, tmp_path: Path, clock: StoppedClock
+    ) -> None:
         """Guards the move to another machine."""
         store(settings, "User plays the cello")
         copy = back_up(settings, tmp_path / "copy.db", clock).path
@@ -474,11 +470,11 @@ class TestRestore:
 
     @pytest.mark.anyio
     async def test_a_summary_that_was_being_written_during_a_restore_is_not_stored(self, tmp_path: Path) -> None:
-        """Guards the restored state against what a model was shown of the one given up."""
-        asked, may_answer = threading.Event(), threading.Event()
+        """Guards the restored memory against a summary of the previous one."""
+        model_called, may_answer = threading.Event(), threading.Event()
 
         def chat(_: dict[str, Any]) -> str:
-            asked.set()
+            model_called.set()
             assert may_answer.wait(60)
             return json.dumps({"summary": "Lives in Lyon."})
 
@@ -489,32 +485,32 @@ class TestRestore:
                 store_memory(memory, "User lives in Lyon")
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(memory.summary, ALICE)
-                    assert await anyio.to_thread.run_sync(asked.wait, 60)
+                    assert await anyio.to_thread.run_sync(model_called.wait, 60)
                     restore(memory.settings, copy, memory.engine.clock)
                     may_answer.set()
                 with memory.engine.ledger.read() as conn:
                     assert summary_queries.latest_summary(conn, ALICE, "overall") is None
-                assert (await memory.summary(ALICE)).changes_since == 0, "one written after the restore is stored again"
+                assert (await memory.summary(ALICE)).changes_since == 0, "a summary written after the restore is stored"
 
 
 @pytest.mark.anyio
 async def test_a_running_server_sees_the_restored_state_at_its_next_call_and_its_index_follows(tmp_path: Path) -> None:
-    """Guards clients that stay connected: no restart, no answer of before, and an index of what is there now."""
+    """Guards clients that stay connected: they need no restart, see no old results, and their index is updated."""
     data = tmp_path / "data"
     async with connect_stdio(tmp_path) as server, memory_in(data) as memory:
 
-        async def asks(query: str) -> set[str]:
-            found = reply_results(await server.call_tool("search_memories", {"query": query}))
-            return {hit["text"] for hit in found}
+        async def search(query: str) -> set[str]:
+            hits = reply_results(await server.call_tool("search_memories", {"query": query}))
+            return {hit["text"] for hit in hits}
 
         def follows() -> bool:
-            found = Checkpoint.read(data / "index" / "0")
+            checkpoint = Checkpoint.read(data / "index" / "0")
             with memory.engine.ledger.read() as conn:
-                here = log_queries.newest_log_number(conn)
+                head = log_queries.newest_log_number(conn)
                 return (
-                    found is not None
-                    and found.is_valid(memory.projection.initial_checkpoint, conn)
-                    and found.log_number == here
+                    checkpoint is not None
+                    and checkpoint.is_valid(memory.projection.initial_checkpoint, conn)
+                    and checkpoint.log_number == head
                 )
 
         for text in ("The team retreat is in Lisbon", "User bakes rye bread"):
@@ -524,27 +520,27 @@ async def test_a_running_server_sees_the_restored_state_at_its_next_call_and_its
             ids = [each.id for _, each in memory_queries.list_memories(conn, ALICE, 9)]
         reply_text(await server.call_tool("delete_memory", {"memory_ids": ids}))
         reply_text(await server.call_tool("add_memory", {"text": "The team retreat is in Porto"}))
-        await repeat_until(follows, lambda: asks("retreat"))
-        assert await asks("retreat bread") == {"The team retreat is in Porto"}
+        await repeat_until(follows, lambda: search("retreat"))
+        assert await search("retreat bread") == {"The team retreat is in Porto"}
 
         restore(memory.settings, copy, memory.engine.clock)
 
-        assert await asks("retreat bread") == {"The team retreat is in Lisbon", "User bakes rye bread"}
-        await repeat_until(follows, lambda: asks("retreat"))
-        assert "The team retreat is in Lisbon" in await asks("Where is the company offsite?")
+        assert await search("retreat bread") == {"The team retreat is in Lisbon", "User bakes rye bread"}
+        await repeat_until(follows, lambda: search("retreat"))
+        assert "The team retreat is in Lisbon" in await search("Where is the company offsite?")
         listed = reply_results(await server.call_tool("list_memories", {}))
         assert {each["id"] for each in listed} == set(ids)
         reply_text(await server.call_tool("add_memory", {"text": "User plays the cello"}))
-        assert "User plays the cello" in await asks("cello")
+        assert "User plays the cello" in await search("cello")
     assert ledger_faults(data / "ledger.db") == []
 
 
 class TestMigration:
-    def test_a_failing_one_leaves_schema_and_data_as_they_were(self, settings: Settings, clock: StoppedClock) -> None:
-        """Guards against a ledger of no version at all: all of a migration is there, or nothing of it."""
+    def test_a_failed_migration_changes_neither_schema_nor_data(self, settings: Settings, clock: StoppedClock) -> None:
+        """Guards against a half-migrated ledger: all of a migration is applied, or nothing of it."""
         store(settings, "User plays the cello", "User lives in Nice")
         path = settings.ledger_path
-        downgraded(path, "0002")
+        downgrade(path, "0002")
         run_sql(path, "CREATE TABLE message_history (something TEXT); INSERT INTO message_history VALUES ('else')")
         before, texts = schema_of(path), texts_in(path)
         with pytest.raises(LedgerError, match="already exists"):
@@ -559,11 +555,13 @@ class TestMigration:
         assert schema_of(path)[0] == (HEAD,)
         assert ledger_faults(path) == []
 
-    def test_one_that_is_killed_is_done_anew_by_the_next_process(self, settings: Settings, clock: StoppedClock) -> None:
-        """Guards against a power cut in the middle: after it there is the old ledger, and then the new one."""
+    def test_an_interrupted_migration_is_repeated_by_the_next_process(
+        self, settings: Settings, clock: StoppedClock
+    ) -> None:
+        """Guards against a power cut during a migration: the old ledger stays usable."""
         store(settings, "User plays the cello", "User lives in Nice")
         path = settings.ledger_path
-        downgraded(path, "0001")
+        downgrade(path, "0001")
         before = schema_of(path)
         killed = subprocess.run([sys.executable, "-c", KILLED_WHILE_MIGRATING, str(path)], check=False, timeout=60)
         assert killed.returncode == -signal.SIGKILL
@@ -574,18 +572,18 @@ class TestMigration:
         assert ledger_faults(path) == []
 
 
-def test_the_commands_say_where_everything_is(tmp_path: Path) -> None:
-    """Guards the person at the terminal: the file that was made, what was there before, and nothing without a yes."""
+def test_the_commands_name_the_files_and_ask_first(tmp_path: Path) -> None:
+    """Guards a person at the terminal: the commands name every file they write, and restore asks before it starts."""
     settings = load_settings(None, data_dir=tmp_path / "data")
     store(settings, "User plays the cello")
-    made = palimpsest_json(tmp_path, "backup", "mine.db")
-    assert made == {"file": str(tmp_path / "mine.db"), "memories": 1, "turns": 0}
+    copy = palimpsest_json(tmp_path, "backup", "mine.db")
+    assert copy == {"file": str(tmp_path / "mine.db"), "memories": 1, "turns": 0}
     assert "already exists" in palimpsest(tmp_path, "backup", "mine.db", code=1)
     store(settings, "User lives in Nice")
-    asked = palimpsest(tmp_path, "restore", "mine.db", code=1)
-    assert f"Replace {settings.ledger_path} with mine.db?" in asked
+    question = palimpsest(tmp_path, "restore", "mine.db", code=1)
+    assert f"Replace {settings.ledger_path} with mine.db?" in question
     assert len(texts_in(settings.ledger_path)) == 2
-    told = palimpsest_process(tmp_path, "restore", "mine.db", answer="y\n")
+    printed = palimpsest_process(tmp_path, "restore", "mine.db", answer="y\n")
     (before,) = (tmp_path / "data" / "backups").iterdir()
-    assert f"restored 1 memories and 0 messages; the previous ledger is in {before}" in told
+    assert f"restored 1 memories and 0 messages; the previous ledger is in {before}" in printed
     assert texts_in(settings.ledger_path) == ["User plays the cello"]

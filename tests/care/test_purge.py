@@ -1,4 +1,4 @@
-"""Erasing for good: what was purged is in no file any more, and everything else is as it was."""
+"""Purge: an erased text is in no file any more, and everything else is unchanged."""
 
 from __future__ import annotations
 
@@ -56,42 +56,42 @@ LABEL = "catalogued by Ytterbium Hrothgar, dossier 99-QX-Ω"
 SUMMED = "A paragraph about Zorvexa's perambulating lantern and its crepuscular keeper."
 SECRETS = (ASKED, ANSWERED, FIRST, SECOND, THIRD, LABEL, json.dumps(LABEL)[1:-1], SUMMED)
 WORDS = ("zorvexa", "fumarol", "brindlewick", "murgatroyd", "nyctalop", "hrothgar")
-"""As the full text has them."""
+"""Search tokens of the erased texts, as the full text stores them."""
 
 LONG = "".join(chr(0x4E00 + (number * 7919) % 20_000) for number in range(20_000))
-"""60,000 bytes in UTF-8: fifteen pages of the ledger."""
+"""A text of 60,000 bytes in UTF-8, which fills fifteen pages of the ledger."""
 
 HELD: Any = "the index is held open by the process that purges", "no process has the index open"
 
 
 def vectors_of(path: Path, *ids: str) -> list[bytes]:
-    """Return the vectors and keys of memories and turns, as bytes."""
+    """Return the vectors and keys of memories and messages, as bytes."""
     with closing(sqlite3.connect(path)) as conn:
         rows = [conn.execute("SELECT vector, key FROM vectors WHERE owner_id = ?", (each,)).fetchone() for each in ids]
     return [blob for row in rows for blob in row]
 
 
 def folders_of(index: Path) -> set[str]:
-    """Return the names of the folders in which Chroma keeps vectors; each that it makes has a name of its own."""
+    """Return the names of Chroma's vector folders. Every new folder has a new name."""
     return {file.parent.name for file in index.rglob("data_level0.bin")}
 
 
 def unused_parts(folder: Path) -> set[Path]:
-    """Return files of Chroma's that have room for vectors to come: there it leaves whatever its memory held before."""
+    """Return Chroma's files with unused space, into which Chroma writes whatever its process memory contained."""
     return {file for name in ("data_level0.bin", "length.bin") for file in folder.rglob(name)}
 
 
 @pytest.mark.parametrize("held", HELD)
-async def test_nothing_of_a_purged_memory_is_in_any_file_but_the_named_backup(tmp_path: Path, held: str) -> None:
-    """Guards the promise itself: ledger, log, history, full text, vectors, index, summaries; others stay findable."""
+async def test_a_purged_memory_is_in_no_file_but_the_named_backup(tmp_path: Path, held: str) -> None:
+    """Guards the promise of purge for ledger, log, history, full text, vectors, index and summaries."""
     with OpenAIServer([json.dumps({"summary": SUMMED})]) as server:
         async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
             await store_messages(memory, ("user", "My sister plays the harp"), ("user", ASKED), ("assistant", ANSWERED))
-            before, asked, answered, after = await store_messages(
+            before, question, answer, after = await store_messages(
                 memory, ("user", "Anyway, I bake rye bread on Sundays")
             )
             first = store_memory(
-                memory, FIRST, sources=[asked.id, answered.id], metadata={"origin": LABEL}, keywords=(LABEL,)
+                memory, FIRST, sources=[question.id, answer.id], metadata={"origin": LABEL}, keywords=(LABEL,)
             )
             others = [
                 store_memory(memory, "User's sister is a harpist", sources=[before.id]),
@@ -99,38 +99,38 @@ async def test_nothing_of_a_purged_memory_is_in_any_file_but_the_named_backup(tm
             ]
             await memory.update(ALICE, first, text=SECOND)
             await memory.update(ALICE, first, text=THIRD, metadata={"origin": [LABEL]})
-            theirs = store_memory(memory, "Bob collects stamps", scope=BOB)
+            bobs = store_memory(memory, "Bob collects stamps", scope=BOB)
             assert (await memory.summary(ALICE)).text == SUMMED
             copy = back_up(memory.settings, None, memory.engine.clock).path
             memory.projection.open()
             memory.projection.rebuild()
-            assert (tmp_path / "index" / "0.aside").is_dir(), "an older index, moved away, holds the vectors too"
-            assert files_with_part_of(tmp_path / "index", *vectors_of(tmp_path / "ledger.db", first, asked.id))
+            assert (tmp_path / "index" / "0.aside").is_dir(), "an index that was set aside has the vectors too"
+            assert files_with_part_of(tmp_path / "index", *vectors_of(tmp_path / "ledger.db", first, question.id))
             if held != HELD[0]:
                 memory.projection.close()
-            vectors = vectors_of(tmp_path / "ledger.db", first, asked.id, answered.id)
+            vectors = vectors_of(tmp_path / "ledger.db", first, question.id, answer.id)
             folders = folders_of(tmp_path / "index")
 
             done = await memory.purge(ALICE, [first[:8]], and_backups=False)
 
             assert (done.clean, done.backups, done.notes) == (True, (copy,), ())
             assert set(done.erased.memory_ids) == {first}
-            assert set(done.erased.message_ids) == {asked.id, answered.id}
+            assert set(done.erased.message_ids) == {question.id, answer.id}
             assert files_with_part_of(tmp_path, *SECRETS, *vectors) - unused_parts(tmp_path) == {copy}
             assert files_with(tmp_path, *WORDS, but=[copy, *unused_parts(tmp_path)]) == set()
-            assert folders_of(tmp_path / "index").isdisjoint(folders), "it is another index"
+            assert folders_of(tmp_path / "index").isdisjoint(folders), "it is a new index"
             with pytest.raises(MemoryNotFoundError):
                 await memory.history(ALICE, first)
-            for question in ("harp", "bread", "lantern", "Where is the lamp?"):
-                assert not {ASKED, ANSWERED, FIRST, SECOND, THIRD} & set(await search_texts(memory, question))
-            for kept, scope, question in (
+            for query in ("harp", "bread", "lantern", "Where is the lamp?"):
+                assert not {ASKED, ANSWERED, FIRST, SECOND, THIRD} & set(await search_texts(memory, query))
+            for kept, scope, query in (
                 (others[0], ALICE, "harp"),
                 (others[1], ALICE, "bread"),
-                (theirs, BOB, "stamps"),
+                (bobs, BOB, "stamps"),
             ):
                 stored, entries = await memory.history(scope, kept)
                 assert len(entries) == 1
-                (best, *_) = (await memory.search(scope, question)).hits
+                (best, *_) = (await memory.search(scope, query)).hits
                 assert best.id == kept or best.text in {before.content, after.content}, stored.text
             memory.projection.open()
             assert memory.projection.count() == 5
@@ -138,8 +138,8 @@ async def test_nothing_of_a_purged_memory_is_in_any_file_but_the_named_backup(tm
     assert files_with_part_of(tmp_path, *SECRETS, *vectors) - unused_parts(tmp_path) == {copy}
 
 
-async def test_backups_that_hold_any_of_it_go_where_that_is_asked_and_others_stay(tmp_path: Path) -> None:
-    """Guards --backups: one without it stays, one with an early version of it goes, and so does any file beside."""
+async def test_backups_with_an_erased_text_are_deleted_on_request(tmp_path: Path) -> None:
+    """Guards --backups: backups with any version of the text are deleted, and so are other files with it."""
     clock = StoppedClock()
     async with memory_in(tmp_path, clock) as memory:
         store_memory(memory, "User bakes rye bread")
@@ -161,19 +161,19 @@ async def test_backups_that_hold_any_of_it_go_where_that_is_asked_and_others_sta
     assert files_with_part_of(tmp_path, FIRST, SECOND) == set()
 
 
-async def test_a_backup_with_a_text_of_a_few_letters_is_named_too(tmp_path: Path) -> None:
-    """Guards short secrets: too short to look for their bytes, they are known by the rows of the backup."""
+async def test_a_backup_with_a_very_short_text_is_named_too(tmp_path: Path) -> None:
+    """Guards texts too short for a search of bytes: they are found by the rows of the backup."""
     async with memory_in(tmp_path) as memory:
         short = store_memory(memory, "PIN 42")
-        (turn,) = await store_messages(memory, ("user", "77!"))
+        (message,) = await store_messages(memory, ("user", "77!"))
         copy = back_up(memory.settings, None, memory.engine.clock).path
         assert (await memory.purge(ALICE, [short], and_backups=False)).backups == (copy,)
-        assert (await memory.purge(ALICE, [turn.id], and_backups=False)).backups == (copy,)
+        assert (await memory.purge(ALICE, [message.id], and_backups=False)).backups == (copy,)
         assert (await memory.purge(ALICE, None, and_backups=True)).backups == ()
 
 
-async def test_a_backup_made_after_a_purge_is_none_that_holds_it(tmp_path: Path) -> None:
-    """Guards good backups: the id of a purged turn stays as the name of its session, and says nothing."""
+async def test_a_backup_made_after_a_purge_does_not_count_as_holding_it(tmp_path: Path) -> None:
+    """Guards good backups: the id of a purged message may stay as the id of its session, which reveals nothing."""
     async with memory_in(tmp_path) as memory:
         first, _ = await store_messages(memory, ("user", ASKED), ("user", "I bake rye bread"))
         await memory.purge(ALICE, [first.id], and_backups=False)
@@ -182,8 +182,8 @@ async def test_a_backup_made_after_a_purge_is_none_that_holds_it(tmp_path: Path)
         assert (await memory.purge(ALICE, [other], and_backups=False)).backups == ()
 
 
-async def test_a_text_of_many_pages_is_found_where_it_is_and_gone_where_it_was(tmp_path: Path) -> None:
-    """Guards the proof: pages cut a long text to pieces, and the search of the files finds it all the same."""
+async def test_a_text_of_many_pages_is_erased_and_its_traces_are_found(tmp_path: Path) -> None:
+    """Guards the proof: the search of the files finds a long text although pages split it."""
     async with memory_in(tmp_path) as memory:
         secret = store_memory(memory, LONG)
         copy = back_up(memory.settings, None, memory.engine.clock).path
@@ -198,20 +198,20 @@ async def test_a_text_of_many_pages_is_found_where_it_is_and_gone_where_it_was(t
         assert files_with_part_of(tmp_path, LONG) == {stray, copy}
 
 
-async def test_the_turns_beside_a_purged_one_are_searched_without_it(tmp_path: Path) -> None:
-    """Guards context: neighbours stand together now, and neither full text nor key knows what stood between."""
+async def test_the_neighbours_of_a_purged_message_lose_its_context(tmp_path: Path) -> None:
+    """Guards context: the neighbours' full text and keys are as if the purged message had never existed."""
     async with memory_in(tmp_path / "purged") as memory, memory_in(tmp_path / "never") as other:
-        before, asked, answered, after = await store_messages(
+        before, question, answer, after = await store_messages(
             memory, ("user", "I bake rye bread"), ("user", ASKED), ("assistant", ANSWERED), ("user", "With caraway")
         )
-        await memory.purge(ALICE, [asked.id, answered.id], and_backups=False)
+        await memory.purge(ALICE, [question.id, answer.id], and_backups=False)
         await store_messages(other, ("user", "I bake rye bread"), ("user", "With caraway"))
         with memory.engine.ledger.read() as conn:
             assert SqliteFullText().search(conn, ALICE, search_tokens(ASKED + ANSWERED), 10) == {}
             _, keys = all_keys(conn, ALICE, memory.engine.embedder.fingerprint)
             centre = vector_queries.centre(conn, "alice", memory.engine.embedder.fingerprint)
             words = {
-                owner: SqliteFullText().rows(conn)[seq] for seq, owner in _units(Path(memory.engine.ledger.location))
+                owner: SqliteFullText().rows(conn)[seq] for seq, owner in _entries(Path(memory.engine.ledger.location))
             }
         with other.engine.ledger.read() as conn:
             _, wanted = all_keys(conn, ALICE, other.engine.embedder.fingerprint)
@@ -223,18 +223,20 @@ async def test_the_turns_beside_a_purged_one_are_searched_without_it(tmp_path: P
         assert abs(centre.mean - keys.mean(axis=0)).max() < 1e-6
 
 
-def _units(path: Path) -> list[tuple[int, str]]:
+def _entries(path: Path) -> list[tuple[int, str]]:
     with closing(sqlite3.connect(path)) as conn:
         return conn.execute("SELECT seq, owner_id FROM vectors").fetchall()
 
 
-async def test_a_memory_that_cites_a_purged_turn_stays_without_it(tmp_path: Path) -> None:
-    """Guards the neighbours in knowledge: what else was learnt from the turn is believed on, and cites it no more."""
+async def test_another_memory_from_a_purged_message_stays_without_it(tmp_path: Path) -> None:
+    """Guards other memories that were learnt from the same message: they stay, and no longer cite it."""
     async with memory_in(tmp_path) as memory:
-        turn, other = await store_messages(memory, ("user", ASKED + " My sister plays the harp."), ("user", "She does"))
-        secret = store_memory(memory, FIRST, sources=[turn.id])
-        kept = store_memory(memory, "User's sister plays the harp", sources=[turn.id, other.id])
-        forgotten = store_memory(memory, "User has a sister", sources=[turn.id])
+        message, other = await store_messages(
+            memory, ("user", ASKED + " My sister plays the harp."), ("user", "She does")
+        )
+        secret = store_memory(memory, FIRST, sources=[message.id])
+        kept = store_memory(memory, "User's sister plays the harp", sources=[message.id, other.id])
+        forgotten = store_memory(memory, "User has a sister", sources=[message.id])
         await memory.delete(ALICE, [forgotten])
         done = await memory.purge(ALICE, [secret], and_backups=False)
         assert done.clean
@@ -247,14 +249,14 @@ async def test_a_memory_that_cites_a_purged_turn_stays_without_it(tmp_path: Path
     assert ledger_faults(tmp_path / "ledger.db") == []
 
 
-async def test_deleted_superseded_and_forgotten_ones_are_purged_by_id_too(tmp_path: Path) -> None:
-    """Guards the trash: what was only deleted is still there, and can be erased."""
+async def test_deleted_and_replaced_items_are_purged_by_id_too(tmp_path: Path) -> None:
+    """Guards the erasure of deleted memories and messages, which are still stored."""
     async with memory_in(tmp_path) as memory:
         deleted, old = store_memory(memory, FIRST), store_memory(memory, SECOND)
-        (turn,) = await store_messages(memory, ("user", ASKED))
+        (message,) = await store_messages(memory, ("user", ASKED))
         new = (await memory.add_text(ALICE, "The lantern is lost", replaces=[old])).outcomes[0].memory.id
-        await memory.delete(ALICE, [deleted, turn.id])
-        done = await memory.purge(ALICE, [deleted, old, turn.id], and_backups=False)
+        await memory.delete(ALICE, [deleted, message.id])
+        done = await memory.purge(ALICE, [deleted, old, message.id], and_backups=False)
         assert done.clean
         assert set(done.erased.memory_ids) == {deleted, old}
         assert [memory.id for memory in (await memory.scope_contents(ALICE)).memories] == [new]
@@ -262,8 +264,8 @@ async def test_deleted_superseded_and_forgotten_ones_are_purged_by_id_too(tmp_pa
     assert ledger_faults(tmp_path / "ledger.db") == []
 
 
-async def test_the_numbers_of_purged_edits_are_not_given_again(tmp_path: Path) -> None:
-    """Guards undo by number: a number someone noted never means another edit."""
+async def test_the_numbers_of_purged_edits_are_not_reused(tmp_path: Path) -> None:
+    """Guards undo by number: a number that a person has noted never means another edit."""
     async with memory_in(tmp_path) as memory:
         kept = store_memory(memory, "User bakes rye bread")
         newest = [store_memory(memory, FIRST), store_memory(memory, SECOND)]
@@ -276,36 +278,36 @@ async def test_the_numbers_of_purged_edits_are_not_given_again(tmp_path: Path) -
         assert edit.number > max(given) + 1
 
 
-async def test_what_others_say_too_is_told_by_id_and_of_other_scopes_without(tmp_path: Path) -> None:
-    """Guards honesty without giving away what is not the caller's: the passage stays where others say it."""
+async def test_a_text_that_other_items_contain_is_explained(tmp_path: Path) -> None:
+    """Guards the report: items of the scope are named by id, items of other scopes are not revealed."""
     passage = "the xanthic ossuary of Murgatroyd Lane, third door, behind the basalt"
     async with memory_in(tmp_path) as memory:
-        told: list[tuple[str, set[str]]] = []
+        explanations: list[tuple[str, set[str]]] = []
         for scope in (ALICE, WEB, BOB):
             secret = store_memory(memory, f"The lantern is in {passage}")
-            (turn,) = await store_messages(memory, ("user", f"I found {passage}"), scope=scope)
+            (message,) = await store_messages(memory, ("user", f"I found {passage}"), scope=scope)
             done = await memory.purge(ALICE, [secret], and_backups=False)
             assert done.clean
             assert {trace.file for trace in done.traces} == {tmp_path / "ledger.db"}
-            told.append((turn.id[:8], {trace.explained for trace in done.traces}))
-            await memory.purge(scope, [turn.id], and_backups=False)
-    (mine, of_mine), *others = told
-    assert of_mine == {f"also said by {mine}, which you may purge too"}
-    assert [explained for _, explained in others] == [{"also said in another scope"}] * 2
+            explanations.append((message.id[:8], {trace.explained for trace in done.traces}))
+            await memory.purge(scope, [message.id], and_backups=False)
+    (own_id, own_explanation), *others = explanations
+    assert own_explanation == {f"also in {own_id}, which you can purge too"}
+    assert [explanation for _, explanation in others] == [{"also in another scope"}] * 2
 
 
 @pytest.mark.parametrize("asking", [ALICE, Scope("alice", project="app"), Scope("alice", agent_id="coder")])
 async def test_an_id_of_another_scope_is_refused_and_erases_nothing(tmp_path: Path, asking: Scope) -> None:
-    """Guards other people's memories, and that all ids count or none does."""
+    """Guards other users' memories: if one id is refused, nothing is erased."""
     async with memory_in(tmp_path) as memory:
         theirs, of_web = (
             store_memory(memory, "Bob collects stamps", scope=BOB),
             store_memory(memory, "The site is blue", scope=WEB),
         )
-        (turn,) = await store_messages(memory, ("user", "I am Bob"), scope=BOB)
+        (message,) = await store_messages(memory, ("user", "I am Bob"), scope=BOB)
         own = store_memory(memory, "User bakes rye bread", scope=asking)
         before = table_rows(tmp_path / "ledger.db", "meta", "changes")
-        for other in (theirs, of_web, turn.id):
+        for other in (theirs, of_web, message.id):
             with pytest.raises(MemoryNotFoundError):
                 await memory.purge(asking, [own, other], and_backups=True)
         with pytest.raises(InputError, match="is not a memory id"):
@@ -314,18 +316,16 @@ async def test_an_id_of_another_scope_is_refused_and_erases_nothing(tmp_path: Pa
 
 
 @pytest.mark.parametrize("going", [ALICE, WEB])
-async def test_all_takes_everything_of_a_scope_and_leaves_the_others_byte_for_byte(
-    tmp_path: Path, going: Scope
-) -> None:
-    """Guards --all: living and deleted, memories and turns; other users and projects keep every row as it is."""
+async def test_all_erases_one_scope_and_leaves_the_others_byte_for_byte(tmp_path: Path, going: Scope) -> None:
+    """Guards --all: it erases memories and messages, deleted or not, and changes no row of other scopes."""
     scopes = (ALICE, WEB, BOB, Scope("bob", project="web"), Scope("al_ce"), Scope("ALICE"))
     async with memory_in(tmp_path) as memory:
         for scope in scopes:
             first, second = await store_messages(
                 memory, ("user", f"{scope} says {ASKED}"), ("user", f"{scope}: {ANSWERED}"), scope=scope
             )
-            told = store_memory(memory, f"{scope}: {FIRST}", scope=scope, sources=[first.id])
-            await memory.update(scope, told, text=f"{scope}: {SECOND}")
+            updated = store_memory(memory, f"{scope}: {FIRST}", scope=scope, sources=[first.id])
+            await memory.update(scope, updated, text=f"{scope}: {SECOND}")
             gone = store_memory(memory, f"{scope}: {THIRD}", scope=scope)
             await memory.delete(scope, [gone, second.id])
         path = tmp_path / "ledger.db"
@@ -341,7 +341,7 @@ async def test_all_takes_everything_of_a_scope_and_leaves_the_others_byte_for_by
 
 
 def but_of(scope: Scope, rows: Rows) -> Rows:
-    """Return all rows but those of a scope; means aside, which are of all projects of a user."""
+    """Return all rows except those of a scope, and without the means, which cover all projects of a user."""
     owners = {
         row["id"]
         for row in (*rows["messages"], *rows["memories"])
@@ -354,11 +354,11 @@ def but_of(scope: Scope, rows: Rows) -> Rows:
             return row["number"] in units
         return any(row.get(key) in owners for key in ("id", "memory_id", "message_id", "owner_id"))
 
-    return {table: [row for row in found if stays(table, row)] for table, found in rows.items() if table != "means"}
+    return {table: [row for row in content if stays(table, row)] for table, content in rows.items() if table != "means"}
 
 
-async def test_a_purge_takes_every_summary_of_its_user_and_of_nobody_else(tmp_path: Path) -> None:
-    """Guards summaries: any of them may quote what was purged; those of others cannot."""
+async def test_a_purge_erases_every_summary_of_its_user_only(tmp_path: Path) -> None:
+    """Guards summaries: any summary of the user may quote the purged text, a summary of another user cannot."""
     with OpenAIServer([json.dumps({"summary": f"Summary {number}: {SUMMED}"}) for number in range(3)]) as server:
         async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
             ids = {scope: store_memory(memory, f"{scope} bakes", scope=scope) for scope in (ALICE, WEB, BOB)}
@@ -372,11 +372,11 @@ async def test_a_purge_takes_every_summary_of_its_user_and_of_nobody_else(tmp_pa
 
 
 async def test_a_summary_that_was_being_written_during_a_purge_is_not_stored(tmp_path: Path) -> None:
-    """Guards against the way back in: the model was shown what is erased meanwhile."""
-    asked, may_answer = threading.Event(), threading.Event()
+    """Guards against restoring an erased text through a summary that the model was already writing."""
+    model_called, may_answer = threading.Event(), threading.Event()
 
     def chat(_: dict[str, Any]) -> str:
-        asked.set()
+        model_called.set()
         assert may_answer.wait(60)
         return json.dumps({"summary": SUMMED})
 
@@ -385,23 +385,23 @@ async def test_a_summary_that_was_being_written_during_a_purge_is_not_stored(tmp
             secret, other = store_memory(memory, FIRST), store_memory(memory, "User bakes rye bread")
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(memory.summary, ALICE)
-                assert await anyio.to_thread.run_sync(asked.wait, 60)
+                assert await anyio.to_thread.run_sync(model_called.wait, 60)
                 await memory.purge(ALICE, [secret], and_backups=False)
                 may_answer.set()
             with memory.engine.ledger.read() as conn:
                 assert summary_queries.latest_summary(conn, ALICE, "overall") is None
             assert files_with_part_of(tmp_path, SUMMED, FIRST) == set()
-            assert (await memory.summary(ALICE)).text == SUMMED, "one written after the purge is stored again"
+            assert (await memory.summary(ALICE)).text == SUMMED, "a summary written after the purge is stored"
             await memory.update(ALICE, other, text="User bakes")
             assert (await memory.summary(ALICE)).changes_since == 1
 
 
-async def test_a_turn_purged_while_a_model_reads_it_is_not_learnt_from(tmp_path: Path) -> None:
-    """Guards against the other way back in: facts drawn from what is erased meanwhile."""
-    asked, may_answer = threading.Event(), threading.Event()
+async def test_a_message_purged_while_a_model_reads_it_is_not_learnt_from(tmp_path: Path) -> None:
+    """Guards against restoring an erased text through facts that the model was already extracting."""
+    model_called, may_answer = threading.Event(), threading.Event()
 
     def chat(_: dict[str, Any]) -> str:
-        asked.set()
+        model_called.set()
         assert may_answer.wait(60)
         return json.dumps({"facts": [{"text": FIRST, "sources": [1]}]})
 
@@ -409,20 +409,20 @@ async def test_a_turn_purged_while_a_model_reads_it_is_not_learnt_from(tmp_path:
         async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(memory.add_messages, messages_from(("user", ASKED)))
-                assert await anyio.to_thread.run_sync(asked.wait, 60)
+                assert await anyio.to_thread.run_sync(model_called.wait, 60)
                 await memory.purge(ALICE, None, and_backups=False)
                 may_answer.set()
             assert str(await memory.scope_contents(ALICE)) == "nothing"
     assert files_with_part_of(tmp_path, ASKED, FIRST) == set()
 
 
-async def test_a_running_server_drops_its_index_at_its_next_call_and_answers_rightly(tmp_path: Path) -> None:
-    """Guards an index that a client holds open: its process drops it, vectors and all, and goes on."""
+async def test_a_running_server_rebuilds_its_index_at_its_next_call(tmp_path: Path) -> None:
+    """Guards an index that a client has open: its process deletes it with all vectors, and goes on answering."""
     data = tmp_path / "data"
     checkpoint = data / "index" / "0"
     async with connect_stdio(tmp_path) as server, memory_in(data) as memory:
 
-        async def asks(query: str) -> list[str]:
+        async def search(query: str) -> list[str]:
             return [hit["text"] for hit in reply_results(await server.call_tool("search_memories", {"query": query}))]
 
         for text in (FIRST, "The team retreat is in Lisbon", "User bakes rye bread"):
@@ -430,7 +430,7 @@ async def test_a_running_server_drops_its_index_at_its_next_call_and_answers_rig
         with memory.engine.ledger.read() as conn:
             secret = next(each for _, each in memory_queries.list_memories(conn, ALICE, 9) if each.text == FIRST).id
         vectors = vectors_of(data / "ledger.db", secret)
-        await repeat_until(lambda: _stands(memory, checkpoint), lambda: asks("bread"))
+        await repeat_until(lambda: _stands(memory, checkpoint), lambda: search("bread"))
         assert files_with_part_of(checkpoint, *vectors)
         folders = folders_of(checkpoint)
 
@@ -438,34 +438,34 @@ async def test_a_running_server_drops_its_index_at_its_next_call_and_answers_rig
 
         assert not done.clean
         assert [note.startswith(f"{checkpoint} is in use") for note in done.notes] == [True]
-        assert set(await asks("Where is the company offsite?")) == {
+        assert set(await search("Where is the company offsite?")) == {
             "The team retreat is in Lisbon",
             "User bakes rye bread",
         }
-        assert FIRST not in await asks("lantern")
-        await repeat_until(lambda: _stands(memory, checkpoint), lambda: asks("bread"))
+        assert FIRST not in await search("lantern")
+        await repeat_until(lambda: _stands(memory, checkpoint), lambda: search("bread"))
         assert folders_of(checkpoint).isdisjoint(folders)
         assert files_with_part_of(data, FIRST, *vectors) <= unused_parts(data)
         refilled = await server.call_tool("add_memory", {"text": "The lantern is lost"})
-        assert "The lantern is lost" in await asks("lantern"), reply_text(refilled)
+        assert "The lantern is lost" in await search("lantern"), reply_text(refilled)
     assert ledger_faults(data / "ledger.db") == []
 
 
 def _stands(memory: Memory, folder: Path) -> bool:
-    """Say whether the index in a folder follows the ledger as it is now, to its last change."""
-    found = Checkpoint.read(folder)
+    """Return whether the index in a folder is up to date with the ledger."""
+    checkpoint = Checkpoint.read(folder)
     with memory.engine.ledger.read() as conn:
         return (
-            found is not None
-            and found.is_valid(memory.projection.initial_checkpoint, conn)
-            and found.log_number == log_queries.newest_log_number(conn)
+            checkpoint is not None
+            and checkpoint.is_valid(memory.projection.initial_checkpoint, conn)
+            and checkpoint.log_number == log_queries.newest_log_number(conn)
         )
 
 
-async def test_what_another_process_is_reading_is_told_and_goes_with_the_next_purge(
+async def test_a_log_that_another_process_reads_is_noted_and_emptied_by_the_next_purge(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Guards the log: while someone reads an old state it cannot be emptied, which is told, and made up for."""
+    """Guards the write-ahead log, which cannot be emptied while a process reads an old state of the ledger."""
     monkeypatch.setattr(connection, "BUSY_TIMEOUT_SECONDS", 0.1)
     async with memory_in(tmp_path) as memory:
         secret, other = store_memory(memory, FIRST), store_memory(memory, "User bakes rye bread")
@@ -482,23 +482,23 @@ async def test_what_another_process_is_reading_is_told_and_goes_with_the_next_pu
         assert files_with_part_of(tmp_path, FIRST) == set()
 
 
-def test_the_command_asks_first_and_says_what_it_found(tmp_path: Path) -> None:
-    """Guards the person at the terminal: nothing without a yes, a proof in words, and 1 where something is left."""
+def test_the_command_asks_first_and_reports_what_it_found(tmp_path: Path) -> None:
+    """Guards a person at the terminal: purge asks first, reports every trace, and exits with 1 if one is left."""
     with second_writer(tmp_path / "data") as sneak:
         sneak(FIRST)
     (secret,) = (row["id"] for row in table_rows(tmp_path / "data" / "ledger.db")["memories"])
-    asked = palimpsest(tmp_path, "purge", secret[:8], code=1)
-    assert "1 memories and 0 turns of user alice" in asked
-    assert FIRST in asked
+    question = palimpsest(tmp_path, "purge", secret[:8], code=1)
+    assert "1 memories and 0 messages of user alice" in question
+    assert FIRST in question
     assert "either ids or --all" in palimpsest(tmp_path, "purge", secret, "--all", "--yes", code=1)
     copy = tmp_path / "data" / "backups" / "ledger-backup-of-mine.db"
     SqliteBackups(tmp_path / "data" / "ledger.db").copy(copy)
     stray = tmp_path / "data" / "stray.txt"
     stray.write_text(f"- {FIRST}", "utf-8")
-    told = palimpsest_process(tmp_path, "purge", secret, answer="y\n", code=1)
-    assert "erased: 1 memories and 0 turns" in told
-    assert f"STILL THERE in {stray}: {FIRST[:48]}" in told
-    assert f"backup that still holds it: {copy}" in told
+    printed = palimpsest_process(tmp_path, "purge", secret, answer="y\n", code=1)
+    assert "erased: 1 memories and 0 messages" in printed
+    assert f"STILL IN {stray}: {FIRST[:48]}" in printed
+    assert f"STILL IN THE BACKUP {copy}" in printed
     assert files_with_part_of(tmp_path, FIRST) == {stray, copy}
     stray.unlink()
     restore(load_settings(None, data_dir=tmp_path / "data"), copy, StoppedClock())

@@ -16,8 +16,8 @@ from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_p
 from tests.support.environment import clean_environment
 
 
-def test_what_is_added_is_found_listed_and_has_a_history(tmp_path: Path) -> None:
-    """Guards the everyday commands, for people and for programs."""
+def test_an_added_memory_is_found_and_listed_and_has_a_history(tmp_path: Path) -> None:
+    """Guards the everyday commands, as text and as JSON."""
     assert "added: [" in palimpsest_process(tmp_path, "add", "User's dog [Rex] is old")
     (hit,) = palimpsest_json(tmp_path, "search", "pet")["results"]
     assert hit["text"] == "User's dog [Rex] is old"
@@ -31,15 +31,15 @@ def test_what_is_added_is_found_listed_and_has_a_history(tmp_path: Path) -> None
 
 
 def test_a_conversation_is_learnt_and_answers_questions(tmp_path: Path) -> None:
-    """Guards the README's one command, on JSON, JSON lines and an object with messages."""
-    turns = [
+    """Guards the README's first command, on JSON, JSON lines and an object with messages."""
+    messages = [
         {"role": "user", "name": "Ana", "content": "The offsite is in Lisbon this year", "at": "2026-05-01T10:00:00Z"},
         {"role": "user", "name": "Ben", "content": "I will bring my guitar", "at": "2026-05-01T10:01:00Z"},
     ]
     texts = {
-        "list.json": json.dumps(turns),
-        "object.json": json.dumps({"messages": turns}),
-        "lines.jsonl": "\n".join(json.dumps(turn) for turn in turns),
+        "list.json": json.dumps(messages),
+        "object.json": json.dumps({"messages": messages}),
+        "lines.jsonl": "\n".join(json.dumps(message) for message in messages),
     }
     for name, text in texts.items():
         (tmp_path / name).write_text(text, "utf-8")
@@ -49,25 +49,25 @@ def test_a_conversation_is_learnt_and_answers_questions(tmp_path: Path) -> None:
     assert palimpsest_json(tmp_path, "search", "offsite")["results"] == []
 
 
-def test_a_file_that_is_no_conversation_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_conversation_is_refused(tmp_path: Path) -> None:
     """Guards the input of learn."""
     (tmp_path / "a.json").write_text("{", "utf-8")
     (tmp_path / "b.json").write_text('[{"role": "king", "content": "x"}]', "utf-8")
-    assert "is no JSON" in palimpsest(tmp_path, "learn", "a.json", code=1)
+    assert "is not JSON" in palimpsest(tmp_path, "learn", "a.json", code=1)
     assert "0.role" in palimpsest(tmp_path, "learn", "b.json", code=1)
     assert "cannot be read" in palimpsest(tmp_path, "learn", "c.json", code=1)
 
 
-def test_the_doctor_finds_a_new_installation_well_and_names_every_part(tmp_path: Path) -> None:
-    """Guards against alarms about what is only not there yet."""
-    found = palimpsest_json(tmp_path, "doctor")
-    assert found["ok"]
-    parts = {finding["part"] for finding in found["findings"]}
+def test_the_doctor_examines_every_part_of_a_new_installation_and_finds_it_well(tmp_path: Path) -> None:
+    """Guards against alarms about parts that do not exist yet."""
+    report = palimpsest_json(tmp_path, "doctor")
+    assert report["ok"]
+    parts = {finding["part"] for finding in report["findings"]}
     assert parts == {"scope", "prompts", "embedder", "ledger", "vectors", "index", "model"}
 
 
 def test_rebuild_makes_an_index_that_the_doctor_counts(tmp_path: Path) -> None:
-    """Guards the way back from a broken index."""
+    """Guards the repair of a damaged index."""
     palimpsest(tmp_path, "add", "User likes tea")
     assert "1 full-text rows, 1 vectors" in palimpsest(tmp_path, "rebuild")
     assert "folder 0 is free, 1 vectors, 0 changes behind" in palimpsest(tmp_path, "doctor")
@@ -76,11 +76,11 @@ def test_rebuild_makes_an_index_that_the_doctor_counts(tmp_path: Path) -> None:
     palimpsest(tmp_path, "rebuild")
     palimpsest(tmp_path, "doctor")
     (tmp_path / "data" / "index" / "0" / "checkpoint.json").unlink()
-    assert "is unfinished" in palimpsest(tmp_path, "doctor"), "a server that ended while building is no alarm"
+    assert "is unfinished" in palimpsest(tmp_path, "doctor"), "an index that a server did not finish is no alarm"
 
 
 @pytest.mark.parametrize(
-    ("settings", "part", "told"),
+    ("settings", "part", "error_text"),
     [
         ({"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}, "model", "could not be reached"),
         (
@@ -96,25 +96,25 @@ def test_rebuild_makes_an_index_that_the_doctor_counts(tmp_path: Path) -> None:
         ({"PALIMPSEST_HISTORY_DB_PATH": "/dev/null/ledger.db"}, "ledger", "cannot be opened"),
     ],
 )
-def test_the_doctor_names_what_is_degraded_and_exits_with_1(
-    tmp_path: Path, settings: dict[str, str], part: str, told: str
+def test_the_doctor_names_the_degraded_part_and_exits_with_1(
+    tmp_path: Path, settings: dict[str, str], part: str, error_text: str
 ) -> None:
-    """Guards the diagnosis, one part at a time, the others still examined."""
-    found = json.loads(palimpsest(tmp_path, "doctor", "--json", code=1, settings=settings))
-    findings = {finding["part"]: finding for finding in found["findings"]}
+    """Guards the diagnosis: one degraded part does not keep the others from being examined."""
+    report = json.loads(palimpsest(tmp_path, "doctor", "--json", code=1, settings=settings))
+    findings = {finding["part"]: finding for finding in report["findings"]}
     assert [name for name, finding in findings.items() if not finding["ok"]] == [part]
-    assert told in findings[part]["text"]
+    assert error_text in findings[part]["text"]
 
 
-def test_a_model_that_answers_is_well(tmp_path: Path) -> None:
-    """Guards the doctor's look at a working endpoint."""
+def test_the_doctor_finds_a_model_that_answers_well(tmp_path: Path) -> None:
+    """Guards the doctor's check of a working endpoint."""
     with OpenAIServer() as server:
         printed = palimpsest(tmp_path, "doctor", settings={"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": server.base_url})
     assert "gpt-4o-mini answers" in printed
 
 
 def test_prompts_are_listed_shown_checked_and_compared(tmp_path: Path) -> None:
-    """Guards the way to an own prompt: copy the shipped one, edit it, see what differs."""
+    """Guards the steps to a prompt of one's own: copy the shipped one, edit it, and see what differs."""
     own = tmp_path / "own"
     own.mkdir()
     settings = {"PALIMPSEST_PROMPTS_DIR": str(own)}
@@ -134,14 +134,14 @@ def test_prompts_are_listed_shown_checked_and_compared(tmp_path: Path) -> None:
 
 
 def test_wrong_settings_are_one_line_on_stderr(tmp_path: Path) -> None:
-    """Guards against tracebacks where a sentence would do."""
+    """Guards against a traceback for a mistake in the settings."""
     told = palimpsest_process(tmp_path, "list", code=1, settings={"PALIMPSEST_LLM__PROVIDER": "openia"})
     assert told.startswith("error: llm.provider: Input should be 'auto', 'openai', 'sampling' or 'none'")
     assert "did you mean" in palimpsest(tmp_path, "list", code=1, settings={"PALIMPSEST_DATADIR": "x"})
 
 
 def test_the_options_before_the_command_choose_user_and_project(tmp_path: Path) -> None:
-    """Guards the scope on the command line."""
+    """Guards the scope of a command."""
     palimpsest(tmp_path, "--user", "bob", "--project", "web", "add", "The site is blue")
     assert palimpsest_json(tmp_path, "search", "blue")["results"] == []
     assert len(palimpsest_json(tmp_path, "--user", "bob", "--project", "web", "search", "blue")["results"]) == 1
@@ -149,19 +149,19 @@ def test_the_options_before_the_command_choose_user_and_project(tmp_path: Path) 
 
 
 def test_without_arguments_a_terminal_gets_help(tmp_path: Path) -> None:
-    """Guards the person who types the bare command; a pipe gets the server (test_server.py)."""
-    ours, theirs = pty.openpty()
+    """Guards a person who types the command alone. A pipe gets the server instead."""
+    controller, terminal = pty.openpty()
     try:
         done = subprocess.run(
             [sys.executable, "-m", "palimpsest"],
             env=clean_environment(tmp_path),
-            stdin=theirs,
+            stdin=terminal,
             capture_output=True,
             text=True,
             check=False,
             timeout=60,
         )
     finally:
-        os.close(ours)
-        os.close(theirs)
+        os.close(controller)
+        os.close(terminal)
     assert "Usage" in done.stdout + done.stderr

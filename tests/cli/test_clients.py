@@ -1,4 +1,4 @@
-"""The entry in a client's file: put in and taken out, with everything else as it was."""
+"""The entry in a client's configuration file: added and removed, with everything else unchanged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mcp import Client, StdioServerParameters
 
 from palimpsest.cli.clients import jsonc
-from palimpsest.cli.clients.config_files import NAME, place_of
+from palimpsest.cli.clients.config_files import CLIENTS, ENTRY_NAME, config_file
 from palimpsest.core.errors import InputError
 from tests.support.command_line import palimpsest, palimpsest_process
 from tests.support.environment import clean_environment
@@ -25,7 +25,7 @@ COMMENTED = """\
   "inputs": [ /* none yet */ ],
   "servers": {
     "github": {"type": "http", "url": "https://example.org/mcp"}, // the company's
-    /* asked for on Monday */
+    /* added on Monday */
     "files": {
       "command": "npx",
       "args": ["-y", "server-files", "/home/me",],
@@ -45,18 +45,18 @@ JSON = st.recursive(
 
 
 def value_at(text: str, path: tuple[str, ...]) -> Any:
-    """Return what stands under a path of keys in JSON with comments and trailing commas; None where nothing does."""
+    """Return the value at a path of keys in JSON with comments and trailing commas, or None."""
     plain = re.sub(r"(\"(?:[^\"\\]|\\.)*\")|//[^\n]*|/\*.*?\*/", r"\1", text.removeprefix("\ufeff"), flags=re.DOTALL)
-    found = json.loads(re.sub(r",(\s*[\]}])", r"\1", plain))
+    value = json.loads(re.sub(r",(\s*[\]}])", r"\1", plain))
     for key in path:
-        found = found.get(key) if found is not None else None
-    return found
+        value = value.get(key) if value is not None else None
+    return value
 
 
 class TestJsonc:
     def test_everything_else_stays_byte_for_byte(self) -> None:
-        """Guards comments, order, spacing and trailing commas: only lines of the entry come, and go again."""
-        changed = jsonc.with_entry(COMMENTED, ("servers", NAME), ENTRY)
+        """Guards comments, order, spacing and trailing commas: only the lines of the entry are added and removed."""
+        changed = jsonc.with_entry(COMMENTED, ("servers", ENTRY_NAME), ENTRY)
         assert [line for line in changed.splitlines() if line not in COMMENTED.splitlines()] == [
             '    "memory": {',
             '      "command": "palimpsest",',
@@ -65,53 +65,53 @@ class TestJsonc:
             "      }",
             "    }",
         ]
-        assert value_at(changed, ("servers", NAME)) == ENTRY
+        assert value_at(changed, ("servers", ENTRY_NAME)) == ENTRY
         assert set(COMMENTED.splitlines()) <= set(changed.splitlines())
-        without = jsonc.without_entry(changed, ("servers", NAME))
+        without = jsonc.without_entry(changed, ("servers", ENTRY_NAME))
         assert value_at(without, ("servers",)) == value_at(COMMENTED, ("servers",))
         assert "// the company's" in without
-        assert "/* asked for on Monday */" in without
+        assert "/* added on Monday */" in without
 
-    def test_putting_it_in_twice_changes_nothing_more(self) -> None:
-        """Guards a command that is run again."""
-        once = jsonc.with_entry(COMMENTED, ("servers", NAME), ENTRY)
-        assert jsonc.with_entry(once, ("servers", NAME), ENTRY) == once
+    def test_adding_it_twice_changes_nothing_more(self) -> None:
+        """Guards a command that is run twice."""
+        once = jsonc.with_entry(COMMENTED, ("servers", ENTRY_NAME), ENTRY)
+        assert jsonc.with_entry(once, ("servers", ENTRY_NAME), ENTRY) == once
 
     @pytest.mark.parametrize("empty", ["", "{}", "{\n}\n", '{"servers": {}}', "// nothing\n{ /* yet */ }", "\ufeff{}"])
-    def test_a_file_with_nothing_in_it_gets_all_it_needs(self, empty: str) -> None:
+    def test_an_empty_file_gets_the_missing_objects(self, empty: str) -> None:
         """Guards a client that has no server yet."""
-        changed = jsonc.with_entry(empty, ("servers", NAME), ENTRY)
-        assert value_at(changed, ("servers",)) == {NAME: ENTRY}
+        changed = jsonc.with_entry(empty, ("servers", ENTRY_NAME), ENTRY)
+        assert value_at(changed, ("servers",)) == {ENTRY_NAME: ENTRY}
         assert all(comment in changed for comment in ("// nothing", "/* yet */") if comment in empty)
 
     @pytest.mark.parametrize(
         "broken",
         ["{", '{"a" 1}', '{"a": 1 "b": 2}', "[1", '{"servers": 3}', '{"a": }', "{} {}", '{"servers": {"x": nul}}'],
     )
-    def test_what_is_no_such_json_is_refused(self, broken: str) -> None:
-        """Guards a file that a person has half edited: nothing is guessed."""
+    def test_damaged_json_is_refused(self, broken: str) -> None:
+        """Guards a file in the middle of an edit by a person: nothing is guessed."""
         with pytest.raises(ValueError, match="line 1"):
-            jsonc.with_entry(broken, ("servers", NAME), ENTRY)
+            jsonc.with_entry(broken, ("servers", ENTRY_NAME), ENTRY)
 
     @given(document=st.dictionaries(st.text(), JSON, max_size=4), value=JSON, indent=st.sampled_from([None, 2, "\t"]))
     def test_any_document_keeps_its_other_values(self, document: dict[str, Any], value: Any, indent: Any) -> None:
-        """Guards the edit itself, for every document there is, in and out."""
+        """Guards adding and removing an entry in any JSON document."""
         text = json.dumps(document, indent=indent)
-        changed = jsonc.with_entry(text, ("servers-x", NAME), value)
-        assert json.loads(changed) == {**document, "servers-x": {NAME: value}}
+        changed = jsonc.with_entry(text, ("servers-x", ENTRY_NAME), value)
+        assert json.loads(changed) == {**document, "servers-x": {ENTRY_NAME: value}}
         assert json.loads(jsonc.without_entry(changed, ("servers-x",))) == document
 
     @given(document=st.dictionaries(st.text(), JSON, min_size=1, max_size=4), data=st.data())
-    def test_any_entry_is_taken_out_alone(self, document: dict[str, Any], data: st.DataObject) -> None:
-        """Guards the first, the last and the only one."""
-        gone = data.draw(st.sampled_from(sorted(document)))
-        text = jsonc.without_entry(json.dumps(document, indent=2), (gone,))
-        assert json.loads(text) == {key: value for key, value in document.items() if key != gone}
+    def test_any_entry_is_removed_alone(self, document: dict[str, Any], data: st.DataObject) -> None:
+        """Guards the removal of the first, the last and the only entry."""
+        removed = data.draw(st.sampled_from(sorted(document)))
+        text = jsonc.without_entry(json.dumps(document, indent=2), (removed,))
+        assert json.loads(text) == {key: value for key, value in document.items() if key != removed}
 
 
 LINUX, MAC, WINDOWS = PurePosixPath("/home/me"), PurePosixPath("/Users/me"), PureWindowsPath("C:/Users/me")
 SUPPORT, ROAMING = MAC / "Library" / "Application Support", WINDOWS / "AppData" / "Roaming"
-PLACES: list[tuple[Any, Any, Any, str]] = [
+USER_FILES: list[tuple[Any, Any, Any, str]] = [
     ("claude-desktop", LINUX, LINUX / ".config", "/home/me/.config/Claude/claude_desktop_config.json"),
     ("claude-desktop", MAC, SUPPORT, "/Users/me/Library/Application Support/Claude/claude_desktop_config.json"),
     (
@@ -128,21 +128,34 @@ PLACES: list[tuple[Any, Any, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("client", "home", "config", "file"), PLACES)
-def test_each_client_has_its_place_on_each_platform(client: Any, home: Any, config: Any, file: str) -> None:
-    """Guards the paths that the clients document."""
-    place = place_of(client, home, config, None)
-    assert str(place.file) == file
-    assert place.section == ("servers" if client == "vscode" else "mcpServers")
+@pytest.mark.parametrize(("client", "home", "config", "file"), USER_FILES)
+def test_each_client_has_its_file_on_each_platform(client: str, home: Any, config: Any, file: str) -> None:
+    """Guards the paths and sections that the clients document."""
+    assert str(config_file(CLIENTS[client], home, config, None)) == file
+    assert CLIENTS[client].section == ("servers" if client == "vscode" else "mcpServers")
 
 
-def test_a_project_has_a_file_for_all_but_claude_desktop() -> None:
-    """Guards what is put beside the code."""
+def test_every_client_but_claude_desktop_has_a_file_in_a_project() -> None:
+    """Guards the files that are shared with everyone who works on a project."""
     project = PurePosixPath("/src")
-    files = [str(place_of(name, LINUX, LINUX, project).file) for name in ("claude-code", "cursor", "vscode")]
+    files = [str(config_file(CLIENTS[name], LINUX, LINUX, project)) for name in ("claude-code", "cursor", "vscode")]
     assert files == ["/src/.mcp.json", "/src/.cursor/mcp.json", "/src/.vscode/mcp.json"]
-    with pytest.raises(InputError, match="leave --project out"):
-        place_of("claude-desktop", LINUX, LINUX, project)
+    with pytest.raises(InputError, match="Leave --project out"):
+        config_file(CLIENTS["claude-desktop"], LINUX, LINUX, project)
+
+
+def test_an_unknown_client_is_refused_with_the_known_names(tmp_path: Path) -> None:
+    """Guards a misspelt client: the error lists the names, and the exit code is that of a wrong argument."""
+    error_text = palimpsest(tmp_path, "install", "emacs", code=2)
+    assert "'emacs' is not a known client" in error_text
+    assert all(name in error_text for name in CLIENTS)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_every_client_has_a_page_in_the_documentation(client: str) -> None:
+    """Guards the documentation of a client that is added later."""
+    page = Path(__file__).parents[2] / "docs" / "clients" / f"{client}.md"
+    assert f"palimpsest install {client}" in page.read_text("utf-8")
 
 
 def run(folder: Path, *arguments: str) -> str:
@@ -150,34 +163,34 @@ def run(folder: Path, *arguments: str) -> str:
     return palimpsest(folder, *arguments, settings={"XDG_CONFIG_HOME": str(folder / ".config")})
 
 
-def test_what_is_installed_starts_and_what_is_taken_out_is_gone(tmp_path: Path) -> None:
-    """Guards the whole way: a dry run writes nothing, the entry starts a server, a copy of before is kept."""
+def test_the_installed_entry_starts_a_server_and_is_removed_again(tmp_path: Path) -> None:
+    """Guards install and uninstall: a dry run writes nothing, the entry works, and the old file is kept."""
     file = tmp_path / ".config" / "Code" / "User" / "mcp.json"
     file.parent.mkdir(parents=True)
     file.write_text(COMMENTED)
     assert '+    "memory"' in run(tmp_path, "--user", "bob", "install", "vscode", "--dry-run")
     assert file.read_text() == COMMENTED
     run(tmp_path, "--user", "bob", "install", "vscode")
-    entry = value_at(file.read_text(), ("servers", NAME))
+    entry = value_at(file.read_text(), ("servers", ENTRY_NAME))
     assert entry["env"] == {"PALIMPSEST_USER_ID": "bob"}
     assert file.with_name("mcp.json.before-palimpsest").read_text() == COMMENTED
-    assert "as it should be" in run(tmp_path, "--user", "bob", "install", "vscode")
+    assert "is already up to date" in run(tmp_path, "--user", "bob", "install", "vscode")
 
-    async def ask() -> str:
+    async def search() -> str:
         env = {**clean_environment(tmp_path), **entry["env"]}
         async with Client(
             StdioServerParameters(command=entry["command"], args=entry.get("args", []), env=env)
         ) as server:
             return str((await server.call_tool("search_memories", {"query": "x"})).content)
 
-    assert "user bob" in anyio.run(ask)
+    assert "user bob" in anyio.run(search)
     run(tmp_path, "uninstall", "vscode")
-    assert value_at(file.read_text(), ("servers", NAME)) is None
-    assert "is not there" in run(tmp_path, "uninstall", "vscode")
+    assert value_at(file.read_text(), ("servers", ENTRY_NAME)) is None
+    assert "does not exist" in run(tmp_path, "uninstall", "vscode")
 
 
-def test_a_file_that_is_no_json_is_left_alone(tmp_path: Path) -> None:
-    """Guards a file in the middle of an edit, and that the text says where."""
+def test_a_file_that_is_not_json_stays_unchanged(tmp_path: Path) -> None:
+    """Guards a file in the middle of an edit: the error names the line."""
     file = tmp_path / ".cursor" / "mcp.json"
     file.parent.mkdir()
     file.write_text('{"mcpServers": {')

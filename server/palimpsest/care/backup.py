@@ -16,9 +16,9 @@ from palimpsest.store.protocols import LedgerCopy, Restored
 
 
 def back_up(settings: Settings, target: Path | None, clock: Clock) -> LedgerCopy:
-    """Copy the ledger to a file, or into its backup folder, and read the copy back.
+    """Copy the ledger to `target`, or to a dated file in its backup folder, and check the copy.
 
-    Raises LedgerError, and InputError if the file exists.
+    Raises LedgerError if there is no ledger or the copy cannot be made, and InputError if `target` exists.
     """
     path = settings.ledger_path
     if not path.is_file():
@@ -27,15 +27,15 @@ def back_up(settings: Settings, target: Path | None, clock: Clock) -> LedgerCopy
     if target is None:
         return backups.keep("backup", clock())
     if target.exists():
-        raise InputError(f"{target} already exists. Name a new file")
+        raise InputError(f"{target} already exists. Nothing was written. Name a new file")
     return backups.copy(target.absolute())
 
 
 def restore(settings: Settings, file: Path, clock: Clock) -> Restored:
-    """Put a copy in the ledger's place, after a copy of the present ledger. Raises LedgerError; nothing changes then.
+    """Replace the ledger with a copy, after a backup of the present ledger.
 
-    Clients may stay connected: they see the restored ledger from their next call on. A damaged ledger is replaced as
-    a whole, and the clients have to be closed for that.
+    Raises LedgerError, and changes nothing then. Clients may stay connected: they see the restored ledger from their
+    next call on. A damaged ledger is replaced as a whole. For that, all clients have to be closed.
     """
 
     def migrate(path: Path) -> None:
@@ -53,5 +53,5 @@ def _refuse_if_in_use(settings: Settings) -> None:
         except Timeout:
             raise LedgerError(
                 "the ledger is damaged and has to be replaced as a whole, but a client is using it "
-                f"({lock} is locked). Close all clients, then restore again. Nothing was changed."
+                f"({lock} is locked). Nothing was changed. Close all clients, then restore again."
             ) from None

@@ -1,9 +1,9 @@
-"""Examine an installation: what each part is, and whether it does its work."""
+"""Examine an installation: what each part is, and whether it works."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from palimpsest.core.models import Scope
 from palimpsest.core.protocols import Embedder
 from palimpsest.core.settings import Settings
 from palimpsest.index.checkpoint import FILE_NAME, Checkpoint
-from palimpsest.index.sync import Projection
 from palimpsest.learn.factory import open_embedder, open_model, open_projection, open_prompts
 from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.store.queries import index_log as log_queries
@@ -28,7 +27,7 @@ from palimpsest.store.queries import vectors as vector_queries
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Hold what was found of one part; `ok` is False where something is degraded."""
+    """What was found about one part. `ok` is False if the part is degraded."""
 
     part: str
     text: str
@@ -36,126 +35,126 @@ class Finding:
 
 
 async def examine(settings: Settings, clock: Clock = now) -> list[Finding]:
-    """Return one finding a part. Changes nothing but what opening the ledger does."""
-    findings = await anyio.to_thread.run_sync(lambda: _stores(settings, clock))
-    return [*findings, await _model(settings)]
+    """Return one finding per part. Nothing is changed, except that opening the ledger may create or migrate it."""
+    findings = await anyio.to_thread.run_sync(lambda: _local_findings(settings, clock))
+    return [*findings, await _model_finding(settings)]
 
 
-def _stores(settings: Settings, clock: Clock) -> list[Finding]:
+def index_folders(settings: Settings) -> list[Path]:
+    """Return the index folders on this machine, sorted by name."""
+    return sorted(path for path in settings.index_dir.glob("*") if path.is_dir() and path.name.isdecimal())
+
+
+def _local_findings(settings: Settings, clock: Clock) -> list[Finding]:
     scope = Scope(settings.user_id, settings.project, settings.agent_id, settings.run_id)
-    findings = [Finding("scope", str(scope)), _tried("prompts", lambda: _prompts(settings))]
+    findings = [Finding("scope", str(scope)), _or_error("prompts", lambda: _prompts_finding(settings))]
     embedder: Embedder | None = None
     try:
         embedder = open_embedder(settings)
-        embedder.embed(["a text to try it on"])
+        embedder.embed(["a text to try the embedder with"])
         findings.append(Finding("embedder", embedder.fingerprint))
     except PalimpsestError as error:
-        findings.append(Finding("embedder", f"{error} Searching by words only.", ok=False))
+        findings.append(Finding("embedder", f"{error} Until this is fixed, searches match words only.", ok=False))
     try:
         ledger = open_ledger(settings.ledger_path, clock)
     except PalimpsestError as error:
         return [*findings, Finding("ledger", str(error), ok=False)]
-    try:
-        findings.append(_tried("ledger", lambda: _ledger(ledger, scope)))
+    with closing(ledger):
+        findings.append(_or_error("ledger", lambda: _ledger_finding(ledger, scope)))
         if embedder is not None:
             fingerprint = embedder.fingerprint
-            findings.append(_tried("vectors", lambda: _vectors(ledger, fingerprint)))
-            findings.append(_tried("index", lambda: _index(settings, ledger, fingerprint)))
-    finally:
-        ledger.close()
+            findings.append(_or_error("vectors", lambda: _vectors_finding(ledger, fingerprint)))
+            findings.append(_or_error("index", lambda: _index_finding(settings, ledger, fingerprint)))
     return findings
 
 
-def _tried(part: str, look: Callable[[], Finding]) -> Finding:
+def _or_error(part: str, finding: Callable[[], Finding]) -> Finding:
+    """Return a finding, or the error that prevented it."""
     try:
-        return look()
+        return finding()
     except PalimpsestError as error:
         return Finding(part, str(error), ok=False)
 
 
-def _prompts(settings: Settings) -> Finding:
+def _prompts_finding(settings: Settings) -> Finding:
     prompts = open_prompts(settings)
-    own = [
+    own_prompts = [
         name for name in prompts.needed if settings.prompts_dir and prompts.path(name).parent == settings.prompts_dir
     ]
-    return Finding("prompts", f"{len(prompts.needed)} in order" + (f"; your own: {', '.join(own)}" if own else ""))
+    text = f"{len(prompts.needed)} valid prompts"
+    return Finding("prompts", f"{text}; your own: {', '.join(own_prompts)}" if own_prompts else text)
 
 
-def _ledger(ledger: Ledger, scope: Scope) -> Finding:
+def _ledger_finding(ledger: Ledger, scope: Scope) -> Finding:
     verdict = ledger.check()
     with ledger.read() as conn:
-        found = memory_queries.counts(conn, scope)
-    size = ledger.size()
+        counts = memory_queries.counts(conn, scope)
     text = (
-        f"{ledger.location}: {found['memories']} memories, {found['deleted']} deleted, {found['messages']} messages in "
-        f"this scope; {found['users']} users, {size / 1e6:.1f} MB"
+        f"{ledger.location}: {counts['memories']} memories, {counts['deleted']} deleted, {counts['messages']} messages "
+        f"in this scope; {counts['users']} users, {ledger.size() / 1e6:.1f} MB"
     )
-    return Finding("ledger", text if verdict == "ok" else f"{text}; DAMAGED: {verdict}", ok=verdict == "ok")
+    if verdict == "ok":
+        return Finding("ledger", text)
+    return Finding("ledger", f"{text}; DAMAGED: {verdict}. Run palimpsest doctor --deep", ok=False)
 
 
-def _vectors(ledger: Ledger, embedder: str) -> Finding:
+def _vectors_finding(ledger: Ledger, embedder: str) -> Finding:
     with ledger.read() as conn:
-        waiting = vector_queries.count_missing_vectors(conn, embedder)
-        there = vector_queries.count_indexed(conn, embedder)
-    if waiting:
-        return Finding(
-            "vectors", f"{there} there, {waiting} waiting for this embedder; run palimpsest rebuild", ok=False
-        )
-    return Finding("vectors", f"{there} there, none waiting")
+        missing = vector_queries.count_missing_vectors(conn, embedder)
+        stored = vector_queries.count_indexed(conn, embedder)
+    if missing:
+        text = f"{stored} stored, {missing} missing for this embedder; run palimpsest rebuild"
+        return Finding("vectors", text, ok=False)
+    return Finding("vectors", f"{stored} stored, none missing")
 
 
-def _index(settings: Settings, ledger: Ledger, embedder: str) -> Finding:
+def _index_finding(settings: Settings, ledger: Ledger, embedder: str) -> Finding:
     if settings.vector_store.provider == "exact":
-        return Finding("index", "exact: the ledger's vectors are scanned")
+        return Finding("index", "exact: searches scan the vectors in the ledger")
     if settings.vector_store.config.host is not None:
-        projection = open_projection(settings, ledger, embedder)
-        with _closing(projection):
+        with closing(open_projection(settings, ledger, embedder)) as projection:
             projection.open()
             return Finding("index", f"Chroma server: {projection.count()} vectors")
-    folders = sorted(path for path in settings.index_dir.glob("*") if path.is_dir() and path.name.isdecimal())
+    folders = index_folders(settings)
     if not folders:
-        return Finding("index", f"{settings.index_dir}: none yet; a server builds it when it starts")
-    found = [_folder(settings, ledger, embedder, folder) for folder in folders]
-    return Finding("index", f"{settings.index_dir}: {'; '.join(each.text for each in found)}", all(f.ok for f in found))
+        return Finding("index", f"{settings.index_dir}: no index yet; a server builds it when it starts")
+    findings = [_folder_finding(settings, ledger, embedder, folder) for folder in folders]
+    text = "; ".join(finding.text for finding in findings)
+    return Finding("index", f"{settings.index_dir}: {text}", all(finding.ok for finding in findings))
 
 
-def _folder(settings: Settings, ledger: Ledger, embedder: str, folder: Path) -> Finding:
-    """Say how one index folder stands to the ledger; one that no process has open is opened and counted."""
+def _folder_finding(settings: Settings, ledger: Ledger, embedder: str, folder: Path) -> Finding:
+    """Compare one index folder with the ledger. A folder that no process has open is opened and counted."""
     name = f"folder {folder.name}"
     checkpoint = Checkpoint.read(folder)
     if checkpoint is None and not (folder / FILE_NAME).exists():
-        return Finding(name, f"{name} is unfinished; the next server to use it builds it")
+        return Finding(name, f"{name} is unfinished; the next server that uses it builds it")
     projection = open_projection(settings, ledger, embedder)
     with ledger.read() as conn:
         if checkpoint is None or not checkpoint.is_valid(projection.initial_checkpoint, conn):
-            return Finding(name, f"{name} is of another ledger or embedder, or damaged, and will be rebuilt", ok=False)
+            text = (
+                f"{name} belongs to another ledger or embedder, or is damaged; the next server that uses it rebuilds it"
+            )
+            return Finding(name, text, ok=False)
         behind = log_queries.newest_log_number(conn) - checkpoint.log_number
-        wanted = vector_queries.count_indexed(conn, embedder)
-    lease = file_lock(folder.with_suffix(".lock"))
+        expected = vector_queries.count_indexed(conn, embedder)
     try:
-        lease.acquire(timeout=0)
+        with file_lock(folder.with_suffix(".lock")).acquire(timeout=0), closing(projection.open_index(folder)) as index:
+            count = index.count()
     except Timeout:
         return Finding(name, f"{name} is in use by a server, {behind} changes behind")
-    try:
-        index = projection.open_index(folder)
-        try:
-            count = index.count()
-        finally:
-            index.close()
-    finally:
-        lease.release()
-    if not behind and count != wanted:
-        return Finding(
-            name, f"{name} holds {count} vectors where the ledger has {wanted}; it will be rebuilt", ok=False
-        )
+    if not behind and count != expected:
+        text = f"{name} has {count} vectors, but the ledger has {expected}; the next server that uses it rebuilds it"
+        return Finding(name, text, ok=False)
     return Finding(name, f"{name} is free, {count} vectors, {behind} changes behind")
 
 
-async def _model(settings: Settings) -> Finding:
+async def _model_finding(settings: Settings) -> Finding:
     if settings.llm_provider == "none":
-        return Finding("model", "none: the connected agent words and reconciles its facts itself")
+        return Finding("model", "none: the connected agent writes the facts and resolves conflicts itself")
     if settings.llm_provider == "sampling":
-        return Finding("model", "the client's own, where it lends it (sampling); else the agent words its facts itself")
+        text = "the client's own, if the client offers sampling; otherwise the agent writes the facts itself"
+        return Finding("model", text)
     try:
         model = await anyio.to_thread.run_sync(lambda: open_model(settings))
         if model is None:
@@ -165,13 +164,6 @@ async def _model(settings: Settings) -> Finding:
         finally:
             await model.aclose()
     except PalimpsestError as error:
-        return Finding("model", f"{error} Conversations are kept; nothing is learnt from them.", ok=False)
+        text = f"{error} Until this is fixed, conversations are stored, but no facts are extracted from them."
+        return Finding("model", text, ok=False)
     return Finding("model", f"{model.name} answers")
-
-
-@contextmanager
-def _closing(projection: Projection) -> Generator[None]:
-    try:
-        yield
-    finally:
-        projection.close()

@@ -1,4 +1,4 @@
-"""Erase for good, everywhere, and prove it: the files are searched for the text afterwards. Blocking."""
+"""Erase memories and messages for good, and prove it: the files are searched for the texts afterwards. Blocking."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from palimpsest.store.queries import history as history_queries
 from palimpsest.store.writes.purge import PurgeSelection
 
 PIECE = 48
-"""Bytes of a text that are looked for together: a longer run may be cut by a page of the database."""
+"""Bytes of a text that are searched for together. A longer run may be split across two pages of the database."""
 
 ANCHOR = 8
-"""Bytes by which a piece is found first; a text with fewer is not looked for: it would be found everywhere."""
+"""Bytes by which a piece is located. A shorter text is not searched for, because it would be found everywhere."""
 
 BLOCK = 1 << 20
 
@@ -31,7 +31,7 @@ Starts: TypeAlias = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Hold a place where an erased text can still be read, and what explains it; "" where nothing does."""
+    """A file in which an erased text can still be read, and why it may be there; "" if there is no explanation."""
 
     file: Path
     piece: str
@@ -39,8 +39,11 @@ class Trace:
 
 
 @dataclass(frozen=True, slots=True)
-class Purged:
-    """Hold what was erased, what of the search is left to tell, and what a person still has to do."""
+class PurgeResult:
+    """What was erased, what the search of the files found, and notes on what a person still has to do.
+
+    `files` is the number of searched files. `backups` are those that still contain an erased text.
+    """
 
     erased: PurgeSelection
     files: int
@@ -50,103 +53,106 @@ class Purged:
 
     @property
     def clean(self) -> bool:
-        """Say whether the text is in no file but backups and what other memories say themselves."""
+        """Return whether the texts are only in backups and in other memories, and nothing is left to do."""
         return not self.notes and all(trace.explained or trace.file in self.backups for trace in self.traces)
 
 
 def purge(
     ledger: Ledger, projection: Projection, scope: Scope, owner_ids: Sequence[str] | None, *, and_backups: bool
-) -> Purged:
-    """Erase memories and turns with all they ever said, then search every file of ours for it.
+) -> PurgeResult:
+    """Erase memories and messages with all their versions, then search every file of the memory for their texts.
 
-    With `owner_ids` None all of the scope itself goes. `and_backups` deletes backups that hold any of it. Raises
-    LedgerError, InputError and VectorIndexError. What is cut off after the rows are gone is finished by the next
-    purge, or by the next server.
+    If `owner_ids` is None, everything stored in the scope itself is erased. `and_backups` deletes the backups that
+    contain any of it. Raises LedgerError, InputError and VectorIndexError. If the purge is interrupted after the rows
+    are erased, the next purge or the next server finishes it.
     """
     erased = ledger.purge(scope, owner_ids)
     notes = finish_purge(ledger, projection)
     pieces = _pieces(erased.texts)
-    holding = tuple(
+    backups = tuple(
         file
         for file in ledger.backups.files()
-        if _found_in(file, pieces) or ledger.backups.holds(file, erased.memory_ids, erased.message_ids)
+        if _pieces_in(file, pieces) or ledger.backups.holds(file, erased.memory_ids, erased.message_ids)
     )
     if and_backups:
-        for file in holding:
+        for file in backups:
             file.unlink()
-        holding = ()
+        backups = ()
     files = [*ledger.files(), *(_files(projection.root) if projection.root else ())]
     traces = [
-        Trace(file, piece.decode(errors="replace"), _explained(ledger, scope, piece))
+        Trace(file, piece.decode(errors="replace"), _explanation(ledger, scope, piece))
         for file in dict.fromkeys(files)
-        for piece in _found_in(file, pieces)
+        for piece in _pieces_in(file, pieces)
     ]
-    return Purged(erased, len(set(files)), tuple(traces), holding, tuple(notes))
+    return PurgeResult(erased, len(set(files)), tuple(traces), backups, tuple(notes))
 
 
 def _pieces(texts: Sequence[str]) -> list[bytes]:
-    """Return what is looked for: each text in runs of bytes that lie together on the disk."""
-    found: dict[bytes, None] = {}
+    """Return the byte sequences to search for: each text in runs that are stored contiguously."""
+    pieces: dict[bytes, None] = {}
     for text in texts:
         raw = text.encode()
         runs = [raw[start : start + PIECE] for start in range(0, len(raw), PIECE)]
         if len(runs) > 1 and len(runs[-1]) < PIECE:
             runs[-1] = raw[-PIECE:]
-        found.update(dict.fromkeys(run for run in runs if len(run) >= ANCHOR))
-    return list(found)
+        pieces.update(dict.fromkeys(run for run in runs if len(run) >= ANCHOR))
+    return list(pieces)
 
 
-def _found_in(file: Path, pieces: Sequence[bytes]) -> list[bytes]:
-    """Return the pieces that a file holds."""
+def _pieces_in(file: Path, pieces: Sequence[bytes]) -> list[bytes]:
+    """Return the pieces that a file contains."""
     if not pieces:
         return []
     by_start: dict[int, list[bytes]] = {}
     for piece in pieces:
         by_start.setdefault(int.from_bytes(piece[:ANCHOR], "little"), []).append(piece)
-    wanted: Starts = np.array(sorted(by_start), dtype=np.uint64)
-    found: dict[bytes, None] = {}
+    sought: Starts = np.array(sorted(by_start), dtype=np.uint64)
+    contained: dict[bytes, None] = {}
     for block in _blocks(file):
         starts = _starts(block)
-        for at in np.flatnonzero(np.isin(starts, wanted)).tolist():
-            held = [piece for piece in by_start[int(starts[at])] if block[at : at + len(piece)] == piece]
-            found.update(dict.fromkeys(held))
-    return list(found)
+        for offset in np.flatnonzero(np.isin(starts, sought)).tolist():
+            candidates = by_start[int(starts[offset])]
+            contained.update((piece, None) for piece in candidates if block.startswith(piece, offset))
+    return list(contained)
 
 
 def _starts(block: bytes) -> Starts:
-    """Return the first `ANCHOR` bytes from every place in a block on, as numbers."""
+    """Return, for every offset in a block, the `ANCHOR` bytes from there on as one number."""
     octets = np.frombuffer(block, dtype=np.uint8)
     if len(octets) < ANCHOR:
         return np.zeros(0, dtype=np.uint64)
-    total: Starts = np.zeros(len(octets) - ANCHOR + 1, dtype=np.uint64)
-    for place in range(ANCHOR):
-        total |= octets[place : len(octets) - ANCHOR + 1 + place].astype(np.uint64) << np.uint64(8 * place)
-    return total
+    starts: Starts = np.zeros(len(octets) - ANCHOR + 1, dtype=np.uint64)
+    for position in range(ANCHOR):
+        column = octets[position : len(octets) - ANCHOR + 1 + position].astype(np.uint64)
+        starts |= column << np.uint64(8 * position)
+    return starts
 
 
 def _blocks(file: Path) -> Iterator[bytes]:
-    """Yield a file in blocks that overlap by a piece."""
+    """Yield a file in blocks that overlap by the length of a piece."""
     try:
-        with file.open("rb") as opened:
-            block = opened.read(BLOCK)
+        with file.open("rb") as stream:
+            block = stream.read(BLOCK)
             while block:
                 yield block
-                more = opened.read(BLOCK)
+                more = stream.read(BLOCK)
                 block = block[-PIECE:] + more if more else b""
     except FileNotFoundError:
-        return  # a client at work beside us has deleted it
+        return  # a client has deleted it in the meantime
     except OSError as error:
-        raise LedgerError(f"{file} could not be searched for what was erased: {error}") from error
+        raise LedgerError(
+            f"everything was erased, but {file} could not be searched for traces: {error}. Search it by hand"
+        ) from error
 
 
 def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
 
 
-def _explained(ledger: Ledger, scope: Scope, piece: bytes) -> str:
-    """Say who else says a piece of an erased text, without giving away what other scopes hold."""
+def _explanation(ledger: Ledger, scope: Scope, piece: bytes) -> str:
+    """Return which other memories or messages contain a piece of an erased text, without revealing other scopes."""
     with ledger.read() as conn:
-        mine, others = history_queries.owners_of_passage(conn, scope, piece.decode(errors="ignore"))
-    if mine:
-        return f"also said by {', '.join(owner[:8] for owner in mine)}, which you may purge too"
-    return "also said in another scope" if others else ""
+        in_scope, elsewhere = history_queries.owners_of_passage(conn, scope, piece.decode(errors="ignore"))
+    if in_scope:
+        return f"also in {', '.join(owner_id[:8] for owner_id in in_scope)}, which you can purge too"
+    return "also in another scope" if elsewhere else ""

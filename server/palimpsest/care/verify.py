@@ -1,15 +1,16 @@
-"""Hold the ledger against itself and the index against the ledger, row by row; and mend what does not agree."""
+"""Compare the ledger with itself and the index with the ledger, row by row, and repair the differences."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 from filelock import Timeout
 
-from palimpsest.care.doctor import Finding
+from palimpsest.care.doctor import Finding, index_folders
 from palimpsest.core.clock import Clock, now
 from palimpsest.core.errors import EmbedderError, LedgerError, PalimpsestError
 from palimpsest.core.files import file_lock
@@ -25,73 +26,75 @@ from palimpsest.store.queries import vectors as vector_queries
 
 BATCH = 200
 NEAREST = 10
-"""Among so many nearest a vector has to find itself: Chroma's graph may hold one and never give it."""
+"""A vector has to be among this many nearest vectors of itself. Chroma's graph may hold a vector it never returns."""
 
 TOLERANCE = 1e-4
+"""Largest difference between two components that count as equal."""
 
 
-def examine_deeply(settings: Settings, progress: Progress, *, repair: bool, clock: Clock = now) -> list[Finding]:
-    """Compare every row, and with `repair` write anew what does not agree; return a finding a part. Blocking.
+def verify(settings: Settings, progress: Progress, *, repair: bool, clock: Clock = now) -> list[Finding]:
+    """Compare every row and return one finding per part. With `repair`, rewrite what differs. Blocking.
 
-    Repair takes from the ledger's own texts and vectors, never from the index, and adds to history, never takes
-    from it.
+    A repair uses the ledger's own texts and vectors, never the index. It adds rows to history and removes none. The
+    index is compared only with a ledger that agrees with itself.
     """
     try:
         ledger = open_ledger(settings.ledger_path, clock)
     except LedgerError as error:
-        return [Finding("rows", f"{error} {_advice(settings)}", ok=False)]
-    try:
-        findings = [_rows(settings, ledger, progress, repair=repair)]
+        return [Finding("rows", f"{error} {_restore_advice(settings)}", ok=False)]
+    with closing(ledger):
+        findings = [_rows_finding(settings, ledger, progress, repair=repair)]
         if findings[0].ok:
-            findings += _indexes(settings, ledger, progress, repair=repair)
+            findings += _index_findings(settings, ledger, progress, repair=repair)
         return findings
-    finally:
-        ledger.close()
 
 
-def _rows(settings: Settings, ledger: Ledger, progress: Progress, *, repair: bool) -> Finding:
+def _rows_finding(settings: Settings, ledger: Ledger, progress: Progress, *, repair: bool) -> Finding:
     try:
         faults = ledger.verify(progress)
-        found = faults.texts()
-        if found and repair:
+        differences = faults.texts()
+        if differences and repair:
             ledger.repair(faults)
-            told = f"mended: {'; '.join(found)}{_embedded(settings, ledger)}"
-            left = ledger.verify(progress).texts()
-            return Finding("rows", f"{told}; LEFT: {'; '.join(left)}. {_advice(settings)}" if left else told, not left)
+            text = f"repaired: {'; '.join(differences)}{_embed_repaired(settings, ledger)}"
+            remaining = ledger.verify(progress).texts()
+            if remaining:
+                text = f"{text}; NOT REPAIRED: {'; '.join(remaining)}. {_restore_advice(settings)}"
+            return Finding("rows", text, ok=not remaining)
     except LedgerError as error:
-        return Finding("rows", f"{error} {_advice(settings)}", ok=False)
+        return Finding("rows", f"{error} {_restore_advice(settings)}", ok=False)
     except ValueError as error:
-        return Finding("rows", f"the ledger holds a value that cannot be read: {error}. {_advice(settings)}", ok=False)
-    if found:
-        advice = "palimpsest doctor --deep --repair mends what can be made anew"
-        return Finding("rows", f"{'; '.join(found)}. {advice}", ok=False)
-    return Finding("rows", "memories, turns, history, full text, vectors and means agree")
+        text = f"the ledger contains a value that cannot be read: {error}. {_restore_advice(settings)}"
+        return Finding("rows", text, ok=False)
+    if differences:
+        advice = "palimpsest doctor --deep --repair repairs what can be rebuilt"
+        return Finding("rows", f"{'; '.join(differences)}. {advice}", ok=False)
+    return Finding("rows", "memories, messages, history, full text, vectors and means agree")
 
 
-def _embedded(settings: Settings, ledger: Ledger) -> str:
-    """Give units that were made anew their vectors; say so where that fails."""
+def _embed_repaired(settings: Settings, ledger: Ledger) -> str:
+    """Embed the entries that a repair has rewritten. Return a note if that fails, else ""."""
     try:
         embed_missing(ledger, open_embedder(settings), only_failed=True)
     except EmbedderError as error:
-        return f"; some are found by words only, until they can be embedded: {error}"
+        return f"; some entries are found by words only until they can be embedded: {error}"
     return ""
 
 
-def _advice(settings: Settings) -> str:
-    """Name the newest copy that reads back, for a ledger that does not."""
+def _restore_advice(settings: Settings) -> str:
+    """Return how to go back to the newest backup of this ledger that can be read."""
     backups = backups_of(settings.ledger_path)
-    mine = [file for file in backups.files() if file.match(f"{settings.ledger_path.stem}-*.db")]
-    for file in sorted(mine, key=lambda file: -file.stat().st_mtime):
+    copies = [file for file in backups.files() if file.match(f"{settings.ledger_path.stem}-*.db")]
+    for file in sorted(copies, key=lambda file: -file.stat().st_mtime):
         try:
-            found = backups.inspect(file)
+            copy = backups.inspect(file)
         except LedgerError:
             continue
-        return f"The newest copy that reads back is {file} ({found.memories} memories); palimpsest restore takes it."
-    return "There is no copy of it in the backups. Keep the file: most of a damaged ledger can be read."
+        return f"The newest readable backup has {copy.memories} memories; to go back to it: palimpsest restore {file}"
+    return "It has no readable backup. Keep the file: most of a damaged ledger can still be read."
 
 
-def _indexes(settings: Settings, ledger: Ledger, progress: Progress, *, repair: bool) -> Iterator[Finding]:
-    """Yield a finding for every index folder of this ledger that no client has open."""
+def _index_findings(settings: Settings, ledger: Ledger, progress: Progress, *, repair: bool) -> Iterator[Finding]:
+    """Yield a finding for the shared index, or for each index folder of this ledger."""
     if settings.vector_store.provider == "exact":
         return
     try:
@@ -100,96 +103,96 @@ def _indexes(settings: Settings, ledger: Ledger, progress: Progress, *, repair: 
         yield Finding("index", str(error), ok=False)
         return
     if projection.shared:
-        yield _server(ledger, projection, progress, repair=repair)
+        yield _shared_index_finding(ledger, projection, progress, repair=repair)
         return
-    for folder in sorted(path for path in settings.index_dir.glob("*") if path.is_dir() and path.name.isdecimal()):
-        part = f"index {folder.name}"
+    for folder in index_folders(settings):
         try:
             with file_lock(folder.with_suffix(".lock")).acquire(timeout=0):
-                yield _folder(ledger, projection, folder, progress, repair=repair)
+                yield _folder_finding(ledger, projection, folder, progress, repair=repair)
         except Timeout:
-            yield Finding(part, "in use by a client, not compared; close the client to compare it")
+            text = "not compared, because a client is using it; close the client to compare it"
+            yield Finding(f"index {folder.name}", text)
 
 
-def _server(ledger: Ledger, projection: Projection, progress: Progress, *, repair: bool) -> Finding:
+def _shared_index_finding(ledger: Ledger, projection: Projection, progress: Progress, *, repair: bool) -> Finding:
     try:
-        projection.open()
-        fault = projection.inspect(lambda index: _differences(ledger, projection.embedder, index, progress))
-        if fault and repair:
-            projection.rebuild(progress)
+        with closing(projection):
+            projection.open()
+            fault = projection.inspect(lambda index: _differences(ledger, projection.embedder, index, progress))
+            if fault and repair:
+                projection.rebuild(progress)
     except PalimpsestError as error:
         return Finding("index", str(error), ok=False)
-    finally:
-        projection.close()
-    return _told("index", fault, repair=repair, mended="made anew")
+    return _comparison_finding("index", fault, repair=repair, repaired="rebuilt")
 
 
-def _folder(ledger: Ledger, projection: Projection, folder: Path, progress: Progress, *, repair: bool) -> Finding:
+def _folder_finding(
+    ledger: Ledger, projection: Projection, folder: Path, progress: Progress, *, repair: bool
+) -> Finding:
     part = f"index {folder.name}"
     checkpoint = Checkpoint.read(folder)
     with ledger.read() as conn:
-        if checkpoint is None or not checkpoint.is_valid(projection.initial_checkpoint, conn):
-            left = "unfinished" if not (folder / FILE_NAME).exists() else "of another ledger, embedder or time"
-            return Finding(part, f"{left}; the next client to use it makes it anew")
-        behind = log_queries.newest_log_number(conn) - checkpoint.log_number
-        if behind > 0:
-            return Finding(part, f"{behind} changes behind; its next client catches up")
+        head = log_queries.newest_log_number(conn)
+        is_valid = checkpoint is not None and checkpoint.is_valid(projection.initial_checkpoint, conn)
+    if checkpoint is None or not is_valid:
+        finished = (folder / FILE_NAME).exists()
+        state = "belongs to another ledger or embedder, or to an earlier state" if finished else "unfinished"
+        return Finding(part, f"{state}; the next client that uses it rebuilds it")
+    if checkpoint.log_number < head:
+        return Finding(part, f"{head - checkpoint.log_number} changes behind; the next client that uses it catches up")
     try:
-        index = projection.open_index(folder)
-        try:
+        with closing(projection.open_index(folder)) as index:
             fault = _differences(ledger, projection.embedder, index, progress)
-        finally:
-            index.close()
     except PalimpsestError as error:
         fault = str(error)
     if fault and repair:
         shutil.rmtree(folder)
-    return _told(part, fault, repair=repair, mended="deleted; the next client makes it anew")
+    return _comparison_finding(part, fault, repair=repair, repaired="deleted, and the next client rebuilds it")
 
 
-def _told(part: str, fault: str, *, repair: bool, mended: str) -> Finding:
+def _comparison_finding(part: str, fault: str, *, repair: bool, repaired: str) -> Finding:
     if not fault:
-        return Finding(part, "every vector is there, is the ledger's, and finds itself")
+        return Finding(part, "every vector is present, equals the ledger's and is found by a query for itself")
     if repair:
-        return Finding(part, f"{fault}: {mended}")
-    return Finding(part, f"{fault}; palimpsest doctor --deep --repair has it made anew", ok=False)
+        return Finding(part, f"{fault}: {repaired}")
+    return Finding(part, f"{fault}; palimpsest doctor --deep --repair rebuilds it", ok=False)
 
 
 def _differences(ledger: Ledger, embedder: str, index: VectorIndex, progress: Progress) -> str:
-    """Return what an index has otherwise than the ledger; "" where they agree."""
+    """Return how an index differs from the ledger, or "" if it does not. The index is queried without a connection."""
     with ledger.read() as conn:
         total = vector_queries.count_indexed(conn, embedder)
-    wrong = lost = done = last = 0
+    wrong = not_found = done = last_seq = 0
     while True:
         with ledger.read() as conn:
-            batch = vector_queries.indexed_keys(conn, embedder, last, BATCH)
+            batch = vector_queries.indexed_keys(conn, embedder, last_seq, BATCH)
         if not batch:
             break
         for user_id in {user for _, user, _ in batch}:
-            mine = {seq: key for seq, user, key in batch if user == user_id}
-            there = index.fetch(user_id, list(mine))
-            wrong += sum(not _same(there.get(seq), key) for seq, key in mine.items())
-            lost += sum(not _finds_itself(index, user_id, seq, key) for seq, key in mine.items())
-        last = batch[-1][0]
+            keys = {seq: key for seq, user, key in batch if user == user_id}
+            stored = index.fetch(user_id, list(keys))
+            wrong += sum(not _is_same(stored.get(seq), key) for seq, key in keys.items())
+            not_found += sum(not _finds_itself(index, user_id, seq, key) for seq, key in keys.items())
+        last_seq = batch[-1][0]
         done += len(batch)
         progress(done, max(done, total))
-    extra = index.count() - done
-    found = [
-        f"{wrong} vectors are missing or another's" if wrong else "",
-        f"{lost} are never found" if lost else "",
-        f"{abs(extra)} {'too many' if extra > 0 else 'too few'}" if extra else "",
+    surplus = index.count() - done
+    differences = [
+        f"{wrong} vectors are missing or wrong" if wrong else "",
+        f"{not_found} vectors are not found by a query for themselves" if not_found else "",
+        f"{abs(surplus)} vectors too {'many' if surplus > 0 else 'few'}" if surplus else "",
     ]
-    return ", ".join(each for each in found if each)
+    return ", ".join(difference for difference in differences if difference)
 
 
-def _same(stored: Vector | None, key: Vector) -> bool:
+def _is_same(stored: Vector | None, key: Vector) -> bool:
     return stored is not None and stored.shape == key.shape and bool(np.allclose(stored, key, atol=TOLERANCE))
 
 
 def _finds_itself(index: VectorIndex, user_id: str, seq: int, key: Vector) -> bool:
-    """Say whether a query for a vector gives it; many equal ones may stand before it."""
+    """Return whether a query for a vector finds it. Equal vectors of other entries may crowd it out."""
     nearest = index.query(user_id, key, NEAREST)
     if seq in nearest or not nearest:
         return bool(nearest)
-    equal = index.fetch(user_id, nearest)
-    return len(equal) == NEAREST and all(_same(other, key) for other in equal.values())
+    neighbours = index.fetch(user_id, nearest)
+    return len(neighbours) == NEAREST and all(_is_same(neighbour, key) for neighbour in neighbours.values())

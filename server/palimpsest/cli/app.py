@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, cast
 
 import typer
 from pydantic import TypeAdapter, ValidationError
+from rich.markup import escape
 
 from palimpsest import __version__
 from palimpsest.cli import care as care_commands
@@ -20,14 +21,13 @@ from palimpsest.cli.console import (
     CALLER,
     AsJson,
     Options,
-    guard,
+    exit_on_error,
     hits_table,
     out,
-    plain,
-    progress,
+    print_notes,
+    print_result,
+    progress_bar,
     settings_of,
-    show,
-    show_notes,
     with_memory,
 )
 from palimpsest.core import validation
@@ -46,30 +46,36 @@ app.add_typer(prompt_commands.app, name="prompts")
 app.add_typer(token_commands.app, name="token")
 
 LEARN_BATCH = 40
-"""Messages in one add: with a model, what one extraction reads."""
+"""Messages per write. With a model, one extraction reads this many."""
 
-Limit = Annotated[int, typer.Option(min=1, max=validation.MAX_LIMIT, help="How many at most.")]
+Limit = Annotated[int, typer.Option(min=1, max=validation.MAX_LIMIT, help="The largest number of results.")]
 
 
 @app.callback()
 def main(
     ctx: typer.Context,
     config: Annotated[Path | None, typer.Option(help="Settings file, TOML or JSON.")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Where the memory lies.")] = None,
-    user: Annotated[str | None, typer.Option(help="Whose memory.")] = None,
-    project: Annotated[str | None, typer.Option(help="Which project's memory besides the user's own.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the memory.")] = None,
+    user: Annotated[str | None, typer.Option(help="The user whose memory it is.")] = None,
+    project: Annotated[
+        str | None, typer.Option(help="A project, whose memory is used beside the user's global one.")
+    ] = None,
 ) -> None:
-    """Remember, recall, and look after a memory."""
-    given = {"data_dir": data_dir, "user_id": user, "project": project}
-    ctx.obj = Options(config, {name: value for name, value in given.items() if value is not None})
+    """Add to a memory, search it, and look after it."""
+    overrides = {"data_dir": data_dir, "user_id": user, "project": project}
+    ctx.obj = Options(config, {name: value for name, value in overrides.items() if value is not None})
 
 
 @app.command()
 def serve(
     ctx: typer.Context,
-    transport: Annotated[Literal["stdio", "http", "sse", "all"], typer.Option(help="all is http and sse.")] = "stdio",
-    host: Annotated[str | None, typer.Option(help="For http and sse; 127.0.0.1 unless set.")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="8765 unless set; 0 for any that is free.")] = None,
+    transport: Annotated[
+        Literal["stdio", "http", "sse", "all"], typer.Option(help="all means http and sse.")
+    ] = "stdio",
+    host: Annotated[str | None, typer.Option(help="For http and sse. Default: 127.0.0.1.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="For http and sse. Default: 8765. 0 picks a free port.")
+    ] = None,
 ) -> None:
     """Serve MCP over stdio, or over HTTP: streamable HTTP at /mcp, SSE at /sse."""
     from palimpsest.server.app import run_stdio, settings_loader  # noqa: PLC0415 - it imports the MCP SDK
@@ -81,25 +87,27 @@ def serve(
         return
     from palimpsest.server.http import app as http_app  # noqa: PLC0415 - it imports a web server
 
-    guard(lambda: http_app.serve(load_settings, transport, host, port))
+    exit_on_error(lambda: http_app.serve(load_settings, transport, host, port))
 
 
 @app.command()
 def add(
     ctx: typer.Context,
-    text: Annotated[str, typer.Argument(help="One fact.")],
-    replaces: Annotated[list[str] | None, typer.Option(help="Id of a memory it supersedes.")] = None,
+    text: Annotated[str, typer.Argument(help="One fact, as a sentence.")],
+    replaces: Annotated[
+        list[str] | None, typer.Option(help="Id of a memory that it replaces. May be repeated.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Store one fact."""
 
     async def work(memory: Memory) -> None:
-        where = memory.scope
-        done = await memory.add_text(where, validation.text_from(text), replaces=replaces or (), caller=CALLER)
-        show(
+        scope = memory.scope
+        result = await memory.add_text(scope, validation.text_from(text), replaces=replaces or (), caller=CALLER)
+        print_result(
             as_json,
-            AddReply.of(done, where).as_json(),
-            lambda: out.print(plain(render.added_text(done, where))),
+            AddReply.of(result, scope).as_json(),
+            lambda: out.print(escape(render.added_text(result, scope))),
         )
 
     with_memory(ctx, work)
@@ -109,29 +117,31 @@ def add(
 def learn(
     ctx: typer.Context,
     file: Annotated[Path, typer.Argument(help="A conversation: JSON or JSON lines of {role, content, name?, at?}.")],
-    ask: Annotated[list[str] | None, typer.Option(help="A question to answer from it; may be repeated.")] = None,
-    temporary: Annotated[bool, typer.Option(help="In a memory of its own that is thrown away afterwards.")] = False,
+    ask: Annotated[
+        list[str] | None, typer.Option(help="A question to search the memory for afterwards. May be repeated.")
+    ] = None,
+    temporary: Annotated[bool, typer.Option(help="Use a new memory that is deleted afterwards.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Learn a conversation from a file, and answer questions from it."""
+    """Store a conversation from a file, extract facts from it, and answer questions from it."""
 
     async def work(memory: Memory) -> None:
-        said = [turn for turn in _turns_in(file) if validation.text_of(turn.content).strip()]
-        with progress("learning") as told:
+        messages = [message for message in _messages_in(file) if validation.text_of(message.content).strip()]
+        with progress_bar("learning") as progress:
             kept, learnt = 0, 0
             notes: dict[str, None] = {}
-            for start in range(0, len(said), LEARN_BATCH):
-                batch = validation.conversation_from(said[start : start + LEARN_BATCH], memory.scope, now())
-                done = await memory.add_messages(batch.messages, context=batch.context, caller=CALLER)
-                kept += done.kept_messages
-                learnt += len(done.outcomes)
-                notes.update(dict.fromkeys(done.notes))
-                told(min(start + LEARN_BATCH, len(said)), len(said))
+            for start in range(0, len(messages), LEARN_BATCH):
+                batch = validation.conversation_from(messages[start : start + LEARN_BATCH], memory.scope, now())
+                result = await memory.add_messages(batch.messages, context=batch.context, caller=CALLER)
+                kept += result.kept_messages
+                learnt += len(result.outcomes)
+                notes.update(dict.fromkeys(result.notes))
+                progress(min(start + LEARN_BATCH, len(messages)), len(messages))
         answers = {question: await memory.search(memory.scope, question, limit=3) for question in ask or ()}
 
         def tables() -> None:
-            out.print(plain(f"learnt {kept} messages and {learnt} facts from {file}"))
-            show_notes(tuple(notes))
+            out.print(escape(f"learnt {kept} messages and {learnt} facts from {file}"))
+            print_notes(tuple(notes))
             for question, answer in answers.items():
                 out.print(hits_table(answer.hits, question))
 
@@ -139,44 +149,48 @@ def learn(
             "kept_messages": kept,
             "facts": learnt,
             "notes": list(notes),
-            "answers": {question: SearchReply.of(found, memory.scope).as_json() for question, found in answers.items()},
+            "answers": {
+                question: SearchReply.of(answer, memory.scope).as_json() for question, answer in answers.items()
+            },
         }
-        show(as_json, content, tables)
+        print_result(as_json, content, tables)
 
     if not temporary:
         with_memory(ctx, work)
         return
-    settings = guard(lambda: settings_of(ctx))
+    settings = exit_on_error(lambda: settings_of(ctx))
     with tempfile.TemporaryDirectory(prefix="palimpsest-") as folder:
-        elsewhere = {"data_dir": Path(folder), "history_db_path": None}
-        with_memory(ctx, work, settings.model_copy(update=elsewhere))
+        temporary_paths = {"data_dir": Path(folder), "history_db_path": None}
+        with_memory(ctx, work, settings.model_copy(update=temporary_paths))
 
 
 @app.command()
 def search(
     ctx: typer.Context,
-    query: Annotated[str, typer.Argument(help="A question or key words.")],
+    query: Annotated[str, typer.Argument(help="A question or keywords.")],
     limit: Limit = 10,
-    as_of: Annotated[str, typer.Option(help="ISO 8601: what was believed then.")] = "",
-    explain: Annotated[bool, typer.Option(help="Say part by part why a hit is where it is.")] = False,
+    as_of: Annotated[str, typer.Option(help="An ISO 8601 date or time. Search the memory as it was then.")] = "",
+    explain: Annotated[bool, typer.Option(help="Show the parts of each hit's score.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Find memories and conversation turns by meaning and by words."""
+    """Search memories and messages by meaning and by words."""
 
     async def work(memory: Memory) -> None:
         instant = parse_until(as_of, "--as-of") if as_of else None
-        asked = validation.query_from(query)
-        explained = explain or memory.settings.explain
-        room = validation.MAX_TOKENS
         answer = await memory.search(
-            memory.scope, asked, limit=limit, max_tokens=room, as_of=instant, explain=explained
+            memory.scope,
+            validation.query_from(query),
+            limit=limit,
+            max_tokens=validation.MAX_TOKENS,
+            as_of=instant,
+            explain=explain or memory.settings.explain,
         )
 
         def table() -> None:
             out.print(hits_table(answer.hits, query))
-            show_notes(answer.notes)
+            print_notes(answer.notes)
 
-        show(as_json, SearchReply.of(answer, memory.scope).as_json(), table)
+        print_result(as_json, SearchReply.of(answer, memory.scope).as_json(), table)
 
     with_memory(ctx, work)
 
@@ -185,11 +199,11 @@ def search(
 def list_(
     ctx: typer.Context,
     limit: Limit = 20,
-    cursor: Annotated[str | None, typer.Option(help="From the last page.")] = None,
-    deleted: Annotated[bool, typer.Option(help="What was deleted instead.")] = False,
+    cursor: Annotated[str | None, typer.Option(help="The cursor that the previous page ended with.")] = None,
+    deleted: Annotated[bool, typer.Option(help="List deleted memories instead.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Page through the memories, newest first."""
+    """List memories page by page, newest first."""
 
     async def work(memory: Memory) -> None:
         page = await memory.list(memory.scope, limit=limit, cursor=cursor, deleted=deleted)
@@ -199,7 +213,7 @@ def list_(
             if page.cursor:
                 out.print(f"more: --cursor {page.cursor}")
 
-        show(as_json, PageReply.of(page, memory.scope).as_json(), table)
+        print_result(as_json, PageReply.of(page, memory.scope).as_json(), table)
 
     with_memory(ctx, work)
 
@@ -209,9 +223,9 @@ def history(ctx: typer.Context, memory_id: str, as_json: AsJson = False) -> None
     """Show every version of a memory."""
 
     async def work(memory: Memory) -> None:
-        found, entries = await memory.history(memory.scope, memory_id)
-        text = render.history_text(found, entries)
-        show(as_json, HistoryReply.of(found, entries).as_json(), lambda: out.print(plain(text)))
+        stored, versions = await memory.history(memory.scope, memory_id)
+        text = render.history_text(stored, versions)
+        print_result(as_json, HistoryReply.of(stored, versions).as_json(), lambda: out.print(escape(text)))
 
     with_memory(ctx, work)
 
@@ -219,16 +233,16 @@ def history(ctx: typer.Context, memory_id: str, as_json: AsJson = False) -> None
 @app.command()
 def summary(
     ctx: typer.Context,
-    kind: Annotated[str, typer.Option(help="overall or recent")] = "overall",
-    refresh: Annotated[bool, typer.Option(help="Write it anew first.")] = False,
+    kind: Annotated[str, typer.Option(help="overall or recent.")] = "overall",
+    refresh: Annotated[bool, typer.Option(help="Write it again first.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what is known, in a paragraph."""
+    """Summarize the memory in a paragraph."""
 
     async def work(memory: Memory) -> None:
-        found = await memory.summary(memory.scope, kind, refresh=refresh, caller=CALLER)
-        text = render.summary_text(found, memory.scope)
-        show(as_json, SummaryReply.of(found, memory.scope).as_json(), lambda: out.print(plain(text)))
+        result = await memory.summary(memory.scope, kind, refresh=refresh, caller=CALLER)
+        text = render.summary_text(result, memory.scope)
+        print_result(as_json, SummaryReply.of(result, memory.scope).as_json(), lambda: out.print(escape(text)))
 
     with_memory(ctx, work)
 
@@ -239,27 +253,29 @@ def version() -> None:
     out.print(__version__)
 
 
-def _turns_in(file: Path) -> list[MessageInput]:
-    """Return the turns in a file: a JSON list, an object with `messages`, or JSON lines. Raises InputError."""
+def _messages_in(file: Path) -> list[MessageInput]:
+    """Return the messages in a file: a JSON list, an object with `messages`, or JSON lines. Raises InputError."""
     try:
         text = file.read_text("utf-8-sig")
-        whole: Any = (
-            [json.loads(line) for line in text.split("\n") if line.strip()] if _is_lines(text) else json.loads(text)
+        value: Any = (
+            [json.loads(line) for line in text.split("\n") if line.strip()]
+            if _is_json_lines(text)
+            else json.loads(text)
         )
-        if isinstance(whole, dict):
-            whole = cast("dict[str, Any]", whole).get("messages", whole)
-        return TypeAdapter(list[MessageInput]).validate_python(whole)
+        if isinstance(value, dict):
+            value = cast("dict[str, Any]", value).get("messages", value)
+        return TypeAdapter(list[MessageInput]).validate_python(value)
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{file} cannot be read: {error}") from error
+        raise InputError(f"{file} cannot be read: {error}. Nothing was stored") from error
     except json.JSONDecodeError as error:
-        raise InputError(f"{file} is no JSON: {error}") from error
+        raise InputError(f"{file} is not JSON: {error}. Nothing was stored") from error
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in fault["loc"])
-        raise InputError(f"{file} is no conversation: {place}: {fault['msg']}") from error
+        raise InputError(f"{file} is not a conversation: {place}: {fault['msg']}. Nothing was stored") from error
 
 
-def _is_lines(text: str) -> bool:
-    """Say whether a text is JSON lines: several lines, the first of them a whole JSON object."""
+def _is_json_lines(text: str) -> bool:
+    """Return whether a text is JSON lines: more than one line, and the first one is a whole JSON object."""
     first, _, rest = text.strip().partition("\n")
     return bool(rest) and first.startswith("{") and first.rstrip().endswith("}")

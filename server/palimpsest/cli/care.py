@@ -1,4 +1,4 @@
-"""The commands that look after a memory: what was changed, take it back, erase it, examine and rebuild it."""
+"""The commands that look after a memory: log, undo, purge, rebuild and doctor."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from palimpsest import __version__
 from palimpsest.care.doctor import Finding, examine
-from palimpsest.care.purge import Purged
-from palimpsest.care.verify import examine_deeply
-from palimpsest.cli.console import CALLER, AsJson, out, plain, progress, run, settings_of, show, with_memory
+from palimpsest.care.purge import PurgeResult
+from palimpsest.care.verify import verify
+from palimpsest.cli.console import CALLER, AsJson, out, print_result, progress_bar, run_async, settings_of, with_memory
 from palimpsest.core import validation
 from palimpsest.core.clock import parse_instant
 from palimpsest.core.errors import InputError
@@ -24,20 +25,21 @@ from palimpsest.server.replies.models import ChangeReply, EditsReply
 app = typer.Typer()
 
 SHOWN_TEXTS = 5
+"""Texts that purge shows before it asks."""
 
 
 @app.command()
 def log(
     ctx: typer.Context,
-    limit: Annotated[int, typer.Option(min=1, max=validation.MAX_LIMIT, help="How many at most.")] = 20,
-    before: Annotated[int | None, typer.Option(help="Only changes below this number.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=validation.MAX_LIMIT, help="The largest number of edits.")] = 20,
+    before: Annotated[int | None, typer.Option(help="Only edits with a smaller number.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what was changed, newest first, each change under the number that undo takes."""
+    """List the edits, newest first, each with the number that undo takes."""
 
     async def work(memory: Memory) -> None:
         edits = await memory.log(memory.scope, limit=limit, before=before)
-        show(as_json, EditsReply.of(edits).as_json(), lambda: out.print(plain(render.edits_text(edits))))
+        print_result(as_json, EditsReply.of(edits).as_json(), lambda: out.print(escape(render.edits_text(edits))))
 
     with_memory(ctx, work)
 
@@ -45,19 +47,19 @@ def log(
 @app.command()
 def undo(
     ctx: typer.Context,
-    change: Annotated[int | None, typer.Option(help="The number of the change, from palimpsest log.")] = None,
-    since: Annotated[str, typer.Option(help="ISO 8601: everything since then.")] = "",
+    change: Annotated[int | None, typer.Option(help="The number of the edit, from palimpsest log.")] = None,
+    since: Annotated[str, typer.Option(help="An ISO 8601 date or time. Undo every edit since then.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Take back the newest change, one by its number, or all since a time. That is a change too, and can be undone."""
+    """Undo the newest edit, one edit by its number, or every edit since a time. An undo can itself be undone."""
 
     async def work(memory: Memory) -> None:
         if change is not None and since:
-            raise InputError("give either --change or --since; nothing was done")
-        wanted = Undo(change, parse_instant(since, "--since") if since else None)
-        done = await memory.undo(memory.scope, wanted, caller=CALLER)
-        text = render.changed_text(done, memory.scope)
-        show(as_json, ChangeReply.of(done, memory.scope).as_json(), lambda: out.print(plain(text)))
+            raise InputError("--change and --since exclude each other. Nothing was undone. Give one of them")
+        selection = Undo(change, parse_instant(since, "--since") if since else None)
+        result = await memory.undo(memory.scope, selection, caller=CALLER)
+        text = render.changed_text(result, memory.scope)
+        print_result(as_json, ChangeReply.of(result, memory.scope).as_json(), lambda: out.print(escape(text)))
 
     with_memory(ctx, work)
 
@@ -65,67 +67,76 @@ def undo(
 @app.command()
 def purge(
     ctx: typer.Context,
-    ids: Annotated[list[str] | None, typer.Argument(help="Memories and turns, by id; deleted ones too.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Everything stored in the scope.")] = False,
-    backups: Annotated[bool, typer.Option("--backups", help="Delete the backups that hold any of it too.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    ids: Annotated[list[str] | None, typer.Argument(help="Ids of memories and messages, deleted or not.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Erase everything stored in the scope.")] = False,
+    backups: Annotated[bool, typer.Option("--backups", help="Also delete the backups that contain any of it.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Erase for good, with the turns it was learnt from, and search the files to prove it. There is no way back."""
+    """Erase memories for good, with the messages they came from, and search the files to prove it.
+
+    This cannot be undone.
+    """
 
     async def work(memory: Memory) -> None:
         if everything == bool(ids):
-            raise InputError("give either ids or --all; nothing was erased")
-        chosen = None if everything else ids
-        going = await memory.purge_selection(memory.scope, chosen)
+            raise InputError("give either ids or --all. Nothing was erased")
+        owner_ids = None if everything else ids
+        selection = await memory.purge_selection(memory.scope, owner_ids)
         if not yes:
-            counted = f"{len(going.memory_ids)} memories and {len(going.message_ids)} turns of {memory.scope}"
-            shown = "".join(f"\n  {' '.join(text.split())[:100]}" for text in going.texts[:SHOWN_TEXTS])
-            typer.confirm(f"Erase {counted} for good?{shown}\n", abort=True, err=True)
-        done = await memory.purge(memory.scope, chosen, and_backups=backups)
-        show(as_json, _purged_json(done), lambda: out.print(plain(_purged_text(done))))
-        if not done.clean:
+            counts = f"{len(selection.memory_ids)} memories and {len(selection.message_ids)} messages of {memory.scope}"
+            examples = "".join(f"\n  {' '.join(text.split())[:100]}" for text in selection.texts[:SHOWN_TEXTS])
+            typer.confirm(f"Erase {counts} for good?{examples}\n", abort=True, err=True)
+        result = await memory.purge(memory.scope, owner_ids, and_backups=backups)
+        print_result(as_json, _purge_json(result), lambda: out.print(escape(_purge_text(result))))
+        if not result.clean:
             raise typer.Exit(1)
 
     with_memory(ctx, work)
 
 
-def _purged_text(done: Purged) -> str:
+def _purge_text(result: PurgeResult) -> str:
+    erased = result.erased
+    unexplained = [trace for trace in result.traces if not trace.explained and trace.file not in result.backups]
+    outcome = f"{len(unexplained)} unexplained traces" if result.traces else "none was found"
     lines = [
-        f"erased: {len(done.erased.memory_ids)} memories and {len(done.erased.message_ids)} turns, with their history, "
-        "and the summaries"
+        f"erased: {len(erased.memory_ids)} memories and {len(erased.message_ids)} messages with their history, and the "
+        "summaries",
+        f"searched {result.files} files for {len(erased.texts)} texts: {outcome}",
+        *(f"STILL IN {trace.file}: {trace.piece}" for trace in unexplained),
+        *sorted({f"{trace.piece}: {trace.explained}" for trace in result.traces if trace.explained}),
+        *(f"STILL IN THE BACKUP {file}: delete it, or use purge --backups next time" for file in result.backups),
+        *(f"note: {note}" for note in result.notes),
     ]
-    looked = f"searched {done.files} files for {len(done.erased.texts)} texts"
-    unexplained = [trace for trace in done.traces if not trace.explained and trace.file not in done.backups]
-    lines.append(f"{looked}: {'found in none' if not done.traces else f'{len(unexplained)} unexplained traces'}")
-    lines += [f"STILL THERE in {trace.file}: {trace.piece}" for trace in unexplained]
-    lines += sorted({f"{trace.piece}: {trace.explained}" for trace in done.traces if trace.explained})
-    lines += [f"backup that still holds it: {file} (purge with --backups deletes such)" for file in done.backups]
-    return "\n".join([*lines, *(f"note: {note}" for note in done.notes)])
+    return "\n".join(lines)
 
 
-def _purged_json(done: Purged) -> dict[str, object]:
+def _purge_json(result: PurgeResult) -> dict[str, object]:
     return {
-        "memories": list(done.erased.memory_ids),
-        "turns": list(done.erased.message_ids),
-        "files": done.files,
-        "traces": [{"file": str(each.file), "text": each.piece, "explained": each.explained} for each in done.traces],
-        "backups": [str(file) for file in done.backups],
-        "clean": done.clean,
-        "notes": list(done.notes),
+        "memories": list(result.erased.memory_ids),
+        "turns": list(result.erased.message_ids),
+        "files": result.files,
+        "traces": [
+            {"file": str(trace.file), "text": trace.piece, "explained": trace.explained} for trace in result.traces
+        ],
+        "backups": [str(file) for file in result.backups],
+        "clean": result.clean,
+        "notes": list(result.notes),
     }
 
 
 @app.command()
 def rebuild(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Make the full text and the vector index anew from the ledger."""
+    """Rebuild the full text and the vector index from the ledger."""
 
     async def work(memory: Memory) -> None:
-        with progress("rebuilding") as told:
-            rows, vectors = await memory.rebuild(told)
+        with progress_bar("rebuilding") as progress:
+            rows, vectors = await memory.rebuild(progress)
         folder = str(memory.projection.folder or "memory")
         content = {"full_text_rows": rows, "vectors": vectors, "index": folder}
-        show(as_json, content, lambda: out.print(f"rebuilt: {rows} full-text rows, {vectors} vectors in {folder}"))
+        print_result(
+            as_json, content, lambda: out.print(f"rebuilt: {rows} full-text rows, {vectors} vectors in {folder}")
+        )
 
     with_memory(ctx, work)
 
@@ -133,31 +144,35 @@ def rebuild(ctx: typer.Context, as_json: AsJson = False) -> None:
 @app.command()
 def doctor(
     ctx: typer.Context,
-    deep: Annotated[bool, typer.Option("--deep", help="Compare ledger, full text and index row by row.")] = False,
-    repair: Annotated[bool, typer.Option("--repair", help="With --deep: make anew what does not agree.")] = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Compare the ledger, the full text and the index row by row.")
+    ] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="With --deep: rebuild what differs.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Name every part and what is degraded; exit with 1 when something is."""
+    """Examine every part. Exit with 1 if one is degraded."""
 
-    async def looked() -> list[Finding]:
+    async def all_findings() -> list[Finding]:
         if repair and not deep:
-            raise InputError("--repair goes with --deep; nothing was done")
+            raise InputError("--repair needs --deep. Nothing was repaired")
         settings = settings_of(ctx)
         findings = await examine(settings)
         if deep:
-            with progress("comparing") as told:
-                findings += examine_deeply(settings, told, repair=repair)
+            with progress_bar("comparing") as progress:
+                findings += verify(settings, progress, repair=repair)
         return findings
 
-    findings = run(looked)
-    well = all(finding.ok for finding in findings)
+    findings = run_async(all_findings)
+    ok = all(finding.ok for finding in findings)
 
     def table() -> None:
-        shown = Table("part", "", "what was found", box=None)
+        rows = Table("part", "", "finding", box=None)
         for finding in findings:
-            shown.add_row(finding.part, "[green]ok[/]" if finding.ok else "[red]degraded[/]", plain(finding.text))
-        out.print(shown)
+            rows.add_row(finding.part, "[green]ok[/]" if finding.ok else "[red]degraded[/]", escape(finding.text))
+        out.print(rows)
 
-    show(as_json, {"ok": well, "version": __version__, "findings": [asdict(each) for each in findings]}, table)
-    if not well:
+    print_result(
+        as_json, {"ok": ok, "version": __version__, "findings": [asdict(finding) for finding in findings]}, table
+    )
+    if not ok:
         raise typer.Exit(1)

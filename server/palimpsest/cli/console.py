@@ -1,4 +1,4 @@
-"""What the commands share: the options before the command, an open memory, results for people and for programs."""
+"""What all commands share: global options, an open memory, one-line errors, and output as tables or JSON."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeVar, cast
 import anyio
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 from rich.table import Table
@@ -36,14 +37,14 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Hold the options that stand before the command."""
+    """The global options, which stand before the command."""
 
     config: Path | None
     overrides: dict[str, Any]
 
 
 def settings_of(ctx: typer.Context) -> Settings:
-    """Return the settings that files, environment and options come to. Raises SettingsError."""
+    """Return the settings from files, environment and global options. Raises SettingsError."""
     options = cast("Options", ctx.obj)
     return load_settings(options.config, **options.overrides)
 
@@ -51,70 +52,65 @@ def settings_of(ctx: typer.Context) -> Settings:
 def with_memory(
     ctx: typer.Context, work: Callable[[Memory], Awaitable[None]], settings: Settings | None = None
 ) -> None:
-    """Do work with an open memory; our errors become one line on stderr and exit code 1."""
+    """Run asynchronous work with an open memory. Exit as `exit_on_error` does."""
 
-    async def opened() -> None:
+    async def work_with_memory() -> None:
         async with open_memory(settings or settings_of(ctx), background=False) as memory:
             await work(memory)
 
-    run(opened)
+    run_async(work_with_memory)
 
 
-def run(work: Callable[[], Awaitable[_T]]) -> _T:
-    """Run asynchronous work; our errors become one line on stderr and exit code 1."""
+def run_async(work: Callable[[], Awaitable[_T]]) -> _T:
+    """Run asynchronous work and return its result. Exit as `exit_on_error` does."""
 
-    async def awaited() -> _T:
+    async def result() -> _T:
         return await work()
 
-    return guard(lambda: anyio.run(awaited))
+    return exit_on_error(lambda: anyio.run(result))
 
 
-def guard(work: Callable[[], _T]) -> _T:
-    """Do the work; our errors become one line on stderr and exit code 1."""
+def exit_on_error(work: Callable[[], _T]) -> _T:
+    """Run the work and return its result. A PalimpsestError becomes one line on stderr and exit code 1."""
     try:
         return work()
     except* PalimpsestError as group:
         error: BaseException = group
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
-        err.print(f"[red]error:[/] {plain(str(error))}")
+        err.print(f"[red]error:[/] {escape(str(error))}")
     raise typer.Exit(1)
 
 
-def show(as_json: bool, content: dict[str, Any], table: Callable[[], object]) -> None:  # noqa: FBT001 - the option's value
-    """Print the content as JSON, or what `table` prints."""
+def print_result(as_json: bool, content: dict[str, Any], print_text: Callable[[], object]) -> None:  # noqa: FBT001 - the option's value
+    """Print the content as JSON, or call `print_text` to print it for people."""
     if as_json:
         print(json.dumps(content, ensure_ascii=False, indent=2))  # noqa: T201 - for programs: no markup, no wrapping
     else:
-        table()
+        print_text()
 
 
-def show_notes(notes: tuple[str, ...]) -> None:
-    """Print notes, a line each."""
+def print_notes(notes: tuple[str, ...]) -> None:
+    """Print each note on a line."""
     for note in notes:
-        out.print(plain(f"note: {note}"))
+        out.print(escape(f"note: {note}"))
 
 
 def hits_table(hits: tuple[Hit, ...], title: str) -> Table:
     """Return hits as a table."""
-    table = Table("id", "date", "who", "what", title=plain(title), title_justify="left", box=None)
+    table = Table("id", "date", "who", "what", title=escape(title), title_justify="left", box=None)
     for hit in hits:
         text = " ".join(hit.text.split())
-        table.add_row(short(hit.id), f"{hit.at:%Y-%m-%d}", plain(hit.name or hit.role), plain(text))
+        table.add_row(short(hit.id), f"{hit.at:%Y-%m-%d}", escape(hit.name or hit.role), escape(text))
         if hit.score_parts:
             table.add_row("", "", "", f"{hit.score:.3f}: {render.explanation(hit)}")
     return table
 
 
-def plain(text: str) -> str:
-    """Return a text in which rich sees no markup."""
-    return text.replace("[", "\\[")
-
-
 @contextmanager
-def progress(what: str) -> Generator[Progress]:
-    """Give a function that shows how many of how many are done; silent where nobody watches."""
+def progress_bar(what: str) -> Generator[Progress]:
+    """Give a callback that shows the progress of the work. It shows nothing if stderr is not a terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with RichProgress(*columns, console=err, transient=True, disable=not err.is_terminal) as shown:
-        task = shown.add_task(what, total=None)
-        yield lambda done, total: shown.update(task, completed=done, total=total)
+    with RichProgress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,4 +1,4 @@
-"""The commands for prompts: list, show, check, compare."""
+"""`palimpsest prompts`: list, show, check and compare the prompt files."""
 
 from __future__ import annotations
 
@@ -9,44 +9,46 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from palimpsest.cli.console import guard, out, settings_of
+from palimpsest.cli.console import exit_on_error, out, settings_of
 from palimpsest.learn.engine import NEEDED_PROMPTS
 from palimpsest.llm.prompts import PromptFiles, shipped_directory
 
-app = typer.Typer(no_args_is_help=True, help="See and check the prompts that a language model is given.")
+app = typer.Typer(no_args_is_help=True, help="Show and check the prompts for the language model.")
 
 
 @app.command("list")
 def prompts_list(ctx: typer.Context) -> None:
-    """List the prompts: name, version, fingerprint, file."""
+    """List the prompts with version, fingerprint and file."""
 
     def work() -> None:
-        prompts = _shelf(ctx)
+        prompts = _prompt_files(ctx)
         table = Table("prompt", "version", "fingerprint", "file", box=None)
         for name in prompts.needed:
             prompt = prompts.get(name)
             table.add_row(name, str(prompt.version), prompt.fingerprint, str(prompt.path))
         out.print(table)
 
-    guard(work)
+    exit_on_error(work)
 
 
 @app.command("show")
-def promptsshow(ctx: typer.Context, name: str) -> None:
-    """Print the prompt file in use."""
-    guard(lambda: sys.stdout.write(_shelf(ctx).path(name).read_text("utf-8")))  # verbatim, to be redirected
+def prompts_show(ctx: typer.Context, name: str) -> None:
+    """Print a prompt file as it is used."""
+    exit_on_error(
+        lambda: sys.stdout.write(_prompt_files(ctx).path(name).read_text("utf-8"))
+    )  # verbatim, so that it can be redirected
 
 
 @app.command("check")
 def prompts_check(ctx: typer.Context) -> None:
-    """Check every prompt; exit with 1 and the file and variable at fault when one cannot be used."""
+    """Check every prompt. If one cannot be used, name the file and the variable and exit with 1."""
 
     def work() -> None:
-        prompts = _shelf(ctx)
+        prompts = _prompt_files(ctx)
         prompts.check()
-        out.print(f"{len(prompts.needed)} prompts in order")
+        out.print(f"{len(prompts.needed)} valid prompts")
 
-    guard(work)
+    exit_on_error(work)
 
 
 @app.command("diff")
@@ -54,14 +56,14 @@ def prompts_diff(ctx: typer.Context, name: Annotated[str | None, typer.Argument(
     """Show how your prompts differ from the shipped ones."""
 
     def work() -> None:
-        prompts = _shelf(ctx)
-        for each in [name] if name else prompts.needed:
-            used, shipped = prompts.path(each), shipped_directory() / f"{each}.md"
+        prompts = _prompt_files(ctx)
+        for prompt_name in [name] if name else prompts.needed:
+            used, shipped = prompts.path(prompt_name), shipped_directory() / f"{prompt_name}.md"
             lines = [path.read_text("utf-8").splitlines(keepends=True) for path in (shipped, used)]
             sys.stdout.writelines(difflib.unified_diff(*lines, fromfile=str(shipped), tofile=str(used)))
 
-    guard(work)
+    exit_on_error(work)
 
 
-def _shelf(ctx: typer.Context) -> PromptFiles:
+def _prompt_files(ctx: typer.Context) -> PromptFiles:
     return PromptFiles(NEEDED_PROMPTS, settings_of(ctx).prompts_dir)

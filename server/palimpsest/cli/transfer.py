@@ -7,10 +7,20 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from rich.markup import escape
 
 from palimpsest.care.backup import back_up, restore
 from palimpsest.care.import_file import ImportResult
-from palimpsest.cli.console import AsJson, guard, out, plain, progress, settings_of, show, show_notes, with_memory
+from palimpsest.cli.console import (
+    AsJson,
+    exit_on_error,
+    out,
+    print_notes,
+    print_result,
+    progress_bar,
+    settings_of,
+    with_memory,
+)
 from palimpsest.core.clock import now
 from palimpsest.memory import Memory
 
@@ -26,10 +36,10 @@ def backup_(
     as_json: AsJson = False,
 ) -> None:
     """Copy the ledger, also while it is in use, and check the copy."""
-    copy = guard(lambda: back_up(settings_of(ctx), file, now))
+    copy = exit_on_error(lambda: back_up(settings_of(ctx), file, now))
     content = {"file": str(copy.path), "memories": copy.memories, "turns": copy.messages}
     text = f"backed up {copy.memories} memories and {copy.messages} messages to {copy.path}; the copy was checked"
-    show(as_json, content, lambda: out.print(plain(text)))
+    print_result(as_json, content, lambda: out.print(escape(text)))
 
 
 @app.command("restore")
@@ -41,13 +51,15 @@ def restore_(
 ) -> None:
     """Replace the ledger with a backup. The present ledger is backed up first."""
     if not yes:
-        typer.confirm(f"Replace {guard(lambda: settings_of(ctx)).ledger_path} with {file}?", abort=True, err=True)
-    done = guard(lambda: restore(settings_of(ctx), file, now))
-    before = str(done.before) if done.before else None
-    content = {"memories": done.copy.memories, "turns": done.copy.messages, "before": before}
-    text = f"restored {done.copy.memories} memories and {done.copy.messages} messages"
+        typer.confirm(
+            f"Replace {exit_on_error(lambda: settings_of(ctx)).ledger_path} with {file}?", abort=True, err=True
+        )
+    result = exit_on_error(lambda: restore(settings_of(ctx), file, now))
+    before = str(result.before) if result.before else None
+    content = {"memories": result.copy.memories, "turns": result.copy.messages, "before": before}
+    text = f"restored {result.copy.memories} memories and {result.copy.messages} messages"
     kept = f"; the previous ledger is in {before}" if before else ""
-    show(as_json, content, lambda: out.print(plain(text + kept)))
+    print_result(as_json, content, lambda: out.print(escape(text + kept)))
 
 
 @app.command("export")
@@ -63,11 +75,11 @@ def export_(
 
     async def work(memory: Memory) -> None:
         if file == "-":
-            await memory.export(sys.stdout, form, lambda _done, _total: None)
+            await memory.export(sys.stdout, form, lambda _result, _total: None)
             return
-        with progress("exporting") as told:
-            count = await memory.export(Path(file), form, told)
-        out.print(plain(f"exported {count} {'items' if form == 'jsonl' else 'memories'} to {file}"))
+        with progress_bar("exporting") as progress:
+            count = await memory.export(Path(file), form, progress)
+        out.print(escape(f"exported {count} {'items' if form == 'jsonl' else 'memories'} to {file}"))
 
     with_memory(ctx, work)
 
@@ -87,18 +99,18 @@ def import_(
     """
 
     async def work(memory: Memory) -> None:
-        with progress("importing") as told:
-            done = await memory.import_file(memory.scope, file, told, dry_run=dry_run)
+        with progress_bar("importing") as progress:
+            result = await memory.import_file(memory.scope, file, progress, dry_run=dry_run)
 
         def text() -> None:
             verb = "would import" if dry_run else "imported"
-            counts = f"{_counts(done.new)}; already known: {_counts(done.known)}"
-            out.print(plain(f"{file} ({done.format}): {verb} {counts}"))
-            for example in done.examples:
-                out.print(plain(f"  {example[:100]}"))
-            show_notes(done.notes)
+            counts = f"{_counts(result.new)}; already known: {_counts(result.known)}"
+            out.print(escape(f"{file} ({result.format}): {verb} {counts}"))
+            for example in result.examples:
+                out.print(escape(f"  {example[:100]}"))
+            print_notes(result.notes)
 
-        show(as_json, _imported_json(done, dry_run=dry_run), text)
+        print_result(as_json, _imported_json(result, dry_run=dry_run), text)
 
     with_memory(ctx, work)
 
@@ -108,12 +120,12 @@ def _counts(by_type: dict[str, int]) -> str:
     return ", ".join(f"{by_type[item_type]} {noun}" for item_type, noun in nouns.items())
 
 
-def _imported_json(done: ImportResult, *, dry_run: bool) -> dict[str, Any]:
+def _imported_json(result: ImportResult, *, dry_run: bool) -> dict[str, Any]:
     return {
-        "format": done.format,
+        "format": result.format,
         "dry_run": dry_run,
-        "new": done.new,
-        "known": done.known,
-        "examples": list(done.examples),
-        "notes": list(done.notes),
+        "new": result.new,
+        "known": result.known,
+        "examples": list(result.examples),
+        "notes": list(result.notes),
     }

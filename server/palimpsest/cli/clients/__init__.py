@@ -1,1 +1,1 @@
-"""Entries in the settings files of MCP clients."""
+"""Add the server to the configuration files of MCP clients."""

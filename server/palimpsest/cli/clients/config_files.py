@@ -1,14 +1,18 @@
-"""Attach the server to a client: its entry in the client's own file, put in and taken out again."""
+"""The configuration files of MCP clients: where each client keeps its servers, and our entry in them.
+
+To add a client, add one row to `CLIENTS`. The commands, their help and their errors take everything from it. Then write
+`docs/clients/NAME.md`.
+"""
 
 from __future__ import annotations
 
 import shutil
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import platformdirs
 
@@ -16,114 +20,153 @@ from palimpsest.cli.clients import jsonc
 from palimpsest.core.errors import InputError
 from palimpsest.core.files import OWNER_ONLY, replace_file
 
-Client: TypeAlias = Literal["claude-desktop", "claude-code", "cursor", "vscode"]
+ENTRY_NAME = "memory"
+"""The name of our entry in the client."""
 
-NAME = "memory"
-"""What the entry is called in the client."""
-
-BACKUP = ".before-palimpsest"
-"""How the name of the copy ends that is made before the first change."""
+BACKUP_SUFFIX = ".before-palimpsest"
+"""Suffix of the copy that is made of a client's file before it is changed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Hold where a client looks: its file, and the object in it that lists servers."""
+class Client:
+    """An MCP client and its configuration files.
 
-    file: PurePath
-    section: str
+    `user_file` is relative to the home folder, or, with `in_config_folder`, to the platform's folder for settings.
+    `project_file` is relative to a project's folder, or None if the client has no such file. `section` is the object in
+    the file that lists the servers. `names_transport` says that an entry has a "type". `next_step` is what a person
+    does after the installation.
+    """
+
+    title: str
+    user_file: str
+    project_file: str | None
+    next_step: str
+    in_config_folder: bool = False
+    section: str = "mcpServers"
+    names_transport: bool = False
+
+
+CLIENTS: Mapping[str, Client] = {
+    "claude-desktop": Client(
+        title="Claude Desktop",
+        user_file="Claude/claude_desktop_config.json",
+        in_config_folder=True,
+        project_file=None,
+        next_step="Quit Claude Desktop and start it again.",
+    ),
+    "claude-code": Client(
+        title="Claude Code",
+        user_file=".claude.json",
+        project_file=".mcp.json",
+        names_transport=True,
+        next_step="Restart Claude Code and run /mcp.",
+    ),
+    "cursor": Client(
+        title="Cursor",
+        user_file=".cursor/mcp.json",
+        project_file=".cursor/mcp.json",
+        next_step="Open Cursor's settings and look under MCP.",
+    ),
+    "vscode": Client(
+        title="VS Code",
+        user_file="Code/User/mcp.json",
+        in_config_folder=True,
+        project_file=".vscode/mcp.json",
+        section="servers",
+        names_transport=True,
+        next_step="Run “MCP: List Servers” in VS Code's command palette.",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Edited:
-    """Hold a file's text before and after a change."""
+class FileEdit:
+    """A change of a file that is not written yet: its text before and after."""
 
     file: Path
     before: str
     after: str
 
     @property
-    def changed(self) -> bool:
-        """Say whether there is anything to write."""
+    def has_changes(self) -> bool:
+        """Return whether there is anything to write."""
         return self.before != self.after
 
 
-def place_of(client: Client, home: PurePath, config: PurePath, project: PurePath | None) -> Place:
-    """Return where a client looks: in a user's home, in the platform's folder for settings, or in a project.
+def client_named(name: str) -> Client:
+    """Return the client with this name. Raises InputError that lists the names."""
+    if name not in CLIENTS:
+        raise InputError(f"'{name}' is not a known client. Use one of {', '.join(CLIENTS)}")
+    return CLIENTS[name]
 
-    Raises InputError where the client knows no file in a project.
+
+def config_file(client: Client, home: PurePath, config: PurePath, project: PurePath | None) -> PurePath:
+    """Return a client's file: that of a project, or else that of the user.
+
+    `config` is the platform's folder for settings. Raises InputError if the client has no file in a project.
     """
-    section = "servers" if client == "vscode" else "mcpServers"
-    if project is not None:
-        inside = {"claude-code": ".mcp.json", "cursor": ".cursor/mcp.json", "vscode": ".vscode/mcp.json"}
-        if client not in inside:
-            raise InputError("Claude Desktop has no file in a project; leave --project out")
-        return Place(project / inside[client], section)
-    files = {
-        "claude-desktop": config / "Claude" / "claude_desktop_config.json",
-        "claude-code": home / ".claude.json",
-        "cursor": home / ".cursor" / "mcp.json",
-        "vscode": config / "Code" / "User" / "mcp.json",
-    }
-    return Place(files[client], section)
+    if project is None:
+        return (config if client.in_config_folder else home) / client.user_file
+    if client.project_file is None:
+        raise InputError(f"{client.title} has no configuration file in a project. Leave --project out")
+    return project / client.project_file
 
 
-def here(client: Client, *, in_project: bool) -> Place:
-    """Return where a client looks on this machine. Raises InputError."""
+def local_config_file(client: Client, *, in_project: bool) -> Path:
+    """Return a client's file on this machine, that of the current folder if `in_project`. Raises InputError."""
     config = platformdirs.user_config_path(roaming=True)  # ~/.config, ~/Library/Application Support, AppData/Roaming
-    return place_of(client, Path.home(), config, Path.cwd() if in_project else None)
+    return Path(config_file(client, Path.home(), config, Path.cwd() if in_project else None))
 
 
-def entry_of(client: Client, settings: Mapping[str, str], *, shared: bool) -> dict[str, Any]:
-    """Return what the client is to start. A file that is `shared` names the command as every machine finds it."""
-    beside = Path(sys.executable).with_name("palimpsest.exe" if sys.platform == "win32" else "palimpsest")
+def entry_for(client: Client, env: Mapping[str, str], *, shared: bool) -> dict[str, Any]:
+    """Return the entry that starts this installation. If the file is `shared`, name the command without its path."""
+    executable = Path(sys.executable).with_name("palimpsest.exe" if sys.platform == "win32" else "palimpsest")
     if shared:
-        started: dict[str, Any] = {"command": "palimpsest"}
-    elif beside.exists():
-        started = {"command": str(beside)}
+        command: dict[str, Any] = {"command": "palimpsest"}
+    elif executable.exists():
+        command = {"command": str(executable)}
     else:
-        started = {"command": sys.executable, "args": ["-m", "palimpsest"]}
-    kind = {"type": "stdio"} if client in ("vscode", "claude-code") else {}
-    return {**kind, **started, **({"env": dict(settings)} if settings else {})}
+        command = {"command": sys.executable, "args": ["-m", "palimpsest"]}
+    transport = {"type": "stdio"} if client.names_transport else {}
+    return {**transport, **command, **({"env": dict(env)} if env else {})}
 
 
-def installed(place: Place, entry: Mapping[str, Any]) -> Edited:
-    """Return the file with the entry in it. Raises InputError where the file is not what it should be."""
-    file = Path(place.file)
-    before = _read(file)
-    return Edited(file, before, _edited(file, lambda: jsonc.with_entry(before, (place.section, NAME), dict(entry))))
+def with_entry(client: Client, file: Path, entry: Mapping[str, Any]) -> FileEdit:
+    """Return the edit that puts our entry into a file. Raises InputError if the file cannot be read or parsed."""
+    return _edit(file, lambda text: jsonc.with_entry(text, (client.section, ENTRY_NAME), dict(entry)))
 
 
-def uninstalled(place: Place) -> Edited:
-    """Return the file without the entry. Raises InputError where the file is not what it should be."""
-    file = Path(place.file)
-    before = _read(file)
-    return Edited(file, before, _edited(file, lambda: jsonc.without_entry(before, (place.section, NAME))))
+def without_entry(client: Client, file: Path) -> FileEdit:
+    """Return the edit that removes our entry from a file. Raises InputError if the file cannot be read or parsed."""
+    return _edit(file, lambda text: jsonc.without_entry(text, (client.section, ENTRY_NAME)))
 
 
-def write(edited: Edited) -> Path | None:
-    """Put the changed text in place, whole or not at all; return the copy of what was there, if anything was.
+def write(edit: FileEdit) -> Path | None:
+    """Replace the file with its new text. Return the copy of the old file, or None if there was none.
 
-    Raises InputError where that fails; the file is then as it was.
+    Raises InputError if that fails. The file is unchanged then.
     """
-    target = edited.file.resolve()  # a link stays one
-    backup = target.with_name(target.name + BACKUP)
+    target = edit.file.resolve()  # a symbolic link stays a link
+    backup = target.with_name(target.name + BACKUP_SUFFIX)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        there = target.exists()
-        if there:
+        exists = target.exists()
+        if exists:
             shutil.copy2(target, backup)
-        with replace_file(target, stat.S_IMODE(target.stat().st_mode) if there else OWNER_ONLY) as file:
-            file.write(edited.after)
+        with replace_file(target, stat.S_IMODE(target.stat().st_mode) if exists else OWNER_ONLY) as file:
+            file.write(edit.after)
     except OSError as error:
-        raise InputError(f"{target} could not be written: {error.strerror}. It is as it was.") from error
-    return backup if there else None
+        raise InputError(f"{target} could not be written: {error.strerror}. The file is unchanged.") from error
+    return backup if exists else None
 
 
-def _edited(file: Path, edit: Any) -> str:
+def _edit(file: Path, change: Callable[[str], str]) -> FileEdit:
+    before = _read(file)
     try:
-        return str(edit())
+        return FileEdit(file, before, change(before))
     except ValueError as error:
-        raise InputError(f"{file} is not the JSON it should be: {error}. Nothing was changed.") from error
+        message = f"{file} is not valid JSON for this client: {error}. The file is unchanged. Correct it and try again."
+        raise InputError(message) from error
 
 
 def _read(file: Path) -> str:
@@ -132,4 +175,4 @@ def _read(file: Path) -> str:
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{file} cannot be read: {error}. Nothing was changed.") from error
+        raise InputError(f"{file} cannot be read: {error}. The file is unchanged.") from error
