@@ -42,11 +42,11 @@ WHOLE = "every vector is present, equals the ledger's and is found by a query fo
 KEPT = ("messages", "memories", "memory_sources", "summaries")
 """Tables that no repair changes."""
 
-SEARCHED = "searched by something else than they say"
-NOTHING = "rows of the search belong to nothing"
-MEAN = "the mean of a user's vectors is not that of the vectors"
+SEARCHED = "are searched by another text than they have"
+NOTHING = "entries belong to no memory or message"
+MEAN = "the mean of a user's vectors is wrong"
 HISTORY = "differ from the last row of their history"
-WORDS = "the full text does not find what its rows say"
+WORDS = "the full text does not find the words of its rows"
 
 EXACT = {"PALIMPSEST_VECTOR_STORE__PROVIDER": "exact"}
 """For tests without an index: the command is faster without Chroma."""
