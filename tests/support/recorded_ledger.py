@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -28,7 +26,7 @@ from palimpsest.core.models import (
     Undo,
 )
 from palimpsest.core.protocols import Vector
-from palimpsest.store.ledger import Ledger, open_ledger
+from palimpsest.store.ledger import Ledger
 from palimpsest.store.queries import edits as edit_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
@@ -36,6 +34,7 @@ from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.schema import history, message_history
 from palimpsest.store.writes.apply import Write
 from palimpsest.store.writes.entries import Embedded
+from tests.support.databases import OpenLedger
 from tests.support.memory import ALICE, StoppedClock, messages_from
 
 BY_TEST = Provenance("test", caller="pytest")
@@ -45,15 +44,6 @@ EMBEDDER = "e"
 
 LiveEntries: TypeAlias = dict[str, tuple[Any, ...]]
 """By id, all that a living memory or turn is."""
-
-
-@cache
-def _empty() -> bytes:
-    """Return the file of an empty ledger; migrating a new one for every example would take long."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "ledger.db"
-        open_ledger(path, StoppedClock()).close()
-        return path.read_bytes()
 
 
 @dataclass
@@ -153,11 +143,10 @@ def _vector(text: str) -> Vector:
 
 
 @contextmanager
-def recorded_ledger(folder: Path) -> Generator[RecordedLedger]:
-    path = folder / "ledger.db"
-    path.write_bytes(_empty())
+def recorded_ledger(folder: Path, open_ledger: OpenLedger) -> Generator[RecordedLedger]:
+    """Yield an empty recorded ledger in a folder."""
     clock = StoppedClock()
-    ledger = open_ledger(path, clock)
+    ledger = open_ledger(folder, clock)
     try:
         yield RecordedLedger(ledger, clock)
     finally:
