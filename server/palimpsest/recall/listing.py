@@ -15,13 +15,15 @@ from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
 
 MAX_CURSOR_DIGITS = 18
-PAGE = 200
-"""How many memories are read at once where a filter is applied."""
+"""A cursor is a row number, which is below 10^18 as a 64-bit integer."""
+
+FILTERED_BATCH = 200
+"""How many memories are read at once if a filter is applied, which may drop most of them. Set by hand."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Hold one page of a listing; `cursor` asks for the next one and is None at the end."""
+    """One page of a listing. `cursor` requests the next page and is None on the last one."""
 
     hits: tuple[Hit, ...]
     cursor: str | None = None
@@ -30,31 +32,31 @@ class Page:
 def page(
     ledger: Ledger, scope: Scope, limit: int, cursor: str | None, *, deleted: bool, filters: Mapping[str, Any] | None
 ) -> Page:
-    """Return a page of memories, living or deleted. Blocking. Raises InputError."""
+    """Return a page of living or deleted memories. Blocking. Raises InputError."""
     test = compile_filter(filters) if filters else None
-    size = PAGE if test is not None else limit + 1
-    row = _row_number(cursor)
+    size = FILTERED_BATCH if test is not None else limit + 1
+    before = _row_number(cursor)
     hits: list[Hit] = []
     with ledger.read() as conn:
         while True:
-            found = memory_queries.list_memories(conn, scope, size, before=row, deleted=deleted)
-            sources = message_queries.sources_of(conn, [memory.id for _, memory in found])
-            for number, memory in found:
+            batch = memory_queries.list_memories(conn, scope, size, before=before, deleted=deleted)
+            sources = message_queries.sources_of(conn, [memory.id for _, memory in batch])
+            for row_number, memory in batch:
                 hit = memory_hit(memory, memory.text, sources.get(memory.id, ()), 0.0)
                 if test is not None and not test(record(hit)):
                     continue
                 if len(hits) == limit:
-                    return Page(tuple(hits), str(row))
+                    return Page(tuple(hits), str(before))
                 hits.append(hit)
-                row = number
-            if len(found) < size:
+                before = row_number
+            if len(batch) < size:
                 return Page(tuple(hits))
-            row = found[-1][0] if len(hits) < limit else row
+            before = batch[-1][0] if len(hits) < limit else before
 
 
 def _row_number(cursor: str | None) -> int | None:
     if cursor is None:
         return None
     if not cursor.isdecimal() or len(cursor) > MAX_CURSOR_DIGITS:
-        raise InputError(f"'{cursor}' is no cursor; take it from the reply of list_memories")
+        raise InputError(f"'{cursor}' is not a cursor. Use the cursor from a reply of list_memories.")
     return int(cursor)
