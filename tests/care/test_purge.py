@@ -214,10 +214,10 @@ async def test_the_neighbours_of_a_purged_message_lose_its_context(tmp_path: Pat
                 owner: SqliteFullText().rows(conn)[seq] for seq, owner in _entries(Path(memory.engine.ledger.location))
             }
         with other.engine.ledger.read() as conn:
-            _, wanted = all_keys(conn, ALICE, other.engine.embedder.fingerprint)
-            wanted_words = list(SqliteFullText().rows(conn).values())
-        assert [words[before.id], words[after.id]] == wanted_words
-        assert abs(keys - wanted).max() < 1e-6
+            _, expected = all_keys(conn, ALICE, other.engine.embedder.fingerprint)
+            expected_words = list(SqliteFullText().rows(conn).values())
+        assert [words[before.id], words[after.id]] == expected_words
+        assert abs(keys - expected).max() < 1e-6
         assert centre.entries == 2
         assert centre.mean is not None
         assert abs(centre.mean - keys.mean(axis=0)).max() < 1e-6
@@ -300,14 +300,14 @@ async def test_a_text_that_other_items_contain_is_explained(tmp_path: Path) -> N
 async def test_an_id_of_another_scope_is_refused_and_erases_nothing(tmp_path: Path, asking: Scope) -> None:
     """Guards other users' memories: if one id is refused, nothing is erased."""
     async with memory_in(tmp_path) as memory:
-        theirs, of_web = (
+        bobs, of_web = (
             store_memory(memory, "Bob collects stamps", scope=BOB),
             store_memory(memory, "The site is blue", scope=WEB),
         )
         (message,) = await store_messages(memory, ("user", "I am Bob"), scope=BOB)
         own = store_memory(memory, "User bakes rye bread", scope=asking)
         before = table_rows(tmp_path / "ledger.db", "meta", "changes")
-        for other in (theirs, of_web, message.id):
+        for other in (bobs, of_web, message.id):
             with pytest.raises(MemoryNotFoundError):
                 await memory.purge(asking, [own, other], and_backups=True)
         with pytest.raises(InputError, match="is not a memory id"):
