@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole: never a part of the new text, and no access for others."""
+"""Files that are replaced as a whole: a reader never sees a part of the new text, and other users have no access."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def fail_halfway(path: Path, failure: type[BaseException]) -> None:
 
 @pytest.mark.parametrize("durable", [True, False])
 def test_a_file_is_created_and_replaced(tmp_path: Path, *, durable: bool) -> None:
-    """Guards the text, its line ends and that nothing else stays in the folder."""
+    """Guards the text and its line ends, and that no other file stays in the folder."""
     path = tmp_path / "state.json"
 
     for text in ("first\r\nline\n", "második"):
@@ -38,7 +38,7 @@ def test_a_file_is_created_and_replaced(tmp_path: Path, *, durable: bool) -> Non
 
 
 def test_readers_see_the_old_text_until_the_block_ends(tmp_path: Path) -> None:
-    """Guards readers without a lock: they read the old file or the new one, never a part."""
+    """Guards readers without a lock: they read the old file or the new one, never a part of it."""
     path = tmp_path / "state.json"
     path.write_text("old", "utf-8")
 
@@ -51,7 +51,7 @@ def test_readers_see_the_old_text_until_the_block_ends(tmp_path: Path) -> None:
 
 
 def test_a_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
-    """Guards the old text when writing the new one fails halfway, also by an interruption."""
+    """Guards the old text if a write fails or is interrupted halfway."""
     path = tmp_path / "state.json"
     path.write_text("old", "utf-8")
 
@@ -63,8 +63,8 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
     assert names(tmp_path) == {"state.json"}
 
 
-def test_what_a_killed_process_left_is_overwritten(tmp_path: Path) -> None:
-    """Guards the next write after a crash in the middle of one."""
+def test_the_draft_of_a_killed_process_is_overwritten(tmp_path: Path) -> None:
+    """Guards the next write after a process was killed in the middle of one."""
     path = tmp_path / "state.json"
     (tmp_path / "state.json.new").write_text("left behind, and longer than the new text", "utf-8")
 
@@ -79,24 +79,24 @@ def test_what_a_killed_process_left_is_overwritten(tmp_path: Path) -> None:
 class TestPosix:
     @pytest.mark.parametrize("mode", [0o600, 0o644])
     def test_the_mode_does_not_depend_on_the_umask(self, tmp_path: Path, mode: int) -> None:
-        """Guards private files under a generous umask, and shared ones under a strict one."""
+        """Guards private files under a permissive umask, and shared files under a strict one."""
         for umask in (0o000, 0o077):
-            before = os.umask(umask)
+            previous_umask = os.umask(umask)
             try:
                 with replace_file(tmp_path / "state.json", mode) as file:
                     assert stat.S_IMODE((tmp_path / "state.json.new").stat().st_mode) == 0o600
                     file.write("new")
             finally:
-                os.umask(before)
+                os.umask(previous_umask)
             assert stat.S_IMODE((tmp_path / "state.json").stat().st_mode) == mode
 
     def test_a_link_in_place_of_the_draft_is_not_followed(self, tmp_path: Path) -> None:
-        """Guards files elsewhere against a folder someone else prepared."""
-        elsewhere = tmp_path / "elsewhere"
-        elsewhere.write_text("untouched", "utf-8")
-        (tmp_path / "state.json.new").symlink_to(elsewhere)
+        """Guards files elsewhere against a symbolic link that someone else put in the folder."""
+        target = tmp_path / "elsewhere"
+        target.write_text("untouched", "utf-8")
+        (tmp_path / "state.json.new").symlink_to(target)
 
         with replace_file(tmp_path / "state.json") as file:
             file.write("new")
 
-        assert elsewhere.read_text("utf-8") == "untouched"
+        assert target.read_text("utf-8") == "untouched"

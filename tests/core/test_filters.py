@@ -1,4 +1,4 @@
-"""Filters: every operator and junction, and refusals that name what is wrong."""
+"""Filters: every operator and junction, and errors that name what is wrong."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RECORD = {
 }
 
 
-def passes(filters: dict[str, Any]) -> bool:
+def matches(filters: dict[str, Any]) -> bool:
     """Return whether the record matches a filter."""
     return compile_filter(filters)(RECORD)
 
@@ -51,7 +51,7 @@ def passes(filters: dict[str, Any]) -> bool:
 )
 def test_every_operator_compares_a_number(condition: dict[str, Any], *, expected: bool) -> None:
     """Guards the meaning of each operator, just inside and just outside its limit."""
-    assert passes({"score": condition}) is expected
+    assert matches({"score": condition}) is expected
 
 
 @pytest.mark.parametrize(
@@ -67,9 +67,9 @@ def test_every_operator_compares_a_number(condition: dict[str, Any], *, expected
     ],
     ids=str,
 )
-def test_plain_values_mean_equality_and_all_keys_count(filters: dict[str, Any], *, expected: bool) -> None:
+def test_plain_values_mean_equality_and_every_key_must_match(filters: dict[str, Any], *, expected: bool) -> None:
     """Guards the short form, the order of texts, and that a record must match every key."""
-    assert passes(filters) is expected
+    assert matches(filters) is expected
 
 
 @pytest.mark.parametrize(
@@ -82,9 +82,9 @@ def test_plain_values_mean_equality_and_all_keys_count(filters: dict[str, Any], 
     ],
     ids=str,
 )
-def test_several_operators_on_a_key_all_hold(condition: dict[str, Any], *, expected: bool) -> None:
-    """Guards ranges: no operator may overwrite another on the same key."""
-    assert passes({"score": condition}) is expected
+def test_several_operators_on_a_key_must_all_match(condition: dict[str, Any], *, expected: bool) -> None:
+    """Guards ranges: no operator overwrites another on the same key."""
+    assert matches({"score": condition}) is expected
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_several_operators_on_a_key_all_hold(condition: dict[str, Any], *, expec
 )
 def test_junctions_nest_freely(filters: dict[str, Any], *, expected: bool) -> None:
     """Guards AND, OR and NOT: alone, nested, and next to plain keys."""
-    assert passes(filters) is expected
+    assert matches(filters) is expected
 
 
 @pytest.mark.parametrize(
@@ -126,8 +126,8 @@ def test_junctions_nest_freely(filters: dict[str, Any], *, expected: bool) -> No
     ids=str,
 )
 def test_a_list_is_tested_by_its_items(filters: dict[str, Any], *, expected: bool) -> None:
-    """Guards tags and lists in metadata: any item may match, and a negation applies to all of them."""
-    assert passes(filters) is expected
+    """Guards tags and lists in metadata: one matching item is enough, and a negation applies to all items."""
+    assert matches(filters) is expected
 
 
 @pytest.mark.parametrize(
@@ -145,8 +145,8 @@ def test_a_list_is_tested_by_its_items(filters: dict[str, Any], *, expected: boo
     ids=str,
 )
 def test_times_are_compared_as_instants(filters: dict[str, Any], *, expected: bool) -> None:
-    """Guards zones: a time without one is UTC, and one with another zone is the same instant."""
-    assert passes(filters) is expected
+    """Guards time zones: a time without a zone is UTC, and the same instant in another zone is equal."""
+    assert matches(filters) is expected
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_times_are_compared_as_instants(filters: dict[str, Any], *, expected: bo
 )
 def test_true_is_not_one(filters: dict[str, Any], *, expected: bool) -> None:
     """Guards metadata against Python's equality of booleans and numbers."""
-    assert passes(filters) is expected
+    assert matches(filters) is expected
 
 
 @pytest.mark.parametrize(
@@ -179,13 +179,13 @@ def test_true_is_not_one(filters: dict[str, Any], *, expected: bool) -> None:
     ],
     ids=str,
 )
-def test_what_is_absent_or_of_another_kind_is_in_no_order(filters: dict[str, Any], *, expected: bool) -> None:
-    """Guards records without the key, and texts compared with numbers: no match and no error."""
-    assert passes(filters) is expected
+def test_absent_values_and_values_of_another_type_do_not_match(filters: dict[str, Any], *, expected: bool) -> None:
+    """Guards records without the key, and texts compared with numbers: they do not match and raise no error."""
+    assert matches(filters) is expected
 
 
 @pytest.mark.parametrize(
-    ("filters", "named"),
+    ("filters", "expected_words"),
     [
         ({"score": {"contains": 3}}, ["'score'", "'contains'", *OPERATORS]),
         ({"score": {"gte": 1, "GT": 2}}, ["'score'", "'GT'"]),
@@ -204,17 +204,17 @@ def test_what_is_absent_or_of_another_kind_is_in_no_order(filters: dict[str, Any
     ],
     ids=str,
 )
-def test_a_wrong_filter_is_refused_by_name(filters: dict[str, Any], named: list[str]) -> None:
-    """Guards the caller: the error names the key, what is wrong with it, and what is valid."""
-    with pytest.raises(InputError) as refusal:
+def test_the_error_about_a_wrong_filter_names_the_key(filters: dict[str, Any], expected_words: list[str]) -> None:
+    """Guards the error text: it names the key, what is wrong with it, and what is valid."""
+    with pytest.raises(InputError) as error:
         compile_filter(filters)
 
-    assert [word for word in named if word not in str(refusal.value)] == []
+    assert [word for word in expected_words if word not in str(error.value)] == []
 
 
 @pytest.mark.parametrize("junction", ["AND", "OR", "NOT"])
-def test_nesting_has_a_bound(junction: str) -> None:
-    """Guards the stack: a filter nested too deep is refused, the deepest allowed one is not."""
+def test_nesting_has_a_limit(junction: str) -> None:
+    """Guards the stack: the deepest allowed filter is accepted, and one level more is refused."""
     filters: dict[str, Any] = {"score": 3}
     for _ in range(MAX_DEPTH):
         filters = {junction: [filters]}
@@ -225,7 +225,7 @@ def test_nesting_has_a_bound(junction: str) -> None:
 
 
 def test_a_filter_is_checked_before_any_record_is_seen() -> None:
-    """Guards empty stores: a wrong filter is an error even if there is nothing to test."""
+    """Guards empty stores: a wrong filter is an error even if there is no record to test."""
     with pytest.raises(InputError, match="'role'"):
         compile_filter({"kind": "message", "role": {"is": "user"}})
 
@@ -248,12 +248,12 @@ def test_a_filter_is_checked_before_any_record_is_seen() -> None:
     ],
     ids=str,
 )
-def test_a_day_is_the_whole_of_it(condition: Any, *, expected: bool) -> None:
-    """Guards agents, which see dates and send dates back; the record's time is noon."""
-    assert passes({"at": condition}) is expected
+def test_a_date_means_the_whole_day(condition: Any, *, expected: bool) -> None:
+    """Guards agents, which see dates and send dates back: noon is within its day."""
+    assert matches({"at": condition}) is expected
 
 
-def test_tags_are_the_models_and_those_of_the_metadata() -> None:
+def test_tags_come_from_the_model_and_from_the_metadata() -> None:
     """Guards the tags of an agent, which can store them only in the metadata."""
     record = {**RECORD, "metadata": {"tags": ["coding"]}}
     for tag in ("coding", "work"):

@@ -1,4 +1,4 @@
-"""The project a server is started in."""
+"""The project of a scope: read from the git repository in which a server is started, or from a client's roots."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from tests.support.server_in_process import server_in_process
 
 
 def git(folder: Path, *arguments: str) -> None:
-    """Run git with an identity and settings of its own."""
+    """Run git with its own identity, and without the settings of the user and the machine."""
     env = {**os.environ, "HOME": str(folder), "GIT_CONFIG_GLOBAL": os.devnull}
-    who = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
-    subprocess.run(["git", *who, *arguments], cwd=folder, env=env, check=True, capture_output=True)
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    subprocess.run(["git", *identity, *arguments], cwd=folder, env=env, check=True, capture_output=True)
 
 
 @pytest.mark.parametrize(
@@ -42,8 +42,8 @@ def git(folder: Path, *arguments: str) -> None:
         "git://github.com/acme/atlas/",
     ],
 )
-def test_every_clone_has_the_same_project_however_it_was_cloned(tmp_path: Path, url: str) -> None:
-    """Guards one project for one repository. The part of the URL before the host is dropped, a password included."""
+def test_clones_of_a_repository_have_the_same_project_whatever_their_url(tmp_path: Path, url: str) -> None:
+    """Guards one project for each repository. The user and the password in the URL are dropped."""
     clone = tmp_path / "anything"
     clone.mkdir()
     git(clone, "init")
@@ -55,7 +55,7 @@ def test_every_clone_has_the_same_project_however_it_was_cloned(tmp_path: Path, 
 
 
 def test_a_worktree_has_the_project_of_its_repository(tmp_path: Path) -> None:
-    """Guards two worktrees of one repository: they share a project."""
+    """Guards the worktrees of a repository: they share its project."""
     clone = tmp_path / "clone"
     clone.mkdir()
     git(clone, "init")
@@ -66,7 +66,7 @@ def test_a_worktree_has_the_project_of_its_repository(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("remote", [None, "/srv/git/atlas.git", "../atlas"])
-def test_without_a_remote_elsewhere_the_folder_names_the_project(tmp_path: Path, remote: str | None) -> None:
+def test_without_a_remote_on_a_server_the_folder_names_the_project(tmp_path: Path, remote: str | None) -> None:
     """Guards against local paths, which differ from machine to machine."""
     clone = tmp_path / "atlas"
     clone.mkdir()
@@ -81,10 +81,10 @@ def test_outside_of_a_repository_there_is_no_project(tmp_path: Path) -> None:
     assert project_of(tmp_path) == ""
 
 
-def test_the_setting_auto_takes_the_folder_the_server_is_started_in(
+def test_the_setting_auto_uses_the_folder_in_which_the_server_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Guards `project = "auto"`, and that an explicit name is kept."""
+    """Guards `project = "auto"`, and that a name in the settings is kept."""
     clone = tmp_path / "atlas"
     clone.mkdir()
     git(clone, "init")
@@ -95,7 +95,7 @@ def test_the_setting_auto_takes_the_folder_the_server_is_started_in(
 
 
 def repository(folder: Path, name: str) -> Path:
-    """Return a new repository with a remote of its own."""
+    """Return a new repository with its own remote."""
     clone = folder / name
     clone.mkdir()
     git(clone, "init")
@@ -103,104 +103,106 @@ def repository(folder: Path, name: str) -> Path:
     return clone
 
 
-def with_roots(*folders: Path, asked: list[int] | None = None) -> Callable[..., Any]:
-    """Return the answer of a client that has these folders open."""
+def roots_callback(*folders: Path, requests: list[int] | None = None) -> Callable[..., Any]:
+    """Return the callback of a client that has these folders open. Each request is counted in `requests`."""
 
     async def answer(context: Any) -> ListRootsResult:
         del context
-        if asked is not None:
-            asked.append(1)
+        if requests is not None:
+            requests.append(1)
         return ListRootsResult(roots=[Root(uri=FileUrl(folder.as_uri())) for folder in folders])
 
     return answer
 
 
-def over_stdio(folder: Path, mode: str, roots: Callable[..., Any], project: str = "auto") -> Client:
-    """Return a client over stdio with roots. Its server is started outside of them."""
+def stdio_client(folder: Path, mode: str, roots: Callable[..., Any], project: str = "auto") -> Client:
+    """Return a client over stdio that has roots. Its server is started outside of them."""
     server = server_in_process(folder, PALIMPSEST_PROJECT=project)
     return Client(server, mode=mode, list_roots_callback=roots)
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_the_folder_a_client_has_open_is_the_project(tmp_path: Path, mode: str) -> None:
-    """Guards clients that start the server outside the project. They are asked for roots once, not at every call."""
-    asked: list[int] = []
-    elsewhere = tmp_path / "notes"
-    elsewhere.mkdir()
-    async with over_stdio(tmp_path, mode, with_roots(elsewhere, repository(tmp_path, "atlas"), asked=asked)) as client:
+async def test_the_folder_that_a_client_has_open_is_the_project(tmp_path: Path, mode: str) -> None:
+    """Guards clients that start the server outside the project. It asks for their roots only once."""
+    requests: list[int] = []
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    async with stdio_client(
+        tmp_path, mode, roots_callback(notes, repository(tmp_path, "atlas"), requests=requests)
+    ) as client:
         for text in ("The build runs on Debian", "The tests want a database"):
             assert reply_text(await client.call_tool("add_memory", {"text": text})).endswith(
                 "scope: user alice, project github.com/acme/atlas"
             )
-        given = {"query": "build", "scope": {"project": "other"}}
-        assert reply_text(await client.call_tool("search_memories", given)).endswith("project other")
-    assert asked == [1]
+        arguments = {"query": "build", "scope": {"project": "other"}}
+        assert reply_text(await client.call_tool("search_memories", arguments)).endswith("project other")
+    assert requests == [1]
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_a_project_that_the_settings_name_stands(tmp_path: Path, mode: str) -> None:
-    """Guards the one setting that corrects a wrong project."""
-    asked: list[int] = []
-    roots = with_roots(repository(tmp_path, "atlas"), asked=asked)
-    async with over_stdio(tmp_path, mode, roots, project="mine") as client:
+async def test_a_project_in_the_settings_wins_over_the_roots(tmp_path: Path, mode: str) -> None:
+    """Guards the setting by which a user corrects a wrong project."""
+    requests: list[int] = []
+    roots = roots_callback(repository(tmp_path, "atlas"), requests=requests)
+    async with stdio_client(tmp_path, mode, roots, project="mine") as client:
         assert reply_text(await client.call_tool("list_memories", {})).endswith("scope: user alice, project mine")
-    assert asked == []
+    assert requests == []
 
 
 @pytest.mark.anyio
-async def test_a_client_that_opens_another_folder_is_asked_anew(tmp_path: Path) -> None:
+async def test_a_client_that_opens_another_folder_is_asked_again(tmp_path: Path) -> None:
     """Guards client windows that switch to another project."""
-    open_now = [repository(tmp_path, "atlas")]
+    open_folders = [repository(tmp_path, "atlas")]
 
     async def answer(context: Any) -> ListRootsResult:
-        return await with_roots(*open_now)(context)
+        return await roots_callback(*open_folders)(context)
 
-    async with over_stdio(tmp_path, "legacy", answer) as client:
+    async with stdio_client(tmp_path, "legacy", answer) as client:
         assert reply_text(await client.call_tool("list_memories", {})).endswith("project github.com/acme/atlas")
-        open_now[0] = repository(tmp_path, "borealis")
+        open_folders[0] = repository(tmp_path, "borealis")
         await client.session.send_notification(RootsListChangedNotification())
         assert reply_text(await client.call_tool("list_memories", {})).endswith("project github.com/acme/borealis")
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_a_client_that_declines_to_tell_has_the_servers_folder(tmp_path: Path, mode: str) -> None:
+async def test_a_client_that_refuses_to_list_its_roots_has_the_servers_folder(tmp_path: Path, mode: str) -> None:
     """Guards the fallback: a client that refuses to list its roots can still call tools."""
 
     async def answer(context: Any) -> ErrorData:
         del context
         return ErrorData(code=-1, message="roots are private")
 
-    here = repository(tmp_path, "here")
+    folder = repository(tmp_path, "here")
     server = StdioServerParameters(
         command=sys.executable,
         args=["-m", "palimpsest"],
         env=clean_environment(tmp_path, PALIMPSEST_PROJECT="auto"),
-        cwd=here,
+        cwd=folder,
     )
     async with Client(server, mode=mode, list_roots_callback=answer) as client:
-        told = ""
+        text = ""
         with anyio.fail_after(60):
-            while not told:
-                with suppress(MCPError):  # the newer protocol's client gives the call up with the question
-                    told = reply_text(await client.call_tool("list_memories", {}))
-    assert told.endswith("project github.com/acme/here")
+            while not text:
+                with suppress(MCPError):  # a client of the newer protocol drops the call if its callback fails
+                    text = reply_text(await client.call_tool("list_memories", {}))
+    assert text.endswith("project github.com/acme/here")
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("how", ["legacy", "sse"])
-async def test_every_session_over_http_has_the_project_it_has_open(tmp_path: Path, how: str) -> None:
-    """Guards one server that is shared by windows with different projects."""
-    with run_http_server(tmp_path, PALIMPSEST_PROJECT="auto") as running:
+@pytest.mark.parametrize("transport", ["legacy", "sse"])
+async def test_every_http_session_has_the_project_of_its_own_client(tmp_path: Path, transport: str) -> None:
+    """Guards a server that is shared by windows with different projects."""
+    with run_http_server(tmp_path, PALIMPSEST_PROJECT="auto") as server:
         for name in ("atlas", "borealis"):
-            roots = with_roots(repository(tmp_path, name))
-            if how == "sse":
-                there = Client(sse_client(f"{running.base}/sse"), list_roots_callback=roots)
+            roots = roots_callback(repository(tmp_path, name))
+            if transport == "sse":
+                connection = Client(sse_client(f"{server.base}/sse"), list_roots_callback=roots)
             else:
-                there = Client(f"{running.base}/mcp", mode="legacy", list_roots_callback=roots)
-            async with there as client:
+                connection = Client(f"{server.base}/mcp", mode="legacy", list_roots_callback=roots)
+            async with connection as client:
                 assert reply_text(await client.call_tool("list_memories", {})).endswith(
                     f"project github.com/acme/{name}"
                 )
@@ -208,16 +210,16 @@ async def test_every_session_over_http_has_the_project_it_has_open(tmp_path: Pat
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_roots_that_name_no_project_hinder_nobody(tmp_path: Path, mode: str) -> None:
+async def test_roots_without_a_valid_project_are_passed_over(tmp_path: Path, mode: str) -> None:
     """Guards against folders that cannot be read, and names that are not valid in a scope."""
     pipe = tmp_path / "piped" / ".git"
     pipe.mkdir(parents=True)
     os.mkfifo(pipe / "config")
-    odd = [tmp_path / ("x" * 300), tmp_path / "*", tmp_path / "line\nbreak"]
-    for folder in odd[1:]:
+    odd_folders = [tmp_path / ("x" * 300), tmp_path / "*", tmp_path / "line\nbreak"]
+    for folder in odd_folders[1:]:
         folder.mkdir()
         git(folder, "init")
-    async with over_stdio(tmp_path, mode, with_roots(*odd, repository(tmp_path, "atlas"))) as client:
+    async with stdio_client(tmp_path, mode, roots_callback(*odd_folders, repository(tmp_path, "atlas"))) as client:
         assert reply_text(await client.call_tool("list_memories", {})).endswith("project github.com/acme/atlas")
-    async with over_stdio(tmp_path, mode, with_roots(tmp_path / "piped")) as client:
+    async with stdio_client(tmp_path, mode, roots_callback(tmp_path / "piped")) as client:
         assert reply_text(await client.call_tool("list_memories", {})).endswith("project piped")

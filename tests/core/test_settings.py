@@ -1,4 +1,4 @@
-"""The settings: where they come from, which wins, and errors that name the key and the nearest known one."""
+"""The settings: their sources, which source wins, and errors that name the key and the nearest known one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from palimpsest.core.settings import Settings, load_settings
 
 
 @pytest.fixture(autouse=True)
-def bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def no_settings_of_the_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Remove every environment variable that is a setting, and hide the user's own settings file."""
     for variable in list(os.environ):
         if variable.upper().startswith(("PALIMPSEST_", "OPENAI_")):
@@ -23,7 +23,7 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data-home"))
 
 
-def toml(folder: Path, text: str, name: str = "settings.toml") -> Path:
+def settings_file(folder: Path, text: str, name: str = "settings.toml") -> Path:
     """Write a settings file and return its path."""
     path = folder / name
     path.write_text(text, "utf-8")
@@ -32,13 +32,13 @@ def toml(folder: Path, text: str, name: str = "settings.toml") -> Path:
 
 def refusal(config_file: Path | None = None, **overrides: Any) -> str:
     """Return the text of the error that loading raises."""
-    with pytest.raises(SettingsError) as caught:
+    with pytest.raises(SettingsError) as error:
         load_settings(config_file, **overrides)
-    return str(caught.value)
+    return str(error.value)
 
 
 def test_nothing_needs_to_be_set() -> None:
-    """Guards the defaults: no key, no network, data in the platform's own folder."""
+    """Guards the defaults: no key, no network, and data in the platform's own folder."""
     settings = load_settings()
 
     assert settings.data_dir == platformdirs.user_data_path("palimpsest", appauthor=False).absolute()
@@ -52,8 +52,8 @@ def test_nothing_needs_to_be_set() -> None:
 
 
 def test_a_toml_file_is_read(tmp_path: Path) -> None:
-    """Guards the settings file with its sections."""
-    path = toml(
+    """Guards the settings file and its sections."""
+    path = settings_file(
         tmp_path,
         'user_id = "ana"\n[llm]\nprovider = "none"\n[llm.config]\nmodel = "qwen3"\n[summary]\nevery = 5\n',
     )
@@ -66,8 +66,8 @@ def test_a_toml_file_is_read(tmp_path: Path) -> None:
 
 
 def test_the_file_of_a_mem0_user_is_read(tmp_path: Path) -> None:
-    """Guards Mem0's key names in JSON, so that its users can keep their file."""
-    given = {
+    """Guards Mem0's key names in JSON: its users can keep their file."""
+    mem0_settings = {
         "version": "v1.0",
         "history_db_path": str(tmp_path / "history.db"),
         "vector_store": {
@@ -88,7 +88,7 @@ def test_the_file_of_a_mem0_user_is_read(tmp_path: Path) -> None:
         "custom_update_memory_prompt": "Decide.",
     }
 
-    settings = load_settings(toml(tmp_path, json.dumps(given), "mem0.json"), data_dir=tmp_path)
+    settings = load_settings(settings_file(tmp_path, json.dumps(mem0_settings), "mem0.json"), data_dir=tmp_path)
 
     assert settings.version == "v1.0"
     assert settings.ledger_path == tmp_path / "history.db"
@@ -115,8 +115,8 @@ def test_a_byte_order_mark_is_ignored(tmp_path: Path, name: str, text: str) -> N
     assert load_settings(path, data_dir=tmp_path).user_id == "ana"
 
 
-def test_the_environment_nests_by_two_underscores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Guards clients that configure a server by environment alone."""
+def test_two_underscores_in_a_variable_name_a_key_of_a_section(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Guards clients that configure a server only by environment variables."""
     monkeypatch.setenv("PALIMPSEST_DATA_DIR", str(tmp_path))
     monkeypatch.setenv("PALIMPSEST_USER_ID", "ana")
     monkeypatch.setenv("palimpsest_project", "atlas")
@@ -133,9 +133,11 @@ def test_the_environment_nests_by_two_underscores(monkeypatch: pytest.MonkeyPatc
     assert settings.embedder.provider == "chroma"
 
 
-def test_later_places_win_key_by_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Guards the order file, environment, arguments, also inside a section. Other keys of the section stay."""
-    path = toml(
+def test_arguments_win_over_variables_and_variables_over_the_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Guards the order of the sources for each key, also inside a section. Other keys of the section stay."""
+    path = settings_file(
         tmp_path,
         'user_id = "file"\nproject = "file"\nagent_id = "file"\n'
         '[llm.config]\nmodel = "file"\ntemperature = 0.5\nmax_tokens = 100\n',
@@ -153,20 +155,20 @@ def test_later_places_win_key_by_key(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 
 def test_the_file_is_found_by_variable_and_in_the_data_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Guards the two places that are searched for a file if none is named. The variable comes first."""
-    toml(tmp_path, 'user_id = "default"', "config.toml")
-    named = toml(tmp_path, 'user_id = "named"')
+    """Guards the two places that are searched if no file is named. The variable comes first."""
+    settings_file(tmp_path, 'user_id = "default"', "config.toml")
+    other_file = settings_file(tmp_path, 'user_id = "named"')
 
     assert load_settings(data_dir=tmp_path).user_id == "default"
     monkeypatch.setenv("PALIMPSEST_DATA_DIR", str(tmp_path))
     assert load_settings().user_id == "default"
-    monkeypatch.setenv("PALIMPSEST_CONFIG", str(named))
+    monkeypatch.setenv("PALIMPSEST_CONFIG", str(other_file))
     assert load_settings().user_id == "named"
 
 
 def test_the_settings_name_the_file_they_were_read_from(tmp_path: Path) -> None:
     """Guards `config`: the absolute path of the file, which is not part of exported settings."""
-    path = toml(tmp_path, 'user_id = "ana"', "config.toml")
+    path = settings_file(tmp_path, 'user_id = "ana"', "config.toml")
 
     assert load_settings(data_dir=tmp_path).config == path
     assert load_settings(path).config == path
@@ -179,7 +181,7 @@ def test_our_own_settings_win_over_the_openai_variables(monkeypatch: pytest.Monk
     monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:1/v1")
     assert load_settings(data_dir=tmp_path).openai_base_url == "http://localhost:1/v1"
 
-    path = toml(tmp_path, 'openai_base_url = "http://localhost:2/v1"')
+    path = settings_file(tmp_path, 'openai_base_url = "http://localhost:2/v1"')
     assert load_settings(path, data_dir=tmp_path).openai_base_url == "http://localhost:2/v1"
 
     monkeypatch.setenv("PALIMPSEST_OPENAI_BASE_URL", "http://localhost:3/v1")
@@ -190,7 +192,7 @@ def test_our_own_settings_win_over_the_openai_variables(monkeypatch: pytest.Monk
 def test_the_usual_openai_variables_choose_openai(
     variable: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Guards `auto`: a key or a base URL is enough, unless the settings say otherwise."""
+    """Guards `auto`: a key or a base URL selects OpenAI, unless the settings name a provider."""
     monkeypatch.setenv(variable, "http://localhost:1/v1")
 
     assert load_settings(data_dir=tmp_path).llm_provider == "openai"
@@ -201,23 +203,23 @@ def test_the_usual_openai_variables_choose_openai(
 
 @pytest.mark.parametrize("config", [{"api_key": "k"}, {"openai_base_url": "http://localhost:1/v1"}], ids=str)
 def test_a_key_or_url_in_the_settings_chooses_openai(config: dict[str, str], tmp_path: Path) -> None:
-    """Guards `auto` without variables in the environment."""
+    """Guards `auto` if the key or the base URL is in the settings."""
     assert load_settings(data_dir=tmp_path, llm={"config": config}).llm_provider == "openai"
 
 
 def test_a_key_is_never_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Guards logs and `doctor`: neither the text of the settings nor their export contains a key."""
+    """Guards logs and `doctor`: neither the printed settings nor their export contain a key."""
     monkeypatch.setenv("OPENAI_API_KEY", "of-the-environment")
 
     settings = load_settings(data_dir=tmp_path, llm={"config": {"api_key": "of-the-settings"}})
 
-    shown = f"{settings!r} {settings} {settings.model_dump_json()}"
-    assert "of-the-" not in shown
+    output = f"{settings!r} {settings} {settings.model_dump_json()}"
+    assert "of-the-" not in output
     assert "of-the-" not in refusal(data_dir=tmp_path, llm={"config": {"api_key": ["of-the-settings"]}})
 
 
 def test_paths_are_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Guards relative paths and `~`: a client may start the server in any folder."""
+    """Guards relative paths and `~`, because a client can start the server in any folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("USERPROFILE", str(tmp_path / "home"))
@@ -234,7 +236,7 @@ def test_paths_are_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 @pytest.mark.parametrize("part", ["user_id", "project", "agent_id", "run_id"])
 @pytest.mark.parametrize("value", ["*", " * "])
 def test_a_wildcard_is_not_a_scope(part: str, value: str, tmp_path: Path) -> None:
-    """Guards tenants: in Mem0 `user_id="*"` reads everybody's memories."""
+    """Guards other users' memories: in Mem0, `user_id="*"` reads everybody's."""
     text = refusal(None, data_dir=tmp_path, **{part: value})
 
     assert part in text
@@ -247,7 +249,7 @@ def test_an_embedder_endpoint_needs_a_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "named"),
+    ("text", "error_parts"),
     [
         ('usr_id = "ana"', ["'usr_id'", "did you mean 'user_id'"]),
         ('[llm.config]\nmodle = "x"', ["'llm.config.modle'", "did you mean 'llm.config.model'"]),
@@ -259,18 +261,20 @@ def test_an_embedder_endpoint_needs_a_model(tmp_path: Path) -> None:
         ('version = "v2"', ["version", "'v1.1'"]),
     ],
 )
-def test_a_wrong_key_or_value_is_refused_by_name_and_file(tmp_path: Path, text: str, named: list[str]) -> None:
+def test_the_error_about_a_wrong_key_or_value_names_it_and_the_file(
+    tmp_path: Path, text: str, error_parts: list[str]
+) -> None:
     """Guards against settings that are silently ignored: the error names key, nearest known key and file."""
-    path = toml(tmp_path, text)
+    path = settings_file(tmp_path, text)
 
     error_text = refusal(path, data_dir=tmp_path)
 
-    assert [part for part in [str(path), *named] if part not in error_text] == []
+    assert [part for part in [str(path), *error_parts] if part not in error_text] == []
 
 
 def test_every_fault_of_a_file_is_reported_at_once(tmp_path: Path) -> None:
-    """Guards against files whose faults come to light one at a time."""
-    error_text = refusal(toml(tmp_path, 'usr_id = "ana"\n[summary]\nevery = 0'), data_dir=tmp_path)
+    """Guards against a file whose faults are reported one at a time."""
+    error_text = refusal(settings_file(tmp_path, 'usr_id = "ana"\n[summary]\nevery = 0'), data_dir=tmp_path)
 
     assert "'usr_id'" in error_text
     assert "summary.every" in error_text
@@ -285,10 +289,10 @@ def test_every_fault_of_a_file_is_reported_at_once(tmp_path: Path) -> None:
         ("PALIMPSEST_DATADIR", "PALIMPSEST_DATA_DIR"),
     ],
 )
-def test_an_unknown_variable_names_the_nearest(
+def test_the_error_about_an_unknown_variable_names_the_nearest_known_one(
     variable: str, nearest: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Guards against ignored settings: pydantic-settings skips unknown variables."""
+    """Guards against variables that are silently ignored, because pydantic-settings skips unknown ones."""
     monkeypatch.setenv(variable, "x")
 
     error_text = refusal(data_dir=tmp_path)
@@ -296,8 +300,8 @@ def test_an_unknown_variable_names_the_nearest(
     assert f"unknown environment variable {variable}; did you mean '{nearest}'?" in error_text
 
 
-def test_a_variable_that_should_be_json_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Guards a section that is not JSON: the error is ours and names the section."""
+def test_a_section_variable_that_is_not_json_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Guards the error: it is our own and names the section."""
     monkeypatch.setenv("PALIMPSEST_LLM", "{openai")
 
     error_text = refusal(data_dir=tmp_path)
@@ -311,8 +315,8 @@ def test_a_variable_that_should_be_json_is_refused(monkeypatch: pytest.MonkeyPat
     [("settings.toml", "user_id = \n", "TOML"), ("settings.json", '{"user_id": "ana",}', "JSON")],
 )
 def test_a_file_with_a_syntax_error_is_refused(tmp_path: Path, name: str, text: str, form: str) -> None:
-    """Guards a syntax error in the file: the error names the file, its format and the line."""
-    path = toml(tmp_path, text, name)
+    """Guards the error text: it names the file, its format and the line."""
+    path = settings_file(tmp_path, text, name)
 
     error_text = refusal(path, data_dir=tmp_path)
 
@@ -320,16 +324,16 @@ def test_a_file_with_a_syntax_error_is_refused(tmp_path: Path, name: str, text: 
     assert "line 1" in error_text
 
 
-def test_a_json_file_that_holds_no_object_is_refused(tmp_path: Path) -> None:
-    """Guards against a list instead of an object, also an empty one."""
-    path = toml(tmp_path, "[]", "settings.json")
+def test_a_json_file_without_an_object_is_refused(tmp_path: Path) -> None:
+    """Guards against a list instead of an object, even an empty one."""
+    path = settings_file(tmp_path, "[]", "settings.json")
 
     assert f"{path} holds list and should hold an object" in refusal(path, data_dir=tmp_path)
 
 
 def test_a_file_cannot_name_another_file(tmp_path: Path) -> None:
-    """Guards `config`, which only an argument or a variable can set."""
-    path = toml(tmp_path, 'config = "other.toml"')
+    """Guards `config`: only an argument or a variable can set it."""
+    path = settings_file(tmp_path, 'config = "other.toml"')
 
     error_text = refusal(path, data_dir=tmp_path)
 
@@ -339,17 +343,17 @@ def test_a_file_cannot_name_another_file(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_read_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Guards a missing file, a folder and a wrong encoding: the error names the path."""
-    strange = tmp_path / "strange.toml"
-    strange.write_bytes(b"user_id = '\xff'")
+    misencoded = tmp_path / "misencoded.toml"
+    misencoded.write_bytes(b"user_id = '\xff'")
 
-    for path in (tmp_path / "absent.toml", tmp_path, strange):
+    for path in (tmp_path / "absent.toml", tmp_path, misencoded):
         assert f"{path} cannot be read" in refusal(path, data_dir=tmp_path)
     monkeypatch.setenv("PALIMPSEST_CONFIG", str(tmp_path / "absent.toml"))
     assert "absent.toml cannot be read" in refusal(data_dir=tmp_path)
 
 
 def test_the_settings_cannot_be_changed_afterwards(tmp_path: Path) -> None:
-    """Guards settings that several parts share."""
+    """Guards the settings against changes, because several parts share them."""
     settings: Settings = load_settings(data_dir=tmp_path)
 
     with pytest.raises(ValueError, match="frozen"):
