@@ -35,12 +35,11 @@ from palimpsest.core.errors import InputError, LedgerError, MemoryNotFoundError
 from palimpsest.core.models import Edit, Outcome, Undo
 from palimpsest.core.settings import load_settings
 from palimpsest.memory import Memory
-from palimpsest.store.sqlite import connection
-from palimpsest.store.sqlite.backup import SqliteBackups
 from tests.support import restricted_process
 from tests.support.command_line import palimpsest, palimpsest_json
 from tests.support.environment import clean_environment
 from tests.support.examples import examples
+from tests.support.ledger_access import copy_database, do_not_wait_for_locks, row_faults
 from tests.support.mcp_client import TOOL_NAMES, connect_stdio, error_text, reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, memory_in, messages_from
 
@@ -188,14 +187,13 @@ class TestFullDisk:
                 for write in writes:
                     await write()
                 await memory.restore(ALICE, gone.memory.id)
-            faults = await memory.engine.run(lambda: memory.engine.ledger.verify(lambda _done, _total: None))
-            assert faults.texts() == []
+            assert await row_faults(memory) == []
 
     async def test_a_copy_without_room_is_told_and_leaves_no_half_of_itself(self, tmp_path: Path) -> None:
         """Guards exports, backups and restores: the name of one is only ever given to a whole one."""
         async with memory_in(tmp_path / "data", vector_store=EXACT) as memory:
             await memory.add_text(ALICE, RETREAT)
-            SqliteBackups(tmp_path / "data" / "ledger.db").copy(tmp_path / "copy.db")
+            copy_database(tmp_path / "data" / "ledger.db", tmp_path / "copy.db")
             for number in range(4):
                 await memory.add_text(ALICE, long_text(number))
         there = files(tmp_path)
@@ -310,7 +308,7 @@ class TestLockedLedger:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Guards every write against waiting for ever, and every read against waiting at all."""
-        monkeypatch.setattr(connection, "BUSY_TIMEOUT_SECONDS", 0.01)
+        do_not_wait_for_locks(monkeypatch)
         async with memory_in(tmp_path, vector_store=EXACT) as memory:
             first, second = [await added(memory, text) for text in (RETREAT, "User drinks tea")]
             await memory.delete(ALICE, [second.memory.id])
@@ -461,8 +459,7 @@ class TestDamagedLedger:
             assert (await memory.rebuild())[0] == 4
             answer = await memory.search(ALICE, "Lisbon")
             assert (answer.hits[0].text, answer.notes) == (RETREAT, ())
-            faults = await memory.engine.run(lambda: memory.engine.ledger.verify(lambda _done, _total: None))
-            assert faults.texts() == []
+            assert await row_faults(memory) == []
 
     @pytest.mark.parametrize(
         "damage",

@@ -35,17 +35,10 @@ from palimpsest.store.sqlite.full_text import SqliteFullText
 from palimpsest.store.upgrade import MIGRATIONS
 from palimpsest.text.tokenizer import search_tokens
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
-from tests.support.ledger_files import (
-    data_files,
-    ledger_faults,
-    repeat_until,
-    run_sql,
-    run_writer,
-    store_memory,
-    table_rows,
-)
+from tests.support.ledger_access import ledger_faults, second_writer, store_memory
+from tests.support.ledger_files import data_files, repeat_until, run_sql, run_writer, table_rows
 from tests.support.mcp_client import connect_stdio, reply_results, reply_text
-from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, second_writer
+from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in
 
 KILLED_WHILE_MIGRATING = """
 import os, signal, sys

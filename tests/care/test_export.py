@@ -14,7 +14,8 @@ from loopback import OpenAIServer
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Scope
 from tests.support.exports import CutOffError, Interrupted
-from tests.support.ledger_files import data_files, ignore_progress, store_memory
+from tests.support.ledger_access import ignore_progress, store_memory
+from tests.support.ledger_files import data_files
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in
 
 pytestmark = pytest.mark.anyio

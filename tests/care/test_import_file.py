@@ -19,15 +19,9 @@ from palimpsest.core.models import Edit, Provenance, Scope, Undo
 from palimpsest.memory import Memory
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
 from tests.support.exports import CutOffError, Interrupted, exported, exporting
-from tests.support.ledger_files import (
-    ignore_progress,
-    ledger_faults,
-    search_texts,
-    store_memory,
-    store_messages,
-    table_rows,
-)
-from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, second_writer
+from tests.support.ledger_access import ignore_progress, ledger_faults, second_writer, store_memory, store_messages
+from tests.support.ledger_files import search_texts, table_rows
+from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in
 
 pytestmark = pytest.mark.anyio
 

@@ -23,14 +23,8 @@ from tests.support.foreign_files import (
     json_zip,
     mem0_database,
 )
-from tests.support.ledger_files import (
-    files_with_part_of,
-    ignore_progress,
-    ledger_faults,
-    search_texts,
-    store_memory,
-    table_rows,
-)
+from tests.support.ledger_access import ignore_progress, ledger_faults, store_memory
+from tests.support.ledger_files import files_with_part_of, search_texts, table_rows
 from tests.support.memory import ALICE, memory_in
 
 pytestmark = pytest.mark.anyio

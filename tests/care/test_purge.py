@@ -28,19 +28,10 @@ from palimpsest.store.sqlite.backup import SqliteBackups
 from palimpsest.store.sqlite.full_text import SqliteFullText
 from palimpsest.text.tokenizer import search_tokens
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
-from tests.support.ledger_files import (
-    Rows,
-    files_with,
-    files_with_part_of,
-    ledger_faults,
-    repeat_until,
-    search_texts,
-    store_memory,
-    store_messages,
-    table_rows,
-)
+from tests.support.ledger_access import all_keys, ledger_faults, second_writer, store_memory, store_messages
+from tests.support.ledger_files import Rows, files_with, files_with_part_of, repeat_until, search_texts, table_rows
 from tests.support.mcp_client import connect_stdio, reply_results, reply_text
-from tests.support.memory import ALICE, StoppedClock, all_keys, llm_settings, memory_in, messages_from, second_writer
+from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, messages_from
 
 pytestmark = pytest.mark.anyio
 

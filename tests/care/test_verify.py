@@ -24,16 +24,8 @@ from palimpsest.index.checkpoint import FILE_NAME, Checkpoint
 from palimpsest.store.ledger import open_ledger
 from palimpsest.store.queries import memories as memory_queries
 from tests.support.command_line import palimpsest, palimpsest_json
-from tests.support.ledger_files import (
-    ignore_progress,
-    ledger_faults,
-    run_sql,
-    run_writer,
-    search_texts,
-    store_memory,
-    store_messages,
-    table_rows,
-)
+from tests.support.ledger_access import ignore_progress, ledger_faults, store_memory, store_messages
+from tests.support.ledger_files import run_sql, run_writer, search_texts, table_rows
 from tests.support.memory import ALICE, StoppedClock, memory_in
 
 BOB = Scope("bob")

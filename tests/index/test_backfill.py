@@ -18,7 +18,8 @@ from palimpsest.index.sync import Projection
 from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.writes.apply import Write
-from tests.support.memory import StoppedClock, all_keys, messages_from
+from tests.support.ledger_access import all_keys
+from tests.support.memory import StoppedClock, messages_from
 from tests.support.open_connections import count_connections
 
 HALF_PRECISION = 1e-3

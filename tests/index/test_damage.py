@@ -17,7 +17,8 @@ from palimpsest.index.chroma import ChromaIndex
 from palimpsest.index.exact import ExactIndex
 from palimpsest.index.sync import BATCH, Projection
 from palimpsest.store.ledger import Ledger, open_ledger
-from tests.support.memory import StoppedClock, all_keys
+from tests.support.ledger_access import all_keys
+from tests.support.memory import StoppedClock
 from tests.support.projections import (
     EMBEDDER,
     DurableExactIndex,

@@ -11,7 +11,8 @@ import pytest
 from loopback import OpenAIServer, Reply
 from palimpsest.core.models import Event, Scope
 from palimpsest.memory import Memory
-from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, messages_from, second_writer
+from tests.support.ledger_access import second_writer
+from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, messages_from
 
 pytestmark = pytest.mark.anyio
 

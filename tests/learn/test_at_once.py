@@ -16,13 +16,9 @@ from typing import Any
 import pytest
 
 from loopback import OpenAIServer
-from palimpsest.core.models import Decision, Edit, Event, Fact, Message, Provenance, Scope, Undo
-from palimpsest.store.ledger import open_ledger
-from palimpsest.store.queries import edits as edit_queries
-from palimpsest.store.queries import memories as memory_queries
-from palimpsest.store.queries import messages as message_queries
-from palimpsest.store.writes.apply import Write
-from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in, memory_texts, messages_from
+from palimpsest.core.models import Decision, Edit, Event, Fact, Message, Scope, Undo
+from tests.support.ledger_access import stored_rows, write_elsewhere
+from tests.support.memory import ALICE, add_text, llm_settings, memory_in, memory_texts, messages_from
 from tests.support.scripted_model import facts_reply, is_extraction, reply_to_decide
 
 pytestmark = pytest.mark.anyio
@@ -99,15 +95,9 @@ class Pair:
         return reply_to_decide(request)
 
     def stored(self, user: str) -> tuple[list[str], list[Edit], list[Message]]:
-        """Return what a user believes, every edit of theirs, and their turns."""
-        ledger = open_ledger(self.folder / "ledger.db", StoppedClock())
-        try:
-            with ledger.read() as conn:
-                memories = memory_queries.memories_of(conn, Scope(user))
-                messages = message_queries.messages_of(conn, Scope(user))
-                return [memory.text for memory in memories], edit_queries.edits(conn, Scope(user), 100), messages
-        finally:
-            ledger.close()
+        """Return the texts of a user's memories, every edit, and the messages."""
+        stored = stored_rows(self.folder, Scope(user))
+        return [memory.text for memory in stored.memories], [*stored.edits], [*stored.messages]
 
 
 def _line(peer: subprocess.Popen[str]) -> str:
@@ -222,16 +212,8 @@ def thinking(*changes: Changes) -> Generator[OpenAIServer]:
 
 
 def elsewhere(folder: Path, *decisions: Decision, **rest: Any) -> Changes:
-    """Return a change that another process, so to say, makes to the same memory."""
-
-    def change() -> None:
-        ledger = open_ledger(folder / "ledger.db", StoppedClock())
-        try:
-            ledger.apply(Write(ALICE, Provenance("test"), decisions=decisions, **rest))
-        finally:
-            ledger.close()
-
-    return change
+    """Return a function that changes the same memory as another process does."""
+    return lambda: write_elsewhere(folder, *decisions, **rest)
 
 
 def shown(server: OpenAIServer) -> list[list[str]]:

@@ -13,10 +13,10 @@ import pytest
 
 from loopback import OpenAIServer
 from palimpsest.core.errors import InputError, MemoryNotFoundError
-from palimpsest.core.models import Decision, Event, Fact, Hit, Provenance, Scope, Undo
+from palimpsest.core.models import Decision, Event, Fact, Hit, Scope, Undo
 from palimpsest.memory import Memory
-from palimpsest.store.writes.apply import Write
 from tests.support.command_line import palimpsest, palimpsest_json
+from tests.support.ledger_access import write_decisions
 from tests.support.mcp_client import error_text, reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, messages_from
 from tests.support.server_in_process import connect
@@ -184,10 +184,10 @@ class TestUndo:
             assert (await there(memory))[known.tea][:2] == ("User likes oolong", {"a": 1, "c": 3})
             # Sent at the same moment by two, the second finds it done.
             decision = Decision(Event.UPDATE, Fact("User likes oolong"), known.nice)
-            applied = memory.engine.ledger.apply(Write(ALICE, Provenance("test"), decisions=(decision,)))
+            applied = write_decisions(memory, decision)
             assert [(change.event, change.duplicate_of) for change in applied.outcomes] == [(Event.NONE, known.tea)]
             decision = Decision(Event.ADD, Fact("User likes oolong"), replaces=(known.nice,))
-            applied = memory.engine.ledger.apply(Write(ALICE, Provenance("test"), decisions=(decision,)))
+            applied = write_decisions(memory, decision)
             assert [(change.event, change.duplicate_of) for change in applied.outcomes] == [(Event.NONE, known.tea)]
 
     async def test_what_comes_back_is_found_by_words_and_by_meaning(self, tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from loopback import OpenAIServer, Reply
-from tests.support.memory import ALICE, llm_settings, memory_in, memory_texts, messages_from, second_writer
+from tests.support.ledger_access import second_writer
+from tests.support.memory import ALICE, llm_settings, memory_in, memory_texts, messages_from
 from tests.support.scripted_model import facts_reply
 from tests.support.watched_embedder import watched
 

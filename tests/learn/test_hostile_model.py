@@ -12,16 +12,14 @@ import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import text as sql
 
 from loopback import OpenAIServer, Reply
-from palimpsest.core.models import AppliedWrite, Decision, Event, Fact, Message, Provenance, Scope
+from palimpsest.core.models import Decision, Event, Fact, Message, Scope
 from palimpsest.core.validation import one_line
 from palimpsest.learn.apply import WriteResult
 from palimpsest.learn.summaries import SummaryResult
 from palimpsest.llm.summarize import MAX_SUMMARY_CHARS
 from palimpsest.memory import Memory
-from palimpsest.store.writes.apply import Write
 from tests.support.examples import examples
 from tests.support.hostile_replies import (
     SENTENCES,
@@ -34,6 +32,7 @@ from tests.support.hostile_replies import (
     replies_of,
     summary_replies,
 )
+from tests.support.ledger_access import select_rows, write_decisions
 from tests.support.memory import llm_settings, memory_in, messages_from
 
 MAX_NOTE_CHARS = 5_000
@@ -100,17 +99,10 @@ class House:
 
     def furnish(self, scope: Scope) -> None:
         """Give a scope its memories in two writes, the first of them with another wording at first."""
-        engine = self.memory.engine
-        wordings = ["Ana lives in Paris.", *KNOWN]
-        vectors = dict(zip(wordings, engine.embedder.embed(wordings), strict=True))
-
-        def write(*decisions: Decision) -> AppliedWrite:
-            embedder = engine.embedder.fingerprint
-            made = Write(scope, Provenance("test"), decisions=decisions, vectors=vectors, embedder=embedder)
-            return engine.ledger.apply(made)
-
-        added = write(*(Decision(Event.ADD, Fact(wording)) for wording in (wordings[0], *KNOWN[1:])))
-        write(Decision(Event.UPDATE, Fact(KNOWN[0]), added.outcomes[0].memory.id))
+        changed, *others = (Decision(Event.ADD, Fact(text)) for text in ("Ana lives in Paris.", *KNOWN[1:]))
+        written = write_decisions(self.memory, changed, *others, scope=scope)
+        update = Decision(Event.UPDATE, Fact(KNOWN[0]), written.outcomes[0].memory.id)
+        write_decisions(self.memory, update, scope=scope)
 
     def add(self, messages: Sequence[Message]) -> WriteResult:
         """Add messages as a client does."""
@@ -138,9 +130,7 @@ class House:
 
     def rows(self, query: str, scope: Scope) -> list[tuple[Any, ...]]:
         """Return what the ledger's file holds, as it holds it."""
-        with self.memory.engine.ledger.read() as conn:
-            found = conn.execute(sql(query), {"user_id": scope.user_id, "project": scope.project})
-            return [tuple(row) for row in found]
+        return select_rows(self.memory, query, user_id=scope.user_id, project=scope.project)
 
     def others(self, scope: Scope) -> dict[str, list[tuple[Any, ...]]]:
         """Return every row of every scope but one."""

@@ -9,15 +9,15 @@ import anyio
 import pytest
 
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
+from palimpsest.core.models import Decision, Event, Fact, Scope
 from palimpsest.index.backfill import embed_missing
 from palimpsest.memory import Memory
 from palimpsest.recall.hits import hit_tokens
-from palimpsest.store.writes.apply import Write
 from palimpsest.text.tokenizer import count_tokens
 from tests.support.command_line import palimpsest
+from tests.support.ledger_access import second_writer, write_decisions
 from tests.support.mcp_client import reply_results
-from tests.support.memory import ALICE, StoppedClock, memory_in, messages_from, second_writer
+from tests.support.memory import ALICE, StoppedClock, memory_in, messages_from
 from tests.support.server_in_process import connect
 
 pytestmark = pytest.mark.anyio
@@ -222,14 +222,8 @@ async def test_with_and_without_the_index_the_answers_are_the_same(tmp_path: Pat
 
 async def _learnt(memory: Memory, text: str, message_id: str) -> str:
     """Add a fact that cites a message, as extraction does, and return its id."""
-    write = Write(
-        ALICE,
-        Provenance("extract"),
-        decisions=(Decision(Event.ADD, Fact(text, sources=(message_id,))),),
-        vectors={text: memory.engine.embedder.embed([text])[0]},
-        embedder=memory.engine.embedder.fingerprint,
-    )
-    return memory.engine.ledger.apply(write).outcomes[0].memory.id
+    decision = Decision(Event.ADD, Fact(text, sources=(message_id,)))
+    return write_decisions(memory, decision, stage="extract").outcomes[0].memory.id
 
 
 async def test_turns_that_share_the_callers_id_are_two(tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ from palimpsest.store.schema import HEAD, KNOWN_REVISIONS, metadata
 from palimpsest.store.upgrade import MIGRATIONS
 from palimpsest.store.writes.apply import Write
 from palimpsest.text.tokenizer import search_tokens
-from tests.support.memory import ALICE, StoppedClock, all_keys, messages_from
+from tests.support.ledger_access import all_keys
+from tests.support.memory import ALICE, StoppedClock, messages_from
 
 BY_TEST = Provenance("test", model="m", prompt="p", caller="pytest")
 

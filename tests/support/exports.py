@@ -7,7 +7,7 @@ from io import StringIO
 from pathlib import Path
 
 from palimpsest.memory import Memory
-from tests.support.ledger_files import ignore_progress
+from tests.support.ledger_access import ignore_progress
 
 
 async def exported(memory: Memory) -> bytes:

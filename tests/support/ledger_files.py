@@ -12,12 +12,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from palimpsest.core.models import Decision, Event, Fact, Message, Provenance, Scope
+from palimpsest.core.models import Scope
 from palimpsest.memory import Memory
-from palimpsest.store.ledger import open_ledger
-from palimpsest.store.queries import messages as message_queries
-from palimpsest.store.writes.apply import Write
-from tests.support.memory import ALICE, StoppedClock, messages_from
+from tests.support.memory import ALICE
 
 Rows: TypeAlias = dict[str, list[dict[str, Any]]]
 
@@ -59,10 +56,6 @@ ledger.close()
 """
 
 
-def ignore_progress(_done: int, _total: int) -> None:
-    """Take notice of progress."""
-
-
 def table_rows(path: Path, *more: str) -> Rows:
     """Return the rows of a ledger's tables, in order, as SQLite has them."""
     with closing(sqlite3.connect(path)) as conn:
@@ -88,15 +81,6 @@ def run_sql(path: Path, statements: str) -> None:
         conn.commit()
 
 
-def ledger_faults(path: Path) -> list[str]:
-    """Return what does not agree in a ledger, row by row."""
-    ledger = open_ledger(path, StoppedClock())
-    try:
-        return ledger.verify(ignore_progress).texts()
-    finally:
-        ledger.close()
-
-
 def files_with_part_of(folder: Path, *texts: str | bytes) -> set[Path]:
     """Return the files under a folder that hold 20 bytes in a row of one of the texts."""
     found: set[Path] = set()
@@ -116,26 +100,6 @@ def files_with(folder: Path, *texts: str, but: Iterable[Path] = ()) -> set[Path]
     """Return the files under a folder that hold one of the texts as a whole."""
     files = {file for file in folder.rglob("*") if file.is_file()} - set(but)
     return {file for file in files for text in texts if text.encode() in file.read_bytes()}
-
-
-def store_memory(memory: Memory, text: str, *, scope: Scope = ALICE, sources: Iterable[str] = (), **labels: Any) -> str:
-    """Add a memory that came from turns, with its vector, and return its id."""
-    engine = memory.engine
-    decision = Decision(Event.ADD, Fact(text, tuple(sources), **labels))
-    vectors = {text: engine.embedder.embed([text])[0]}
-    write = Write(
-        scope, Provenance("test"), decisions=(decision,), vectors=vectors, embedder=engine.embedder.fingerprint
-    )
-    return engine.ledger.apply(write).outcomes[0].memory.id
-
-
-async def store_messages(
-    memory: Memory, *said: tuple[str, str] | dict[str, Any], scope: Scope = ALICE
-) -> list[Message]:
-    """Keep turns, and return all of the scope as they are stored."""
-    await memory.add_messages(messages_from(*said, scope=scope, at=memory.engine.clock()), infer=False)
-    with memory.engine.ledger.read() as conn:
-        return message_queries.recent_messages(conn, scope, 1_000)
 
 
 async def search_texts(memory: Memory, question: str, scope: Scope = ALICE) -> list[str]:

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from sqlalchemy import Connection
-
-from palimpsest.core.models import Decision, Event, Fact, Message, Provenance, Scope
-from palimpsest.core.protocols import Vector
+from palimpsest.core.models import Message, Scope
 from palimpsest.core.settings import load_settings
 from palimpsest.core.validation import MessageInput, conversation_from
 from palimpsest.memory import Memory, open_memory
-from palimpsest.store.ledger import open_ledger
-from palimpsest.store.queries import vectors as vector_queries
-from palimpsest.store.writes.apply import Write
 
 ALICE = Scope("alice")
-
-
-def all_keys(conn: Connection, scope: Scope, embedder: str) -> tuple[list[int], Vector]:
-    """Return the numbers and the keys, of shape (n, dims), of all living units a scope sees."""
-    batches = list(vector_queries.scope_keys(conn, scope, embedder))
-    seqs = [seq for some, _ in batches for seq in some]
-    return seqs, np.concatenate([keys for _, keys in batches]) if batches else np.zeros((0, 0), dtype=np.float32)
 
 
 @dataclass
@@ -75,20 +61,6 @@ def messages_from(
         for item in said
     ]
     return conversation_from(given, scope, at or StoppedClock().at).messages
-
-
-@contextmanager
-def second_writer(folder: Path) -> Generator[Callable[[str], None]]:
-    """Give a function by which another process, so to say, adds a memory of alice's to the same ledger."""
-    ledger = open_ledger(folder / "ledger.db", StoppedClock())
-
-    def add(text: str) -> None:
-        ledger.apply(Write(ALICE, Provenance("test"), decisions=(Decision(Event.ADD, Fact(text)),)))
-
-    try:
-        yield add
-    finally:
-        ledger.close()
 
 
 async def add_text(memory: Memory, text: str, **rest: Any) -> str:

@@ -21,7 +21,8 @@ from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.writes.apply import Write
-from tests.support.memory import StoppedClock, all_keys
+from tests.support.ledger_access import all_keys
+from tests.support.memory import StoppedClock
 
 EMBEDDER = "hand-made"
 

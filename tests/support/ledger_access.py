@@ -1,0 +1,145 @@
+"""Read and write a ledger past the facade, for what the facade has no way to do: another writer, exact rows, faults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sqlalchemy import Connection
+from sqlalchemy import text as sql
+
+from palimpsest.core import models
+from palimpsest.core.models import AppliedWrite, Decision, Edit, Event, Fact, Message, Provenance, Scope
+from palimpsest.core.protocols import Vector
+from palimpsest.memory import Memory
+from palimpsest.store.ledger import Ledger, open_ledger
+from palimpsest.store.queries import edits as edit_queries
+from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.queries import messages as message_queries
+from palimpsest.store.queries import vectors as vector_queries
+from palimpsest.store.sqlite import connection
+from palimpsest.store.sqlite.backup import SqliteBackups
+from palimpsest.store.writes.apply import Write
+from tests.support.memory import ALICE, StoppedClock, messages_from
+
+
+def ignore_progress(_done: int, _total: int) -> None:
+    """Ignore progress reports."""
+
+
+@contextmanager
+def ledger_in(folder: Path) -> Generator[Ledger]:
+    """Open the ledger in folder/ledger.db, beside whoever else has it open."""
+    ledger = open_ledger(folder / "ledger.db", StoppedClock())
+    try:
+        yield ledger
+    finally:
+        ledger.close()
+
+
+def write_decisions(memory: Memory, *decisions: Decision, scope: Scope = ALICE, stage: str = "test") -> AppliedWrite:
+    """Apply decisions in one write, with a vector for each of their texts."""
+    engine = memory.engine
+    texts = [decision.fact.text for decision in decisions if decision.fact is not None]
+    write = Write(
+        scope,
+        Provenance(stage),
+        decisions=decisions,
+        vectors=dict(zip(texts, engine.embedder.embed(texts), strict=True)),
+        embedder=engine.embedder.fingerprint,
+    )
+    return engine.ledger.apply(write)
+
+
+def store_memory(memory: Memory, text: str, *, scope: Scope = ALICE, sources: Iterable[str] = (), **labels: Any) -> str:
+    """Add a memory that cites messages, with its vector, and return its id."""
+    decision = Decision(Event.ADD, Fact(text, tuple(sources), **labels))
+    return write_decisions(memory, decision, scope=scope).outcomes[0].memory.id
+
+
+async def store_messages(
+    memory: Memory, *turns: tuple[str, str] | dict[str, Any], scope: Scope = ALICE
+) -> list[Message]:
+    """Store messages, and return all messages of the scope as they are stored."""
+    await memory.add_messages(messages_from(*turns, scope=scope, at=memory.engine.clock()), infer=False)
+    with memory.engine.ledger.read() as conn:
+        return message_queries.recent_messages(conn, scope, 1_000)
+
+
+def write_elsewhere(folder: Path, *decisions: Decision, **rest: Any) -> None:
+    """Apply decisions to Alice's memories as another process does, without vectors."""
+    with ledger_in(folder) as ledger:
+        ledger.apply(Write(ALICE, Provenance("test"), decisions=decisions, **rest))
+
+
+@contextmanager
+def second_writer(folder: Path) -> Generator[Callable[[str], None]]:
+    """Give a function that adds one of Alice's memories to the same ledger, as another process does."""
+    with ledger_in(folder) as ledger:
+
+        def add(text: str) -> None:
+            ledger.apply(Write(ALICE, Provenance("test"), decisions=(Decision(Event.ADD, Fact(text)),)))
+
+        yield add
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """What a ledger stores for one scope."""
+
+    memories: Sequence[models.Memory]
+    messages: Sequence[Message]
+    edits: Sequence[Edit]
+
+
+def stored_rows(folder: Path, scope: Scope) -> StoredRows:
+    """Return the living memories and messages of a scope itself, and the edits it sees, newest first."""
+    with ledger_in(folder) as ledger, ledger.read() as conn:
+        return StoredRows(
+            memory_queries.memories_of(conn, scope),
+            message_queries.messages_of(conn, scope),
+            edit_queries.edits(conn, scope, 100),
+        )
+
+
+def select_rows(memory: Memory, query: str, **parameters: Any) -> list[tuple[Any, ...]]:
+    """Return the rows of an SQL query."""
+    with memory.engine.ledger.read() as conn:
+        return [tuple(row) for row in conn.execute(sql(query), parameters)]
+
+
+def all_keys(conn: Connection, scope: Scope, embedder: str) -> tuple[list[int], Vector]:
+    """Return the numbers and the keys, of shape (n, dims), of all living entries that a scope sees."""
+    batches = list(vector_queries.scope_keys(conn, scope, embedder))
+    numbers = [number for batch, _ in batches for number in batch]
+    return numbers, np.concatenate([keys for _, keys in batches]) if batches else np.zeros((0, 0), dtype=np.float32)
+
+
+def ledger_faults(path: Path) -> list[str]:
+    """Return what does not agree in a ledger's file when every row is compared with the rows it depends on."""
+    ledger = open_ledger(path, StoppedClock())
+    try:
+        return ledger.verify(ignore_progress).texts()
+    finally:
+        ledger.close()
+
+
+async def row_faults(memory: Memory) -> list[str]:
+    """Return what `ledger_faults` does of an open memory."""
+    faults = await memory.engine.run(lambda: memory.engine.ledger.verify(ignore_progress))
+    return faults.texts()
+
+
+def copy_database(source: Path, target: Path) -> None:
+    """Copy the database of a ledger as a backup does."""
+    SqliteBackups(source).copy(target)
+
+
+def do_not_wait_for_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a write fail at once if another process holds the write lock."""
+    monkeypatch.setattr(connection, "BUSY_TIMEOUT_SECONDS", 0.01)
