@@ -555,7 +555,7 @@ class TestClockThatJumpsBack:
             second = await memory.add_text(ALICE, "User works as a pilot")
             third = await memory.update(ALICE, first.outcomes[0].memory.id, text="User lives in Lyon")
             (odd,) = second.notes
-            assert odd.startswith("this machine's clock stands before the last change (2026-05-08T12:00:00Z)")
+            assert odd.startswith("this machine's clock is behind the last change (2026-05-08T12:00:00Z)")
             assert (first.notes, third.notes) == ((), ())
             clock.forward(seconds=-59)
             assert (await memory.add_text(ALICE, "User is tall")).notes == (), "clocks are set right all the time"
@@ -666,7 +666,7 @@ def _failing(number: int) -> Callable[[int, int], None]:
 
 
 WITHOUT_LOCKS = {
-    "do not hold": _no_lock,
+    "do not work": _no_lock,
     os.strerror(errno.ENOLCK): _failing(errno.ENOLCK),
     os.strerror(errno.ENOSYS): _failing(errno.ENOSYS),
     os.strerror(errno.EOPNOTSUPP): _failing(errno.EOPNOTSUPP),
@@ -755,7 +755,10 @@ class TestIndexOfAnotherVersion:
         file.write_text(json.dumps({**there, **given}) if given else checkpoint, "utf-8")
         (finding,) = await index_findings(data)
         assert not finding[0]
-        assert "will be rebuilt" in finding[1]
+        assert (
+            "belongs to another ledger or embedder, or is damaged; the next server that uses it rebuilds it"
+            in finding[1]
+        )
         await answers_and_follows(data)
 
     @pytest.mark.parametrize("left", ["garbage", "an empty file", "a folder"])
