@@ -263,13 +263,17 @@ def _look_up(ledger: Ledger, expected: Expected, tally: Tally) -> None:
 async def _find(memory: Memory, memory_id: str, text: str, tally: Tally) -> None:
     """Search for a memory by its words only, by its meaning only, and as a client does."""
     ledger, embedder = memory.engine.ledger, memory.engine.embedder
+    index_hits = memory.projection.query(SCOPE.user_id, embedder.embed([text])[0], 20)
     with ledger.read() as conn:
         by_words = entry_queries.visible_entries(
             conn, SCOPE, list(SqliteFullText().search(conn, SCOPE, search_tokens(text), 20))
         )
         centre = vector_queries.centre(conn, SCOPE.user_id, embedder.fingerprint)
-        nearest = memory.projection.nearest(conn, SCOPE.user_id, embedder.embed([text])[0], 20)
-        by_meaning = entry_queries.visible_entries(conn, SCOPE, nearest or [])
+        nearest: list[int] = []
+        if index_hits is not None:
+            changed = memory.projection.changed_since(conn, SCOPE.user_id, index_hits.log_number)
+            nearest = [] if changed is None else [*index_hits.entries, *changed]
+        by_meaning = entry_queries.visible_entries(conn, SCOPE, nearest)
     if memory_id not in {unit.owner_id for unit in by_words.values()}:
         tally.fault("not_found", f"by words: '{text}'")
     if centre.mean is None or memory_id not in {unit.owner_id for unit in by_meaning.values()}:

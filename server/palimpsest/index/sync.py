@@ -196,12 +196,6 @@ class Projection:
         self._changes_seen = bool(changed)
         return None if len(changed) > MAX_CHANGED else changed
 
-    def nearest(self, conn: Connection, user_id: str, vector: Vector, limit: int) -> list[int] | None:
-        """Return the nearest entries and all that changed since the checkpoint; None if no index can be used."""
-        hits = self.query(user_id, vector, limit)
-        changed = None if hits is None else self.changed_since(conn, user_id, hits.log_number)
-        return None if hits is None or changed is None else [*hits.entries, *changed]
-
     def is_behind(self) -> bool:
         """Return whether the last search met changes that the index had not applied, or no index is open."""
         return self._changes_seen or self.state in ("closed", "broken")

@@ -22,6 +22,7 @@ from palimpsest.core.errors import FullTextError
 from palimpsest.core.filters import Test
 from palimpsest.core.models import Scope
 from palimpsest.core.protocols import Embedder, Vector
+from palimpsest.index.sync import IndexHits
 from palimpsest.recall.features import CandidateRequest, Candidates, centred, own_vectors, rarity, stacked
 from palimpsest.recall.hits import all_hits, record
 from palimpsest.recall.past import candidates_at
@@ -51,22 +52,44 @@ _T = TypeVar("_T")
 class NearestEntries(Protocol):
     """Find the entries nearest to a vector, as far as the vector index can at this moment."""
 
-    def nearest(self, conn: Connection, user_id: str, vector: Vector, limit: int) -> list[int] | None:
-        """Return the `limit` nearest entries and all that changed lately; None if there is no usable index."""
+    def query(self, user_id: str, vector: Vector, limit: int) -> IndexHits | None:
+        """Return the `limit` nearest entries that the index has. Return None if there is no usable index.
+
+        The index may be on a server, so no connection to the ledger may be open.
+        """
+        ...
+
+    def changed_since(self, conn: Connection, user_id: str, log_number: int) -> list[int] | None:
+        """Return the user's entries that changed after a row of the index log. Return None if they are too many."""
         ...
 
 
 def retrieve(ledger: Ledger, embedder: Embedder, index: NearestEntries, request: CandidateRequest) -> Candidates:
     """Return the candidates of a request, ordered by number. Blocking. Raises LedgerError.
 
-    No connection is open while a text is embedded.
+    No connection is open while a text is embedded or the vector index is queried.
     """
     if request.as_of is not None:
         return candidates_at(ledger, embedder, request, request.as_of)
+    index_hits = _query_index(ledger, embedder.fingerprint, index, request)
     with ledger.read() as conn:
-        return _LivingSearch(
-            conn, embedder.fingerprint, index, request, _FullTextSearch(conn, ledger.full_text)
-        ).candidates()
+        text = _FullTextSearch(conn, ledger.full_text)
+        return _LivingSearch(conn, embedder.fingerprint, index, index_hits, request, text).candidates()
+
+
+def _query_index(ledger: Ledger, embedder: str, index: NearestEntries, request: CandidateRequest) -> IndexHits | None:
+    """Return the user's nearest entries from the index. Return None if the scope is scanned instead."""
+    if request.vector is None or request.filter is not None:
+        return None
+    with ledger.read() as conn:
+        if entry_queries.is_narrow(conn, request.scope):
+            return None
+        mean = _mean(vector_queries.centre(conn, request.scope.user_id, embedder), request)
+    return index.query(request.scope.user_id, centred(request.vector, mean), request.pool.by_meaning)
+
+
+def _mean(centre: Centre, request: CandidateRequest) -> Vector | None:
+    return _shrunk_mean(centre) if request.whole_texts else centre.mean
 
 
 @dataclass(slots=True)
@@ -108,6 +131,7 @@ class _LivingSearch:
     conn: Connection
     embedder: str
     index: NearestEntries
+    index_hits: IndexHits | None
     request: CandidateRequest
     text: _FullTextSearch
 
@@ -115,7 +139,7 @@ class _LivingSearch:
         """Return the candidates with their features."""
         conn, request = self.conn, self.request
         centre = vector_queries.centre(conn, request.scope.user_id, self.embedder)
-        mean = _shrunk_mean(centre) if request.whole_texts else centre.mean
+        mean = _mean(centre, request)
         query_vector = None if request.vector is None else centred(request.vector, mean)
         frequency = self.text.frequency(request.words)
         rows, bm25 = self._select(query_vector, mean, centre.entries, frequency)
@@ -145,7 +169,7 @@ class _LivingSearch:
         allowed = None if self.request.filter is None else _passing(self.conn, scope, self.request.filter)
         widened = scope if allowed is not None else entry_queries.widened(self.conn, scope, entries)
         bm25 = self._by_words(widened, frequency, allowed)
-        indexed = self._indexed(query_vector)
+        indexed = self._indexed()
         nearest = self._scanned(query_vector, mean, allowed) if indexed is None else indexed
         rows = self._rows(nearest, bm25)
         visible = {seq for seq, row in rows.items() if self._is_wanted(row)}
@@ -170,12 +194,12 @@ class _LivingSearch:
     def _is_wanted(self, row: CandidateRow) -> bool:
         return self.request.kind in (None, row.candidate.kind)
 
-    def _indexed(self, query_vector: Vector | None) -> list[int] | None:
-        """Return the nearest entries from the index, whoever's they are; None if the scope is to be scanned."""
-        request = self.request
-        if query_vector is None or request.filter is not None or entry_queries.is_narrow(self.conn, request.scope):
+    def _indexed(self) -> list[int] | None:
+        """Return the entries from the index and those it may lack. Return None if the scope is to be scanned."""
+        if self.index_hits is None:
             return None
-        return self.index.nearest(self.conn, request.scope.user_id, query_vector, request.pool.by_meaning)
+        changed = self.index.changed_since(self.conn, self.request.scope.user_id, self.index_hits.log_number)
+        return None if changed is None else [*self.index_hits.entries, *changed]
 
     def _scanned(self, query_vector: Vector | None, mean: Vector | None, allowed: AbstractSet[int] | None) -> list[int]:
         """Return the nearest entries that the scope sees, nearest first, by comparing with all of them."""
