@@ -134,7 +134,7 @@ class TestFullDisk:
             await anyio.to_thread.run_sync(bound, tmp_path / "more", LITTLE)
             assert "Nothing was written" in told
             assert "it may be full" in told
-            assert "call again" in told
+            assert "try again" in told
             long = [{"role": "user", "content": long_text(number)} for number in range(500, 510)]
             assert "Nothing was written" in error_text(await memory.call_tool("add_memory", {"messages": long}))
             update = {"memory_id": kept["id"], "text": long_text(999)}
@@ -555,7 +555,9 @@ class TestClockThatJumpsBack:
             second = await memory.add_text(ALICE, "User works as a pilot")
             third = await memory.update(ALICE, first.outcomes[0].memory.id, text="User lives in Lyon")
             (odd,) = second.notes
-            assert odd.startswith("this machine's clock is behind the last change (2026-05-08T12:00:00Z)")
+            assert odd.startswith(
+                "this machine's clock is behind the last change (2026-05-08T12:00:00Z); new rows get the wrong date"
+            )
             assert (first.notes, third.notes) == ((), ())
             clock.forward(seconds=-59)
             assert (await memory.add_text(ALICE, "User is tall")).notes == (), "clocks are set right all the time"
@@ -666,7 +668,7 @@ def _failing(number: int) -> Callable[[int, int], None]:
 
 
 WITHOUT_LOCKS = {
-    "do not work": _no_lock,
+    "the same lock was granted twice at once": _no_lock,
     os.strerror(errno.ENOLCK): _failing(errno.ENOLCK),
     os.strerror(errno.ENOSYS): _failing(errno.ENOSYS),
     os.strerror(errno.EOPNOTSUPP): _failing(errno.EOPNOTSUPP),
