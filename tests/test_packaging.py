@@ -1,4 +1,4 @@
-"""What the server is handed on as: a bundle, an entry in the registry, a container, a file for `mcp run`."""
+"""The forms in which the server is distributed: a bundle, a registry entry, a container, a file for `mcp run`."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ HOME = Path(__file__).parents[1]
 
 
 def content(name: str) -> Any:
-    """Return what a JSON file of the repository holds."""
+    """Return the content of a JSON file of the repository."""
     return json.loads((HOME / name).read_text("utf-8"))
 
 
 async def added(params: StdioServerParameters) -> str:
-    """Return what the server of these parameters says to a new memory."""
+    """Return the reply of a server to a new memory."""
     async with Client(params) as client:
         return reply_text(await client.call_tool("add_memory", {"text": "Alice plays the violin"}))
 
 
 def packed(tmp_path: Path) -> Path:
-    """Return the folder that the bundle of this repository unpacks to."""
+    """Build the bundle of this repository, and return the folder it is unpacked to."""
     source, unpacked, bundle = tmp_path / "source", tmp_path / "unpacked", tmp_path / "palimpsest.mcpb"
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     for name in subprocess.run(listed, cwd=HOME, capture_output=True, text=True, check=True).stdout.splitlines():
@@ -56,12 +56,12 @@ def packed(tmp_path: Path) -> Path:
     return unpacked
 
 
-async def test_the_bundle_is_valid_and_holds_a_server_that_runs(tmp_path: Path) -> None:
-    """Guards the one-click install: the manifest, what is packed and what is left out, and that it starts."""
+async def test_the_bundle_is_valid_and_contains_a_server_that_runs(tmp_path: Path) -> None:
+    """Guards the one-click installation: a valid manifest, the right files, and a server that starts."""
     unpacked = packed(tmp_path)
-    there = {path.name for path in unpacked.iterdir()}
-    assert there == {"LICENSE", "README.md", "manifest.json", "prompts", "pyproject.toml", "server"}
-    told = await added(
+    names = {path.name for path in unpacked.iterdir()}
+    assert names == {"LICENSE", "README.md", "manifest.json", "prompts", "pyproject.toml", "server"}
+    reply = await added(
         StdioServerParameters(
             command=sys.executable,
             args=["-m", "palimpsest"],
@@ -74,11 +74,11 @@ async def test_the_bundle_is_valid_and_holds_a_server_that_runs(tmp_path: Path) 
             cwd=unpacked,
         )
     )
-    assert told.startswith("added: [")
+    assert reply.startswith("added: [")
 
 
-def test_the_bundle_says_what_the_server_is() -> None:
-    """Guards the manifest against what changes elsewhere: version, tools, the command that is started."""
+def test_the_manifest_matches_the_package() -> None:
+    """Guards the manifest against changes elsewhere: version, tools, the command that is started."""
     manifest = content("manifest.json")
     project = tomllib.loads((HOME / "pyproject.toml").read_text("utf-8"))["project"]
     assert manifest["version"] == project["version"] == __version__
@@ -88,25 +88,25 @@ def test_the_bundle_says_what_the_server_is() -> None:
     assert settings_of(manifest["server"]["mcp_config"]["env"]) <= set(Settings.model_fields)
 
 
-def test_the_registrys_entry_is_the_packages() -> None:
-    """Guards the entry: the registry holds its name against the README, and the version against the package."""
+def test_the_registry_entry_matches_the_package() -> None:
+    """Guards the entry: the registry compares its name with the README and its version with the package."""
     entry = content("server.json")
     (package,) = entry["packages"]
     assert re.fullmatch(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+", entry["name"])
     assert f"mcp-name: {entry['name']}" in (HOME / "README.md").read_text("utf-8")
     assert entry["version"] == package["version"] == __version__
     assert len(entry["description"]) <= 100
-    named = [each["name"] for each in package["environmentVariables"]]
-    assert settings_of(name for name in named if name.startswith("PALIMPSEST_")) <= set(Settings.model_fields)
+    names = [variable["name"] for variable in package["environmentVariables"]]
+    assert settings_of(name for name in names if name.startswith("PALIMPSEST_")) <= set(Settings.model_fields)
 
 
 def settings_of(variables: Any) -> set[str]:
-    """Return the names of the settings that environment variables set."""
+    """Return the settings that environment variables set."""
     return {name.removeprefix("PALIMPSEST_").lower() for name in variables}
 
 
-def test_the_container_serves_whoever_has_a_token(tmp_path: Path) -> None:
-    """Guards the container file: what it copies is there, its command serves, and its check finds that healthy."""
+def test_the_container_serves_requests_with_a_token(tmp_path: Path) -> None:
+    """Guards the container file: the files it copies exist, its command serves, and its health check passes."""
     lines = (HOME / "Containerfile").read_text("utf-8").splitlines()
     copied = [part for line in lines if line.startswith("COPY") for part in line.split()[1:-1]]
     assert all((HOME / part).exists() for part in copied)
@@ -122,18 +122,18 @@ def test_the_container_serves_whoever_has_a_token(tmp_path: Path) -> None:
     with subprocess.Popen(running, stderr=subprocess.PIPE, text=True, env=env, cwd=tmp_path) as process:
         try:
             assert process.stderr is not None
-            told = process.stderr.readline()
-            assert "with a token" in told
-            port = re.findall(r":(\d+)/", told)[0]
+            startup_line = process.stderr.readline()
+            assert "with a token" in startup_line
+            port = re.findall(r":(\d+)/", startup_line)[0]
             checked = [sys.executable, *(part.replace("8765", port) for part in health[1:])]
             assert subprocess.run(checked, check=False, timeout=TIMEOUT).returncode == 0
         finally:
             process.terminate()
 
 
-async def test_mcp_run_takes_the_file_that_the_readme_names(tmp_path: Path) -> None:
-    """Guards `mcp run` and `mcp dev`, which load a file and look for the server in it."""
+async def test_mcp_run_starts_the_file_that_the_readme_names(tmp_path: Path) -> None:
+    """Guards `mcp run` and `mcp dev`, which look for the server in the globals of a file."""
     mcp = Path(sys.executable).with_name("mcp.exe" if os.name == "nt" else "mcp")
     env = clean_environment(tmp_path)
-    told = await added(StdioServerParameters(command=str(mcp), args=["run", str(HOME / "server" / "dev.py")], env=env))
-    assert told.startswith("added: [")
+    reply = await added(StdioServerParameters(command=str(mcp), args=["run", str(HOME / "server" / "dev.py")], env=env))
+    assert reply.startswith("added: [")

@@ -1,4 +1,4 @@
-"""What the user is asked through the client, where it can ask."""
+"""Questions to the user, if the client can ask them (MCP elicitation)."""
 
 from __future__ import annotations
 
@@ -17,34 +17,36 @@ pytestmark = pytest.mark.anyio
 BOTH = pytest.mark.parametrize("mode", ["legacy", "auto"])
 
 
-def asking(folder: Path, mode: str, answer: ElicitResult, asked: list[str]) -> Client:
-    """Return a client whose user gives one answer to every question, and which notes the questions."""
+def client_with_user(folder: Path, mode: str, answer: ElicitResult, questions: list[str]) -> Client:
+    """Return a client whose user gives the same answer to every question. The questions are added to `questions`."""
 
     async def ask(context: Any, params: Any) -> ElicitResult:
         del context
-        asked.append(params.message)
+        questions.append(params.message)
         return answer
 
     server = server_in_process(folder)
     return Client(server, mode=mode, elicitation_callback=ask)
 
 
-async def number(client: Client) -> int:
-    """Return how many memories there are."""
+async def count_memories(client: Client) -> int:
+    """Return the number of memories."""
     return len(reply_results(await client.call_tool("list_memories", {})))
 
 
 @BOTH
-async def test_a_user_who_agrees_is_enough_to_delete_everything(tmp_path: Path, mode: str) -> None:
-    """Guards the short way: one question that names what would go, and no second call."""
-    asked: list[str] = []
-    async with asking(tmp_path, mode, ElicitResult(action="accept", content={"delete": True}), asked) as client:
+async def test_everything_is_deleted_once_the_user_agrees(tmp_path: Path, mode: str) -> None:
+    """Guards the short way: one question that says what would be deleted, and no second call."""
+    questions: list[str] = []
+    async with client_with_user(
+        tmp_path, mode, ElicitResult(action="accept", content={"delete": True}), questions
+    ) as client:
         for text in ("Alice plays the violin", "Alice bakes bread"):
             await client.call_tool("add_memory", {"text": text})
         assert reply_text(await client.call_tool("delete_memory", {"all": True})).startswith("deleted: 2 memories")
-        assert await number(client) == 0
-    assert len(asked) == 1
-    assert "2 memories" in asked[0]
+        assert await count_memories(client) == 0
+    assert len(questions) == 1
+    assert "2 memories" in questions[0]
 
 
 @BOTH
@@ -57,20 +59,20 @@ async def test_a_user_who_agrees_is_enough_to_delete_everything(tmp_path: Path, 
     ],
     ids=["declines", "closes it", "leaves the box empty"],
 )
-async def test_a_user_who_does_not_agree_keeps_everything(tmp_path: Path, mode: str, answer: ElicitResult) -> None:
-    """Guards the memory from an agent that means to delete it, and tells that agent to stop."""
-    async with asking(tmp_path, mode, answer, []) as client:
+async def test_nothing_is_deleted_if_the_user_does_not_agree(tmp_path: Path, mode: str, answer: ElicitResult) -> None:
+    """Guards the memory from an agent that tries to delete it. The agent is told to stop."""
+    async with client_with_user(tmp_path, mode, answer, []) as client:
         await client.call_tool("add_memory", {"text": "Alice plays the violin"})
         assert "said no; nothing was deleted" in error_text(await client.call_tool("delete_memory", {"all": True}))
-        assert await number(client) == 1
+        assert await count_memories(client) == 1
 
 
 @BOTH
-async def test_nobody_is_asked_about_single_memories_or_about_nothing(tmp_path: Path, mode: str) -> None:
+async def test_the_user_is_not_asked_about_single_memories_or_an_empty_scope(tmp_path: Path, mode: str) -> None:
     """Guards users from questions that do not matter."""
-    asked: list[str] = []
-    async with asking(tmp_path, mode, ElicitResult(action="decline"), asked) as client:
+    questions: list[str] = []
+    async with client_with_user(tmp_path, mode, ElicitResult(action="decline"), questions) as client:
         assert "nothing is stored" in reply_text(await client.call_tool("delete_memory", {"all": True}))
         one = reply_results(await client.call_tool("add_memory", {"text": "Alice plays the violin"}))[0]["id"]
         assert reply_text(await client.call_tool("delete_memory", {"memory_ids": [one]})).startswith("deleted")
-    assert asked == []
+    assert questions == []

@@ -1,4 +1,4 @@
-"""The server over HTTP: a real process, real clients, and people who should not come in."""
+"""The server over HTTP: a real process, real clients, and requests that must be refused."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def open_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[HttpServe
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Generator[HttpServer]:
-    """Run a server that wants a token, for there is one."""
+def protected_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[HttpServer]:
+    """Run a server that requires an access token, because one exists."""
     folder = tmp_path_factory.mktemp("guarded")
     new_access_token(folder / "data", "nobody")
     with run_http_server(folder) as running:
@@ -57,15 +57,15 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Generator[HttpServer]:
 
 
 def post(server: HttpServer, bearer: str = "", path: str = "/mcp", **headers: str) -> httpx2.Response:
-    """Send the first message of a client."""
+    """Send the first request of a client."""
     given = {**ACCEPT, **headers, **({"authorization": f"Bearer {bearer}"} if bearer else {})}
     return httpx2.post(f"{server.base}{path}", json=INITIALIZE, headers=given, timeout=TIMEOUT)
 
 
 class TestTransports:
     @pytest.mark.parametrize("how", ["legacy", "auto", "sse"])
-    async def test_each_does_what_stdio_does_over_the_same_memory(self, open_server: HttpServer, how: str) -> None:
-        """Guards one store for all: what one connection stores, every other finds."""
+    async def test_every_transport_serves_the_same_memory(self, open_server: HttpServer, how: str) -> None:
+        """Guards the shared memory: what one connection stores, every other connection finds."""
         async with connect_http(open_server, how) as client:
             assert {tool.name for tool in (await client.list_tools()).tools} >= {"add_memory", "get_history"}
             text = f"Alice keeps {how} bees"
@@ -75,15 +75,15 @@ class TestTransports:
                 assert text in text_of(await client.call_tool("search_memories", {"query": f"{how} bees"}))
 
     @pytest.mark.parametrize(("transport", "there", "missing"), [("http", "/mcp", "/sse"), ("sse", "/sse", "/mcp")])
-    def test_one_alone_leaves_the_other_out(self, tmp_path: Path, transport: str, there: str, missing: str) -> None:
+    def test_a_single_transport_can_be_served(self, tmp_path: Path, transport: str, there: str, missing: str) -> None:
         """Guards the choice of the transport."""
         with run_http_server(tmp_path, transport) as server:
             assert httpx2.get(f"{server.base}{missing}").status_code == 404
             with httpx2.stream("GET", f"{server.base}{there}", headers=ACCEPT) as answer:
                 assert answer.status_code != 404
 
-    async def test_the_memory_outlives_its_server(self, tmp_path: Path) -> None:
-        """Guards an orderly end while a stream is open, and what was acknowledged before it."""
+    async def test_the_next_server_finds_what_the_last_one_stored(self, tmp_path: Path) -> None:
+        """Guards acknowledged writes, and an orderly end while a stream is open."""
         with run_http_server(tmp_path) as server:
             async with connect_http(server, "auto") as client:
                 await client.call_tool("add_memory", {"text": VIOLIN})
@@ -109,8 +109,8 @@ class TestTransports:
                     tasks.start_soon(session)
         assert answered == [7] * 200
 
-    async def test_a_client_that_vanishes_hinders_nobody(self, open_server: HttpServer) -> None:
-        """Guards the others from one that asks and hangs up."""
+    async def test_a_client_that_disconnects_disturbs_no_other(self, open_server: HttpServer) -> None:
+        """Guards other clients from one that sends a request and hangs up."""
         body = json.dumps(INITIALIZE).encode()
         for _ in range(20):
             with socket.create_connection(("127.0.0.1", open_server.port)) as gone:
@@ -122,18 +122,18 @@ class TestTransports:
 
 
 class TestHealth:
-    def test_it_says_how_the_parts_are_and_nothing_of_what_is_stored(self, guarded: HttpServer) -> None:
-        """Guards what anybody may read: no name, no path, no number of memories; and no token is wanted."""
-        answer = httpx2.get(f"{guarded.base}/health")
+    def test_it_reports_the_state_of_the_parts_and_nothing_that_is_stored(self, protected_server: HttpServer) -> None:
+        """Guards what anybody may read without a token: no name, no path, no number of memories."""
+        answer = httpx2.get(f"{protected_server.base}/health")
         assert answer.status_code == 200
         assert set(answer.json()) <= {"status", "version", "ledger", "vectors", "index"}
         assert "alice" not in answer.text
-        assert str(guarded.data) not in answer.text
+        assert str(protected_server.data) not in answer.text
 
-    def test_a_memory_that_cannot_be_opened_fails_it(self, tmp_path: Path) -> None:
-        """Guards whoever watches the server: a status code says it."""
+    def test_it_fails_if_the_memory_cannot_be_opened(self, tmp_path: Path) -> None:
+        """Guards monitoring, which reads the status code."""
         (tmp_path / "data").mkdir()
-        (tmp_path / "data" / "ledger.db").write_text("this is no database, " * 100)
+        (tmp_path / "data" / "ledger.db").write_text("this is not a database, " * 100)
         with run_http_server(tmp_path) as server:
             answer = httpx2.get(f"{server.base}/health")
             while answer.json()["status"] == "opening":
@@ -141,56 +141,66 @@ class TestHealth:
             assert (answer.status_code, answer.json()["status"]) == (503, "failed")
 
 
-class TestWhoMayComeIn:
+class TestAccess:
     @pytest.mark.parametrize("path", ["/mcp", "/health"])
     def test_another_host_or_origin_is_refused(self, open_server: HttpServer, path: str) -> None:
-        """Guards against DNS rebinding: a web page of others that reaches a loopback address."""
+        """Guards against DNS rebinding, by which a web page reaches a loopback address."""
         assert post(open_server, path=path, host="evil.example").status_code == 421
         assert post(open_server, path=path, origin="http://evil.example").status_code == 403
 
     @pytest.mark.parametrize("host", ["0.0.0.0", "::"])  # noqa: S104 - they are to be refused
-    def test_an_open_bind_without_tokens_is_refused_with_the_way_out(self, tmp_path: Path, host: str) -> None:
-        """Guards a memory from the whole network."""
+    def test_listening_on_all_addresses_needs_a_token(self, tmp_path: Path, host: str) -> None:
+        """Guards the memory from the network. The error says how to create a token."""
         command = [sys.executable, "-m", "palimpsest", "serve", "--transport", "http", "--host", host, "--port", "0"]
         done = subprocess.run(command, capture_output=True, text=True, env=clean_environment(tmp_path), check=False)
         assert done.returncode == 1
         assert "palimpsest token create" in " ".join(done.stderr.split())
 
-    def test_a_port_that_is_taken_is_named(self, open_server: HttpServer, tmp_path: Path) -> None:
-        """Guards the person who starts it twice."""
+    def test_a_port_that_is_in_use_is_named(self, open_server: HttpServer, tmp_path: Path) -> None:
+        """Guards people who start the server twice."""
         command = [sys.executable, "-m", "palimpsest", "serve", "--transport", "http", "--port", str(open_server.port)]
         done = subprocess.run(command, capture_output=True, text=True, env=clean_environment(tmp_path), check=False)
         assert done.returncode == 1
         assert f"port {open_server.port}" in done.stderr
 
-    def test_without_a_good_token_nobody_comes_in(self, guarded: HttpServer) -> None:
-        """Guards the door: none, a wrong one, an expired one, and one that was revoked a moment ago."""
-        good, late = new_access_token(guarded.data, "alice"), new_access_token(guarded.data, "alice", days=1)
-        assert post(guarded, good).status_code == 200
-        stored = json.loads((guarded.data / "tokens.json").read_text())
+    def test_a_request_without_a_valid_token_is_refused(self, protected_server: HttpServer) -> None:
+        """Guards against a missing, a wrong, an expired and a just revoked token."""
+        revoked, expired = (
+            new_access_token(protected_server.data, "alice"),
+            new_access_token(protected_server.data, "alice", days=1),
+        )
+        assert post(protected_server, revoked).status_code == 200
+        stored = json.loads((protected_server.data / "tokens.json").read_text())
         stored[-1]["expires_at"] = (datetime.now(UTC) - timedelta(seconds=1)).isoformat()
-        (guarded.data / "tokens.json").write_text(json.dumps(stored))
-        access_tokens.revoke(guarded.data, stored[-2]["id"])
-        for bad in ("", "wrong", late, good):
-            answer = post(guarded, bad)
+        (protected_server.data / "tokens.json").write_text(json.dumps(stored))
+        access_tokens.revoke(protected_server.data, stored[-2]["id"])
+        for token in ("", "wrong", expired, revoked):
+            answer = post(protected_server, token)
             assert answer.status_code == 401
             assert "Traceback" not in answer.text
-        assert httpx2.get(f"{guarded.base}/sse").status_code == 401
+        assert httpx2.get(f"{protected_server.base}/sse").status_code == 401
 
-    def test_only_hashes_of_tokens_are_stored(self, guarded: HttpServer) -> None:
-        """Guards what a backup of the folder gives away."""
-        assert new_access_token(guarded.data, "alice") not in (guarded.data / "tokens.json").read_text()
-        assert (guarded.data / "tokens.json").stat().st_mode & 0o077 == 0
+    def test_only_hashes_of_tokens_are_stored(self, protected_server: HttpServer) -> None:
+        """Guards backups of the folder."""
+        assert (
+            new_access_token(protected_server.data, "alice") not in (protected_server.data / "tokens.json").read_text()
+        )
+        assert (protected_server.data / "tokens.json").stat().st_mode & 0o077 == 0
 
     @pytest.mark.parametrize("how", ["legacy", "auto", "sse"])
-    async def test_the_tokens_user_is_the_scope_and_no_argument_widens_it(self, guarded: HttpServer, how: str) -> None:
-        """Guards one user's memory from another's client: by search, by id, by scope, by deletion of all."""
-        alice, bob = new_access_token(guarded.data, f"alice {how}"), new_access_token(guarded.data, f"bob {how}")
-        async with connect_http(guarded, how, alice) as client:
+    async def test_the_scope_is_the_tokens_user_and_no_argument_widens_it(
+        self, protected_server: HttpServer, how: str
+    ) -> None:
+        """Guards one user's memory from another user's client: by search, by id, by scope."""
+        alice, bob = (
+            new_access_token(protected_server.data, f"alice {how}"),
+            new_access_token(protected_server.data, f"bob {how}"),
+        )
+        async with connect_http(protected_server, how, alice) as client:
             added = await client.call_tool("add_memory", {"text": VIOLIN})
             assert f"scope: user alice {how}" in text_of(added)
             memory_id = added.structured_content["results"][0]["id"]
-        async with connect_http(guarded, how, bob) as client:
+        async with connect_http(protected_server, how, bob) as client:
 
             async def call(tool: str, **arguments: Any) -> CallToolResult:
                 return await client.call_tool(tool, arguments)
@@ -203,49 +213,53 @@ class TestWhoMayComeIn:
             wider = await call("search_memories", query="violin", scope={"user_id": f"alice {how}"})
             assert wider.is_error
             assert f"only valid for user bob {how};" in text_of(wider)
-        async with connect_http(guarded, how, alice) as client:
+        async with connect_http(protected_server, how, alice) as client:
             assert VIOLIN in text_of(await client.call_tool("search_memories", {"query": "violin"}))
 
     @pytest.mark.parametrize("how", ["legacy", "auto"])
-    async def test_subscribers_hear_of_their_own_users_changes_alone(self, guarded: HttpServer, how: str) -> None:
-        """Guards even that another remembers something just now."""
-        bearers = {user: new_access_token(guarded.data, user) for user in ("dora", "erik")}
+    async def test_subscribers_are_notified_of_their_own_users_changes_only(
+        self, protected_server: HttpServer, how: str
+    ) -> None:
+        """Guards even the fact that another user just stored something."""
+        bearers = {user: new_access_token(protected_server.data, user) for user in ("dora", "erik")}
         ids: dict[str, str] = {}
         for user, bearer in bearers.items():
-            async with connect_http(guarded, how, bearer) as client:
+            async with connect_http(protected_server, how, bearer) as client:
                 added = await client.call_tool("add_memory", {"text": f"{user} lives in a house by {how}"})
                 ids[user] = added.structured_content["results"][0]["id"]
-        told: list[str] = []
-        heard = anyio.Event()
+        uris: list[str] = []
+        notified = anyio.Event()
 
-        async def note(message: Any) -> None:
+        async def record(message: Any) -> None:
             if isinstance(message, ResourceUpdatedNotification):
-                told.append(str(message.params.uri))
-                heard.set()
+                uris.append(str(message.params.uri))
+                notified.set()
 
         async def both_move() -> None:
             for user in ("erik", "dora"):
-                async with connect_http(guarded, how, bearers[user]) as client:
+                async with connect_http(protected_server, how, bearers[user]) as client:
                     await client.call_tool("update_memory", {"memory_id": ids[user], "text": f"{user} moved by {how}"})
 
-        wanted = [f"memory://{each}" for each in ids.values()]
-        handler = {"message_handler": note} if how == "legacy" else {}
-        async with connect_http(guarded, how, bearers["dora"], **handler) as client:
+        subscribed = [f"memory://{memory_id}" for memory_id in ids.values()]
+        handler = {"message_handler": record} if how == "legacy" else {}
+        async with connect_http(protected_server, how, bearers["dora"], **handler) as client:
             with anyio.fail_after(TIMEOUT):
                 if how == "legacy":
-                    for uri in wanted:
+                    for uri in subscribed:
                         await subscribe(client, uri)
                     await both_move()
-                    await heard.wait()
+                    await notified.wait()
                 else:
-                    async with client.listen(resource_subscriptions=wanted) as events:
+                    async with client.listen(resource_subscriptions=subscribed) as events:
                         await both_move()
-                        told.append(str(getattr(await anext(aiter(events)), "uri", "")))
-        assert told == [f"memory://{ids['dora']}"]
+                        uris.append(str(getattr(await anext(aiter(events)), "uri", "")))
+        assert uris == [f"memory://{ids['dora']}"]
 
-    async def test_a_projects_token_opens_that_project_alone(self, guarded: HttpServer) -> None:
-        """Guards a token given to one repository's agents."""
-        async with connect_http(guarded, "auto", new_access_token(guarded.data, "carol", "atlas")) as client:
+    async def test_a_projects_token_is_valid_for_that_project_only(self, protected_server: HttpServer) -> None:
+        """Guards a token for the agents of one repository."""
+        async with connect_http(
+            protected_server, "auto", new_access_token(protected_server.data, "carol", "atlas")
+        ) as client:
             assert "project atlas" in text_of(
                 await client.call_tool("add_memory", {"text": "Atlas is written in Rust"})
             )
@@ -254,9 +268,11 @@ class TestWhoMayComeIn:
             assert "only valid for project atlas;" in text_of(other)
 
     @pytest.mark.parametrize("how", ["legacy", "auto", "sse"])
-    async def test_a_read_only_token_sees_and_has_reading_tools_only(self, guarded: HttpServer, how: str) -> None:
-        """Guards against writing, by what is listed and by what is called all the same."""
-        async with connect_http(guarded, how, new_access_token(guarded.data, "dave", read_only=True)) as client:
+    async def test_a_read_only_token_has_only_tools_that_read(self, protected_server: HttpServer, how: str) -> None:
+        """Guards against writes: writing tools are not listed, and refused if called."""
+        async with connect_http(
+            protected_server, how, new_access_token(protected_server.data, "dave", read_only=True)
+        ) as client:
             listed = [tool.name for tool in (await client.list_tools()).tools]
             assert sorted(listed) == ["get_history", "get_summary", "list_memories", "search_memories"]
             refused = await client.call_tool("add_memory", {"text": VIOLIN})
@@ -264,16 +280,16 @@ class TestWhoMayComeIn:
             assert "this access token is read-only" in text_of(refused)
             assert "nothing found" in text_of(await client.call_tool("search_memories", {"query": "violin"}))
 
-    def test_a_token_of_the_settings_is_as_good(self, tmp_path: Path) -> None:
-        """Guards tokens that come with a container's environment."""
+    def test_a_token_in_the_settings_is_valid(self, tmp_path: Path) -> None:
+        """Guards tokens from the environment of a container."""
         secret = "a secret of the settings"  # noqa: S105 - made for the test
-        named = json.dumps([{"token": secret, "user_id": "erin"}])
-        with run_http_server(tmp_path, PALIMPSEST_HTTP__TOKENS=named) as server:
+        tokens = json.dumps([{"token": secret, "user_id": "erin"}])
+        with run_http_server(tmp_path, PALIMPSEST_HTTP__TOKENS=tokens) as server:
             assert post(server).status_code == 401
             assert post(server, secret).status_code == 200
 
-    def test_what_is_too_much_is_refused(self, open_server: HttpServer) -> None:
-        """Guards the server's memory from a body without end."""
+    def test_a_body_that_is_too_long_is_refused(self, open_server: HttpServer) -> None:
+        """Guards the server from a body that does not end."""
         answer = httpx2.post(f"{open_server.base}/mcp", content=b"x" * (4 * 1024 * 1024 + 1), headers=ACCEPT)
         assert answer.status_code == 413
 
@@ -291,8 +307,8 @@ class _Issuer(BaseHTTPRequestHandler):
 
 
 class TestOAuth:
-    def test_an_issuers_token_opens_the_memory_of_its_subject(self, tmp_path: Path) -> None:
-        """Guards the resource server: signature, audience, issuer, time and scopes, by keys that are fetched."""
+    def test_an_issuers_token_is_valid_for_its_subject(self, tmp_path: Path) -> None:
+        """Guards OAuth: signature, audience, issuer, expiry and scopes, with the keys that the issuer publishes."""
         key, stranger = (rsa.generate_private_key(public_exponent=65537, key_size=2048) for _ in range(2))
         public = json.loads(RSAAlgorithm.to_jwk(key.public_key()))
         handler = type(
@@ -323,26 +339,26 @@ class TestOAuth:
                     signed(sub=None),
                     jwt.encode({"sub": "frank", "aud": audience, "iss": url}, "", algorithm="none"),
                 ]
-                for each in bad:
-                    answer = post(server, each)
+                for token in bad:
+                    answer = post(server, token)
                     assert answer.status_code == 401
                     assert "/.well-known/oauth-protected-resource" in answer.headers["www-authenticate"]
                 assert post(server, signed(scope="other")).status_code == 403
-                told = httpx2.get(f"{server.base}/.well-known/oauth-protected-resource/mcp").json()
-                assert told["authorization_servers"] == [f"{url}/"]
-                anyio.run(_reads_only, server, signed(scope="memory:read"))
+                metadata = httpx2.get(f"{server.base}/.well-known/oauth-protected-resource/mcp").json()
+                assert metadata["authorization_servers"] == [f"{url}/"]
+                anyio.run(_assert_read_only, server, signed(scope="memory:read"))
             issuer.shutdown()
 
 
-async def _reads_only(server: HttpServer, bearer: str) -> None:
+async def _assert_read_only(server: HttpServer, bearer: str) -> None:
     async with connect_http(server, "auto", bearer) as client:
         assert "add_memory" not in [tool.name for tool in (await client.list_tools()).tools]
         assert "scope: user frank" in text_of(await client.call_tool("search_memories", {"query": "violin"}))
 
 
 class TestStdio:
-    def test_an_interrupt_ends_it_at_once(self, tmp_path: Path) -> None:
-        """Guards Ctrl-C while a client still holds the pipe."""
+    def test_an_interrupt_ends_the_server_at_once(self, tmp_path: Path) -> None:
+        """Guards Ctrl-C while a client still has the pipe open."""
         command = [sys.executable, "-m", "palimpsest"]
         pipe = subprocess.PIPE
         with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=clean_environment(tmp_path)) as server:
@@ -354,15 +370,15 @@ class TestStdio:
             server.send_signal(signal.SIGINT)
             assert server.wait(TIMEOUT) == -signal.SIGINT
 
-    async def test_fifty_slow_calls_do_not_hold_up_a_fast_one(self, tmp_path: Path) -> None:
-        """Guards the agent that searches while others wait for a language model."""
-        all_asked, may_answer = threading.Event(), threading.Event()
-        asked: list[None] = []
+    async def test_fifty_slow_calls_do_not_delay_a_fast_one(self, tmp_path: Path) -> None:
+        """Guards a search while other calls wait for a language model."""
+        all_requested, may_answer = threading.Event(), threading.Event()
+        requests: list[None] = []
 
         def chat(_: dict[str, Any]) -> str:
-            asked.append(None)
-            if len(asked) == 50:
-                all_asked.set()
+            requests.append(None)
+            if len(requests) == 50:
+                all_requested.set()
             assert may_answer.wait(10 * TIMEOUT)
             return json.dumps({"facts": []})
 
@@ -373,9 +389,9 @@ class TestStdio:
                 anyio.create_task_group() as tasks,
             ):
                 for number in range(50):
-                    told = [{"role": "user", "content": f"I have {number} bees", "id": str(number)}]
-                    tasks.start_soon(client.call_tool, "add_memory", {"messages": told})
-                assert await anyio.to_thread.run_sync(all_asked.wait, 10 * TIMEOUT)
+                    messages = [{"role": "user", "content": f"I have {number} bees", "id": str(number)}]
+                    tasks.start_soon(client.call_tool, "add_memory", {"messages": messages})
+                assert await anyio.to_thread.run_sync(all_requested.wait, 10 * TIMEOUT)
                 assert "scope" in text_of(await client.call_tool("search_memories", {"query": "violin"}))
                 assert not may_answer.is_set()
                 may_answer.set()

@@ -1,4 +1,4 @@
-"""Calls that take long: how far they are is told, and giving them up leaves nothing half done."""
+"""Long calls: they report their progress, and cancelling them leaves nothing half done."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ from tests.support.mcp_client import connect_stdio, reply_results, reply_text
 
 pytestmark = pytest.mark.anyio
 
-EVERYWHERE = pytest.mark.parametrize("how", ["stdio-legacy", "stdio-auto", "legacy", "auto", "sse"])
-SAID = {"messages": [{"role": "user", "content": "I do like Darjeeling"}]}
+EVERY_TRANSPORT = pytest.mark.parametrize("how", ["stdio-legacy", "stdio-auto", "legacy", "auto", "sse"])
+CONVERSATION = {"messages": [{"role": "user", "content": "I do like Darjeeling"}]}
 FACTS = json.dumps({"facts": [{"text": "Alice likes Darjeeling", "sources": [1]}]})
 ADD = json.dumps({"decisions": [{"fact": 0, "event": "ADD"}]})
 
 
 @dataclass
 class SlowModel:
-    """Hold a model that says when it is asked and answers when it is let."""
+    """A model that signals when it is asked, and answers when `may_answer` is set."""
 
     url: str = ""
-    asked: threading.Event = field(default_factory=threading.Event)
-    let: threading.Event = field(default_factory=threading.Event)
+    was_asked: threading.Event = field(default_factory=threading.Event)
+    may_answer: threading.Event = field(default_factory=threading.Event)
 
     @property
     def settings(self) -> dict[str, str]:
-        """Return the settings by which the server finds it."""
+        """Return the settings with which a server uses this model."""
         return {"PALIMPSEST_LLM__PROVIDER": "openai", "OPENAI_API_KEY": "k", "OPENAI_BASE_URL": self.url}
 
 
 @contextmanager
 def slow_model() -> Generator[SlowModel]:
-    """Run a model that is asked for facts, and what becomes of them."""
+    """Run a model that extracts one fact and decides to add it."""
     model = SlowModel()
 
     def answer(request: dict[str, Any]) -> str:
-        model.asked.set()
-        model.let.wait()
+        model.was_asked.set()
+        model.may_answer.wait()
         return ADD if "decisions" in json.dumps(request["messages"][0]) else FACTS
 
     with OpenAIServer(answer) as server:
@@ -56,12 +56,12 @@ def slow_model() -> Generator[SlowModel]:
         try:
             yield model
         finally:
-            model.let.set()
+            model.may_answer.set()
 
 
 @asynccontextmanager
-async def reached(how: str, folder: Path, **settings: str) -> AsyncGenerator[Client]:
-    """Connect to a new server in one of the ways there are."""
+async def connect_by(how: str, folder: Path, **settings: str) -> AsyncGenerator[Client]:
+    """Connect to a new server, over stdio, HTTP or SSE."""
     if how.startswith("stdio"):
         async with connect_stdio(folder, how.removeprefix("stdio-"), **settings) as one:
             yield one
@@ -71,37 +71,37 @@ async def reached(how: str, folder: Path, **settings: str) -> AsyncGenerator[Cli
             yield one
 
 
-@EVERYWHERE
-async def test_a_call_that_is_given_up_leaves_what_was_said_and_nothing_half_done(tmp_path: Path, how: str) -> None:
-    """Guards cancellation: the turns are kept, no fact is, and the same call sent again learns from them."""
+@EVERY_TRANSPORT
+async def test_a_cancelled_call_keeps_the_messages_and_nothing_else(tmp_path: Path, how: str) -> None:
+    """Guards cancellation: messages are kept, facts are not, and the same call sent again extracts them."""
     with slow_model() as model:
-        async with reached(how, tmp_path, **model.settings) as memory:
+        async with connect_by(how, tmp_path, **model.settings) as memory:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(memory.call_tool, "add_memory", SAID)
-                await anyio.to_thread.run_sync(model.asked.wait)
+                tasks.start_soon(memory.call_tool, "add_memory", CONVERSATION)
+                await anyio.to_thread.run_sync(model.was_asked.wait)
                 tasks.cancel_scope.cancel()
             assert reply_results(await memory.call_tool("list_memories", {})) == []
             found = reply_results(await memory.call_tool("search_memories", {"query": "Darjeeling"}))
             assert [hit["text"] for hit in found] == ["I do like Darjeeling"]
-            model.let.set()
-            assert reply_text(await memory.call_tool("add_memory", SAID)).startswith("added: [")
+            model.may_answer.set()
+            assert reply_text(await memory.call_tool("add_memory", CONVERSATION)).startswith("added: [")
             assert len(reply_results(await memory.call_tool("list_memories", {}))) == 1
 
 
-@EVERYWHERE
-async def test_how_far_a_call_is_is_told_to_a_client_that_wants_to_know(tmp_path: Path, how: str) -> None:
-    """Guards the line a client shows while a model thinks; the numbers only rise."""
-    told: list[tuple[float, str]] = []
+@EVERY_TRANSPORT
+async def test_progress_is_reported_to_a_client_that_asks_for_it(tmp_path: Path, how: str) -> None:
+    """Guards the line that a client shows while it waits. The numbers only rise."""
+    reports: list[tuple[float, str]] = []
 
-    async def note(progress: float, total: float | None, message: str | None) -> None:
+    async def record(progress: float, total: float | None, message: str | None) -> None:
         del total
-        told.append((progress, message or ""))
+        reports.append((progress, message or ""))
 
     with slow_model() as model:
-        model.let.set()
-        async with reached(how, tmp_path, **model.settings) as memory:
+        model.may_answer.set()
+        async with connect_by(how, tmp_path, **model.settings) as memory:
             await memory.call_tool("add_memory", {"text": "Alice likes Assam", "infer": False})
-            await memory.call_tool("add_memory", SAID, progress_callback=note)
-    assert [number for number, _ in told] == [1, 2]
-    assert told[0][1] == "kept 1 message; asking the model for facts"
-    assert told[1][1] == "asking the model what becomes of 1 fact"
+            await memory.call_tool("add_memory", CONVERSATION, progress_callback=record)
+    assert [number for number, _ in reports] == [1, 2]
+    assert reports[0][1] == "kept 1 message; asking the model for facts"
+    assert reports[1][1] == "asking the model what becomes of 1 fact"

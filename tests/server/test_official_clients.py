@@ -21,7 +21,7 @@ PALIMPSEST = [sys.executable, "-m", "palimpsest"]
 
 @contextmanager
 def target(folder: Path, transport: str) -> Generator[list[str]]:
-    """Give what reaches a new server: a command to start it, or its URL."""
+    """Yield how to reach a new server: the command that starts it, or its URL."""
     if transport == "stdio":
         yield PALIMPSEST
         return
@@ -31,10 +31,10 @@ def target(folder: Path, transport: str) -> Generator[list[str]]:
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 @pytest.mark.parametrize(("release", "version"), [("v1", "2025-11-25"), ("v2", "2026-07-28")])
-def test_the_typescript_clients_find_everything(tmp_path: Path, release: str, version: str, transport: str) -> None:
-    """Guards the clients most people have: tools, errors, resources, prompts and completion, from end to end."""
-    with target(tmp_path, transport) as reached:
-        done = run_node("client.mjs", release, transport, *reached, env=clean_environment(tmp_path))
+def test_the_typescript_clients_can_use_everything(tmp_path: Path, release: str, version: str, transport: str) -> None:
+    """Guards the most common clients: tools, errors, resources, prompts and completion, end to end."""
+    with target(tmp_path, transport) as server:
+        done = run_node("client.mjs", release, transport, *server, env=clean_environment(tmp_path))
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
     assert set(seen["tools"]) == TOOL_NAMES
@@ -60,21 +60,21 @@ def inspect(folder: Path, method: str, *arguments: str) -> dict[str, Any]:
 
 
 def inspect_call(folder: Path, tool: str, *arguments: str) -> dict[str, Any]:
-    """Call a tool through the Inspector, and return the structured reply, which must not be an error."""
+    """Call a tool through the Inspector. Return its structured content, which must not be an error."""
     pairs = [part for argument in arguments for part in ("--tool-arg", argument)]
     result = inspect(folder, "tools/call", "--tool-name", tool, *pairs)
     assert result["isError"] is False
     return result["structuredContent"]
 
 
-def test_the_inspector_finds_no_fault_with_the_schemas_of_the_tools(tmp_path: Path) -> None:
-    """Guards what people debug servers with."""
+def test_the_inspector_accepts_the_schemas_of_the_tools(tmp_path: Path) -> None:
+    """Guards the program that people debug servers with."""
     assert {tool["name"] for tool in inspect(tmp_path, "tools/list", "--strict")["tools"]} == TOOL_NAMES
 
 
 @pytest.mark.ci
 def test_the_inspector_calls_every_tool(tmp_path: Path) -> None:
-    """Guards what people debug servers with, tool by tool; each call starts a server."""
+    """Guards the program that people debug servers with, tool by tool. Each call starts a server."""
     memory_id = inspect_call(tmp_path, "add_memory", "text=Alice plays the violin")["results"][0]["id"]
     assert inspect_call(tmp_path, "search_memories", "query=violin")["results"][0]["id"] == memory_id
     assert inspect_call(tmp_path, "list_memories")["results"][0]["id"] == memory_id
@@ -88,14 +88,14 @@ def test_the_inspector_calls_every_tool(tmp_path: Path) -> None:
 
 @pytest.mark.ci
 @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
-def test_the_conformance_suite_finds_no_other_fault_than_those_explained(tmp_path: Path, version: str) -> None:
-    """Guards the protocol, check by check; `node/expected-failures.yml` says why each of the rest fails."""
+def test_the_conformance_suite_finds_only_the_expected_failures(tmp_path: Path, version: str) -> None:
+    """Guards the protocol, check by check. `node/expected-failures.yml` explains every check that fails."""
     with run_http_server(tmp_path) as running:
-        asked = ["server", "--url", f"{running.base}/mcp", "--requirements", version]
+        arguments = ["server", "--url", f"{running.base}/mcp", "--requirements", version]
         explained = NODE_FOLDER / "expected-failures.yml"
         done = run_node(
             installed_command("conformance"),
-            *asked,
+            *arguments,
             "--expected-failures",
             str(explained),
             env=clean_environment(tmp_path),

@@ -1,4 +1,4 @@
-"""Resources, completions and prompts, as a client reads them over a real connection."""
+"""Resources, subscriptions, completions and prompts, through a real client."""
 
 from __future__ import annotations
 
@@ -40,23 +40,23 @@ async def add(server: Client, text: str) -> str:
 
 
 @BOTH
-async def test_the_summary_and_the_newest_are_listed_and_read(tmp_path: Path, mode: str) -> None:
-    """Guards what a client attaches without knowing an id."""
+async def test_the_summary_and_the_newest_memories_are_listed_and_can_be_read(tmp_path: Path, mode: str) -> None:
+    """Guards clients that attach a resource without knowing an id."""
     async with connect(tmp_path, mode) as server:
         await add(server, "Alice plays the violin")
-        listed = [str(each.uri) for each in (await server.list_resources()).resources]
+        listed = [str(resource.uri) for resource in (await server.list_resources()).resources]
         assert listed == ["memory://summary", "memory://recent"]
         for name in ("summary", "recent"):
             assert "Alice plays the violin" in await read(server, name)
 
 
 @BOTH
-async def test_a_memory_is_read_by_its_id_with_its_history(tmp_path: Path, mode: str) -> None:
-    """Guards the templates: what holds now, and every version there was."""
+async def test_a_memory_and_its_history_are_read_by_id(tmp_path: Path, mode: str) -> None:
+    """Guards the templates: the current version, and every version."""
     async with connect(tmp_path, mode) as server:
         memory_id = await add(server, "Alice plays the violin")
         await server.call_tool("update_memory", {"memory_id": memory_id, "text": "Alice plays the cello"})
-        templates = [each.uri_template for each in (await server.list_resource_templates()).resource_templates]
+        templates = [template.uri_template for template in (await server.list_resource_templates()).resource_templates]
         assert templates == ["memory://{id}", "memory://{id}/history"]
         for name in (memory_id, memory_id[:8]):
             now = await read(server, name)
@@ -66,8 +66,8 @@ async def test_a_memory_is_read_by_its_id_with_its_history(tmp_path: Path, mode:
 
 
 @pytest.mark.parametrize("name", ["0123456789", "abc", "..%2fledger.db", "0123456789/history"])
-async def test_what_is_not_there_is_said_to_be_missing(tmp_path: Path, name: str) -> None:
-    """Guards ids of nothing, and names that are paths."""
+async def test_an_unknown_resource_is_reported_as_missing(tmp_path: Path, name: str) -> None:
+    """Guards against unknown ids, and names that are paths."""
     async with connect(tmp_path) as server:
         with pytest.raises(MCPError) as raised:
             await read(server, name)
@@ -75,8 +75,8 @@ async def test_what_is_not_there_is_said_to_be_missing(tmp_path: Path, name: str
 
 
 @BOTH
-async def test_ids_are_completed_from_the_newest(tmp_path: Path, mode: str) -> None:
-    """Guards who types the beginning of an id."""
+async def test_ids_are_completed_newest_first(tmp_path: Path, mode: str) -> None:
+    """Guards people who type the start of an id."""
     ref = ResourceTemplateReference(uri="memory://{id}")
     async with connect(tmp_path, mode) as server:
         first, second = await add(server, "Alice plays the violin"), await add(server, "Bob bakes bread")
@@ -88,8 +88,8 @@ async def test_ids_are_completed_from_the_newest(tmp_path: Path, mode: str) -> N
         assert (none.completion.values, none.completion.total, none.completion.has_more) == ([], 0, False)
 
 
-async def test_subscribers_are_told_what_a_write_changed(tmp_path: Path) -> None:
-    """Guards clients that show a memory: the one that changed, and the lists it stands in."""
+async def test_subscribers_are_notified_of_what_a_write_changed(tmp_path: Path) -> None:
+    """Guards clients that show a memory: it is announced when it changes, and so are the lists that contain it."""
     async with connect(tmp_path) as server:
         memory_id = await add(server, "Alice plays the violin")
         wanted = {f"memory://{memory_id}", "memory://recent"}
@@ -105,32 +105,32 @@ async def test_subscribers_are_told_what_a_write_changed(tmp_path: Path) -> None
 
 
 @BOTH
-async def test_the_prompts_bring_what_they_speak_of(tmp_path: Path, mode: str) -> None:
-    """Guards what a person picks: each has a description, and holds the memories it is about."""
+async def test_the_prompts_contain_the_memories_they_are_about(tmp_path: Path, mode: str) -> None:
+    """Guards the prompts that a person picks: each has a description and contains the right memories."""
     async with connect(tmp_path, mode) as server:
         await add(server, "Alice plays the violin")
         prompts = (await server.list_prompts()).prompts
         assert [prompt.name for prompt in prompts] == ["recall", "remember-this-conversation", "review-memory"]
         assert all(prompt.description for prompt in prompts)
-        told: dict[str, str] = {}
+        texts: dict[str, str] = {}
         for prompt, given in zip(prompts, ({"topic": "music"}, {}, {}), strict=True):
             (message,) = (await server.get_prompt(prompt.name, given)).messages
             assert isinstance(message.content, TextContent)
-            told[prompt.name] = message.content.text
-        assert "Alice plays the violin" in told["recall"]
-        assert "Alice plays the violin" in told["review-memory"]
-        assert "add_memory" in told["remember-this-conversation"]
+            texts[prompt.name] = message.content.text
+        assert "Alice plays the violin" in texts["recall"]
+        assert "Alice plays the violin" in texts["review-memory"]
+        assert "add_memory" in texts["remember-this-conversation"]
 
 
-async def test_subscribers_of_the_older_protocols_are_told_until_they_say_enough(tmp_path: Path) -> None:
-    """Guards clients of today, which subscribe to one resource and hear over their connection."""
-    told: list[str] = []
-    heard = anyio.Event()
+async def test_subscribers_of_earlier_protocols_are_notified_until_they_unsubscribe(tmp_path: Path) -> None:
+    """Guards today's clients, which subscribe to one resource and are notified over their connection."""
+    uris: list[str] = []
+    notified = anyio.Event()
 
     async def listen(message: Any) -> None:
         if isinstance(message, ResourceUpdatedNotification):
-            told.append(str(message.params.uri))
-            heard.set()
+            uris.append(str(message.params.uri))
+            notified.set()
 
     server = server_in_process(tmp_path)
     async with Client(server, mode="legacy", message_handler=listen) as one:
@@ -139,28 +139,28 @@ async def test_subscribers_of_the_older_protocols_are_told_until_they_say_enough
         await subscribe(one, "memory://recent")
         await add(one, "Alice plays the violin")
         with anyio.fail_after(30):
-            await heard.wait()
-        enough = UnsubscribeRequest(params=UnsubscribeRequestParams(uri="memory://recent"))
-        await one.session.send_request(enough, EmptyResult)
+            await notified.wait()
+        unsubscribe = UnsubscribeRequest(params=UnsubscribeRequestParams(uri="memory://recent"))
+        await one.session.send_request(unsubscribe, EmptyResult)
         await add(one, "Alice bakes bread")
         with pytest.raises(MCPError, match="there is no resource"):
             await subscribe(one, "file:///etc/passwd")
-    assert told == ["memory://recent"]
+    assert uris == ["memory://recent"]
 
 
 @BOTH
 @pytest.mark.parametrize(
-    ("name", "given", "told"),
+    ("name", "arguments", "error"),
     [
         ("recal", {"topic": "music"}, "did you mean 'recall'"),
         ("recall", {}, "the prompt recall needs topic"),
         ("recall", {"topic": "x" * 5_000}, "use a shorter one"),
     ],
 )
-async def test_a_prompt_that_cannot_be_given_says_why(
-    tmp_path: Path, mode: str, name: str, given: dict[str, str], told: str
+async def test_a_prompt_that_cannot_be_filled_in_says_why(
+    tmp_path: Path, mode: str, name: str, arguments: dict[str, str], error: str
 ) -> None:
     """Guards the person who picks a prompt from an internal error."""
     async with connect(tmp_path, mode) as server:
-        with pytest.raises(MCPError, match=told):
-            await server.get_prompt(name, given)
+        with pytest.raises(MCPError, match=error):
+            await server.get_prompt(name, arguments)

@@ -80,8 +80,8 @@ WRONG_CALLS: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_a_memory_lives_from_adding_to_forgetting_and_back(tmp_path: Path, mode: str) -> None:
-    """Guards the whole surface in both protocol eras, as an agent goes through it."""
+async def test_a_memory_is_added_updated_deleted_and_restored(tmp_path: Path, mode: str) -> None:
+    """Guards every tool in both protocol eras, in the order that an agent uses them."""
     async with connect_stdio(tmp_path, mode) as memory:
         assert reply_text(await memory.call_tool("search_memories", {"query": "tea"})).startswith("nothing found")
         added = await memory.call_tool("add_memory", {"text": "User's favourite tea is Darjeeling"})
@@ -121,12 +121,12 @@ async def test_a_memory_lives_from_adding_to_forgetting_and_back(tmp_path: Path,
         events = [entry["event"] for entry in history.structured_content["history"]]
         assert events == ["ADD", "UPDATE", "DELETE", "ADD"]
         assert "Assam" in reply_text(await memory.call_tool("get_summary", {}))
-    loose = [path for path in (tmp_path / "data").rglob("*") if path.stat().st_mode & 0o077]
-    assert loose == [], "nobody else may read a memory"
+    readable_by_others = [path for path in (tmp_path / "data").rglob("*") if path.stat().st_mode & 0o077]
+    assert readable_by_others == [], "nobody else may read a memory"
 
 
-async def test_what_one_server_stored_the_next_one_finds(tmp_path: Path) -> None:
-    """Guards durability over a restart, through the index that was left behind."""
+async def test_the_next_server_finds_what_the_last_one_stored(tmp_path: Path) -> None:
+    """Guards durability over a restart, with the index that the last server left."""
     async with connect_stdio(tmp_path) as memory:
         reply_text(await memory.call_tool("add_memory", {"text": "The team retreat is in Lisbon"}))
     async with connect_stdio(tmp_path) as memory:
@@ -135,7 +135,7 @@ async def test_what_one_server_stored_the_next_one_finds(tmp_path: Path) -> None
 
 
 async def test_two_servers_on_one_memory_see_each_others_writes_at_once(tmp_path: Path) -> None:
-    """Guards several clients attached to one memory."""
+    """Guards several clients on one memory."""
     async with connect_stdio(tmp_path) as one, connect_stdio(tmp_path) as other:
         for number in range(5):
             writer, reader = (one, other) if number % 2 else (other, one)
@@ -146,16 +146,16 @@ async def test_two_servers_on_one_memory_see_each_others_writes_at_once(tmp_path
             assert hits[0]["id"] == added[0]["id"]
 
 
-async def test_a_conversation_is_kept_and_the_reply_names_what_is_missing(tmp_path: Path) -> None:
-    """Guards messages without a model: kept, searchable, sources as the caller named them."""
-    turns = [
+async def test_a_conversation_is_kept_and_the_reply_says_that_there_is_no_model(tmp_path: Path) -> None:
+    """Guards messages without a model: they are kept and searchable, with the ids of the caller."""
+    messages = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "We fly to Porto in May", "name": "Ana", "id": "m1", "at": "2026-03-02T10:00:00Z"},
         {"role": "assistant", "content": [{"type": "text", "text": "Lovely!"}]},
         {"role": "user", "content": ""},
     ]
     async with connect(tmp_path) as memory:
-        added = await memory.call_tool("add_memory", {"messages": turns})
+        added = await memory.call_tool("add_memory", {"messages": messages})
         assert reply_text(added).startswith("kept 2 messages")
         assert "there is no language model to ask" in reply_text(added)
         assert "1 messages without text skipped" in reply_text(added)
@@ -165,8 +165,8 @@ async def test_a_conversation_is_kept_and_the_reply_names_what_is_missing(tmp_pa
         assert "Be brief." not in [hit["text"] for hit in hits]
 
 
-async def test_with_a_model_facts_come_out_and_v1_0_gives_the_bare_list(tmp_path: Path) -> None:
-    """Guards the pipeline through the real door, and Mem0's older reply form in both eras."""
+async def test_a_model_extracts_facts_and_v1_0_returns_a_bare_list(tmp_path: Path) -> None:
+    """Guards extraction through the tool, and Mem0's older form of replies in both eras."""
     reply = json.dumps({"facts": [{"text": "Ana flies to Porto in May 2026", "sources": [1]}]})
     for mode in ("legacy", "auto"):
         (tmp_path / mode).mkdir()
@@ -187,8 +187,8 @@ async def test_with_a_model_facts_come_out_and_v1_0_gives_the_bare_list(tmp_path
                 assert [item["memory"] for item in bare] == ["Ana flies to Porto in May 2026"]
 
 
-async def test_replaces_supersedes_and_delete_all_wants_its_confirmation(tmp_path: Path) -> None:
-    """Guards the two writes that take something away."""
+async def test_replaces_supersedes_and_delete_all_needs_its_confirmation(tmp_path: Path) -> None:
+    """Guards the two writes that remove something."""
     async with connect(tmp_path) as memory:
         (old,) = reply_results(await memory.call_tool("add_memory", {"text": "User lives in Nice"}))
         new = await memory.call_tool("add_memory", {"text": "User lives in Lyon", "replaces": [old["id"][:8]]})
@@ -213,12 +213,12 @@ async def test_replaces_supersedes_and_delete_all_wants_its_confirmation(tmp_pat
         )
 
 
-async def test_a_wrong_call_is_answered_with_what_to_do_and_stores_nothing(tmp_path: Path) -> None:
-    """Guards every error text: from it alone one knows the next call."""
+async def test_a_wrong_call_returns_what_to_do_and_stores_nothing(tmp_path: Path) -> None:
+    """Guards every error text: it is enough to make the next call right."""
     async with connect(tmp_path, PALIMPSEST_VECTOR_STORE__PROVIDER="exact") as memory:
-        for tool, arguments, told in WRONG_CALLS:
+        for tool, arguments, expected in WRONG_CALLS:
             text = error_text(await memory.call_tool(tool, arguments))
-            assert told in text
+            assert expected in text
             assert len(text) < 600
             assert "pydantic" not in text
         assert reply_results(await memory.call_tool("list_memories", {})) == []
@@ -226,7 +226,7 @@ async def test_a_wrong_call_is_answered_with_what_to_do_and_stores_nothing(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "expected"),
     [
         ({"PALIMPSEST_USR_ID": "x"}, "did you mean 'PALIMPSEST_USER_ID'?"),
         ({"PALIMPSEST_CONFIG": "config.toml"}, "unknown setting 'embeder'; did you mean 'embedder'?"),
@@ -234,10 +234,10 @@ async def test_a_wrong_call_is_answered_with_what_to_do_and_stores_nothing(tmp_p
         ({"PALIMPSEST_HISTORY_DB_PATH": "newer.db"}, "Upgrade palimpsest-mcp"),
     ],
 )
-async def test_a_server_that_cannot_open_its_memory_says_why_to_the_agent(
-    tmp_path: Path, settings: dict[str, str], told: str
+async def test_a_server_that_cannot_open_its_memory_tells_the_agent_why(
+    tmp_path: Path, settings: dict[str, str], expected: str
 ) -> None:
-    """Guards against a server that dies silently where nobody reads its log."""
+    """Guards against a server that stops silently, with the reason in a log that nobody reads."""
     (tmp_path / "config.toml").write_text("[embeder]\nprovider = 'local'\n", "utf-8")
     (tmp_path / "own").mkdir()
     decide = "---\nname: decide\nversion: 1\ninputs: [facts]\n---\n## system\nDecide.\n## user\n$facts\n"
@@ -248,11 +248,11 @@ async def test_a_server_that_cannot_open_its_memory_says_why_to_the_agent(
     conn.close()
     async with connect(tmp_path, **settings) as memory:
         for _ in range(2):
-            assert told in error_text(await memory.call_tool("list_memories", {}))
+            assert expected in error_text(await memory.call_tool("list_memories", {}))
 
 
-async def test_an_index_of_something_else_is_set_aside_and_nothing_is_lost(tmp_path: Path) -> None:
-    """Guards against a foreign or broken index: the ledger answers, and a new one is built."""
+async def test_a_broken_index_is_set_aside_and_nothing_is_lost(tmp_path: Path) -> None:
+    """Guards against a broken index: the ledger answers, and a new index is built."""
     async with connect_stdio(tmp_path) as memory:
         reply_text(await memory.call_tool("add_memory", {"text": "The team retreat is in Lisbon"}))
     index = tmp_path / "data" / "index" / "0"
@@ -264,22 +264,22 @@ async def test_an_index_of_something_else_is_set_aside_and_nothing_is_lost(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("reply", "told"), [(Reply(status=401), "Check the API key"), ("I would rather not.", "no usable reply")]
+    ("reply", "expected"), [(Reply(status=401), "Check the API key"), ("I would rather not.", "no usable reply")]
 )
 async def test_a_failing_model_is_named_and_the_messages_are_kept(
-    tmp_path: Path, reply: Reply | str, told: str
+    tmp_path: Path, reply: Reply | str, expected: str
 ) -> None:
-    """Guards the user's words against the model's troubles, through the real door."""
+    """Guards messages against a model that fails, through the tool."""
     with OpenAIServer(lambda _: reply) as server:
         async with connect(tmp_path, OPENAI_API_KEY="k", OPENAI_BASE_URL=server.base_url) as memory:
             added = await memory.call_tool("add_memory", {"messages": [{"role": "user", "content": "I moved to Lyon"}]})
             assert reply_text(added).startswith("kept 1 message")
-            assert told in reply_text(added)
+            assert expected in reply_text(added)
             assert len(reply_results(await memory.call_tool("search_memories", {"query": "Lyon"}))) == 1
 
 
 async def test_the_tools_are_few_small_annotated_and_described(tmp_path: Path) -> None:
-    """Guards the client's context: under 6 kB for all schemas, under 8 arguments a tool."""
+    """Guards the client's context: under 6 kB for all schemas, under 8 arguments per tool."""
     async with connect(tmp_path) as memory:
         listed = await memory.list_tools()
         assert memory.instructions == INSTRUCTIONS
@@ -297,8 +297,8 @@ async def test_the_tools_are_few_small_annotated_and_described(tmp_path: Path) -
         assert all("description" in schema for schema in properties.values())
 
 
-async def test_nothing_but_the_protocol_is_on_stdout_and_an_end_of_input_ends_the_server(tmp_path: Path) -> None:
-    """Guards the pipe, byte by byte, and that no server is left running."""
+async def test_stdout_carries_only_the_protocol_and_the_end_of_input_ends_the_server(tmp_path: Path) -> None:
+    """Guards the pipe, byte by byte, and against servers that stay behind."""
     call = {"name": "add_memory", "arguments": {"text": "Ünïcödé 東京 🍵"}}
     start = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     lines = [
@@ -332,35 +332,35 @@ async def test_nothing_but_the_protocol_is_on_stdout_and_an_end_of_input_ends_th
     assert "Ünïcödé 東京 🍵" in answers[1]["result"]["content"][0]["text"]
 
 
-async def test_arguments_given_as_null_are_those_left_out(tmp_path: Path) -> None:
-    """Guards models that fill in every argument there is."""
+async def test_null_arguments_count_as_left_out(tmp_path: Path) -> None:
+    """Guards models that fill in every argument."""
     async with connect(tmp_path) as memory:
-        turn = [{"role": "user", "content": "I like tea"}]
-        nothing = {"text": None, "replaces": None, "infer": None, "metadata": None, "scope": None}
-        assert reply_text(await memory.call_tool("add_memory", {"messages": turn, **nothing})).startswith(
+        message = [{"role": "user", "content": "I like tea"}]
+        nulls = {"text": None, "replaces": None, "infer": None, "metadata": None, "scope": None}
+        assert reply_text(await memory.call_tool("add_memory", {"messages": message, **nulls})).startswith(
             "kept 1 message"
         )
-        asked = {"query": "tea", "limit": None, "max_tokens": None, "filters": None, "as_of": None, "scope": None}
-        assert len(reply_results(await memory.call_tool("search_memories", asked))) == 1
+        arguments = {"query": "tea", "limit": None, "max_tokens": None, "filters": None, "as_of": None, "scope": None}
+        assert len(reply_results(await memory.call_tool("search_memories", arguments))) == 1
         assert reply_results(await memory.call_tool("list_memories", {"cursor": None, "deleted": None})) == []
 
 
-async def test_a_corrected_text_is_held_against_the_others_as_a_new_one_is(tmp_path: Path) -> None:
-    """Guards the promise that replies name what a text resembles, and that the advice they give works."""
+async def test_a_corrected_text_is_compared_with_other_memories(tmp_path: Path) -> None:
+    """Guards the promise that replies name similar memories, and that their advice works."""
     async with connect(tmp_path) as memory:
         (old,) = reply_results(await memory.call_tool("add_memory", {"text": "The user works at Siemens in Munich"}))
         (new,) = reply_results(await memory.call_tool("add_memory", {"text": "The user sings in a choir"}))
         bosch = "The user works at Bosch in Munich"
-        told = await memory.call_tool("update_memory", {"memory_id": new["id"], "text": bosch})
-        assert f"resembles [{old['id'][:8]}]" in reply_text(told)
-        assert 'replaces=["its id"]' in reply_text(told)
-        settled = await memory.call_tool("add_memory", {"text": bosch, "replaces": [old["id"]]})
-        assert not settled.is_error
+        updated = await memory.call_tool("update_memory", {"memory_id": new["id"], "text": bosch})
+        assert f"resembles [{old['id'][:8]}]" in reply_text(updated)
+        assert 'replaces=["its id"]' in reply_text(updated)
+        added = await memory.call_tool("add_memory", {"text": bosch, "replaces": [old["id"]]})
+        assert not added.is_error
         assert [hit["text"] for hit in reply_results(await memory.call_tool("list_memories", {}))] == [bosch]
 
 
-async def test_a_memory_that_is_replaced_already_leads_to_the_one_in_its_place(tmp_path: Path) -> None:
-    """Guards an agent with an old id from bringing the outdated fact back."""
+async def test_an_error_about_a_replaced_memory_names_its_successor(tmp_path: Path) -> None:
+    """Guards against an agent that restores an outdated fact by an old id."""
     async with connect(tmp_path) as memory:
         (nice,) = reply_results(await memory.call_tool("add_memory", {"text": "The user lives in Nice"}))
         (lyon,) = reply_results(
@@ -372,8 +372,8 @@ async def test_a_memory_that_is_replaced_already_leads_to_the_one_in_its_place(t
         )
 
 
-async def test_a_search_for_a_day_sees_what_was_stored_on_it(tmp_path: Path) -> None:
-    """Guards `as_of` with a day, which is the whole of it; and a narrow scope from looking like an empty memory."""
+async def test_a_search_as_of_a_day_includes_that_day(tmp_path: Path) -> None:
+    """Guards `as_of` with a day, and against a narrow scope that looks like an empty memory."""
     async with connect(tmp_path) as memory:
         await memory.call_tool("add_memory", {"text": "The user plays golf"})
         today = {"query": "golf", "as_of": datetime.now(UTC).date().isoformat()}
