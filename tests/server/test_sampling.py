@@ -222,7 +222,7 @@ async def test_messages_are_kept_if_the_client_offers_no_model(tmp_path: Path, m
     server = server_in_process(tmp_path, PALIMPSEST_LLM__PROVIDER="sampling")
     async with Client(server, mode=mode) as client:
         text = reply_text(await client.call_tool("add_memory", CONVERSATION))
-    assert "there is no language model to ask: turns are kept as they are" in text
+    assert "there is no language model to ask: messages are kept as they are" in text
 
 
 @BOTH
