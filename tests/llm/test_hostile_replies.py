@@ -74,127 +74,131 @@ MEMORIES = tuple(
 Result = TypeVar("Result")
 
 
-def outcome(ask: Callable[[ScriptedModel], Awaitable[Result]], *replies: str) -> tuple[Result | None, str]:
-    """Return what a stage makes of a reply and a second one, None for an error of ours; and the reply it went by.
+def run_stage(stage: Callable[[ScriptedModel], Awaitable[Result]], *replies: str) -> tuple[Result | None, str]:
+    """Return the result of a stage and the reply it comes from. The result is None if the stage raises ReplyError.
 
-    Whatever else is raised fails the test, and so does an error or a repair that is not fit to be passed on.
+    The second reply answers the repair. Any other exception fails the test. So does an error text that is too long or
+    cannot be encoded, and a repair that cannot be sent.
     """
     model = ScriptedModel(replies)
 
-    async def asked() -> Result:
-        return await ask(model)
+    async def call_stage() -> Result:
+        return await stage(model)
 
     result: Result | None = None
-    told = ""
+    error_text = ""
     try:
-        result = anyio.run(asked)
+        result = anyio.run(call_stage)
     except ReplyError as error:
-        told = str(error)
-    assert len(told.encode()) <= MAX_ERROR_CHARS
-    assert not told or len(model.calls) == len(replies)
-    assert all(len(sent["content"].encode()) for call in model.calls for sent in call.messages)
+        error_text = str(error)
+    assert len(error_text.encode()) <= MAX_ERROR_CHARS
+    assert not error_text or len(model.calls) == len(replies)
+    assert all(len(part["content"].encode()) for call in model.calls for part in call.messages)
     assert all(len(call.messages[2]["content"]) <= MAX_SHOWN_CHARS for call in model.calls[1:])
     return result, replies[len(model.calls) - 1]
 
 
-def is_plain(text: str, most: int) -> bool:
+def is_plain(text: str, max_chars: int) -> bool:
     """Return whether a text is one line of limited length, with content, that can be encoded."""
-    return len(text.splitlines()) == 1 and len(text.encode()) <= 4 * most and len(text) <= most and not text.isspace()
+    if len(text.splitlines()) != 1 or text.isspace():
+        return False
+    return len(text) <= max_chars and len(text.encode()) <= 4 * max_chars
 
 
-async def extracted(model: ScriptedModel) -> list[Fact]:
+async def run_extract(model: ScriptedModel) -> list[Fact]:
     return await extract(model, PROMPTS.get("extract"), Conversation(MESSAGES), NOW)
 
 
-async def summarized(model: ScriptedModel) -> str:
-    shown: dict[str, Any] = {"memories": MEMORIES, "messages": MESSAGES}
-    return await summarize(model, PROMPTS.get("summarize"), kind="overall", previous="", now=NOW, **shown)
+async def run_summarize(model: ScriptedModel) -> str:
+    inputs: dict[str, Any] = {"memories": MEMORIES, "messages": MESSAGES}
+    return await summarize(model, PROMPTS.get("summarize"), kind="overall", previous="", now=NOW, **inputs)
 
 
 def check_facts(facts: Sequence[Fact], reply: str) -> None:
-    """Assert that the ledger accepts the facts, and that an empty list comes from a reply that says so."""
-    assert facts or holds_no_facts(reply), "nothing was made of a reply that does not say 'nothing'"
+    """Assert that the ledger accepts the facts, and that an empty list comes from a reply with an empty list."""
+    assert facts or holds_no_facts(reply), "the result is empty, and the reply has no empty list"
     assert len(facts) <= MAX_FACTS
-    assert len({each.text for each in facts}) == len(facts)
-    cited = {number for item in read(reply, ExtractReply).facts for number in item.sources}
-    assert cited <= set(range(1, len(MESSAGES) + 1)), "a message that was not given is taken for another"
-    for each in facts:
-        assert is_plain(each.text, MAX_FACT_CHARS)
-        assert any(char.isalnum() for char in each.text)
-        assert len(set(each.sources)) == len(each.sources)
-        assert set(each.sources) <= {said.id for said in MESSAGES}
-        assert (each.actor_id, each.role) in {("Ana", "user"), ("", "assistant"), ("", "")}
-        assert each.happened_at is None or each.happened_at.utcoffset() == timedelta(0)
-        for labels in (each.keywords, each.tags):
+    assert len({fact.text for fact in facts}) == len(facts)
+    source_numbers = {number for item in read(reply, ExtractReply).facts for number in item.sources}
+    assert source_numbers <= set(range(1, len(MESSAGES) + 1)), "an unknown source is accepted"
+    for new_fact in facts:
+        assert is_plain(new_fact.text, MAX_FACT_CHARS)
+        assert any(char.isalnum() for char in new_fact.text)
+        assert len(set(new_fact.sources)) == len(new_fact.sources)
+        assert set(new_fact.sources) <= {message.id for message in MESSAGES}
+        assert (new_fact.actor_id, new_fact.role) in {("Ana", "user"), ("", "assistant"), ("", "")}
+        assert new_fact.happened_at is None or new_fact.happened_at.utcoffset() == timedelta(0)
+        for labels in (new_fact.keywords, new_fact.tags):
             assert len(labels) <= MAX_LABELS
             assert all(is_plain(label, MAX_LABEL_CHARS) for label in labels)
-        assert each.metadata == {}
+        assert new_fact.metadata == {}
 
 
-def check_decided(decided: Decisions, facts: Sequence[Fact], memories: Sequence[Memory], reply: str) -> None:
+def check_decisions(decisions: Decisions, facts: Sequence[Fact], memories: Sequence[Memory], reply: str) -> None:
     """Assert that the decisions cover the shown facts and memories: none invented, lost or used twice."""
-    said = read(reply, DecideReply)
-    numbers = {each.memory for each in said.decisions}
-    shown = {each.id for number, each in enumerate(memories) if number in numbers}
-    for decision in decided.decisions:
-        check_decision(decision, facts, shown)
-    named = [(each.event, each.memory_id) for each in decided.decisions if each.memory_id is not None]
-    updated = [memory_id for event, memory_id in named if event is Event.UPDATE]
-    replaced = [memory_id for each in decided.decisions for memory_id in each.replaces]
-    closed = [*replaced, *(memory_id for event, memory_id in named if event is Event.DELETE)]
-    assert len(set(closed)) == len(closed), "a memory is closed twice"
-    assert len(set(updated)) == len(updated), "a memory is updated twice"
-    kept = {memory_id for event, memory_id in named if event is not Event.DELETE}
-    assert not kept & set(closed), "a memory is closed, and spoken of as if it stayed"
-    for memory_id in updated:
-        late = named[named.index((Event.UPDATE, memory_id)) :]
-        assert (Event.NONE, memory_id) not in late, "a memory is said to know what its old wording said"
-    assert len(decided.decisions) <= (len(facts) + 1) * (len(memories) + 1), "one reply floods the ledger"
-    check_none_lost(decided, facts, said)
+    parsed_reply = read(reply, DecideReply)
+    memory_numbers = {item.memory for item in parsed_reply.decisions}
+    memory_ids = {memory.id for number, memory in enumerate(memories) if number in memory_numbers}
+    for decision in decisions.decisions:
+        check_decision(decision, facts, memory_ids)
+    events = [(item.event, item.memory_id) for item in decisions.decisions if item.memory_id is not None]
+    updates = [memory_id for event, memory_id in events if event is Event.UPDATE]
+    replacements = [memory_id for item in decisions.decisions for memory_id in item.replaces]
+    deletions = [*replacements, *(memory_id for event, memory_id in events if event is Event.DELETE)]
+    assert len(set(deletions)) == len(deletions), "a memory is deleted twice"
+    assert len(set(updates)) == len(updates), "a memory is updated twice"
+    living = {memory_id for event, memory_id in events if event is not Event.DELETE}
+    assert not living & set(deletions), "a memory is deleted, and another decision relies on it"
+    for memory_id in updates:
+        later_events = events[events.index((Event.UPDATE, memory_id)) :]
+        assert (Event.NONE, memory_id) not in later_events, "a memory is known to say what its old text said"
+    assert len(decisions.decisions) <= (len(facts) + 1) * (len(memories) + 1), "one reply floods the ledger"
+    check_none_lost(decisions, facts, parsed_reply)
 
 
-def check_decision(decision: Decision, facts: Sequence[Fact], shown: set[str]) -> None:
-    event, named = decision.event, decision.memory_id
+def check_decision(decision: Decision, facts: Sequence[Fact], memory_ids: set[str]) -> None:
+    """Assert that a decision has the parts its event needs, and names only memories that the reply names."""
+    event, memory_id = decision.event, decision.memory_id
     assert (event is Event.DELETE) == (decision.fact is None)
-    assert named is None if event is Event.ADD else named in shown
-    assert set(decision.replaces) <= shown if event is Event.ADD else decision.replaces == ()
+    assert memory_id is None if event is Event.ADD else memory_id in memory_ids
+    assert set(decision.replaces) <= memory_ids if event is Event.ADD else decision.replaces == ()
     assert decision.kind == "memory"
     if decision.fact is not None:
         assert is_plain(decision.fact.text, MAX_TEXT_CHARS)
-        assert any(replace(decision.fact, text=each.text) == each for each in facts), "more than the wording changed"
+        assert any(replace(decision.fact, text=fact.text) == fact for fact in facts), "more than the text changed"
         assert event is not Event.NONE or decision.fact in facts
 
 
-def check_none_lost(decided: Decisions, facts: Sequence[Fact], reply: DecideReply) -> None:
-    """Assert that every fact is in a decision, is reported as dropped, or asked to delete a memory."""
-    carried = [each.fact.sources for each in decided.decisions if each.fact is not None]
-    forgets = {
-        each.fact
-        for each in reply.decisions
-        if each.event is Event.DELETE and each.text is not None and not each.text.strip()
+def check_none_lost(decisions: Decisions, facts: Sequence[Fact], reply: DecideReply) -> None:
+    """Assert that every fact is in a decision, is reported as dropped, or is a request to delete a memory."""
+    sources = [item.fact.sources for item in decisions.decisions if item.fact is not None]
+    requests_to_delete = {
+        item.fact
+        for item in reply.decisions
+        if item.event is Event.DELETE and item.text is not None and not item.text.strip()
     }
-    for number, each in enumerate(facts):
-        dropped, undecided = each in decided.dropped, each in decided.undecided
+    for number, shown_fact in enumerate(facts):
+        dropped, undecided = shown_fact in decisions.dropped, shown_fact in decisions.undecided
         assert not (dropped and undecided)
-        assert dropped or each.sources in carried or number in forgets, f"fact {number} is lost"
-        assert not dropped or each.sources not in carried
-        assert not dropped or any(entry.event is Event.NONE for entry in reply.decisions)
-        assert not undecided or Decision(Event.ADD, each) in decided.decisions
+        assert dropped or shown_fact.sources in sources or number in requests_to_delete, f"fact {number} is lost"
+        assert not dropped or shown_fact.sources not in sources
+        assert not dropped or any(item.event is Event.NONE for item in reply.decisions)
+        assert not undecided or Decision(Event.ADD, shown_fact) in decisions.decisions
 
 
-def decided_on(facts: Sequence[Fact], memories: Sequence[Memory]) -> Callable[[ScriptedModel], Awaitable[Decisions]]:
-    async def ask(model: ScriptedModel) -> Decisions:
+def decide_stage(facts: Sequence[Fact], memories: Sequence[Memory]) -> Callable[[ScriptedModel], Awaitable[Decisions]]:
+    async def stage(model: ScriptedModel) -> Decisions:
         return await decide(model, PROMPTS.get("decide"), facts, memories)
 
-    return ask
+    return stage
 
 
 class TestExtract:
     @examples(1_800)
     @given(replies_of(fact_replies()), replies_of(fact_replies()))
-    def test_whatever_is_said_facts_are_facts_or_an_error(self, first: str, second: str) -> None:
-        """Guards the ledger against texts that are not facts, wrong sources, and a silent "nothing"."""
-        facts, reply = outcome(extracted, first, second)
+    def test_any_reply_gives_valid_facts_or_an_error(self, first: str, second: str) -> None:
+        """Guards the ledger against texts that are not facts, wrong sources, and hidden failures."""
+        facts, reply = run_stage(run_extract, first, second)
         if facts is not None:
             check_facts(facts, reply)
 
@@ -208,30 +212,32 @@ class TestExtract:
         st.sampled_from(('{"facts": BODY}', "BODY", '{"memory": BODY, "note": []}')),
         st.data(),
     )
-    def test_a_reply_cut_off_is_never_nothing(self, facts: Any, before: str, form: str, data: st.DataObject) -> None:
-        """Guards against "nothing learnt" when the facts began and their end is missing, whatever stands before."""
-        whole = form.replace("BODY", to_json(facts))
-        begun = whole.index('"') + 1
-        cut = before + whole[: data.draw(st.integers(begun, len(whole) - 1))]
-        assert outcome(extracted, cut, cut)[0] is None
+    def test_a_truncated_reply_is_never_an_empty_result(
+        self, facts: Any, prefix: str, form: str, data: st.DataObject
+    ) -> None:
+        """Guards against "nothing learned" from a reply whose list of facts is cut off, whatever precedes the list."""
+        complete_reply = form.replace("BODY", to_json(facts))
+        start = complete_reply.index('"') + 1
+        truncated = prefix + complete_reply[: data.draw(st.integers(start, len(complete_reply) - 1))]
+        assert run_stage(run_extract, truncated, truncated)[0] is None
 
     @examples(300)
     @given(replies_without_value().filter(lambda text: not holds_no_facts(text)))
     def test_a_reply_without_facts_is_an_error(self, reply: str) -> None:
         """Guards against an empty list read from prose, half a bracket, or an empty reply."""
-        assert outcome(extracted, reply, reply)[0] != []
+        assert run_stage(run_extract, reply, reply)[0] != []
 
     @pytest.mark.parametrize(("begin", "end"), [("[", "]"), ('{"a":', "}")], ids=["lists", "objects"])
-    def test_no_depth_is_too_deep(self, begin: str, end: str) -> None:
-        """Guards the interpreter's stack: whatever the parser can read is not nested too deep for the stages."""
+    def test_deep_nesting_is_no_crash(self, begin: str, end: str) -> None:
+        """Guards the interpreter's stack: the stages can handle any nesting that the parser can read."""
         for depth in range(sys.getrecursionlimit() - 200, sys.getrecursionlimit() + 1):
             deep = begin * depth + "1" + end * depth
             for form in ('[{"text":"x","sources":DEEP}]', '{"facts":[{"text":"x","happened_at":DEEP}]}', "DEEP"):
                 reply = form.replace("DEEP", deep)
-                facts, _ = outcome(extracted, reply, reply)
-                assert facts is None or [each.text for each in facts] == ["x"]
-            strange = f'[{{"fact":0,"event":{deep}}}]'
-            assert outcome(decided_on(FACTS[:1], MEMORIES[:1]), strange, strange)[0] is None
+                facts, _ = run_stage(run_extract, reply, reply)
+                assert facts is None or [fact.text for fact in facts] == ["x"]
+            reply = f'[{{"fact":0,"event":{deep}}}]'
+            assert run_stage(decide_stage(FACTS[:1], MEMORIES[:1]), reply, reply)[0] is None
 
 
 class TestDecide:
@@ -242,40 +248,39 @@ class TestDecide:
         replies_of(decision_replies()),
         replies_of(decision_replies()),
     )
-    def test_whatever_is_said_nothing_is_invented_or_lost(
+    def test_any_reply_invents_no_memory_and_loses_no_fact(
         self, facts: int, memories: int, first: str, second: str
     ) -> None:
         """Guards memories that were not shown, and every fact: it is stored, merged, known, or reported as dropped."""
-        told, known = FACTS[:facts], MEMORIES[:memories]
-        decided, reply = outcome(decided_on(told, known), first, second)
-        if decided is not None:
-            check_decided(decided, told, known, reply)
+        decisions, reply = run_stage(decide_stage(FACTS[:facts], MEMORIES[:memories]), first, second)
+        if decisions is not None:
+            check_decisions(decisions, FACTS[:facts], MEMORIES[:memories], reply)
 
     @pytest.mark.parametrize("event", ["ADD", "update", "DELETE", "NONE", "NO CHANGE", "DROP TABLE", "", None, 1, []])
-    def test_every_part_may_be_missing_or_wrong(self, event: Any) -> None:
+    def test_every_part_of_a_decision_can_be_missing_or_wrong(self, event: Any) -> None:
         """Guards each event with every combination of missing, null, out-of-range and mistyped parts."""
         missing = object()
         numbers = (missing, None, 0, "1", 2, -1, True, 0.0, UNKNOWN_ID)
         wordings = (missing, None, "", "\u200b", "Ana lives in Lyon.", 5)
-        for number, about, text in product(numbers, numbers, wordings):
-            parts = {"fact": number, "event": event, "memory": about, "text": text}
-            entry = {key: value for key, value in parts.items() if value is not missing}
-            reply = json.dumps([entry, {"fact": 1, "event": "UPDATE", "memory": 0, "text": "Ana lives in Lyon."}])
-            decided, _ = outcome(decided_on(FACTS[:2], MEMORIES[:2]), reply, reply)
-            if decided is not None:
-                check_decided(decided, FACTS[:2], MEMORIES[:2], reply)
+        for number, memory_number, text in product(numbers, numbers, wordings):
+            parts = {"fact": number, "event": event, "memory": memory_number, "text": text}
+            item = {key: value for key, value in parts.items() if value is not missing}
+            reply = json.dumps([item, {"fact": 1, "event": "UPDATE", "memory": 0, "text": "Ana lives in Lyon."}])
+            decisions, _ = run_stage(decide_stage(FACTS[:2], MEMORIES[:2]), reply, reply)
+            if decisions is not None:
+                check_decisions(decisions, FACTS[:2], MEMORIES[:2], reply)
 
     @examples(500)
     @given(conflicting_decisions(3, 3, [MEMORIES[0].text, MEMORIES[1].text, "Ana is in Lyon."]))
-    def test_contradicting_decisions_are_reconciled(self, entries: list[dict[str, Any]]) -> None:
-        """Guards against valid replies that decide about the same fact or memory many times and in every way."""
-        reply = json.dumps({"decisions": entries})
-        decided, _ = outcome(decided_on(FACTS[:3], MEMORIES[:3]), reply, reply)
-        if decided is not None:
-            check_decided(decided, FACTS[:3], MEMORIES[:3], reply)
+    def test_contradicting_decisions_are_reconciled(self, items: list[dict[str, Any]]) -> None:
+        """Guards against valid replies that decide repeatedly and differently about the same fact or memory."""
+        reply = json.dumps({"decisions": items})
+        decisions, _ = run_stage(decide_stage(FACTS[:3], MEMORIES[:3]), reply, reply)
+        if decisions is not None:
+            check_decisions(decisions, FACTS[:3], MEMORIES[:3], reply)
 
     @pytest.mark.parametrize(
-        "entry",
+        "item",
         [
             {"fact": 0, "event": "NONE", "memory": 0},
             {"fact": 0, "event": "UPDATE", "memory": 0, "text": "Ana."},
@@ -284,27 +289,27 @@ class TestDecide:
         ],
         ids=str,
     )
-    def test_a_flood_of_decisions_comes_to_a_few(self, entry: dict[str, Any]) -> None:
+    def test_thousands_of_decisions_are_reduced_to_a_few(self, item: dict[str, Any]) -> None:
         """Guards the ledger against thousands of rows, and the stage against quadratic time."""
-        facts = [fact(f"{each.text} {number}", sources=[str(number)]) for number in range(25) for each in FACTS]
-        reply = json.dumps({"memory" if "id" in entry else "decisions": [entry] * (MAX_REPLY_CHARS // 100)})
-        decided, _ = outcome(decided_on(facts, MEMORIES), reply, reply)
-        assert decided is not None
-        assert len(decided.decisions) <= len(facts) + len(MEMORIES)
+        facts = [fact(f"{original.text} {number}", sources=[str(number)]) for number in range(25) for original in FACTS]
+        reply = json.dumps({"memory" if "id" in item else "decisions": [item] * (MAX_REPLY_CHARS // 100)})
+        decisions, _ = run_stage(decide_stage(facts, MEMORIES), reply, reply)
+        assert decisions is not None
+        assert len(decisions.decisions) <= len(facts) + len(MEMORIES)
 
 
 class TestSummarize:
     @examples(600)
     @given(replies_of(summary_replies()), replies_of(summary_replies()))
-    def test_whatever_is_said_a_summary_is_a_text_or_an_error(self, first: str, second: str) -> None:
+    def test_any_reply_gives_a_valid_summary_or_an_error(self, first: str, second: str) -> None:
         """Guards the last good summary against an empty, endless or broken one."""
-        text, reply = outcome(summarized, first, second)
+        text, reply = run_stage(run_summarize, first, second)
         if text is not None:
             assert any(char.isalnum() for char in text)
             assert text == text.strip()
             assert len(text) <= MAX_SUMMARY_CHARS
             assert text.encode().decode() == text
-            assert re.search(r"\{\s*\"", reply), "a summary was read out of prose"
+            assert re.search(r"\{\s*\"", reply), "a summary was read from prose"
 
 
 @pytest.mark.parametrize(
@@ -315,24 +320,24 @@ class TestSummarize:
 def test_no_reply_takes_long_to_read(reply: str) -> None:
     """Guards the event loop: a parser with quadratic time would stop the server for minutes."""
     assert len(reply) <= MAX_REPLY_CHARS
-    assert outcome(extracted, reply, reply)[0] is None
+    assert run_stage(run_extract, reply, reply)[0] is None
 
 
-@pytest.mark.parametrize("misfit", ['{"facts": ["\ud83d", 5]}', "\ud83d" * 5_000, "no \udc00 JSON"], ids=ascii)
-def test_a_repair_can_be_sent(misfit: str) -> None:
+@pytest.mark.parametrize("wrong_reply", ['{"facts": ["\ud83d", 5]}', "\ud83d" * 5_000, "no \udc00 JSON"], ids=ascii)
+def test_a_repair_can_be_sent(wrong_reply: str) -> None:
     """Guards the second call: a request cannot contain the lone surrogates of a wrong reply."""
-    model = ScriptedModel([misfit, '{"facts": ["Ana drinks tea."]}'])
+    model = ScriptedModel([wrong_reply, '{"facts": ["Ana drinks tea."]}'])
 
-    async def asked() -> list[Fact]:
-        return await extracted(model)
+    async def call_stage() -> list[Fact]:
+        return await run_extract(model)
 
-    assert [each.text for each in anyio.run(asked)] == ["Ana drinks tea."]
-    assert all(sent["content"].encode() for sent in model.calls[1].messages)
+    assert [fact.text for fact in anyio.run(call_stage)] == ["Ana drinks tea."]
+    assert all(part["content"].encode() for part in model.calls[1].messages)
 
 
-def test_dates_at_the_edge_of_the_calendar_cost_no_fact() -> None:
-    """Guards facts whose date is impossible, or only just possible: none of them is an error."""
+def test_a_fact_with_a_date_at_the_edge_of_the_calendar_is_kept() -> None:
+    """Guards facts whose date is impossible, or just possible: no such date is an error."""
     for date in DATES:
-        facts, _ = outcome(extracted, json.dumps([{"text": "Long ago.", "sources": [1], "happened_at": date}]), "")
+        facts, _ = run_stage(run_extract, json.dumps([{"text": "Long ago.", "sources": [1], "happened_at": date}]), "")
         assert facts is not None
         assert facts[0].happened_at is None or facts[0].happened_at.tzinfo is UTC

@@ -1,4 +1,4 @@
-"""Replies as models really send them: what is accepted, what is repaired once, and what is an error."""
+"""Replies in the forms that models send: which are accepted, which are repaired once, and which are errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from palimpsest.llm.structured_output import MAX_SHOWN_CHARS, ask, read, strict_
 from palimpsest.llm.summarize import SummarizeReply
 from tests.support.scripted_model import ScriptedModel
 
-ASKED = [{"role": "system", "content": "Take facts."}, {"role": "user", "content": "New messages: []"}]
+MESSAGES = [{"role": "system", "content": "Take facts."}, {"role": "user", "content": "New messages: []"}]
 GOOD = '{"facts": [{"text": "Ana drinks tea.", "sources": [1]}, {"text": "Ana has a cat.", "sources": [2]}]}'
 REFUSAL = "I'm sorry, but I can't help with that."
 
@@ -34,10 +34,10 @@ def number_of_facts(reply: ExtractReply) -> int:
 def objects(schema: Any) -> Iterator[dict[str, Any]]:
     """Yield every object schema inside a schema."""
     if isinstance(schema, dict):
-        known = cast("dict[str, Any]", schema)
-        if "properties" in known:
-            yield known
-        for part in known.values():
+        mapping = cast("dict[str, Any]", schema)
+        if "properties" in mapping:
+            yield mapping
+        for part in mapping.values():
             yield from objects(part)
     elif isinstance(schema, list):
         for part in cast("list[Any]", schema):
@@ -67,7 +67,7 @@ def objects(schema: Any) -> Iterator[dict[str, Any]]:
         json.dumps([{"fact": "Ana drinks tea."}, "Ana has a cat."]),
     ],
 )
-def test_a_reply_is_read_in_all_its_dresses(reply: str) -> None:
+def test_a_reply_is_read_in_every_form_that_models_send(reply: str) -> None:
     """Guards against losing facts to fences, chat, think tags, root lists, trailing commas and bare strings."""
     assert texts(read(reply, ExtractReply)) == ["Ana drinks tea.", "Ana has a cat."]
 
@@ -78,18 +78,18 @@ def test_a_line_break_inside_a_string_is_read() -> None:
 
 
 @pytest.mark.parametrize("reply", ['{"facts": []}', "[]", 'Nothing here is worth keeping: {"facts": []}'])
-def test_nothing_found_is_an_answer(reply: str) -> None:
+def test_an_empty_list_is_a_valid_reply(reply: str) -> None:
     """Guards the difference between an empty list and a reply that cannot be read."""
     assert read(reply, ExtractReply).facts == []
 
 
-@pytest.mark.parametrize("before", ["", "Here you are: ", "```json\n", "<think>hm</think>"])
-@pytest.mark.parametrize("whole", [GOOD, json.dumps(json.loads(GOOD)["facts"]), GOOD.replace("}]}", "},],}")])
-def test_a_reply_cut_off_anywhere_yields_nothing_inside_it(before: str, whole: str) -> None:
+@pytest.mark.parametrize("prefix", ["", "Here you are: ", "```json\n", "<think>hm</think>"])
+@pytest.mark.parametrize("complete_reply", [GOOD, json.dumps(json.loads(GOOD)["facts"]), GOOD.replace("}]}", "},],}")])
+def test_no_part_of_a_truncated_reply_is_read_as_the_reply(prefix: str, complete_reply: str) -> None:
     """Guards against half a reply: the list or the first fact inside a cut-off reply is not the reply."""
-    for cut in range(1, len(whole)):
+    for cut in range(1, len(complete_reply)):
         with pytest.raises(ValueError, match="there is no JSON in it"):
-            read(before + whole[:cut], ExtractReply)
+            read(prefix + complete_reply[:cut], ExtractReply)
 
 
 @pytest.mark.parametrize(
@@ -109,25 +109,25 @@ def test_a_reply_cut_off_anywhere_yields_nothing_inside_it(before: str, whole: s
     ],
     ids=range(11),
 )
-def test_a_misfit_says_what_was_wrong(reply: str, fault: str) -> None:
-    """Guards the repair, which can only be as good as the fault it names."""
+def test_the_error_about_an_unreadable_reply_names_its_fault(reply: str, fault: str) -> None:
+    """Guards the repair, which depends on the fault that the error names."""
     with pytest.raises(ValueError, match=fault):
         read(reply, ExtractReply)
 
 
 @pytest.mark.anyio
-async def test_a_good_reply_is_asked_for_once() -> None:
-    """Guards the cost: no second call if the first reply fits."""
+async def test_a_good_reply_takes_one_call() -> None:
+    """Guards the cost: a valid first reply is not requested again."""
     model = ScriptedModel([GOOD])
 
-    assert await ask(model, ASKED, ExtractReply, texts) == ["Ana drinks tea.", "Ana has a cat."]
-    assert [list(call.messages) for call in model.calls] == [ASKED]
+    assert await ask(model, MESSAGES, ExtractReply, texts) == ["Ana drinks tea.", "Ana has a cat."]
+    assert [list(call.messages) for call in model.calls] == [MESSAGES]
     assert model.calls[0].schema == strict_schema(ExtractReply)
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(
-    ("bad", "fault"),
+    ("wrong_reply", "fault"),
     [
         (REFUSAL, "there is no JSON in it"),
         ("", "there is no JSON in it"),
@@ -136,53 +136,53 @@ async def test_a_good_reply_is_asked_for_once() -> None:
     ],
     ids=["refusal", "empty", "cut-off", "misfit"],
 )
-async def test_a_misfit_is_repaired_once(bad: str, fault: str) -> None:
-    """Guards the repair: the second call holds the first, the bad reply and what was wrong with it."""
-    model = ScriptedModel([bad, GOOD])
+async def test_an_unreadable_reply_is_repaired_once(wrong_reply: str, fault: str) -> None:
+    """Guards the repair: the second call has the first request, the bad reply and what was wrong with it."""
+    model = ScriptedModel([wrong_reply, GOOD])
 
-    assert await ask(model, ASKED, ExtractReply, number_of_facts) == 2
+    assert await ask(model, MESSAGES, ExtractReply, number_of_facts) == 2
 
-    *first, said, repair = model.calls[1].messages
-    assert first == ASKED
-    assert said == {"role": "assistant", "content": bad or "(nothing)"}
+    *first_messages, bad_reply, repair = model.calls[1].messages
+    assert first_messages == MESSAGES
+    assert bad_reply == {"role": "assistant", "content": wrong_reply or "(nothing)"}
     assert repair["role"] == "user"
     assert fault in repair["content"]
     assert model.calls[1].schema == model.calls[0].schema
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("bad", [REFUSAL, "", GOOD[:-5], '{"facts": [{}]}'])
-async def test_a_second_misfit_is_an_error(bad: str) -> None:
-    """Guards against "nothing extracted": a reply that cannot be read twice raises, and quotes no conversation."""
-    model = ScriptedModel([bad, bad])
+@pytest.mark.parametrize("wrong_reply", [REFUSAL, "", GOOD[:-5], '{"facts": [{}]}'])
+async def test_a_second_unreadable_reply_is_an_error(wrong_reply: str) -> None:
+    """Guards against "nothing extracted": two unreadable replies are an error, which quotes no conversation."""
+    model = ScriptedModel([wrong_reply, wrong_reply])
 
-    with pytest.raises(ReplyError, match="the model scripted gave no usable reply in two attempts") as failure:
-        await ask(model, ASKED, ExtractReply, texts)
+    with pytest.raises(ReplyError, match="the model scripted gave no usable reply in two attempts") as error:
+        await ask(model, MESSAGES, ExtractReply, texts)
 
     assert len(model.calls) == 2
-    assert "tea" not in str(failure.value)
+    assert "tea" not in str(error.value)
 
 
 @pytest.mark.anyio
-async def test_what_the_caller_refuses_is_repaired_too() -> None:
+async def test_a_reply_that_the_caller_refuses_is_repaired_too() -> None:
     """Guards against replies that are valid but cannot be right."""
     model = ScriptedModel(['{"facts": []}', GOOD])
 
-    def wants_some(reply: ExtractReply) -> int:
+    def require_facts(reply: ExtractReply) -> int:
         if not reply.facts:
             raise ValueError("it forgets everything.")
         return len(reply.facts)
 
-    assert await ask(model, ASKED, ExtractReply, wants_some) == 2
+    assert await ask(model, MESSAGES, ExtractReply, require_facts) == 2
     assert "it forgets everything." in model.calls[1].messages[-1]["content"]
 
 
 @pytest.mark.anyio
-async def test_a_long_misfit_goes_back_in_part() -> None:
-    """Guards the price of a repair: of a runaway reply only the beginning is sent again."""
+async def test_only_the_beginning_of_a_long_unreadable_reply_is_sent_again() -> None:
+    """Guards the cost of a repair."""
     model = ScriptedModel(["blah " * 10_000, GOOD])
 
-    await ask(model, ASKED, ExtractReply, texts)
+    await ask(model, MESSAGES, ExtractReply, texts)
 
     assert len(model.calls[1].messages[-2]["content"]) == MAX_SHOWN_CHARS
 
@@ -194,23 +194,23 @@ async def test_an_outage_is_raised_as_it_is(script: list[str]) -> None:
     model = ScriptedModel([*script, ModelUnreachableError("no answer from the endpoint")])
 
     with pytest.raises(ModelUnreachableError, match="no answer from the endpoint"):
-        await ask(model, ASKED, ExtractReply, texts)
+        await ask(model, MESSAGES, ExtractReply, texts)
 
     assert len(model.calls) == len(script) + 1
 
 
 @pytest.mark.parametrize("reply_type", [ExtractReply, DecideReply, SummarizeReply])
-def test_a_schema_is_closed_and_wants_every_key(reply_type: type[BaseModel]) -> None:
+def test_a_schema_is_closed_and_requires_every_key(reply_type: type[BaseModel]) -> None:
     """Guards OpenAI's strict mode, which refuses open objects and optional keys."""
     schema = strict_schema(reply_type)
 
-    found = list(objects(schema))
+    object_schemas = list(objects(schema))
 
-    assert found
+    assert object_schemas
     assert schema["type"] == "object"
-    for each in found:
-        assert each["additionalProperties"] is False
-        assert each["required"] == list(each["properties"])
+    for object_schema in object_schemas:
+        assert object_schema["additionalProperties"] is False
+        assert object_schema["required"] == list(object_schema["properties"])
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_strings_are_left_as_they_are(text: str, fact: str) -> None:
     assert texts(read(text, ExtractReply)) == [fact]
 
 
-def test_an_unfinished_thought_is_no_reply() -> None:
+def test_json_in_an_unfinished_thought_is_not_the_reply() -> None:
     """Guards against JSON in the thoughts of a reply that was cut off."""
     with pytest.raises(ValueError, match="no JSON"):
         read('<think>perhaps {"facts": []}', ExtractReply)

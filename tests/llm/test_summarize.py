@@ -37,12 +37,12 @@ async def summary_of(model: ScriptedModel) -> str:
     ],
 )
 async def test_a_summary_is_read_and_stripped(reply: str) -> None:
-    """Guards the forms a summary comes in."""
+    """Guards the forms in which models send a summary."""
     assert await summary_of(ScriptedModel([reply])) == "Ana drinks tea."
 
 
 async def test_the_model_is_shown_everything_as_json() -> None:
-    """Guards what is sent: the kind, the last summary, dated memories, and who said what."""
+    """Guards what is sent: the kind, the last summary, dated memories, and the speaker and text of each message."""
     model = ScriptedModel(['{"summary": "x"}'])
 
     await summary_of(model)
@@ -60,7 +60,7 @@ async def test_the_model_is_shown_everything_as_json() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bad", "fault"),
+    ("wrong_reply", "fault"),
     [
         ('{"summary": " \\n "}', "the summary is empty."),
         (json.dumps({"summary": "x" * (MAX_SUMMARY_CHARS + 1)}), f"longer than {MAX_SUMMARY_CHARS} characters"),
@@ -72,14 +72,14 @@ async def test_the_model_is_shown_everything_as_json() -> None:
     ],
     ids=["empty", "too long", "null", "list", "nothing", "prose", "cut off"],
 )
-async def test_a_summary_that_is_none_is_repaired_or_refused(bad: str, fault: str) -> None:
+async def test_a_summary_that_is_not_valid_is_repaired_or_refused(wrong_reply: str, fault: str) -> None:
     """Guards the last good summary against an empty, truncated or endless one."""
-    model = ScriptedModel([bad, '{"summary": "Ana drinks tea."}'])
+    model = ScriptedModel([wrong_reply, '{"summary": "Ana drinks tea."}'])
 
     assert await summary_of(model) == "Ana drinks tea."
     assert fault in model.calls[1].messages[-1]["content"]
     with pytest.raises(ReplyError):
-        await summary_of(ScriptedModel([bad, bad]))
+        await summary_of(ScriptedModel([wrong_reply, wrong_reply]))
 
 
 async def test_an_outage_is_raised() -> None:
