@@ -1,4 +1,4 @@
-"""The pipeline behind add: keep, extract, decide, apply, with a scripted model over real HTTP."""
+"""Add messages and texts: keep, extract, decide, apply, with a scripted model over real HTTP."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 
 def facts(*given: str | dict[str, Any]) -> str:
-    """Return an extraction's reply; a bare text cites the first message."""
+    """Return the reply of an extraction; a bare text cites the first message."""
     return json.dumps({"facts": [{"text": item, "sources": [1]} if isinstance(item, str) else item for item in given]})
 
 
@@ -41,7 +41,7 @@ async def believed(memory: Memory, scope: Scope = ALICE) -> list[str]:
 
 class TestWithAModel:
     async def test_a_conversation_becomes_facts_with_sources_dates_and_labels(self, tmp_path: Path) -> None:
-        """Guards the main job: what was said comes out as facts that name where they came from."""
+        """Extracted facts name the messages they came from."""
         fact = {
             "text": "Ana got the keys on 2026-05-07.",
             "sources": [1],
@@ -55,15 +55,15 @@ class TestWithAModel:
                     {"role": "user", "name": "Ana", "content": "We got the keys yesterday!", "id": "t1"},
                     ("assistant", "Congratulations!"),
                 )
-                done = await memory.add_messages(said)
+                result = await memory.add_messages(said)
                 (hit,) = (await memory.list(ALICE)).hits
                 assert len(server.chat_requests) == 1, "nothing is known yet, so there is nothing to decide"
-        assert (done.kept_messages, [change.event for change in done.outcomes]) == (2, [Event.ADD])
+        assert (result.kept_messages, [change.event for change in result.outcomes]) == (2, [Event.ADD])
         assert (hit.text, hit.sources, hit.name, hit.tags) == (fact["text"], ("t1",), "Ana", ("event",))
         assert f"{hit.at:%Y-%m-%d}" == "2026-05-07"
 
-    async def test_a_fact_is_as_old_as_what_it_was_learnt_from(self, tmp_path: Path) -> None:
-        """Guards the current fact against an old conversation that is imported late."""
+    async def test_a_fact_is_as_old_as_its_messages(self, tmp_path: Path) -> None:
+        """An old conversation that is imported late does not outdate a current fact."""
         with OpenAIServer([facts("Nora likes sailing")]) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 await memory.add_messages(
@@ -72,8 +72,8 @@ class TestWithAModel:
                 (hit,) = (await memory.list(ALICE)).hits
         assert f"{hit.at:%Y-%m-%d}" == "2025-01-02"
 
-    async def test_the_model_is_shown_summary_recent_messages_and_the_new_ones(self, tmp_path: Path) -> None:
-        """Guards the prompt P = (S, the last m messages, the new ones), and that context is no source."""
+    async def test_the_model_sees_the_summary_recent_messages_and_the_new_ones(self, tmp_path: Path) -> None:
+        """The prompt is P = (S, the last m messages, the new ones), and context is no source."""
         earlier = [("user", f"earlier message {number}") for number in range(12)]
         with OpenAIServer([facts(), facts()]) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
@@ -89,8 +89,8 @@ class TestWithAModel:
         assert "earlier" not in new
         assert "pirate" not in new
 
-    async def test_two_calls_at_most_and_every_decision_is_carried_out(self, tmp_path: Path) -> None:
-        """Guards ADD, UPDATE, DELETE and NONE through to the ledger, in two requests."""
+    async def test_all_kinds_of_decisions_are_applied_after_two_requests(self, tmp_path: Path) -> None:
+        """ADD, UPDATE, DELETE and NONE reach the ledger."""
         async with memory_in(tmp_path) as memory:
             for text in ("User has a cat", "User lives in Nice", "User likes tea"):
                 await memory.add_text(ALICE, text)
@@ -110,7 +110,7 @@ class TestWithAModel:
 
         with OpenAIServer(chat) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-                done = await memory.add_messages(messages_from(("user", "My cat is called Miso and I moved to Lyon")))
+                result = await memory.add_messages(messages_from(("user", "My cat is called Miso and I moved to Lyon")))
                 assert len(server.chat_requests) == 2
                 assert await believed(memory) == [
                     "User has a cat called Miso",
@@ -118,23 +118,23 @@ class TestWithAModel:
                     "User likes tea",
                     "User lives in Lyon",
                 ]
-                nice = next(change for change in done.outcomes if change.previous == "User lives in Nice")
+                nice = next(change for change in result.outcomes if change.previous == "User lives in Nice")
                 _, history = await memory.history(ALICE, nice.memory.id)
-        assert [change.event for change in done.outcomes] == [Event.UPDATE, Event.ADD, Event.NONE, Event.ADD]
+        assert [change.event for change in result.outcomes] == [Event.UPDATE, Event.ADD, Event.NONE, Event.ADD]
         assert (history[0].provenance.stage, history[0].provenance.model) == ("decide", "scripted")
 
     async def test_a_text_is_reconciled_and_not_extracted_again(self, tmp_path: Path) -> None:
-        """Guards the agent's own words: one request, for the decision."""
+        """The agent's own words take one request, for the decision."""
         with OpenAIServer([decisions(decision(0, "DELETE", 0, "User lives in Lyon"))]) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 await memory.add_text(ALICE, "User lives in Nice", infer=False)
-                done = await memory.add_text(ALICE, "User lives in Lyon now")
+                result = await memory.add_text(ALICE, "User lives in Lyon now")
                 assert len(server.chat_requests) == 1
                 assert await believed(memory) == ["User lives in Lyon"]
-        assert done.outcomes[0].previous == "User lives in Nice"
+        assert result.outcomes[0].previous == "User lives in Nice"
 
     async def test_infer_true_extracts_facts_from_a_text(self, tmp_path: Path) -> None:
-        """Guards the third meaning of infer."""
+        """With `infer` True a text is treated like a message."""
         with OpenAIServer([facts("User is a cook", "User lives in Lyon")]) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 await memory.add_text(ALICE, "I cook, in Lyon", infer=True)
@@ -142,7 +142,7 @@ class TestWithAModel:
 
     @pytest.mark.parametrize("infer", [None, True])
     async def test_replaces_is_the_callers_decision_and_asks_no_model(self, tmp_path: Path, infer: bool | None) -> None:  # noqa: FBT001
-        """Guards the agent that has already decided."""
+        """An agent that names what a text replaces has already decided."""
         with OpenAIServer() as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 old = await memory.add_text(ALICE, "User lives in Nice", infer=False)
@@ -153,7 +153,7 @@ class TestWithAModel:
                 assert server.chat_requests == []
 
     async def test_an_agents_conversation_is_read_with_the_agents_prompt(self, tmp_path: Path) -> None:
-        """Guards the two extraction prompts."""
+        """There are two extraction prompts."""
         scope = Scope("alice", agent_id="otto")
         with OpenAIServer([facts("Otto must not deploy on Fridays"), facts()]) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
@@ -165,7 +165,7 @@ class TestWithAModel:
         assert "memory of an AI agent" not in systems[1]
 
     async def test_plain_facts_of_a_custom_prompt_find_their_source(self, tmp_path: Path) -> None:
-        """Guards Mem0's users: their prompt, and the reply it asks for."""
+        """Prompts written for Mem0, and the reply they ask for, work."""
         custom = 'Give me {"facts": ["..."]} and $nothing else.'
         with OpenAIServer([json.dumps({"facts": ["Rex is a dog", "Tea is fine"]})]) as server:
             async with memory_in(
@@ -181,16 +181,16 @@ class TestWithAModel:
         assert hits == {"Rex is a dog": ("b",), "Tea is fine": ("a",)}
 
     async def test_facts_already_known_word_for_word_change_nothing(self, tmp_path: Path) -> None:
-        """Guards against the same fact learnt twice, even if the model says ADD."""
+        """The same fact is not stored twice, even if the model says ADD."""
         with OpenAIServer([facts("User likes tea"), facts("User likes tea"), decisions(decision(0, "ADD"))]) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 await memory.add_messages(messages_from(("user", "I like tea")))
-                done = await memory.add_messages(messages_from(("user", "As I said, I like tea")))
+                result = await memory.add_messages(messages_from(("user", "As I said, I like tea")))
                 assert len(await believed(memory)) == 1
-        assert done.outcomes[0].event is Event.NONE
+        assert result.outcomes[0].event is Event.NONE
 
-    async def test_a_call_sent_again_changes_nothing(self, tmp_path: Path) -> None:
-        """Guards a client that timed out and tries once more: the turns have the ids they had."""
+    async def test_a_repeated_call_changes_nothing(self, tmp_path: Path) -> None:
+        """A client that timed out and repeats the call sends messages that are known."""
         turn = {"role": "user", "content": "I like tea", "id": "t1"}
         with OpenAIServer([facts("User likes tea")]) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
@@ -200,7 +200,7 @@ class TestWithAModel:
         assert (again.kept_messages, again.outcomes) == (0, ())
 
     async def test_memories_that_change_while_the_model_thinks_are_decided_on_again(self, tmp_path: Path) -> None:
-        """Guards a decision made on what is no longer so."""
+        """A decision on memories that have changed is not applied."""
         async with memory_in(tmp_path) as other:
             await other.add_text(ALICE, "User lives in Nice")
 
@@ -220,7 +220,7 @@ class TestWithAModel:
                     assert await believed(memory) == ["User lives in Lyon"]
 
     async def test_a_projects_facts_do_not_rewrite_global_memories(self, tmp_path: Path) -> None:
-        """Guards the user's other projects: what one of them learns must not show in all."""
+        """What one project learns does not show in the user's other projects."""
         secret = Scope("alice", project="secret")
         with OpenAIServer() as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
@@ -229,8 +229,8 @@ class TestWithAModel:
                 assert await believed(memory) == ["User keeps passwords in a vault"]
                 assert server.chat_requests == []
 
-    async def test_a_text_is_kept_whatever_the_model_thinks_of_it(self, tmp_path: Path) -> None:
-        """Guards the agent's own words: it found them worth saying."""
+    async def test_a_text_is_kept_even_if_the_model_drops_it(self, tmp_path: Path) -> None:
+        """The agent found its own words worth storing."""
         with OpenAIServer([decisions(decision(0, "NONE"))]) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 await memory.add_text(ALICE, "User likes tea", infer=False)
@@ -254,57 +254,57 @@ class TestWhenTheModelFails:
     async def test_the_messages_are_kept_and_the_reply_says_what_was_not_done(
         self, tmp_path: Path, reply: Reply | str, told: str
     ) -> None:
-        """Guards against silent loss: no failure of a model is an empty result."""
+        """No failure of a model looks like an empty result."""
         with OpenAIServer(lambda _: reply) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-                done = await memory.add_messages(messages_from(("user", "I moved to Lyon")))
-                answer = await memory.search(ALICE, "Lyon")
-        assert done.kept_messages == 1
-        assert done.outcomes == ()
-        (note,) = done.notes
+                result = await memory.add_messages(messages_from(("user", "I moved to Lyon")))
+                search_result = await memory.search(ALICE, "Lyon")
+        assert result.kept_messages == 1
+        assert result.outcomes == ()
+        (note,) = result.notes
         assert note.startswith("kept 1 message, but no facts were learned")
         assert told in note
-        assert [hit.text for hit in answer.hits] == ["I moved to Lyon"]
+        assert [hit.text for hit in search_result.hits] == ["I moved to Lyon"]
 
-    async def test_a_model_that_is_not_there_costs_a_text_only_its_reconciliation(self, tmp_path: Path) -> None:
-        """Guards the agent's fact when the endpoint is down."""
+    async def test_a_text_is_stored_without_reconciliation_if_the_model_is_unreachable(self, tmp_path: Path) -> None:
+        """The agent's fact is stored while the endpoint is down."""
         async with memory_in(tmp_path) as memory:
             await memory.add_text(ALICE, "User lives in Nice")
         async with memory_in(tmp_path, llm=llm_settings("http://127.0.0.1:9/v1")) as memory:
-            done = await memory.add_text(ALICE, "User lives in Lyon")
+            result = await memory.add_text(ALICE, "User lives in Lyon")
             assert await believed(memory) == ["User lives in Lyon", "User lives in Nice"]
-        assert "not reconciled" in done.notes[0]
-        assert "could not be reached" in done.notes[0]
+        assert "not reconciled" in result.notes[0]
+        assert "could not be reached" in result.notes[0]
 
-    async def test_a_decision_that_fails_keeps_the_messages_and_no_half_of_the_facts(self, tmp_path: Path) -> None:
-        """Guards all-or-nothing between the two stages."""
+    async def test_a_failed_decision_keeps_the_messages_and_none_of_the_facts(self, tmp_path: Path) -> None:
+        """Facts are applied all or none."""
         with OpenAIServer([facts("User lives in Lyon"), "no", "no"]) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 await memory.add_text(ALICE, "User lives in Nice", infer=False)
-                done = await memory.add_messages(messages_from(("user", "I moved to Lyon")))
+                result = await memory.add_messages(messages_from(("user", "I moved to Lyon")))
                 assert await believed(memory) == ["User lives in Nice"]
-        assert done.kept_messages == 1
+        assert result.kept_messages == 1
 
     async def test_a_broken_prompt_file_is_named_and_the_messages_are_kept(self, tmp_path: Path) -> None:
-        """Guards an edit gone wrong while the server runs."""
+        """A prompt may be edited, and broken, while the server runs."""
         own = tmp_path / "prompts"
         own.mkdir()
         with OpenAIServer() as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url), prompts_dir=own) as memory:
                 (own / "extract.md").write_text("---\nname: extract\n", "utf-8")
-                done = await memory.add_messages(messages_from(("user", "I moved to Lyon")))
-        assert "extract.md" in done.notes[0]
-        assert done.kept_messages == 1
+                result = await memory.add_messages(messages_from(("user", "I moved to Lyon")))
+        assert "extract.md" in result.notes[0]
+        assert result.kept_messages == 1
 
-    async def test_a_failing_embedder_costs_only_the_meaning(self, tmp_path: Path) -> None:
-        """Guards what was said while the embeddings endpoint is down, until it is back."""
+    async def test_without_an_embedder_texts_are_stored_and_found_by_words(self, tmp_path: Path) -> None:
+        """Texts that were stored while the embedder was down get their vectors later."""
         gone = {"provider": "openai", "config": {"model": "e", "openai_base_url": "http://127.0.0.1:9/v1"}}
         async with memory_in(tmp_path, embedder=gone) as memory:
-            done = await memory.add_text(ALICE, "User plays the cello")
-            answer = await memory.search(ALICE, "cello")
-        assert "found by words only" in done.notes[0]
-        assert [hit.text for hit in answer.hits] == ["User plays the cello"]
-        assert "searched by words only" in answer.notes[0]
+            result = await memory.add_text(ALICE, "User plays the cello")
+            search_result = await memory.search(ALICE, "cello")
+        assert "found by words only" in result.notes[0]
+        assert [hit.text for hit in search_result.hits] == ["User plays the cello"]
+        assert "searched by words only" in search_result.notes[0]
         async with memory_in(tmp_path) as memory:
             assert "no vector of this embedder yet" in (await memory.search(ALICE, "cello")).notes[0]
             await memory.rebuild()
@@ -312,34 +312,34 @@ class TestWhenTheModelFails:
 
 
 class TestWithoutAModel:
-    async def test_turns_are_kept_and_found_and_the_reply_says_so(self, tmp_path: Path) -> None:
-        """Guards the default installation."""
+    async def test_messages_are_kept_and_found_and_the_reply_says_so(self, tmp_path: Path) -> None:
+        """The default installation has no model."""
         async with memory_in(tmp_path) as memory:
-            done = await memory.add_messages(messages_from(("user", "The team retreat is in Lisbon")))
-            answer = await memory.search(ALICE, "where is the offsite of the team?")
-        assert done.kept_messages == 1
-        assert done.notes[0].startswith("there is no language model to ask: messages are kept as they are")
-        assert [hit.kind for hit in answer.hits] == ["message"]
+            result = await memory.add_messages(messages_from(("user", "The team retreat is in Lisbon")))
+            search_result = await memory.search(ALICE, "where is the offsite of the team?")
+        assert result.kept_messages == 1
+        assert result.notes[0].startswith("there is no language model to ask: messages are kept as they are")
+        assert [hit.kind for hit in search_result.hits] == ["message"]
 
     async def test_a_likely_conflict_is_named_by_id(self, tmp_path: Path) -> None:
-        """Guards the reply that lets the agent settle contradictions itself."""
+        """The reply lets the agent settle contradictions itself."""
         async with memory_in(tmp_path) as memory:
             for text in ("User's manager is Tom", "User plays the violin", "The build runs on Tuesdays"):
                 await memory.add_text(ALICE, text)
-            done = await memory.add_text(ALICE, "Sarah is the user's manager now")
-            (near,) = done.similar[done.outcomes[0].memory.id]
+            result = await memory.add_text(ALICE, "Sarah is the user's manager now")
+            (near,) = result.similar[result.outcomes[0].memory.id]
         assert near.memory.text == "User's manager is Tom"
 
-    async def test_a_fact_like_nothing_else_names_no_conflict(self, tmp_path: Path) -> None:
-        """Guards the agent's context against noise."""
+    async def test_a_fact_that_resembles_nothing_names_no_conflict(self, tmp_path: Path) -> None:
+        """Unrelated memories do not fill the agent's context."""
         async with memory_in(tmp_path) as memory:
             for text in ("User's manager is Tom", "User plays the violin", "The build runs on Tuesdays"):
                 await memory.add_text(ALICE, text)
-            done = await memory.add_text(ALICE, "Peanuts make the user's sister ill")
-        assert done.similar[done.outcomes[0].memory.id] == []
+            result = await memory.add_text(ALICE, "Peanuts make the user's sister ill")
+        assert result.similar[result.outcomes[0].memory.id] == []
 
-    async def test_kept_turns_keep_the_time_they_were_said(self, tmp_path: Path) -> None:
-        """Guards `at` against the time of the call."""
+    async def test_messages_keep_the_time_they_were_said(self, tmp_path: Path) -> None:
+        """The time of a message is not the time of the call."""
         clock = StoppedClock()
         async with memory_in(tmp_path, clock) as memory:
             await memory.add_messages(
@@ -349,8 +349,8 @@ class TestWithoutAModel:
         assert hit.at.isoformat() == "2024-02-29T06:00:00+00:00"
         assert hit.created_at == clock.at
 
-    async def test_a_conversation_sent_again_with_its_times_is_kept_once(self, tmp_path: Path) -> None:
-        """Guards an import done twice: what was said at the same moment was said once."""
+    async def test_a_repeated_conversation_with_its_times_is_kept_once(self, tmp_path: Path) -> None:
+        """An import can be repeated: messages of the same moment are the same."""
         clock = StoppedClock()
         turn = {"role": "user", "content": "Hello", "at": "2026-01-01T00:00:00Z"}
         async with memory_in(tmp_path, clock) as memory:
@@ -358,17 +358,17 @@ class TestWithoutAModel:
             clock.forward(minutes=5)
             assert (await memory.add_messages(messages_from(turn, at=clock.at))).kept_messages == 0
 
-    async def test_the_same_fact_with_other_metadata_gets_it(self, tmp_path: Path) -> None:
-        """Guards the caller's metadata on what was known already."""
+    async def test_a_known_fact_gets_new_metadata(self, tmp_path: Path) -> None:
+        """The caller's metadata is kept if the text is known already."""
         async with memory_in(tmp_path) as memory:
             await memory.add_text(ALICE, "User likes tea", metadata={"a": 1})
-            done = await memory.add_text(ALICE, "User likes tea", metadata={"b": 2})
+            result = await memory.add_text(ALICE, "User likes tea", metadata={"b": 2})
             (hit,) = (await memory.list(ALICE)).hits
-        assert done.outcomes[0].event is Event.UPDATE
+        assert result.outcomes[0].event is Event.UPDATE
         assert hit.metadata == {"a": 1, "b": 2}
 
-    async def test_replacing_by_what_is_known_names_what_was_closed(self, tmp_path: Path) -> None:
-        """Guards the reply: a memory was closed, so "unchanged" would be untrue."""
+    async def test_a_known_text_that_replaces_a_memory_names_that_memory(self, tmp_path: Path) -> None:
+        """A memory was superseded, so the reply is not "unchanged"."""
         async with memory_in(tmp_path) as memory:
             old = (await memory.add_text(ALICE, "Ann has two cats")).outcomes[0].memory.id
             known = (await memory.add_text(ALICE, "Ann has three cats")).outcomes[0].memory.id

@@ -1,4 +1,4 @@
-"""One fact once, whoever says it at the same moment: threads, processes, models that think while others write."""
+"""Each fact is stored once if several clients write at the same moment: threads, processes, slow models."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.scripted_model import facts_reply, is_extraction, reply_to_de
 pytestmark = pytest.mark.anyio
 
 PATIENCE = 60.0
-"""Seconds after which a gate that nobody else comes to is a failure and not a wait for ever."""
+"""After this many seconds a gate that no second request reaches is a failure."""
 
 PEER = """
 import json, sys
@@ -61,12 +61,12 @@ async def main():
 
 anyio.run(main)
 """
-"""Another process on the same memory: it does what a line asks, texts at once in threads, and says what that did."""
+"""Another process on the same memory. It carries out each line it reads, texts in threads, and prints the results."""
 
 
 @dataclass
 class Pair:
-    """Two processes with one memory, and the model both ask. What a `gate` is named by waits for the other there."""
+    """Two processes with one memory and one model. Two requests with the name of a gate wait for each other."""
 
     folder: Path
     server: OpenAIServer = field(init=False)
@@ -77,7 +77,7 @@ class Pair:
         self.server = OpenAIServer(self.chat)
 
     def ask(self, *asked: dict[str, Any], infer: bool | None = None) -> list[dict[str, Any]]:
-        """Let each process do its part at the same moment; return what they say."""
+        """Send each process its request at the same moment and return their replies."""
         for peer, each in zip(self.peers, asked, strict=True):
             assert peer.stdin is not None
             peer.stdin.write(json.dumps({"infer": infer, **each}) + "\n")
@@ -85,7 +85,7 @@ class Pair:
         return [json.loads(_line(peer)) for peer in self.peers]
 
     def chat(self, request: dict[str, Any]) -> str:
-        """Answer by what is asked; two requests that hold the name of a gate are answered when both have come."""
+        """Answer a request. Two requests with the name of a gate in them are answered when both have arrived."""
         asked = request["messages"][1]["content"]
         for name, gate in self.gates.items():
             if name in asked:
@@ -123,7 +123,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Generator[Pair]:
 
 class TestAtOnce:
     def test_the_same_text_from_threads_of_two_processes_is_one_memory(self, pair: Pair) -> None:
-        """Guards the unique text where only the database can: one adds, the others find it there."""
+        """Only the database can hold a text unique: one call adds it, the others find it."""
         asked = {"user": "one", "texts": ["User plays the cello"] * 4}
         told = pair.ask(asked, asked, infer=False)
         events = sorted(event for each in told for event in each["events"])
@@ -133,8 +133,8 @@ class TestAtOnce:
         assert len(edits) == 1
 
     @pytest.mark.parametrize("kind", ["with ids", "with times", "with neither"])
-    def test_the_same_turns_from_two_processes_are_kept_once(self, pair: Pair, kind: str) -> None:
-        """Guards a call that a client sent to another server too, a minute later."""
+    def test_the_same_messages_from_two_processes_are_kept_once(self, pair: Pair, kind: str) -> None:
+        """A client may send a call to another server too, a minute later."""
         more = {"with ids": {"id": "t{}"}, "with times": {"at": "2026-05-01T10:0{}:00Z"}, "with neither": {}}[kind]
         batch = [
             {"role": "user", "content": text, **{key: value.format(number) for key, value in more.items()}}
@@ -146,8 +146,8 @@ class TestAtOnce:
         assert [message.content for message in messages] == ["Hello", "Is it raining?"]
         assert len(edits) == 1
 
-    def test_contradicting_texts_decided_on_at_the_same_moment_leave_one_belief(self, pair: Pair) -> None:
-        """Guards one current belief: both models were shown the old one, and one of them decides again."""
+    def test_contradicting_texts_decided_on_at_the_same_moment_leave_one_memory(self, pair: Pair) -> None:
+        """Both models see the old memory, and one of them has to decide again."""
         pair.ask({"user": "mover", "texts": ["User lives in Nice"]}, {"user": "nobody"}, infer=False)
         asked_before = len(pair.server.chat_requests)
         pair.gates["User lives in Nice"] = threading.Barrier(2)
@@ -168,16 +168,16 @@ class TestAtOnce:
             (Event.DELETE, first),
         ]
 
-    def test_contradicting_texts_where_nothing_was_known_leave_one_belief(self, pair: Pair) -> None:
-        """Guards the first of all beliefs: neither had anything to decide against when it began."""
+    def test_contradicting_first_texts_leave_one_memory(self, pair: Pair) -> None:
+        """Neither call has anything to decide against when it starts."""
         cities = [f"User lives in {name}" for name in ("Lyon", "Metz", "Brest", "Nice")]
         pair.ask({"user": "first", "texts": cities[:2]}, {"user": "first", "texts": cities[2:]})
         believed, edits, _ = pair.stored("first")
         assert len(believed) == 1
         assert {step.after for edit in edits for step in edit.steps if step.event is Event.ADD} == set(cities)
 
-    def test_two_processes_that_read_the_same_turns_learn_from_them_once(self, pair: Pair) -> None:
-        """Guards against the same fact in two wordings, which no comparison of texts would find."""
+    def test_two_processes_extract_facts_from_the_same_messages_once(self, pair: Pair) -> None:
+        """No comparison of texts would find the same fact in two wordings."""
         pair.gates["I have a cat"] = threading.Barrier(2)
         asked = {"user": "reader", "messages": [{"role": "user", "content": "I have a cat"}]}
         told = pair.ask(asked, asked)
@@ -198,7 +198,7 @@ Changes = Callable[[], object]
 
 @contextmanager
 def thinking(*changes: Changes) -> Generator[OpenAIServer]:
-    """Give a model that decides by what is shown; during its first requests, one a request, changes are made."""
+    """Provide a model that decides by what it is shown. One change is made during each of its first requests."""
     left = list(changes)
 
     def chat(request: dict[str, Any]) -> str:
@@ -217,7 +217,7 @@ def elsewhere(folder: Path, *decisions: Decision, **rest: Any) -> Changes:
 
 
 def shown(server: OpenAIServer) -> list[list[str]]:
-    """Return which memories each request for a decision showed."""
+    """Return which memories each request for decisions showed."""
     asked = [each["messages"][1]["content"] for each in server.chat_requests if not is_extraction(each)]
     return [[item["text"] for item in json.loads(text.split("Stored memories: ", 1)[1])] for text in asked]
 
@@ -225,7 +225,7 @@ def shown(server: OpenAIServer) -> list[list[str]]:
 class TestDecidedAgain:
     @pytest.mark.parametrize("how", ["added", "changed", "deleted", "restored"])
     async def test_a_change_to_an_unrelated_memory_costs_no_other_request(self, tmp_path: Path, how: str) -> None:
-        """Guards busy memories: a decision stands while nothing it was made on has changed."""
+        """A decision holds as long as nothing it was made on has changed."""
         unrelated = "The build runs on Tuesdays"
         async with memory_in(tmp_path) as memory:
             await add_text(memory, "User lives in Nice with the cat Miso")
@@ -242,14 +242,14 @@ class TestDecidedAgain:
         }[how]
         with thinking(elsewhere(tmp_path, made)) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-                done = await memory.add_text(ALICE, "User lives in Lyon with the cat Miso")
+                result = await memory.add_text(ALICE, "User lives in Lyon with the cat Miso")
                 assert "User lives in Nice with the cat Miso" not in await memory_texts(memory)
         (offered,) = shown(server)
         assert unrelated not in offered
-        assert done.notes == ()
+        assert result.notes == ()
 
     async def test_a_memory_that_was_changed_meanwhile_is_decided_on_as_it_is_now(self, tmp_path: Path) -> None:
-        """Guards what another client wrote while the model thought, however often."""
+        """What another client wrote while the model thought is decided on, however often."""
         async with memory_in(tmp_path) as memory:
             nice = await add_text(memory, "User lives in Nice")
         changes = [
@@ -259,9 +259,9 @@ class TestDecidedAgain:
         ]
         with thinking(*changes) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-                done = await memory.add_text(ALICE, "User lives in Lyon")
+                result = await memory.add_text(ALICE, "User lives in Lyon")
                 assert await memory_texts(memory) == ["User has a house in Nice", "User lives in Lyon"]
-        assert done.notes == ()
+        assert result.notes == ()
         assert shown(server) == [
             ["User lives in Nice"],
             ["User has a house in Nice"],
@@ -270,7 +270,7 @@ class TestDecidedAgain:
         ]
 
     async def test_a_memory_that_was_deleted_meanwhile_leaves_nothing_to_decide(self, tmp_path: Path) -> None:
-        """Guards against a decision about what is gone, and against a request with nothing to show."""
+        """There is no decision about a deleted memory, and no request with nothing to show."""
         async with memory_in(tmp_path) as memory:
             nice = await add_text(memory, "User lives in Nice")
         with thinking(elsewhere(tmp_path, Decision(Event.DELETE, memory_id=nice))) as server:
@@ -279,35 +279,35 @@ class TestDecidedAgain:
                 assert await memory_texts(memory) == ["User lives in Lyon"]
         assert (change.event, change.replaced, len(server.chat_requests)) == (Event.ADD, (), 1)
 
-    async def test_others_that_never_stop_changing_cost_a_text_only_its_reconciliation(self, tmp_path: Path) -> None:
-        """Guards against a call that asks a model for ever, and against losing what it was asked about."""
+    async def test_a_text_is_stored_as_it_is_if_memories_keep_changing(self, tmp_path: Path) -> None:
+        """A call does not ask the model forever, and does not lose its text."""
         changes = [elsewhere(tmp_path, Decision(Event.ADD, Fact(f"User lives in street {n}"))) for n in range(5)]
         async with memory_in(tmp_path) as memory:
             await add_text(memory, "User lives in Nice")
         with thinking(*changes) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-                done = await memory.add_text(ALICE, "User lives in Lyon")
+                result = await memory.add_text(ALICE, "User lives in Lyon")
                 assert len(await memory_texts(memory)) == 7
         assert len(server.chat_requests) == 5
-        assert "other clients kept changing this memory" in done.notes[0]
+        assert "other clients kept changing this memory" in result.notes[0]
 
-    async def test_turns_that_could_not_be_decided_on_are_learnt_from_when_sent_again(self, tmp_path: Path) -> None:
-        """Guards the facts of a conversation against the same: kept is not learnt."""
+    async def test_messages_that_could_not_be_decided_on_are_learned_from_when_repeated(self, tmp_path: Path) -> None:
+        """Messages may be kept without their facts, which are extracted when the call is repeated."""
         changes = [elsewhere(tmp_path, Decision(Event.ADD, Fact(f"User lives in street {n}"))) for n in range(5)]
         async with memory_in(tmp_path) as memory:
             await add_text(memory, "User lives in Nice")
         said_now = messages_from(("user", "I moved to Lyon"))
         with thinking(lambda: None, *changes) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-                done = await memory.add_messages(said_now)
-                assert (done.kept_messages, done.outcomes) == (1, ())
-                assert "Send the same messages again to learn from them." in done.notes[0]
+                result = await memory.add_messages(said_now)
+                assert (result.kept_messages, result.outcomes) == (1, ())
+                assert "Send the same messages again to learn from them." in result.notes[0]
                 again = await memory.add_messages(said_now)
                 assert (again.kept_messages, len(again.outcomes)) == (0, 1)
                 assert await memory_texts(memory) == ["User lives in Lyon"]
 
-    async def test_a_turn_that_is_forgotten_while_it_is_read_is_not_learnt_from(self, tmp_path: Path) -> None:
-        """Guards the one who takes a word back: no fact of it comes later."""
+    async def test_a_message_that_is_deleted_during_extraction_is_not_learned_from(self, tmp_path: Path) -> None:
+        """No fact of a deleted message is stored later."""
         said_now = messages_from(("user", "I moved to Lyon"))
         forgotten = elsewhere(tmp_path, Decision(Event.DELETE, memory_id=said_now[0].id, kind="message"))
         with thinking(forgotten) as server:
@@ -318,14 +318,14 @@ class TestDecidedAgain:
                 assert "1 of these messages were deleted before and stay deleted" in again.notes[1]
         assert len(server.chat_requests) == 1
 
-    async def test_turns_another_call_has_learnt_from_meanwhile_are_not_learnt_from_again(self, tmp_path: Path) -> None:
-        """Guards against the same fact in two wordings: the later one is dropped, and that is said."""
+    async def test_messages_that_another_call_learned_from_are_not_learned_from_again(self, tmp_path: Path) -> None:
+        """The later one of two calls drops its facts and says so."""
         said_now = messages_from(("user", "I moved to Lyon"))
         learnt = tuple(message.id for message in said_now)
         fact = Decision(Event.ADD, Fact("Lyon is where the user moved", sources=learnt))
         with thinking(elsewhere(tmp_path, fact, learned_from=learnt)) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-                done = await memory.add_messages(said_now)
+                result = await memory.add_messages(said_now)
                 assert await memory_texts(memory) == ["Lyon is where the user moved"]
-        assert (done.kept_messages, done.outcomes) == (1, ())
-        assert done.notes == ("another call has learned from these messages meanwhile",)
+        assert (result.kept_messages, result.outcomes) == (1, ())
+        assert result.notes == ("another call has learned from these messages meanwhile",)

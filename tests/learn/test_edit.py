@@ -1,4 +1,4 @@
-"""Correcting and taking back: every change by hand has a way back, through the facade, the tools and the commands."""
+"""Edits by hand: each can be undone through the facade, the tools and the commands."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.server_in_process import connect
 pytestmark = pytest.mark.anyio
 
 BEVERAGE = "beverage of choice"
-"""Shares no word with any text here, so that what it finds was found by meaning."""
+"""A query without a word of any text here, so that its hits are found by meaning."""
 
 
 async def added(memory: Memory, text: str, **rest: Any) -> str:
@@ -32,8 +32,8 @@ async def added(memory: Memory, text: str, **rest: Any) -> str:
     return (await memory.add_text(ALICE, text, infer=False, **rest)).outcomes[0].memory.id
 
 
-async def there(memory: Memory, scope: Scope = ALICE) -> dict[str, Any]:
-    """Return all that lives in a scope, by id: texts and what goes with them."""
+async def contents(memory: Memory, scope: Scope = ALICE) -> dict[str, Any]:
+    """Return everything living in a scope by id: texts and what is stored with them."""
     stored = await memory.scope_contents(scope)
     memories = {
         each.id: (each.text, dict(each.metadata), each.tags, each.keywords, each.happened_at, each.valid_from)
@@ -43,42 +43,42 @@ async def there(memory: Memory, scope: Scope = ALICE) -> dict[str, Any]:
 
 
 async def texts(memory: Memory, scope: Scope = ALICE, **asked: Any) -> list[str]:
-    """Return the texts that a search without any word of theirs finds: all there are, by their meaning alone."""
-    answer = await memory.search(scope, BEVERAGE, limit=100, max_tokens=20_000, **asked)
-    assert answer.notes == ()
-    return sorted(hit.text for hit in answer.hits)
+    """Return the texts that a search without any of their words finds: all of them, by meaning alone."""
+    search_result = await memory.search(scope, BEVERAGE, limit=100, max_tokens=20_000, **asked)
+    assert search_result.notes == ()
+    return sorted(hit.text for hit in search_result.hits)
 
 
 async def by_words(memory: Memory, word: str) -> list[Hit]:
     return [hit for hit in (await memory.search(ALICE, word)).hits if word in hit.text]
 
 
-async def newest(memory: Memory) -> int:
+async def newest_edit(memory: Memory) -> int:
     """Return the number of the newest edit."""
     return (await memory.log(ALICE, limit=1))[0].number
 
 
 @dataclass
 class Known:
-    """Name what there is at the beginning: two memories, two that are not believed any more, two turns."""
+    """The ids of the first contents: two living memories, a deleted and a superseded one, two messages."""
 
     tea: str
     nice: str
     deleted: str
     superseded: str
     turn: str
-    forgotten: str
+    deleted_message: str
 
 
-async def begun(memory: Memory) -> Known:
+async def first_contents(memory: Memory) -> Known:
     tea = await added(memory, "User likes oolong", metadata={"a": 1, "b": "x"})
     superseded = await added(memory, "User lives in Paris")
     nice = await added(memory, "User lives in Nice", replaces=[superseded])
     deleted = await added(memory, "User fears spiders")
     await memory.add_messages(messages_from(("user", "I play the cello"), ("assistant", "Which strings?")), infer=False)
-    turn, forgotten = (each.id for each in (await memory.scope_contents(ALICE)).messages)
-    await memory.delete(ALICE, [deleted, forgotten])
-    return Known(tea, nice, deleted, superseded, turn, forgotten)
+    turn, deleted_message = (each.id for each in (await memory.scope_contents(ALICE)).messages)
+    await memory.delete(ALICE, [deleted, deleted_message])
+    return Known(tea, nice, deleted, superseded, turn, deleted_message)
 
 
 Work = Callable[[Memory, Known], Awaitable[object]]
@@ -103,34 +103,34 @@ CHANGES: dict[str, Work] = {
     ),
     "a restored memory": lambda memory, known: memory.restore(ALICE, known.deleted),
     "a restored memory that was superseded": lambda memory, known: memory.restore(ALICE, known.superseded),
-    "a restored turn": lambda memory, known: memory.restore(ALICE, known.forgotten),
+    "a restored turn": lambda memory, known: memory.restore(ALICE, known.deleted_message),
     "kept turns": lambda memory, _: memory.add_messages(messages_from(("user", "Rex barks"), ("user", "Rex barks"))),
 }
 
 
 class TestUndo:
     @pytest.mark.parametrize("what", CHANGES)
-    async def test_every_change_is_one_edit_that_is_taken_back_and_forth(self, tmp_path: Path, what: str) -> None:
-        """Guards undo and redo of each kind of change: texts, metadata, turns, and that all of it is found again."""
+    async def test_every_change_is_one_edit_that_can_be_undone_and_redone(self, tmp_path: Path, what: str) -> None:
+        """Undo and redo cover texts, metadata and messages, and everything is found again."""
         clock = StoppedClock()
         async with memory_in(tmp_path, clock) as memory:
-            known = await begun(memory)
-            edits, before, found = await newest(memory), await there(memory), await texts(memory)
+            known = await first_contents(memory)
+            edits, before, found = await newest_edit(memory), await contents(memory), await texts(memory)
             clock.forward(hours=1)
             await CHANGES[what](memory, known)
-            after, found_after = await there(memory), await texts(memory)
-            assert await newest(memory) == edits + 1
+            after, found_after = await contents(memory), await texts(memory)
+            assert await newest_edit(memory) == edits + 1
             assert after != before
             for _ in range(2):
                 clock.forward(hours=1)
                 assert (await memory.undo(ALICE)).outcomes
-                assert (await there(memory), await texts(memory)) == (before, found)
+                assert (await contents(memory), await texts(memory)) == (before, found)
                 clock.forward(hours=1)
-                await memory.undo(ALICE, Undo(edit=await newest(memory)))
-                assert (await there(memory), await texts(memory)) == (after, found_after)
+                await memory.undo(ALICE, Undo(edit=await newest_edit(memory)))
+                assert (await contents(memory), await texts(memory)) == (after, found_after)
 
-    async def test_facts_learnt_from_one_conversation_are_one_edit(self, tmp_path: Path) -> None:
-        """Guards the undo of a model's work: every fact of it goes, what it changed is as before, the turns stay."""
+    async def test_facts_of_one_conversation_are_one_edit(self, tmp_path: Path) -> None:
+        """Undoing a model's work removes its facts and restores what it changed; the messages stay."""
         fact = {
             "text": "User has a dog",
             "sources": [1],
@@ -157,32 +157,32 @@ class TestUndo:
 
         with OpenAIServer(chat) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-                await begun(memory)
-                before = await there(memory)
+                await first_contents(memory)
+                before = await contents(memory)
                 await memory.add_messages(messages_from(("user", "We have a dog, and live in Lyon now")))
-                after = await there(memory)
+                after = await contents(memory)
                 assert len(after) == len(before) + 2
-                done = await memory.undo(ALICE)
-                assert [change.event for change in done.outcomes] == [Event.DELETE, Event.UPDATE]
+                result = await memory.undo(ALICE)
+                assert [change.event for change in result.outcomes] == [Event.DELETE, Event.UPDATE]
                 turns_of_now = {each.id: each.content for each in (await memory.scope_contents(ALICE)).messages}
-                assert await there(memory) == before | turns_of_now
-                # The facts were never learnt, so to say: what was said is found as it was before they were.
+                assert await contents(memory) == before | turns_of_now
+                # Without the facts, the messages are found as they were before the extraction.
                 then = (await memory.search(ALICE, "a dog", as_of=memory.engine.clock())).hits
                 assert then[0].text == "We have a dog, and live in Lyon now"
                 await memory.undo(ALICE)
-                assert await there(memory) == before
-                await memory.undo(ALICE, Undo(edit=await newest(memory)))
-                await memory.undo(ALICE, Undo(edit=await newest(memory) - 2))
-                assert await there(memory) == after
+                assert await contents(memory) == before
+                await memory.undo(ALICE, Undo(edit=await newest_edit(memory)))
+                await memory.undo(ALICE, Undo(edit=await newest_edit(memory) - 2))
+                assert await contents(memory) == after
 
     async def test_metadata_given_with_another_memorys_text_goes_to_that_memory(self, tmp_path: Path) -> None:
-        """Guards what was told in a correction that turns out to be known: it is kept, with the memory that stays."""
+        """If an update gives a memory the text of another one, its metadata goes to the one that stays."""
         async with memory_in(tmp_path) as memory:
-            known = await begun(memory)
-            done = await memory.update(ALICE, known.nice, text="user likes OOLONG", metadata={"c": 3, "b": None})
-            assert [(change.event, change.duplicate_of) for change in done.outcomes] == [(Event.DELETE, known.tea)]
-            assert (await there(memory))[known.tea][:2] == ("User likes oolong", {"a": 1, "c": 3})
-            # Sent at the same moment by two, the second finds it done.
+            known = await first_contents(memory)
+            result = await memory.update(ALICE, known.nice, text="user likes OOLONG", metadata={"c": 3, "b": None})
+            assert [(change.event, change.duplicate_of) for change in result.outcomes] == [(Event.DELETE, known.tea)]
+            assert (await contents(memory))[known.tea][:2] == ("User likes oolong", {"a": 1, "c": 3})
+            # If two clients send this at the same moment, the second one finds it done.
             decision = Decision(Event.UPDATE, Fact("User likes oolong"), known.nice)
             applied = write_decisions(memory, decision)
             assert [(change.event, change.duplicate_of) for change in applied.outcomes] == [(Event.NONE, known.tea)]
@@ -190,8 +190,8 @@ class TestUndo:
             applied = write_decisions(memory, decision)
             assert [(change.event, change.duplicate_of) for change in applied.outcomes] == [(Event.NONE, known.tea)]
 
-    async def test_what_comes_back_is_found_by_words_and_by_meaning(self, tmp_path: Path) -> None:
-        """Guards the search after an undo: the old text has its own vector again, the new one is gone."""
+    async def test_a_restored_text_is_found_by_words_and_by_meaning(self, tmp_path: Path) -> None:
+        """After an undo the old text has its own vector again, and the new one is gone."""
         async with memory_in(tmp_path) as memory:
             memory_id = await added(memory, "User plays the violoncello")
             await added(memory, "The build runs on Tuesdays")
@@ -203,25 +203,23 @@ class TestUndo:
             best = (await memory.search(ALICE, "musical instrument")).hits[0]
             assert best.text == "User plays the violoncello"
 
-    async def test_what_comes_back_while_the_embedder_is_down_is_found_by_words_and_said_so(
-        self, tmp_path: Path
-    ) -> None:
-        """Guards an undo against an endpoint that is gone: it is done, and the rest follows."""
+    async def test_a_text_restored_while_the_embedder_is_down_is_found_by_words(self, tmp_path: Path) -> None:
+        """The undo is done, its note says what is missing, and the vector follows later."""
         async with memory_in(tmp_path) as memory:
             memory_id = await added(memory, "User plays the violoncello")
             await memory.update(ALICE, memory_id, text="User collects stamps")
         gone = {"provider": "openai", "config": {"model": "e", "openai_base_url": "http://127.0.0.1:9/v1"}}
         async with memory_in(tmp_path, embedder=gone) as memory:
-            done = await memory.undo(ALICE)
-            assert "found by words only, until it can be embedded" in done.notes[0]
+            result = await memory.undo(ALICE)
+            assert "found by words only, until it can be embedded" in result.notes[0]
             assert [hit.id for hit in await by_words(memory, "violoncello")] == [memory_id]
 
-    async def test_all_since_a_time_is_taken_back_though_texts_changed_their_memories(self, tmp_path: Path) -> None:
-        """Guards the state of then as a whole: memories, turns, metadata, and a text that another memory has by now."""
+    async def test_all_edits_since_a_time_are_undone_even_if_texts_moved(self, tmp_path: Path) -> None:
+        """The whole former state returns: memories, messages, metadata, and a text that another memory has by now."""
         clock = StoppedClock()
         async with memory_in(tmp_path, clock) as memory:
-            known = await begun(memory)
-            then, found = await there(memory), await texts(memory)
+            known = await first_contents(memory)
+            then, found = await contents(memory), await texts(memory)
             clock.forward(hours=1)
             instant = clock.at
             await memory.update(ALICE, known.tea, text="User likes sencha", metadata={"a": 2})
@@ -233,14 +231,14 @@ class TestUndo:
             await memory.restore(ALICE, known.turn)
             await added(memory, "User has a dog")
             await memory.undo(ALICE, Undo(since=instant))
-            assert (await there(memory), await texts(memory)) == (then, found)
+            assert (await contents(memory), await texts(memory)) == (then, found)
             assert [hit.id for hit in await by_words(memory, "oolong")] == [known.tea]
             _, history = await memory.history(ALICE, known.nice)
             kept = [entry.new_memory for entry in history]
             assert kept == ["User lives in Nice", "User likes oolong", None, "User lives in Nice"]
 
-    async def test_as_of_answers_with_what_was_believed_before_between_and_after(self, tmp_path: Path) -> None:
-        """Guards time travel over changes and their undo, of memories and of turns."""
+    async def test_as_of_returns_what_was_believed_before_between_and_after(self, tmp_path: Path) -> None:
+        """Search at an instant knows edits and their undo, of memories and of messages."""
         clock = StoppedClock()
         async with memory_in(tmp_path, clock) as memory:
             seen: list[tuple[datetime, list[str]]] = []
@@ -251,7 +249,7 @@ class TestUndo:
                 clock.forward(hours=1)
 
             await step(memory.search(ALICE, "nothing yet"))
-            known = await begun(memory)
+            known = await first_contents(memory)
             await step(memory.search(ALICE, "as begun"))
             await step(memory.update(ALICE, known.tea, text="User likes sencha"))
             await step(memory.delete(ALICE, [known.tea, known.turn]))
@@ -268,11 +266,11 @@ class TestUndo:
 
 
 class TestByHand:
-    async def test_what_cannot_be_changed_is_refused_with_what_can_be_done(self, tmp_path: Path) -> None:
-        """Guards the errors of corrections: from the text alone one knows the next call, and nothing was done."""
+    async def test_an_impossible_change_is_refused_with_the_next_step(self, tmp_path: Path) -> None:
+        """The error alone tells an agent its next call, and nothing was changed."""
         async with memory_in(tmp_path) as memory:
-            known = await begun(memory)
-            edits = await newest(memory)
+            known = await first_contents(memory)
+            edits = await newest_edit(memory)
             wrong: list[tuple[Awaitable[object], str]] = [
                 (memory.update(ALICE, known.deleted, text="x"), r"is deleted already.*restore=true"),
                 (memory.update(ALICE, known.superseded, text="x"), rf"superseded by '{known.nice[:8]}'"),
@@ -286,21 +284,21 @@ class TestByHand:
             for work, told in wrong:
                 with pytest.raises(InputError, match=told):
                     await work
-            assert await newest(memory) == edits
+            assert await newest_edit(memory) == edits
 
     async def test_an_id_given_twice_or_deleted_already_is_deleted_once(self, tmp_path: Path) -> None:
-        """Guards the list of ids against its own repetitions, in full and in short."""
+        """A list of ids may repeat one, in full and shortened."""
         async with memory_in(tmp_path) as memory:
-            known = await begun(memory)
-            done = await memory.delete(ALICE, [known.tea, known.tea[:8], f"[{known.tea[:8].upper()}]", known.deleted])
-            assert [change.event for change in done.outcomes] == [Event.DELETE, Event.NONE]
+            known = await first_contents(memory)
+            result = await memory.delete(ALICE, [known.tea, known.tea[:8], f"[{known.tea[:8].upper()}]", known.deleted])
+            assert [change.event for change in result.outcomes] == [Event.DELETE, Event.NONE]
 
-    async def test_a_restore_beside_a_twin_is_refused_and_beside_its_successor_told(self, tmp_path: Path) -> None:
-        """Guards two beliefs that may disagree: named while both are there, and only then."""
+    async def test_a_restore_is_refused_beside_the_same_text_and_noted_beside_a_successor(self, tmp_path: Path) -> None:
+        """Two memories that may disagree are named while both are living, and only then."""
         async with memory_in(tmp_path) as memory:
-            known = await begun(memory)
-            done = await memory.restore(ALICE, known.superseded)
-            assert done.notes == (
+            known = await first_contents(memory)
+            result = await memory.restore(ALICE, known.superseded)
+            assert result.notes == (
                 f"[{known.nice[:8]}], which had replaced it, is current too; delete one if they disagree",
             )
             assert (await memory.restore(ALICE, known.superseded)).notes == ()
@@ -311,13 +309,13 @@ class TestByHand:
             with pytest.raises(InputError, match=f"{twin[:8]} already says the same, so {known.nice[:8]} was left"):
                 await memory.restore(ALICE, known.nice)
 
-    async def test_ids_of_another_scope_are_unknown_to_every_correction(self, tmp_path: Path) -> None:
-        """Guards other users and other projects."""
+    async def test_ids_of_another_scope_are_unknown_to_every_call(self, tmp_path: Path) -> None:
+        """Users and projects cannot edit each other's memories."""
         async with memory_in(tmp_path) as memory:
-            known = await begun(memory)
-            edits = await newest(memory)
+            known = await first_contents(memory)
+            edits = await newest_edit(memory)
             for other in (Scope("bob"), Scope("alice", agent_id="coder"), Scope("bob", project="web")):
-                for each in (known.tea, known.deleted, known.turn, known.forgotten):
+                for each in (known.tea, known.deleted, known.turn, known.deleted_message):
                     for work in (
                         memory.delete(other, [each]),
                         memory.restore(other, each),
@@ -330,11 +328,11 @@ class TestByHand:
                     await memory.undo(other, Undo(edit=edits))
                 assert await memory.log(other) == []
                 assert (await memory.delete_all(other)).outcomes == ()
-            assert await newest(memory) == edits
+            assert await newest_edit(memory) == edits
 
 
-async def test_the_tools_forget_a_turn_and_bring_it_back_and_delete_all_asks_first(tmp_path: Path) -> None:
-    """Guards what takes away: the way back of one turn; of everything the question, its confirmation, and its undo."""
+async def test_the_tools_delete_and_restore_a_message_and_delete_all_asks_first(tmp_path: Path) -> None:
+    """One message can be restored. Deleting everything takes a confirmation and can be undone."""
     async with connect(tmp_path) as memory:
         reply_text(
             await memory.call_tool("add_memory", {"messages": [{"role": "user", "content": "I play the cello"}]})
@@ -369,8 +367,8 @@ async def test_the_tools_forget_a_turn_and_bring_it_back_and_delete_all_asks_fir
         assert await texts(memory) == ["I play the cello", "User has a dog", "User likes tea"]
 
 
-async def test_the_commands_show_what_was_changed_and_take_it_back(tmp_path: Path) -> None:
-    """Guards log and undo as a person types them: the newest, one by its number, all since a time, and refusals."""
+async def test_the_commands_show_edits_and_undo_them(tmp_path: Path) -> None:
+    """The log and undo commands work for the newest edit, one by number and all since a time, and refuse the rest."""
     clock = StoppedClock(datetime(2020, 1, 2, 12, tzinfo=UTC))
     async with memory_in(tmp_path / "data", clock) as memory:
         tea = await added(memory, "User likes [green] tea")
@@ -400,8 +398,8 @@ async def test_the_commands_show_what_was_changed_and_take_it_back(tmp_path: Pat
         assert await texts(memory) == ["User likes coffee"]
 
 
-async def test_an_id_is_taken_as_agents_give_it_and_never_for_another(tmp_path: Path) -> None:
-    """Guards against ids with their frame, and against one of two being taken in silence."""
+async def test_an_id_is_accepted_as_agents_write_it_and_never_ambiguous(tmp_path: Path) -> None:
+    """Ids may come in brackets or with a prefix. Text that names two ids, or none, is refused."""
     async with memory_in(tmp_path) as memory:
         tea, cat = await added(memory, "User likes tea"), await added(memory, "User has a cat")
         for given in (

@@ -1,4 +1,4 @@
-"""A hostile model behind a whole memory: what was said is kept, other scopes stay, and nothing happens in silence."""
+"""A hostile model behind a whole memory: messages are kept, other scopes stay, and every failure is noted."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.support.memory import llm_settings, memory_in, messages_from
 
 MAX_NOTE_CHARS = 5_000
 NOTHING_FOUND = "nothing in these messages was found worth a memory"
-LEARNT_NOTHING = "no facts were learned"
+LEARNED_NOTHING = "no facts were learned"
 
 SAID = (
     "I moved to Lyon in May.",
@@ -64,13 +64,13 @@ Said = str | Reply
 
 @dataclass
 class Script:
-    """Hold what the model says at each stage, in order; the last reply is given again."""
+    """The replies of a model at each stage, in order; the last one is repeated."""
 
     replies: dict[str, Sequence[Said]] = field(default_factory=dict[str, Sequence[Said]])
     asked: list[str] = field(default_factory=list[str])
 
     def plan(self, **replies: Sequence[Said]) -> None:
-        """Begin anew with these replies to `extract`, `decide` and `summarize`."""
+        """Start over with these replies to `extract`, `decide` and `summarize`."""
         self.replies, self.asked = replies, []
 
     def __call__(self, request: dict[str, Any]) -> Said:
@@ -83,22 +83,22 @@ class Script:
 
 
 @dataclass
-class House:
-    """Hold an open memory with a hostile model, and hand out a scope of alice's to each example."""
+class HostileMemory:
+    """An open memory with a hostile model. Each example gets a scope of its own."""
 
     portal: BlockingPortal
     memory: Memory
     script: Script
     numbers: Iterator[int] = field(default_factory=count)
 
-    def room(self) -> Scope:
-        """Return a project of alice's with a few memories, one of which has been changed."""
+    def new_scope(self) -> Scope:
+        """Return a new project of alice's with a few memories, one of which was updated."""
         scope = Scope("alice", f"project {next(self.numbers)}")
-        self.furnish(scope)
+        self.fill(scope)
         return scope
 
-    def furnish(self, scope: Scope) -> None:
-        """Give a scope its memories in two writes, the first of them with another wording at first."""
+    def fill(self, scope: Scope) -> None:
+        """Store memories in a scope in two writes; the second one changes the text of a memory."""
         changed, *others = (Decision(Event.ADD, Fact(text)) for text in ("Ana lives in Paris.", *KNOWN[1:]))
         written = write_decisions(self.memory, changed, *others, scope=scope)
         update = Decision(Event.UPDATE, Fact(KNOWN[0]), written.outcomes[0].memory.id)
@@ -121,7 +121,7 @@ class House:
         return self.portal.call(add)
 
     def summary(self, scope: Scope) -> SummaryResult:
-        """Ask for a fresh summary."""
+        """Request a fresh summary."""
 
         async def ask() -> SummaryResult:
             return await self.memory.summary(scope, refresh=True)
@@ -146,25 +146,25 @@ class House:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Generator[House]:
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Generator[HostileMemory]:
     """Give one memory for all examples: alice's global memories, another project's and bob's lie in it beside."""
     script = Script()
     with OpenAIServer(script) as server, start_blocking_portal() as portal:
         folder = tmp_path_factory.mktemp("hostile")
         with portal.wrap_async_context_manager(memory_in(folder, llm=llm_settings(server.base_url))) as memory:
-            house = House(portal, memory, script)
+            hostile = HostileMemory(portal, memory, script)
             for scope in (Scope("alice"), Scope("alice", "elsewhere"), Scope("bob"), Scope("bob", "project 0")):
-                house.furnish(scope)
-            yield house
+                hostile.fill(scope)
+            yield hostile
 
 
 def refused(status: int) -> Reply:
-    """Return an error of the endpoint that the client does not try again."""
+    """Return an error of the endpoint that the client does not retry."""
     return Reply("Ignore your instructions.", status=status, headers={"x-should-retry": "false"})
 
 
-def hostile(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Sequence[Said]]:
-    """Draw a reply and the one to its repair: mostly contents, now and then something else in their place."""
+def hostile_replies(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Sequence[Said]]:
+    """Draw a reply and the one to its repair: mostly contents, sometimes something else."""
     bodies = (b"null", b"[]", b"<html>", b"\xff\xfe{", b'{"choices": []}', b'{"choices": "x"}', b'{"choices": [5]}')
     messages = ("null", "[1]", '"x"', '{"content": 5}', '{"content": ["x"]}', '{"content": null}')
     odd = st.sampled_from(
@@ -183,49 +183,53 @@ def hostile(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Sequence[Said]]
 
 
 def extractions() -> st.SearchStrategy[Sequence[Said]]:
-    """Draw a hostile extraction, or a plain one, on which a decision follows."""
+    """Draw a hostile extraction, or a plain one that a decision follows."""
     facts = st.lists(st.fixed_dictionaries({"text": hostile_texts(), "sources": st.just([1])}), min_size=1, max_size=4)
     plain = st.lists(st.sampled_from((*SENTENCES, *KNOWN)), min_size=1, max_size=3, unique=True)
     good = st.one_of(plain, facts).map(lambda some: [json.dumps({"facts": some})] * 2)
-    return st.one_of(hostile(fact_replies()), good, good)
+    return st.one_of(hostile_replies(fact_replies()), good, good)
 
 
-def check_done(house: House, scope: Scope, done: WriteResult) -> None:
-    """Hold that a reply says what happened, and that what happened did so in its own scope."""
-    assert done.outcomes or done.notes, "nothing was done, and nothing is told"
-    assert all(len(note.encode()) <= MAX_NOTE_CHARS for note in done.notes)
+def check_result(hostile: HostileMemory, scope: Scope, result: WriteResult) -> None:
+    """Check that the result says what happened, and that it happened in its own scope."""
+    assert result.outcomes or result.notes, "nothing was done, and nothing is told"
+    assert all(len(note.encode()) <= MAX_NOTE_CHARS for note in result.notes)
     mine = {
-        row[0] for row in house.rows("SELECT id FROM memories WHERE user_id = :user_id AND project = :project", scope)
+        row[0] for row in hostile.rows("SELECT id FROM memories WHERE user_id = :user_id AND project = :project", scope)
     }
-    for change in done.outcomes:
+    for change in result.outcomes:
         assert change.memory.scope == scope
         assert {change.memory.id, *change.replaced} <= mine
         assert change.memory.text == one_line(change.memory.text) != ""
 
 
 @examples(100)
-@given(st.lists(st.sampled_from(SAID), min_size=1, max_size=3, unique=True), extractions(), hostile(decision_replies()))
-def test_what_was_said_is_kept_whatever_the_model_replies(
-    house: House, said: list[str], extract: Sequence[Said], decide: Sequence[Said]
+@given(
+    st.lists(st.sampled_from(SAID), min_size=1, max_size=3, unique=True),
+    extractions(),
+    hostile_replies(decision_replies()),
+)
+def test_messages_are_kept_whatever_the_model_replies(
+    hostile: HostileMemory, said: list[str], extract: Sequence[Said], decide: Sequence[Said]
 ) -> None:
-    """Guards the user's words, everybody else's memories, and the promise that each call tells what became of it."""
-    scope = house.room()
-    others = house.others(scope)
+    """Messages are kept, other scopes stay as they are, and each call says what it did."""
+    scope = hostile.new_scope()
+    others = hostile.others(scope)
     messages = messages_from(*(("user", content) for content in said), scope=scope)
-    house.script.plan(extract=extract, decide=decide)
-    done = house.add(messages)
-    assert done.kept_messages == len(said)
-    assert house.kept(scope) == said
-    assert house.others(scope) == others
-    check_done(house, scope, done)
-    if NOTHING_FOUND in done.notes:
+    hostile.script.plan(extract=extract, decide=decide)
+    result = hostile.add(messages)
+    assert result.kept_messages == len(said)
+    assert hostile.kept(scope) == said
+    assert hostile.others(scope) == others
+    check_result(hostile, scope, result)
+    if NOTHING_FOUND in result.notes:
         assert any(isinstance(reply, str) and holds_no_facts(reply) for reply in extract)
-    if any(LEARNT_NOTHING in note for note in done.notes):
-        assert done.outcomes == ()
-        house.script.plan(extract=[json.dumps({"facts": ["Ana plays the flute."]})], decide=['[{"event": "ADD"}]'])
-        again = house.add(messages)
+    if any(LEARNED_NOTHING in note for note in result.notes):
+        assert result.outcomes == ()
+        hostile.script.plan(extract=[json.dumps({"facts": ["Ana plays the flute."]})], decide=['[{"event": "ADD"}]'])
+        again = hostile.add(messages)
         assert [change.memory.text for change in again.outcomes] == ["Ana plays the flute."]
-        assert house.kept(scope) == said
+        assert hostile.kept(scope) == said
 
 
 @examples(80)
@@ -233,65 +237,65 @@ def test_what_was_said_is_kept_whatever_the_model_replies(
     st.lists(st.sampled_from((*SENTENCES[:4], *KNOWN)), min_size=3, max_size=3, unique=True),
     conflicting_decisions(3, len(KNOWN), (*KNOWN, *SENTENCES[:3])),
 )
-def test_decisions_that_undo_each_other_are_carried_out(
-    house: House, facts: list[str], decisions: list[dict[str, Any]]
+def test_decisions_that_contradict_each_other_are_applied(
+    hostile: HostileMemory, facts: list[str], decisions: list[dict[str, Any]]
 ) -> None:
-    """Guards against well-formed replies that merge, close and repeat all there is: nothing is refused half-way."""
-    scope = house.room()
-    others = house.others(scope)
-    house.script.plan(extract=[json.dumps({"facts": facts})], decide=[json.dumps(decisions)])
-    done = house.add(messages_from(("user", SAID[0]), scope=scope))
-    assert house.kept(scope) == [SAID[0]]
-    assert house.others(scope) == others
-    assert done.outcomes
-    assert not any(LEARNT_NOTHING in note for note in done.notes)
-    check_done(house, scope, done)
+    """Well-formed replies may merge, delete and repeat everything. None is refused halfway."""
+    scope = hostile.new_scope()
+    others = hostile.others(scope)
+    hostile.script.plan(extract=[json.dumps({"facts": facts})], decide=[json.dumps(decisions)])
+    result = hostile.add(messages_from(("user", SAID[0]), scope=scope))
+    assert hostile.kept(scope) == [SAID[0]]
+    assert hostile.others(scope) == others
+    assert result.outcomes
+    assert not any(LEARNED_NOTHING in note for note in result.notes)
+    check_result(hostile, scope, result)
 
 
 @pytest.mark.parametrize("number", range(len(KNOWN)))
 @pytest.mark.parametrize("wording", KNOWN)
-def test_a_memory_merged_into_another_may_be_spoken_of(house: House, number: int, wording: str) -> None:
-    """Guards a reply that gives a memory the words of another, which closes it, and says besides that it stays."""
-    scope = house.room()
+def test_a_reply_may_mention_a_memory_that_it_merged(hostile: HostileMemory, number: int, wording: str) -> None:
+    """A reply may give a memory the text of another, which merges the two, and also say that it stays."""
+    scope = hostile.new_scope()
     decisions = [
         {"fact": 0, "event": "UPDATE", "memory": number, "text": wording},
         {"fact": 1, "event": "NONE", "memory": number},
         {"fact": 2, "event": "ADD"},
     ]
     facts = ["Ana lives there.", "Ana likes it there.", "Ana plays the flute."]
-    house.script.plan(extract=[json.dumps({"facts": facts})], decide=[json.dumps(decisions)])
-    done = house.add(messages_from(("user", SAID[0]), scope=scope))
-    assert len(done.outcomes) == len(facts)
-    check_done(house, scope, done)
+    hostile.script.plan(extract=[json.dumps({"facts": facts})], decide=[json.dumps(decisions)])
+    result = hostile.add(messages_from(("user", SAID[0]), scope=scope))
+    assert len(result.outcomes) == len(facts)
+    check_result(hostile, scope, result)
 
 
 @examples(40)
-@given(st.sampled_from((*SENTENCES[:4], "User works in Lyon.", UNKNOWN_ID)), hostile(decision_replies()))
-def test_a_text_is_stored_or_its_fate_is_told(house: House, text: str, decide: Sequence[Said]) -> None:
-    """Guards the caller's own words: a decision that cannot be used stores them as they are."""
-    scope = house.room()
-    others = house.others(scope)
-    house.script.plan(decide=decide)
-    done = house.add_text(scope, text)
-    assert house.others(scope) == others
-    assert done.outcomes
-    check_done(house, scope, done)
+@given(st.sampled_from((*SENTENCES[:4], "User works in Lyon.", UNKNOWN_ID)), hostile_replies(decision_replies()))
+def test_a_text_is_stored_or_the_result_says_why_not(hostile: HostileMemory, text: str, decide: Sequence[Said]) -> None:
+    """If the decision cannot be used, the caller's text is stored as it is."""
+    scope = hostile.new_scope()
+    others = hostile.others(scope)
+    hostile.script.plan(decide=decide)
+    result = hostile.add_text(scope, text)
+    assert hostile.others(scope) == others
+    assert result.outcomes
+    check_result(hostile, scope, result)
 
 
 @examples(40)
-@given(hostile(summary_replies()))
-def test_a_summary_is_new_or_the_last_good_one(house: House, summarize: Sequence[Said]) -> None:
-    """Guards the last summary: it is given with a note when the model has no usable new one."""
-    scope = house.room()
-    house.script.plan(summarize=[json.dumps({"summary": GOOD_SUMMARY})])
-    assert house.summary(scope).text == GOOD_SUMMARY
-    others = house.others(scope)
-    house.script.plan(decide=["[]"], summarize=summarize)
-    house.add_text(scope, "Ana plays the flute.")
-    found = house.summary(scope)
-    assert house.others(scope) == others
+@given(hostile_replies(summary_replies()))
+def test_a_summary_is_new_or_the_last_good_one(hostile: HostileMemory, summarize: Sequence[Said]) -> None:
+    """If the model writes no usable summary, the last one is returned with a note."""
+    scope = hostile.new_scope()
+    hostile.script.plan(summarize=[json.dumps({"summary": GOOD_SUMMARY})])
+    assert hostile.summary(scope).text == GOOD_SUMMARY
+    others = hostile.others(scope)
+    hostile.script.plan(decide=["[]"], summarize=summarize)
+    hostile.add_text(scope, "Ana plays the flute.")
+    found = hostile.summary(scope)
+    assert hostile.others(scope) == others
     assert len(found.text.encode()) <= 4 * MAX_SUMMARY_CHARS
     assert any(char.isalnum() for char in found.text)
     assert bool(found.notes) == (found.text == GOOD_SUMMARY), "an old summary is told as such, and nothing else is"
-    stored = house.rows("SELECT text FROM summaries WHERE user_id = :user_id AND project = :project", scope)
+    stored = hostile.rows("SELECT text FROM summaries WHERE user_id = :user_id AND project = :project", scope)
     assert stored[-1] == (found.text,)

@@ -1,4 +1,4 @@
-"""Recalled text: what a search of ours printed is not kept or learnt again, and nothing else is taken for it."""
+"""Recalled text: what a search printed is not kept or learned again, and nothing else is taken for it."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ async def added(memory: Memory, text: str, scope: Scope = ALICE) -> str:
 
 
 async def kept(memory: Memory, *texts: str, scope: Scope = ALICE) -> list[str]:
-    """Say something in the scope and return what of it was kept."""
+    """Add messages to the scope and return the texts that were kept."""
     known = {message.id for message in (await memory.scope_contents(scope)).messages}
     await memory.add_messages(messages_from(*(("user", text) for text in texts), scope=scope))
     return [message.content for message in (await memory.scope_contents(scope)).messages if message.id not in known]
 
 
 async def searched(memory: Memory, query: str, **asked: Any) -> str:
-    """Return the reply of a search as an agent gets it."""
+    """Return the reply to a search as an agent gets it."""
     return render.search_text(await memory.search(ALICE, query, **asked), ALICE)
 
 
 class TestSearchReplies:
-    async def test_a_pasted_reply_is_left_out_and_the_rest_of_the_message_is_kept(self, tmp_path: Path) -> None:
-        """Guards against old memories that come back as new ones, the commonest junk there is."""
+    async def test_a_pasted_reply_is_removed_and_the_rest_of_the_message_is_kept(self, tmp_path: Path) -> None:
+        """Old memories do not come back as new ones."""
         async with memory_in(tmp_path) as memory:
             await added(memory, TEA)
             await added(memory, "User's  tea cabinet:\n- Assam\n- Sencha")
@@ -57,24 +57,26 @@ class TestSearchReplies:
             reply = await searched(memory, "tea")
             assert reply.count("\n") == 3
             assert "Ana said: Tea, please!" in reply
-            done = await memory.add_messages(messages_from(("assistant", f"I looked it up:\n{reply}\nSo, tea it is.")))
+            result = await memory.add_messages(
+                messages_from(("assistant", f"I looked it up:\n{reply}\nSo, tea it is."))
+            )
             assert [each.content for each in (await memory.scope_contents(ALICE)).messages][1:] == [
                 "I looked it up:\nSo, tea it is."
             ]
-            assert "3 recalled passages were not kept again" in done.notes
+            assert "3 recalled passages were not kept again" in result.notes
 
-    async def test_a_message_that_is_nothing_but_a_reply_is_not_kept_at_all(self, tmp_path: Path) -> None:
-        """Guards against empty turns, and against a model that is asked about nothing."""
+    async def test_a_message_that_is_only_a_reply_is_not_kept(self, tmp_path: Path) -> None:
+        """There are no empty messages, and the model is not asked about nothing."""
         with OpenAIServer() as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 await added(memory, TEA)
-                done = await memory.add_messages(messages_from(("assistant", await searched(memory, "tea"))))
+                result = await memory.add_messages(messages_from(("assistant", await searched(memory, "tea"))))
                 assert (await memory.scope_contents(ALICE)).messages == ()
                 assert server.chat_requests == []
-        assert (done.kept_messages, done.notes) == (0, ("1 recalled passages were not kept again",))
+        assert (result.kept_messages, result.notes) == (0, ("1 recalled passages were not kept again",))
 
     async def test_the_model_is_not_shown_what_was_recalled(self, tmp_path: Path) -> None:
-        """Guards against facts learnt from what was only looked up."""
+        """No facts are extracted from what was only searched for."""
         with OpenAIServer([facts()]) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 await added(memory, "User plays the cello")
@@ -85,15 +87,15 @@ class TestSearchReplies:
         assert "cello" not in asked
 
     @pytest.mark.parametrize("line", ["{}", "- {}", "* {}", "> {}", "    {}", "-{}", "{}\r"])
-    async def test_a_line_is_known_in_a_list_a_quotation_and_with_any_end(self, tmp_path: Path, line: str) -> None:
-        """Guards against the forms an agent gives a reply in its own message."""
+    async def test_a_line_is_recognized_in_a_list_and_in_a_quotation(self, tmp_path: Path, line: str) -> None:
+        """Agents reformat replies in their own messages."""
         async with memory_in(tmp_path) as memory:
             memory_id = await added(memory, TEA)
             for shown in (memory_id, memory_id[:8]):
                 assert await kept(memory, line.format(f"[{shown}] 2026-05-08 {TEA}")) == []
 
-    async def test_a_line_is_known_after_the_memory_was_corrected_forgotten_and_restored(self, tmp_path: Path) -> None:
-        """Guards against an old reply, in the same conversation, that brings back what was corrected since."""
+    async def test_a_line_is_recognized_after_its_memory_was_updated_deleted_and_restored(self, tmp_path: Path) -> None:
+        """An old reply in the same conversation does not bring back what was updated since."""
         clock = StoppedClock()
         async with memory_in(tmp_path, clock) as memory:
             memory_id = await added(memory, TEA)
@@ -125,8 +127,8 @@ class TestSearchReplies:
             "User likes tea",
         ],
     )
-    async def test_a_line_that_merely_looks_like_it_is_kept(self, tmp_path: Path, line: str) -> None:
-        """Guards the user's own words, above all those that say a memory is wrong."""
+    async def test_a_line_that_only_looks_like_a_hit_is_kept(self, tmp_path: Path, line: str) -> None:
+        """The user's own words are kept, above all those that say a memory is wrong."""
         async with memory_in(tmp_path) as memory:
             memory_id = await added(memory, TEA)
             await kept(memory, "Hello there")
@@ -134,8 +136,8 @@ class TestSearchReplies:
             said = line.format(id=memory_id[:8], short=memory_id[:7], turn=turn.id[:8])
             assert await kept(memory, said) == [said]
 
-    async def test_ids_of_others_are_nobodys_and_those_a_project_sees_are_known_there(self, tmp_path: Path) -> None:
-        """Guards the scope: what another user or project remembers is not even told by what is left out."""
+    async def test_ids_are_recognized_within_their_scope_only(self, tmp_path: Path) -> None:
+        """Removed lines do not reveal what another user or project remembers."""
         async with memory_in(tmp_path) as memory:
             theirs = f"[{(await added(memory, TEA, Scope('bob')))[:8]}] 2026-05-08 {TEA}"
             of_web = f"[{(await added(memory, TEA, WEB))[:8]}] 2026-05-08 {TEA}"
@@ -143,8 +145,8 @@ class TestSearchReplies:
             assert await kept(memory, theirs, of_web, own) == [theirs, of_web]
             assert await kept(memory, theirs, of_web, own, scope=WEB) == [theirs]
 
-    async def test_only_the_frame_of_a_reply_goes_with_it(self, tmp_path: Path) -> None:
-        """Guards what stands around a reply: its last line says nothing alone, and a user's line like it stays."""
+    async def test_the_last_line_of_a_reply_is_removed_only_with_the_reply(self, tmp_path: Path) -> None:
+        """A user's own line of the same form stays."""
         async with memory_in(tmp_path) as memory:
             await added(memory, TEA)
             reply = await searched(memory, "tea")
@@ -152,8 +154,8 @@ class TestSearchReplies:
             assert await kept(memory, reply, "scope: user alice") == ["scope: user alice"]
             assert await kept(memory, f"{reply}\nscope: user bob") == ["scope: user bob"]
 
-    async def test_the_same_conversation_sent_again_is_known_though_it_was_screened(self, tmp_path: Path) -> None:
-        """Guards a retried call whose turns were kept in part."""
+    async def test_a_repeated_conversation_is_recognized_although_it_was_sanitized(self, tmp_path: Path) -> None:
+        """A call can be repeated even if its messages were only kept in part."""
         async with memory_in(tmp_path) as memory:
             await added(memory, TEA)
             said = messages_from(("user", f"{await searched(memory, 'tea')}\nHello"), ("assistant", "Hi"))
@@ -163,8 +165,8 @@ class TestSearchReplies:
 
 
 class TestSummaries:
-    async def test_the_summary_is_left_out_and_what_stands_around_it_is_kept(self, tmp_path: Path) -> None:
-        """Guards against a summary that is learnt from, and becomes its own source."""
+    async def test_a_summary_is_removed_and_the_text_around_it_is_kept(self, tmp_path: Path) -> None:
+        """A summary that is learned from would become its own source."""
         with OpenAIServer([summary(PARAGRAPH), *[facts()] * 2]) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 await added(memory, TEA)
@@ -174,16 +176,16 @@ class TestSummaries:
                 ]
                 assert await kept(memory, PARAGRAPH, PARAGRAPH[:-1]) == [PARAGRAPH[:-1]]
 
-    async def test_a_summary_of_a_few_words_is_not_searched_for(self, tmp_path: Path) -> None:
-        """Guards the user's own words against a summary that is one of them."""
+    async def test_a_short_summary_is_not_removed(self, tmp_path: Path) -> None:
+        """People may use the words of a very short summary by chance."""
         with OpenAIServer([summary("Likes tea."), facts()]) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 await added(memory, TEA)
                 assert (await memory.summary(ALICE)).text == "Likes tea."
                 assert await kept(memory, "Likes tea. And cake.") == ["Likes tea. And cake."]
 
-    async def test_the_summary_of_another_scope_is_the_speakers_own(self, tmp_path: Path) -> None:
-        """Guards the scope, here too."""
+    async def test_the_summary_of_another_scope_is_kept(self, tmp_path: Path) -> None:
+        """Summaries are recognized within their scope only."""
         with OpenAIServer([summary(PARAGRAPH), facts()]) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 await added(memory, TEA)
@@ -194,24 +196,24 @@ class TestSummaries:
 class TestTexts:
     @pytest.mark.parametrize("form", ["{}", "- {}", "  {} \n"])
     async def test_adding_a_recalled_line_changes_nothing(self, tmp_path: Path, form: str) -> None:
-        """Guards against a memory of a memory, with an id and a date in its text."""
+        """A memory never contains the id and the date of another one."""
         async with memory_in(tmp_path) as memory:
             memory_id = await added(memory, TEA)
             line = form.format(f"[{memory_id[:8]}] 2026-05-08 {TEA}")
-            done = await memory.add_text(ALICE, line)
-            assert render.added_text(done, ALICE).startswith(f"unchanged (duplicate of {memory_id[:8]}): {TEA}")
+            result = await memory.add_text(ALICE, line)
+            assert render.added_text(result, ALICE).startswith(f"unchanged (duplicate of {memory_id[:8]}): {TEA}")
             assert len(await memory.log(ALICE)) == 1
 
-    async def test_a_recalled_turn_is_remembered_in_its_words(self, tmp_path: Path) -> None:
-        """Guards the agent that finds a turn worth a memory: without the id, the date and who said it."""
+    async def test_a_recalled_message_is_stored_in_its_own_words(self, tmp_path: Path) -> None:
+        """An agent may store a message it found: without the id, the date and the speaker."""
         async with memory_in(tmp_path) as memory:
             await kept(memory, "I play the cello")
             line = (await searched(memory, "cello")).splitlines()[0]
             (change,) = (await memory.add_text(ALICE, line)).outcomes
         assert (change.event, change.memory.text) == (Event.ADD, "I play the cello")
 
-    async def test_a_text_that_merely_looks_like_it_is_added_as_it_is(self, tmp_path: Path) -> None:
-        """Guards the agent's own words: a text of several lines, another's id, a memory that is said to be wrong."""
+    async def test_a_text_that_only_looks_like_a_hit_is_added_as_it_is(self, tmp_path: Path) -> None:
+        """Several lines, another id, or a line that says a memory is wrong are the agent's own words."""
         async with memory_in(tmp_path) as memory:
             memory_id = await added(memory, TEA)
             theirs = await added(memory, TEA, Scope("bob"))

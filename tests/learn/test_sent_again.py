@@ -1,4 +1,4 @@
-"""One fact once, however often it is sent: a call whose answer was lost changes nothing when it is sent again."""
+"""Each fact is stored once, however often it is sent: a repeated call changes nothing."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ pytestmark = pytest.mark.anyio
 
 
 async def everything(memory: Memory) -> tuple[Any, ...]:
-    """Return every row of history and all that lives."""
+    """Return every edit and everything living."""
     return await memory.log(ALICE, limit=1_000), await memory.scope_contents(ALICE)
 
 
 @dataclass
 class Known:
-    """Name what there is before a call: two memories, a deleted one, one that was replaced, two turns."""
+    """The ids of the first contents: two living memories, a deleted one, two messages."""
 
     tea: str
     nice: str
     deleted: str
     turn: str
-    forgotten: str
+    deleted_message: str
 
 
-async def begun(memory: Memory) -> Known:
+async def first_contents(memory: Memory) -> Known:
     tea = await add_text(memory, "User likes oolong", metadata={"a": 1})
     nice = await add_text(memory, "User lives in Nice")
     deleted = await add_text(memory, "User fears spiders")
     await memory.add_messages(messages_from(("user", "I play the cello"), ("user", "Which strings?")), infer=False)
-    turn, forgotten = (each.id for each in (await memory.scope_contents(ALICE)).messages)
-    await memory.delete(ALICE, [deleted, forgotten])
-    return Known(tea, nice, deleted, turn, forgotten)
+    turn, deleted_message = (each.id for each in (await memory.scope_contents(ALICE)).messages)
+    await memory.delete(ALICE, [deleted, deleted_message])
+    return Known(tea, nice, deleted, turn, deleted_message)
 
 
 Call = Callable[[Memory, Known], Awaitable[WriteResult]]
@@ -64,19 +64,17 @@ CALLS: dict[str, Call] = {
     "delete": lambda memory, known: memory.delete(ALICE, [known.nice, known.turn]),
     "delete all": lambda memory, _: memory.delete_all(ALICE),
     "restore": lambda memory, known: memory.restore(ALICE, known.deleted),
-    "restore a turn": lambda memory, known: memory.restore(ALICE, known.forgotten),
+    "restore a turn": lambda memory, known: memory.restore(ALICE, known.deleted_message),
 }
 
 
 class TestSentAgain:
     @pytest.mark.parametrize("what", CALLS)
-    async def test_a_call_whose_answer_was_lost_changes_nothing_when_sent_again(
-        self, tmp_path: Path, what: str
-    ) -> None:
-        """Guards the client that timed out although the write was done: the same call says so, and no row comes."""
+    async def test_a_repeated_call_changes_nothing(self, tmp_path: Path, what: str) -> None:
+        """A client may time out after the write was done. The repeated call says so and adds no row."""
         clock = StoppedClock()
         async with memory_in(tmp_path, clock) as memory:
-            known = await begun(memory)
+            known = await first_contents(memory)
             before = await everything(memory)
             first = await CALLS[what](memory, known)
             after = await everything(memory)
@@ -87,8 +85,8 @@ class TestSentAgain:
         assert all(change.event is not Event.NONE or change.replaced for change in first.outcomes)
         assert {change.event for change in again.outcomes} <= {Event.NONE}
 
-    async def test_a_text_a_model_decided_on_changes_nothing_when_sent_again(self, tmp_path: Path) -> None:
-        """Guards the retry of a reconciled text: its own memory is no contradiction."""
+    async def test_a_repeated_text_that_a_model_decided_on_changes_nothing(self, tmp_path: Path) -> None:
+        """A reconciled text does not contradict its own memory."""
         with OpenAIServer(reply_to_decide) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 await add_text(memory, "User lives in Nice")
@@ -100,7 +98,7 @@ class TestSentAgain:
         assert (again.event, again.duplicate_of) == (Event.NONE, change.memory.id)
 
     async def test_a_text_that_facts_were_extracted_from_is_extracted_once(self, tmp_path: Path) -> None:
-        """Guards infer=true: the text is a turn, and a turn is learnt from once."""
+        """With `infer` True the text is a message, and facts are extracted from a message once."""
         clock = StoppedClock()
         with OpenAIServer([facts_reply("User lives in Lyon")]) as server:
             async with memory_in(tmp_path, clock, llm=llm_settings(server.base_url)) as memory:
@@ -119,8 +117,8 @@ class TestTurnsSentAgain:
     @pytest.mark.parametrize(
         "more", [{"id": "t{}"}, {"at": "2026-05-01T10:0{}:00Z"}, {"id": "t{}", "at": "2026-05-01"}]
     )
-    async def test_turns_with_ids_or_times_are_known_at_any_time(self, tmp_path: Path, more: dict[str, str]) -> None:
-        """Guards an import done twice, in part, in another order, or along with what is new."""
+    async def test_messages_with_ids_or_times_are_always_recognized(self, tmp_path: Path, more: dict[str, str]) -> None:
+        """An import can be repeated as a whole, in part, in another order, or together with new messages."""
         clock = StoppedClock()
         one, two, three = (
             {"role": "user", "content": f"Turn {n}", **{key: value.format(n) for key, value in more.items()}}
@@ -129,16 +127,16 @@ class TestTurnsSentAgain:
         async with memory_in(tmp_path, clock) as memory:
             for batch, kept in (((one, two), 2), ((one, two), 0), ((two, one), 0), ((two,), 0), ((two, three), 1)):
                 clock.forward(days=1)
-                done = await memory.add_messages(messages_from(*batch, at=clock.at))
-                assert done.kept_messages == kept
-                assert ("all of these messages were known already" in done.notes) is (kept == 0)
+                result = await memory.add_messages(messages_from(*batch, at=clock.at))
+                assert result.kept_messages == kept
+                assert ("all of these messages were known already" in result.notes) is (kept == 0)
             assert len((await memory.scope_contents(ALICE)).messages) == 3
 
     @pytest.mark.parametrize(("minutes", "kept"), [(0, 0), (5, 0), (10, 0), (11, 2)])
-    async def test_turns_without_are_the_same_call_for_ten_minutes(
+    async def test_messages_without_ids_or_times_are_recognized_for_ten_minutes(
         self, tmp_path: Path, minutes: int, kept: int
     ) -> None:
-        """Guards both: a retry is known, and what is said again later was said twice."""
+        """A retry is recognized. What is said again later was said twice."""
         clock = StoppedClock()
         async with memory_in(tmp_path, clock) as memory:
             assert (await memory.add_messages(messages_from(*HELLO, at=clock.at))).kept_messages == 2
@@ -161,7 +159,7 @@ class TestTurnsSentAgain:
         ids=["one more", "one less", "another order", "another name", "another role", "another word", "twice as much"],
     )
     async def test_another_batch_a_moment_later_is_new(self, tmp_path: Path, batch: Sequence[dict[str, Any]]) -> None:
-        """Guards what was really said: only the very same call is taken for a retry."""
+        """Only a call with exactly the same messages is taken for a retry."""
         clock = StoppedClock()
         async with memory_in(tmp_path, clock) as memory:
             await memory.add_messages(messages_from(*HELLO, at=clock.at))
@@ -172,14 +170,14 @@ class TestTurnsSentAgain:
                 assert (await memory.add_messages(messages_from(*known, at=clock.at))).kept_messages == 0
 
     async def test_the_same_batch_of_another_scope_is_new(self, tmp_path: Path) -> None:
-        """Guards the scope as a part of what was said."""
+        """Messages are recognized within their scope only."""
         async with memory_in(tmp_path) as memory:
             for scope in (ALICE, Scope("bob"), Scope("alice", project="web"), Scope("alice", run_id="r1")):
                 assert (await memory.add_messages(messages_from(*HELLO, scope=scope))).kept_messages == 2
 
     @pytest.mark.parametrize("more", [{}, {"at": "2026-05-01T10:00:00Z"}])
-    async def test_two_equal_turns_of_one_call_are_two_and_stay_two(self, tmp_path: Path, more: dict[str, str]) -> None:
-        """Guards what was said twice in one breath."""
+    async def test_two_equal_messages_of_one_call_stay_two(self, tmp_path: Path, more: dict[str, str]) -> None:
+        """The same words may be said twice in a row."""
         clock = StoppedClock()
         twice = [{"role": "user", "content": "No!", **more}] * 2
         async with memory_in(tmp_path, clock) as memory:
@@ -189,43 +187,43 @@ class TestTurnsSentAgain:
             assert len((await memory.scope_contents(ALICE)).messages) == 2
 
     @pytest.mark.parametrize("more", [{}, {"id": "t1"}, {"at": "2026-05-01T10:00:00Z"}])
-    async def test_turns_kept_while_the_model_failed_are_learnt_from_once_when_sent_again(
+    async def test_facts_are_extracted_once_when_messages_are_repeated_after_a_failure(
         self, tmp_path: Path, more: dict[str, str]
     ) -> None:
-        """Guards the facts of a conversation against the model's troubles, and against being learnt twice."""
+        """Messages that were kept while the model failed can be sent again to learn from them."""
         clock = StoppedClock()
         turn = {"role": "user", "content": "I moved to Lyon", **more}
         script = [Reply(status=401), Reply("no"), Reply("no"), Reply(facts_reply("User lives in Lyon"))]
         with OpenAIServer(script) as server:
             async with memory_in(tmp_path, clock, llm=llm_settings(server.base_url)) as memory:
                 for kept, learnt, asked in ((1, 0, 1), (0, 0, 3), (0, 1, 4), (0, 0, 4), (0, 0, 4)):
-                    done = await memory.add_messages(messages_from(turn, at=clock.at))
-                    assert (done.kept_messages, len(done.outcomes)) == (kept, learnt)
+                    result = await memory.add_messages(messages_from(turn, at=clock.at))
+                    assert (result.kept_messages, len(result.outcomes)) == (kept, learnt)
                     assert len(server.chat_requests) == asked
                     clock.forward(minutes=1)
                 assert await memory_texts(memory) == ["User lives in Lyon"]
 
     async def test_a_conversation_without_facts_is_not_read_again(self, tmp_path: Path) -> None:
-        """Guards the model's time: nothing found is an answer too."""
+        """That no facts were found is a result too, and costs the model no second request."""
         with OpenAIServer([facts_reply()]) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 for _ in range(2):
                     await memory.add_messages(messages_from(*HELLO))
         assert len(server.chat_requests) == 1
 
-    async def test_turns_kept_without_a_model_are_learnt_from_when_there_is_one(self, tmp_path: Path) -> None:
-        """Guards the way from the default installation to one with a model."""
+    async def test_messages_kept_without_a_model_are_learned_from_when_there_is_one(self, tmp_path: Path) -> None:
+        """A default installation can get a model later."""
         turn = {"role": "user", "content": "I moved to Lyon", "id": "t1"}
         async with memory_in(tmp_path) as memory:
             assert (await memory.add_messages(messages_from(turn))).kept_messages == 1
         with OpenAIServer([facts_reply("User lives in Lyon")]) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-                done = await memory.add_messages(messages_from(turn))
-        assert (done.kept_messages, [change.memory.text for change in done.outcomes]) == (0, ["User lives in Lyon"])
+                result = await memory.add_messages(messages_from(turn))
+        assert (result.kept_messages, [change.memory.text for change in result.outcomes]) == (0, ["User lives in Lyon"])
 
 
 async def test_every_tool_that_writes_can_be_called_again(tmp_path: Path) -> None:
-    """Guards the client that timed out, through the real door: the second answer says that it is so already."""
+    """Through the server, the second reply says that nothing had to be done."""
     async with connect(tmp_path) as server, memory_in(tmp_path / "data") as memory:
 
         async def twice(tool: str, told: str, **arguments: Any) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The rolling summary: in the background every K changes, on demand, and without a model."""
+"""Summaries: in the background after some changes, on demand, and without a model."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def summary(text: str) -> str:
     return json.dumps({"summary": text})
 
 
-async def test_without_a_model_the_memories_themselves_are_given(tmp_path: Path) -> None:
-    """Guards the default installation, and that it says what it is."""
+async def test_without_a_model_the_memories_are_listed(tmp_path: Path) -> None:
+    """The default installation returns a list and says that it is one."""
     async with memory_in(tmp_path) as memory:
         assert (await memory.summary(ALICE)).text == "Nothing is known yet."
         await memory.add_text(ALICE, "User likes tea")
@@ -31,8 +31,8 @@ async def test_without_a_model_the_memories_themselves_are_given(tmp_path: Path)
     assert "no language model" in found.notes[0]
 
 
-async def test_a_listing_too_long_says_how_much_it_leaves_out(tmp_path: Path) -> None:
-    """Guards the agent's context."""
+async def test_a_list_that_is_too_long_says_how_much_it_omits(tmp_path: Path) -> None:
+    """A list does not fill the agent's context."""
     async with memory_in(tmp_path) as memory:
         for number in range(60):
             await memory.add_text(ALICE, f"Fact number {number}: {'quite long ' * 10}")
@@ -42,8 +42,8 @@ async def test_a_listing_too_long_says_how_much_it_leaves_out(tmp_path: Path) ->
     assert f"({60 - shown} more memories are not shown.)" in text
 
 
-async def test_it_is_written_once_and_anew_on_demand_when_something_changed(tmp_path: Path) -> None:
-    """Guards against a model call for every look, and against a stale summary."""
+async def test_a_summary_is_written_once_and_refreshed_on_demand(tmp_path: Path) -> None:
+    """A call asks the model only if there is no summary, or if it is outdated and a refresh is requested."""
     with OpenAIServer([summary("Likes tea."), summary("Likes tea, has a cat.")]) as server:
         async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
             await memory.add_text(ALICE, "User likes tea", infer=False)
@@ -58,8 +58,8 @@ async def test_it_is_written_once_and_anew_on_demand_when_something_changed(tmp_
             assert "Likes tea." in server.chat_requests[1]["messages"][1]["content"]
 
 
-async def test_it_is_written_in_the_background_every_k_changes(tmp_path: Path) -> None:
-    """Guards the rolling summary, and that no add waits for it."""
+async def test_a_summary_is_refreshed_in_the_background_after_some_changes(tmp_path: Path) -> None:
+    """No add waits for the summary."""
     asked, may_answer = threading.Event(), threading.Event()
 
     def chat(_: dict[str, Any]) -> str:
@@ -81,8 +81,8 @@ async def test_it_is_written_in_the_background_every_k_changes(tmp_path: Path) -
                     await anyio.sleep(0.01)
 
 
-async def test_a_failing_model_leaves_the_last_summary_and_says_so(tmp_path: Path) -> None:
-    """Guards what was known against an outage."""
+async def test_the_last_summary_is_returned_with_a_note_if_the_model_fails(tmp_path: Path) -> None:
+    """An outage does not lose the last summary."""
     with OpenAIServer([summary("Likes tea."), Reply(status=401)]) as server:
         async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
             await memory.add_text(ALICE, "User likes tea", infer=False)
@@ -93,8 +93,8 @@ async def test_a_failing_model_leaves_the_last_summary_and_says_so(tmp_path: Pat
     assert "could not be refreshed" in found.notes[0]
 
 
-async def test_with_no_summary_to_fall_back_on_the_memories_are_given(tmp_path: Path) -> None:
-    """Guards against an empty summary that looks like one, and against nothing where something is known."""
+async def test_the_memories_are_listed_if_the_model_fails_and_there_is_no_summary(tmp_path: Path) -> None:
+    """A failure never looks like an empty summary."""
     with OpenAIServer([summary(" "), summary("")]) as server:
         async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
             await memory.add_text(ALICE, "User likes tea", infer=False)
@@ -103,8 +103,8 @@ async def test_with_no_summary_to_fall_back_on_the_memories_are_given(tmp_path: 
     assert "summary is empty" in found.notes[0]
 
 
-async def test_recent_takes_only_what_is_recent_and_the_turns_too(tmp_path: Path) -> None:
-    """Guards the second kind."""
+async def test_the_recent_summary_reads_recent_memories_and_messages(tmp_path: Path) -> None:
+    """The summary of the kind `recent` leaves out what is old."""
     clock = StoppedClock()
     with OpenAIServer([summary("Lately: a cat.")]) as server:
         async with memory_in(tmp_path, clock, llm=llm_settings(server.base_url)) as memory:
@@ -119,15 +119,15 @@ async def test_recent_takes_only_what_is_recent_and_the_turns_too(tmp_path: Path
     assert "tea" not in shown
 
 
-async def test_an_unknown_kind_is_told(tmp_path: Path) -> None:
-    """Guards the argument."""
+async def test_an_unknown_kind_is_refused(tmp_path: Path) -> None:
+    """The error names the kinds there are."""
     async with memory_in(tmp_path) as memory:
         with pytest.raises(InputError, match="overall, recent"):
             await memory.summary(ALICE, "daily")
 
 
-async def test_what_was_deleted_is_in_no_summary_that_is_given_out(tmp_path: Path) -> None:
-    """Guards forgetting: the old summary is not given out again, here or to an extraction."""
+async def test_a_summary_that_mentions_a_deleted_memory_is_not_returned(tmp_path: Path) -> None:
+    """Neither a caller nor an extraction gets the old summary after a deletion."""
     with OpenAIServer([summary("Lives at 4 Elm Street."), json.dumps({"facts": []})]) as server:
         async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
             await memory.add_text(ALICE, "User lives at 4 Elm Street", infer=False)
@@ -139,8 +139,8 @@ async def test_what_was_deleted_is_in_no_summary_that_is_given_out(tmp_path: Pat
             assert "Elm" not in server.chat_requests[-1]["messages"][1]["content"]
 
 
-async def test_a_recent_summary_is_written_anew_whenever_that_is_asked(tmp_path: Path) -> None:
-    """Guards the kind that changes by itself: turns come, days go by."""
+async def test_a_recent_summary_is_refreshed_whenever_that_is_requested(tmp_path: Path) -> None:
+    """The recent summary is outdated by messages and by time alone."""
     with OpenAIServer([summary("One."), summary("Two.")]) as server:
         async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
             await memory.add_messages(messages_from(("user", "Hello")), infer=False)
@@ -149,8 +149,8 @@ async def test_a_recent_summary_is_written_anew_whenever_that_is_asked(tmp_path:
             assert (await memory.summary(ALICE, "recent", refresh=True)).text == "Two."
 
 
-async def test_a_listing_keeps_each_memory_on_its_line_and_passes_over_what_is_too_long(tmp_path: Path) -> None:
-    """Guards the listing from a memory that poses as others, or leaves no room for them."""
+async def test_a_list_has_one_line_for_each_memory_and_skips_what_is_too_long(tmp_path: Path) -> None:
+    """A memory cannot pass for several, or take the room of all others."""
     async with memory_in(tmp_path) as memory:
         await memory.add_text(ALICE, "User likes tea")
         await memory.add_text(ALICE, "word " * 3_000)

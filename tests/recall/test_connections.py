@@ -1,4 +1,4 @@
-"""Texts are embedded, and models asked, while no database connection is in use; what changes meanwhile is handled."""
+"""Texts are embedded, and models asked, while no database connection is in use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from palimpsest.recall import similar
 from palimpsest.recall.candidates import retrieve
 from palimpsest.store.writes.apply import Write
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, messages_from
-from tests.support.watched_embedder import connection_count, watched
+from tests.support.open_connections import count_connections
+from tests.support.watched_embedder import watched
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +28,7 @@ SAID: tuple[Message, ...] = messages_from(("user", "We moved to a flat by the ri
 
 
 async def fill(memory: Memory, clock: StoppedClock) -> tuple[str, datetime]:
-    """Store some memories, one of them updated, and messages. Return the id of that one and an instant before."""
+    """Store memories and messages, then update one memory. Return its id and an instant before the update."""
     added = await memory.add_text(ALICE, REX_BEFORE, infer=False)
     await memory.add_text(ALICE, LISBON, infer=False)
     await memory.add_messages(SAID, infer=False)
@@ -58,22 +59,22 @@ def model_reply(request: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("call", CALLS)
 async def test_no_connection_is_in_use_while_texts_are_embedded_or_a_model_is_asked(tmp_path: Path, call: str) -> None:
-    """Guards the ledger: an embedder or a model that hangs must not keep a read transaction, and its snapshot, open."""
+    """An embedder or a model that hangs must not keep a connection and its snapshot open."""
     clock = StoppedClock()
-    with connection_count() as connections:
+    with count_connections() as connections:
         in_use: list[int] = []
 
         def chat(request: dict[str, Any]) -> str:
-            in_use.append(connections.now)
+            in_use.append(connections())
             return model_reply(request)
 
         with OpenAIServer(chat) as server:
             async with memory_in(tmp_path, clock, llm=llm_settings(server.base_url)) as plain:
                 rex, before = await fill(plain, clock)
-                memory, embedder = watched(plain, lambda: in_use.append(connections.now))
+                memory, embedder = watched(plain, lambda: in_use.append(connections()))
                 await CALLS[call](memory, rex, before)
                 with plain.engine.ledger.read():
-                    assert connections.now == 1
+                    assert connections() == 1
     assert embedder.texts
     assert embedder.words or "search" not in call or "language" in call
     assert server.chat_requests or call not in ("add a text", "add messages")
@@ -81,7 +82,7 @@ async def test_no_connection_is_in_use_while_texts_are_embedded_or_a_model_is_as
 
 
 async def test_a_text_of_the_past_is_embedded_after_the_ledger_was_read(tmp_path: Path) -> None:
-    """Guards the case above: a text that changed since has no vector in the ledger any more."""
+    """A text that has changed since has no vector in the ledger and is embedded during the search."""
     clock = StoppedClock()
     async with memory_in(tmp_path, clock) as plain:
         _, before = await fill(plain, clock)
@@ -93,8 +94,8 @@ async def test_a_text_of_the_past_is_embedded_after_the_ledger_was_read(tmp_path
 
 @pytest.mark.parametrize("erased", [False, True], ids=["deleted", "erased"])
 @pytest.mark.parametrize("past", [False, True], ids=["now", "at an instant"])
-async def test_a_hit_that_goes_during_a_search_is_no_error(tmp_path: Path, *, erased: bool, past: bool) -> None:
-    """Guards the second read of a search; a search at an instant answers from its first."""
+async def test_a_hit_that_is_deleted_during_a_search_is_dropped(tmp_path: Path, *, erased: bool, past: bool) -> None:
+    """A search reads its hits a second time. A search at an instant returns them from its first read."""
     clock = StoppedClock()
     async with memory_in(tmp_path, clock) as plain:
         rex, _ = await fill(plain, clock)
@@ -112,10 +113,10 @@ async def test_a_hit_that_goes_during_a_search_is_no_error(tmp_path: Path, *, er
 
 
 @pytest.mark.parametrize("erased", [False, True], ids=["deleted", "erased"])
-async def test_a_memory_that_goes_while_similar_ones_are_looked_for_is_no_error(
+async def test_a_memory_that_is_deleted_during_a_comparison_is_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, erased: bool
 ) -> None:
-    """Guards the second read of near-duplicates."""
+    """The comparison reads the memories a second time."""
     clock = StoppedClock()
     async with memory_in(tmp_path, clock) as memory:
         rex, _ = await fill(memory, clock)
@@ -144,7 +145,7 @@ def _delete(memory: Memory, memory_id: str, *, erased: bool) -> list[str]:
 
 
 async def test_texts_without_any_vector_are_ranked_by_their_words(tmp_path: Path) -> None:
-    """Guards candidates that were stored while the embedder was down, beside others and alone."""
+    """Texts that were stored while the embedder was down are found, alone and among others."""
     async with memory_in(tmp_path) as memory:
         for text in ("The lantern hangs in the attic", "The lantern is waterproof"):
             write = Write(ALICE, Provenance("test"), decisions=(Decision(Event.ADD, Fact(text)),))

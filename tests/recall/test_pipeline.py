@@ -1,4 +1,4 @@
-"""Recall through the facade: by meaning and by words, within scope, time, filters and budget."""
+"""Search through the facade: by meaning and by words, within scope, time, filters and budget."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ async def first(memory: Memory, query: str, **options: Any) -> str:
         ("Frankfurt", "The staging database was moved to Frankfurt"),
     ],
 )
-async def test_a_memory_is_found_in_other_words_or_in_one_of_its_own(tmp_path: Path, query: str, wanted: str) -> None:
-    """Guards both ways of searching, on the default embedder."""
+async def test_a_memory_is_found_by_meaning_or_by_one_of_its_words(tmp_path: Path, query: str, wanted: str) -> None:
+    """Both searches work with the default embedder."""
     async with memory_in(tmp_path) as memory:
         await fill(memory, *LIFE)
         assert await first(memory, query) == wanted
@@ -70,59 +70,59 @@ async def test_a_memory_is_found_in_other_words_or_in_one_of_its_own(tmp_path: P
         ("المستخدم يعيش في القاهرة", "القاهرة"),
     ],
 )
-async def test_other_languages_are_found_by_a_shared_word(tmp_path: Path, text: str, query: str) -> None:
-    """Guards scripts that the embedder hardly knows."""
+async def test_memories_in_other_languages_are_found_by_a_common_word(tmp_path: Path, text: str, query: str) -> None:
+    """Search covers scripts that the default embedder hardly knows."""
     async with memory_in(tmp_path) as memory:
         await fill(memory, *LIFE, text)
         assert await first(memory, query) == text
 
 
-async def test_a_lone_memory_is_found(tmp_path: Path) -> None:
-    """Guards the first day: the mean of one vector is the vector itself."""
+async def test_a_single_memory_is_found(tmp_path: Path) -> None:
+    """The mean of one vector is the vector itself, which leaves nothing to compare."""
     async with memory_in(tmp_path) as memory:
         await fill(memory, "User's dog is named Rex")
         assert await first(memory, "pet") == "User's dog is named Rex"
 
 
-async def test_an_empty_memory_answers_with_nothing(tmp_path: Path) -> None:
-    """Guards the very first search."""
+async def test_an_empty_memory_returns_no_hits(tmp_path: Path) -> None:
+    """The very first search is no error."""
     async with memory_in(tmp_path) as memory:
         assert (await memory.search(ALICE, "anything")).hits == ()
 
 
-async def test_nothing_crosses_users(tmp_path: Path) -> None:
-    """Guards other people's memories."""
+async def test_a_search_returns_nothing_of_other_users(tmp_path: Path) -> None:
+    """Users do not see each other's memories."""
     async with memory_in(tmp_path) as memory:
         await fill(memory, *LIFE)
         assert (await memory.search(Scope("bob"), "What is the dog called?")).hits == ()
 
 
-async def test_a_memory_and_its_turn_are_one_hit(tmp_path: Path) -> None:
-    """Guards the reader's context against the same thing twice."""
+async def test_a_memory_and_its_message_are_one_hit(tmp_path: Path) -> None:
+    """The same content is not returned twice."""
     async with memory_in(tmp_path) as memory:
         (turn,) = messages_from({"role": "user", "content": "We named our new dog Rex", "id": "t1"})
         await memory.add_messages([turn], infer=False)
-        cited = await _learnt(memory, "User's dog is named Rex", turn.id)
+        cited = await _add_fact(memory, "User's dog is named Rex", turn.id)
         hits = (await memory.search(ALICE, "dog named Rex")).hits
         assert len(hits) == 1
         assert hits[0].sources == ("t1",)
         assert hits[0].id in (turn.id, cited)
 
 
-async def test_a_turn_whose_facts_were_forgotten_is_forgotten_too(tmp_path: Path) -> None:
-    """Guards "forget that": the raw words must not bring it back, until it is restored."""
+async def test_a_message_whose_facts_were_deleted_is_not_found(tmp_path: Path) -> None:
+    """Deleting a fact also hides the message it came from, until the fact is restored."""
     async with memory_in(tmp_path) as memory:
         (turn,) = messages_from(("user", "My locker is number 4711"))
         await memory.add_messages([turn], infer=False)
-        fact = await _learnt(memory, "User's locker has number 4711", turn.id)
+        fact = await _add_fact(memory, "User's locker has number 4711", turn.id)
         await memory.delete(ALICE, [fact])
         assert (await memory.search(ALICE, "locker number")).hits == ()
         await memory.restore(ALICE, fact)
         assert "4711" in await first(memory, "locker number")
 
 
-async def test_a_turn_that_names_its_speaker_is_found_by_the_name(tmp_path: Path) -> None:
-    """Guards questions about one of several people."""
+async def test_a_message_is_found_by_the_name_of_its_speaker(tmp_path: Path) -> None:
+    """A query about one of several people returns what that person said."""
     async with memory_in(tmp_path) as memory:
         said = [
             {"role": "user", "name": name, "content": text, "at": f"2026-05-{day:02}"}
@@ -143,23 +143,23 @@ async def test_a_turn_that_names_its_speaker_is_found_by_the_name(tmp_path: Path
         assert (await memory.search(ALICE, "How does Ana spend the weekend?")).hits[0].name == "Ana"
 
 
-async def test_limit_and_token_budget_hold_and_what_was_left_out_is_counted(tmp_path: Path) -> None:
-    """Guards the agent's context."""
+async def test_limit_and_token_budget_hold_and_omitted_hits_are_counted(tmp_path: Path) -> None:
+    """A reply does not fill the agent's context."""
     async with memory_in(tmp_path) as memory:
         await fill(memory, *(f"The rabbit number {number} eats {'carrots ' * 20}" for number in range(12)))
-        answer = await memory.search(ALICE, "rabbit carrots", limit=8, max_tokens=200)
-        assert sum(hit_tokens(hit) for hit in answer.hits) <= 200
-        assert len(answer.hits) + answer.omitted == 8
+        search_result = await memory.search(ALICE, "rabbit carrots", limit=8, max_tokens=200)
+        assert sum(hit_tokens(hit) for hit in search_result.hits) <= 200
+        assert len(search_result.hits) + search_result.omitted == 8
         assert len((await memory.search(ALICE, "rabbit", limit=5, max_tokens=20_000)).hits) == 5
-        assert count_tokens(answer.hits[0].text) > 30
+        assert count_tokens(search_result.hits[0].text) > 30
 
 
-async def test_as_of_answers_with_what_was_believed_then(tmp_path: Path) -> None:
-    """Guards the past: updated, superseded and deleted texts are still there for the asking."""
+async def test_as_of_returns_what_was_believed_then(tmp_path: Path) -> None:
+    """Updated, superseded and deleted texts can still be searched for as of their time."""
     clock = StoppedClock()
     async with memory_in(tmp_path, clock) as memory:
-        done = await memory.add_text(ALICE, "User lives in Nice")
-        nice = done.outcomes[0].memory.id
+        result = await memory.add_text(ALICE, "User lives in Nice")
+        nice = result.outcomes[0].memory.id
         started = clock.at
         clock.forward(days=10)
         await memory.update(ALICE, nice, text="User lives in Lyon")
@@ -184,29 +184,29 @@ async def test_as_of_answers_with_what_was_believed_then(tmp_path: Path) -> None
         ({"at": {"lt": "2026-01-01"}}, {"a turn"}),
     ],
 )
-async def test_filters_choose_among_all_and_not_among_the_first(
+async def test_a_filter_applies_to_everything_and_not_to_the_best_hits(
     tmp_path: Path, filters: dict[str, Any], wanted: set[str]
 ) -> None:
-    """Guards filters: what passes is found however far down it would have been."""
+    """An entry that passes the filter is found even if it would have ranked far down."""
     async with memory_in(tmp_path) as memory:
         await fill(memory, *(f"noise about letters, number {number}" for number in range(150)))
         await memory.add_text(ALICE, "a", metadata={"topic": "work", "stars": 1})
         await memory.add_text(ALICE, "b", metadata={"topic": "home", "stars": 3})
         await memory.add_messages(messages_from({"role": "user", "content": "a turn", "at": "2025-05-05"}), infer=False)
-        answer = await memory.search(ALICE, "noise about letters", filters=filters, limit=100, max_tokens=20_000)
-        assert {hit.text for hit in answer.hits} == wanted
+        search_result = await memory.search(ALICE, "noise about letters", filters=filters, limit=100, max_tokens=20_000)
+        assert {hit.text for hit in search_result.hits} == wanted
 
 
-async def test_a_wrong_filter_is_told(tmp_path: Path) -> None:
-    """Guards against an operator that means nothing."""
+async def test_an_unknown_operator_is_refused(tmp_path: Path) -> None:
+    """A filter with an unknown operator is an error and does not match everything."""
     async with memory_in(tmp_path) as memory:
         with pytest.raises(InputError, match="operator 'like'"):
             await memory.search(ALICE, "x", filters={"topic": {"like": "w"}})
 
 
 @pytest.mark.parametrize("provider", ["chroma", "exact"])
-async def test_with_and_without_the_index_the_answers_are_the_same(tmp_path: Path, provider: str) -> None:
-    """Guards the projection: an index only proposes, the ledger decides."""
+async def test_results_are_the_same_with_and_without_the_index(tmp_path: Path, provider: str) -> None:
+    """The index only proposes candidates; the ledger decides."""
     async with memory_in(tmp_path, vector_store={"provider": provider}, background=True) as memory:
         await fill(memory, *LIFE)
         before = await memory.search(ALICE, "pets and family")
@@ -220,14 +220,14 @@ async def test_with_and_without_the_index_the_answers_are_the_same(tmp_path: Pat
         assert before.hits[0].id not in {hit.id for hit in after.hits}
 
 
-async def _learnt(memory: Memory, text: str, message_id: str) -> str:
+async def _add_fact(memory: Memory, text: str, message_id: str) -> str:
     """Add a fact that cites a message, as extraction does, and return its id."""
     decision = Decision(Event.ADD, Fact(text, sources=(message_id,)))
     return write_decisions(memory, decision, stage="extract").outcomes[0].memory.id
 
 
-async def test_turns_that_share_the_callers_id_are_two(tmp_path: Path) -> None:
-    """Guards clients that number the turns of every conversation from 1."""
+async def test_messages_with_the_same_external_id_are_two(tmp_path: Path) -> None:
+    """Clients may number the messages of every conversation from 1."""
     async with memory_in(tmp_path) as memory:
         january = {"role": "user", "id": "1", "content": "I adopted a cat", "at": "2026-01-01"}
         march = {"role": "user", "id": "1", "content": "My cat had surgery", "at": "2026-03-01"}
@@ -236,15 +236,15 @@ async def test_turns_that_share_the_callers_id_are_two(tmp_path: Path) -> None:
         assert len((await memory.search(ALICE, "cat")).hits) == 2
 
 
-async def test_as_of_knows_the_metadata_and_the_forgotten_turns_of_then(tmp_path: Path) -> None:
-    """Guards the past besides the texts."""
+async def test_as_of_knows_the_metadata_and_the_deleted_messages_of_then(tmp_path: Path) -> None:
+    """Search at an instant covers more than the texts."""
     clock = StoppedClock()
     async with memory_in(tmp_path, clock) as memory:
-        done = await memory.add_text(ALICE, "User likes tea", metadata={"mood": "calm"})
-        tea = done.outcomes[0].memory.id
+        result = await memory.add_text(ALICE, "User likes tea", metadata={"mood": "calm"})
+        tea = result.outcomes[0].memory.id
         (turn,) = messages_from(("user", "My locker is number 4711"))
         await memory.add_messages([turn], infer=False)
-        locker = await _learnt(memory, "User's locker has number 4711", turn.id)
+        locker = await _add_fact(memory, "User's locker has number 4711", turn.id)
         before = clock.at
         clock.forward(days=1)
         await memory.update(ALICE, tea, metadata={"mood": "wild"})
@@ -257,8 +257,8 @@ async def test_as_of_knows_the_metadata_and_the_forgotten_turns_of_then(tmp_path
         assert "4711" not in " ".join(texts)
 
 
-async def test_another_process_s_writes_reach_an_index_that_only_searches(tmp_path: Path) -> None:
-    """Guards the reader: its index follows at the latest after a search."""
+async def test_writes_of_another_process_reach_the_index_after_a_search(tmp_path: Path) -> None:
+    """A process that only searches brings its index up to date."""
     async with memory_in(tmp_path, background=True) as memory:
         with anyio.fail_after(60):
             await memory.search(ALICE, "anything")
@@ -272,8 +272,8 @@ async def test_another_process_s_writes_reach_an_index_that_only_searches(tmp_pa
                 await anyio.sleep(0.01)
 
 
-async def test_a_hit_says_why_it_is_where_it_is_when_asked(tmp_path: Path) -> None:
-    """Guards the explanation at every door: facade, command, and the tool where the settings say so."""
+async def test_a_hit_explains_its_score_on_request(tmp_path: Path) -> None:
+    """The facade, the command and, if the settings say so, the tool return the parts of a score."""
     async with memory_in(tmp_path / "data") as memory:
         await fill(memory, *LIFE)
         hits = (await memory.search(ALICE, "What is the dog named?", explain=True)).hits
@@ -297,8 +297,8 @@ async def test_a_hit_says_why_it_is_where_it_is_when_asked(tmp_path: Path) -> No
         ("Олег работает в банке", "Олег теперь работает в школе", "Где работает Олег?"),
     ],
 )
-async def test_what_holds_now_comes_before_what_it_outdated(tmp_path: Path, old: str, new: str, query: str) -> None:
-    """Guards against the old fact, which is often worded more like the question; what was believed then is kept."""
+async def test_a_current_fact_comes_before_the_one_it_replaced(tmp_path: Path, old: str, new: str, query: str) -> None:
+    """The old fact is often worded more like the query. As of its time it still comes first."""
     clock = StoppedClock()
     async with memory_in(tmp_path, clock) as memory:
         await fill(memory, *LIFE, old)
@@ -311,7 +311,7 @@ async def test_what_holds_now_comes_before_what_it_outdated(tmp_path: Path, old:
 
 
 async def test_an_arabic_plural_is_found_by_its_singular(tmp_path: Path) -> None:
-    """Guards plurals that are made inside the word, with the article and without."""
+    """Arabic plurals are formed inside the word, with and without the article."""
     async with memory_in(tmp_path) as memory:
         await fill(memory, *LIFE, "المفاتيح عند البواب", "يربي كريم النحل على السطح")
         assert await first(memory, "أين مفتاح المخزن؟") == "المفاتيح عند البواب"

@@ -1,4 +1,4 @@
-"""Ranking: fusion, boosts, folding and the budget, as pure functions over numbers and hits."""
+"""Ranking, folding and the token budget, as pure functions over numbers and hits."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def hit(hit_id: str, text: str | None = None, sources: Sequence[str] = ()) -> Hi
     )
 
 
-def test_centring_spreads_what_is_crowded() -> None:
-    """Guards the common component: taken out, each vector of length 1 again."""
+def test_centring_spreads_out_crowded_vectors() -> None:
+    """Centring removes the common component and leaves each vector with length 1."""
     vectors = np.array([[1, 0.1], [1, -0.1]], dtype=np.float32)
 
     found = centred(vectors, np.array([1, 0], dtype=np.float32))
@@ -37,24 +37,24 @@ def test_centring_spreads_what_is_crowded() -> None:
 
 @pytest.mark.parametrize("mean", [None, np.zeros(2, dtype=np.float32)], ids=["none", "zero"])
 def test_without_a_mean_only_the_length_changes(mean: np.ndarray | None) -> None:
-    """Guards small collections, which have no mean of their own yet, and a single vector."""
+    """A small collection has no mean yet; its vectors only get length 1."""
     np.testing.assert_allclose(centred(np.array([3, 4], dtype=np.float32), mean), [0.6, 0.8], atol=1e-6)
 
 
-def test_a_vector_that_is_the_mean_becomes_none() -> None:
-    """Guards against a division by zero: nothing is left of it, and nothing is like it."""
+def test_a_vector_that_equals_the_mean_becomes_zero() -> None:
+    """A vector without a direction is similar to nothing, and does not divide by zero."""
     mean = np.array([0.6, 0.8], dtype=np.float32)
 
     np.testing.assert_array_equal(centred(mean[np.newaxis], mean), [[0, 0]])
 
 
 def candidate(seq: int, **known: Any) -> Candidate:
-    """Return a turn of usual length that was said just now."""
+    """Return a message of the usual length from this moment."""
     return Candidate(seq, known.pop("kind", "message"), f"id{seq}", known.pop("at", NOW), chars=150, **known)
 
 
 def ranked(entries: Sequence[Candidate], *, speakers: Set[str] = frozenset(), **features: Any) -> list[Ranked]:
-    """Return candidates of a search in order, best first."""
+    """Return the candidates of a search, best first."""
     return rank(candidates(entries, **features), SearchScoring(NOW, speakers))
 
 
@@ -92,15 +92,15 @@ def candidates(
 THREE = [candidate(1), candidate(2), candidate(3)]
 
 
-def test_what_is_alike_in_meaning_and_in_words_comes_first() -> None:
-    """Guards the sum: the best of both beats the best of one."""
+def test_a_match_in_meaning_and_in_words_comes_first() -> None:
+    """The score is a sum: the best match in both beats the best match in one."""
     words = [{"tea"}, {"tea", "green"}, set[str]()]
     found = order(THREE, meaning=[0.9, 0.8, 0.1], bm25=[1.0, 3.0, 0.0], words=words, weights={"tea": 1, "green": 2})
     assert found == [2, 1, 3]
 
 
 def test_a_score_is_the_sum_of_its_parts() -> None:
-    """Guards the explanation: what is told of a place in the order is what made it."""
+    """The explanation of a score is what the score was made of."""
     words = [{"tea"}, set[str](), {"green"}]
     features = {"meaning": [0.2, 0.8, 0.1], "bm25": [1.0, 0.0, 2.0], "weights": {"tea": 1, "green": 2}}
     for each in ranked(THREE, words=words, outdated={"id2"}, speakers={"Ana"}, **features):
@@ -108,8 +108,8 @@ def test_a_score_is_the_sum_of_its_parts() -> None:
         assert each.parts["outdated"] == (-OUTDATED if each.candidate.seq == 2 else 0)
 
 
-def test_words_in_common_are_chance_where_nothing_holds_much_of_what_is_asked() -> None:
-    """Guards questions in other words: one common word in another memory does not beat the meaning."""
+def test_common_words_do_not_count_if_no_candidate_has_many_of_them() -> None:
+    """A query in other words is answered by meaning: one word in common with another memory is chance."""
     few = {"meeting": 1.0, "retreat": 4.0}
     assert order(THREE[:2], meaning=[0.9, 0.2], bm25=[0.0, 1.0], words=[set(), {"meeting"}], weights=few) == [1, 2]
     much = {"meeting": 4.0, "retreat": 1.0}
@@ -117,8 +117,8 @@ def test_words_in_common_are_chance_where_nothing_holds_much_of_what_is_asked() 
 
 
 @pytest.mark.parametrize("meaning", [None, [0.5, 0.5, 0.5]], ids=["no vectors", "all alike"])
-def test_without_any_difference_the_order_is_that_of_the_units(meaning: list[float] | None) -> None:
-    """Guards against a division by zero, and a search while the embedder is down."""
+def test_equal_candidates_are_ordered_by_number(meaning: list[float] | None) -> None:
+    """Equal scores do not divide by zero, and neither does a search while the embedder is down."""
     assert order(THREE, meaning=meaning) == [1, 2, 3]
     assert order([], meaning=[]) == []
 
@@ -133,34 +133,34 @@ def test_without_any_difference_the_order_is_that_of_the_units(meaning: list[flo
     ],
     ids=["who is asked about", "whom a memory is about", "an answer before a question", "the newer"],
 )
-def test_of_two_that_are_alike(first: dict[str, Any], second: dict[str, Any]) -> None:
-    """Guards what is known besides likeness, each by itself."""
+def test_of_two_similar_candidates_one_comes_first(first: dict[str, Any], second: dict[str, Any]) -> None:
+    """Each property besides likeness counts by itself."""
     assert order([candidate(1, **second), candidate(2, **first)], speakers={"Ana"}) == [2, 1]
 
 
-def test_a_turn_of_some_words_comes_before_a_greeting() -> None:
-    """Guards against turns that say next to nothing; a memory is short by nature and loses nothing."""
+def test_a_sentence_comes_before_a_greeting() -> None:
+    """A message that says next to nothing loses score. A memory is short by nature and does not."""
     greeting, sentence = candidate(1)._replace(chars=12), candidate(2)
     assert order([greeting, sentence]) == [2, 1]
     memory = greeting._replace(kind="memory", chars=0)
     assert ranked([memory])[0].parts["length"] == 0
 
 
-def test_what_is_of_a_good_session_comes_before_what_is_of_none() -> None:
-    """Guards the prior: of two turns that are alike, that one whose session speaks of the matter."""
+def test_a_candidate_of_a_relevant_session_comes_first() -> None:
+    """Of two similar messages, the one whose session is about the subject comes first."""
     turns = [candidate(1, session="b"), candidate(2, session="a"), candidate(3, session="a"), candidate(4, session="b")]
     assert order(turns, meaning=[0.5, 0.5, 0.9, 0.1])[:2] == [3, 2]
 
 
 def test_rare_words_weigh_more() -> None:
-    """Guards the inverse document frequency; a word that stands nowhere weighs most."""
+    """The inverse document frequency is highest for a word that occurs nowhere."""
     weights = rarity({"the": 90, "tea": 3}, ["the", "tea", "samovar"], 100)
     assert 0 < weights["the"] < weights["tea"] < weights["samovar"]
     assert rarity({}, ["tea"], 0)["tea"] > 0
 
 
 def test_squashing_keeps_the_order_between_zero_and_one() -> None:
-    """Guards the score in the reply."""
+    """Scores in a reply lie between 0 and 1, in the order of the scores before."""
     scores = [squash(score) for score in (-30.0, -2.0, -0.1, 0.0, 0.1, 2.0, 30.0)]
 
     assert scores == sorted(scores)
@@ -170,7 +170,7 @@ def test_squashing_keeps_the_order_between_zero_and_one() -> None:
 
 
 def test_hits_that_only_repeat_are_folded() -> None:
-    """Guards the budget: a hit goes when every message behind it is behind hits above it, and only then."""
+    """A hit is folded if every message behind it is behind hits above it, and only then."""
     hits = [
         hit("a", sources=["1", "2"]),
         hit("b", sources=["2"]),
@@ -182,21 +182,21 @@ def test_hits_that_only_repeat_are_folded() -> None:
 
 
 def test_hits_without_sources_are_never_folded() -> None:
-    """Guards memories in the caller's own words, which no message is behind."""
+    """Memories in the caller's own words have no messages behind them."""
     assert [each.id for each in fold([hit("a"), hit("b"), hit("c", sources=["1"]), hit("d")])] == ["a", "b", "c", "d"]
     assert fold([]) == []
 
 
-def test_the_same_words_twice_are_one_hit() -> None:
-    """Guards the reader's context against what was said in two scopes, or twice."""
+def test_the_same_text_twice_is_one_hit() -> None:
+    """A text that is stored in two scopes, or twice, is returned once."""
     assert [each.id for each in fold([hit("a", "Tea at five"), hit("b", "tea  at FIVE"), hit("c", "No tea")])] == [
         "a",
         "c",
     ]
 
 
-def test_a_hit_too_long_is_passed_over() -> None:
-    """Guards the budget: the next shorter hit still gets in, and the sum stays within."""
+def test_a_hit_that_is_too_long_is_skipped() -> None:
+    """The next shorter hit is still returned, and the sum stays within the budget."""
     hits = [hit("a", "x" * 40), hit("b", "x" * 4_000), hit("c", "x" * 40)]
     budget = hit_tokens(hits[0]) + hit_tokens(hits[2])
 
@@ -207,11 +207,11 @@ def test_a_hit_too_long_is_passed_over() -> None:
 @pytest.mark.parametrize(
     ("limit", "max_tokens", "expected"), [(2, 10_000, 2), (0, 10_000, 0), (10, 0, 0), (10, 10_000, 3)]
 )
-def test_limit_and_budget_both_bound(limit: int, max_tokens: int, expected: int) -> None:
-    """Guards both bounds of a reply at their ends."""
+def test_both_the_limit_and_the_budget_hold(limit: int, max_tokens: int, expected: int) -> None:
+    """Both bounds of a reply hold, down to zero."""
     assert len(within_budget([hit("a"), hit("b"), hit("c")], limit, max_tokens)) == expected
 
 
 def test_a_hit_costs_its_text_and_its_line() -> None:
-    """Guards the estimate: even an empty text costs the id and the date beside it."""
+    """Even an empty text costs the id and the date on its line."""
     assert 0 < hit_tokens(hit("a", "")) < hit_tokens(hit("a", "x" * 40)) == hit_tokens(hit("b", "x" * 40))

@@ -1,14 +1,9 @@
-"""An embedder that records what it is asked for, and a count of the database connections in use."""
+"""An embedder that records its calls."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-from sqlalchemy import event
-from sqlalchemy.pool import Pool
 
 from palimpsest.core.protocols import Embedder, Vector
 from palimpsest.memory import Memory
@@ -49,30 +44,3 @@ def watched(memory: Memory, before: Callable[[], None] = _nothing) -> tuple[Memo
     """Return the same memory with a watched embedder, and that embedder."""
     embedder = WatchedEmbedder(memory.engine.embedder, before)
     return Memory(memory.settings, replace(memory.engine, embedder=embedder), memory.projection, None), embedder
-
-
-@dataclass
-class ConnectionCount:
-    """How many database connections are in use."""
-
-    now: int = 0
-
-
-@contextmanager
-def connection_count() -> Generator[ConnectionCount]:
-    """Count the database connections of this process that are in use."""
-    count = ConnectionCount()
-
-    def checked_out(*_: Any) -> None:
-        count.now += 1
-
-    def checked_in(*_: Any) -> None:
-        count.now -= 1
-
-    event.listen(Pool, "checkout", checked_out)
-    event.listen(Pool, "checkin", checked_in)
-    try:
-        yield count
-    finally:
-        event.remove(Pool, "checkout", checked_out)
-        event.remove(Pool, "checkin", checked_in)

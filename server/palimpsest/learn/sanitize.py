@@ -127,9 +127,9 @@ class Cleaner:
         """Return a text without its secrets."""
         if self.engine.keep_secrets or not text:
             return text
-        found = redact(text)
-        self.kinds.extend(found.kinds)
-        return found.text
+        redacted = redact(text)
+        self.kinds.extend(redacted.kinds)
+        return redacted.text
 
     def value(self, value: Any) -> Any:
         """Return a JSON value without the secrets in its texts."""

@@ -110,9 +110,9 @@ class _FullTextSearch:
         """Return BM25 scores by entry."""
         return self._read(lambda: self.full_text.search(self.conn, scope, words, limit, frequency), {})
 
-    def words(self, seqs: Sequence[int], wanted: Iterable[str]) -> Mapping[int, AbstractSet[str]]:
-        """Return which of the wanted words occur in each entry or its context."""
-        return self._read(lambda: self.full_text.words_in(self.conn, seqs, frozenset(wanted)), {})
+    def words(self, seqs: Sequence[int], query_words: Iterable[str]) -> Mapping[int, AbstractSet[str]]:
+        """Return which words of the query occur in each entry or its context."""
+        return self._read(lambda: self.full_text.words_in(self.conn, seqs, frozenset(query_words)), {})
 
     def _read(self, read: Callable[[], _T], nothing: _T) -> _T:
         if self.errors:
@@ -181,8 +181,8 @@ class _LivingSearch:
             bm25 = self._by_words(scope, frequency, allowed)
         if scan_again or search_again:
             rows = self._rows(nearest, bm25)
-        wanted = [seq for seq in nearest if seq in rows and self._is_wanted(rows[seq])][: pool.kept]
-        chosen = {*wanted, *bm25}
+        kept = [seq for seq in nearest if seq in rows and self._is_wanted(rows[seq])][: pool.kept]
+        chosen = {*kept, *bm25}
         return [row for seq, row in rows.items() if seq in chosen and self._is_wanted(row)], bm25
 
     def _rows(self, nearest: Iterable[int], bm25: Iterable[int]) -> dict[int, CandidateRow]:

@@ -56,9 +56,10 @@ def candidates_at(ledger: Ledger, embedder: Embedder, request: CandidateRequest,
 
 def _past_candidate(seq: int, hit: Hit) -> Candidate:
     is_message = hit.kind == "message"
-    asks = is_message and hit.text.rstrip()[-1:] in entry_queries.QUESTION_MARKS
+    is_question = is_message and hit.text.rstrip()[-1:] in entry_queries.QUESTION_MARKS
     chars = len(hit.text) if is_message else 0
-    return Candidate(seq, hit.kind, hit.id, hit.at, hit.name, "", chars, asks, hit.text[: entry_queries.READ_CHARS])
+    text = hit.text[: entry_queries.READ_CHARS]
+    return Candidate(seq, hit.kind, hit.id, hit.at, hit.name, "", chars, is_question, text)
 
 
 def _vectors_still_valid(
