@@ -59,97 +59,101 @@ def _chosen(owners: Sequence[tuple[Kind, str]], *numbers: int) -> list[tuple[Kin
     return list(dict.fromkeys(owners[number % len(owners)] for number in numbers)) if owners else []
 
 
-def _do(book: RecordedLedger, step: Step) -> None:
+def _do(recorded: RecordedLedger, step: Step) -> None:
     """Carry out one step. Raises InputError if it is refused."""
     fact = Fact(step.text, happened_at=step.day, **step.labels)
-    owners, living = book.owners(step.scope), book.living()
+    owners, living = recorded.entries_ever_seen(step.scope), recorded.live_entries()
     living_memories = [owner for owner in owners if owner[1] in living and owner[0] == "memory"]
     memory_ids = [memory_id for _, memory_id in _chosen(living_memories, step.one, step.other)]
     match step.what:
         case "add":
-            book.apply(step.scope, Decision(Event.ADD, fact))
+            recorded.apply(step.scope, Decision(Event.ADD, fact))
         case "replace":
-            book.apply(step.scope, Decision(Event.ADD, fact, replaces=tuple(memory_ids)))
+            recorded.apply(step.scope, Decision(Event.ADD, fact, replaces=tuple(memory_ids)))
         case "update" if memory_ids:
             fact_of_update = fact if step.other % 3 else Fact("", happened_at=step.day, **step.labels)
-            book.apply(step.scope, Decision(Event.UPDATE, fact_of_update, memory_ids[0]))
+            recorded.apply(step.scope, Decision(Event.UPDATE, fact_of_update, memory_ids[0]))
         case "delete":
             chosen = _chosen(owners, step.one, step.other, step.one + step.other)
-            book.apply(step.scope, *(Decision(Event.DELETE, memory_id=each, kind=kind) for kind, each in chosen))
+            recorded.apply(step.scope, *(Decision(Event.DELETE, memory_id=each, kind=kind) for kind, each in chosen))
         case "restore" if owners:
             ((kind, owner),) = _chosen(owners, step.one)
-            book.apply(step.scope, Decision(Event.ADD, memory_id=owner, kind=kind))
+            recorded.apply(step.scope, Decision(Event.ADD, memory_id=owner, kind=kind))
         case "say":
-            book.say(*TEXTS[: 1 + step.one % 3], scope=step.scope)
+            recorded.store_messages(*TEXTS[: 1 + step.one % 3], scope=step.scope)
         case "learn":
-            sources = tuple(message.id for message in book.say(step.text, scope=step.scope))
+            sources = tuple(message.id for message in recorded.store_messages(step.text, scope=step.scope))
             facts = [Fact(text, sources, happened_at=step.day) for text in (step.text, *TEXTS[step.one % 4 :])]
             known = zip((Event.UPDATE, Event.DELETE, Event.NONE), memory_ids, strict=False)
             decisions = [Decision(event, facts[-1], memory_id) for event, memory_id in known]
-            book.apply(step.scope, *decisions, Decision(Event.ADD, facts[0]), learned_from=sources)
+            recorded.apply(step.scope, *decisions, Decision(Event.ADD, facts[0]), learned_from=sources)
         case "embed":
-            book.embed()
+            recorded.embed_missing()
         case _:
             pass
 
 
-def _undo(book: RecordedLedger, step: Step) -> None:
+def _undo(recorded: RecordedLedger, step: Step) -> None:
     """Undo one edit or the newest: what it changed is as it was before the edit. Undoing the undo restores the rest."""
-    edits = book.log(step.scope)
+    edits = recorded.edits(step.scope)
     number = edits[step.one % len(edits)].number if edits and step.other % 3 else None
-    was = book.living()
-    book.undo(number, scope=step.scope)
-    undone = book.log()[0]
+    was = recorded.live_entries()
+    recorded.undo(number, scope=step.scope)
+    undone = recorded.edits()[0]
     number = int(undone.provenance.stage.removeprefix("undo "))
-    then, now = book.edits[number], book.living()
-    (edit,) = (each for each in book.log() if each.number == number)
+    then, now = recorded.states_by_edit[number], recorded.live_entries()
+    (edit,) = (each for each in recorded.edits() if each.number == number)
     owners = {each.owner_id for each in edit.steps}
     assert {each: now.get(each) for each in owners} == {each: then.get(each) for each in owners}
     assert {each: now[each] for each in now if each not in owners} == {
         each: was[each] for each in was if each not in owners
     }
     if step.other % 2:
-        book.undo(undone.number, scope=step.scope)
-        assert book.living() == was
+        recorded.undo(undone.number, scope=step.scope)
+        assert recorded.live_entries() == was
 
 
-def _undo_since(book: RecordedLedger, number: int, scope: Scope) -> None:
+def _undo_since(recorded: RecordedLedger, number: int, scope: Scope) -> None:
     """Undo everything since an instant: what the scope sees is as it was then, and the rest is unchanged."""
-    was = book.living()
-    instant, then = book.before[number % len(book.before)] if book.before else (book.clock.at, was)
+    was = recorded.live_entries()
+    instant, then = (
+        recorded.states_by_time[number % len(recorded.states_by_time)]
+        if recorded.states_by_time
+        else (recorded.clock.at, was)
+    )
     try:
-        book.undo(since=instant, scope=scope)
+        recorded.undo(since=instant, scope=scope)
     except InputError as error:
         raise AssertionError("undo since an instant is never refused") from error
     seen = SCOPES if scope == WEB else (ALICE,)
     kept = {key: value for key, value in was.items() if value[0] not in seen}
-    assert book.living() == {key: value for key, value in then.items() if value[0] in seen} | kept
+    assert recorded.live_entries() == {key: value for key, value in then.items() if value[0] in seen} | kept
 
 
 WAYS: dict[str, Callable[[RecordedLedger, Step], None]] = {
     "undo": _undo,
-    "since": lambda book, step: _undo_since(book, step.one, step.scope),
+    "since": lambda recorded, step: _undo_since(recorded, step.one, step.scope),
 }
 """Steps that are more than a write."""
 
 
-def _assert_history_knows_every_instant(book: RecordedLedger) -> None:
+def _assert_history_knows_every_instant(recorded: RecordedLedger) -> None:
     """Compare what the history says of the time just before each write with what was recorded then."""
-    for instant, then in book.before:
-        with book.ledger.read() as conn:
+    for instant, then in recorded.states_by_time:
+        with recorded.ledger.read() as conn:
             memories = history_queries.memories_at(conn, WEB, instant - timedelta(seconds=1))
             messages = history_queries.messages_at(conn, WEB, instant - timedelta(seconds=1))
         live: LiveEntries = {memory.id: memory_fields(memory) for memory in memories}
         assert live | {message.id: (message.scope, message.content) for message in messages} == then
 
 
-def _assert_each_edit_is_undone_once(book: RecordedLedger) -> None:
+def _assert_each_edit_is_undone_once(recorded: RecordedLedger) -> None:
     """Undo one edit after another until none is left, each exactly once."""
     taken: list[str] = []
     with contextlib.suppress(InputError):
         while len(taken) < 100:
-            book.undo(scope=WEB)
-            taken.append(book.log()[0].provenance.stage)
+            recorded.undo(scope=WEB)
+            taken.append(recorded.edits()[0].provenance.stage)
     assert len(set(taken)) == len(taken)
 
 
@@ -161,19 +165,19 @@ def _assert_each_edit_is_undone_once(book: RecordedLedger) -> None:
 )
 def test_every_edit_can_be_undone_and_nothing_is_lost(database: str, steps: list[Step], instants: list[int]) -> None:
     """Covers undo, redo, `since`, `as_of`, the history and the rows of search."""
-    with tempfile.TemporaryDirectory() as folder, recorded_ledger(Path(folder), DATABASES[database]) as book:
-        rows = book.rows()
+    with tempfile.TemporaryDirectory() as folder, recorded_ledger(Path(folder), DATABASES[database]) as recorded:
+        rows = recorded.history_rows()
         for step in steps:
-            was = book.living()
+            was = recorded.live_entries()
             try:
-                WAYS.get(step.what, _do)(book, step)
+                WAYS.get(step.what, _do)(recorded, step)
             except InputError:
-                assert (book.living(), book.rows()) == (was, rows)
-            assert book.rows()[: len(rows)] == rows
-            rows = book.rows()
+                assert (recorded.live_entries(), recorded.history_rows()) == (was, rows)
+            assert recorded.history_rows()[: len(rows)] == rows
+            rows = recorded.history_rows()
         for number in instants:
-            _undo_since(book, number, WEB)
-        assert book.rows()[: len(rows)] == rows
-        _assert_each_edit_is_undone_once(book)
-        _assert_history_knows_every_instant(book)
-        assert book.faults() == []
+            _undo_since(recorded, number, WEB)
+        assert recorded.history_rows()[: len(rows)] == rows
+        _assert_each_edit_is_undone_once(recorded)
+        _assert_history_knows_every_instant(recorded)
+        assert recorded.faults() == []

@@ -1,4 +1,4 @@
-"""A ledger for a test of undo, that knows what it held before every write."""
+"""A ledger for tests of undo that remembers its state before every write."""
 
 from __future__ import annotations
 
@@ -43,96 +43,100 @@ SCOPES = (ALICE, WEB)
 EMBEDDER = "e"
 
 LiveEntries: TypeAlias = dict[str, tuple[Any, ...]]
-"""By id, all that a living memory or turn is."""
+"""Everything there is to living memories and messages, by id."""
 
 
 @dataclass
 class RecordedLedger:
-    """A ledger whose clock moves on by a minute with every write, and what it held before each of them.
+    """A ledger whose clock moves on by a minute with every write, and its state before each write.
 
-    `before` has what there was just before an instant, `edits` what there was before an edit.
+    `states_by_time` pairs an instant with the state just before it. `states_by_edit` maps the number of an edit to the
+    state before it.
     """
 
     ledger: Ledger
     clock: StoppedClock
-    before: list[tuple[datetime, LiveEntries]] = field(default_factory=list[tuple[datetime, LiveEntries]])
-    edits: dict[int, LiveEntries] = field(default_factory=dict[int, LiveEntries])
+    states_by_time: list[tuple[datetime, LiveEntries]] = field(default_factory=list[tuple[datetime, LiveEntries]])
+    states_by_edit: dict[int, LiveEntries] = field(default_factory=dict[int, LiveEntries])
 
     def apply(self, scope: Scope, *decisions: Decision, **rest: Any) -> AppliedWrite:
-        """Write, with a vector for every text that comes."""
+        """Apply decisions, with a vector for every new text."""
         self.clock.forward(minutes=1)
-        was, rows = self.living(), len(self.rows())
+        state, row_count = self.live_entries(), len(self.history_rows())
         texts = [decision.fact.text for decision in decisions if decision.fact is not None]
         texts += [message.content for message in rest.get("messages", ())]
         vectors = {text: _vector(text) for text in texts}
         write = Write(scope, BY_TEST, decisions=decisions, vectors=vectors, embedder=EMBEDDER, **rest)
-        done = self.ledger.apply(write)
-        self.before.append((self.clock.at, was))
-        if len(self.rows()) > rows:
-            self.edits[self.rows()[-1][0]] = was
-        return done
+        applied = self.ledger.apply(write)
+        self.states_by_time.append((self.clock.at, state))
+        rows = self.history_rows()
+        if len(rows) > row_count:
+            self.states_by_edit[rows[-1][0]] = state
+        return applied
 
     def add(self, text: str, scope: Scope = ALICE, **labels: Any) -> Memory:
         """Add a memory."""
         return self.apply(scope, Decision(Event.ADD, Fact(text, **labels))).outcomes[0].memory
 
-    def say(self, *texts: str, scope: Scope = ALICE) -> tuple[Message, ...]:
-        """Keep turns, said now."""
+    def store_messages(self, *texts: str, scope: Scope = ALICE) -> tuple[Message, ...]:
+        """Store messages of the user, dated now."""
         at = self.clock.at.isoformat()
-        said = messages_from(*({"role": "user", "content": text, "at": at} for text in texts), scope=scope)
-        return self.apply(scope, messages=said).messages
+        messages = messages_from(*({"role": "user", "content": text, "at": at} for text in texts), scope=scope)
+        return self.apply(scope, messages=messages).messages
 
-    def undo(self, change: int | None = None, since: datetime | None = None, scope: Scope = ALICE) -> AppliedWrite:
-        """Take back an edit, all since an instant, or the newest edit in effect."""
-        return self.apply(scope, undo=Undo(change, since))
+    def undo(self, edit: int | None = None, since: datetime | None = None, scope: Scope = ALICE) -> AppliedWrite:
+        """Undo one edit, everything since an instant, or the newest edit in effect."""
+        return self.apply(scope, undo=Undo(edit, since))
 
-    def log(self, scope: Scope = WEB) -> list[Edit]:
-        """Return the edits a scope sees, newest first; the project sees all of alice's."""
+    def edits(self, scope: Scope = WEB) -> list[Edit]:
+        """Return the edits a scope sees, newest first. A project's scope sees all of Alice's."""
         with self.ledger.read() as conn:
             return edit_queries.edits(conn, scope, 1_000)
 
-    def living(self, scope: Scope | None = None) -> LiveEntries:
-        """Return what lives, in a scope itself or in all of them."""
+    def live_entries(self, scope: Scope | None = None) -> LiveEntries:
+        """Return the living memories and messages of a scope itself, or of all scopes."""
         with self.ledger.read() as conn:
             scopes = SCOPES if scope is None else (scope,)
             memories = [memory for place in scopes for memory in memory_queries.memories_of(conn, place)]
             messages = [message for place in scopes for message in message_queries.messages_of(conn, place)]
-        live: LiveEntries = {memory.id: memory_fields(memory) for memory in memories}
-        return live | {message.id: (message.scope, message.content) for message in messages}
+        entries: LiveEntries = {memory.id: memory_fields(memory) for memory in memories}
+        return entries | {message.id: (message.scope, message.content) for message in messages}
 
-    def texts(self, scope: Scope = ALICE) -> list[str]:
-        """Return the texts that live in a scope itself, of memories and turns."""
-        return sorted(owner[1] for owner in self.living(scope).values())
+    def live_texts(self, scope: Scope = ALICE) -> list[str]:
+        """Return the sorted texts of the living memories and messages of a scope itself."""
+        return sorted(entry[1] for entry in self.live_entries(scope).values())
 
-    def rows(self) -> list[tuple[Any, ...]]:
-        """Return every row of history, of memories and of turns, as it is stored; those of newer edits later."""
+    def history_rows(self) -> list[tuple[Any, ...]]:
+        """Return every row of the history of memories and messages as it is stored, by the number of its edit."""
         with self.ledger.read() as conn:
             rows = [
                 (row.change, table.name, *row)
                 for table in (history, message_history)
-                for row in conn.exec_driver_sql(f"SELECT * FROM {table.name} ORDER BY seq")  # noqa: S608 - names of ours
+                for row in conn.exec_driver_sql(f"SELECT * FROM {table.name} ORDER BY seq")  # noqa: S608 - our own names
             ]
         return sorted(rows, key=lambda row: row[0])
 
-    def owners(self, scope: Scope) -> list[tuple[Kind, str]]:
-        """Return every memory and turn the scope sees, living or not, in the order they came."""
-        seen: dict[tuple[Kind, str], None] = {}
-        for edit in reversed(self.log(scope)):
-            seen.update({(step.kind, step.owner_id): None for step in edit.steps})
-        return list(seen)
+    def entries_ever_seen(self, scope: Scope) -> list[tuple[Kind, str]]:
+        """Return kind and id of every memory and message that the scope sees, deleted or not, oldest first."""
+        entries: dict[tuple[Kind, str], None] = {}
+        for edit in reversed(self.edits(scope)):
+            entries.update({(step.kind, step.owner_id): None for step in edit.steps})
+        return list(entries)
 
-    def embed(self) -> None:
-        """Give vectors to what has none, as the flows do after every write that brought something back."""
+    def embed_missing(self) -> None:
+        """Give vectors to entries without one, as the server does after a write that restored some."""
         with self.ledger.read() as conn:
-            waiting = vector_queries.missing_vectors(conn, EMBEDDER, 100, after=0, only_failed=True)
-        self.ledger.give_vectors(EMBEDDER, [Embedded(unit.seq, unit.text, _vector(unit.text)) for unit in waiting])
+            entries = vector_queries.missing_vectors(conn, EMBEDDER, 100, after=0, only_failed=True)
+        embedded = [Embedded(entry.seq, entry.text, _vector(entry.text)) for entry in entries]
+        self.ledger.give_vectors(EMBEDDER, embedded)
 
     def faults(self) -> list[str]:
-        """Return what is wrong when all rows are held against each other."""
+        """Return what does not agree when every row is compared with the rows it depends on."""
         return self.ledger.verify(lambda _done, _total: None).texts()
 
 
 def memory_fields(memory: Memory) -> tuple[Any, ...]:
+    """Return what undo must restore of a memory."""
     labels = json.dumps([memory.metadata, memory.keywords, memory.tags], sort_keys=True)
     return memory.scope, memory.text, labels, memory.happened_at, memory.valid_from
 
