@@ -1,4 +1,4 @@
-"""The embedder that comes with the package: static vectors, no key, no network."""
+"""The embedder that comes with the package. It has static vectors and needs no key and no network."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from palimpsest.embed.static import LocalEmbedder
 
 DOG = "My dog is a golden retriever."
-NOBODY_IS_CALLED = """
+CODE_WITHOUT_SOCKETS = """
 import socket
 
 class Closed(socket.socket):
@@ -23,7 +23,7 @@ socket.socket = Closed
 from palimpsest.embed.static import LocalEmbedder
 print(LocalEmbedder().embed(["no network is needed"]).shape)
 """
-LOGGING_IS_LEFT_ALONE = """
+CODE_THAT_PRINTS_THE_ROOT_LOGGER = """
 import logging
 
 logging.getLogger().setLevel(logging.ERROR)
@@ -38,13 +38,13 @@ def embedder() -> LocalEmbedder:
     return LocalEmbedder()
 
 
-def in_a_new_process(code: str) -> str:
-    """Run code in a new interpreter. Any warning fails it."""
-    done = subprocess.run(
+def output_of(code: str) -> str:
+    """Return what code prints in a new interpreter. Any warning fails it."""
+    process = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    assert process.returncode == 0, process.stderr
+    return process.stdout.strip()
 
 
 @pytest.mark.parametrize(
@@ -68,20 +68,20 @@ def test_every_text_becomes_a_vector_of_length_one(embedder: LocalEmbedder, text
     assert np.linalg.norm(vectors[0]) == pytest.approx(1.0, abs=1e-5)
 
 
-def test_an_empty_text_becomes_finite_numbers(embedder: LocalEmbedder) -> None:
-    """Guards against a division by zero, whose NaN would spoil the mean of a user's vectors."""
+def test_an_empty_text_has_a_finite_vector(embedder: LocalEmbedder) -> None:
+    """Guards against a division by zero: its NaN would spoil the mean of a user's vectors."""
     vectors = embedder.embed(["", DOG])
     assert vectors.shape == (2, 256)
     assert np.isfinite(vectors).all()
 
 
-def test_no_texts_are_no_vectors(embedder: LocalEmbedder) -> None:
-    """Guards an empty batch, which the weights themselves cannot take."""
+def test_an_empty_list_has_no_vectors(embedder: LocalEmbedder) -> None:
+    """Guards an empty batch, which the model itself does not accept."""
     assert embedder.embed([]).shape == (0, 256)
 
 
-def test_the_order_is_kept_whatever_the_lengths(embedder: LocalEmbedder) -> None:
-    """Guards the sorting by length: each text gets its own vector, the same as when it is embedded alone."""
+def test_the_order_is_kept_whatever_the_lengths_are(embedder: LocalEmbedder) -> None:
+    """Guards the sorting by length: each text has the same vector as if it is embedded alone."""
     texts = [f"topic {i} " * (1 + (i * 37) % 90) for i in range(120)]
     together = embedder.embed(texts)
     alone = np.stack([embedder.embed([text])[0] for text in texts])
@@ -90,9 +90,9 @@ def test_the_order_is_kept_whatever_the_lengths(embedder: LocalEmbedder) -> None
 
 def test_the_same_text_has_the_same_vector_in_every_embedder(embedder: LocalEmbedder) -> None:
     """Guards the fingerprint: vectors of two runs are compared with each other."""
-    again = LocalEmbedder()
-    np.testing.assert_array_equal(embedder.embed([DOG, "x"]), again.embed([DOG, "x"]))
-    assert embedder.fingerprint == again.fingerprint
+    other_embedder = LocalEmbedder()
+    np.testing.assert_array_equal(embedder.embed([DOG, "x"]), other_embedder.embed([DOG, "x"]))
+    assert embedder.fingerprint == other_embedder.fingerprint
     assert embedder.fingerprint.endswith(":256")
 
 
@@ -107,13 +107,13 @@ def test_the_same_text_has_the_same_vector_in_every_embedder(embedder: LocalEmbe
 def test_a_related_text_is_nearer_than_another(
     embedder: LocalEmbedder, text: str, related: str, unrelated: str
 ) -> None:
-    """Guards that the vectors mean something at all."""
-    asked, near, far = embedder.embed([text, related, unrelated])
-    assert asked @ near > asked @ far + 0.1
+    """Guards the meaning of the vectors."""
+    query, near, far = embedder.embed([text, related, unrelated])
+    assert query @ near > query @ far + 0.1
 
 
-def test_one_long_text_among_many_does_not_blow_the_memory(embedder: LocalEmbedder) -> None:
-    """Guards the batches: padded to the longest, three hundred texts would take two gigabytes."""
+def test_one_long_text_among_many_does_not_exhaust_the_memory(embedder: LocalEmbedder) -> None:
+    """Guards the batches: padded to the longest text, three hundred texts would take two gigabytes."""
     texts = ["short"] * 300 + ["word " * 200_000]
     tracemalloc.start()
     try:
@@ -126,9 +126,9 @@ def test_one_long_text_among_many_does_not_blow_the_memory(embedder: LocalEmbedd
 
 def test_no_network_is_needed() -> None:
     """Guards the default embedder: the first start opens no socket."""
-    assert in_a_new_process(NOBODY_IS_CALLED) == "(1, 256)"
+    assert output_of(CODE_WITHOUT_SOCKETS) == "(1, 256)"
 
 
-def test_the_root_logger_is_left_as_it_was() -> None:
-    """Guards the application's logging, which the package changes when it is imported."""
-    assert in_a_new_process(LOGGING_IS_LEFT_ALONE) == "True []"
+def test_the_root_logger_is_not_changed() -> None:
+    """Guards the application's logging against the wordllama package, which changes it when it is imported."""
+    assert output_of(CODE_THAT_PRINTS_THE_ROOT_LOGGER) == "True []"

@@ -34,7 +34,7 @@ def body(length: int) -> str:
     return (ALNUM * (length // len(ALNUM) + 1))[:length]
 
 
-def encoded(value: dict[str, Any]) -> str:
+def jwt_part(value: dict[str, Any]) -> str:
     """Return one part of a JSON web token."""
     return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
 
@@ -98,7 +98,7 @@ TOKENS = {
     "glagent-" + body(50): "gitlab token",
     "A3TX" + "Q3EGRIT5HVLN2WPX": "aws access key",
     base64.b64encode(f"-----BEGIN EC PRIVATE KEY-----\n{body(90)}".encode()).decode(): "private key",
-    ".".join((encoded({"alg": "HS256"}), encoded({"sub": "1234", "name": "Ana"}), body(43))): "json web token",
+    ".".join((jwt_part({"alg": "HS256"}), jwt_part({"sub": "1234", "name": "Ana"}), body(43))): "json web token",
 }
 """Tokens that are recognized by their format alone, and their kinds."""
 
@@ -322,11 +322,11 @@ ORDINARY = st.one_of(
 class TestWhatIsRemoved:
     @pytest.mark.parametrize(("secret", "kind"), TOKENS.items(), ids=[secret[:9] for secret in TOKENS])
     @pytest.mark.parametrize(
-        "around", ["{}", "Deploy with {}, please.", 'key="{}"', "密码库\uff1a{}。好的", "a\n{}\nb"]
+        "template", ["{}", "Deploy with {}, please.", 'key="{}"', "密码库\uff1a{}。好的", "a\n{}\nb"]
     )
-    def test_a_token_is_recognized_by_its_format(self, secret: str, kind: str, around: str) -> None:
+    def test_a_token_is_recognized_by_its_format(self, secret: str, kind: str, template: str) -> None:
         """The whole token is removed wherever it stands, and nothing around it."""
-        assert redact(around.format(secret)) == Redacted(around.format(f"[secret removed: {kind}]"), (kind,))
+        assert redact(template.format(secret)) == Redacted(template.format(f"[secret removed: {kind}]"), (kind,))
 
     def test_each_kind_of_token_has_an_example(self) -> None:
         """A new row in the table of formats needs a token here that it recognizes."""
@@ -417,9 +417,9 @@ class TestWhatStays:
             "roots = {name.split('.')[0] for name in set(sys.modules) - loaded};"
             "print(sorted(roots - sys.stdlib_module_names))"
         )
-        finished = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+        process = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
 
-        assert finished.stdout.strip() == "['palimpsest']"
+        assert process.stdout.strip() == "['palimpsest']"
 
 
 FRAGMENTS = st.sampled_from(

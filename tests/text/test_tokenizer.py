@@ -28,7 +28,7 @@ SCRIPTS = {
 FORBIDDEN = frozenset(string.punctuation + string.whitespace)
 
 
-def generated() -> Iterator[str]:
+def sample_texts() -> Iterator[str]:
     """Yield the sentences cut and joined in many ways, and words with characters from all over Unicode."""
     sentences = list(SCRIPTS.values())
     for number, left in enumerate(sentences):
@@ -81,7 +81,7 @@ def test_another_form_of_a_word_has_the_same_token(text: str, query: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("written", "typed"),
+    ("text", "query"),
     [
         ("كِتَابٌ", "كتاب"),
         ("שָׁלוֹם", "שלום"),
@@ -94,9 +94,9 @@ def test_another_form_of_a_word_has_the_same_token(text: str, query: str) -> Non
         ("ёлка", "елка"),
     ],
 )
-def test_marks_that_people_leave_out_do_not_matter(written: str, typed: str) -> None:
+def test_marks_that_people_leave_out_do_not_matter(text: str, query: str) -> None:
     """A query without vowel marks, accents or umlauts finds a text that has them."""
-    assert search_tokens(written) == search_tokens(typed)
+    assert search_tokens(text) == search_tokens(query)
 
 
 def test_marks_that_make_another_letter_are_kept() -> None:
@@ -147,7 +147,7 @@ def test_a_word_is_found_inside_text_without_spaces(text: str, query: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("typed", "plain"),
+    ("variant", "plain"),
     [
         ("\uff21\uff22\uff23\uff11\uff12", "abc12"),
         ("ﬁle", "file"),
@@ -157,9 +157,9 @@ def test_a_word_is_found_inside_text_without_spaces(text: str, query: str) -> No
     ],
     ids=["full-width", "ligature", "combining", "half-width", "circled"],
 )
-def test_compatible_forms_of_a_character_are_one(typed: str, plain: str) -> None:
+def test_compatible_forms_of_a_character_are_one(variant: str, plain: str) -> None:
     """The same text from another keyboard or a PDF file has the same tokens (NFKC normalization)."""
-    assert search_tokens(typed) == search_tokens(plain)
+    assert search_tokens(variant) == search_tokens(plain)
 
 
 @pytest.mark.parametrize(
@@ -170,10 +170,10 @@ def test_text_without_words_has_no_tokens(text: str) -> None:
     assert search_tokens(text) == []
 
 
-@pytest.mark.parametrize("between", ["\x00", "\x1f", "\u200b", "\u2028", "👋", "—", "_"])
-def test_a_character_that_is_not_a_letter_separates_words(between: str) -> None:
+@pytest.mark.parametrize("separator", ["\x00", "\x1f", "\u200b", "\u2028", "👋", "—", "_"])
+def test_a_character_that_is_not_a_letter_separates_words(separator: str) -> None:
     """Invisible characters, emoji, dashes and underscores separate words as white space does."""
-    assert search_tokens(f"tea{between}house") == ["tea", "hous"]
+    assert search_tokens(f"tea{separator}house") == ["tea", "hous"]
 
 
 def test_a_very_long_word_is_cut() -> None:
@@ -197,7 +197,7 @@ def test_joined_tokens_can_be_split_again(sentence: str) -> None:
 
 def test_no_token_contains_punctuation_or_white_space() -> None:
     """The full-text index splits at ASCII punctuation and white space. Checked over all of Unicode."""
-    assert [(text, invalid) for text in generated() if (invalid := invalid_tokens(search_tokens(text)))] == []
+    assert [(text, invalid) for text in sample_texts() if (invalid := invalid_tokens(search_tokens(text)))] == []
 
 
 @pytest.mark.parametrize(
