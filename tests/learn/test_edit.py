@@ -390,7 +390,7 @@ async def test_the_commands_show_edits_and_undo_them(tmp_path: Path) -> None:
     assert (undone["event"], undone["memory"]) == ("UPDATE", "User likes [green] tea")
     assert "edit 2 was changed again" in palimpsest(tmp_path, "undo", "--change", "2", code=1)
     both = palimpsest(tmp_path, "undo", "--change", "1", "--since", "2020-01-02", code=1)
-    assert "give either --change or --since; nothing was done" in both
+    assert "--change and --since exclude each other. Nothing was undone. Give one of them" in both
     assert palimpsest(tmp_path, "undo", "--change", "5").startswith(f"updated: [{tea[:8]}] User likes coffee (was: ")
     async with memory_in(tmp_path / "data") as memory:
         made = [(edit.provenance.stage, edit.provenance.caller) for edit in await memory.log(ALICE, limit=3)]

@@ -247,7 +247,7 @@ async def test_every_tool_that_writes_can_be_called_again(tmp_path: Path) -> Non
         known = {"memory_id": lyon["id"]}
         await twice("update_memory", f"unchanged: [{lyon['id'][:8]}]", **known, text="User lives in Metz")
         await twice("update_memory", f"unchanged (duplicate of {tea['id'][:8]})", **known, text="User likes tea")
-        await twice("delete_memory", "unchanged (deleted already): ", memory_ids=[tea["id"]])
+        await twice("delete_memory", "unchanged (already deleted): ", memory_ids=[tea["id"]])
         await twice("update_memory", "unchanged (not deleted): ", memory_id=tea["id"], restore=True)
         confirmed = {"all": True, "confirm": "delete 1 memories and 4 messages"}
         await twice("delete_memory", "unchanged: nothing is stored in this scope", **confirmed)
