@@ -108,7 +108,7 @@ async def test_a_purged_memory_is_in_no_file_but_the_named_backup(tmp_path: Path
             assert set(done.erased.memory_ids) == {first}
             assert set(done.erased.message_ids) == {question.id, answer.id}
             assert files_with_part_of(tmp_path, *SECRETS, *vectors) - unused_parts(tmp_path) == {copy}
-            assert files_with(tmp_path, *WORDS, but=[copy, *unused_parts(tmp_path)]) == set()
+            assert files_with(tmp_path, *WORDS, ignore=[copy, *unused_parts(tmp_path)]) == set()
             assert folders_of(tmp_path / "index").isdisjoint(folders), "it is a new index"
             with pytest.raises(MemoryNotFoundError):
                 await memory.history(ALICE, first)

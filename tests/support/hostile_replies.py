@@ -1,4 +1,4 @@
-"""Replies of a language model that is broken or hostile, drawn at random."""
+"""Hypothesis strategies for the replies of a broken or hostile language model."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Values: TypeAlias = st.SearchStrategy[Any]
 Texts: TypeAlias = st.SearchStrategy[str]
 
 MAX_LISTED = 4
-"""Messages, facts and memories are numbered up to about this many; a reply's numbers lie within and around."""
+"""The tests number messages, facts and memories up to about this. Replies use numbers within and around it."""
 
 UNKNOWN_ID = "5b0c3c1e-6f0a-4f7e-9d55-6a1c8f3b2d10"
-"""The id of a memory that nobody was shown."""
+"""The id of a memory that the model was not shown."""
 
 SENTENCES = (
     "Ana moved to Lyon in May 2026.",
@@ -106,7 +106,7 @@ _HELD = re.compile(r'"@(deep|long) (\d+)@"')
 
 
 class LongReply(str):
-    """A reply too long for the report of a failing example, which shows where it begins and ends."""
+    """A reply too long for the report of a failing example. Its representation shows only its beginning and end."""
 
     __slots__ = ()
 
@@ -116,12 +116,12 @@ class LongReply(str):
 
 
 def holds_no_facts(reply: str) -> bool:
-    """Say whether a reply holds an empty list of facts under its name, or is one, fences and thoughts aside."""
+    """Return whether a reply contains or is an empty list of facts, apart from fences and thoughts."""
     return _EMPTY_FORM.search(reply) is not None
 
 
 def to_json(value: Any, *, plain_ascii: bool = True, indent: int | None = None) -> str:
-    """Return a value as JSON, with what Python itself cannot write (deep nesting, endless numbers) put in."""
+    """Return a value as JSON, with deep nesting and long numbers that Python itself cannot write."""
     text = json.dumps(value, ensure_ascii=plain_ascii, indent=indent)
     return _HELD.sub(_unheld, text)
 
@@ -134,14 +134,14 @@ def _unheld(held: re.Match[str]) -> str:
 
 
 def hostile_texts() -> Texts:
-    """Draw what may stand where a text is wanted."""
+    """Draw a value for a field that takes a text."""
     return st.one_of(
         st.sampled_from(SENTENCES), st.sampled_from(ATTACKS), st.text(st.characters(), max_size=20), st.just(" \n ")
     )
 
 
 def hostile_numbers() -> Values:
-    """Draw what may stand where a small number is wanted; in half of all cases one that is just right."""
+    """Draw a value for a field that takes a small number. Half of them are valid."""
     near = st.integers(0, MAX_LISTED)
     return st.one_of(
         near,
@@ -156,7 +156,7 @@ def hostile_numbers() -> Values:
 
 
 def any_value() -> Values:
-    """Draw a value of whatever type."""
+    """Draw a value of any type."""
     leaves = st.one_of(
         st.none(),
         st.booleans(),
@@ -177,7 +177,7 @@ def any_value() -> Values:
 
 
 def _near_valid(right: dict[str, Values], others: dict[str, Values]) -> Values:
-    """Draw an object with the right keys and mostly fitting values, with any keys left out, or no object at all."""
+    """Draw an object with the right keys and mostly valid values, one with some keys missing, or another value."""
     strange = {key: st.one_of(value, any_value()) for key, value in {**right, **others}.items()}
     return st.one_of(
         st.fixed_dictionaries(right),
@@ -188,7 +188,7 @@ def _near_valid(right: dict[str, Values], others: dict[str, Values]) -> Values:
 
 
 def _in_an_envelope(entries: Values, keys: tuple[str, ...]) -> Values:
-    """Draw entries as a list, under one of the names it goes by, with another value beside it, or none of these."""
+    """Draw a list of entries: bare, under one of its names, beside another value, or not a list at all."""
     listed = st.lists(entries, max_size=5)
     again = st.builds(_thrice, st.lists(entries, min_size=1, max_size=2))
     named = st.sampled_from(keys)
@@ -211,7 +211,7 @@ def _under(key: str, value: Any, note: Any = None) -> dict[str, Any]:
 
 
 def fact_replies() -> Values:
-    """Draw the value of an extraction's reply."""
+    """Draw the value of a reply to extract."""
     sources = st.lists(st.integers(1, 3), max_size=3)
     labels = st.sampled_from(LABELS)
     right = {
@@ -232,7 +232,7 @@ def fact_replies() -> Values:
 
 
 def decision_replies() -> Values:
-    """Draw the value of a decision's reply: ours, Mem0's, or a mixture."""
+    """Draw the value of a reply to decide: in our form, in mem0's, or a mixture."""
     events = st.sampled_from(("ADD", "UPDATE", "DELETE", "NONE", "noop", " remove ", "SUPERSEDE", "MERGE", ""))
     wordings = st.one_of(hostile_texts(), st.none(), st.just(""))
     numbered = {"fact": hostile_numbers(), "event": events, "memory": hostile_numbers(), "text": wordings}
@@ -246,7 +246,7 @@ def decision_replies() -> Values:
 def conflicting_decisions(
     facts: int, memories: int, wordings: Sequence[str]
 ) -> st.SearchStrategy[list[dict[str, Any]]]:
-    """Draw decisions that are each right in form and number, and that do everything at once."""
+    """Draw decisions that are each valid, but contradict each other."""
     some_text = st.sampled_from(wordings)
     by_event = {
         "ADD": st.one_of(some_text, st.none()),
@@ -269,7 +269,7 @@ def conflicting_decisions(
 
 
 def summary_replies() -> Values:
-    """Draw the value of a summary's reply."""
+    """Draw the value of a reply to summarize."""
     wanted = st.one_of(hostile_texts(), hostile_texts(), any_value())
     return st.one_of(
         st.fixed_dictionaries({"summary": wanted}, optional={"text": wanted, "note": any_value()}),
@@ -280,7 +280,7 @@ def summary_replies() -> Values:
 
 
 def replies_of(values: Values) -> Texts:
-    """Draw a reply that holds a value: whole, dressed, cut off, garbled, twice, flooded; or one that holds none."""
+    """Draw a reply with a value in it (whole, wrapped, cut off, garbled, repeated or flooded), or with none."""
     return _replies_of(values).map(lambda reply: LongReply(reply) if len(reply) > _SHOWN_CHARS else reply)
 
 
@@ -308,7 +308,7 @@ def _replies_of(draw: st.DrawFn, values: Values) -> str:
 
 
 def wrappings() -> Texts:
-    """Draw what stands around a reply, with BODY in its place."""
+    """Draw the text around a value. BODY marks the place of the value."""
     around = (
         "```json\nBODY\n```",
         "```\nBODY",
@@ -337,7 +337,7 @@ def _repeated(piece: str, times: int) -> str:
 
 
 def replies_without_value() -> Texts:
-    """Draw a reply that holds no value at all."""
+    """Draw a reply without a JSON value."""
     runs = st.builds(
         _repeated,
         st.sampled_from(("[", "{", '{"a":', "[1,", '"', '{"facts": ["', '["\\"', "[[1] x", '{"facts": [,')),

@@ -1,4 +1,4 @@
-"""What the tests of purge, backups, export and repair look at: rows, faults, bytes; and a process that writes on."""
+"""Look into the files of a memory, and run a process that writes to it all the time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TABLES = (
 )
 
 WINDOW = 20
-"""So many bytes of a text, or so many of its end, are enough to know what it said."""
+"""How many bytes in a row of a text betray what it says."""
 
 KEEP_WRITING = """
 import sys, threading
@@ -57,7 +57,7 @@ ledger.close()
 
 
 def table_rows(path: Path, *more: str) -> Rows:
-    """Return the rows of a ledger's tables, in order, as SQLite has them."""
+    """Return the rows of a ledger's tables as SQLite stores them, in order."""
     with closing(sqlite3.connect(path)) as conn:
         conn.row_factory = sqlite3.Row
         tables = ((table, conn.execute(f"SELECT rowid AS number, * FROM {table}")) for table in (*TABLES, *more))  # noqa: S608 - names of our own
@@ -65,66 +65,66 @@ def table_rows(path: Path, *more: str) -> Rows:
 
 
 def data_files(folder: Path) -> set[Path]:
-    """Return the files under a folder, but for what locks and SQLite's shared memory leave there."""
-    passing = {".lock", ".probe", ".migrating", ".copying"}
+    """Return the files under a folder, without lock files and what SQLite keeps only while a database is open."""
+    temporary = {".lock", ".probe", ".migrating", ".copying"}
     return {
         file
         for file in folder.rglob("*")
-        if file.is_file() and file.suffix not in passing and not file.name.endswith(("-wal", "-shm"))
+        if file.is_file() and file.suffix not in temporary and not file.name.endswith(("-wal", "-shm"))
     }
 
 
 def run_sql(path: Path, statements: str) -> None:
-    """Change a ledger behind its back."""
+    """Run SQL statements on a ledger's file, past all checks."""
     with closing(sqlite3.connect(path)) as conn:
         conn.executescript(statements)
         conn.commit()
 
 
 def files_with_part_of(folder: Path, *texts: str | bytes) -> set[Path]:
-    """Return the files under a folder that hold 20 bytes in a row of one of the texts."""
-    found: set[Path] = set()
-    wanted = set[bytes]()
+    """Return the files under a folder that contain 20 bytes in a row of one of the texts."""
+    files: set[Path] = set()
+    pieces = set[bytes]()
     for text in texts:
         raw = text.encode() if isinstance(text, str) else text
-        step = max(1, len(raw) // 400)  # of a long one not every run is tried, but several of every page
-        wanted |= {raw[at : at + WINDOW] for at in range(0, max(1, len(raw) - WINDOW + 1), step)} | {raw[-WINDOW:]}
+        step = max(1, len(raw) // 400)  # of a long text, several pieces of every page are enough
+        pieces |= {raw[at : at + WINDOW] for at in range(0, max(1, len(raw) - WINDOW + 1), step)} | {raw[-WINDOW:]}
     for file in sorted(folder.rglob("*")):
         if file.is_file():
             data = file.read_bytes()
-            found |= {file} if any(each in data for each in wanted) else set()
-    return found
+            files |= {file} if any(piece in data for piece in pieces) else set()
+    return files
 
 
-def files_with(folder: Path, *texts: str, but: Iterable[Path] = ()) -> set[Path]:
-    """Return the files under a folder that hold one of the texts as a whole."""
-    files = {file for file in folder.rglob("*") if file.is_file()} - set(but)
+def files_with(folder: Path, *texts: str, ignore: Iterable[Path] = ()) -> set[Path]:
+    """Return the files under a folder that contain one of the texts as a whole."""
+    files = {file for file in folder.rglob("*") if file.is_file()} - set(ignore)
     return {file for file in files for text in texts if text.encode() in file.read_bytes()}
 
 
 async def search_texts(memory: Memory, question: str, scope: Scope = ALICE) -> list[str]:
-    """Return the texts that a search finds, best first."""
+    """Return the texts of the hits of a search, best first."""
     return [hit.text for hit in (await memory.search(scope, question, limit=50, max_tokens=20_000)).hits]
 
 
 class WriterProcess:
-    """A process that adds one memory of alice's after the other; `acknowledged` are those it said were stored."""
+    """A process that adds one memory of Alice's after another. `acknowledged` are the texts it has stored."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
         self.acknowledged: list[str] = []
-        self._came = threading.Condition()
+        self._stored = threading.Condition()
         self._thread = threading.Thread(target=self._listen)
         self._thread.start()
 
     def wait_for(self, more: int) -> None:
-        """Wait until so many more were stored."""
-        with self._came:
-            wanted = len(self.acknowledged) + more
-            assert self._came.wait_for(lambda: len(self.acknowledged) >= wanted, timeout=60)
+        """Wait until that many more are stored."""
+        with self._stored:
+            target = len(self.acknowledged) + more
+            assert self._stored.wait_for(lambda: len(self.acknowledged) >= target, timeout=60)
 
     def end(self) -> None:
-        """Let it finish what it is writing and end."""
+        """Let the process finish its write and end."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self._thread.join()
@@ -132,14 +132,14 @@ class WriterProcess:
     def _listen(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            with self._came:
+            with self._stored:
                 self.acknowledged.append(line.rstrip("\n"))
-                self._came.notify_all()
+                self._stored.notify_all()
 
 
 @contextmanager
 def run_writer(path: Path) -> Generator[WriterProcess]:
-    """Give a process that writes to a ledger all the time."""
+    """Run a process that writes to a ledger until the block ends."""
     arguments = [sys.executable, "-c", KEEP_WRITING, str(path)]
     with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         writer = WriterProcess(process)
@@ -151,7 +151,7 @@ def run_writer(path: Path) -> Generator[WriterProcess]:
 
 
 async def repeat_until(done: Callable[[], bool], work: Callable[[], Any]) -> None:
-    """Do work, again and again, until that has led to something; what leads to it goes on in the background."""
+    """Repeat some work until the background work that it starts is done."""
     async with asyncio.timeout(60):
         while not done():
             await work()

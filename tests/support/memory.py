@@ -1,4 +1,4 @@
-"""Open a memory for a test: in its own folder, with a clock that stands still unless it is moved."""
+"""Open a memory in a folder, with a clock that stands still until the test moves it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ ALICE = Scope("alice")
 
 @dataclass
 class StoppedClock:
-    """Tell the time it was set to."""
+    """A clock that shows the time it was set to."""
 
     at: datetime = datetime(2026, 5, 8, 12, tzinfo=UTC)
 
     def __call__(self) -> datetime:
-        """Return the present instant."""
+        """Return the time it was set to."""
         return self.at
 
     def forward(self, **span: float) -> None:
-        """Move on by a span of time."""
+        """Move the clock forward, by the arguments of a timedelta."""
         self.at += timedelta(**span)
 
 
@@ -36,10 +36,10 @@ class StoppedClock:
 async def memory_in(
     folder: Path, clock: StoppedClock | None = None, *, background: bool = False, **settings: Any
 ) -> AsyncGenerator[Memory]:
-    """Open a memory of alice's in a folder, without a language model unless the settings name one."""
-    chosen: dict[str, Any] = {"llm": {"provider": "none"}, "user_id": "alice", **settings}
+    """Open Alice's memory in a folder, without a language model unless the settings name one."""
+    values: dict[str, Any] = {"llm": {"provider": "none"}, "user_id": "alice", **settings}
     async with open_memory(
-        load_settings(None, data_dir=folder, **chosen), clock=clock or StoppedClock(), background=background
+        load_settings(None, data_dir=folder, **values), clock=clock or StoppedClock(), background=background
     ) as memory:
         yield memory
 
@@ -53,14 +53,14 @@ def llm_settings(base_url: str, **config: Any) -> dict[str, Any]:
 
 
 def messages_from(
-    *said: tuple[str, str] | dict[str, Any], scope: Scope = ALICE, at: datetime | None = None
+    *turns: tuple[str, str] | dict[str, Any], scope: Scope = ALICE, at: datetime | None = None
 ) -> tuple[Message, ...]:
-    """Return messages from (role, content) pairs or whole turns."""
-    given = [
-        MessageInput.model_validate(item if isinstance(item, dict) else {"role": item[0], "content": item[1]})
-        for item in said
+    """Return messages from pairs of role and content, or from objects as add_memory takes them."""
+    inputs = [
+        MessageInput.model_validate(turn if isinstance(turn, dict) else {"role": turn[0], "content": turn[1]})
+        for turn in turns
     ]
-    return conversation_from(given, scope, at or StoppedClock().at).messages
+    return conversation_from(inputs, scope, at or StoppedClock().at).messages
 
 
 async def add_text(memory: Memory, text: str, **rest: Any) -> str:

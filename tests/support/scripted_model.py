@@ -1,4 +1,4 @@
-"""A language model that answers from a script, and records as the tests want them, all of one fixed instant."""
+"""A language model that replies from a script, and records with convenient defaults, all dated at one instant."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ SCOPE = Scope("ana")
 
 @dataclass(frozen=True)
 class Call:
-    """Hold what the model was asked in one call."""
+    """One call of the model: the messages and the schema it was sent."""
 
     messages: tuple[dict[str, str], ...]
     schema: Mapping[str, Any] | None
 
     @property
     def text(self) -> str:
-        """Return the whole of what was sent, as one text."""
+        """Return all messages as one text."""
         return "\n".join(message["content"] for message in self.messages)
 
     def given(self, label: str) -> Any:
-        """Return the JSON value that stands after `label:` on a line of its own in the user's part."""
+        """Return the JSON value after `label:`, which begins a line of the user's message."""
         for line in self.messages[1]["content"].splitlines():
             if line.startswith(f"{label}: "):
                 return json.loads(line.removeprefix(f"{label}: "))
@@ -38,7 +38,10 @@ class Call:
 
 
 class ScriptedModel:
-    """Give the replies in order, one a call; a ModelError among them is raised. `calls` holds what was asked."""
+    """A model that returns the replies of a script in order, one per call, and raises a ModelError among them.
+
+    `calls` are the calls so far.
+    """
 
     def __init__(self, replies: Sequence[str | ModelError]) -> None:
         if isinstance(replies, str):
@@ -49,7 +52,7 @@ class ScriptedModel:
 
     @property
     def name(self) -> str:
-        """Name the model, for the history."""
+        """Return the model's name, which history records."""
         return "scripted"
 
     async def complete(self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None) -> str:
@@ -63,10 +66,10 @@ class ScriptedModel:
         return reply
 
     async def check(self) -> None:
-        """Be there."""
+        """Do nothing: the model is always reachable."""
 
     async def aclose(self) -> None:
-        """Note that the connections were released."""
+        """Record that the model was closed."""
         self.closed = True
 
 
@@ -80,7 +83,7 @@ def message(
     said_at: datetime = NOW,
     scope: Scope = SCOPE,
 ) -> Message:
-    """Return a message as the ledger gives it."""
+    """Return a message as the ledger returns it."""
     return Message(message_id, scope, role, content, said_at, NOW, name, external_id)
 
 
@@ -106,7 +109,7 @@ def memory(
     superseded_by: str | None = None,
     scope: Scope = SCOPE,
 ) -> Memory:
-    """Return a memory as the ledger gives it."""
+    """Return a memory as the ledger returns it."""
     return Memory(
         memory_id,
         scope,
