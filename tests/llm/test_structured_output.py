@@ -134,7 +134,7 @@ async def test_a_good_reply_takes_one_call() -> None:
         (GOOD[:-5], "there is no JSON in it"),
         ('{"facts": [{"sources": []}]}', "a fact has no text"),
     ],
-    ids=["refusal", "empty", "cut-off", "misfit"],
+    ids=["refusal", "empty", "cut-off", "no text"],
 )
 async def test_an_unreadable_reply_is_repaired_once(wrong_reply: str, fault: str) -> None:
     """Guards the repair: the second call has the first request, the bad reply and what was wrong with it."""
