@@ -137,7 +137,7 @@ class TestWrites:
             assert id_lookup.find_memory(conn, ALICE, outcome.memory.id).metadata == {"a": 1, "c": 3}
 
     def test_an_update_without_a_text_keeps_the_current_text(self, ledger: Ledger) -> None:
-        """A outcome of metadata must not revert a outcome of text that came before it."""
+        """A change of metadata must not revert a change of text that came before it."""
         memory = add(ledger, "The database is Postgres")
         apply_decisions(ledger, Decision(Event.UPDATE, Fact("The database is MySQL"), memory.id))
         (outcome,) = apply_decisions(ledger, Decision(Event.UPDATE, Fact("", metadata={"a": 1}), memory.id))
