@@ -83,13 +83,13 @@ def one_line(text: str) -> str:
     return " ".join(well_formed(text).split())
 
 
-def scope_from(resolved: Scope, given: ScopeInput | None) -> Scope:
+def scope_from(resolved: Scope, requested: ScopeInput | None) -> Scope:
     """Return the server's scope with the caller's parts in place of its own. Raises InputError."""
-    if given is None:
+    if requested is None:
         return resolved
     parts = {
         name: scope_part(f"scope.{name}", value)
-        if (value := getattr(given, name)) is not None
+        if (value := getattr(requested, name)) is not None
         else getattr(resolved, name)
         for name in ("user_id", "project", "agent_id", "run_id")
     }
@@ -200,9 +200,9 @@ def metadata_from(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
         raise InputError(f"metadata is not valid JSON: {error}") from error
     if size > MAX_METADATA_BYTES:
         raise InputError(f"metadata is larger than {MAX_METADATA_BYTES:,} bytes as JSON")
-    if taken := [key for key in RESERVED if copy.get(key) is not None]:
+    if reserved := [key for key in RESERVED if copy.get(key) is not None]:
         raise InputError(
-            f"metadata may not use '{taken[0]}', which means something else in filters; choose another key"
+            f"metadata may not use '{reserved[0]}', which means something else in filters; choose another key"
         )
     return copy
 

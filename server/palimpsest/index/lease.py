@@ -21,9 +21,9 @@ SET_ASIDE_SUFFIX = ".aside"
 class FolderLease:
     """A lease on one of the folders `0`, `1`, … in `root`, held through a lock of the operating system.
 
-    The lock ends with the process, however that ends. If `root` is None the index is in memory and needs no folder.
-    If `shared`, the index is on a server: all processes use one folder, `server`, for its checkpoint, and hold the
-    lock only while they write (see `writing`).
+    The system releases the lock when the process ends, also when it is killed. If `root` is None the index is in
+    memory and needs no folder. If `shared`, the index is on a server: all processes use one folder, `server`, for its
+    checkpoint, and hold the lock only while they write (see `writing`).
     """
 
     def __init__(self, root: Path | None, *, shared: bool) -> None:
@@ -51,7 +51,7 @@ class FolderLease:
         raise VectorIndexError(f"all {MAX_FOLDERS} index folders in {self.root} are in use by other processes")
 
     def release(self) -> None:
-        """Give the folder back."""
+        """Release the folder and its lock."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None

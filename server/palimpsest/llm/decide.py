@@ -47,15 +47,15 @@ class DecisionReply(BaseModel):
     def _tolerate(cls, value: Any) -> Any:
         if not isinstance(value, Mapping):
             return value
-        given = cast("Mapping[str, Any]", value)
-        named = given.get("event", given.get("operation"))
-        event = named.strip().upper() if isinstance(named, str) else ""
+        item = cast("Mapping[str, Any]", value)
+        event_name = item.get("event", item.get("operation"))
+        event = event_name.strip().upper() if isinstance(event_name, str) else ""
         return {
-            "fact": _number(given.get("fact")),
+            "fact": _number(item.get("fact")),
             "event": _WORDS.get(event, event),
             # Custom update prompts written for Mem0 ask for "id".
-            "memory": _number(given.get("memory", given.get("id"))),
-            "text": given["text"] if isinstance(given.get("text"), str) else None,
+            "memory": _number(item.get("memory", item.get("id"))),
+            "text": item["text"] if isinstance(item.get("text"), str) else None,
         }
 
 
@@ -72,9 +72,9 @@ class DecideReply(BaseModel):
         if isinstance(value, list):
             return {"decisions": cast("list[Any]", value)}
         if isinstance(value, Mapping):
-            given = cast("Mapping[str, Any]", value)
-            if "memory" in given and "decisions" not in given:
-                return {"decisions": given["memory"]}
+            reply = cast("Mapping[str, Any]", value)
+            if "memory" in reply and "decisions" not in reply:
+                return {"decisions": reply["memory"]}
         return cast("Any", value)
 
 
@@ -174,12 +174,13 @@ def _for_fact(
             adds, text = True, reply.text or text
         elif reply.event is Event.DELETE and reply.text:
             text = reply.text
-    gone = tuple(memories[r.memory].id for r in replies if r.event is Event.DELETE and r.memory is not None)
-    nothing_instead = all(r.text is not None and not r.text.strip() for r in replies if r.event is Event.DELETE)
-    if adds or (gone and not decisions and not nothing_instead):
-        decisions.append(Decision(Event.ADD, _with_text(fact, text), replaces=gone))
+    deletions = [reply for reply in replies if reply.event is Event.DELETE]
+    deleted_ids = tuple(memories[reply.memory].id for reply in deletions if reply.memory is not None)
+    without_new_text = all(reply.text is not None and not reply.text.strip() for reply in deletions)
+    if adds or (deleted_ids and not decisions and not without_new_text):
+        decisions.append(Decision(Event.ADD, _with_text(fact, text), replaces=deleted_ids))
     else:
-        decisions.extend(Decision(Event.DELETE, memory_id=memory_id) for memory_id in gone)
+        decisions.extend(Decision(Event.DELETE, memory_id=memory_id) for memory_id in deleted_ids)
     return decisions
 
 

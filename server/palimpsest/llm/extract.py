@@ -51,16 +51,16 @@ class FactReply(BaseModel):
             value = {"text": value}
         if not isinstance(value, Mapping):
             return value
-        given = cast("Mapping[str, Any]", value)
-        text = next((given[key] for key in _TEXT_KEYS if isinstance(given.get(key), str)), None)
+        item = cast("Mapping[str, Any]", value)
+        text = next((item[key] for key in _TEXT_KEYS if isinstance(item.get(key), str)), None)
         if text is None:
             raise ValueError("a fact has no text")
         return {
             "text": text,
-            "sources": _integers(given.get("sources")),
-            "happened_at": _scalar(given.get("happened_at")),
-            "keywords": _strings(given.get("keywords")),
-            "tags": _strings(given.get("tags")),
+            "sources": _integers(item.get("sources")),
+            "happened_at": _scalar(item.get("happened_at")),
+            "keywords": _strings(item.get("keywords")),
+            "tags": _strings(item.get("tags")),
         }
 
 
@@ -77,10 +77,10 @@ class ExtractReply(BaseModel):
         if isinstance(value, list):
             return {"facts": cast("list[Any]", value)}
         if isinstance(value, Mapping):
-            given = cast("Mapping[str, Any]", value)
+            reply = cast("Mapping[str, Any]", value)
             for key in ("facts", "fact", "memories", "memory"):
-                if key in given:
-                    facts = given[key]
+                if key in reply:
+                    facts = reply[key]
                     return {"facts": cast("list[Any]", facts) if isinstance(facts, list) else [facts]}
         return cast("Any", value)
 

@@ -31,8 +31,8 @@ class SummarizeReply(BaseModel):
     def _tolerate(cls, value: Any) -> Any:
         if not isinstance(value, Mapping):
             return value
-        given = cast("Mapping[str, Any]", value)
-        return given if "summary" in given else {"summary": given.get("text")}
+        reply = cast("Mapping[str, Any]", value)
+        return reply if "summary" in reply else {"summary": reply.get("text")}
 
 
 async def summarize(

@@ -120,7 +120,7 @@ async def _with_client_project(ctx: RequestContext, call_next: CallNext) -> Hand
     """Pass on the project that the client's roots name, if neither settings nor an access token decide it."""
     state = state_of(ctx)
     if ctx.method == "notifications/roots/list_changed":
-        state.roots.forget(ctx)
+        state.roots.ask_again(ctx)
     elif ctx.method in SCOPED and current_grant() is None and await _settings_leave_project_open(state):
         project = await state.roots.project(ctx)
         if isinstance(project, InputRequiredResult):

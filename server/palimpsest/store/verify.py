@@ -99,10 +99,9 @@ def repair(conn: Connection, database: Database, faults: Faults, now: datetime) 
     touched = entry_writes.TouchedEntries()
     if faults.file or faults.words or faults.owners or faults.orphans:
         entry_writes.rebuild_full_text(conn, full_text)  # rows changed from outside leave traces in its index
-    faults = verify(
-        conn, database, lambda _done, _total: None
-    )  # others may have written since, and the full text is whole now
-    conn.execute(delete(means))  # rebuilt from the keys below
+    # Other processes may have written since the faults were found, and the full text is whole now.
+    faults = verify(conn, database, lambda _done, _total: None)
+    conn.execute(delete(means))  # a stored sum may have a wrong length; `_write_means` writes them again
     for seq in faults.orphans:
         full_text.remove(conn, [seq])
         conn.execute(delete(vectors).where(vectors.c.seq == seq))
@@ -170,7 +169,8 @@ def _means_agree(conn: Connection) -> bool:
 
 
 def _write_means(conn: Connection) -> None:
-    conn.execute(delete(means))  # the repaired entries have moved them
+    """Replace all means by those of the stored keys."""
+    conn.execute(delete(means))
     for (user_id, embedder), (count, total) in _sums(conn).items():
         conn.execute(insert(means).values(user_id=user_id, embedder=embedder, units=count, total=total.tobytes()))
 
@@ -181,8 +181,8 @@ def _unrecorded(conn: Connection) -> Iterator[str]:
     for row in conn.execute(select(history).order_by(history.c.seq)):
         last[row.memory_id] = (row.new_memory, row.is_deleted)
     for row in conn.execute(select(memories.c.id, memories.c.text, memories.c.deleted_at)):
-        text, gone = last.get(row.id, (None, None))
-        if gone is not (row.deleted_at is not None) or (not gone and text != row.text):
+        text, is_deleted = last.get(row.id, (None, None))
+        if is_deleted is not (row.deleted_at is not None) or (not is_deleted and text != row.text):
             yield row.id
     order = select(message_history).order_by(message_history.c.seq)
     events: dict[str, str] = {row.message_id: row.event for row in conn.execute(order)}

@@ -68,7 +68,7 @@ def _refuse(status: int, text: str) -> PlainTextResponse:
 class RateLimit:
     """Answer 429 to a caller that sends more than `per_minute` requests a minute.
 
-    Callers are told apart by access token, or by address if they send none. The last minute is estimated from the
+    Callers are distinguished by access token, or by address if they send none. The last minute is estimated from the
     counts of this clock minute and the one before, so that each caller takes the same small amount of memory.
     """
 

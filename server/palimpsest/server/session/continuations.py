@@ -116,7 +116,7 @@ class Continuations:
     def has_room(self, user: str) -> bool:
         """Return whether another call of this user may wait."""
         self._drop_old()
-        unfinished = [each for each in self._by_id.values() if each.user == user and each.result is None]
+        unfinished = [call for call in self._by_id.values() if call.user == user and call.result is None]
         return self._tasks is not None and len(unfinished) < MAX_WAITING_PER_USER
 
     def begin(self, user: str, work: Callable[[Continuation], Awaitable[Any]]) -> Continuation:
@@ -149,7 +149,7 @@ class Continuations:
 
     def _drop_old(self) -> None:
         oldest = anyio.current_time() - RESULT_SECONDS
-        self._by_id = {key: each for key, each in self._by_id.items() if not each.result or each.ended_at >= oldest}
+        self._by_id = {key: call for key, call in self._by_id.items() if not call.result or call.ended_at >= oldest}
 
     @staticmethod
     async def _run_work(continuation: Continuation, work: Callable[[Continuation], Awaitable[Any]]) -> None:

@@ -68,8 +68,8 @@ class Roots:
             uris = await _ask_for_roots(ctx)
         return "" if uris is None else await self._store_project(connection, uris)
 
-    def forget(self, ctx: RequestContext) -> None:
-        """Ask the client of this connection again: its roots have changed."""
+    def ask_again(self, ctx: RequestContext) -> None:
+        """Ask the client of this connection again at its next request, because its roots have changed."""
         self._projects.pop(connection_of(ctx), None)
         self._asked_at.pop(connection_of(ctx), None)
 

@@ -187,7 +187,7 @@ def _known_message(conn: Connection, scope: Scope, item: Item) -> str | None:
 
 def _known_memory(conn: Connection, scope: Scope, item: Item) -> str | None:
     values = {**scope_values(scope), "id": item["id"], "digest": content_hash(item["text"])}
-    return conn.execute(_KNOWN_GONE if item["deleted_at"] else _KNOWN_MEMORY, values).scalar()
+    return conn.execute(_KNOWN_DELETED_MEMORY if item["deleted_at"] else _KNOWN_MEMORY, values).scalar()
 
 
 _SAME_ID = memories.c.id == bindparam("id")
@@ -196,7 +196,7 @@ _DUPLICATE = and_(
     memories.c.content_hash == bindparam("digest"),
     memories.c.deleted_at.is_(None),
 )
-_KNOWN_GONE: Query = select(memories.c.id).where(_SAME_ID).limit(1)
+_KNOWN_DELETED_MEMORY: Query = select(memories.c.id).where(_SAME_ID).limit(1)
 _KNOWN_MEMORY: Query = select(memories.c.id).where(or_(_SAME_ID, _DUPLICATE)).limit(1)
 
 
