@@ -1,4 +1,4 @@
-"""Trouble told plainly: what happened, what was kept, what to do; nothing half-written, and the rest goes on."""
+"""Failures of disk, files, locks and clock: errors say what happened, what was kept and what to do."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ pytestmark = pytest.mark.anyio
 
 LAUNCHER = str(Path(restricted_process.__file__))
 ROOM = 700_000
-"""Bytes a file may hold where the disk is to be full: enough for a new memory, and for some tens of long texts."""
+"""The largest file, in bytes, on a full disk: enough for a new memory and a few dozen long texts."""
 
 LITTLE = "40000"
-"""Enough to open the file and read it, and for no text of the long ones."""
+"""The largest file that lets the database be opened and read, but not grow by a long text."""
 
 EXACT = {"provider": "exact"}
 RETREAT = "The team retreat is in Lisbon"
@@ -68,11 +68,11 @@ Work: TypeAlias = Callable[[], Awaitable[object]]
 
 
 @asynccontextmanager
-async def launched(folder: Path, lacking: dict[str, Any], **settings: str) -> AsyncGenerator[Client]:
-    """Start a server in a process that lacks something, and connect a client to it."""
+async def restricted_server(folder: Path, restrictions: dict[str, Any], **settings: str) -> AsyncGenerator[Client]:
+    """Start a server in a restricted process, and connect a client to it."""
     server = StdioServerParameters(
         command=sys.executable,
-        args=[LAUNCHER, json.dumps(lacking)],
+        args=[LAUNCHER, json.dumps(restrictions)],
         env=clean_environment(folder, **settings),
         cwd=folder,
     )
@@ -80,10 +80,10 @@ async def launched(folder: Path, lacking: dict[str, Any], **settings: str) -> As
         yield connected
 
 
-def command(folder: Path, lacking: dict[str, Any], *arguments: str) -> str:
-    """Run a command in a process that lacks something; it has to fail plainly. Return what it said."""
+def restricted_command(folder: Path, restrictions: dict[str, Any], *arguments: str) -> str:
+    """Run a command in a restricted process. It must fail without a traceback. Return its error."""
     done = subprocess.run(
-        [sys.executable, LAUNCHER, json.dumps(lacking), *arguments],
+        [sys.executable, LAUNCHER, json.dumps(restrictions), *arguments],
         env=clean_environment(folder, COLUMNS="1000"),
         cwd=folder,
         stdin=subprocess.DEVNULL,
@@ -97,7 +97,7 @@ def command(folder: Path, lacking: dict[str, Any], *arguments: str) -> str:
     return done.stderr
 
 
-async def everything(memory: Client) -> list[str]:
+async def all_texts(memory: Client) -> list[str]:
     """Return the texts of all memories, page by page, newest first."""
     texts: list[str] = []
     cursor = ""
@@ -115,73 +115,73 @@ async def first_hit(memory: Client, query: str, **arguments: Any) -> str:
 
 
 def long_text(number: int) -> str:
-    """Return a text of about 15,000 characters that no other number has."""
+    """Return a text of about 15,000 characters, different for every number."""
     return f"Shelf {number} holds " + " ".join(f"box{number}x{word}" for word in range(1_400))
 
 
 class TestFullDisk:
-    async def test_a_write_without_room_is_told_and_all_that_was_acknowledged_stays(self, tmp_path: Path) -> None:
-        """Guards the user's memory on a full disk: no acknowledged write is lost, no refused one is half there."""
+    async def test_a_write_without_room_is_refused_and_acknowledged_writes_stay(self, tmp_path: Path) -> None:
+        """On a full disk, no acknowledged write is lost and no refused one is half stored."""
         os.mkfifo(tmp_path / "more")
         acknowledged: list[str] = [RETREAT]
-        async with launched(tmp_path, {"room": ROOM, "told": str(tmp_path / "more")}) as memory:
+        async with restricted_server(tmp_path, {"room": ROOM, "room_pipe": str(tmp_path / "more")}) as memory:
             (kept,) = reply_results(await memory.call_tool("add_memory", {"text": RETREAT}))
             while not (added := await memory.call_tool("add_memory", {"text": long_text(len(acknowledged))})).is_error:
                 acknowledged.append(long_text(len(acknowledged)))
                 assert len(acknowledged) < 200, "the disk never gets full"
-            told = error_text(added)
-            # A checkpoint between two calls could make room in the write-ahead log again; the rest meets none.
-            await anyio.to_thread.run_sync(bound, tmp_path / "more", LITTLE)
-            assert "Nothing was written" in told
-            assert "it may be full" in told
-            assert "try again" in told
+            reply = error_text(added)
+            # A checkpoint could free space in the write-ahead log between two calls, so the limit is lowered further.
+            await anyio.to_thread.run_sync(limit_room, tmp_path / "more", LITTLE)
+            assert "Nothing was written" in reply
+            assert "it may be full" in reply
+            assert "try again" in reply
             long = [{"role": "user", "content": long_text(number)} for number in range(500, 510)]
             assert "Nothing was written" in error_text(await memory.call_tool("add_memory", {"messages": long}))
             update = {"memory_id": kept["id"], "text": long_text(999)}
             assert "Nothing was written" in error_text(await memory.call_tool("update_memory", update))
-            assert await everything(memory) == acknowledged[::-1]
+            assert await all_texts(memory) == acknowledged[::-1]
             assert await first_hit(memory, "where is the offsite?") == RETREAT
             assert RETREAT in reply_text(await memory.call_tool("get_history", {"memory_id": kept["id"]}))
-            await anyio.to_thread.run_sync(bound, tmp_path / "more", "lift")
+            await anyio.to_thread.run_sync(limit_room, tmp_path / "more", "lift")
             reply_text(await memory.call_tool("update_memory", update))
             reply_text(await memory.call_tool("add_memory", {"text": "There is room again"}))
-        wanted = ["There is room again", *acknowledged[:0:-1], long_text(999)]
+        expected = ["There is room again", *acknowledged[:0:-1], long_text(999)]
         async with connect_stdio(tmp_path) as memory:
-            assert await everything(memory) == wanted
+            assert await all_texts(memory) == expected
             assert await first_hit(memory, "box999x7", max_tokens=20_000) == long_text(999)
             reply_text(await memory.call_tool("add_memory", {"text": "The next process writes too"}))
             counted = reply_results(await memory.call_tool("search_memories", {"query": "shelf 505", "limit": 100}))
             assert [hit for hit in counted if hit["kind"] == "message"] == []
         assert palimpsest_json(tmp_path, "doctor", "--deep")["ok"]
 
-    async def test_a_memory_that_has_no_room_to_begin_opens_as_soon_as_there_is(self, tmp_path: Path) -> None:
-        """Guards the first start on a full disk: the server stays, says so, and needs no restart."""
+    async def test_a_memory_without_room_to_start_opens_as_soon_as_there_is_some(self, tmp_path: Path) -> None:
+        """A server that starts on a full disk says so, stays up, and needs no restart."""
         os.mkfifo(tmp_path / "more")
-        async with launched(tmp_path, {"room": 20_000, "told": str(tmp_path / "more")}) as memory:
+        async with restricted_server(tmp_path, {"room": 20_000, "room_pipe": str(tmp_path / "more")}) as memory:
             for _ in range(2):
-                told = error_text(await memory.call_tool("add_memory", {"text": RETREAT}))
-                assert "it may be full" in told
-            await anyio.to_thread.run_sync(bound, tmp_path / "more", "lift")
+                reply = error_text(await memory.call_tool("add_memory", {"text": RETREAT}))
+                assert "it may be full" in reply
+            await anyio.to_thread.run_sync(limit_room, tmp_path / "more", "lift")
             reply_text(await memory.call_tool("add_memory", {"text": RETREAT}))
-            assert await everything(memory) == [RETREAT]
+            assert await all_texts(memory) == [RETREAT]
 
-    async def test_whatever_write_meets_the_end_of_the_disk_leaves_everything_as_it_was(self, tmp_path: Path) -> None:
-        """Guards every kind of write against half of it, where SQLite itself says that the disk is full."""
+    async def test_a_write_that_fills_the_disk_leaves_everything_as_it_was(self, tmp_path: Path) -> None:
+        """If SQLite reports a full disk, every kind of write leaves everything as it was."""
         async with memory_in(tmp_path, vector_store=EXACT) as memory:
             first, second = [await added(memory, text) for text in (RETREAT, "User drinks tea")]
             (gone,) = (await memory.delete(ALICE, [second.memory.id])).outcomes
-            before = await picture(memory)
+            before = await memory_state(memory)
             writes: list[Work] = [
                 lambda: memory.add_text(ALICE, long_text(1)),
                 lambda: memory.add_messages(messages_from(("user", long_text(3)), ("assistant", long_text(4)))),
                 lambda: memory.update(ALICE, first.memory.id, text=long_text(5)),
                 lambda: memory.add_text(ALICE, long_text(2), replaces=[first.memory.id]),
             ]
-            with bounded_pages() as bound:
+            with limited_pages() as bound:
                 for write in writes:
                     with pytest.raises(LedgerError, match=r"is full\. Nothing was written\. Free some disk space"):
                         await write()
-                    assert await picture(memory) == before
+                    assert await memory_state(memory) == before
                     assert [hit.text for hit in (await memory.search(ALICE, "offsite in lisbon")).hits] == [RETREAT]
                 bound.pages = bound.NONE
                 for write in writes:
@@ -189,36 +189,36 @@ class TestFullDisk:
                 await memory.restore(ALICE, gone.memory.id)
             assert await row_faults(memory) == []
 
-    async def test_a_copy_without_room_is_told_and_leaves_no_half_of_itself(self, tmp_path: Path) -> None:
-        """Guards exports, backups and restores: the name of one is only ever given to a whole one."""
+    async def test_a_copy_without_room_fails_and_leaves_no_partial_file(self, tmp_path: Path) -> None:
+        """Exports, backups and restores leave no partial file under their name."""
         async with memory_in(tmp_path / "data", vector_store=EXACT) as memory:
             await memory.add_text(ALICE, RETREAT)
             copy_database(tmp_path / "data" / "ledger.db", tmp_path / "copy.db")
             for number in range(4):
                 await memory.add_text(ALICE, long_text(number))
-        there = files(tmp_path)
-        for arguments, told in (
+        before = stored_files(tmp_path)
+        for arguments, error in (
             (("export", "out.jsonl"), "out.jsonl cannot be written: "),
             (("backup",), "could not be made: "),
             (("backup", "out.db"), "could not be made: "),
             (("restore", "copy.db", "--yes"), "could not be made: "),
         ):
-            assert told in await anyio.to_thread.run_sync(command, tmp_path, {"room": 50_000}, *arguments)
-            assert files(tmp_path) == there
+            assert error in await anyio.to_thread.run_sync(restricted_command, tmp_path, {"room": 50_000}, *arguments)
+            assert stored_files(tmp_path) == before
         async with memory_in(tmp_path / "data", vector_store=EXACT) as memory:
             assert len((await memory.list(ALICE)).hits) == 5
 
 
-def bound(pipe: Path, size: str) -> None:
-    """Tell a launched process how many bytes its files may hold ("lift": any number), and wait until that holds."""
+def limit_room(pipe: Path, size: str) -> None:
+    """Set the largest file size of a restricted process ("lift": any size), and wait until it is in force."""
     pipe.write_text(size)
     assert pipe.read_text() == "done"
 
 
-def files(folder: Path) -> set[str]:
-    """Return the files in a folder, but for what SQLite comes and goes with, and for locks, which are empty."""
-    found = (path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(("-wal", "-shm")))
-    return {str(path.relative_to(folder)) for path in found if path.stat().st_size or "half" in path.name}
+def stored_files(folder: Path) -> set[str]:
+    """Return the files in a folder, without the temporary files of SQLite and without empty lock files."""
+    paths = (path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(("-wal", "-shm")))
+    return {str(path.relative_to(folder)) for path in paths if path.stat().st_size or "half" in path.name}
 
 
 async def added(memory: Memory, text: str) -> Outcome:
@@ -226,28 +226,28 @@ async def added(memory: Memory, text: str) -> Outcome:
     return change
 
 
-async def picture(memory: Memory) -> tuple[list[str], list[str], Sequence[Edit]]:
-    """Return what is believed, what was deleted, and every change there ever was."""
+async def memory_state(memory: Memory) -> tuple[list[str], list[str], Sequence[Edit]]:
+    """Return the living memories, the deleted ones, and every edit."""
     living, gone = [await memory.list(ALICE, limit=100, deleted=deleted) for deleted in (False, True)]
     return [hit.text for hit in living.hits], [hit.text for hit in gone.hits], await memory.log(ALICE, limit=100)
 
 
 @dataclass
-class Bound:
-    """Say how many pages the database may have."""
+class PageLimit:
+    """How many pages a database may have."""
 
     NONE = 1_000_000_000
     pages: int = 1
 
     def hold(self, connection: sqlite3.Connection, *_: object) -> None:
-        """Bound a connection that is about to be used; SQLite takes no fewer pages than there are."""
+        """Limit a connection that is about to be used. SQLite never goes below the present number of pages."""
         connection.execute(f"PRAGMA max_page_count={self.pages}")
 
 
 @contextmanager
-def bounded_pages() -> Generator[Bound]:
-    """Let no database grow, until the bound is lifted."""
-    bound = Bound()
+def limited_pages() -> Generator[PageLimit]:
+    """Keep every database from growing until the limit is raised."""
+    bound = PageLimit()
     sqlalchemy.event.listen(sqlalchemy.Engine, "checkout", bound.hold)
     try:
         yield bound
@@ -257,46 +257,46 @@ def bounded_pages() -> Generator[Bound]:
 
 class TestReadOnly:
     @pytest.mark.parametrize("closed", ["an empty folder", "the folder of a memory", "the file of a memory"])
-    async def test_a_place_that_may_not_be_written_is_told_until_it_may(self, tmp_path: Path, closed: str) -> None:
-        """Guards against a memory on a disk mounted for reading, and against one made writable behind its owner."""
+    async def test_a_read_only_place_is_reported_until_it_is_writable(self, tmp_path: Path, closed: str) -> None:
+        """A read-only folder or file is reported, is not made writable, and works once its owner makes it writable."""
         data = tmp_path / "data"
         if closed == "an empty folder":
             data.mkdir()
         else:
-            await opening(data)
+            await store_a_memory(data)
         place = data / "ledger.db" if closed == "the file of a memory" else data
         mode = place.stat().st_mode & 0o777
         place.chmod(mode & 0o555)
-        async with launched(tmp_path, {"unprivileged": True}) as memory:
+        async with restricted_server(tmp_path, {"unprivileged": True}) as memory:
             for tool, arguments in (("add_memory", {"text": "x"}), ("search_memories", {"query": "x"})):
-                told = error_text(await memory.call_tool(tool, arguments))
-                assert "Nothing was written" in told
-                assert "writable for this user" in told
-                assert str(data) in told
-            assert place.stat().st_mode & 0o222 == 0, "who may write there is the owner's to say"
+                reply = error_text(await memory.call_tool(tool, arguments))
+                assert "Nothing was written" in reply
+                assert "writable for this user" in reply
+                assert str(data) in reply
+            assert place.stat().st_mode & 0o222 == 0, "the owner decides who may write there"
             place.chmod(mode)
             reply_text(await memory.call_tool("add_memory", {"text": "User drinks tea"}))
-            there = await everything(memory)
-        assert there == (["User drinks tea"] if closed == "an empty folder" else ["User drinks tea", RETREAT])
+            texts = await all_texts(memory)
+        assert texts == (["User drinks tea"] if closed == "an empty folder" else ["User drinks tea", RETREAT])
 
     @pytest.mark.parametrize(("place", "command"), [("file/data", "list"), ("/proc/palimpsest", "summary")])
-    def test_a_place_that_nobody_can_write_is_told(self, tmp_path: Path, place: str, command: str) -> None:
-        """Guards a mistaken setting: one line that names the place and what to do, and exit code 1."""
+    def test_a_place_that_nobody_can_write_is_reported(self, tmp_path: Path, place: str, command: str) -> None:
+        """A data_dir that cannot be written ends a command with exit code 1 and an error that names it."""
         (tmp_path / "file").write_text("something else")
         printed = palimpsest(tmp_path, command, code=1, settings={"PALIMPSEST_DATA_DIR": place})
-        told = " ".join(printed.split())
-        assert f"{place}/ledger.db cannot be opened for writing" in told
-        assert "Nothing was written" in told
-        assert "set data_dir to another place" in told
+        reply = " ".join(printed.split())
+        assert f"{place}/ledger.db cannot be opened for writing" in reply
+        assert "Nothing was written" in reply
+        assert "set data_dir to another place" in reply
         assert (tmp_path / "file").read_text() == "something else"
 
-    async def test_an_index_that_may_not_be_written_costs_no_answer(self, tmp_path: Path) -> None:
-        """Guards the search: the index is a convenience, and the memory does without it."""
+    async def test_a_read_only_index_costs_no_answer(self, tmp_path: Path) -> None:
+        """If the index cannot be written, a search gives the same answers without it."""
         await indexed(tmp_path / "data")
         index = tmp_path / "data" / "index"
         for path in (*index.rglob("*"), index):
             path.chmod(path.stat().st_mode & 0o555)
-        async with launched(tmp_path, {"unprivileged": True}) as memory:
+        async with restricted_server(tmp_path, {"unprivileged": True}) as memory:
             for number in range(5):
                 reply_text(await memory.call_tool("add_memory", {"text": f"Box {number} holds {'abcde'[number] * 5}"}))
                 assert await first_hit(memory, "abcde"[number] * 5) == f"Box {number} holds {'abcde'[number] * 5}"
@@ -304,15 +304,15 @@ class TestReadOnly:
 
 
 class TestLockedLedger:
-    async def test_a_ledger_that_another_process_holds_is_told_and_searched_meanwhile(
+    async def test_a_locked_ledger_is_reported_and_can_be_searched(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Guards every write against waiting for ever, and every read against waiting at all."""
+        """While another process holds the write lock, writes fail in the end and reads do not wait."""
         do_not_wait_for_locks(monkeypatch)
         async with memory_in(tmp_path, vector_store=EXACT) as memory:
             first, second = [await added(memory, text) for text in (RETREAT, "User drinks tea")]
             await memory.delete(ALICE, [second.memory.id])
-            before = await picture(memory)
+            before = await memory_state(memory)
             writes: list[Work] = [
                 lambda: memory.add_text(ALICE, "User moved to Lyon"),
                 lambda: memory.add_messages(messages_from(("user", "I moved to Lyon"))),
@@ -323,19 +323,19 @@ class TestLockedLedger:
                 lambda: memory.purge(ALICE, None),
                 memory.rebuild,
             ]
-            with holding_the_write_lock(tmp_path / "ledger.db"):
+            with held_write_lock(tmp_path / "ledger.db"):
                 for write in writes:
                     with pytest.raises(LedgerError, match=r"is locked\. Nothing was written\. Another process is wri"):
                         await write()
-                assert await picture(memory) == before
+                assert await memory_state(memory) == before
                 assert [hit.text for hit in (await memory.search(ALICE, "the offsite")).hits] == [RETREAT]
                 assert RETREAT in (await memory.summary(ALICE)).text
                 assert len((await memory.history(ALICE, second.memory.id))[1]) == 2
                 async with memory_in(tmp_path, vector_store=EXACT) as another:
-                    assert await picture(another) == before, "to open a memory takes no turn at writing"
+                    assert await memory_state(another) == before, "to open a memory takes no turn at writing"
             for write in writes[:4]:
                 await write()
-            assert sorted((await picture(memory))[0]) == [
+            assert sorted((await memory_state(memory))[0]) == [
                 "The team retreat is in Porto",
                 "User drinks tea",
                 "User moved to Lyon",
@@ -343,8 +343,8 @@ class TestLockedLedger:
 
 
 @contextmanager
-def holding_the_write_lock(ledger: Path) -> Generator[None]:
-    """Have another process hold the turn at writing."""
+def held_write_lock(ledger: Path) -> Generator[None]:
+    """Hold the write lock in another process until the block ends."""
     arguments = [sys.executable, "-c", HOLD_THE_WRITE_LOCK, str(ledger)]
     with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
@@ -357,7 +357,7 @@ def holding_the_write_lock(ledger: Path) -> Generator[None]:
 
 @dataclass
 class Rows:
-    """Hold a memory with something in every table, as the bytes of its ledger, and the pages of its tables."""
+    """The bytes of a ledger with rows in every table, and the first page of each table and index."""
 
     raw: bytes
     page_size: int
@@ -407,12 +407,12 @@ INDEXES = ["sqlite_autoindex_memories_1", "memories_by_user", "memories_once", "
 
 class TestDamagedLedger:
     @pytest.mark.parametrize("damaged", [*TABLES, *INDEXES, *FULL_TEXT])
-    async def test_a_damaged_page_is_told_with_advice_by_whatever_meets_it(
+    async def test_every_call_that_meets_a_damaged_page_gives_advice(
         self, tmp_path: Path, rows: Rows, damaged: str
     ) -> None:
-        """Guards the process and what is whole: a call either works or says what is damaged and what to do."""
+        """With a damaged page, a call either works or says what is damaged and what to do."""
         rows.put(tmp_path / "data", damaged)
-        told: list[str] = []
+        errors: list[str] = []
         async with memory_in(tmp_path / "data", vector_store=EXACT) as memory:
             calls: list[Work] = [
                 lambda: memory.search(ALICE, "sailing"),
@@ -430,16 +430,16 @@ class TestDamagedLedger:
                 lambda: memory.restore(ALICE, rows.ids[2]),
                 lambda: memory.engine.run(memory.projection.open),
             ]
-            worked = [await attempt(work, told) for work in calls]
+            worked = [await attempt(work, errors) for work in calls]
         assert any(worked), "something goes on"
-        assert [text for text in told if not re.search(DAMAGED, text, re.DOTALL)] == []
-        assert told or damaged in ("means", "summaries"), "the damage was met"
+        assert [text for text in errors if not re.search(DAMAGED, text, re.DOTALL)] == []
+        assert errors or damaged in ("means", "summaries"), "the damage was met"
 
     @pytest.mark.parametrize("damaged", FULL_TEXT)
-    async def test_with_a_damaged_full_text_a_search_answers_by_meaning_and_says_so(
+    async def test_with_a_damaged_full_text_a_search_answers_by_meaning(
         self, tmp_path: Path, rows: Rows, damaged: str
     ) -> None:
-        """Guards the search: one of its two halves goes on without the other."""
+        """With a damaged full text, a search answers by meaning and says so."""
         rows.put(tmp_path / "data", damaged)
         async with memory_in(tmp_path / "data", vector_store=EXACT) as memory:
             for _ in range(2):
@@ -449,8 +449,8 @@ class TestDamagedLedger:
                 assert "searched by meaning only" in note
                 assert "Rebuild it with palimpsest rebuild" in note
 
-    async def test_a_rebuild_mends_a_full_text_whose_rows_are_lost(self, tmp_path: Path, rows: Rows) -> None:
-        """Guards the advice that is given: after it, words are found again."""
+    async def test_a_rebuild_repairs_a_full_text_whose_rows_are_lost(self, tmp_path: Path, rows: Rows) -> None:
+        """The advice works: after `rebuild`, a search finds words again."""
         rows.put(tmp_path / "data")
         with closing(sqlite3.connect(tmp_path / "data" / "ledger.db")) as conn, conn:
             conn.execute("DELETE FROM lexical_docsize")
@@ -474,14 +474,14 @@ class TestDamagedLedger:
             "DELETE FROM memories WHERE seq = 1",
         ],
     )
-    async def test_a_row_that_does_not_read_back_is_told_and_the_rest_goes_on(
+    async def test_an_unreadable_row_is_reported_and_the_rest_works(
         self, tmp_path: Path, rows: Rows, damage: str
     ) -> None:
-        """Guards against damage that SQLite does not see: it is named, and what was written is acknowledged."""
+        """Damage that SQLite does not notice is reported, and every stored memory was acknowledged."""
         rows.put(tmp_path / "data")
         with closing(sqlite3.connect(tmp_path / "data" / "ledger.db")) as conn, conn:
             conn.execute(damage)
-        told: list[str] = []
+        errors: list[str] = []
         acknowledged = 0
         async with memory_in(tmp_path / "data", background=True) as memory:
             for number in range(3):
@@ -492,61 +492,61 @@ class TestDamagedLedger:
                     lambda: memory.undo(ALICE, Undo(1)),
                 ):
                     with contextlib.suppress(InputError):
-                        await attempt(work, told)
-                if await attempt(lambda number=number: memory.add_text(ALICE, f"User owns boat {number}"), told):
+                        await attempt(work, errors)
+                if await attempt(lambda number=number: memory.add_text(ALICE, f"User owns boat {number}"), errors):
                     acknowledged += 1
-        assert told, "the damage was met"
-        assert [text for text in told if not re.search(DAMAGED, text, re.DOTALL)] == []
-        assert max(map(len, told)) < 700, "not the text of a memory"
+        assert errors, "the damage was met"
+        assert [text for text in errors if not re.search(DAMAGED, text, re.DOTALL)] == []
+        assert max(map(len, errors)) < 700, "not the text of a memory"
         with closing(sqlite3.connect(tmp_path / "data" / "ledger.db")) as conn:
             (stored,) = conn.execute("SELECT count(*) FROM memories WHERE text LIKE 'User owns boat%'").fetchone()
         assert stored == acknowledged
 
-    async def test_a_table_that_is_lost_costs_its_own_calls_only(self, tmp_path: Path, rows: Rows) -> None:
-        """Guards the server over a damaged page: one tool says so, the others go on."""
+    async def test_a_lost_table_affects_only_the_calls_that_read_it(self, tmp_path: Path, rows: Rows) -> None:
+        """If one table is damaged, the tool that reads it says so, and the other tools work."""
         rows.put(tmp_path / "data", "history", b"\xff")
         async with connect_stdio(tmp_path) as memory:
             for _ in range(2):
-                told = error_text(await memory.call_tool("get_history", {"memory_id": rows.ids[0]}))
+                reply = error_text(await memory.call_tool("get_history", {"memory_id": rows.ids[0]}))
                 assert (
                     "malformed. Nothing was written. The file is damaged. See how badly with palimpsest doctor --deep"
-                    in told
+                    in reply
                 )
                 assert await first_hit(memory, "where is the offsite?") == RETREAT
-                assert await everything(memory) == ["User drinks green tea", RETREAT]
+                assert await all_texts(memory) == ["User drinks green tea", RETREAT]
                 assert "malformed" in error_text(await memory.call_tool("add_memory", {"text": "User sails"}))
         assert "palimpsest restore" in palimpsest(tmp_path, "doctor", "--deep", "--json", code=1)
 
-    async def test_a_file_that_is_no_database_is_told_and_a_backup_puts_it_right(self, tmp_path: Path) -> None:
-        """Guards the worst case: the advice is given to each call, works, and the server needs no restart."""
-        await opening(tmp_path / "data")
+    async def test_a_file_that_is_not_a_database_is_reported_and_a_backup_replaces_it(self, tmp_path: Path) -> None:
+        """If the file is not a database, every call gives advice that works, and the server needs no restart."""
+        await store_a_memory(tmp_path / "data")
         settings = load_settings(None, data_dir=tmp_path / "data")
         back_up(settings, tmp_path / "copy.db", now)
         (tmp_path / "data" / "ledger.db").write_bytes(b"no database at all" * 1_000)
         async with connect_stdio(tmp_path) as memory:
             for _ in range(2):
-                told = error_text(await memory.call_tool("search_memories", {"query": "offsite"}))
+                reply = error_text(await memory.call_tool("search_memories", {"query": "offsite"}))
                 assert (
                     "not a database. Nothing was written. The file is damaged. Restore a backup with palimpsest restore"
-                    in told
+                    in reply
                 )
             await anyio.to_thread.run_sync(restore, settings, tmp_path / "copy.db", now)
             assert await first_hit(memory, "offsite") == RETREAT
 
 
-async def attempt(work: Work, told: list[str]) -> bool:
-    """Do something and say whether it worked; what our error says is added to `told`, any other error is raised."""
+async def attempt(work: Work, errors: list[str]) -> bool:
+    """Return whether a call works. The text of one of our errors is added to `errors`; others are raised."""
     try:
         await work()
     except LedgerError as error:
-        told.append(str(error))
+        errors.append(str(error))
         return False
     return True
 
 
 class TestClockThatJumpsBack:
-    async def test_writes_go_through_in_their_order_and_say_so_once(self, tmp_path: Path) -> None:
-        """Guards a machine whose clock was wrong: order is that of the writes, and the dates are told to be odd."""
+    async def test_writes_keep_their_order_and_say_so_once(self, tmp_path: Path) -> None:
+        """After the clock was set back, the order of the writes stays, and one note says that dates will be wrong."""
         clock = StoppedClock()
         noon = clock()
         async with memory_in(tmp_path, clock, vector_store=EXACT) as memory:
@@ -560,7 +560,9 @@ class TestClockThatJumpsBack:
             )
             assert (first.notes, third.notes) == ((), ())
             clock.forward(seconds=-59)
-            assert (await memory.add_text(ALICE, "User is tall")).notes == (), "clocks are set right all the time"
+            assert (await memory.add_text(ALICE, "User is tall")).notes == (), (
+                "clocks are often corrected by less than a minute"
+            )
             assert [hit.text for hit in (await memory.list(ALICE)).hits] == [
                 "User is tall",
                 "User works as a pilot",
@@ -571,15 +573,15 @@ class TestClockThatJumpsBack:
             entries = (await memory.history(ALICE, first.outcomes[0].memory.id))[1]
             assert [entry.new_memory for entry in entries] == ["User lives in Nice", "User lives in Lyon"]
             after, before = noon, noon - timedelta(days=3)
-            assert await believed(memory, as_of=after) == {
+            assert await texts_at(memory, as_of=after) == {
                 "User is tall",
                 "User works as a pilot",
                 "User lives in Lyon",
             }
-            assert await believed(memory, as_of=before) == set()
+            assert await texts_at(memory, as_of=before) == set()
 
-    async def test_the_newest_change_is_the_last_one_made(self, tmp_path: Path) -> None:
-        """Guards undo: by number, whatever the dates say; and what is taken back is just what was done last."""
+    async def test_the_newest_edit_is_the_last_one_made(self, tmp_path: Path) -> None:
+        """Undo goes by number, whatever the dates say: it undoes the edit made last."""
         clock = StoppedClock()
         async with memory_in(tmp_path, clock, vector_store=EXACT) as memory:
             (one,) = (await memory.add_text(ALICE, "User lives in Nice")).outcomes
@@ -590,7 +592,7 @@ class TestClockThatJumpsBack:
             for expected in ({"User lives in Lyon"}, {"User lives in Nice"}, set[str]()):
                 clock.forward(hours=-1)
                 await memory.undo(ALICE)
-                assert await believed(memory) == expected
+                assert await texts_at(memory) == expected
                 assert {hit.text for hit in (await memory.search(ALICE, "where does the user live?")).hits} == expected
             with pytest.raises(MemoryNotFoundError):
                 await memory.update(ALICE, one.memory.id, text="User lives in Metz")
@@ -607,16 +609,16 @@ class TestClockThatJumpsBack:
             max_size=6,
         )
     )
-    def test_whatever_the_clock_does_numbers_rise_and_undo_goes_back_step_by_step(
+    def test_numbers_rise_and_undo_goes_back_whatever_the_clock_does(
         self, tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int]]
     ) -> None:
-        """Guards order, ids and undo against any sequence of jumps: each undo gives the state before the last step."""
+        """After any jumps of the clock, numbers rise and each undo restores the state before the last step."""
         folder = tmp_path_factory.mktemp("clock")
 
         async def run() -> None:
             clock = StoppedClock()
             async with memory_in(folder, clock, vector_store=EXACT) as memory:
-                states = [await believed(memory)]
+                states = [await texts_at(memory)]
                 ids: list[str] = []
                 for number, (what, seconds, which) in enumerate(steps):
                     clock.forward(seconds=seconds)
@@ -633,9 +635,11 @@ class TestClockThatJumpsBack:
                         await memory.update(ALICE, living[which % len(living)], text=f"Other fact {number}")
                     else:
                         await memory.delete(ALICE, [living[which % len(living)]])
-                    states.append(await believed(memory))
+                    states.append(await texts_at(memory))
                     newest = [hit.id for hit in (await memory.list(ALICE)).hits]
-                    assert newest == [each for each in ids[::-1] if each in newest], "newest first is by number"
+                    assert newest == [memory_id for memory_id in ids[::-1] if memory_id in newest], (
+                        "newest first is by number"
+                    )
                 assert len(set(ids)) == len(ids)
                 numbers = [edit.number for edit in await memory.log(ALICE, limit=100)]
                 assert numbers == list(range(len(steps), 0, -1))
@@ -643,13 +647,13 @@ class TestClockThatJumpsBack:
                     await memory.undo(ALICE, Undo(edit.number))
                     if edit.steps[0].kind == "memory":
                         states.pop()
-                    assert await believed(memory) == states[-1]
+                    assert await texts_at(memory) == states[-1]
 
         anyio.run(run)
 
 
-async def believed(memory: Memory, **when: Any) -> set[str]:
-    """Return the texts of all memories, now or as of an instant."""
+async def texts_at(memory: Memory, **when: Any) -> set[str]:
+    """Return the texts of all memories, now or at an instant."""
     if not when:
         return {hit.text for hit in (await memory.list(ALICE, limit=100)).hits}
     answer = await memory.search(ALICE, "user", limit=100, max_tokens=20_000, **when)
@@ -657,7 +661,7 @@ async def believed(memory: Memory, **when: Any) -> set[str]:
 
 
 def _no_lock(_fd: int, _how: int) -> None:
-    """Let everybody in, as some network file systems do."""
+    """Grant every lock, as some network file systems do."""
 
 
 def _failing(number: int) -> Callable[[int, int], None]:
@@ -676,33 +680,33 @@ WITHOUT_LOCKS = {
 
 
 class TestFolderWithoutLocks:
-    @pytest.mark.parametrize("told", WITHOUT_LOCKS)
-    async def test_a_folder_on_which_locks_do_not_work_is_refused_before_anything_is_written(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str
+    @pytest.mark.parametrize("fault", WITHOUT_LOCKS)
+    async def test_a_folder_without_working_locks_is_refused_before_anything_is_written(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
     ) -> None:
-        """Guards against two clients that destroy each other's writes on a network folder."""
+        """On a network folder without locks, two clients would destroy each other's writes."""
         data = tmp_path / "data"
         for existing in (False, True):
             before = {path.name: path.read_bytes() for path in data.glob("ledger.*")}
             with monkeypatch.context() as patched:
-                patched.setattr(fcntl, "flock", WITHOUT_LOCKS[told])
+                patched.setattr(fcntl, "flock", WITHOUT_LOCKS[fault])
                 for _ in range(2):
                     with pytest.raises(LedgerError, match=r"Nothing was written\. Set data_dir to a folder on"):
-                        await opening(data)
-                with pytest.raises(LedgerError, match=told):
-                    await opening(data)
+                        await store_a_memory(data)
+                with pytest.raises(LedgerError, match=fault):
+                    await store_a_memory(data)
             assert {path.name: path.read_bytes() for path in data.glob("ledger.*")} == before
             assert existing == bool(before)
-            await opening(data)
+            await store_a_memory(data)
 
-    async def test_a_folder_whose_locks_hold_is_opened_by_any_number_at_once(self, tmp_path: Path) -> None:
-        """Guards the check itself against seeing another one of its kind."""
+    async def test_a_folder_with_working_locks_can_be_opened_many_times_at_once(self, tmp_path: Path) -> None:
+        """The check of locks is not confused by the same check in another process."""
         async with anyio.create_task_group() as tasks:
             for _ in range(8):
-                tasks.start_soon(opening, tmp_path)
+                tasks.start_soon(store_a_memory, tmp_path)
 
 
-async def opening(folder: Path) -> None:
+async def store_a_memory(folder: Path) -> None:
     """Open a memory and write into it."""
     async with memory_in(folder, vector_store=EXACT) as memory:
         await memory.add_text(ALICE, RETREAT)
@@ -723,7 +727,7 @@ OTHER_VERSIONS = {
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a folder with a memory and its index."""
+    """Return a folder with a memory and its index."""
     folder = tmp_path_factory.mktemp("built")
     anyio.run(indexed, folder)
     return folder
@@ -731,10 +735,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 class TestIndexOfAnotherVersion:
     @pytest.mark.parametrize("version", OTHER_VERSIONS)
-    async def test_a_chroma_folder_of_another_version_is_used_or_made_anew(
+    async def test_a_chroma_folder_of_another_version_is_used_or_rebuilt(
         self, tmp_path: Path, built: Path, version: str
     ) -> None:
-        """Guards the search through an upgrade or a downgrade of Chroma: right answers, and an index that follows."""
+        """After an upgrade or downgrade of Chroma, answers are right and the index follows the ledger again."""
         data = tmp_path / "data"
         shutil.copytree(built, data)
         with closing(sqlite3.connect(data / "index" / "0" / "chroma.sqlite3")) as conn, conn:
@@ -745,16 +749,16 @@ class TestIndexOfAnotherVersion:
         "checkpoint",
         ['{"format": "chroma-2-palimpsest"}', '{"format": "chroma-0-palimpsest", "more": 1}', "[]", "", "\x00" * 100],
     )
-    async def test_a_checkpoint_of_another_version_is_made_anew(
+    async def test_a_checkpoint_of_another_version_is_rebuilt(
         self, tmp_path: Path, built: Path, checkpoint: str
     ) -> None:
-        """Guards the layout of the index: what another version of ours has built is not taken for this one's."""
+        """An index that another version built in another layout is rebuilt."""
         data = tmp_path / "data"
         shutil.copytree(built, data)
         file = data / "index" / "0" / "checkpoint.json"
-        there = json.loads(file.read_text("utf-8"))
-        given: Any = json.loads(checkpoint) if checkpoint.startswith("{") else None
-        file.write_text(json.dumps({**there, **given}) if given else checkpoint, "utf-8")
+        present = json.loads(file.read_text("utf-8"))
+        changed: Any = json.loads(checkpoint) if checkpoint.startswith("{") else None
+        file.write_text(json.dumps({**present, **changed}) if changed else checkpoint, "utf-8")
         (finding,) = await index_findings(data)
         assert not finding[0]
         assert (
@@ -764,8 +768,8 @@ class TestIndexOfAnotherVersion:
         await answers_and_follows(data)
 
     @pytest.mark.parametrize("left", ["garbage", "an empty file", "a folder"])
-    async def test_a_chroma_database_that_is_none_is_made_anew(self, tmp_path: Path, built: Path, left: str) -> None:
-        """Guards the index against whatever lies in its place; the doctor names it before."""
+    async def test_a_chroma_database_that_is_not_one_is_rebuilt(self, tmp_path: Path, built: Path, left: str) -> None:
+        """A file or folder in place of the index is reported by `doctor` and replaced."""
         data = tmp_path / "data"
         shutil.copytree(built, data)
         database = data / "index" / "0" / "chroma.sqlite3"
@@ -787,13 +791,13 @@ async def indexed(folder: Path) -> None:
 
 
 async def index_findings(data: Path) -> list[tuple[bool, str]]:
-    """Return what the doctor finds of the index."""
+    """Return what `doctor` reports about the index."""
     settings = load_settings(None, data_dir=data, user_id="alice", llm={"provider": "none"})
     return [(finding.ok, finding.text) for finding in await examine(settings) if finding.part == "index"]
 
 
 async def answers_and_follows(data: Path) -> None:
-    """Expect right answers before, while and after the index is opened; then an index that is whole."""
+    """Assert right answers before, while and after the index is opened, and a complete index afterwards."""
     async with memory_in(data) as memory:
         for work in (None, memory.projection.open, memory.projection.catch_up):
             if work is not None:
@@ -816,16 +820,14 @@ CAUSES: dict[Cause, tuple[str, dict[str, str]]] = {
 
 class TestServerThatCannotOpen:
     @pytest.mark.parametrize("cause", CAUSES)
-    async def test_it_says_why_to_each_call_and_works_once_the_cause_is_gone(
-        self, tmp_path: Path, cause: Cause
-    ) -> None:
-        """Guards whoever has to put it right: the agent is told why, and no client has to be restarted."""
-        told, settings = CAUSES[cause]
-        put_in_the_way(tmp_path, cause)
+    async def test_each_call_says_why_until_the_cause_is_gone(self, tmp_path: Path, cause: Cause) -> None:
+        """Every call says why the memory cannot be opened. Once the cause is gone, calls work without a restart."""
+        error, settings = CAUSES[cause]
+        cause_failure(tmp_path, cause)
         async with connect_stdio(tmp_path, **settings) as memory:
             assert {tool.name for tool in (await memory.list_tools()).tools} == TOOL_NAMES
             for tool, arguments in EACH_TOOL.items():
-                assert told in error_text(await memory.call_tool(tool, arguments))
+                assert error in error_text(await memory.call_tool(tool, arguments))
             answers: list[str] = []
 
             async def ask() -> None:
@@ -834,8 +836,8 @@ class TestServerThatCannotOpen:
             async with anyio.create_task_group() as tasks:
                 for _ in range(5):
                     tasks.start_soon(ask)
-            assert [answer for answer in answers if told not in answer] == []
-            take_away(tmp_path, cause)
+            assert [answer for answer in answers if error not in answer] == []
+            remove_cause(tmp_path, cause)
             reply_text(await memory.call_tool("add_memory", {"text": RETREAT}))
             assert await first_hit(memory, "offsite") == RETREAT
 
@@ -851,7 +853,7 @@ EACH_TOOL: dict[str, dict[str, Any]] = {
 }
 
 
-def put_in_the_way(folder: Path, cause: Cause) -> None:
+def cause_failure(folder: Path, cause: Cause) -> None:
     match cause:
         case "a file in place of the folder":
             (folder / "data").write_text("a file")
@@ -864,7 +866,7 @@ def put_in_the_way(folder: Path, cause: Cause) -> None:
                 conn.execute("INSERT INTO alembic_version VALUES ('9999')")
 
 
-def take_away(folder: Path, cause: Cause) -> None:
+def remove_cause(folder: Path, cause: Cause) -> None:
     match cause:
         case "a file in place of the folder":
             (folder / "data").unlink()

@@ -4,12 +4,12 @@
 
 The first argument is a JSON object. The others are passed on to palimpsest.
 
-- `room`: the largest size of a file, in bytes. With `told`, a named pipe, another number can be written to that pipe,
-  or "lift" for no limit. "done" comes back through the pipe when the limit is in force.
+- `room`: the largest size of a file, in bytes. With `room_pipe`, a named pipe, another number can be written to that
+  pipe, or "lift" for no limit. "done" comes back through the pipe when the limit is in force.
 - `unprivileged`: respect the modes of files even as root.
 - `fence`: "none" forbids every network socket, also in native code: the kernel kills a process that opens one. "tcp"
   still allows connections over IPv4.
-- `heard`: a file to which one line is written for every use of a socket that Python sees, and for every import of a
+- `log`: a file to which one line is written for every use of a socket that Python sees, and for every import of a
   module in `imports`.
 - `renamed`: a named pipe to which the new name of every renamed file is written.
 """
@@ -46,7 +46,7 @@ NO_NEW_PRIVILEGES, SET_SECCOMP, BY_FILTER = 38, 22, 2
 VERSION_3 = 0x20080522
 
 
-def limit_room(size: int, told: str | None) -> None:
+def limit_room(size: int, pipe_path: str | None) -> None:
     """Limit the size of files. A write beyond it fails as on a full disk, because Python ignores SIGXFSZ."""
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
@@ -57,8 +57,8 @@ def limit_room(size: int, told: str | None) -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (hard if limit == "lift" else int(limit), hard))
             pipe.write_text("done")
 
-    if told is not None:
-        threading.Thread(target=follow, args=(Path(told),), daemon=True).start()
+    if pipe_path is not None:
+        threading.Thread(target=follow, args=(Path(pipe_path),), daemon=True).start()
 
 
 def drop_privileges() -> None:
@@ -94,9 +94,9 @@ def _checked(code: int) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def listen(heard: str | None, imports: list[str], renamed: str | None) -> None:
+def listen(log_path: str | None, imports: list[str], renamed: str | None) -> None:
     """Log uses of sockets, imports and renamed files, as Python's audit hooks report them."""
-    log = Path(heard).open("a", buffering=1) if heard else None  # noqa: SIM115 - open as long as the process runs
+    log = Path(log_path).open("a", buffering=1) if log_path else None  # noqa: SIM115 - open as long as the process runs
     pipe = os.open(renamed, os.O_WRONLY) if renamed else None
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -111,15 +111,15 @@ def listen(heard: str | None, imports: list[str], renamed: str | None) -> None:
 
 def main() -> None:
     """Apply the restrictions of the first argument, then run palimpsest with the other arguments."""
-    lacking: dict[str, Any] = json.loads(sys.argv[1])
+    restrictions: dict[str, Any] = json.loads(sys.argv[1])
     del sys.path[0]  # the folder of the tests, which palimpsest does not have in its path
-    if "room" in lacking:
-        limit_room(lacking["room"], lacking.get("told"))
-    if lacking.get("unprivileged"):
+    if "room" in restrictions:
+        limit_room(restrictions["room"], restrictions.get("room_pipe"))
+    if restrictions.get("unprivileged"):
         drop_privileges()
-    listen(lacking.get("heard"), lacking.get("imports", []), lacking.get("renamed"))
-    if "fence" in lacking:
-        fence(lacking["fence"])
+    listen(restrictions.get("log"), restrictions.get("imports", []), restrictions.get("renamed"))
+    if "fence" in restrictions:
+        fence(restrictions["fence"])
     sys.argv = ["palimpsest", *sys.argv[2:]]
     runpy.run_module("palimpsest", run_name="__main__", alter_sys=True)
 
