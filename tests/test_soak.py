@@ -20,6 +20,7 @@ def test_a_writer_killed_at_random_moments_loses_nothing(tmp_path: Path) -> None
     assert tally.acknowledged > 0
 
 
+@pytest.mark.ci
 def test_many_clients_of_one_memory_see_each_others_writes_at_once(tmp_path: Path) -> None:
     """Guards one memory under several server processes: found at once by the others, once, and not after deletion."""
     tally = anyio.run(clients.run, tmp_path, 3, 8, 7)

@@ -18,6 +18,7 @@ from mcp import Client
 from loopback import OpenAIServer
 from tests.support.http_server import connect_http, run_http_server
 from tests.support.mcp_client import connect_stdio, reply_results, reply_text
+from tests.support.server_in_process import connect
 
 pytestmark = pytest.mark.anyio
 
@@ -61,9 +62,10 @@ def slow_model() -> Generator[SlowModel]:
 
 @asynccontextmanager
 async def connect_by(how: str, folder: Path, **settings: str) -> AsyncGenerator[Client]:
-    """Connect to a new server, over stdio, HTTP or SSE."""
+    """Connect to a new server, over stdio, HTTP or SSE. Over stdio only "auto" is a process of its own."""
     if how.startswith("stdio"):
-        async with connect_stdio(folder, how.removeprefix("stdio-"), **settings) as one:
+        connection = connect_stdio if how == "stdio-auto" else connect
+        async with connection(folder, how.removeprefix("stdio-"), **settings) as one:
             yield one
         return
     with run_http_server(folder, **settings) as running:
