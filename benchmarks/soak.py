@@ -265,18 +265,19 @@ async def _find(memory: Memory, memory_id: str, text: str, tally: Tally) -> None
     ledger, embedder = memory.engine.ledger, memory.engine.embedder
     index_hits = memory.projection.query(SCOPE.user_id, embedder.embed([text])[0], 20)
     with ledger.read() as conn:
-        by_words = entry_queries.visible_entries(
-            conn, SCOPE, list(SqliteFullText().search(conn, SCOPE, search_tokens(text), 20))
+        words = search_tokens(text)
+        by_words = entry_queries.candidates(
+            conn, SCOPE, embedder.fingerprint, list(ledger.full_text.search(conn, SCOPE, words, 20))
         )
         centre = vector_queries.centre(conn, SCOPE.user_id, embedder.fingerprint)
         nearest: list[int] = []
         if index_hits is not None:
             changed = memory.projection.changed_since(conn, SCOPE.user_id, index_hits.log_number)
             nearest = [] if changed is None else [*index_hits.entries, *changed]
-        by_meaning = entry_queries.visible_entries(conn, SCOPE, nearest)
-    if memory_id not in {unit.owner_id for unit in by_words.values()}:
+        by_meaning = entry_queries.candidates(conn, SCOPE, embedder.fingerprint, nearest)
+    if memory_id not in {row.candidate.owner_id for row in by_words}:
         tally.fault("not_found", f"by words: '{text}'")
-    if centre.mean is None or memory_id not in {unit.owner_id for unit in by_meaning.values()}:
+    if centre.mean is None or memory_id not in {row.candidate.owner_id for row in by_meaning}:
         tally.fault("not_found", f"by meaning: '{text}'")
     answer = await memory.search(SCOPE, text, limit=20, max_tokens=5_000)
     if sum(hit.text == text for hit in answer.hits) != 1:

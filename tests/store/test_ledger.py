@@ -54,7 +54,7 @@ def found(ledger: Ledger, words: str, scope: Scope = ALICE) -> set[str]:
     """Return the ids of the memories and messages that the full text finds."""
     with ledger.read() as conn:
         scores = ledger.full_text.search(conn, scope, search_tokens(words), 100)
-        return {entry.owner_id for entry in entry_queries.visible_entries(conn, scope, list(scores)).values()}
+        return {row.candidate.owner_id for row in entry_queries.candidates(conn, scope, "", list(scores))}
 
 
 class TestWrites:

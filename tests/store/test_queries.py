@@ -50,7 +50,6 @@ NOW = StoppedClock().at
 
 CALLS: dict[Callable[..., object], Callable[[Connection, Memory, Message], object]] = {
     edits.edits: lambda conn, _, __: edits.edits(conn, AGENT, 9, before=9),
-    entries.visible_entries: lambda conn, _, __: entries.visible_entries(conn, ALICE, [1, 2]),
     entries.candidates: lambda conn, _, __: entries.candidates(conn, ALICE, "e", [1, 2]),
     entries.widened: lambda conn, _, __: entries.widened(conn, ALICE, 1),
     entries.is_narrow: lambda conn, _, __: entries.is_narrow(conn, AGENT),

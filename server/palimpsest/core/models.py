@@ -249,19 +249,10 @@ class Summary:
     created_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A memory or message as search sees it. `seq` is its number in the vector index and the full text."""
-
-    seq: int
-    kind: Kind
-    owner_id: str
-    scope: Scope
-
-
 class Candidate(NamedTuple):
     """An entry that may become a hit, with what ranking needs besides its similarity to the query.
 
+    An entry is a memory or message as search sees it. `seq` is its number in the vector index and the full text.
     `speaker` is who wrote the message or whom the memory is about. `chars` is the length of a message and 0 for a
     memory. `is_question` is whether the text ends in a question mark. `text` is the beginning of the text. This is a
     tuple because one search creates hundreds of them.

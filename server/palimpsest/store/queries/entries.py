@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from sqlalchemy import Connection, String, and_, bindparam, case, func, select, type_coerce
 
-from palimpsest.core.models import Candidate, Entry, Memory, Message, Scope
+from palimpsest.core.models import Candidate, Memory, Message, Scope
 from palimpsest.core.protocols import Vector
-from palimpsest.store.mapping import Query, chunks, is_seen, listed, sees, to_memory, to_message
+from palimpsest.store.mapping import Query, is_seen, listed, sees, to_memory, to_message
 from palimpsest.store.schema import memories, memory_sources, messages, vectors
 
 MAJORITY_SHARE = 0.5
@@ -33,28 +33,6 @@ class CandidateRow(NamedTuple):
 
     candidate: Candidate
     key: Vector | None
-
-
-def visible_entries(conn: Connection, scope: Scope, seqs: Sequence[int]) -> dict[int, Entry]:
-    """Return those of the entries that are living and visible to the scope, by number."""
-    return {
-        seq: Entry(seq, kind, owner, owner_scope)
-        for chunk in chunks(seqs)
-        for seq, kind, owner, *parts in conn.execute(_ENTRIES, {"seqs": chunk}).all()
-        for owner_scope in (Scope(*parts),)
-        if is_seen(scope, owner_scope)
-    }
-
-
-_ENTRIES: Query = select(
-    vectors.c.seq,
-    vectors.c.kind,
-    vectors.c.owner_id,
-    vectors.c.user_id,
-    vectors.c.project,
-    vectors.c.agent_id,
-    vectors.c.run_id,
-).where(vectors.c.seq.in_(listed("seqs")), vectors.c.live.is_(True))
 
 
 def candidates(
