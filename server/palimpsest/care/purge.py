@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from palimpsest.core.errors import LedgerError
+from palimpsest.core.files import files_below
 from palimpsest.core.models import Scope
 from palimpsest.index.erasure import finish_purge
 from palimpsest.index.sync import Projection
@@ -78,7 +79,7 @@ def purge(
         for file in backups:
             file.unlink()
         backups = ()
-    files = [*ledger.files(), *(_files(projection.root) if projection.root else ())]
+    files = [*ledger.files(), *(files_below(projection.root) if projection.root else ())]
     traces = [
         Trace(file, piece.decode(errors="replace"), _explanation(ledger, scope, piece))
         for file in dict.fromkeys(files)
@@ -143,10 +144,6 @@ def _blocks(file: Path) -> Iterator[bytes]:
         raise LedgerError(
             f"everything was erased, but {file} could not be searched for traces: {error}. Search it by hand"
         ) from error
-
-
-def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
 
 
 def _explanation(ledger: Ledger, scope: Scope, piece: bytes) -> str:

@@ -56,6 +56,11 @@ def last_instant(day: datetime) -> datetime:
     return day + timedelta(hours=23, minutes=59, seconds=59, microseconds=999_999)
 
 
+def exact_iso(instant: datetime) -> str:
+    """Return a time as ISO 8601 in UTC with microseconds. Texts of this form sort by time."""
+    return instant.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+
+
 def iso(instant: datetime) -> str:
     """Return a time as ISO 8601 in UTC, rounded down to the second."""
     return instant.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"

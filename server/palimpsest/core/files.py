@@ -55,6 +55,11 @@ def replace_file(path: Path, mode: int = OWNER_ONLY, *, durable: bool = True) ->
             draft.unlink(missing_ok=True)
 
 
+def files_below(folder: Path) -> list[Path]:
+    """Return every file in a folder and in the folders below it, sorted; none if there is no such folder."""
+    return sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
+
+
 def refuse_without_locks(folder: Path) -> None:
     """Raise LedgerError if file locks do not work in a folder: two clients would destroy each other's writes."""
     advice = "Nothing was written. Set data_dir to a folder on a local disk."

@@ -74,7 +74,7 @@ class ConversationInput:
 
 
 def well_formed(text: str) -> str:
-    """Return a text with lone surrogates replaced by "?". No file and no index accepts them."""
+    """Return a text with lone surrogates replaced by "?". No file, index or request accepts them."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from palimpsest.core.errors import ReplyError
 from palimpsest.core.protocols import LanguageModel
+from palimpsest.core.validation import well_formed
 
 Reply = TypeVar("Reply", bound=BaseModel)
 Result = TypeVar("Result")
@@ -58,7 +59,7 @@ async def ask(
             f"That reply cannot be used: {fault} Answer again, with one JSON value in the requested form and "
             "nothing else."
         )
-        wrong_reply = {"role": "assistant", "content": _sendable(text[:MAX_SHOWN_CHARS]) or "(nothing)"}
+        wrong_reply = {"role": "assistant", "content": well_formed(text[:MAX_SHOWN_CHARS]) or "(nothing)"}
         text = await model.complete([*messages, wrong_reply, {"role": "user", "content": repair}], schema)
     try:
         return (convert_leniently or convert)(read(text, reply_type))
@@ -157,8 +158,3 @@ def _reliable(values: Sequence[Any]) -> list[Any]:
 
 def _has_content(value: Any) -> bool:
     return any(cast("dict[str, Any]", value).values()) if isinstance(value, dict) else bool(value)
-
-
-def _sendable(text: str) -> str:
-    """Return a text with lone surrogates replaced, because they cannot be sent in a request."""
-    return text.encode("utf-8", "replace").decode("utf-8")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import (
@@ -22,6 +22,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
+
+from palimpsest.core.clock import exact_iso
 
 HEAD = "0004"
 """The schema revision this version writes: the newest file in migrations/versions."""
@@ -47,7 +49,7 @@ class UtcTime(TypeDecorator[datetime]):
             return None
         if value.tzinfo is None:
             raise ValueError(f"a time without a zone reached the ledger: {value!r}")
-        return value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+        return exact_iso(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> datetime | None:
         """Return the instant as an aware datetime in UTC."""

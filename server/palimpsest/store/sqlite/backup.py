@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 
 from palimpsest.core.errors import LedgerError
-from palimpsest.core.files import file_lock
+from palimpsest.core.files import file_lock, files_below
 from palimpsest.store.protocols import LedgerCopy, Restored
 
 KEPT = 5
@@ -62,7 +62,7 @@ class SqliteBackups:
 
     def files(self) -> list[Path]:
         """Return the files in the backup folder."""
-        return sorted(path for path in self._folder.rglob("*") if path.is_file()) if self._folder.is_dir() else []
+        return files_below(self._folder)
 
     def inspect(self, file: Path) -> LedgerCopy:
         """Read a copy through and return what it holds. Raises LedgerError if it is damaged or not a ledger."""

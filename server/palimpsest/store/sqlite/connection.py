@@ -19,7 +19,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.pool import QueuePool
 
 from palimpsest.core.errors import PalimpsestError
-from palimpsest.core.files import file_lock, refuse_without_locks
+from palimpsest.core.files import file_lock, files_below, refuse_without_locks
 from palimpsest.store.schema import KNOWN_REVISIONS
 from palimpsest.store.sqlite import dialect
 from palimpsest.store.sqlite.backup import SqliteBackups
@@ -118,7 +118,7 @@ class SqliteDatabase:
 
     def files(self) -> list[Path]:
         """Return every file in the folder of the ledger, and in the folders below it."""
-        return sorted(path for path in self._path.parent.rglob("*") if path.is_file())
+        return files_below(self._path.parent)
 
     def size(self) -> int:
         """Return the size in bytes of the file and its log."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import (
@@ -25,6 +25,7 @@ from sqlalchemy import (
     select,
 )
 
+from palimpsest.core.clock import exact_iso
 from palimpsest.core.models import UNDO, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.store.mapping import Query, content_hash, is_scope, scope_values
@@ -291,10 +292,5 @@ def _rows_of(conn: Connection, table: Table, column: Any, owner_id: str) -> list
 
 def _values(row: Row[Any], names: Sequence[str]) -> dict[str, Any]:
     """Return columns of a row as JSON values. Times are ISO 8601 with microseconds, in UTC."""
-    return {name: _plain(getattr(row, name)) for name in names}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
-    return value
+    values = {name: getattr(row, name) for name in names}
+    return {name: exact_iso(value) if isinstance(value, datetime) else value for name, value in values.items()}
