@@ -40,7 +40,7 @@ class LanguageModel(Protocol):
     async def complete(self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None) -> str:
         """Return the text of the model's reply to `[{"role": …, "content": …}]`.
 
-        `schema` is the JSON schema of the wanted reply, or None for free text. Pass it to the endpoint if the endpoint
+        `schema` is the JSON schema of the reply, or None for free text. Pass it to the endpoint if the endpoint
         supports structured output, else ignore it: the prompts describe the format too, and the caller validates every
         reply and asks once more if it does not fit.
 

@@ -102,7 +102,7 @@ async def undo(engine: Engine, scope: Scope, request: Undo, caller: str) -> Writ
 
 
 def has_text(memory: Memory, text: str) -> bool:
-    """Say whether a memory is living and has this text, apart from case and white space."""
+    """Return whether a memory is living and has this text, apart from case and white space."""
     return memory.deleted_at is None and content_hash(memory.text) == content_hash(text)
 
 

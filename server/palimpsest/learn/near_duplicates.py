@@ -16,7 +16,7 @@ MAX_SHOWN = 3
 """How many near-duplicates are named for each memory. Set by hand: each costs a line of the agent's context."""
 
 MIN_LIKENESS = 0.25
-"""From this likeness on a memory is named. Set by hand, a little below the likeness of two facts on one subject."""
+"""The smallest likeness at which a memory is named. Set by hand, a little below that of two facts on one subject."""
 
 
 async def with_near_duplicates(

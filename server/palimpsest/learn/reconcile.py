@@ -113,13 +113,13 @@ def _compare(engine: Engine, request: ReconcileRequest) -> _Comparison:
     texts = {fact.text: request.vectors.get(fact.text) for fact in request.facts}
     similar = similar_memories(engine.ledger, engine.embedder, engine.index, request.scope, texts, NEAREST_MEMORIES)
     # A project's facts do not change the user's global memories, which are visible outside the project too.
-    items = [item for found in similar.values() for item in found if item.memory.scope.project == request.scope.project]
+    items = [item for group in similar.values() for item in group if item.memory.scope.project == request.scope.project]
     similar_ids = frozenset(item.memory.id for item in items if item.likeness >= MIN_LIKENESS)
     return _Comparison(seq, tuple({item.memory.id: item.memory for item in items}.values()), similar_ids)
 
 
 def _still_holds(engine: Engine, basis: _Comparison, current: _Comparison) -> bool:
-    """Say whether decisions hold: none of the memories they were made on changed, and no similar one was added."""
+    """Return whether decisions hold: none of the memories they were made on changed, and no similar one was added."""
     with engine.ledger.read() as conn:
         memories = memory_queries.memories_by_id(conn, list(basis.revisions))
     unchanged = {memory_id: memory.revision for memory_id, memory in memories.items()} == basis.revisions

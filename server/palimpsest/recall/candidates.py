@@ -172,7 +172,7 @@ class _LivingSearch:
         indexed = self._indexed()
         nearest = self._scanned(query_vector, mean, allowed) if indexed is None else indexed
         rows = self._rows(nearest, bm25)
-        visible = {seq for seq, row in rows.items() if self._is_wanted(row)}
+        visible = {seq for seq, row in rows.items() if self._has_requested_kind(row)}
         scan_again = indexed is not None and not _is_enough(indexed, visible, pool.by_meaning)
         search_again = widened != scope and not _is_enough(bm25, rows.keys(), pool.by_words)
         if scan_again:
@@ -181,9 +181,9 @@ class _LivingSearch:
             bm25 = self._by_words(scope, frequency, allowed)
         if scan_again or search_again:
             rows = self._rows(nearest, bm25)
-        kept = [seq for seq in nearest if seq in rows and self._is_wanted(rows[seq])][: pool.kept]
+        kept = [seq for seq in nearest if seq in rows and self._has_requested_kind(rows[seq])][: pool.kept]
         chosen = {*kept, *bm25}
-        return [row for seq, row in rows.items() if seq in chosen and self._is_wanted(row)], bm25
+        return [row for seq, row in rows.items() if seq in chosen and self._has_requested_kind(row)], bm25
 
     def _rows(self, nearest: Iterable[int], bm25: Iterable[int]) -> dict[int, CandidateRow]:
         chars = WHOLE_TEXT if self.request.whole_texts else entry_queries.READ_CHARS
@@ -191,7 +191,7 @@ class _LivingSearch:
         rows = entry_queries.candidates(self.conn, self.request.scope, self.embedder, seqs, chars)
         return {row.candidate.seq: row for row in rows}
 
-    def _is_wanted(self, row: CandidateRow) -> bool:
+    def _has_requested_kind(self, row: CandidateRow) -> bool:
         return self.request.kind in (None, row.candidate.kind)
 
     def _indexed(self) -> list[int] | None:
@@ -247,7 +247,7 @@ class _LivingSearch:
 
 
 def _is_enough(proposed: Iterable[int], visible: AbstractSet[int], limit: int) -> bool:
-    """Say whether a search beyond the scope returned enough entries that are visible to the scope."""
+    """Return whether a search beyond the scope returned enough entries that are visible to the scope."""
     proposed = list(proposed)
     return len(proposed) < limit or len(visible & set(proposed)) >= MIN_VISIBLE_SHARE * limit
 

@@ -163,8 +163,8 @@ def _read_in_batches(
     size = query.limit + SPARE
     for start in range(0, len(ranked), size):
         batch = ranked[start : start + size]
-        by_seq = read([each.candidate for each in batch])
-        hits = fold([*hits, *(_scored(by_seq, each, query) for each in batch if each.candidate.seq in by_seq)])
+        by_seq = read([item.candidate for item in batch])
+        hits = fold([*hits, *(_scored(by_seq, item, query) for item in batch if item.candidate.seq in by_seq)])
         if len(within_budget(hits, query.limit, query.max_tokens)) == query.limit or len(hits) >= most:
             break
     return hits

@@ -38,16 +38,16 @@ MAX_GAP_OF_MESSAGES = 1.0
 what they said, and a language model reconciles what it learns from them."""
 
 SAME_WORDS = 0.8
-"""From this share of the older one's query words in common, both are about the same matter. Fitted."""
+"""If two candidates share at least this part of the older one's query words, they are about the same matter. Fitted."""
 
 SAME_WORDS_FOREIGN = 0.45
 """The same if the query is not English: inflected forms often are different search tokens. Fitted."""
 
 SAME_MEANING = 0.5
-"""From this cosine, both are about the same matter. Fitted."""
+"""If the cosine of two candidates is at least this, they are about the same matter. Fitted."""
 
 SAME_SUM = 0.7
-"""From this sum of shared words and cosine, both are about the same matter. Fitted."""
+"""If shared words and cosine add up to at least this, two candidates are about the same matter. Fitted."""
 
 
 class Scoring(Protocol):
@@ -119,7 +119,7 @@ def newer_first(order: list[int], candidates: Candidates, scores: Column, *, eng
 
 
 def _replaces(new: int, old: int, candidates: Candidates, scores: Column, *, english: bool) -> bool:
-    """Say whether a candidate is newer than another, by the same person, scores nearly as high and answers the same."""
+    """Return whether a candidate replaces another: newer, by the same person, nearly as high, about the same matter."""
     later, earlier = candidates.entries[new], candidates.entries[old]
     if (later.kind, later.speaker) != (earlier.kind, earlier.speaker) or later.at <= earlier.at:
         return False

@@ -125,9 +125,9 @@ class SearchScoring:
             "question": np.array([-QUESTION if candidate.is_question else 0.0 for candidate in entries]),
             "length": _length(np.array([candidate.chars for candidate in entries])),
             "recency": _recency([candidate.at for candidate in entries], self.now),
-            "outdated": np.array([-OUTDATED if each.owner_id in candidates.outdated else 0.0 for each in entries]),
+            "outdated": np.array([-OUTDATED if entry.owner_id in candidates.outdated else 0.0 for entry in entries]),
         }
-        guess = bm25 + FIRST_SPEAKER * np.array([each.speaker in self.speakers for each in entries], dtype=np.float32)
+        guess = bm25 + FIRST_SPEAKER * np.array([entry.speaker in self.speakers for entry in entries], dtype=np.float32)
         vectors = candidates.vectors
         if vectors is not None and candidates.query_vector is not None:
             meaning = _z_scores(vectors @ candidates.query_vector)
@@ -179,8 +179,8 @@ def _z_scores(values: Column) -> Column:
 def _coverage(candidates: Candidates) -> Column:
     """Return the share of the query's words that each candidate has, by weight; between 0 and 1."""
     weights = candidates.weights
-    wanted, total = weights.keys(), sum(weights.values()) or 1.0
-    common = [wanted & words if words else () for words in candidates.words]
+    query_words, total = weights.keys(), sum(weights.values()) or 1.0
+    common = [query_words & words if words else () for words in candidates.words]
     return np.array([sum(weights[word] for word in words) / total for words in common])
 
 

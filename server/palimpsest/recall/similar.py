@@ -21,7 +21,7 @@ NEAREST = 50
 """How many entries the index is asked for. Messages are among them, and only memories are kept. Set by hand."""
 
 CANDIDATES_PER_RESULT = 2
-"""How many candidates are kept of each retrieval for every memory wanted: what is first by words may be second by
+"""How many candidates of each retrieval are kept for every requested memory: the first by words may be the second by
 likeness. Set by hand."""
 
 
@@ -74,9 +74,9 @@ def similar_memories(
     living = {memory_id: memory for memory_id, memory in memories.items() if memory.deleted_at is None}
     return {
         text: [
-            SimilarMemory(living[each.candidate.owner_id], each.score)
-            for each in candidates
-            if each.candidate.owner_id in living
+            SimilarMemory(living[item.candidate.owner_id], item.score)
+            for item in candidates
+            if item.candidate.owner_id in living
         ]
         for text, candidates in ranked.items()
     }

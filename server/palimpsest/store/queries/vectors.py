@@ -22,7 +22,7 @@ SCAN_BATCH = 4_000
 
 @dataclass(frozen=True, slots=True)
 class UnembeddedEntry:
-    """The number and text of an entry that has no vector of the wanted embedder."""
+    """The number and text of an entry that has no vector of an embedder."""
 
     seq: int
     text: str
