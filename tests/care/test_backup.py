@@ -45,8 +45,8 @@ import os, signal, sys
 from datetime import UTC, datetime
 from pathlib import Path
 from palimpsest.store import ledger
-from palimpsest.store.writes import entries as units
-units.rebuild = lambda conn, full_text, now: os.kill(os.getpid(), signal.SIGKILL)
+from palimpsest.store.writes import entries
+entries.rebuild = lambda conn, full_text, now: os.kill(os.getpid(), signal.SIGKILL)
 ledger.open_ledger(Path(sys.argv[1]), lambda: datetime.now(UTC))
 """
 
@@ -510,7 +510,7 @@ async def test_a_running_server_sees_the_restored_state_at_its_next_call_and_its
             reply_text(await server.call_tool("add_memory", {"text": text}))
         copy = back_up(memory.settings, None, memory.engine.clock).path
         with memory.engine.ledger.read() as conn:
-            ids = [each.id for _, each in memory_queries.list_memories(conn, ALICE, 9)]
+            ids = [memory.id for _, memory in memory_queries.list_memories(conn, ALICE, 9)]
         reply_text(await server.call_tool("delete_memory", {"memory_ids": ids}))
         reply_text(await server.call_tool("add_memory", {"text": "The team retreat is in Porto"}))
         await repeat_until(follows, lambda: search("retreat"))
@@ -522,7 +522,7 @@ async def test_a_running_server_sees_the_restored_state_at_its_next_call_and_its
         await repeat_until(follows, lambda: search("retreat"))
         assert "The team retreat is in Lisbon" in await search("Where is the company offsite?")
         listed = reply_results(await server.call_tool("list_memories", {}))
-        assert {each["id"] for each in listed} == set(ids)
+        assert {item["id"] for item in listed} == set(ids)
         reply_text(await server.call_tool("add_memory", {"text": "User plays the cello"}))
         assert "User plays the cello" in await search("cello")
     assert ledger_faults(data / "ledger.db") == []

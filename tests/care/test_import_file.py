@@ -157,13 +157,13 @@ async def test_an_exported_memory_is_imported_without_loss(tmp_path: Path, *, pu
         assert ledger_faults(tmp_path / "there" / "ledger.db") == []
 
         for scope in (ALICE, WEB, CODER):
-            logs = [list(await each.log(scope, limit=100)) for each in (before, after)]
+            logs = [list(await memory.log(scope, limit=100)) for memory in (before, after)]
             assert comparable(logs[0]) == comparable(logs[1])
             for deleted in (False, True):
-                pages = [(await each.list(scope, limit=100, deleted=deleted)).hits for each in (before, after)]
+                pages = [(await memory.list(scope, limit=100, deleted=deleted)).hits for memory in (before, after)]
                 assert pages[0] == pages[1]
                 for hit in pages[0]:
-                    histories = [(await each.history(scope, hit.id))[1] for each in (before, after)]
+                    histories = [(await memory.history(scope, hit.id))[1] for memory in (before, after)]
                     rows = [
                         [replace(row, edit=0, provenance=without_number(row.provenance)) for row in versions]
                         for versions in histories
@@ -172,14 +172,14 @@ async def test_an_exported_memory_is_imported_without_loss(tmp_path: Path, *, pu
             for question in ("harp", "Where does the user live?", "東京", "blue"):
                 assert await search_texts(before, question, scope) == await search_texts(after, question, scope)
                 for edit in logs[0][::3]:
-                    answers = [await each.search(scope, question, as_of=edit.made_at) for each in (before, after)]
+                    answers = [await memory.search(scope, question, as_of=edit.made_at) for memory in (before, after)]
                     assert [hit.text for hit in answers[0].hits] == [hit.text for hit in answers[1].hits]
 
         early = time_in_log(await before.log(ALICE, limit=100), 0.4)
         for back in (None, 0, 5, 9, 12, None, early):
             here.clock.forward(minutes=1)
             assert await undone(before, back) == await undone(after, back)
-        outs = [masked((await exported(each)).decode()).split("\n") for each in (before, after)]
+        outs = [masked((await exported(memory)).decode()).split("\n") for memory in (before, after)]
         assert outs[0] == outs[1]
 
 
@@ -260,12 +260,12 @@ async def test_only_unknown_items_are_imported(tmp_path: Path) -> None:
             assert after[table][: len(before[table])] == before[table]
         texts = {memory.id: memory.text for memory in (await there.scope_contents(ALICE)).memories}
         assert texts == {bakes.id: "User bakes on Sundays", tea: "User likes tea"} | {
-            each: text for each, text in texts.items() if text == "User bakes rye bread"
+            memory_id: text for memory_id, text in texts.items() if text == "User bakes rye bread"
         }
         assert len(texts) == 3
         with pytest.raises(MemoryNotFoundError):
             await there.history(ALICE, twin)
-        new = next(each for each, text in texts.items() if text == "User bakes rye bread")
+        new = next(memory_id for memory_id, text in texts.items() if text == "User bakes rye bread")
         assert (await there.history(ALICE, new))[1][0].sources == ("m1",)
         assert len((await there.history(BOB, other))[1]) == 1
     assert ledger_faults(tmp_path / "there" / "ledger.db") == []
@@ -285,7 +285,7 @@ async def test_an_interrupted_import_continues_to_the_same_result(
     async with memory_in(tmp_path / "twice", here.clock) as memory:
         with pytest.raises(CutOffError):
             await memory.import_file(ALICE, file, Interrupted(cut))
-        assert sum(len(table_rows(tmp_path / "twice" / "ledger.db")[each]) for each in ("messages", "memories")) > 0
+        assert sum(len(table_rows(tmp_path / "twice" / "ledger.db")[table]) for table in ("messages", "memories")) > 0
         store_memory(memory, "Bob came in between", scope=BOB)
         with pytest.raises(CutOffError):
             await memory.import_file(ALICE, file, Interrupted(cut + 2))
@@ -406,7 +406,7 @@ async def test_items_of_another_user_of_the_ledger_are_refused(tmp_path: Path) -
         assert table_rows(tmp_path / "ledger.db", "meta") == before
     async with memory_in(tmp_path / "bobs") as memory:
         await memory.import_file(BOB, tmp_path / "alice.jsonl", ignore_progress)
-        assert [each.text for each in (await memory.scope_contents(BOB)).memories] == ["User bakes"]
+        assert [item.text for item in (await memory.scope_contents(BOB)).memories] == ["User bakes"]
         assert await search_texts(memory, "bakes", ALICE) == []
 
 

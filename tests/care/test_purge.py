@@ -58,7 +58,10 @@ HELD: Any = "the index is held open by the process that purges", "no process has
 def vectors_of(path: Path, *ids: str) -> list[bytes]:
     """Return the vectors and keys of memories and messages, as bytes."""
     with closing(sqlite3.connect(path)) as conn:
-        rows = [conn.execute("SELECT vector, key FROM vectors WHERE owner_id = ?", (each,)).fetchone() for each in ids]
+        rows = [
+            conn.execute("SELECT vector, key FROM vectors WHERE owner_id = ?", (owner_id,)).fetchone()
+            for owner_id in ids
+        ]
     return [blob for row in rows for blob in row]
 
 
@@ -227,14 +230,14 @@ async def test_another_memory_from_a_purged_message_stays_without_it(tmp_path: P
         )
         secret = store_memory(memory, FIRST, sources=[message.id])
         kept = store_memory(memory, "User's sister plays the harp", sources=[message.id, other.id])
-        forgotten = store_memory(memory, "User has a sister", sources=[message.id])
-        await memory.delete(ALICE, [forgotten])
+        deleted = store_memory(memory, "User has a sister", sources=[message.id])
+        await memory.delete(ALICE, [deleted])
         done = await memory.purge(ALICE, [secret], and_backups=False)
         assert done.clean
         _, (entry,) = await memory.history(ALICE, kept)
         assert entry.sources == (other.id,)
         assert (await memory.search(ALICE, "harp")).hits[0].sources == (other.id,)
-        await memory.restore(ALICE, forgotten)
+        await memory.restore(ALICE, deleted)
         assert "User has a sister" in await search_texts(memory, "sister")
     assert files_with_part_of(tmp_path, ASKED, FIRST) == set()
     assert ledger_faults(tmp_path / "ledger.db") == []
@@ -260,13 +263,13 @@ async def test_the_numbers_of_purged_edits_are_not_reused(tmp_path: Path) -> Non
     async with memory_in(tmp_path) as memory:
         kept = store_memory(memory, "User bakes rye bread")
         newest = [store_memory(memory, FIRST), store_memory(memory, SECOND)]
-        given = {edit.number for edit in await memory.log(ALICE)}
+        numbers = {edit.number for edit in await memory.log(ALICE)}
         await memory.purge(ALICE, newest, and_backups=False)
         await memory.update(ALICE, kept, text="User bakes spelt bread")
         await memory.purge(ALICE, [kept], and_backups=False)
         store_memory(memory, "User bakes")
         (edit,) = await memory.log(ALICE)
-        assert edit.number > max(given) + 1
+        assert edit.number > max(numbers) + 1
 
 
 async def test_a_text_that_other_items_contain_is_explained(tmp_path: Path) -> None:
@@ -306,8 +309,8 @@ async def test_an_id_of_another_scope_is_refused_and_erases_nothing(tmp_path: Pa
         assert table_rows(tmp_path / "ledger.db", "meta", "changes") == before
 
 
-@pytest.mark.parametrize("going", [ALICE, WEB])
-async def test_all_erases_one_scope_and_leaves_the_others_byte_for_byte(tmp_path: Path, going: Scope) -> None:
+@pytest.mark.parametrize("purged", [ALICE, WEB])
+async def test_all_erases_one_scope_and_leaves_the_others_byte_for_byte(tmp_path: Path, purged: Scope) -> None:
     """Guards --all: it erases memories and messages, deleted or not, and changes no row of other scopes."""
     scopes = (ALICE, WEB, BOB, Scope("bob", project="web"), Scope("al_ce"), Scope("ALICE"))
     async with memory_in(tmp_path) as memory:
@@ -322,12 +325,12 @@ async def test_all_erases_one_scope_and_leaves_the_others_byte_for_byte(tmp_path
         path = tmp_path / "ledger.db"
         before = table_rows(path)
 
-        done = await memory.purge(going, None, and_backups=False)
+        done = await memory.purge(purged, None, and_backups=False)
 
         assert (len(done.erased.memory_ids), len(done.erased.message_ids)) == (2, 2)
         assert done.clean
-        assert but_of(going, before) == {table: rows for table, rows in table_rows(path).items() if table != "means"}
-        assert files_with(tmp_path, f"{going} says", f"{going}: ") == set()
+        assert but_of(purged, before) == {table: rows for table, rows in table_rows(path).items() if table != "means"}
+        assert files_with(tmp_path, f"{purged} says", f"{purged}: ") == set()
     assert ledger_faults(path) == []
 
 
@@ -338,11 +341,11 @@ def but_of(scope: Scope, rows: Rows) -> Rows:
         for row in (*rows["messages"], *rows["memories"])
         if (row["user_id"], row["project"]) != (scope.user_id, scope.project)
     }
-    units = {row["seq"] for row in rows["vectors"] if row["owner_id"] in owners}
+    entry_numbers = {row["seq"] for row in rows["vectors"] if row["owner_id"] in owners}
 
     def stays(table: str, row: dict[str, Any]) -> bool:
         if table == "lexical":
-            return row["number"] in units
+            return row["number"] in entry_numbers
         return any(row.get(key) in owners for key in ("id", "memory_id", "message_id", "owner_id"))
 
     return {table: [row for row in content if stays(table, row)] for table, content in rows.items() if table != "means"}
@@ -419,7 +422,9 @@ async def test_a_running_server_rebuilds_its_index_at_its_next_call(tmp_path: Pa
         for text in (FIRST, "The team retreat is in Lisbon", "User bakes rye bread"):
             reply_text(await server.call_tool("add_memory", {"text": text}))
         with memory.engine.ledger.read() as conn:
-            secret = next(each for _, each in memory_queries.list_memories(conn, ALICE, 9) if each.text == FIRST).id
+            secret = next(
+                memory for _, memory in memory_queries.list_memories(conn, ALICE, 9) if memory.text == FIRST
+            ).id
         vectors = vectors_of(data / "ledger.db", secret)
         await repeat_until(lambda: _stands(memory, checkpoint), lambda: search("bread"))
         assert files_with_part_of(checkpoint, *vectors)

@@ -260,7 +260,8 @@ async def test_a_damaged_page_is_reported_with_the_newest_readable_backup(tmp_pa
         overwrite_page(data / "ledger.db", page)
     before = (data / "ledger.db").read_bytes()
     findings = {
-        each["part"]: each for each in palimpsest_json(tmp_path, "doctor", "--deep", code=1, settings=EXACT)["findings"]
+        finding["part"]: finding
+        for finding in palimpsest_json(tmp_path, "doctor", "--deep", code=1, settings=EXACT)["findings"]
     }
     assert not findings["ledger"]["ok"]
     assert not findings["rows"]["ok"]

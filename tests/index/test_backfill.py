@@ -152,7 +152,7 @@ class TestAfterChangingTheEmbedder:
     ) -> None:
         """A message's neighbours and a memory's sources are part of its key as soon as they are embedded."""
         conversation = messages_from(
-            ("user", "first turn"), ("assistant", "second turn"), ("user", "third turn"), scope=ANA
+            ("user", "first message"), ("assistant", "second message"), ("user", "third message"), scope=ANA
         )
         learnt = Decision(Event.ADD, Fact("a fact", sources=(conversation[1].id,)))
         write(ledger, old, learnt, messages=conversation)
@@ -307,4 +307,4 @@ def test_a_text_the_embedder_refuses_is_skipped(ledger: Ledger) -> None:
     with pytest.raises(EmbedderError, match="1 texts were refused"):
         embed_missing(ledger, picky)
     with ledger.read() as conn:
-        assert [unit.text for unit in vector_queries.missing_vectors(conn, picky.fingerprint, 10)] == ["text 70"]
+        assert [entry.text for entry in vector_queries.missing_vectors(conn, picky.fingerprint, 10)] == ["text 70"]

@@ -282,16 +282,16 @@ def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
 @pytest.fixture
 def connections(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
     """Close the connections that Chroma's client leaves open, at the end of the test."""
-    made: list[httpx.Client] = []
+    clients: list[httpx.Client] = []
 
     class Kept(httpx.Client):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
-            made.append(self)
+            clients.append(self)
 
     monkeypatch.setattr(httpx, "Client", Kept)
     yield
-    for client in made:
+    for client in clients:
         client.close()
 
 

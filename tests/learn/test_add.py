@@ -17,13 +17,13 @@ from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, m
 pytestmark = pytest.mark.anyio
 
 
-def facts(*given: str | dict[str, Any]) -> str:
+def facts(*items: str | dict[str, Any]) -> str:
     """Return the reply of an extraction; a bare text cites the first message."""
-    return json.dumps({"facts": [{"text": item, "sources": [1]} if isinstance(item, str) else item for item in given]})
+    return json.dumps({"facts": [{"text": item, "sources": [1]} if isinstance(item, str) else item for item in items]})
 
 
-def decisions(*given: dict[str, Any]) -> str:
-    return json.dumps({"decisions": list(given)})
+def decisions(*items: dict[str, Any]) -> str:
+    return json.dumps({"decisions": list(items)})
 
 
 def decision(fact: int, event: str, memory: int | None = None, text: str | None = None) -> dict[str, Any]:
@@ -51,11 +51,11 @@ class TestWithAModel:
         }
         with OpenAIServer([facts(fact)]) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-                said = messages_from(
+                conversation = messages_from(
                     {"role": "user", "name": "Ana", "content": "We got the keys yesterday!", "id": "t1"},
                     ("assistant", "Congratulations!"),
                 )
-                result = await memory.add_messages(said)
+                result = await memory.add_messages(conversation)
                 (hit,) = (await memory.list(ALICE)).hits
                 assert len(server.chat_requests) == 1, "nothing is known yet, so there is nothing to decide"
         assert (result.kept_messages, [change.event for change in result.outcomes]) == (2, [Event.ADD])
@@ -157,9 +157,9 @@ class TestWithAModel:
         scope = Scope("alice", agent_id="otto")
         with OpenAIServer([facts("Otto must not deploy on Fridays"), facts()]) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-                said = (("user", "Never deploy on Fridays"), ("assistant", "Understood"))
-                await memory.add_messages(messages_from(*said, scope=scope))
-                await memory.add_messages(messages_from(*said))
+                conversation = (("user", "Never deploy on Fridays"), ("assistant", "Understood"))
+                await memory.add_messages(messages_from(*conversation, scope=scope))
+                await memory.add_messages(messages_from(*conversation))
                 systems = [request["messages"][0]["content"] for request in server.chat_requests]
         assert "memory of an AI agent" in systems[0]
         assert "memory of an AI agent" not in systems[1]
@@ -171,11 +171,11 @@ class TestWithAModel:
             async with memory_in(
                 tmp_path, llm=llm_settings(server.base_url), custom_fact_extraction_prompt=custom
             ) as memory:
-                said = messages_from(
+                conversation = messages_from(
                     {"role": "user", "content": "I like tea", "id": "a"},
                     {"role": "user", "content": "My dog Rex is old", "id": "b"},
                 )
-                await memory.add_messages(said)
+                await memory.add_messages(conversation)
                 hits = {hit.text: hit.sources for hit in (await memory.list(ALICE)).hits}
                 assert server.chat_requests[0]["messages"][0]["content"] == custom
         assert hits == {"Rex is a dog": ("b",), "Tea is fine": ("a",)}
@@ -191,11 +191,11 @@ class TestWithAModel:
 
     async def test_a_repeated_call_changes_nothing(self, tmp_path: Path) -> None:
         """A client that timed out and repeats the call sends messages that are known."""
-        turn = {"role": "user", "content": "I like tea", "id": "t1"}
+        message = {"role": "user", "content": "I like tea", "id": "t1"}
         with OpenAIServer([facts("User likes tea")]) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-                await memory.add_messages(messages_from(turn))
-                again = await memory.add_messages(messages_from(turn))
+                await memory.add_messages(messages_from(message))
+                again = await memory.add_messages(messages_from(message))
                 assert len(server.chat_requests) == 1
         assert (again.kept_messages, again.outcomes) == (0, ())
 
@@ -240,7 +240,7 @@ class TestWithAModel:
 
 class TestWhenTheModelFails:
     @pytest.mark.parametrize(
-        ("reply", "told"),
+        ("reply", "expected"),
         [
             (Reply(status=401), "401"),
             (Reply(status=500), "500"),
@@ -252,7 +252,7 @@ class TestWhenTheModelFails:
         ],
     )
     async def test_the_messages_are_kept_and_the_reply_says_what_was_not_done(
-        self, tmp_path: Path, reply: Reply | str, told: str
+        self, tmp_path: Path, reply: Reply | str, expected: str
     ) -> None:
         """No failure of a model looks like an empty result."""
         with OpenAIServer(lambda _: reply) as server:
@@ -263,7 +263,7 @@ class TestWhenTheModelFails:
         assert result.outcomes == ()
         (note,) = result.notes
         assert note.startswith("kept 1 message, but no facts were learned")
-        assert told in note
+        assert expected in note
         assert [hit.text for hit in search_result.hits] == ["I moved to Lyon"]
 
     async def test_a_text_is_stored_without_reconciliation_if_the_model_is_unreachable(self, tmp_path: Path) -> None:
@@ -352,11 +352,11 @@ class TestWithoutAModel:
     async def test_a_repeated_conversation_with_its_times_is_kept_once(self, tmp_path: Path) -> None:
         """An import can be repeated: messages of the same moment are the same."""
         clock = StoppedClock()
-        turn = {"role": "user", "content": "Hello", "at": "2026-01-01T00:00:00Z"}
+        message = {"role": "user", "content": "Hello", "at": "2026-01-01T00:00:00Z"}
         async with memory_in(tmp_path, clock) as memory:
-            assert (await memory.add_messages(messages_from(turn, at=clock.at))).kept_messages == 1
+            assert (await memory.add_messages(messages_from(message, at=clock.at))).kept_messages == 1
             clock.forward(minutes=5)
-            assert (await memory.add_messages(messages_from(turn, at=clock.at))).kept_messages == 0
+            assert (await memory.add_messages(messages_from(message, at=clock.at))).kept_messages == 0
 
     async def test_a_known_fact_gets_new_metadata(self, tmp_path: Path) -> None:
         """The caller's metadata is kept if the text is known already."""

@@ -41,22 +41,22 @@ async def main():
         await memory.search(Scope("nobody"), "is everything loaded?")
         print("ready", flush=True)
         for line in sys.stdin:
-            asked = json.loads(line)
-            scope, done = Scope(asked["user"]), []
+            call = json.loads(line)
+            scope, done = Scope(call["user"]), []
 
             async def add(text):
-                done.append(await memory.add_text(scope, text, infer=asked["infer"]))
+                done.append(await memory.add_text(scope, text, infer=call["infer"]))
 
             async with anyio.create_task_group() as tasks:
-                for text in asked.get("texts", ()):
+                for text in call.get("texts", ()):
                     tasks.start_soon(add, text)
-            if "messages" in asked:
-                said = messages_from(*asked["messages"], scope=scope, at=clock.at)
-                done.append(await memory.add_messages(said, infer=asked["infer"]))
+            if "messages" in call:
+                messages = messages_from(*call["messages"], scope=scope, at=clock.at)
+                done.append(await memory.add_messages(messages, infer=call["infer"]))
             print(json.dumps({
-                "events": [change.event for each in done for change in each.outcomes],
-                "notes": [note for each in done for note in each.notes],
-                "kept": sum(each.kept_messages for each in done),
+                "events": [change.event for result in done for change in result.outcomes],
+                "notes": [note for result in done for note in result.notes],
+                "kept": sum(result.kept_messages for result in done),
             }), flush=True)
 
 anyio.run(main)
@@ -76,19 +76,19 @@ class Pair:
     def __post_init__(self) -> None:
         self.server = OpenAIServer(self.chat)
 
-    def ask(self, *asked: dict[str, Any], infer: bool | None = None) -> list[dict[str, Any]]:
+    def ask(self, *calls: dict[str, Any], infer: bool | None = None) -> list[dict[str, Any]]:
         """Send each process its request at the same moment and return their replies."""
-        for peer, each in zip(self.peers, asked, strict=True):
+        for peer, call in zip(self.peers, calls, strict=True):
             assert peer.stdin is not None
-            peer.stdin.write(json.dumps({"infer": infer, **each}) + "\n")
+            peer.stdin.write(json.dumps({"infer": infer, **call}) + "\n")
             peer.stdin.flush()
         return [json.loads(_line(peer)) for peer in self.peers]
 
     def chat(self, request: dict[str, Any]) -> str:
         """Answer a request. Two requests with the name of a gate in them are answered when both have arrived."""
-        asked = request["messages"][1]["content"]
+        prompt = request["messages"][1]["content"]
         for name, gate in self.gates.items():
-            if name in asked:
+            if name in prompt:
                 gate.wait(PATIENCE)
         if is_extraction(request):
             return facts_reply(f"User has a cat, as {threading.get_ident()} words it")
@@ -107,26 +107,26 @@ def _line(peer: subprocess.Popen[str]) -> str:
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Generator[Pair]:
-    found = Pair(tmp_path_factory.mktemp("pair"))
+    new_pair = Pair(tmp_path_factory.mktemp("pair"))
     with ExitStack() as stack:
-        stack.enter_context(found.server)
+        stack.enter_context(new_pair.server)
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         for minutes in ("0", "1"):
-            command = [sys.executable, "-c", PEER, str(found.folder), found.server.base_url, minutes]
+            command = [sys.executable, "-c", PEER, str(new_pair.folder), new_pair.server.base_url, minutes]
             peer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
             stack.enter_context(peer)
-            found.peers.append(peer)
-        for peer in found.peers:
+            new_pair.peers.append(peer)
+        for peer in new_pair.peers:
             assert _line(peer) == "ready\n"
-        yield found
+        yield new_pair
 
 
 class TestAtOnce:
     def test_the_same_text_from_threads_of_two_processes_is_one_memory(self, pair: Pair) -> None:
         """Only the database can hold a text unique: one call adds it, the others find it."""
-        asked = {"user": "one", "texts": ["User plays the cello"] * 4}
-        told = pair.ask(asked, asked, infer=False)
-        events = sorted(event for each in told for event in each["events"])
+        call = {"user": "one", "texts": ["User plays the cello"] * 4}
+        replies = pair.ask(call, call, infer=False)
+        events = sorted(event for reply in replies for event in reply["events"])
         assert events == ["ADD", *["NONE"] * 7]
         believed, edits, _ = pair.stored("one")
         assert believed == ["User plays the cello"]
@@ -140,8 +140,8 @@ class TestAtOnce:
             {"role": "user", "content": text, **{key: value.format(number) for key, value in more.items()}}
             for number, text in enumerate(("Hello", "Is it raining?"))
         ]
-        asked = {"user": kind, "messages": batch}
-        assert sorted(each["kept"] for each in pair.ask(asked, asked, infer=False)) == [0, 2]
+        call = {"user": kind, "messages": batch}
+        assert sorted(reply["kept"] for reply in pair.ask(call, call, infer=False)) == [0, 2]
         _, edits, messages = pair.stored(kind)
         assert [message.content for message in messages] == ["Hello", "Is it raining?"]
         assert len(edits) == 1
@@ -152,9 +152,9 @@ class TestAtOnce:
         asked_before = len(pair.server.chat_requests)
         pair.gates["User lives in Nice"] = threading.Barrier(2)
         cities = ("User lives in Lyon", "User lives in Metz")
-        told = pair.ask(*({"user": "mover", "texts": [city]} for city in cities))
+        replies = pair.ask(*({"user": "mover", "texts": [city]} for city in cities))
         del pair.gates["User lives in Nice"]
-        assert [each["notes"] for each in told] == [[], []]
+        assert [reply["notes"] for reply in replies] == [[], []]
         assert len(pair.server.chat_requests) - asked_before == 3
         believed, edits, _ = pair.stored("mover")
         assert len(believed) == 1
@@ -179,16 +179,16 @@ class TestAtOnce:
     def test_two_processes_extract_facts_from_the_same_messages_once(self, pair: Pair) -> None:
         """No comparison of texts would find the same fact in two wordings."""
         pair.gates["I have a cat"] = threading.Barrier(2)
-        asked = {"user": "reader", "messages": [{"role": "user", "content": "I have a cat"}]}
-        told = pair.ask(asked, asked)
+        call = {"user": "reader", "messages": [{"role": "user", "content": "I have a cat"}]}
+        replies = pair.ask(call, call)
         del pair.gates["I have a cat"]
-        assert sorted(each["events"] for each in told) == [[], ["ADD"]]
-        late = next(each for each in told if not each["events"])
+        assert sorted(reply["events"] for reply in replies) == [[], ["ADD"]]
+        late = next(reply for reply in replies if not reply["events"])
         assert "another call has learned from these messages meanwhile" in late["notes"]
         believed, edits, messages = pair.stored("reader")
         assert (len(believed), len(messages), len(edits)) == (1, 1, 2)
         asked_before = len(pair.server.chat_requests)
-        pair.ask(asked, asked)
+        pair.ask(call, call)
         assert len(pair.server.chat_requests) == asked_before
         assert pair.stored("reader")[1] == edits
 
@@ -218,8 +218,8 @@ def elsewhere(folder: Path, *decisions: Decision, **rest: Any) -> Changes:
 
 def shown(server: OpenAIServer) -> list[list[str]]:
     """Return which memories each request for decisions showed."""
-    asked = [each["messages"][1]["content"] for each in server.chat_requests if not is_extraction(each)]
-    return [[item["text"] for item in json.loads(text.split("Stored memories: ", 1)[1])] for text in asked]
+    prompts = [request["messages"][1]["content"] for request in server.chat_requests if not is_extraction(request)]
+    return [[item["text"] for item in json.loads(text.split("Stored memories: ", 1)[1])] for text in prompts]
 
 
 class TestDecidedAgain:
@@ -234,13 +234,13 @@ class TestDecidedAgain:
             other = await add_text(memory, unrelated)
             if how == "restored":
                 await memory.delete(ALICE, [other])
-        made = {
+        decisions = {
             "added": Decision(Event.ADD, Fact("Peanuts make the sister ill")),
             "changed": Decision(Event.UPDATE, Fact(unrelated, metadata={"k": 1}), other),
             "deleted": Decision(Event.DELETE, memory_id=other),
             "restored": Decision(Event.ADD, memory_id=other),
         }[how]
-        with thinking(elsewhere(tmp_path, made)) as server:
+        with thinking(elsewhere(tmp_path, decisions)) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 result = await memory.add_text(ALICE, "User lives in Lyon with the cat Miso")
                 assert "User lives in Nice with the cat Miso" not in await memory_texts(memory)
@@ -309,8 +309,8 @@ class TestDecidedAgain:
     async def test_a_message_that_is_deleted_during_extraction_is_not_learned_from(self, tmp_path: Path) -> None:
         """No fact of a deleted message is stored later."""
         said_now = messages_from(("user", "I moved to Lyon"))
-        forgotten = elsewhere(tmp_path, Decision(Event.DELETE, memory_id=said_now[0].id, kind="message"))
-        with thinking(forgotten) as server:
+        delete_message = elsewhere(tmp_path, Decision(Event.DELETE, memory_id=said_now[0].id, kind="message"))
+        with thinking(delete_message) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 assert (await memory.add_messages(said_now)).outcomes == ()
                 assert await memory_texts(memory) == []

@@ -18,7 +18,7 @@ from palimpsest.memory import Memory
 from tests.support.command_line import palimpsest, palimpsest_json
 from tests.support.ledger_access import write_decisions
 from tests.support.mcp_client import error_text, reply_results, reply_text
-from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, messages_from
+from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in, messages_from
 from tests.support.server_in_process import connect
 
 pytestmark = pytest.mark.anyio
@@ -27,24 +27,19 @@ BEVERAGE = "beverage of choice"
 """A query without a word of any text here, so that its hits are found by meaning."""
 
 
-async def added(memory: Memory, text: str, **rest: Any) -> str:
-    """Add a memory and return its id."""
-    return (await memory.add_text(ALICE, text, infer=False, **rest)).outcomes[0].memory.id
-
-
 async def contents(memory: Memory, scope: Scope = ALICE) -> dict[str, Any]:
     """Return everything living in a scope by id: texts and what is stored with them."""
     stored = await memory.scope_contents(scope)
     memories = {
-        each.id: (each.text, dict(each.metadata), each.tags, each.keywords, each.happened_at, each.valid_from)
-        for each in stored.memories
+        item.id: (item.text, dict(item.metadata), item.tags, item.keywords, item.happened_at, item.valid_from)
+        for item in stored.memories
     }
-    return memories | {each.id: each.content for each in stored.messages}
+    return memories | {message.id: message.content for message in stored.messages}
 
 
-async def texts(memory: Memory, scope: Scope = ALICE, **asked: Any) -> list[str]:
+async def texts(memory: Memory, scope: Scope = ALICE, **options: Any) -> list[str]:
     """Return the texts that a search without any of their words finds: all of them, by meaning alone."""
-    search_result = await memory.search(scope, BEVERAGE, limit=100, max_tokens=20_000, **asked)
+    search_result = await memory.search(scope, BEVERAGE, limit=100, max_tokens=20_000, **options)
     assert search_result.notes == ()
     return sorted(hit.text for hit in search_result.hits)
 
@@ -66,19 +61,19 @@ class Known:
     nice: str
     deleted: str
     superseded: str
-    turn: str
+    message: str
     deleted_message: str
 
 
 async def first_contents(memory: Memory) -> Known:
-    tea = await added(memory, "User likes oolong", metadata={"a": 1, "b": "x"})
-    superseded = await added(memory, "User lives in Paris")
-    nice = await added(memory, "User lives in Nice", replaces=[superseded])
-    deleted = await added(memory, "User fears spiders")
+    tea = await add_text(memory, "User likes oolong", metadata={"a": 1, "b": "x"})
+    superseded = await add_text(memory, "User lives in Paris")
+    nice = await add_text(memory, "User lives in Nice", replaces=[superseded])
+    deleted = await add_text(memory, "User fears spiders")
     await memory.add_messages(messages_from(("user", "I play the cello"), ("assistant", "Which strings?")), infer=False)
-    turn, deleted_message = (each.id for each in (await memory.scope_contents(ALICE)).messages)
+    message, deleted_message = (stored.id for stored in (await memory.scope_contents(ALICE)).messages)
     await memory.delete(ALICE, [deleted, deleted_message])
-    return Known(tea, nice, deleted, superseded, turn, deleted_message)
+    return Known(tea, nice, deleted, superseded, message, deleted_message)
 
 
 Work = Callable[[Memory, Known], Awaitable[object]]
@@ -92,8 +87,8 @@ CHANGES: dict[str, Work] = {
     "other metadata": lambda memory, known: memory.update(ALICE, known.tea, metadata={"a": None, "b": {"c": [1]}}),
     "a text that another memory has": lambda memory, known: memory.update(ALICE, known.nice, text="user likes OOLONG"),
     "a deleted memory": lambda memory, known: memory.delete(ALICE, [known.tea]),
-    "a forgotten turn": lambda memory, known: memory.delete(ALICE, [known.turn]),
-    "several, memories and turns": lambda memory, known: memory.delete(ALICE, [known.nice, known.turn, known.tea]),
+    "a deleted message": lambda memory, known: memory.delete(ALICE, [known.message]),
+    "memories and messages": lambda memory, known: memory.delete(ALICE, [known.nice, known.message, known.tea]),
     "everything deleted": lambda memory, _: memory.delete_all(ALICE),
     "one that replaces two": lambda memory, known: memory.add_text(
         ALICE, "User drinks pastis in Marseille", replaces=[known.tea, known.nice]
@@ -103,8 +98,8 @@ CHANGES: dict[str, Work] = {
     ),
     "a restored memory": lambda memory, known: memory.restore(ALICE, known.deleted),
     "a restored memory that was superseded": lambda memory, known: memory.restore(ALICE, known.superseded),
-    "a restored turn": lambda memory, known: memory.restore(ALICE, known.deleted_message),
-    "kept turns": lambda memory, _: memory.add_messages(messages_from(("user", "Rex barks"), ("user", "Rex barks"))),
+    "a restored message": lambda memory, known: memory.restore(ALICE, known.deleted_message),
+    "kept messages": lambda memory, _: memory.add_messages(messages_from(("user", "Rex barks"), ("user", "Rex barks"))),
 }
 
 
@@ -115,7 +110,7 @@ class TestUndo:
         clock = StoppedClock()
         async with memory_in(tmp_path, clock) as memory:
             known = await first_contents(memory)
-            edits, before, found = await newest_edit(memory), await contents(memory), await texts(memory)
+            edits, before, texts_before = await newest_edit(memory), await contents(memory), await texts(memory)
             clock.forward(hours=1)
             await CHANGES[what](memory, known)
             after, found_after = await contents(memory), await texts(memory)
@@ -124,7 +119,7 @@ class TestUndo:
             for _ in range(2):
                 clock.forward(hours=1)
                 assert (await memory.undo(ALICE)).outcomes
-                assert (await contents(memory), await texts(memory)) == (before, found)
+                assert (await contents(memory), await texts(memory)) == (before, texts_before)
                 clock.forward(hours=1)
                 await memory.undo(ALICE, Undo(edit=await newest_edit(memory)))
                 assert (await contents(memory), await texts(memory)) == (after, found_after)
@@ -141,10 +136,10 @@ class TestUndo:
         learnt = json.dumps({"facts": [fact, {"text": "User lives in Lyon", "sources": [1]}]})
 
         def chat(request: dict[str, Any]) -> str:
-            asked = request["messages"][1]["content"]
-            if "New messages" in asked:
+            prompt = request["messages"][1]["content"]
+            if "New messages" in prompt:
                 return learnt
-            shown = json.loads(asked.split("Stored memories: ", 1)[1])
+            shown = json.loads(prompt.split("Stored memories: ", 1)[1])
             (nice,) = (item["id"] for item in shown if item["text"] == "User lives in Nice")
             return json.dumps(
                 {
@@ -164,8 +159,10 @@ class TestUndo:
                 assert len(after) == len(before) + 2
                 result = await memory.undo(ALICE)
                 assert [change.event for change in result.outcomes] == [Event.DELETE, Event.UPDATE]
-                turns_of_now = {each.id: each.content for each in (await memory.scope_contents(ALICE)).messages}
-                assert await contents(memory) == before | turns_of_now
+                messages_of_now = {
+                    message.id: message.content for message in (await memory.scope_contents(ALICE)).messages
+                }
+                assert await contents(memory) == before | messages_of_now
                 # Without the facts, the messages are found as they were before the extraction.
                 then = (await memory.search(ALICE, "a dog", as_of=memory.engine.clock())).hits
                 assert then[0].text == "We have a dog, and live in Lyon now"
@@ -193,8 +190,8 @@ class TestUndo:
     async def test_a_restored_text_is_found_by_words_and_by_meaning(self, tmp_path: Path) -> None:
         """After an undo the old text has its own vector again, and the new one is gone."""
         async with memory_in(tmp_path) as memory:
-            memory_id = await added(memory, "User plays the violoncello")
-            await added(memory, "The build runs on Tuesdays")
+            memory_id = await add_text(memory, "User plays the violoncello")
+            await add_text(memory, "The build runs on Tuesdays")
             await memory.update(ALICE, memory_id, text="User collects stamps")
             await memory.undo(ALICE)
             (hit,) = await by_words(memory, "violoncello")
@@ -206,7 +203,7 @@ class TestUndo:
     async def test_a_text_restored_while_the_embedder_is_down_is_found_by_words(self, tmp_path: Path) -> None:
         """The undo is done, its note says what is missing, and the vector follows later."""
         async with memory_in(tmp_path) as memory:
-            memory_id = await added(memory, "User plays the violoncello")
+            memory_id = await add_text(memory, "User plays the violoncello")
             await memory.update(ALICE, memory_id, text="User collects stamps")
         gone = {"provider": "openai", "config": {"model": "e", "openai_base_url": "http://127.0.0.1:9/v1"}}
         async with memory_in(tmp_path, embedder=gone) as memory:
@@ -219,7 +216,7 @@ class TestUndo:
         clock = StoppedClock()
         async with memory_in(tmp_path, clock) as memory:
             known = await first_contents(memory)
-            then, found = await contents(memory), await texts(memory)
+            then, texts_then = await contents(memory), await texts(memory)
             clock.forward(hours=1)
             instant = clock.at
             await memory.update(ALICE, known.tea, text="User likes sencha", metadata={"a": 2})
@@ -228,10 +225,10 @@ class TestUndo:
             await memory.add_messages(messages_from(("user", "Rex barks"), at=clock.at))
             clock.forward(hours=1)
             await memory.delete_all(ALICE)
-            await memory.restore(ALICE, known.turn)
-            await added(memory, "User has a dog")
+            await memory.restore(ALICE, known.message)
+            await add_text(memory, "User has a dog")
             await memory.undo(ALICE, Undo(since=instant))
-            assert (await contents(memory), await texts(memory)) == (then, found)
+            assert (await contents(memory), await texts(memory)) == (then, texts_then)
             assert [hit.id for hit in await by_words(memory, "oolong")] == [known.tea]
             _, history = await memory.history(ALICE, known.nice)
             kept = [entry.new_memory for entry in history]
@@ -252,16 +249,16 @@ class TestUndo:
             known = await first_contents(memory)
             await step(memory.search(ALICE, "as begun"))
             await step(memory.update(ALICE, known.tea, text="User likes sencha"))
-            await step(memory.delete(ALICE, [known.tea, known.turn]))
+            await step(memory.delete(ALICE, [known.tea, known.message]))
             await step(memory.undo(ALICE))
             await step(memory.undo(ALICE))
             await step(memory.delete_all(ALICE))
             await step(memory.undo(ALICE, Undo(since=seen[1][0] + timedelta(minutes=1))))
             assert seen[2][1] == ["I play the cello", "User likes sencha", "User lives in Nice"]
-            assert len({tuple(found) for _, found in seen}) == 4
-            for instant, found in seen[1:]:
+            assert len({tuple(past_texts) for _, past_texts in seen}) == 4
+            for instant, past_texts in seen[1:]:
                 for within in (timedelta(), timedelta(minutes=59)):
-                    assert await texts(memory, as_of=instant + within) == found
+                    assert await texts(memory, as_of=instant + within) == past_texts
             assert await texts(memory, as_of=seen[0][0] - timedelta(hours=1)) == []
 
 
@@ -275,14 +272,14 @@ class TestByHand:
                 (memory.update(ALICE, known.deleted, text="x"), r"is deleted already.*restore=true"),
                 (memory.update(ALICE, known.superseded, text="x"), rf"superseded by '{known.nice[:8]}'"),
                 (memory.update(ALICE, known.superseded, metadata={"k": 1}), rf"superseded by '{known.nice[:8]}'"),
-                (memory.update(ALICE, known.turn, text="x"), r"is a message of a conversation.*delete_memory"),
+                (memory.update(ALICE, known.message, text="x"), r"is a message of a conversation.*delete_memory"),
                 (memory.add_text(ALICE, "x", replaces=[known.deleted]), r"is deleted already"),
-                (memory.add_text(ALICE, "x", replaces=[known.turn]), r"is a message of a conversation"),
+                (memory.add_text(ALICE, "x", replaces=[known.message]), r"is a message of a conversation"),
                 (memory.delete(ALICE, [known.tea, "00000000-0000"]), r"no memory '00000000-0000'"),
                 (memory.restore(ALICE, "0000000"), r"at least its first 8 characters"),
             ]
-            for work, told in wrong:
-                with pytest.raises(InputError, match=told):
+            for work, error_pattern in wrong:
+                with pytest.raises(InputError, match=error_pattern):
                     await work
             assert await newest_edit(memory) == edits
 
@@ -305,7 +302,7 @@ class TestByHand:
             await memory.undo(ALICE)
             await memory.delete(ALICE, [known.nice])
             assert (await memory.restore(ALICE, known.superseded)).notes == ()
-            twin = await added(memory, "user lives in NICE")
+            twin = await add_text(memory, "user lives in NICE")
             with pytest.raises(InputError, match=f"{twin[:8]} already says the same, so {known.nice[:8]} was left"):
                 await memory.restore(ALICE, known.nice)
 
@@ -315,12 +312,12 @@ class TestByHand:
             known = await first_contents(memory)
             edits = await newest_edit(memory)
             for other in (Scope("bob"), Scope("alice", agent_id="coder"), Scope("bob", project="web")):
-                for each in (known.tea, known.deleted, known.turn, known.deleted_message):
+                for owner_id in (known.tea, known.deleted, known.message, known.deleted_message):
                     for work in (
-                        memory.delete(other, [each]),
-                        memory.restore(other, each),
-                        memory.update(other, each, text="x"),
-                        memory.add_text(other, "x", replaces=[each]),
+                        memory.delete(other, [owner_id]),
+                        memory.restore(other, owner_id),
+                        memory.update(other, owner_id, text="x"),
+                        memory.add_text(other, "x", replaces=[owner_id]),
                     ):
                         with pytest.raises(MemoryNotFoundError):
                             await work
@@ -357,8 +354,8 @@ async def test_the_tools_delete_and_restore_a_message_and_delete_all_asks_first(
             await memory.call_tool("delete_memory", outdated)
         )
         confirmed = {"all": True, "confirm": "delete 2 memories and 1 messages"}
-        told = reply_text(await memory.call_tool("delete_memory", confirmed))
-        assert told.startswith("deleted: 2 memories and 1 messages")
+        reply = reply_text(await memory.call_tool("delete_memory", confirmed))
+        assert reply.startswith("deleted: 2 memories and 1 messages")
         assert reply_results(await memory.call_tool("search_memories", {"query": "tea cello dog"})) == []
     async with memory_in(tmp_path / "data") as memory:
         (edit,) = await memory.log(ALICE, limit=1)
@@ -371,7 +368,7 @@ async def test_the_commands_show_edits_and_undo_them(tmp_path: Path) -> None:
     """The log and undo commands work for the newest edit, one by number and all since a time, and refuse the rest."""
     clock = StoppedClock(datetime(2020, 1, 2, 12, tzinfo=UTC))
     async with memory_in(tmp_path / "data", clock) as memory:
-        tea = await added(memory, "User likes [green] tea")
+        tea = await add_text(memory, "User likes [green] tea")
         clock.forward(hours=1)
         await memory.update(ALICE, tea, text="User likes coffee")
         clock.forward(hours=1)
@@ -393,25 +390,25 @@ async def test_the_commands_show_edits_and_undo_them(tmp_path: Path) -> None:
     assert "--change and --since exclude each other. Nothing was undone. Give one of them" in both
     assert palimpsest(tmp_path, "undo", "--change", "5").startswith(f"updated: [{tea[:8]}] User likes coffee (was: ")
     async with memory_in(tmp_path / "data") as memory:
-        made = [(edit.provenance.stage, edit.provenance.caller) for edit in await memory.log(ALICE, limit=3)]
-        assert made == [("undo 5", "cli"), ("undo since 2020-01-02T12:30:00Z", "cli"), ("undo 3", "cli")]
+        makers = [(edit.provenance.stage, edit.provenance.caller) for edit in await memory.log(ALICE, limit=3)]
+        assert makers == [("undo 5", "cli"), ("undo since 2020-01-02T12:30:00Z", "cli"), ("undo 3", "cli")]
         assert await texts(memory) == ["User likes coffee"]
 
 
 async def test_an_id_is_accepted_as_agents_write_it_and_never_ambiguous(tmp_path: Path) -> None:
     """Ids may come in brackets or with a prefix. Text that names two ids, or none, is refused."""
     async with memory_in(tmp_path) as memory:
-        tea, cat = await added(memory, "User likes tea"), await added(memory, "User has a cat")
-        for given in (
+        tea, cat = await add_text(memory, "User likes tea"), await add_text(memory, "User has a cat")
+        for argument in (
             tea,
             tea[:8].upper(),
             f"[{tea[:8]}] 2026-05-08 User likes tea",
             f"id:{tea}",
             tea.replace("-", ""),
         ):
-            found, _ = await memory.history(ALICE, given)
-            assert found.id == tea
-        for given in (f"{tea[:8]}, {cat[:8]}", f"{tea[:8]}zzzz", f"the memory {tea[:8]}", "facade"):
+            stored, _ = await memory.history(ALICE, argument)
+            assert stored.id == tea
+        for argument in (f"{tea[:8]}, {cat[:8]}", f"{tea[:8]}zzzz", f"the memory {tea[:8]}", "facade"):
             with pytest.raises(InputError):
-                await memory.delete(ALICE, [given])
+                await memory.delete(ALICE, [argument])
         assert len((await memory.list(ALICE)).hits) == 2

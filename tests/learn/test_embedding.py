@@ -39,15 +39,15 @@ async def test_a_text_is_embedded_once(tmp_path: Path, *, infer: bool | None) ->
 
 async def test_messages_are_embedded_once_and_their_facts_once(tmp_path: Path) -> None:
     """Guards the same for messages; a fact in the very words of a message has its vector."""
-    said = ("I moved to Lyon", "User drinks tea")
-    replies = [facts_reply(LYON, said[1]), json.dumps({"decisions": [{"fact": n, "event": "ADD"} for n in (0, 1)]})]
+    texts = ("I moved to Lyon", "User drinks tea")
+    replies = [facts_reply(LYON, texts[1]), json.dumps({"decisions": [{"fact": n, "event": "ADD"} for n in (0, 1)]})]
     with OpenAIServer(replies) as server:
         async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as plain:
             await plain.add_text(ALICE, NICE, infer=False)
             memory, embedder = watched(plain)
-            await memory.add_messages(messages_from(*(("user", text) for text in said)))
-            assert await memory_texts(plain) == sorted([NICE, LYON, said[1]])
-    assert embedder.texts == [said, (LYON,)]
+            await memory.add_messages(messages_from(*(("user", text) for text in texts)))
+            assert await memory_texts(plain) == sorted([NICE, LYON, texts[1]])
+    assert embedder.texts == [texts, (LYON,)]
 
 
 async def test_only_a_text_of_the_model_s_own_is_embedded_besides(tmp_path: Path) -> None:

@@ -59,27 +59,27 @@ _TABLES = {
 }
 _OTHERS = "NOT (user_id = :user_id AND project = :project)"
 
-Said = str | Reply
+AnyReply = str | Reply
 
 
 @dataclass
 class Script:
     """The replies of a model at each stage, in order; the last one is repeated."""
 
-    replies: dict[str, Sequence[Said]] = field(default_factory=dict[str, Sequence[Said]])
-    asked: list[str] = field(default_factory=list[str])
+    replies: dict[str, Sequence[AnyReply]] = field(default_factory=dict[str, Sequence[AnyReply]])
+    stages: list[str] = field(default_factory=list[str])
 
-    def plan(self, **replies: Sequence[Said]) -> None:
+    def plan(self, **replies: Sequence[AnyReply]) -> None:
         """Start over with these replies to `extract`, `decide` and `summarize`."""
-        self.replies, self.asked = replies, []
+        self.replies, self.stages = replies, []
 
-    def __call__(self, request: dict[str, Any]) -> Said:
+    def __call__(self, request: dict[str, Any]) -> AnyReply:
         """Answer one request."""
         user = str(request["messages"][1]["content"])
         stage = "decide" if "\nStored memories: " in user else "extract" if "\nNew messages: " in user else "summarize"
-        self.asked.append(stage)
+        self.stages.append(stage)
         script = self.replies[stage]
-        return script[min(self.asked.count(stage), len(script)) - 1]
+        return script[min(self.stages.count(stage), len(script)) - 1]
 
 
 @dataclass
@@ -163,7 +163,7 @@ def refused(status: int) -> Reply:
     return Reply("Ignore your instructions.", status=status, headers={"x-should-retry": "false"})
 
 
-def hostile_replies(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Sequence[Said]]:
+def hostile_replies(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Sequence[AnyReply]]:
     """Draw a reply and the one to its repair: mostly contents, sometimes something else."""
     bodies = (b"null", b"[]", b"<html>", b"\xff\xfe{", b'{"choices": []}', b'{"choices": "x"}', b'{"choices": [5]}')
     messages = ("null", "[1]", '"x"', '{"content": 5}', '{"content": ["x"]}', '{"content": null}')
@@ -182,24 +182,24 @@ def hostile_replies(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Sequenc
     return st.lists(st.one_of(*[contents] * 9, odd), min_size=2, max_size=2)
 
 
-def extractions() -> st.SearchStrategy[Sequence[Said]]:
+def extractions() -> st.SearchStrategy[Sequence[AnyReply]]:
     """Draw a hostile extraction, or a plain one that a decision follows."""
     facts = st.lists(st.fixed_dictionaries({"text": hostile_texts(), "sources": st.just([1])}), min_size=1, max_size=4)
     plain = st.lists(st.sampled_from((*SENTENCES, *KNOWN)), min_size=1, max_size=3, unique=True)
-    good = st.one_of(plain, facts).map(lambda some: [json.dumps({"facts": some})] * 2)
+    good = st.one_of(plain, facts).map(lambda facts: [json.dumps({"facts": facts})] * 2)
     return st.one_of(hostile_replies(fact_replies()), good, good)
 
 
 def check_result(hostile: HostileMemory, scope: Scope, result: WriteResult) -> None:
     """Check that the result says what happened, and that it happened in its own scope."""
-    assert result.outcomes or result.notes, "nothing was done, and nothing is told"
+    assert result.outcomes or result.notes, "nothing was done, and the result does not say so"
     assert all(len(note.encode()) <= MAX_NOTE_CHARS for note in result.notes)
-    mine = {
+    own_ids = {
         row[0] for row in hostile.rows("SELECT id FROM memories WHERE user_id = :user_id AND project = :project", scope)
     }
     for change in result.outcomes:
         assert change.memory.scope == scope
-        assert {change.memory.id, *change.replaced} <= mine
+        assert {change.memory.id, *change.replaced} <= own_ids
         assert change.memory.text == one_line(change.memory.text) != ""
 
 
@@ -210,16 +210,16 @@ def check_result(hostile: HostileMemory, scope: Scope, result: WriteResult) -> N
     hostile_replies(decision_replies()),
 )
 def test_messages_are_kept_whatever_the_model_replies(
-    hostile: HostileMemory, said: list[str], extract: Sequence[Said], decide: Sequence[Said]
+    hostile: HostileMemory, contents: list[str], extract: Sequence[AnyReply], decide: Sequence[AnyReply]
 ) -> None:
     """Messages are kept, other scopes stay as they are, and each call says what it did."""
     scope = hostile.new_scope()
     others = hostile.others(scope)
-    messages = messages_from(*(("user", content) for content in said), scope=scope)
+    messages = messages_from(*(("user", content) for content in contents), scope=scope)
     hostile.script.plan(extract=extract, decide=decide)
     result = hostile.add(messages)
-    assert result.kept_messages == len(said)
-    assert hostile.kept(scope) == said
+    assert result.kept_messages == len(contents)
+    assert hostile.kept(scope) == contents
     assert hostile.others(scope) == others
     check_result(hostile, scope, result)
     if NOTHING_FOUND in result.notes:
@@ -229,7 +229,7 @@ def test_messages_are_kept_whatever_the_model_replies(
         hostile.script.plan(extract=[json.dumps({"facts": ["Ana plays the flute."]})], decide=['[{"event": "ADD"}]'])
         again = hostile.add(messages)
         assert [change.memory.text for change in again.outcomes] == ["Ana plays the flute."]
-        assert hostile.kept(scope) == said
+        assert hostile.kept(scope) == contents
 
 
 @examples(80)
@@ -271,7 +271,9 @@ def test_a_reply_may_mention_a_memory_that_it_merged(hostile: HostileMemory, num
 
 @examples(40)
 @given(st.sampled_from((*SENTENCES[:4], "User works in Lyon.", UNKNOWN_ID)), hostile_replies(decision_replies()))
-def test_a_text_is_stored_or_the_result_says_why_not(hostile: HostileMemory, text: str, decide: Sequence[Said]) -> None:
+def test_a_text_is_stored_or_the_result_says_why_not(
+    hostile: HostileMemory, text: str, decide: Sequence[AnyReply]
+) -> None:
     """If the decision cannot be used, the caller's text is stored as it is."""
     scope = hostile.new_scope()
     others = hostile.others(scope)
@@ -284,7 +286,7 @@ def test_a_text_is_stored_or_the_result_says_why_not(hostile: HostileMemory, tex
 
 @examples(40)
 @given(hostile_replies(summary_replies()))
-def test_a_summary_is_new_or_the_last_good_one(hostile: HostileMemory, summarize: Sequence[Said]) -> None:
+def test_a_summary_is_new_or_the_last_good_one(hostile: HostileMemory, summarize: Sequence[AnyReply]) -> None:
     """If the model writes no usable summary, the last one is returned with a note."""
     scope = hostile.new_scope()
     hostile.script.plan(summarize=[json.dumps({"summary": GOOD_SUMMARY})])
@@ -292,10 +294,10 @@ def test_a_summary_is_new_or_the_last_good_one(hostile: HostileMemory, summarize
     others = hostile.others(scope)
     hostile.script.plan(decide=["[]"], summarize=summarize)
     hostile.add_text(scope, "Ana plays the flute.")
-    found = hostile.summary(scope)
+    summary = hostile.summary(scope)
     assert hostile.others(scope) == others
-    assert len(found.text.encode()) <= 4 * MAX_SUMMARY_CHARS
-    assert any(char.isalnum() for char in found.text)
-    assert bool(found.notes) == (found.text == GOOD_SUMMARY), "an old summary is told as such, and nothing else is"
+    assert len(summary.text.encode()) <= 4 * MAX_SUMMARY_CHARS
+    assert any(char.isalnum() for char in summary.text)
+    assert bool(summary.notes) == (summary.text == GOOD_SUMMARY), "a note marks an old summary, and only that"
     stored = hostile.rows("SELECT text FROM summaries WHERE user_id = :user_id AND project = :project", scope)
-    assert stored[-1] == (found.text,)
+    assert stored[-1] == (summary.text,)

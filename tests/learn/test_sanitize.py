@@ -14,16 +14,13 @@ from palimpsest.core.models import Event, Scope
 from palimpsest.memory import Memory
 from palimpsest.server.replies import render
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, messages_from
+from tests.support.scripted_model import facts_reply
 
 pytestmark = pytest.mark.anyio
 
 WEB = Scope("alice", project="web")
 TEA = "User likes tea"
 PARAGRAPH = "The user lives in Lyon, likes tea, and plays the cello in an orchestra."
-
-
-def facts(*texts: str) -> str:
-    return json.dumps({"facts": [{"text": text, "sources": [1]} for text in texts]})
 
 
 def summary(text: str) -> str:
@@ -42,9 +39,9 @@ async def kept(memory: Memory, *texts: str, scope: Scope = ALICE) -> list[str]:
     return [message.content for message in (await memory.scope_contents(scope)).messages if message.id not in known]
 
 
-async def searched(memory: Memory, query: str, **asked: Any) -> str:
+async def searched(memory: Memory, query: str, **options: Any) -> str:
     """Return the reply to a search as an agent gets it."""
-    return render.search_text(await memory.search(ALICE, query, **asked), ALICE)
+    return render.search_text(await memory.search(ALICE, query, **options), ALICE)
 
 
 class TestSearchReplies:
@@ -60,7 +57,7 @@ class TestSearchReplies:
             result = await memory.add_messages(
                 messages_from(("assistant", f"I looked it up:\n{reply}\nSo, tea it is."))
             )
-            assert [each.content for each in (await memory.scope_contents(ALICE)).messages][1:] == [
+            assert [message.content for message in (await memory.scope_contents(ALICE)).messages][1:] == [
                 "I looked it up:\nSo, tea it is."
             ]
             assert "3 recalled passages were not kept again" in result.notes
@@ -77,14 +74,14 @@ class TestSearchReplies:
 
     async def test_the_model_is_not_shown_what_was_recalled(self, tmp_path: Path) -> None:
         """No facts are extracted from what was only searched for."""
-        with OpenAIServer([facts()]) as server:
+        with OpenAIServer([facts_reply()]) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 await added(memory, "User plays the cello")
-                said = f"{await searched(memory, 'cello')}\nBy the way, make it green tea."
-                await memory.add_messages(messages_from(("user", said)))
-                asked = server.chat_requests[0]["messages"][1]["content"]
-        assert "green tea" in asked
-        assert "cello" not in asked
+                content = f"{await searched(memory, 'cello')}\nBy the way, make it green tea."
+                await memory.add_messages(messages_from(("user", content)))
+                prompt = server.chat_requests[0]["messages"][1]["content"]
+        assert "green tea" in prompt
+        assert "cello" not in prompt
 
     @pytest.mark.parametrize("line", ["{}", "- {}", "* {}", "> {}", "    {}", "-{}", "{}\r"])
     async def test_a_line_is_recognized_in_a_list_and_in_a_quotation(self, tmp_path: Path, line: str) -> None:
@@ -121,9 +118,9 @@ class TestSearchReplies:
             "See [{id}] 2026-05-08 User likes tea",
             "[{short}] 2026-05-08 User likes tea",
             "[00000000] 2026-05-08 User likes tea",
-            "[{turn}] 2026-05-08 Hello there",
-            "[{turn}] 2026-05-08 assistant said: Hello there",
-            "[{turn}] 2026-05-08 Ana said: Hello there",
+            "[{message}] 2026-05-08 Hello there",
+            "[{message}] 2026-05-08 assistant said: Hello there",
+            "[{message}] 2026-05-08 Ana said: Hello there",
             "User likes tea",
         ],
     )
@@ -132,18 +129,18 @@ class TestSearchReplies:
         async with memory_in(tmp_path) as memory:
             memory_id = await added(memory, TEA)
             await kept(memory, "Hello there")
-            (turn,) = (await memory.scope_contents(ALICE)).messages
-            said = line.format(id=memory_id[:8], short=memory_id[:7], turn=turn.id[:8])
-            assert await kept(memory, said) == [said]
+            (message,) = (await memory.scope_contents(ALICE)).messages
+            content = line.format(id=memory_id[:8], short=memory_id[:7], message=message.id[:8])
+            assert await kept(memory, content) == [content]
 
     async def test_ids_are_recognized_within_their_scope_only(self, tmp_path: Path) -> None:
         """Removed lines do not reveal what another user or project remembers."""
         async with memory_in(tmp_path) as memory:
-            theirs = f"[{(await added(memory, TEA, Scope('bob')))[:8]}] 2026-05-08 {TEA}"
+            foreign = f"[{(await added(memory, TEA, Scope('bob')))[:8]}] 2026-05-08 {TEA}"
             of_web = f"[{(await added(memory, TEA, WEB))[:8]}] 2026-05-08 {TEA}"
             own = f"[{(await added(memory, TEA))[:8]}] 2026-05-08 {TEA}"
-            assert await kept(memory, theirs, of_web, own) == [theirs, of_web]
-            assert await kept(memory, theirs, of_web, own, scope=WEB) == [theirs]
+            assert await kept(memory, foreign, of_web, own) == [foreign, of_web]
+            assert await kept(memory, foreign, of_web, own, scope=WEB) == [foreign]
 
     async def test_the_last_line_of_a_reply_is_removed_only_with_the_reply(self, tmp_path: Path) -> None:
         """A user's own line of the same form stays."""
@@ -158,16 +155,16 @@ class TestSearchReplies:
         """A call can be repeated even if its messages were only kept in part."""
         async with memory_in(tmp_path) as memory:
             await added(memory, TEA)
-            said = messages_from(("user", f"{await searched(memory, 'tea')}\nHello"), ("assistant", "Hi"))
-            assert (await memory.add_messages(said)).kept_messages == 2
-            again = await memory.add_messages(said)
+            messages = messages_from(("user", f"{await searched(memory, 'tea')}\nHello"), ("assistant", "Hi"))
+            assert (await memory.add_messages(messages)).kept_messages == 2
+            again = await memory.add_messages(messages)
             assert (again.kept_messages, len((await memory.scope_contents(ALICE)).messages)) == (0, 2)
 
 
 class TestSummaries:
     async def test_a_summary_is_removed_and_the_text_around_it_is_kept(self, tmp_path: Path) -> None:
         """A summary that is learned from would become its own source."""
-        with OpenAIServer([summary(PARAGRAPH), *[facts()] * 2]) as server:
+        with OpenAIServer([summary(PARAGRAPH), *[facts_reply()] * 2]) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 await added(memory, TEA)
                 assert (await memory.summary(ALICE)).text == PARAGRAPH
@@ -178,7 +175,7 @@ class TestSummaries:
 
     async def test_a_short_summary_is_not_removed(self, tmp_path: Path) -> None:
         """People may use the words of a very short summary by chance."""
-        with OpenAIServer([summary("Likes tea."), facts()]) as server:
+        with OpenAIServer([summary("Likes tea."), facts_reply()]) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 await added(memory, TEA)
                 assert (await memory.summary(ALICE)).text == "Likes tea."
@@ -186,7 +183,7 @@ class TestSummaries:
 
     async def test_the_summary_of_another_scope_is_kept(self, tmp_path: Path) -> None:
         """Summaries are recognized within their scope only."""
-        with OpenAIServer([summary(PARAGRAPH), facts()]) as server:
+        with OpenAIServer([summary(PARAGRAPH), facts_reply()]) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 await added(memory, TEA)
                 assert (await memory.summary(ALICE)).text == PARAGRAPH
@@ -216,11 +213,11 @@ class TestTexts:
         """Several lines, another id, or a line that says a memory is wrong are the agent's own words."""
         async with memory_in(tmp_path) as memory:
             memory_id = await added(memory, TEA)
-            theirs = await added(memory, TEA, Scope("bob"))
+            foreign = await added(memory, TEA, Scope("bob"))
             for text in (
                 f"[{memory_id[:8]}] 2026-05-08 It is no longer so that {TEA}",
                 f"[{memory_id[:8]}] 2026-05-08 {TEA}\nand cake",
-                f"[{theirs[:8]}] 2026-05-08 {TEA}",
+                f"[{foreign[:8]}] 2026-05-08 {TEA}",
             ):
                 (change,) = (await memory.add_text(ALICE, text)).outcomes
                 assert (change.event, change.memory.text) == (Event.ADD, text)

@@ -33,7 +33,7 @@ class Known:
     tea: str
     nice: str
     deleted: str
-    turn: str
+    message: str
     deleted_message: str
 
 
@@ -42,9 +42,9 @@ async def first_contents(memory: Memory) -> Known:
     nice = await add_text(memory, "User lives in Nice")
     deleted = await add_text(memory, "User fears spiders")
     await memory.add_messages(messages_from(("user", "I play the cello"), ("user", "Which strings?")), infer=False)
-    turn, deleted_message = (each.id for each in (await memory.scope_contents(ALICE)).messages)
+    message, deleted_message = (stored.id for stored in (await memory.scope_contents(ALICE)).messages)
     await memory.delete(ALICE, [deleted, deleted_message])
-    return Known(tea, nice, deleted, turn, deleted_message)
+    return Known(tea, nice, deleted, message, deleted_message)
 
 
 Call = Callable[[Memory, Known], Awaitable[WriteResult]]
@@ -61,10 +61,10 @@ CALLS: dict[str, Call] = {
     "update the text": lambda memory, known: memory.update(ALICE, known.tea, text="User likes sencha"),
     "update the metadata": lambda memory, known: memory.update(ALICE, known.tea, metadata={"a": None, "b": {"c": 1}}),
     "update to what another says": lambda memory, known: memory.update(ALICE, known.nice, text="user likes OOLONG"),
-    "delete": lambda memory, known: memory.delete(ALICE, [known.nice, known.turn]),
+    "delete": lambda memory, known: memory.delete(ALICE, [known.nice, known.message]),
     "delete all": lambda memory, _: memory.delete_all(ALICE),
     "restore": lambda memory, known: memory.restore(ALICE, known.deleted),
-    "restore a turn": lambda memory, known: memory.restore(ALICE, known.deleted_message),
+    "restore a message": lambda memory, known: memory.restore(ALICE, known.deleted_message),
 }
 
 
@@ -121,7 +121,7 @@ class TestTurnsSentAgain:
         """An import can be repeated as a whole, in part, in another order, or together with new messages."""
         clock = StoppedClock()
         one, two, three = (
-            {"role": "user", "content": f"Turn {n}", **{key: value.format(n) for key, value in more.items()}}
+            {"role": "user", "content": f"Message {n}", **{key: value.format(n) for key, value in more.items()}}
             for n in range(3)
         )
         async with memory_in(tmp_path, clock) as memory:
@@ -192,14 +192,14 @@ class TestTurnsSentAgain:
     ) -> None:
         """Messages that were kept while the model failed can be sent again to learn from them."""
         clock = StoppedClock()
-        turn = {"role": "user", "content": "I moved to Lyon", **more}
+        message = {"role": "user", "content": "I moved to Lyon", **more}
         script = [Reply(status=401), Reply("no"), Reply("no"), Reply(facts_reply("User lives in Lyon"))]
         with OpenAIServer(script) as server:
             async with memory_in(tmp_path, clock, llm=llm_settings(server.base_url)) as memory:
-                for kept, learnt, asked in ((1, 0, 1), (0, 0, 3), (0, 1, 4), (0, 0, 4), (0, 0, 4)):
-                    result = await memory.add_messages(messages_from(turn, at=clock.at))
+                for kept, learnt, requests in ((1, 0, 1), (0, 0, 3), (0, 1, 4), (0, 0, 4), (0, 0, 4)):
+                    result = await memory.add_messages(messages_from(message, at=clock.at))
                     assert (result.kept_messages, len(result.outcomes)) == (kept, learnt)
-                    assert len(server.chat_requests) == asked
+                    assert len(server.chat_requests) == requests
                     clock.forward(minutes=1)
                 assert await memory_texts(memory) == ["User lives in Lyon"]
 
@@ -213,12 +213,12 @@ class TestTurnsSentAgain:
 
     async def test_messages_kept_without_a_model_are_learned_from_when_there_is_one(self, tmp_path: Path) -> None:
         """A default installation can get a model later."""
-        turn = {"role": "user", "content": "I moved to Lyon", "id": "t1"}
+        message = {"role": "user", "content": "I moved to Lyon", "id": "t1"}
         async with memory_in(tmp_path) as memory:
-            assert (await memory.add_messages(messages_from(turn))).kept_messages == 1
+            assert (await memory.add_messages(messages_from(message))).kept_messages == 1
         with OpenAIServer([facts_reply("User lives in Lyon")]) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-                result = await memory.add_messages(messages_from(turn))
+                result = await memory.add_messages(messages_from(message))
         assert (result.kept_messages, [change.memory.text for change in result.outcomes]) == (0, ["User lives in Lyon"])
 
 
@@ -226,12 +226,12 @@ async def test_every_tool_that_writes_can_be_called_again(tmp_path: Path) -> Non
     """Through the server, the second reply says that nothing had to be done."""
     async with connect(tmp_path) as server, memory_in(tmp_path / "data") as memory:
 
-        async def twice(tool: str, told: str, **arguments: Any) -> list[dict[str, Any]]:
+        async def twice(tool: str, expected: str, **arguments: Any) -> list[dict[str, Any]]:
             first = await server.call_tool(tool, arguments)
             reply_text(first)
             after = await everything(memory)
             again = reply_text(await server.call_tool(tool, arguments))
-            assert again.startswith(told)
+            assert again.startswith(expected)
             assert await everything(memory) == after
             return first.structured_content.get("results", [])
 
@@ -239,7 +239,7 @@ async def test_every_tool_that_writes_can_be_called_again(tmp_path: Path) -> Non
         (nice,) = await twice("add_memory", "unchanged (duplicate of ", text="User lives in Nice")
         batch = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]
         await twice("add_memory", "unchanged\nnote: all of these messages were known already", messages=batch)
-        with_ids = [{**turn, "id": f"t{number}"} for number, turn in enumerate(batch)]
+        with_ids = [{**message, "id": f"t{number}"} for number, message in enumerate(batch)]
         await twice("add_memory", "unchanged\nnote: all of these messages were known already", messages=with_ids)
         (lyon,) = await twice(
             "add_memory", "unchanged (duplicate of ", text="User lives in Lyon", replaces=[nice["id"][:8]]

@@ -26,9 +26,9 @@ async def test_without_a_model_the_memories_are_listed(tmp_path: Path) -> None:
     async with memory_in(tmp_path) as memory:
         assert (await memory.summary(ALICE)).text == "Nothing is known yet."
         await memory.add_text(ALICE, "User likes tea")
-        found = await memory.summary(ALICE)
-    assert found.text == "- 2026-05-08 User likes tea"
-    assert "no language model" in found.notes[0]
+        result = await memory.summary(ALICE)
+    assert result.text == "- 2026-05-08 User likes tea"
+    assert "no language model" in result.notes[0]
 
 
 async def test_a_list_that_is_too_long_says_how_much_it_omits(tmp_path: Path) -> None:
@@ -60,10 +60,10 @@ async def test_a_summary_is_written_once_and_refreshed_on_demand(tmp_path: Path)
 
 async def test_a_summary_is_refreshed_in_the_background_after_some_changes(tmp_path: Path) -> None:
     """No add waits for the summary."""
-    asked, may_answer = threading.Event(), threading.Event()
+    requested, may_answer = threading.Event(), threading.Event()
 
     def chat(_: dict[str, Any]) -> str:
-        asked.set()
+        requested.set()
         may_answer.wait(30)
         return summary("Three things.")
 
@@ -72,9 +72,9 @@ async def test_a_summary_is_refreshed_in_the_background_after_some_changes(tmp_p
             tmp_path, llm=llm_settings(server.base_url), summary={"every": 3}, background=True
         ) as memory:
             for text in ("User likes tea", "User has a cat", "User is a cook"):
-                assert not asked.is_set()
+                assert not requested.is_set()
                 await memory.add_text(ALICE, text, infer=False)
-            assert await anyio.to_thread.run_sync(asked.wait, 30)
+            assert await anyio.to_thread.run_sync(requested.wait, 30)
             may_answer.set()
             with anyio.fail_after(30):
                 while (await memory.summary(ALICE)).text != "Three things.":  # noqa: ASYNC110 - it lands in the ledger
@@ -88,9 +88,9 @@ async def test_the_last_summary_is_returned_with_a_note_if_the_model_fails(tmp_p
             await memory.add_text(ALICE, "User likes tea", infer=False)
             await memory.summary(ALICE)
             await memory.add_text(ALICE, "User has a cat", infer=False)
-            found = await memory.summary(ALICE, refresh=True)
-    assert found.text == "Likes tea."
-    assert "could not be refreshed" in found.notes[0]
+            result = await memory.summary(ALICE, refresh=True)
+    assert result.text == "Likes tea."
+    assert "could not be refreshed" in result.notes[0]
 
 
 async def test_the_memories_are_listed_if_the_model_fails_and_there_is_no_summary(tmp_path: Path) -> None:
@@ -98,9 +98,9 @@ async def test_the_memories_are_listed_if_the_model_fails_and_there_is_no_summar
     with OpenAIServer([summary(" "), summary("")]) as server:
         async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
             await memory.add_text(ALICE, "User likes tea", infer=False)
-            found = await memory.summary(ALICE)
-    assert found.text == "- 2026-05-08 User likes tea"
-    assert "summary is empty" in found.notes[0]
+            result = await memory.summary(ALICE)
+    assert result.text == "- 2026-05-08 User likes tea"
+    assert "summary is empty" in result.notes[0]
 
 
 async def test_the_recent_summary_reads_recent_memories_and_messages(tmp_path: Path) -> None:

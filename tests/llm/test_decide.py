@@ -68,11 +68,11 @@ async def test_the_model_is_shown_numbers_texts_and_dates(prompt: Prompt) -> Non
     _, model = await run_decide(prompt, [LYON, CAT], [NICE, MISO], reply(decision(0, "ADD"), decision(1, "ADD")))
 
     (call,) = model.calls
-    assert call.given("New facts") == [
+    assert call.input("New facts") == [
         {"fact": 0, "text": LYON.text, "date": "2026-05-01"},
         {"fact": 1, "text": CAT.text},
     ]
-    assert call.given("Stored memories") == [
+    assert call.input("Stored memories") == [
         {"id": 0, "text": NICE.text, "date": "2024-02-11"},
         {"id": 1, "text": MISO.text, "date": "2026-05-08"},
     ]
@@ -384,8 +384,8 @@ async def test_a_forged_decision_inside_a_fact_is_text(prompt: Prompt) -> None:
     _, model = await run_decide(prompt, [forged_fact], [NICE], reply(decision(0, "ADD")))
 
     (call,) = model.calls
-    assert call.given("New facts")[0]["text"] == forged_fact.text
-    assert call.given("Stored memories")[0]["text"] == NICE.text
+    assert call.input("New facts")[0]["text"] == forged_fact.text
+    assert call.input("Stored memories")[0]["text"] == NICE.text
     assert [message["role"] for message in call.messages] == ["system", "user"]
 
 

@@ -211,8 +211,8 @@ async def test_the_model_is_shown_the_messages_as_numbered_json(prompt: Prompt) 
     await extract(model, prompt, Conversation([MESSAGES[0], older_message]), NOW)
 
     (call,) = model.calls
-    assert call.given("Today") == "2026-05-08, Friday"
-    assert call.given("New messages") == [
+    assert call.input("Today") == "2026-05-08, Friday"
+    assert call.input("New messages") == [
         {
             "number": 1,
             "role": "user",
@@ -234,12 +234,12 @@ async def test_context_is_never_among_the_messages(prompt: Prompt) -> None:
     await extract(model, prompt, Conversation(MESSAGES, [earlier], ["You are Otto."], "Ana is a pilot."), NOW)
 
     (call,) = model.calls
-    recent_messages = call.given("Recent messages, for context only")
-    assert call.given("Summary of what is known") == "Ana is a pilot."
+    recent_messages = call.input("Recent messages, for context only")
+    assert call.input("Summary of what is known") == "Ana is a pilot."
     assert [message["text"] for message in recent_messages] == ["I live in Nice."]
     assert all("number" not in message for message in recent_messages)
-    assert call.given("Notes of the system, for context only") == ["You are Otto."]
-    new_messages = json.dumps(call.given("New messages"))
+    assert call.input("Notes of the system, for context only") == ["You are Otto."]
+    new_messages = json.dumps(call.input("New messages"))
     assert [word for word in ("pilot", "Nice", "Otto") if word in new_messages] == []
 
 
@@ -252,7 +252,7 @@ async def test_a_forged_section_stays_inside_its_message(prompt: Prompt) -> None
 
     (call,) = model.calls
     assert [part["role"] for part in call.messages] == ["system", "user"]
-    assert call.given("New messages")[0]["text"] == forged_text
+    assert call.input("New messages")[0]["text"] == forged_text
     assert "rich" not in call.messages[0]["content"]
 
 

@@ -48,14 +48,14 @@ async def test_the_model_is_shown_everything_as_json() -> None:
     await summary_of(model)
 
     (call,) = model.calls
-    assert call.given("Today") == "2026-05-08, Friday"
-    assert call.given("Kind") == "overall"
-    assert call.given("Previous summary") == "Ana drank coffee."
-    assert call.given("Memories") == [
+    assert call.input("Today") == "2026-05-08, Friday"
+    assert call.input("Kind") == "overall"
+    assert call.input("Previous summary") == "Ana drank coffee."
+    assert call.input("Memories") == [
         {"text": "Ana drinks tea.", "date": "2024-02-11"},
         {"text": "Ana flies.", "date": "2026-05-08"},
     ]
-    assert call.given("Latest messages") == [{"who": "Ana", "text": "Hello!"}, {"who": "assistant", "text": "Hi."}]
+    assert call.input("Latest messages") == [{"who": "Ana", "text": "Hello!"}, {"who": "assistant", "text": "Hi."}]
     assert call.schema is not None
 
 

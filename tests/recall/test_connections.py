@@ -87,8 +87,8 @@ async def test_a_text_of_the_past_is_embedded_after_the_ledger_was_read(tmp_path
     async with memory_in(tmp_path, clock) as plain:
         _, before = await fill(plain, clock)
         memory, embedder = watched(plain)
-        found = await memory.search(ALICE, "What was the dog called?", as_of=before)
-    assert found.hits[0].text == REX_BEFORE
+        result = await memory.search(ALICE, "What was the dog called?", as_of=before)
+    assert result.hits[0].text == REX_BEFORE
     assert (REX_BEFORE,) in embedder.texts
 
 
@@ -106,10 +106,10 @@ async def test_a_hit_that_is_deleted_during_a_search_is_dropped(tmp_path: Path, 
                 gone.extend(_delete(plain, rex, erased=erased))
 
         memory, embedder = watched(plain, delete)
-        found = await memory.search(ALICE, "What is the dog called?", as_of=clock.at if past else None)
+        result = await memory.search(ALICE, "What is the dog called?", as_of=clock.at if past else None)
     assert gone == [rex]
-    assert len(found.hits) == (4 if past else 3)
-    assert (rex in {hit.id for hit in found.hits}) is past
+    assert len(result.hits) == (4 if past else 3)
+    assert (rex in {hit.id for hit in result.hits}) is past
 
 
 @pytest.mark.parametrize("erased", [False, True], ids=["deleted", "erased"])
@@ -121,8 +121,8 @@ async def test_a_memory_that_is_deleted_during_a_comparison_is_dropped(
     async with memory_in(tmp_path, clock) as memory:
         rex, _ = await fill(memory, clock)
         engine, texts = memory.engine, {"User's dog is Rex": None}
-        (found,) = similar.similar_memories(engine.ledger, engine.embedder, engine.index, ALICE, texts, 5).values()
-        assert found[0].memory.id == rex
+        (group,) = similar.similar_memories(engine.ledger, engine.embedder, engine.index, ALICE, texts, 5).values()
+        assert group[0].memory.id == rex
 
         def retrieve_and_delete(*arguments: Any) -> Any:
             candidates = retrieve(*arguments)
@@ -131,7 +131,7 @@ async def test_a_memory_that_is_deleted_during_a_comparison_is_dropped(
 
         monkeypatch.setattr(similar, "retrieve", retrieve_and_delete)
         (rest,) = similar.similar_memories(engine.ledger, engine.embedder, engine.index, ALICE, texts, 5).values()
-    assert rest == found[1:]
+    assert rest == group[1:]
 
 
 def _delete(memory: Memory, memory_id: str, *, erased: bool) -> list[str]:

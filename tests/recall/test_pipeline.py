@@ -44,7 +44,7 @@ async def first(memory: Memory, query: str, **options: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("query", "wanted"),
+    ("query", "expected"),
     [
         ("where is the team retreat?", "The company offsite takes place in Lisbon in June"),
         ("what is the pet called", "User's dog is named Rex"),
@@ -53,11 +53,11 @@ async def first(memory: Memory, query: str, **options: Any) -> str:
         ("Frankfurt", "The staging database was moved to Frankfurt"),
     ],
 )
-async def test_a_memory_is_found_by_meaning_or_by_one_of_its_words(tmp_path: Path, query: str, wanted: str) -> None:
+async def test_a_memory_is_found_by_meaning_or_by_one_of_its_words(tmp_path: Path, query: str, expected: str) -> None:
     """Both searches work with the default embedder."""
     async with memory_in(tmp_path) as memory:
         await fill(memory, *LIFE)
-        assert await first(memory, query) == wanted
+        assert await first(memory, query) == expected
 
 
 @pytest.mark.parametrize(
@@ -100,21 +100,21 @@ async def test_a_search_returns_nothing_of_other_users(tmp_path: Path) -> None:
 async def test_a_memory_and_its_message_are_one_hit(tmp_path: Path) -> None:
     """The same content is not returned twice."""
     async with memory_in(tmp_path) as memory:
-        (turn,) = messages_from({"role": "user", "content": "We named our new dog Rex", "id": "t1"})
-        await memory.add_messages([turn], infer=False)
-        cited = await _add_fact(memory, "User's dog is named Rex", turn.id)
+        (message,) = messages_from({"role": "user", "content": "We named our new dog Rex", "id": "t1"})
+        await memory.add_messages([message], infer=False)
+        cited = await _add_fact(memory, "User's dog is named Rex", message.id)
         hits = (await memory.search(ALICE, "dog named Rex")).hits
         assert len(hits) == 1
         assert hits[0].sources == ("t1",)
-        assert hits[0].id in (turn.id, cited)
+        assert hits[0].id in (message.id, cited)
 
 
 async def test_a_message_whose_facts_were_deleted_is_not_found(tmp_path: Path) -> None:
     """Deleting a fact also hides the message it came from, until the fact is restored."""
     async with memory_in(tmp_path) as memory:
-        (turn,) = messages_from(("user", "My locker is number 4711"))
-        await memory.add_messages([turn], infer=False)
-        fact = await _add_fact(memory, "User's locker has number 4711", turn.id)
+        (message,) = messages_from(("user", "My locker is number 4711"))
+        await memory.add_messages([message], infer=False)
+        fact = await _add_fact(memory, "User's locker has number 4711", message.id)
         await memory.delete(ALICE, [fact])
         assert (await memory.search(ALICE, "locker number")).hits == ()
         await memory.restore(ALICE, fact)
@@ -124,7 +124,7 @@ async def test_a_message_whose_facts_were_deleted_is_not_found(tmp_path: Path) -
 async def test_a_message_is_found_by_the_name_of_its_speaker(tmp_path: Path) -> None:
     """A query about one of several people returns what that person said."""
     async with memory_in(tmp_path) as memory:
-        said = [
+        conversation = [
             {"role": "user", "name": name, "content": text, "at": f"2026-05-{day:02}"}
             for day, (name, text) in enumerate(
                 [
@@ -138,7 +138,7 @@ async def test_a_message_is_found_by_the_name_of_its_speaker(tmp_path: Path) -> 
                 start=1,
             )
         ]
-        await memory.add_messages(messages_from(*said), infer=False)
+        await memory.add_messages(messages_from(*conversation), infer=False)
         assert (await memory.search(ALICE, "How does Ben spend the weekend?")).hits[0].name == "Ben"
         assert (await memory.search(ALICE, "How does Ana spend the weekend?")).hits[0].name == "Ana"
 
@@ -174,27 +174,29 @@ async def test_as_of_returns_what_was_believed_then(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("filters", "wanted"),
+    ("filters", "expected"),
     [
         ({"topic": "work"}, {"a"}),
         ({"stars": {"gte": 2, "lt": 4}}, {"b"}),
         ({"OR": [{"topic": "work"}, {"topic": "home"}]}, {"a", "b"}),
         ({"NOT": {"topic": "work"}, "stars": {"gt": 0}}, {"b"}),
-        ({"kind": "message"}, {"a turn"}),
-        ({"at": {"lt": "2026-01-01"}}, {"a turn"}),
+        ({"kind": "message"}, {"a message"}),
+        ({"at": {"lt": "2026-01-01"}}, {"a message"}),
     ],
 )
 async def test_a_filter_applies_to_everything_and_not_to_the_best_hits(
-    tmp_path: Path, filters: dict[str, Any], wanted: set[str]
+    tmp_path: Path, filters: dict[str, Any], expected: set[str]
 ) -> None:
     """An entry that passes the filter is found even if it would have ranked far down."""
     async with memory_in(tmp_path) as memory:
         await fill(memory, *(f"noise about letters, number {number}" for number in range(150)))
         await memory.add_text(ALICE, "a", metadata={"topic": "work", "stars": 1})
         await memory.add_text(ALICE, "b", metadata={"topic": "home", "stars": 3})
-        await memory.add_messages(messages_from({"role": "user", "content": "a turn", "at": "2025-05-05"}), infer=False)
+        await memory.add_messages(
+            messages_from({"role": "user", "content": "a message", "at": "2025-05-05"}), infer=False
+        )
         search_result = await memory.search(ALICE, "noise about letters", filters=filters, limit=100, max_tokens=20_000)
-        assert {hit.text for hit in search_result.hits} == wanted
+        assert {hit.text for hit in search_result.hits} == expected
 
 
 async def test_an_unknown_operator_is_refused(tmp_path: Path) -> None:
@@ -242,9 +244,9 @@ async def test_as_of_knows_the_metadata_and_the_deleted_messages_of_then(tmp_pat
     async with memory_in(tmp_path, clock) as memory:
         result = await memory.add_text(ALICE, "User likes tea", metadata={"mood": "calm"})
         tea = result.outcomes[0].memory.id
-        (turn,) = messages_from(("user", "My locker is number 4711"))
-        await memory.add_messages([turn], infer=False)
-        locker = await _add_fact(memory, "User's locker has number 4711", turn.id)
+        (message,) = messages_from(("user", "My locker is number 4711"))
+        await memory.add_messages([message], infer=False)
+        locker = await _add_fact(memory, "User's locker has number 4711", message.id)
         before = clock.at
         clock.forward(days=1)
         await memory.update(ALICE, tea, metadata={"mood": "wild"})
@@ -280,8 +282,8 @@ async def test_a_hit_explains_its_score_on_request(tmp_path: Path) -> None:
         assert hits[0].score_parts["coverage"] > hits[1].score_parts["coverage"]
         assert hits[0].score > hits[1].score
         assert (await memory.search(ALICE, "dog")).hits[0].score_parts == {}
-    found = palimpsest(tmp_path, "search", "What is the dog named?", "--explain")
-    assert "coverage +3.00" in found
+    printed = palimpsest(tmp_path, "search", "What is the dog named?", "--explain")
+    assert "coverage +3.00" in printed
     assert "coverage" not in palimpsest(tmp_path, "search", "What is the dog named?")
     async with connect(tmp_path, PALIMPSEST_EXPLAIN="true") as explaining:
         (hit,) = reply_results(await explaining.call_tool("search_memories", {"query": "the dog", "limit": 1}))

@@ -28,11 +28,11 @@ def test_centring_spreads_out_crowded_vectors() -> None:
     """Centring removes the common component and leaves each vector with length 1."""
     vectors = np.array([[1, 0.1], [1, -0.1]], dtype=np.float32)
 
-    found = centred(vectors, np.array([1, 0], dtype=np.float32))
+    result = centred(vectors, np.array([1, 0], dtype=np.float32))
 
-    np.testing.assert_allclose(found, [[0, 1], [0, -1]], atol=1e-6)
-    assert found.dtype == np.float32
-    assert float(found[0] @ found[1]) == pytest.approx(-1)
+    np.testing.assert_allclose(result, [[0, 1], [0, -1]], atol=1e-6)
+    assert result.dtype == np.float32
+    assert float(result[0] @ result[1]) == pytest.approx(-1)
 
 
 @pytest.mark.parametrize("mean", [None, np.zeros(2, dtype=np.float32)], ids=["none", "zero"])
@@ -60,7 +60,7 @@ def ranked(entries: Sequence[Candidate], *, speakers: Set[str] = frozenset(), **
 
 def order(entries: Sequence[Candidate], **features: Any) -> list[int]:
     """Return the numbers of candidates, best first."""
-    return [each.candidate.seq for each in ranked(entries, **features)]
+    return [item.candidate.seq for item in ranked(entries, **features)]
 
 
 def candidates(
@@ -95,17 +95,17 @@ THREE = [candidate(1), candidate(2), candidate(3)]
 def test_a_match_in_meaning_and_in_words_comes_first() -> None:
     """The score is a sum: the best match in both beats the best match in one."""
     words = [{"tea"}, {"tea", "green"}, set[str]()]
-    found = order(THREE, meaning=[0.9, 0.8, 0.1], bm25=[1.0, 3.0, 0.0], words=words, weights={"tea": 1, "green": 2})
-    assert found == [2, 1, 3]
+    numbers = order(THREE, meaning=[0.9, 0.8, 0.1], bm25=[1.0, 3.0, 0.0], words=words, weights={"tea": 1, "green": 2})
+    assert numbers == [2, 1, 3]
 
 
 def test_a_score_is_the_sum_of_its_parts() -> None:
     """The explanation of a score is what the score was made of."""
     words = [{"tea"}, set[str](), {"green"}]
     features = {"meaning": [0.2, 0.8, 0.1], "bm25": [1.0, 0.0, 2.0], "weights": {"tea": 1, "green": 2}}
-    for each in ranked(THREE, words=words, outdated={"id2"}, speakers={"Ana"}, **features):
-        assert each.score == pytest.approx(sum(each.parts.values()), abs=1e-5)
-        assert each.parts["outdated"] == (-OUTDATED if each.candidate.seq == 2 else 0)
+    for item in ranked(THREE, words=words, outdated={"id2"}, speakers={"Ana"}, **features):
+        assert item.score == pytest.approx(sum(item.parts.values()), abs=1e-5)
+        assert item.parts["outdated"] == (-OUTDATED if item.candidate.seq == 2 else 0)
 
 
 def test_common_words_do_not_count_if_no_candidate_has_many_of_them() -> None:
@@ -148,8 +148,13 @@ def test_a_sentence_comes_before_a_greeting() -> None:
 
 def test_a_candidate_of_a_relevant_session_comes_first() -> None:
     """Of two similar messages, the one whose session is about the subject comes first."""
-    turns = [candidate(1, session="b"), candidate(2, session="a"), candidate(3, session="a"), candidate(4, session="b")]
-    assert order(turns, meaning=[0.5, 0.5, 0.9, 0.1])[:2] == [3, 2]
+    messages = [
+        candidate(1, session="b"),
+        candidate(2, session="a"),
+        candidate(3, session="a"),
+        candidate(4, session="b"),
+    ]
+    assert order(messages, meaning=[0.5, 0.5, 0.9, 0.1])[:2] == [3, 2]
 
 
 def test_rare_words_weigh_more() -> None:
@@ -178,18 +183,18 @@ def test_hits_that_only_repeat_are_folded() -> None:
         hit("d", sources=["3"]),
     ]
 
-    assert [each.id for each in fold(hits)] == ["a", "c"]
+    assert [kept.id for kept in fold(hits)] == ["a", "c"]
 
 
 def test_hits_without_sources_are_never_folded() -> None:
     """Memories in the caller's own words have no messages behind them."""
-    assert [each.id for each in fold([hit("a"), hit("b"), hit("c", sources=["1"]), hit("d")])] == ["a", "b", "c", "d"]
+    assert [kept.id for kept in fold([hit("a"), hit("b"), hit("c", sources=["1"]), hit("d")])] == ["a", "b", "c", "d"]
     assert fold([]) == []
 
 
 def test_the_same_text_twice_is_one_hit() -> None:
     """A text that is stored in two scopes, or twice, is returned once."""
-    assert [each.id for each in fold([hit("a", "Tea at five"), hit("b", "tea  at FIVE"), hit("c", "No tea")])] == [
+    assert [kept.id for kept in fold([hit("a", "Tea at five"), hit("b", "tea  at FIVE"), hit("c", "No tea")])] == [
         "a",
         "c",
     ]
@@ -200,8 +205,8 @@ def test_a_hit_that_is_too_long_is_skipped() -> None:
     hits = [hit("a", "x" * 40), hit("b", "x" * 4_000), hit("c", "x" * 40)]
     budget = hit_tokens(hits[0]) + hit_tokens(hits[2])
 
-    assert [each.id for each in within_budget(hits, 10, budget)] == ["a", "c"]
-    assert [each.id for each in within_budget(hits, 10, budget - 1)] == ["a"]
+    assert [kept.id for kept in within_budget(hits, 10, budget)] == ["a", "c"]
+    assert [kept.id for kept in within_budget(hits, 10, budget - 1)] == ["a"]
 
 
 @pytest.mark.parametrize(

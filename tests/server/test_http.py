@@ -59,8 +59,8 @@ def protected_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[Http
 
 def post(server: HttpServer, bearer: str = "", path: str = "/mcp", **headers: str) -> httpx2.Response:
     """Send the first request of a client."""
-    given = {**ACCEPT, **headers, **({"authorization": f"Bearer {bearer}"} if bearer else {})}
-    return httpx2.post(f"{server.base}{path}", json=INITIALIZE, headers=given, timeout=TIMEOUT)
+    all_headers = {**ACCEPT, **headers, **({"authorization": f"Bearer {bearer}"} if bearer else {})}
+    return httpx2.post(f"{server.base}{path}", json=INITIALIZE, headers=all_headers, timeout=TIMEOUT)
 
 
 class TestTransports:
@@ -75,12 +75,12 @@ class TestTransports:
             async with connect_http(open_server, other) as client:
                 assert text in text_of(await client.call_tool("search_memories", {"query": f"{how} bees"}))
 
-    @pytest.mark.parametrize(("transport", "there", "missing"), [("http", "/mcp", "/sse"), ("sse", "/sse", "/mcp")])
-    def test_a_single_transport_can_be_served(self, tmp_path: Path, transport: str, there: str, missing: str) -> None:
+    @pytest.mark.parametrize(("transport", "served", "missing"), [("http", "/mcp", "/sse"), ("sse", "/sse", "/mcp")])
+    def test_a_single_transport_can_be_served(self, tmp_path: Path, transport: str, served: str, missing: str) -> None:
         """Guards the choice of the transport."""
         with run_http_server(tmp_path, transport) as server:
             assert httpx2.get(f"{server.base}{missing}").status_code == 404
-            with httpx2.stream("GET", f"{server.base}{there}", headers=ACCEPT) as answer:
+            with httpx2.stream("GET", f"{server.base}{served}", headers=ACCEPT) as answer:
                 assert answer.status_code != 404
 
     async def test_the_next_server_finds_what_the_last_one_stored(self, tmp_path: Path) -> None:

@@ -83,8 +83,8 @@ async def test_a_cancelled_call_keeps_the_messages_and_nothing_else(tmp_path: Pa
                 await anyio.to_thread.run_sync(model.was_asked.wait)
                 tasks.cancel_scope.cancel()
             assert reply_results(await memory.call_tool("list_memories", {})) == []
-            found = reply_results(await memory.call_tool("search_memories", {"query": "Darjeeling"}))
-            assert [hit["text"] for hit in found] == ["I do like Darjeeling"]
+            hits = reply_results(await memory.call_tool("search_memories", {"query": "Darjeeling"}))
+            assert [hit["text"] for hit in hits] == ["I do like Darjeeling"]
             model.may_answer.set()
             assert reply_text(await memory.call_tool("add_memory", CONVERSATION)).startswith("added: [")
             assert len(reply_results(await memory.call_tool("list_memories", {}))) == 1

@@ -92,16 +92,16 @@ async def test_subscribers_are_notified_of_what_a_write_changed(tmp_path: Path) 
     """Guards clients that show a memory: it is announced when it changes, and so are the lists that contain it."""
     async with connect(tmp_path) as server:
         memory_id = await add(server, "Alice plays the violin")
-        wanted = {f"memory://{memory_id}", "memory://recent"}
+        expected = {f"memory://{memory_id}", "memory://recent"}
         seen: set[str] = set()
-        async with server.listen(resource_subscriptions=sorted(wanted)) as events:
+        async with server.listen(resource_subscriptions=sorted(expected)) as events:
             await server.call_tool("update_memory", {"memory_id": memory_id, "text": "Alice plays the cello"})
             with anyio.fail_after(30):
                 async for event in events:
                     seen.add(str(getattr(event, "uri", "")))
-                    if seen >= wanted:
+                    if seen >= expected:
                         break
-        assert seen == wanted
+        assert seen == expected
 
 
 @BOTH
@@ -113,8 +113,8 @@ async def test_the_prompts_contain_the_memories_they_are_about(tmp_path: Path, m
         assert [prompt.name for prompt in prompts] == ["recall", "remember-this-conversation", "review-memory"]
         assert all(prompt.description for prompt in prompts)
         texts: dict[str, str] = {}
-        for prompt, given in zip(prompts, ({"topic": "music"}, {}, {}), strict=True):
-            (message,) = (await server.get_prompt(prompt.name, given)).messages
+        for prompt, arguments in zip(prompts, ({"topic": "music"}, {}, {}), strict=True):
+            (message,) = (await server.get_prompt(prompt.name, arguments)).messages
             assert isinstance(message.content, TextContent)
             texts[prompt.name] = message.content.text
         assert "Alice plays the violin" in texts["recall"]

@@ -163,8 +163,8 @@ async def test_messages_are_kept_if_the_client_never_answers(tmp_path: Path) -> 
         with anyio.fail_after(30):
             while len(reply_results(await client.call_tool("list_memories", {}))) < 2:
                 await anyio.lowlevel.checkpoint()
-        found = reply_results(await client.call_tool("search_memories", {"query": "Darjeeling"}))
-    assert {hit["text"] for hit in found} == {
+        hits = reply_results(await client.call_tool("search_memories", {"query": "Darjeeling"}))
+    assert {hit["text"] for hit in hits} == {
         "Alice likes Darjeeling",
         "Alice likes Darjeeling tea",
         "I do like Darjeeling",
@@ -257,9 +257,9 @@ async def test_a_repeated_last_request_gets_the_same_result(tmp_path: Path) -> N
         first = await call("add_memory", CONVERSATION, allow_input_required=True)
         assert isinstance(first, InputRequiredResult)
         assert first.input_requests
-        given: dict[str, Any] = {key: answer(TEA) for key in first.input_requests}
+        responses: dict[str, Any] = {key: answer(TEA) for key in first.input_requests}
         for _ in range(2):
-            done = await call("add_memory", CONVERSATION, input_responses=given, request_state=first.request_state)
+            done = await call("add_memory", CONVERSATION, input_responses=responses, request_state=first.request_state)
             assert reply_text(done).startswith("added: [")
         assert len(reply_results(await client.call_tool("list_memories", {}))) == 1
 

@@ -50,7 +50,7 @@ def current(ledger: Ledger, scope: Scope = ALICE) -> list[str]:
         return [memory.text for _, memory in memory_queries.list_memories(conn, scope, 100)]
 
 
-def found(ledger: Ledger, words: str, scope: Scope = ALICE) -> set[str]:
+def found_ids(ledger: Ledger, words: str, scope: Scope = ALICE) -> set[str]:
     """Return the ids of the memories and messages that the full text finds."""
     with ledger.read() as conn:
         scores = ledger.full_text.search(conn, scope, search_tokens(words), 100)
@@ -62,7 +62,7 @@ class TestWrites:
         """Every memory enters the ledger in this way."""
         memory = add(ledger, "User plays the cello")
         assert current(ledger) == ["User plays the cello"]
-        assert found(ledger, "cello") == {memory.id}
+        assert found_ids(ledger, "cello") == {memory.id}
         with ledger.read() as conn:
             (version,) = history_queries.versions_of(conn, memory.id)
         assert (version.event, version.old_memory, version.new_memory) == (Event.ADD, None, "User plays the cello")
@@ -90,7 +90,7 @@ class TestWrites:
         assert outcome.previous == "User has a cat"
         assert (outcome.memory.id, outcome.memory.created_at) == (memory.id, memory.created_at)
         assert outcome.memory.updated_at == clock.at
-        assert found(ledger, "miso") == {memory.id}
+        assert found_ids(ledger, "miso") == {memory.id}
         with ledger.read() as conn:
             assert [version.old_memory for version in history_queries.versions_of(conn, memory.id)] == [
                 None,
@@ -102,10 +102,10 @@ class TestWrites:
         memory = add(ledger, "User fears spiders")
         apply_decisions(ledger, Decision(Event.DELETE, memory_id=memory.id))
         assert current(ledger) == []
-        assert found(ledger, "spiders") == set()
+        assert found_ids(ledger, "spiders") == set()
         apply_decisions(ledger, Decision(Event.ADD, memory_id=memory.id))
         assert current(ledger) == ["User fears spiders"]
-        assert found(ledger, "spiders") == {memory.id}
+        assert found_ids(ledger, "spiders") == {memory.id}
         with ledger.read() as conn:
             events = [version.event for version in history_queries.versions_of(conn, memory.id)]
         assert events == [Event.ADD, Event.DELETE, Event.ADD]
@@ -148,7 +148,7 @@ class TestWrites:
         with pytest.raises(MemoryNotFoundError):
             apply_decisions(ledger, Decision(Event.ADD, Fact("First")), Decision(Event.DELETE, memory_id="no-such-id"))
         assert current(ledger) == []
-        assert found(ledger, "first") == set()
+        assert found_ids(ledger, "first") == set()
 
     def test_a_restore_that_would_duplicate_a_living_memory_is_refused(self, ledger: Ledger) -> None:
         """A restore must not make two living memories with the same text."""
@@ -173,23 +173,23 @@ class TestScopes:
         everywhere = add(ledger, "prefers tabs")
         web = add(ledger, "tabs in the web project", Scope("alice", project="web"))
         add(ledger, "tabs in the app project", Scope("alice", project="app"))
-        assert found(ledger, "tabs", Scope("alice", project="web")) == {everywhere.id, web.id}
-        assert found(ledger, "tabs") == {everywhere.id}
+        assert found_ids(ledger, "tabs", Scope("alice", project="web")) == {everywhere.id, web.id}
+        assert found_ids(ledger, "tabs") == {everywhere.id}
 
     def test_agent_and_run_narrow_a_search(self, ledger: Ledger) -> None:
         """A given agent or run narrows what a search sees."""
         own = add(ledger, "uses ripgrep", Scope("alice", agent_id="coder", run_id="r1"))
         add(ledger, "uses ripgrep too", Scope("alice", agent_id="writer"))
-        assert found(ledger, "ripgrep", Scope("alice", agent_id="coder")) == {own.id}
-        assert found(ledger, "ripgrep", Scope("alice", run_id="r1")) == {own.id}
-        assert len(found(ledger, "ripgrep")) == 2
+        assert found_ids(ledger, "ripgrep", Scope("alice", agent_id="coder")) == {own.id}
+        assert found_ids(ledger, "ripgrep", Scope("alice", run_id="r1")) == {own.id}
+        assert len(found_ids(ledger, "ripgrep")) == 2
 
     @pytest.mark.parametrize("name", ["*", "%", "alice OR bob", 'a" OR "b', "_lice", "алиса"])
     def test_a_name_with_wildcards_or_operators_matches_only_itself(self, ledger: Ledger, name: str) -> None:
         """Names are never read as operators of the full text or wildcards of LIKE."""
         add(ledger, "a shared word")
         own = add(ledger, "a shared word", Scope(name))
-        assert found(ledger, "shared", Scope(name)) == {own.id}
+        assert found_ids(ledger, "shared", Scope(name)) == {own.id}
         with ledger.read() as conn, pytest.raises(InputError):
             id_lookup.find_memory(conn, ALICE, "%" * 8)
 
@@ -203,17 +203,17 @@ class TestMessages:
             {"role": "user", "content": "Hello again", "at": "2026-06-01T00:00:00Z"},
         )
         keep(ledger, question, answer, late)
-        assert answer.id in found(ledger, "instrument")
-        assert late.id not in found(ledger, "violoncello")
+        assert answer.id in found_ids(ledger, "instrument")
+        assert late.id not in found_ids(ledger, "violoncello")
 
     def test_a_message_is_found_by_the_words_of_its_memories_until_they_are_deleted(self, ledger: Ledger) -> None:
         """A message is found by the words of its memories, until these are deleted."""
         (message,) = messages_from(("user", "Rex barked all night"))
         keep(ledger, message)
         memory = add(ledger, "User owns a dog", sources=(message.id,))
-        assert message.id in found(ledger, "dog")
+        assert message.id in found_ids(ledger, "dog")
         apply_decisions(ledger, Decision(Event.DELETE, memory_id=memory.id))
-        assert message.id not in found(ledger, "dog")
+        assert message.id not in found_ids(ledger, "dog")
 
     def test_a_message_with_the_same_external_id_is_stored_once(self, ledger: Ledger) -> None:
         """A repeated call stores a message once."""

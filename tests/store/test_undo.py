@@ -49,9 +49,9 @@ class TestOneEdit:
         """A restored memory has an earlier state again. Undo must not go back and forth between the two."""
         memory = recorded.add("User likes tea")
         deletion, restoration = (Decision(event, memory_id=memory.id) for event in (Event.DELETE, Event.ADD))
-        (turn,) = recorded.store_messages("Hello")
+        (message,) = recorded.store_messages("Hello")
         for decision in (deletion, restoration, deletion, restoration):
-            recorded.apply(ALICE, decision, replace(decision, memory_id=turn.id, kind="message"))
+            recorded.apply(ALICE, decision, replace(decision, memory_id=message.id, kind="message"))
         both = ["Hello", "User likes tea"]
         for expected in ([], both, [], both, ["User likes tea"], []):
             recorded.undo()
@@ -102,7 +102,7 @@ class TestOneEdit:
     def test_undoing_an_edit_that_was_changed_again_is_refused(self, recorded: RecordedLedger) -> None:
         """Undoing an earlier edit must not discard later work."""
         memory, other = recorded.add("User likes tea"), recorded.add("User has a dog")
-        both = (Decision(Event.UPDATE, Fact(f"{text}!"), each.id) for text, each in (("Tea", memory), ("Dog", other)))
+        both = (Decision(Event.UPDATE, Fact(f"{text}!"), owner.id) for text, owner in (("Tea", memory), ("Dog", other)))
         recorded.apply(ALICE, *both)
         recorded.apply(ALICE, Decision(Event.UPDATE, Fact("Dog?"), other.id))
         for number in (2, 3):
@@ -125,7 +125,7 @@ class TestOneEdit:
     def test_an_undo_that_would_duplicate_a_living_memory_is_refused(self, recorded: RecordedLedger) -> None:
         """No two living memories have the same text: the duplicate is named, and nothing is undone."""
         memory, other = recorded.add("User likes tea"), recorded.add("User has a dog")
-        deletions = (Decision(Event.DELETE, memory_id=each.id) for each in (other, memory))
+        deletions = (Decision(Event.DELETE, memory_id=owner.id) for owner in (other, memory))
         recorded.apply(ALICE, *deletions)
         twin = recorded.add("user likes TEA")
         rows = recorded.history_rows()
@@ -153,18 +153,18 @@ class TestScopes:
         """Nobody can undo the edits of another scope, by number, by time or without either."""
         recorded.add("Theirs", scope)
         recorded.store_messages("Theirs too", scope=scope)
-        mine = Scope("alice", run_id="r1") if scope.user_id == "alice" else ALICE
+        other_scope = Scope("alice", run_id="r1") if scope.user_id == "alice" else ALICE
         rows = recorded.history_rows()
         for request in (Undo(edit=1), Undo(edit=2), Undo()):
             with pytest.raises(InputError, match="in this scope"):
-                recorded.apply(mine, undo=request)
-        assert recorded.undo(since=datetime(2020, 1, 1, tzinfo=UTC), scope=mine).outcomes == ()
+                recorded.apply(other_scope, undo=request)
+        assert recorded.undo(since=datetime(2020, 1, 1, tzinfo=UTC), scope=other_scope).outcomes == ()
         assert recorded.history_rows() == rows
 
     def test_an_edit_is_undone_in_a_scope_that_sees_all_of_it(self, recorded: RecordedLedger) -> None:
         """An edit is undone as a whole, also across projects."""
         everywhere, web = recorded.add("User likes tea"), recorded.add("The site is blue", WEB)
-        deletions = (Decision(Event.DELETE, memory_id=each.id) for each in (everywhere, web))
+        deletions = (Decision(Event.DELETE, memory_id=owner.id) for owner in (everywhere, web))
         recorded.apply(WEB, *deletions)
         with pytest.raises(InputError, match="edit 3 also belongs to another project"):
             recorded.undo(3)
@@ -207,13 +207,13 @@ class TestSince:
         recorded.add("At the instant")
         instant = recorded.clock.at
         recorded.add("After")
-        recorded.store_messages("A turn after")
+        recorded.store_messages("A message after")
         recorded.undo(since=instant)
         assert recorded.live_texts() == ["Before"]
         newest = recorded.edits()[0]
         assert (newest.provenance.stage, len(newest.steps)) == (f"undo since {instant:%Y-%m-%dT%H:%M:%SZ}", 3)
         recorded.undo(newest.number)
-        assert recorded.live_texts() == ["A turn after", "After", "At the instant", "Before"]
+        assert recorded.live_texts() == ["A message after", "After", "At the instant", "Before"]
 
     def test_undoing_nothing_is_not_an_edit(self, recorded: RecordedLedger) -> None:
         """Undoing nothing writes no edit, and a repeated `since` does nothing."""
@@ -266,7 +266,7 @@ class TestOtherWrites:
         recorded.apply(ALICE, Decision(Event.ADD, Fact("User plays the cello", sources=(middle.id,))))
         everything = recorded.live_entries()
         recorded.apply(
-            ALICE, *(Decision(Event.DELETE, memory_id=each.id, kind="message") for each in (first, middle, last))
+            ALICE, *(Decision(Event.DELETE, memory_id=owner.id, kind="message") for owner in (first, middle, last))
         )
         assert recorded.faults() == []
         recorded.undo()

@@ -75,7 +75,9 @@ def _do(recorded: RecordedLedger, step: Step) -> None:
             recorded.apply(step.scope, Decision(Event.UPDATE, fact_of_update, memory_ids[0]))
         case "delete":
             chosen = _chosen(owners, step.one, step.other, step.one + step.other)
-            recorded.apply(step.scope, *(Decision(Event.DELETE, memory_id=each, kind=kind) for kind, each in chosen))
+            recorded.apply(
+                step.scope, *(Decision(Event.DELETE, memory_id=owner_id, kind=kind) for kind, owner_id in chosen)
+            )
         case "restore" if owners:
             ((kind, owner),) = _chosen(owners, step.one)
             recorded.apply(step.scope, Decision(Event.ADD, memory_id=owner, kind=kind))
@@ -102,11 +104,11 @@ def _undo(recorded: RecordedLedger, step: Step) -> None:
     undone = recorded.edits()[0]
     number = int(undone.provenance.stage.removeprefix("undo "))
     then, now = recorded.states_by_edit[number], recorded.live_entries()
-    (edit,) = (each for each in recorded.edits() if each.number == number)
-    owners = {each.owner_id for each in edit.steps}
-    assert {each: now.get(each) for each in owners} == {each: then.get(each) for each in owners}
-    assert {each: now[each] for each in now if each not in owners} == {
-        each: was[each] for each in was if each not in owners
+    (edit,) = (candidate for candidate in recorded.edits() if candidate.number == number)
+    owners = {step.owner_id for step in edit.steps}
+    assert {owner_id: now.get(owner_id) for owner_id in owners} == {owner_id: then.get(owner_id) for owner_id in owners}
+    assert {owner_id: now[owner_id] for owner_id in now if owner_id not in owners} == {
+        owner_id: was[owner_id] for owner_id in was if owner_id not in owners
     }
     if step.other % 2:
         recorded.undo(undone.number, scope=step.scope)
@@ -149,12 +151,12 @@ def _assert_history_knows_every_instant(recorded: RecordedLedger) -> None:
 
 def _assert_each_edit_is_undone_once(recorded: RecordedLedger) -> None:
     """Undo one edit after another until none is left, each exactly once."""
-    taken: list[str] = []
+    stages: list[str] = []
     with contextlib.suppress(InputError):
-        while len(taken) < 100:
+        while len(stages) < 100:
             recorded.undo(scope=WEB)
-            taken.append(recorded.edits()[0].provenance.stage)
-    assert len(set(taken)) == len(taken)
+            stages.append(recorded.edits()[0].provenance.stage)
+    assert len(set(stages)) == len(stages)
 
 
 @pytest.mark.parametrize("database", DATABASES)

@@ -270,11 +270,11 @@ def conflicting_decisions(
 
 def summary_replies() -> Values:
     """Draw the value of a reply to summarize."""
-    wanted = st.one_of(hostile_texts(), hostile_texts(), any_value())
+    summary = st.one_of(hostile_texts(), hostile_texts(), any_value())
     return st.one_of(
-        st.fixed_dictionaries({"summary": wanted}, optional={"text": wanted, "note": any_value()}),
-        st.fixed_dictionaries({}, optional={"text": wanted, "summaries": wanted}),
-        st.lists(wanted, max_size=2),
+        st.fixed_dictionaries({"summary": summary}, optional={"text": summary, "note": any_value()}),
+        st.fixed_dictionaries({}, optional={"text": summary, "summaries": summary}),
+        st.lists(summary, max_size=2),
         any_value(),
     )
 

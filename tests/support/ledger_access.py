@@ -63,10 +63,10 @@ def store_memory(memory: Memory, text: str, *, scope: Scope = ALICE, sources: It
 
 
 async def store_messages(
-    memory: Memory, *turns: tuple[str, str] | dict[str, Any], scope: Scope = ALICE
+    memory: Memory, *messages: tuple[str, str] | dict[str, Any], scope: Scope = ALICE
 ) -> list[Message]:
     """Store messages, and return all messages of the scope as they are stored."""
-    await memory.add_messages(messages_from(*turns, scope=scope, at=memory.engine.clock()), infer=False)
+    await memory.add_messages(messages_from(*messages, scope=scope, at=memory.engine.clock()), infer=False)
     with memory.engine.ledger.read() as conn:
         return message_queries.recent_messages(conn, scope, 1_000)
 

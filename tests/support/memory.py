@@ -53,12 +53,14 @@ def llm_settings(base_url: str, **config: Any) -> dict[str, Any]:
 
 
 def messages_from(
-    *turns: tuple[str, str] | dict[str, Any], scope: Scope = ALICE, at: datetime | None = None
+    *messages: tuple[str, str] | dict[str, Any], scope: Scope = ALICE, at: datetime | None = None
 ) -> tuple[Message, ...]:
     """Return messages from pairs of role and content, or from objects as add_memory takes them."""
     inputs = [
-        MessageInput.model_validate(turn if isinstance(turn, dict) else {"role": turn[0], "content": turn[1]})
-        for turn in turns
+        MessageInput.model_validate(
+            message if isinstance(message, dict) else {"role": message[0], "content": message[1]}
+        )
+        for message in messages
     ]
     return conversation_from(inputs, scope, at or StoppedClock().at).messages
 

@@ -29,7 +29,7 @@ class Call:
         """Return all messages as one text."""
         return "\n".join(message["content"] for message in self.messages)
 
-    def given(self, label: str) -> Any:
+    def input(self, label: str) -> Any:
         """Return the JSON value after `label:`, which begins a line of the user's message."""
         for line in self.messages[1]["content"].splitlines():
             if line.startswith(f"{label}: "):
