@@ -18,6 +18,11 @@ PROFILE = os.environ.get("HYPOTHESIS_PROFILE", LOCAL_PROFILE)
 hypothesis.settings.load_profile(PROFILE)
 
 
+def pytest_xdist_auto_num_workers() -> int | None:
+    """Start two workers for each core outside CI: half of the tests wait for a process most of the time."""
+    return None if PROFILE == FULL_PROFILE else 2 * (os.cpu_count() or 1)
+
+
 def pytest_report_header() -> str:
     """Name the profile that decides how many examples are tried."""
     return f"hypothesis profile of the examples: {PROFILE} (HYPOTHESIS_PROFILE={FULL_PROFILE} tries all)"

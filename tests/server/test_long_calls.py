@@ -22,7 +22,10 @@ from tests.support.server_in_process import connect
 
 pytestmark = pytest.mark.anyio
 
-EVERY_TRANSPORT = pytest.mark.parametrize("how", ["stdio-legacy", "stdio-auto", "legacy", "auto", "sse"])
+EVERY_TRANSPORT = pytest.mark.parametrize(
+    "how",
+    ["stdio-auto", "auto", *(pytest.param(how, marks=pytest.mark.ci) for how in ("stdio-legacy", "legacy", "sse"))],
+)
 CONVERSATION = {"messages": [{"role": "user", "content": "I do like Darjeeling"}]}
 FACTS = json.dumps({"facts": [{"text": "Alice likes Darjeeling", "sources": [1]}]})
 ADD = json.dumps({"decisions": [{"fact": 0, "event": "ADD"}]})

@@ -120,7 +120,9 @@ async def test_facts_are_extracted_and_reconciled_by_the_clients_model(tmp_path:
     assert all(request.system_prompt and 0 < request.max_tokens <= 4000 for request in model.requests)
 
 
-@pytest.mark.parametrize("how", ["legacy", "auto", "sse"])
+@pytest.mark.parametrize(
+    "how", [pytest.param("legacy", marks=pytest.mark.ci), "auto", pytest.param("sse", marks=pytest.mark.ci)]
+)
 async def test_the_clients_model_is_used_over_every_transport(tmp_path: Path, how: str) -> None:
     """Guards clients that connect over HTTP or SSE."""
     model = ScriptedClientModel(TEA)
