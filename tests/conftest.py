@@ -12,7 +12,7 @@ import pytest
 from palimpsest.embed import static
 from tests.support.examples import FULL_PROFILE, LOCAL_PROFILE
 
-hypothesis.settings.register_profile(LOCAL_PROFILE, max_examples=50)
+hypothesis.settings.register_profile(LOCAL_PROFILE, max_examples=25)
 hypothesis.settings.register_profile(FULL_PROFILE, max_examples=100)
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", LOCAL_PROFILE)
 hypothesis.settings.load_profile(PROFILE)
