@@ -121,7 +121,7 @@ def main() -> None:
     embedder = LocalEmbedder()
     with (
         tempfile.TemporaryDirectory(prefix="compare-") as folder,
-        OpenAIServer(embed=lambda texts: embedder.embed(texts).tolist()) as server,
+        OpenAIServer(embed=lambda texts: embedder.embed_passages(texts).tolist()) as server,
     ):
         environments = (options.environments or Path(folder)).absolute()
         with timed_part("installing"):

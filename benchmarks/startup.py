@@ -216,7 +216,7 @@ def fill(data_dir: Path, count: int) -> None:
                         memory.scope,
                         Provenance("benchmark"),
                         decisions=tuple(Decision(Event.ADD, Fact(text)) for text in batch),
-                        vectors=dict(zip(batch, engine.embedder.embed(batch), strict=True)),
+                        vectors=dict(zip(batch, engine.embedder.embed_passages(batch), strict=True)),
                         embedder=engine.embedder.fingerprint,
                     )
                 )

@@ -36,7 +36,7 @@ def embedded(texts: Sequence[str]) -> Vectors:
     """Return a vector for each text."""
     embedder = LocalEmbedder()
     starts = range(0, len(texts), EMBEDDED_AT_ONCE)
-    return np.concatenate([embedder.embed(texts[start : start + EMBEDDED_AT_ONCE]) for start in starts])
+    return np.concatenate([embedder.embed_passages(texts[start : start + EMBEDDED_AT_ONCE]) for start in starts])
 
 
 @contextmanager
@@ -70,9 +70,9 @@ def floor(folder: Path, ledger: Path, questions: Sequence[str]) -> Iterator[tupl
     embedder = LocalEmbedder()
     with collection(folder) as chroma, closing(sqlite3.connect(f"{ledger.as_uri()}?mode=ro", uri=True)) as conn:
         for question in questions:
-            vector, embed_ms = _timed(lambda text=question: embedder.embed([text]))
+            vector, embed_ms = _timed(lambda text=question: embedder.embed_query(text))
             result, query_ms = _timed(
-                lambda query=vector: chroma.query(query_embeddings=query, n_results=NEAREST, include=[])
+                lambda query=vector: chroma.query(query_embeddings=[query], n_results=NEAREST, include=[])
             )
             words = " OR ".join(f'"{word}"' for word in query_tokens(question))
             _, full_text_ms = _timed(lambda match=words: _best_rows(conn, match))

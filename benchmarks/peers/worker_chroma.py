@@ -25,7 +25,7 @@ class Chroma:
 
     def add(self, texts: list[str], keys: list[str]) -> None:
         """Add the texts in one batch."""
-        vectors = {} if self._embedder is None else {"embeddings": self._embedder.embed(texts)}
+        vectors = {} if self._embedder is None else {"embeddings": self._embedder.embed_passages(texts)}
         self._collection.add(ids=keys, documents=texts, **vectors)
 
     def search(self, query: str, k: int) -> list[tuple[str, str]]:
@@ -33,7 +33,7 @@ class Chroma:
         if self._embedder is None:
             arguments: dict[str, Any] = {"query_texts": [query]}
         else:
-            arguments = {"query_embeddings": self._embedder.embed([query])}
+            arguments = {"query_embeddings": [self._embedder.embed_query(query)]}
         result = self._collection.query(**arguments, n_results=k, include=["documents"])
         return list(zip(result["ids"][0], result["documents"][0], strict=True))
 

@@ -34,7 +34,7 @@ class TestEmbedding:
         """Guards the limits of endpoints, and the order of the vectors."""
         inputs = [f"word{i} and word{i * 7}" for i in range(texts)]
         with OpenAIServer() as server:
-            vectors = embedder_at(server.base_url).embed(inputs)
+            vectors = embedder_at(server.base_url).embed_passages(inputs)
             assert batch_sizes(server) == requests
         assert vectors.shape == (texts, EMBEDDING_DIMS)
         assert vectors.dtype == np.float32
@@ -43,14 +43,14 @@ class TestEmbedding:
     def test_an_empty_list_sends_no_request(self) -> None:
         """Guards against an empty batch, to which endpoints respond with status 400."""
         with OpenAIServer() as server:
-            assert len(embedder_at(server.base_url).embed([])) == 0
+            assert len(embedder_at(server.base_url).embed_passages([])) == 0
             assert server.requests == []
 
     def test_vectors_are_normalized(self) -> None:
         """Guards unit length for vectors of any length, without a division by zero."""
         raw_vectors = [[3.0, 4.0], [0.001, 0.0], [0.0, 0.0]]
         with OpenAIServer(embed=lambda _: raw_vectors) as server:
-            vectors = embedder_at(server.base_url).embed(["a", "b", "c"])
+            vectors = embedder_at(server.base_url).embed_passages(["a", "b", "c"])
         np.testing.assert_allclose(vectors, [[0.6, 0.8], [1.0, 0.0], [0.0, 0.0]], atol=1e-6)
 
     @pytest.mark.parametrize("dims", [None, 8])
@@ -58,7 +58,7 @@ class TestEmbedding:
         """Guards endpoints that do not know the parameter, and the setting for those that do."""
         with OpenAIServer() as server:
             embedder = embedder_at(server.base_url, dims=dims)
-            vectors = embedder.embed(["one text"])
+            vectors = embedder.embed_passages(["one text"])
             (request,) = server.embedding_requests
         assert request.get("dimensions") == dims
         assert vectors.shape == (1, dims or EMBEDDING_DIMS)
@@ -67,7 +67,7 @@ class TestEmbedding:
     def test_the_model_the_key_and_the_address_of_the_settings_are_used(self) -> None:
         """Guards against requests to another address, for another model or without the key."""
         with OpenAIServer(api_key=KEY) as server:
-            embedder_at(server.base_url).embed(["one text"])
+            embedder_at(server.base_url).embed_passages(["one text"])
             (request,) = server.requests
         assert request["path"] == "/v1/embeddings"
         assert request["json"]["model"] == "scripted"
@@ -76,7 +76,7 @@ class TestEmbedding:
     def test_only_the_beginning_of_a_long_text_is_sent(self) -> None:
         """Guards against status 400 for a text longer than the model accepts."""
         with OpenAIServer() as server:
-            embedder_at(server.base_url).embed(["x" * (MAX_CHARS + 1), "short"])
+            embedder_at(server.base_url).embed_passages(["x" * (MAX_CHARS + 1), "short"])
             (request,) = server.embedding_requests
         assert [len(text) for text in request["input"]] == [MAX_CHARS, 5]
 
@@ -96,13 +96,13 @@ class TestFailures:
     def test_vectors_that_are_not_valid_are_refused(self, vectors: list[list[float]]) -> None:
         """Guards the ledger against wrong vectors, which would stay in it."""
         with OpenAIServer(embed=lambda _: vectors) as server, pytest.raises(EmbedderError, match="scripted"):
-            embedder_at(server.base_url).embed(["a", "b"])
+            embedder_at(server.base_url).embed_passages(["a", "b"])
 
     def test_a_failure_in_a_later_batch_fails_the_whole_call(self) -> None:
         """Guards against vectors for only some of the texts."""
         replies = iter([[[1.0, 0.0]] * BATCH, [[1.0, 0.0]]])
         with OpenAIServer(embed=lambda _: next(replies)) as server, pytest.raises(EmbedderError):
-            embedder_at(server.base_url).embed(["text"] * (BATCH + 2))
+            embedder_at(server.base_url).embed_passages(["text"] * (BATCH + 2))
 
     def test_the_error_about_a_wrong_key_does_not_contain_it(self) -> None:
         """Guards the error text: it says what to check and contains no secret."""
@@ -110,13 +110,13 @@ class TestFailures:
             OpenAIServer(api_key="another") as server,
             pytest.raises(EmbedderError, match=r"401.*Check embedder\.config") as error,
         ):
-            embedder_at(server.base_url).embed(["a"])
+            embedder_at(server.base_url).embed_passages(["a"])
         assert KEY not in str(error.value)
 
     def test_a_wrong_path_is_reported(self) -> None:
         """Guards against a wrong path in the base URL of a running server."""
         with OpenAIServer() as server, pytest.raises(EmbedderError, match=r"404.*openai_base_url"):
-            embedder_at(f"{server.base_url}/nothing").embed(["a"])
+            embedder_at(f"{server.base_url}/nothing").embed_passages(["a"])
 
     def test_a_server_that_is_not_running_is_reported(self) -> None:
         """Guards the error for a local server that is not running."""
@@ -124,7 +124,7 @@ class TestFailures:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         with pytest.raises(EmbedderError, match="could not be reached"):
-            embedder_at(f"http://127.0.0.1:{port}/v1").embed(["a"])
+            embedder_at(f"http://127.0.0.1:{port}/v1").embed_passages(["a"])
 
     def test_a_timeout_is_reported(self) -> None:
         """Guards the timeout in the settings: a write must not hang on its embedder."""
@@ -137,6 +137,6 @@ class TestFailures:
         with OpenAIServer(embed=embed_late) as server:
             try:
                 with pytest.raises(EmbedderError, match="timed out"):
-                    embedder_at(server.base_url, timeout=0.1).embed(["a"])
+                    embedder_at(server.base_url, timeout=0.1).embed_passages(["a"])
             finally:
                 released.set()

@@ -21,7 +21,7 @@ class Closed(socket.socket):
 
 socket.socket = Closed
 from palimpsest.embed.static import LocalEmbedder
-print(LocalEmbedder().embed(["no network is needed"]).shape)
+print(LocalEmbedder().embed_passages(["no network is needed"]).shape)
 """
 CODE_THAT_PRINTS_THE_ROOT_LOGGER = """
 import logging
@@ -62,7 +62,7 @@ def output_of(code: str) -> str:
 )
 def test_every_text_becomes_a_vector_of_length_one(embedder: LocalEmbedder, text: str) -> None:
     """Guards unit vectors for any language, any character and any length."""
-    vectors = embedder.embed([text])
+    vectors = embedder.embed_passages([text])
     assert vectors.shape == (1, 256)
     assert vectors.dtype == np.float32
     assert np.linalg.norm(vectors[0]) == pytest.approx(1.0, abs=1e-5)
@@ -70,28 +70,28 @@ def test_every_text_becomes_a_vector_of_length_one(embedder: LocalEmbedder, text
 
 def test_an_empty_text_has_a_finite_vector(embedder: LocalEmbedder) -> None:
     """Guards against a division by zero: its NaN would spoil the mean of a user's vectors."""
-    vectors = embedder.embed(["", DOG])
+    vectors = embedder.embed_passages(["", DOG])
     assert vectors.shape == (2, 256)
     assert np.isfinite(vectors).all()
 
 
 def test_an_empty_list_has_no_vectors(embedder: LocalEmbedder) -> None:
     """Guards an empty batch, which the model itself does not accept."""
-    assert embedder.embed([]).shape == (0, 256)
+    assert embedder.embed_passages([]).shape == (0, 256)
 
 
 def test_the_order_is_kept_whatever_the_lengths_are(embedder: LocalEmbedder) -> None:
     """Guards the sorting by length: each text has the same vector as if it is embedded alone."""
     texts = [f"topic {i} " * (1 + (i * 37) % 90) for i in range(120)]
-    together = embedder.embed(texts)
-    alone = np.stack([embedder.embed([text])[0] for text in texts])
+    together = embedder.embed_passages(texts)
+    alone = np.stack([embedder.embed_passages([text])[0] for text in texts])
     np.testing.assert_allclose(together, alone, atol=1e-5)
 
 
 def test_the_same_text_has_the_same_vector_in_every_embedder(embedder: LocalEmbedder) -> None:
     """Guards the fingerprint: vectors of two runs are compared with each other."""
     other_embedder = LocalEmbedder()
-    np.testing.assert_array_equal(embedder.embed([DOG, "x"]), other_embedder.embed([DOG, "x"]))
+    np.testing.assert_array_equal(embedder.embed_passages([DOG, "x"]), other_embedder.embed_passages([DOG, "x"]))
     assert embedder.fingerprint == other_embedder.fingerprint
     assert embedder.fingerprint.endswith(":256")
 
@@ -108,7 +108,7 @@ def test_a_related_text_is_nearer_than_another(
     embedder: LocalEmbedder, text: str, related: str, unrelated: str
 ) -> None:
     """Guards the meaning of the vectors."""
-    query, near, far = embedder.embed([text, related, unrelated])
+    query, near, far = embedder.embed_passages([text, related, unrelated])
     assert query @ near > query @ far + 0.1
 
 
@@ -117,7 +117,7 @@ def test_one_long_text_among_many_does_not_exhaust_the_memory(embedder: LocalEmb
     texts = ["short"] * 300 + ["word " * 200_000]
     tracemalloc.start()
     try:
-        embedder.embed(texts)
+        embedder.embed_passages(texts)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -42,7 +42,11 @@ class Hashing:
         """Return the seed and the dimensions."""
         return f"hashing:{self._name}:{self._dims}"
 
-    def embed(self, texts: Sequence[str]) -> Vector:
+    def embed_query(self, text: str) -> Vector:
+        """Return the vector of a passage."""
+        return self.embed_passages([text])[0]
+
+    def embed_passages(self, texts: Sequence[str]) -> Vector:
         """Return a unit vector that depends only on the seed and the text."""
         if self._batches is not None and len(self.calls) >= self._batches:
             raise EmbedderError("the embedder failed")
@@ -91,7 +95,7 @@ def write(
     """Apply decisions and messages with the vectors of an embedder, or with no vectors if it is None."""
     texts = [decision.fact.text for decision in decisions if decision.fact is not None]
     texts += [message.content for message in messages]
-    vectors = dict(zip(texts, embedder.embed(texts), strict=True)) if embedder is not None and texts else {}
+    vectors = dict(zip(texts, embedder.embed_passages(texts), strict=True)) if embedder is not None and texts else {}
     if embedder is not None:
         embedder.calls.clear()
     fingerprint = "" if embedder is None else embedder.fingerprint
@@ -132,7 +136,7 @@ class TestAfterChangingTheEmbedder:
         assert embed_missing(ledger, new) == 5
         assert (missing(ledger, old), missing(ledger, new)) == (5, 0)
         assert new.texts == facts(5), "oldest first"
-        np.testing.assert_allclose(keys(ledger, new), new.embed(facts(5)), atol=HALF_PRECISION)
+        np.testing.assert_allclose(keys(ledger, new), new.embed_passages(facts(5)), atol=HALF_PRECISION)
         assert len(keys(ledger, old)) == 0
 
     def test_the_mean_of_each_user_follows(self, ledger: Ledger, old: Hashing, new: Hashing) -> None:
@@ -161,7 +165,7 @@ class TestAfterChangingTheEmbedder:
         after = keys(ledger, new)
         write(other_ledger, fresh, learnt, messages=conversation)
         np.testing.assert_allclose(after, keys(other_ledger, fresh), atol=1e-6)
-        own = new.embed([message.content for message in conversation])
+        own = new.embed_passages([message.content for message in conversation])
         assert not np.allclose(after[:3], own, atol=1e-2), "the context is in the keys"
 
     def test_a_deleted_memory_is_not_embedded_until_it_is_restored(
@@ -249,16 +253,16 @@ class TestAfterFailures:
         )
         assert embed_missing(ledger, new) == BATCH
         assert new.texts == facts(3 * BATCH)[2 * BATCH :]
-        np.testing.assert_allclose(keys(ledger, new), new.embed(facts(3 * BATCH)), atol=HALF_PRECISION)
+        np.testing.assert_allclose(keys(ledger, new), new.embed_passages(facts(3 * BATCH)), atol=HALF_PRECISION)
 
     def test_no_connection_is_open_while_the_embedder_is_called(self, ledger: Ledger, old: Hashing) -> None:
         """An embedder may be an endpoint that takes seconds, and a connection must not wait for it."""
         counts: list[int] = []
 
         class Observing(Hashing):
-            def embed(self, texts: Sequence[str]) -> Vector:
+            def embed_passages(self, texts: Sequence[str]) -> Vector:
                 counts.append(connections())
-                return super().embed(texts)
+                return super().embed_passages(texts)
 
         add(ledger, old, *facts(BATCH + 1))
         with count_connections() as connections:
@@ -282,25 +286,27 @@ def test_a_text_that_changes_while_it_is_embedded_keeps_its_new_vector(ledger: L
     (outcome,) = add(ledger, None, "User lives in Nice")
 
     class Slow(Hashing):
-        def embed(self, texts: Sequence[str]) -> Vector:
+        def embed_passages(self, texts: Sequence[str]) -> Vector:
             if "User lives in Nice" in texts:
                 write(ledger, old, Decision(Event.UPDATE, Fact("User lives in Lyon"), outcome.memory.id))
-            return super().embed(texts)
+            return super().embed_passages(texts)
 
     embed_missing(ledger, Slow("old", 8))
     with ledger.read() as conn:
         own = vector_queries.own_vectors(conn, old.fingerprint, "memory", [outcome.memory.id])
-    np.testing.assert_allclose(own[outcome.memory.id], old.embed(["User lives in Lyon"])[0], atol=HALF_PRECISION)
+    np.testing.assert_allclose(
+        own[outcome.memory.id], old.embed_passages(["User lives in Lyon"])[0], atol=HALF_PRECISION
+    )
 
 
 def test_a_text_the_embedder_refuses_is_skipped(ledger: Ledger) -> None:
     """One text that is too long for an endpoint does not block the others."""
 
     class Picky(Hashing):
-        def embed(self, texts: Sequence[str]) -> Vector:
+        def embed_passages(self, texts: Sequence[str]) -> Vector:
             if "text 70" in texts:
                 raise EmbedderError("text 70 is too long")
-            return super().embed(texts)
+            return super().embed_passages(texts)
 
     picky = Picky("picky", 8)
     add(ledger, None, *(f"text {number}" for number in range(3 * BATCH)))

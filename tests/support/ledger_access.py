@@ -50,7 +50,7 @@ def write_decisions(memory: Memory, *decisions: Decision, scope: Scope = ALICE, 
         scope,
         Provenance(stage),
         decisions=decisions,
-        vectors=dict(zip(texts, engine.embedder.embed(texts), strict=True)),
+        vectors=dict(zip(texts, engine.embedder.embed_passages(texts), strict=True)),
         embedder=engine.embedder.fingerprint,
     )
     return engine.ledger.apply(write)

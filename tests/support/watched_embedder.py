@@ -20,6 +20,7 @@ class WatchedEmbedder:
     embedder: Embedder
     before: Callable[[], None] = _nothing
     texts: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
+    queries: list[str] = field(default_factory=list[str])
     words: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
 
     @property
@@ -27,11 +28,17 @@ class WatchedEmbedder:
         """Return the fingerprint of the embedder."""
         return self.embedder.fingerprint
 
-    def embed(self, texts: Sequence[str]) -> Vector:
-        """Return the vectors of texts."""
+    def embed_query(self, text: str) -> Vector:
+        """Return the vector of a question."""
+        self.before()
+        self.queries.append(text)
+        return self.embedder.embed_query(text)
+
+    def embed_passages(self, texts: Sequence[str]) -> Vector:
+        """Return the vectors of stored texts."""
         self.before()
         self.texts.append(tuple(texts))
-        return self.embedder.embed(texts)
+        return self.embedder.embed_passages(texts)
 
     def embed_words(self, words: Sequence[str]) -> Vector | None:
         """Return the vectors of words."""

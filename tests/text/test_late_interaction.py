@@ -73,7 +73,11 @@ class TestMeaning:
         class WholeTextEmbedder:
             fingerprint = "whole text"
 
-            def embed(self, texts: Sequence[str]) -> Vector:
+            def embed_query(self, text: str) -> Vector:
+                """Return the vector of every text."""
+                return self.embed_passages([text])[0]
+
+            def embed_passages(self, texts: Sequence[str]) -> Vector:
                 """Return the same vector for every text."""
                 return np.ones((len(texts), 2), dtype=np.float32)
 
@@ -89,14 +93,14 @@ class TestWordVectors:
         """Cached word vectors equal computed ones, within half precision."""
         words = ["violin", "dentist", "violin"]
         for _ in range(2):
-            np.testing.assert_allclose(embedder.embed_words(words), embedder.embed(words), atol=1e-3)
+            np.testing.assert_allclose(embedder.embed_words(words), embedder.embed_passages(words), atol=1e-3)
 
     def test_they_are_right_when_the_cache_is_full(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Vectors that were dropped from the cache are computed again."""
         monkeypatch.setattr(static, "MAX_KEPT", 4)
         local = LocalEmbedder()
         for words in (["one", "two", "three"], ["three", "four", "five"], ["one", "six", "seven", "eight", "nine"]):
-            np.testing.assert_allclose(local.embed_words(words), local.embed(words), atol=1e-3)
+            np.testing.assert_allclose(local.embed_words(words), local.embed_passages(words), atol=1e-3)
 
 
 class TestSpelling:

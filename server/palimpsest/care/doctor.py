@@ -51,7 +51,7 @@ def _local_findings(settings: Settings, clock: Clock) -> list[Finding]:
     embedder: Embedder | None = None
     try:
         embedder = open_embedder(settings)
-        embedder.embed(["a text to try the embedder with"])
+        embedder.embed_query("a text to try the embedder with")
         findings.append(Finding("embedder", embedder.fingerprint))
     except PalimpsestError as error:
         findings.append(Finding("embedder", f"{error} Until this is fixed, searches match words only.", ok=False))

@@ -132,7 +132,7 @@ def _vectors(engine: Engine, batch: Sequence[transfer_writes.Item]) -> dict[str,
     contents = (item.get("text") or item.get("content") for item in batch if item["type"] != "summary")
     texts = [text for text in dict.fromkeys(contents) if text]
     try:
-        return dict(zip(texts, engine.embedder.embed(texts), strict=True))
+        return dict(zip(texts, engine.embedder.embed_passages(texts), strict=True))
     except EmbedderError:
         return {}  # `run_import` reports the failure once, at the end
 

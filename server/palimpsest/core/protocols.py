@@ -70,8 +70,16 @@ class Embedder(Protocol):
         """
         ...
 
-    def embed(self, texts: Sequence[str]) -> Vector:
-        """Return one unit vector per text, in order: shape (len(texts), dims). Raises EmbedderError.
+    def embed_query(self, text: str) -> Vector:
+        """Return the unit vector of a question, of shape (dims,). Raises EmbedderError.
+
+        Many models are trained to embed a question otherwise than the passage that answers it, for example with
+        another prefix. A model that makes no difference embeds it like a passage.
+        """
+        ...
+
+    def embed_passages(self, texts: Sequence[str]) -> Vector:
+        """Return one unit vector per stored text, in order: shape (len(texts), dims). Raises EmbedderError.
 
         The texts may be empty or very long. An embedder that cannot read all of a long text reads its beginning.
         """

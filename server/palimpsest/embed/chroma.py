@@ -37,7 +37,11 @@ class ChromaEmbedder:
         """Return None. This embedder has no word vectors."""
         del words
 
-    def embed(self, texts: Sequence[str]) -> Vector:
+    def embed_query(self, text: str) -> Vector:
+        """Return the unit vector of a question, of shape (384,), as that of a passage. Raises EmbedderError."""
+        return self.embed_passages([text])[0]
+
+    def embed_passages(self, texts: Sequence[str]) -> Vector:
         """Return unit vectors of shape (len(texts), 384). Raises EmbedderError."""
         if not texts:
             return np.zeros((0, 384), dtype=np.float32)

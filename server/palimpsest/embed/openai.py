@@ -44,7 +44,11 @@ class OpenAIEmbedder:
         """Return None. This embedder has no word vectors."""
         del words
 
-    def embed(self, texts: Sequence[str]) -> Vector:
+    def embed_query(self, text: str) -> Vector:
+        """Return the unit vector of a question, of shape (dims,), as that of a passage. Raises EmbedderError."""
+        return self.embed_passages([text])[0]
+
+    def embed_passages(self, texts: Sequence[str]) -> Vector:
         """Return unit vectors of shape (len(texts), dims). Raises EmbedderError."""
         if not texts:
             return np.zeros((0, self._dims or 0), dtype=np.float32)

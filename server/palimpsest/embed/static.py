@@ -59,7 +59,11 @@ class LocalEmbedder:
         """Return provider, weights and dimensions."""
         return "local:wordllama-l2-supercat:256"
 
-    def embed(self, texts: Sequence[str]) -> Vector:
+    def embed_query(self, text: str) -> Vector:
+        """Return the unit vector of a question, of shape (256,), as that of a passage."""
+        return self.embed_passages([text])[0]
+
+    def embed_passages(self, texts: Sequence[str]) -> Vector:
         """Return unit vectors of shape (len(texts), 256)."""
         if not texts:
             return np.zeros((0, DIMS), dtype=np.float32)

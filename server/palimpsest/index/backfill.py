@@ -46,7 +46,7 @@ def embed_missing(
         if not batch:
             break
         try:
-            vectors = embedder.embed([entry.text for entry in batch])
+            vectors = embedder.embed_passages([entry.text for entry in batch])
         except EmbedderError as error:
             if len(batch) == 1:
                 last, last_error = batch[0].seq, error

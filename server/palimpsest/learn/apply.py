@@ -35,7 +35,7 @@ async def embed_texts(
     if not missing:
         return vectors, []
     try:
-        embedded = await engine.run(lambda: engine.embedder.embed(missing))
+        embedded = await engine.run(lambda: engine.embedder.embed_passages(missing))
     except EmbedderError as error:
         return vectors, [f"found by words only, until it can be embedded: {error}"]
     return vectors | dict(zip(missing, embedded, strict=True)), []

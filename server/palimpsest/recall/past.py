@@ -78,6 +78,6 @@ def _vectors_still_valid(
 def _completed(embedder: Embedder, hits: Sequence[Hit], known: Mapping[str, Vector]) -> Vector:
     """Return the vectors of all hits, of shape (n, dims). Raises EmbedderError."""
     missing = [hit for hit in hits if hit.id not in known]
-    embedded = embedder.embed([hit.text for hit in missing]) if missing else ()
+    embedded = embedder.embed_passages([hit.text for hit in missing]) if missing else ()
     vectors = {**known, **dict(zip([hit.id for hit in missing], embedded, strict=True))}
     return np.stack([vectors[hit.id] for hit in hits])

@@ -13,6 +13,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+import numpy as np
 from sqlalchemy import Connection
 
 from palimpsest.core.errors import EmbedderError
@@ -131,9 +132,10 @@ class _ParsedQuery:
     def vector(self, embedder: Embedder) -> Vector:
         """Return the query's vector, of shape (dims,). Raises EmbedderError."""
         if not self.without_names or self.without_names == self.text:
-            return embedder.embed([self.text])[0]
-        whole, rest = embedder.embed([self.text, self.without_names])
-        return centred((1 - NAMELESS_SHARE) * whole + NAMELESS_SHARE * rest, None)
+            return embedder.embed_query(self.text)
+        whole, rest = embedder.embed_query(self.text), embedder.embed_query(self.without_names)
+        mixed = (1 - NAMELESS_SHARE) * whole + NAMELESS_SHARE * rest
+        return centred(mixed.astype(np.float32), None)
 
 
 def _word_comparison(
