@@ -1,11 +1,13 @@
 """Measure recall on LoCoMo: add each conversation through the facade, then ask each of its questions.
 
     python benchmarks/locomo.py --data locomo10.json
+    python benchmarks/locomo.py --data locomo10.json --embedder e5 --only messages
 
 The data set (Maharana et al., ACL 2024; CC BY-NC 4.0) is not part of this project. Recall at k is the share of a
 question's evidence turns that are sources of the first k hits, averaged over the questions of categories 1 to 4. It is
 measured twice: with the messages only, and with the `observation` facts of the data set. An OpenAI-compatible server on
-loopback returns these facts in place of a language model's extraction, so they pass through the real pipeline.
+loopback returns these facts in place of a language model's extraction, so they pass through the real pipeline. The
+questions are asked after every text has its vector.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from typing import Any
 import anyio
 
 from loopback import OpenAIServer
+from measures.stores import EMBEDDERS, embed_waiting
 from palimpsest.core.models import Message, Scope
 from palimpsest.core.settings import Settings, load_settings
 from palimpsest.memory import Memory, open_memory
@@ -64,11 +67,15 @@ class Conversation:
 
 @dataclass
 class Score:
-    """The recall of each question by category and depth, the search times and the time of adding, in seconds."""
+    """The recall of each question by category and depth, and the seconds of each search, of adding and embedding.
+
+    `embedding` is the time it takes to embed, after the adds, what these left for the background.
+    """
 
     recalls: dict[tuple[int, int], list[float]] = field(default_factory=dict[tuple[int, int], list[float]])
     seconds: list[float] = field(default_factory=list[float])
     adding: float = 0.0
+    embedding: float = 0.0
 
     def add(self, question: Question, sources: Sequence[Sequence[str]]) -> None:
         """Record the recall of one question at every depth, in its category and in all categories (0)."""
@@ -168,7 +175,10 @@ async def _measure(memory: Memory, conversation: Conversation, score: Score, *, 
     began = time.perf_counter()
     for session in conversation.sessions:
         await memory.add_messages(messages_of(session, scope), infer=infer)
-    score.adding += time.perf_counter() - began
+    added = time.perf_counter()
+    await embed_waiting(memory)
+    score.adding += added - began
+    score.embedding += time.perf_counter() - added
     for question in conversation.questions:
         began = time.perf_counter()
         reply = await memory.search(scope, question.text, limit=max(DEPTHS), max_tokens=20_000)
@@ -176,29 +186,34 @@ async def _measure(memory: Memory, conversation: Conversation, score: Score, *, 
         score.add(question, [hit.sources for hit in reply.hits])
 
 
-async def _run(conversations: Sequence[Conversation], *, facts: bool) -> Score:
+async def _run(conversations: Sequence[Conversation], embedder: str, *, facts: bool) -> Score:
     score = Score()
     for conversation in conversations:
         with (
             tempfile.TemporaryDirectory() as folder,
             OpenAIServer(scripted_chat(iter(conversation.sessions))) as server,
         ):
-            settings = settings_for(Path(folder), server.base_url if facts else None)
+            settings = settings_for(Path(folder), server.base_url if facts else None, embedder)
             async with open_memory(settings) as memory:
                 await _measure(memory, conversation, score, infer=None if facts else False)
     return score
 
 
-def settings_for(folder: Path, base_url: str | None) -> Settings:
+def settings_for(folder: Path, base_url: str | None, embedder: str) -> Settings:
     """Return the settings of a memory in `folder`. Without `base_url` it uses no language model."""
     llm = {"provider": "openai", "config": {"openai_base_url": base_url, "api_key": "none", "model": "stand-in"}}
     summary = {"every": 1_000_000}  # never: the stand-in for the model cannot summarize
-    return load_settings(data_dir=folder, llm=llm if base_url else {"provider": "none"}, summary=summary)
+    return load_settings(
+        data_dir=folder,
+        llm=llm if base_url else {"provider": "none"},
+        embedder={"provider": embedder},
+        summary=summary,
+    )
 
 
 def _table(name: str, score: Score) -> None:
     total = len(score.recalls[0, DEPTHS[0]])
-    print(f"\n{name}: {total} questions, added in {score.adding:.1f} s")
+    print(f"\n{name}: {total} questions, added in {score.adding:.1f} s, then embedded in {score.embedding:.1f} s")
     print(f"{'':<14}{'n':>5}" + "".join(f"{f'recall@{depth}':>12}" for depth in DEPTHS))
     for category, label in (*CATEGORIES.items(), (0, "all")):
         if (category, DEPTHS[0]) in score.recalls:
@@ -214,13 +229,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure recall on LoCoMo.")
     parser.add_argument("--data", type=Path, required=True, help="a LoCoMo JSON file")
     parser.add_argument("--only", choices=["messages", "facts"], help="measure in one way only")
+    parser.add_argument("--embedder", choices=EMBEDDERS, default="local", help="embedder.provider (default: local)")
     arguments = parser.parse_args()
     conversations = read(arguments.data)
     print(f"{len(conversations)} conversations, Python {sys.version.split()[0]}")
     if arguments.only != "facts":
-        _table("messages only", anyio.run(lambda: _run(conversations, facts=False)))
+        _table("messages only", anyio.run(lambda: _run(conversations, arguments.embedder, facts=False)))
     if arguments.only != "messages":
-        _table("messages and facts", anyio.run(lambda: _run(conversations, facts=True)))
+        _table("messages and facts", anyio.run(lambda: _run(conversations, arguments.embedder, facts=True)))
 
 
 if __name__ == "__main__":

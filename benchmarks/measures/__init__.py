@@ -1,0 +1,1 @@
+"""The measures of `quality.py`, one file for each family."""

@@ -1,0 +1,80 @@
+"""Open new memories for a measure, fill them, and ask them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from palimpsest.core.models import Hit, Scope
+from palimpsest.core.settings import load_settings
+from palimpsest.memory import Memory, open_memory
+from palimpsest.recall.pipeline import SearchResult
+
+EMBEDDERS = ("local", "static", "e5")
+"""The values of `embedder.provider` that need neither an endpoint nor a download."""
+
+SCOPE = Scope("quality")
+START = datetime(2026, 5, 8, 9, tzinfo=UTC)
+LIMIT = 10
+TOP = 5
+AMPLE, DEFAULT = 20_000, 800
+"""Token budgets of a reply: more than ten hits need, and the default."""
+
+NOT_FOUND = LIMIT + 1
+"""The rank of a memory that is not among the hits."""
+
+
+@dataclass
+class StoppedClock:
+    """A clock that shows the time it was set to."""
+
+    at: datetime = START
+
+    def __call__(self) -> datetime:
+        """Return the present instant."""
+        return self.at
+
+
+@asynccontextmanager
+async def new_memory(clock: StoppedClock, embedder: str) -> AsyncGenerator[Memory]:
+    """Open a new memory with an embedder and without a language model."""
+    with tempfile.TemporaryDirectory() as folder:
+        settings = load_settings(
+            data_dir=Path(folder), llm={"provider": "none"}, embedder={"provider": embedder}, project=""
+        )
+        async with open_memory(settings, clock=clock, background=False) as memory:
+            yield memory
+
+
+async def add(memory: Memory, text: str, replaces: Sequence[str] = ()) -> str:
+    """Store a text as one memory, and return the id of the memory."""
+    added = await memory.add_text(SCOPE, text, replaces=replaces, infer=False)
+    outcome = added.outcomes[0]
+    if outcome.duplicate_of is not None:
+        raise RuntimeError(f"the store already has this text: {text}")
+    return outcome.memory.id
+
+
+async def embed_waiting(memory: Memory) -> None:
+    """Embed the texts that an add left for the background."""
+    if (await memory.health())["vectors"] == "waiting":
+        await memory.rebuild()
+
+
+async def search(memory: Memory, question: str, as_of: datetime | None = None) -> SearchResult:
+    """Return the result of a search for ten hits with an ample budget."""
+    return await memory.search(SCOPE, question, limit=LIMIT, max_tokens=AMPLE, as_of=as_of)
+
+
+async def ask(memory: Memory, question: str, as_of: datetime | None = None) -> Sequence[Hit]:
+    """Return the hits for a question."""
+    return (await search(memory, question, as_of)).hits
+
+
+def rank(hits: Sequence[Hit], expected: str) -> int:
+    """Return the rank of a memory or message among the hits, from 1."""
+    return next((place for place, hit in enumerate(hits, start=1) if hit.id == expected), NOT_FOUND)
