@@ -121,7 +121,9 @@ class Memory:
         With `explain` every hit carries the parts of its score.
         """
         now = self.engine.clock()
-        search_query = SearchQuery(scope, query, now, limit, max_tokens, filters or {}, as_of, explain)
+        search_query = SearchQuery(
+            scope, query, now, limit, max_tokens, filters or {}, as_of, explain, self.settings.min_relevance
+        )
         ledger, embedder = self.engine.ledger, self.engine.embedder
         result = await self.engine.run(lambda: search(ledger, embedder, self.projection, search_query))
         if self._background is not None and self.projection.is_behind():

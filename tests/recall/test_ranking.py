@@ -1,4 +1,4 @@
-"""Ranking, folding and the token budget, as pure functions over numbers and hits."""
+"""Ranking, as pure functions over numbers."""
 
 from __future__ import annotations
 
@@ -9,19 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from palimpsest.core.models import Candidate, Hit
+from palimpsest.core.models import Candidate
 from palimpsest.recall.features import Candidates, centred, rarity
-from palimpsest.recall.hits import fold, hit_tokens, within_budget
 from palimpsest.recall.ranking import Ranked, rank, squash
 from palimpsest.recall.scoring import OUTDATED, SearchScoring
 from tests.support.scripted_model import NOW
-
-
-def hit(hit_id: str, text: str | None = None, sources: Sequence[str] = ()) -> Hit:
-    """Return a hit with an id, a text and the messages behind it."""
-    return Hit(
-        hit_id, "memory", f"tea {hit_id}" if text is None else text, 0.5, NOW, NOW, NOW, message_ids=tuple(sources)
-    )
 
 
 def test_centring_spreads_out_crowded_vectors() -> None:
@@ -172,51 +164,3 @@ def test_squashing_keeps_the_order_between_zero_and_one() -> None:
     assert len(set(scores)) == len(scores)
     assert all(0 < score < 1 for score in scores)
     assert squash(0) == 0.5
-
-
-def test_hits_that_only_repeat_are_folded() -> None:
-    """A hit is folded if every message behind it is behind hits above it, and only then."""
-    hits = [
-        hit("a", sources=["1", "2"]),
-        hit("b", sources=["2"]),
-        hit("c", sources=["2", "3"]),
-        hit("d", sources=["3"]),
-    ]
-
-    assert [kept.id for kept in fold(hits)] == ["a", "c"]
-
-
-def test_hits_without_sources_are_never_folded() -> None:
-    """Memories in the caller's own words have no messages behind them."""
-    assert [kept.id for kept in fold([hit("a"), hit("b"), hit("c", sources=["1"]), hit("d")])] == ["a", "b", "c", "d"]
-    assert fold([]) == []
-
-
-def test_the_same_text_twice_is_one_hit() -> None:
-    """A text that is stored in two scopes, or twice, is returned once."""
-    assert [kept.id for kept in fold([hit("a", "Tea at five"), hit("b", "tea  at FIVE"), hit("c", "No tea")])] == [
-        "a",
-        "c",
-    ]
-
-
-def test_a_hit_that_is_too_long_is_skipped() -> None:
-    """The next shorter hit is still returned, and the sum stays within the budget."""
-    hits = [hit("a", "x" * 40), hit("b", "x" * 4_000), hit("c", "x" * 40)]
-    budget = hit_tokens(hits[0]) + hit_tokens(hits[2])
-
-    assert [kept.id for kept in within_budget(hits, 10, budget)] == ["a", "c"]
-    assert [kept.id for kept in within_budget(hits, 10, budget - 1)] == ["a"]
-
-
-@pytest.mark.parametrize(
-    ("limit", "max_tokens", "expected"), [(2, 10_000, 2), (0, 10_000, 0), (10, 0, 0), (10, 10_000, 3)]
-)
-def test_both_the_limit_and_the_budget_hold(limit: int, max_tokens: int, expected: int) -> None:
-    """Both bounds of a reply hold, down to zero."""
-    assert len(within_budget([hit("a"), hit("b"), hit("c")], limit, max_tokens)) == expected
-
-
-def test_a_hit_costs_its_text_and_its_line() -> None:
-    """Even an empty text costs the id and the date on its line."""
-    assert 0 < hit_tokens(hit("a", "")) < hit_tokens(hit("a", "x" * 40)) == hit_tokens(hit("b", "x" * 40))

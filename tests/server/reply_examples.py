@@ -12,7 +12,18 @@ SCOPE_NOTE = "scope: user ana, project atlas"
 ID = "0a1b2c3d-4444-4555-8666-777788889999"
 OTHER_ID = "ffeeddcc-4444-4555-8666-777788889999"
 TEA = memory("Ana drinks\ngreen  tea.", ID)
-HIT = Hit(ID, "memory", "Ana drinks tea.", 0.83456, NOW, NOW, NOW + timedelta(days=1), ("D1:3",), tags=("preference",))
+HIT = Hit(
+    ID,
+    "memory",
+    "Ana drinks tea.",
+    0.83456,
+    NOW,
+    NOW,
+    NOW + timedelta(days=1),
+    ("D1:3",),
+    tags=("preference",),
+    relevance=0.70512,
+)
 VERSION = Version(
     id="h1",
     memory_id=ID,

@@ -154,11 +154,29 @@ def test_a_search_says_what_it_leaves_out() -> None:
     assert search_text(SearchResult(()), SCOPE).splitlines() == ["nothing found", SCOPE_NOTE]
 
 
+def test_weak_matches_are_announced_as_such() -> None:
+    """Guards the hint that nothing stored answers: the first line, exactly so, but not above "nothing found"."""
+    weak = search_text(SearchResult((HIT,), confident=False), SCOPE).splitlines()
+
+    assert weak == ["Weak matches only; nothing stored clearly answers this:", hit_line(HIT), SCOPE_NOTE]
+    assert search_text(SearchResult((), confident=False), SCOPE).splitlines() == ["nothing found", SCOPE_NOTE]
+
+
+def test_a_cut_hit_says_how_long_its_text_is_and_where_all_of_it_is() -> None:
+    """Guards against a beginning that passes for the whole text."""
+    hit = replace(HIT, text="Ana drinks…", length=20_000)
+    line = "[0a1b2c3d] 2026-05-08 Ana drinks… (20,000 characters)"
+    note = 'note: a text that ends in "…" is longer; get_history or memory://ID, with its id, gives all of it'
+
+    assert search_text(SearchResult((hit,)), SCOPE).splitlines() == [line, note, SCOPE_NOTE]
+    assert page_text(Page((hit,)), SCOPE).splitlines() == [line, note, SCOPE_NOTE]
+
+
 def test_a_page_says_how_to_get_the_next_one() -> None:
     """Guards paging: the call to make, and nothing on the last page."""
     assert page_text(Page((HIT,), "next"), SCOPE).splitlines() == [
         hit_line(HIT),
-        "(there are more: repeat the call with cursor='next')",
+        "(there are more: call list_memories with cursor='next')",
         SCOPE_NOTE,
     ]
     assert page_text(Page(()), SCOPE).splitlines() == ["no memories", SCOPE_NOTE]

@@ -36,6 +36,7 @@ HIT_JSON: dict[str, Any] = {
     "kind": "memory",
     "text": "Ana drinks tea.",
     "score": 0.835,
+    "relevance": 0.71,
     "at": "2026-05-08T13:56:00Z",
     "sources": ["D1:3"],
     "role": "",
@@ -79,11 +80,23 @@ class TestHits:
         """Guards the token budget: what did not fit is counted, and notes and scope are given."""
         result = SearchResult((HIT,), omitted=7, notes=("found by words only",))
         notes = ["found by words only", SCOPE_NOTE]
-        assert_json(SearchReply.of(result, SCOPE), {"results": [HIT_JSON], "omitted": 7, "notes": notes})
+        expected = {"results": [HIT_JSON], "confident": True, "omitted": 7, "notes": notes}
+        assert_json(SearchReply.of(result, SCOPE), expected)
+        assert SearchReply.of(replace(result, confident=False), SCOPE).as_json()["confident"] is False
+
+    def test_a_cut_hit_says_how_long_its_text_is(self) -> None:
+        """Guards against a beginning that passes for the whole text, in a search and in a list."""
+        cut = replace(HIT, text="Ana…", length=20_000)
+        for reply in (SearchReply.of(SearchResult((cut,)), SCOPE), PageReply.of(Page((cut,)), SCOPE)):
+            content = reply.as_json()
+            (hit,) = content["results"]
+            assert (hit["text"], hit["truncated"], hit["length"]) == ("Ana…", True, 20_000)
+            assert "get_history or memory://ID" in content["notes"][0]
+        assert "truncated" not in HitReply.of(HIT).as_json()
 
     def test_a_page_has_a_cursor_and_no_scores(self) -> None:
-        """Guards paging: a list has no score, and the last page has no cursor."""
-        listed = {key: value for key, value in HIT_JSON.items() if key != "score"}
+        """Guards paging: a list has no score and no relevance, and the last page has no cursor."""
+        listed = {key: value for key, value in HIT_JSON.items() if key not in ("score", "relevance")}
         page = PageReply.of(Page((HIT,), "next"), SCOPE)
         assert_json(page, {"results": [listed], "cursor": "next", "notes": [SCOPE_NOTE]})
         assert_json(PageReply.of(Page(()), SCOPE), {"results": [], "cursor": None, "notes": [SCOPE_NOTE]})

@@ -26,6 +26,8 @@ from palimpsest.cli.console import (
     out,
     print_notes,
     print_result,
+    print_search,
+    print_shortened,
     progress_bar,
     settings_of,
     with_memory,
@@ -143,7 +145,7 @@ def learn(
             out.print(escape(f"learnt {kept} messages and {learnt} facts from {file}"))
             print_notes(tuple(notes))
             for question, answer in answers.items():
-                out.print(hits_table(answer.hits, question))
+                print_search(answer, question)
 
         content = {
             "kept_messages": kept,
@@ -186,11 +188,7 @@ def search(
             explain=explain or memory.settings.explain,
         )
 
-        def table() -> None:
-            out.print(hits_table(answer.hits, query))
-            print_notes(answer.notes)
-
-        print_result(as_json, SearchReply.of(answer, memory.scope).as_json(), table)
+        print_result(as_json, SearchReply.of(answer, memory.scope).as_json(), lambda: print_search(answer, query))
 
     with_memory(ctx, work)
 
@@ -210,6 +208,7 @@ def list_(
 
         def table() -> None:
             out.print(hits_table(page.hits, f"memories of {memory.scope}"))
+            print_shortened(page.hits)
             if page.cursor:
                 out.print(f"more: --cursor {page.cursor}")
 

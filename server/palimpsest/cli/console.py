@@ -22,6 +22,7 @@ from palimpsest.core.models import Hit
 from palimpsest.core.protocols import Progress
 from palimpsest.core.settings import Settings, load_settings
 from palimpsest.memory import Memory, open_memory
+from palimpsest.recall.pipeline import SearchResult
 from palimpsest.server.replies import render
 from palimpsest.server.replies.notes import short
 
@@ -100,11 +101,32 @@ def hits_table(hits: tuple[Hit, ...], title: str) -> Table:
     """Return hits as a table."""
     table = Table("id", "date", "who", "what", title=escape(title), title_justify="left", box=None)
     for hit in hits:
-        text = " ".join(hit.text.split())
-        table.add_row(short(hit.id), f"{hit.at:%Y-%m-%d}", escape(hit.name or hit.role), escape(text))
-        if hit.score_parts:
-            table.add_row("", "", "", f"{hit.score:.3f}: {render.explanation(hit)}")
+        table.add_row(short(hit.id), f"{hit.at:%Y-%m-%d}", escape(hit.name or hit.role), escape(render.text_of(hit)))
     return table
+
+
+def print_search(result: SearchResult, query: str) -> None:
+    """Print the hits of a search as a table, with the relevance of each, and what was left out."""
+    if result.hits and not result.confident:
+        out.print(render.WEAK)
+    columns = ("id", "relevance", "date", "who", "what")
+    table = Table(*columns, title=escape(query), title_justify="left", box=None)
+    for hit in result.hits:
+        who, text = escape(hit.name or hit.role), escape(render.text_of(hit))
+        table.add_row(short(hit.id), f"{hit.relevance:.2f}", f"{hit.at:%Y-%m-%d}", who, text)
+        if hit.score_parts:
+            table.add_row("", "", "", "", f"{hit.score:.3f}: {render.explanation(hit)}")
+    out.print(table)
+    if result.omitted:
+        out.print(f"({result.omitted} more did not fit; a smaller --limit leaves them more room)")
+    print_notes(result.notes)
+    print_shortened(result.hits)
+
+
+def print_shortened(hits: tuple[Hit, ...]) -> None:
+    """Print how to get the whole texts, if a text is cut."""
+    if any(hit.length is not None for hit in hits):
+        out.print('a text that ends in "…" is longer; palimpsest history ID prints all of it')
 
 
 @contextmanager

@@ -283,6 +283,9 @@ class IndexLogRow:
 class Hit:
     """One result of a search. `score` is between 0 and 1; scores of different searches are not comparable.
 
+    `relevance` is the calibrated probability that the hit answers the query. It never rises from one hit to the next.
+    If `text` is only the beginning of a long text, `length` is the number of characters of the whole text.
+
     `sources` are the ids by which the caller knows the messages behind the hit, `message_ids` their ids in the ledger.
     `score_parts` are the named parts of the score if the search was to explain itself, else empty.
     """
@@ -301,3 +304,5 @@ class Hit:
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     message_ids: tuple[str, ...] = ()
     score_parts: Mapping[str, float] = field(default_factory=dict[str, float])
+    relevance: float = 0.0
+    length: int | None = None

@@ -204,6 +204,7 @@ class Settings(BaseSettings):
     http: HttpSettings = HttpSettings()
     keep_secrets: bool = False
     explain: bool = False
+    min_relevance: float = Field(default=0.0, ge=0, le=1)
     prompts_dir: Path | None = None
     custom_fact_extraction_prompt: str | None = None
     custom_update_memory_prompt: str | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -13,10 +14,25 @@ from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import history as history_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
+from palimpsest.text.shorten import shorten_to_tokens
 from palimpsest.text.tokenizer import count_tokens
 
 LINE_TOKENS = 14
 """About what the id, the date and the speaker of a hit's line cost, in tokens."""
+
+CUT_LINE_TOKENS = LINE_TOKENS + 6
+"""The same for a hit that is cut, whose line ends with the length of the whole text."""
+
+MIN_BEST_TOKENS = 30
+"""How much of the best hit is shown at least. With its line it is 50 tokens, the smallest budget of a search."""
+
+MIN_CUT_TOKENS = 60
+"""How much of another hit is shown at least, or it is left out. Set by hand: about three sentences, which are enough to
+see what a text is about; less would take room from shorter hits and say little."""
+
+MAX_WEAK = 5
+"""How many hits are shown at most if probably none answers. Set by hand: enough for an answer in other words, and few
+enough that an agent does not read a page of what it did not ask for."""
 
 
 def memory_hit(memory: Memory, text: str, sources: Sequence[Message], score: float) -> Hit:
@@ -126,20 +142,51 @@ def fold(hits: Sequence[Hit]) -> list[Hit]:
     return kept
 
 
-def within_budget(hits: Sequence[Hit], limit: int, max_tokens: int) -> list[Hit]:
-    """Return the first `limit` hits whose texts fit `max_tokens` together; a hit that does not fit is skipped."""
+def relevant(hits: Sequence[Hit], min_relevance: float) -> list[Hit]:
+    """Return the hits whose relevance is at least `min_relevance`."""
+    return [hit for hit in hits if hit.relevance >= min_relevance]
+
+
+def irrelevant_note(count: int, min_relevance: float) -> str:
+    """Return the note on how many hits `relevant` left out."""
+    hits = "1 hit is" if count == 1 else f"{count} hits are"
+    return f"{hits} left out because the relevance is below the setting min_relevance = {min_relevance:g}"
+
+
+def strongest(hits: Sequence[Hit]) -> list[Hit]:
+    """Return the hits to show if probably nothing that is stored answers the query: the best few."""
+    return list(hits[:MAX_WEAK])
+
+
+def within_budget(hits: Sequence[Hit], max_tokens: int) -> list[Hit]:
+    """Return the hits that fit `max_tokens` together; a hit that is too long is cut, or left out if too little fits.
+
+    The first hit is always there. A hit that is cut leaves the hits below it the room they need, up to half of what is
+    left.
+    """
     kept: list[Hit] = []
     left = max_tokens
+    needed = sum(map(hit_tokens, hits))
     for hit in hits:
-        if len(kept) == limit:
-            break
         cost = hit_tokens(hit)
-        if cost <= left:
-            kept.append(hit)
-            left -= cost
+        needed -= cost  # now what the hits below need
+        if cost > left:
+            least = (MIN_CUT_TOKENS if kept else MIN_BEST_TOKENS) + CUT_LINE_TOKENS
+            if kept and left < least:
+                continue
+            share = max(left // 2, left - needed)
+            hit = cut(hit, max(share, least) - CUT_LINE_TOKENS)  # noqa: PLW2901 - the rest of the text is not used
+        kept.append(hit)
+        left -= hit_tokens(hit)
     return kept
+
+
+def cut(hit: Hit, max_tokens: int) -> Hit:
+    """Return a hit with the beginning of its text only, if the text has more tokens than `max_tokens`."""
+    text = shorten_to_tokens(hit.text, max_tokens)
+    return hit if text == hit.text else replace(hit, text=text, length=len(hit.text))
 
 
 def hit_tokens(hit: Hit) -> int:
     """Return what one hit costs in a reply, in tokens: its text and the rest of its line."""
-    return count_tokens(hit.text) + LINE_TOKENS
+    return count_tokens(hit.text) + (LINE_TOKENS if hit.length is None else CUT_LINE_TOKENS)

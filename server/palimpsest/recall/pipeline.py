@@ -22,7 +22,7 @@ from palimpsest.core.models import Candidate, Hit, Scope
 from palimpsest.core.protocols import Embedder, Vector
 from palimpsest.recall.candidates import NearestEntries, retrieve
 from palimpsest.recall.features import CandidateRequest, Candidates, PoolSize, centred
-from palimpsest.recall.hits import fold, hits_of, within_budget
+from palimpsest.recall.hits import fold, hits_of, irrelevant_note, relevant, strongest, within_budget
 from palimpsest.recall.ranking import Ranked, rank, squash
 from palimpsest.recall.scoring import SearchScoring
 from palimpsest.store.ledger import Ledger
@@ -41,15 +41,12 @@ evidence for a question, so the order of the candidates matters more than their 
 SPARE = 3
 """How many more hits than the limit are read at once, because some fold into others."""
 
-MAX_READ = 3
-"""How many times the limit is read at most, if many hits are too long for the budget."""
-
 
 @dataclass(frozen=True, slots=True)
 class SearchQuery:
     """A search request. `now` is the instant recency is measured from; `as_of` asks for what was believed then.
 
-    With `explain` each hit carries the parts of its score.
+    With `explain` each hit carries the parts of its score. Hits whose relevance is below `min_relevance` are left out.
     """
 
     scope: Scope
@@ -60,15 +57,20 @@ class SearchQuery:
     filters: Mapping[str, Any] = field(default_factory=dict[str, Any])
     as_of: datetime | None = None
     explain: bool = False
+    min_relevance: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The hits, best first; how many more had no room in the budget; and notes on what is degraded."""
+    """The hits, best first; how many more had no room in the budget; and notes on what is degraded.
+
+    `confident` is False if probably nothing that is stored answers the query.
+    """
 
     hits: tuple[Hit, ...]
     omitted: int = 0
     notes: tuple[str, ...] = ()
+    confident: bool = True
 
 
 def search(ledger: Ledger, embedder: Embedder, index: NearestEntries, query: SearchQuery) -> SearchResult:
@@ -93,8 +95,19 @@ def search(ledger: Ledger, embedder: Embedder, index: NearestEntries, query: Sea
     compare_words = _word_comparison(embedder, query.text, candidates.weights, english=english)
     ranked = rank(candidates, SearchScoring(query.as_of or query.now, parsed.speakers, english, compare_words))
     hits = _hits(ledger, candidates, ranked, query)
-    fitting = within_budget(hits, query.limit, query.max_tokens)
-    return SearchResult(tuple(fitting), min(len(hits), query.limit) - len(fitting), tuple(notes))
+    return _result(hits, query, notes, confident=True)
+
+
+def _result(hits: Sequence[Hit], query: SearchQuery, notes: Sequence[str], *, confident: bool) -> SearchResult:
+    """Return the hits that a reply shows, best first, and what it leaves out."""
+    best = hits[: query.limit]
+    shown = relevant(best, query.min_relevance)
+    if irrelevant := len(best) - len(shown):
+        notes = (*notes, irrelevant_note(irrelevant, query.min_relevance))
+    if not confident:
+        shown = strongest(shown)
+    fitting = within_budget(shown, query.max_tokens)
+    return SearchResult(tuple(fitting), len(shown) - len(fitting), tuple(notes), confident=confident)
 
 
 def _note(error: Exception) -> str:
@@ -149,17 +162,16 @@ def _word_comparison(
 
 
 def _hits(ledger: Ledger, candidates: Candidates, ranked: Sequence[Ranked], query: SearchQuery) -> list[Hit]:
-    """Return the best hits, folded, in batches until as many as the limit fit the budget."""
+    """Return the best hits, folded, in batches until there are as many as the limit."""
     past = candidates.past
     if past is not None:
-        ranked = ranked[: max(POOL, MAX_READ * query.limit)]
-        return _read_in_batches(lambda _: past, ranked, query, len(ranked))
+        return _read_in_batches(lambda _: past, ranked, query)
     with ledger.read() as conn:
-        return _read_in_batches(partial(hits_of, conn), ranked, query, MAX_READ * query.limit)
+        return _read_in_batches(partial(hits_of, conn), ranked, query)
 
 
 def _read_in_batches(
-    read: Callable[[Sequence[Candidate]], Mapping[int, Hit]], ranked: Sequence[Ranked], query: SearchQuery, most: int
+    read: Callable[[Sequence[Candidate]], Mapping[int, Hit]], ranked: Sequence[Ranked], query: SearchQuery
 ) -> list[Hit]:
     hits: list[Hit] = []
     size = query.limit + SPARE
@@ -167,7 +179,7 @@ def _read_in_batches(
         batch = ranked[start : start + size]
         by_seq = read([item.candidate for item in batch])
         hits = fold([*hits, *(_scored(by_seq, item, query) for item in batch if item.candidate.seq in by_seq)])
-        if len(within_budget(hits, query.limit, query.max_tokens)) == query.limit or len(hits) >= most:
+        if len(hits) >= query.limit:
             break
     return hits
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
 
 from palimpsest.core.clock import iso
 from palimpsest.core.models import Edit, Event, Hit, Kind, Memory, Outcome, Scope, Step, Version
-from palimpsest.server.replies.notes import added_notes, changed_notes, scope_note
+from palimpsest.server.replies.notes import added_notes, changed_notes, scope_note, shortened_notes
 
 if TYPE_CHECKING:  # slow to import, and only needed for the annotations
     from palimpsest.learn.apply import WriteResult
@@ -30,6 +30,7 @@ def _is_none(value: object) -> bool:
 
 Instant = Annotated[datetime, PlainSerializer(iso)]
 Score = Annotated[float, PlainSerializer(lambda score: round(score, 3))]
+Relevance = Annotated[float, PlainSerializer(lambda relevance: round(relevance, 2))]
 LeftOutIfNone = Field(default=None, exclude_if=_is_none)
 LeftOutIfEmpty = Field(default=(), exclude_if=not_)
 
@@ -45,12 +46,16 @@ class Reply(BaseModel):
 
 
 class HitReply(Reply):
-    """A memory or message, as a search or a listing returns it. A listing has no score."""
+    """A memory or message, as a search or a listing returns it. A listing has no score and no relevance.
+
+    If `truncated` is true, `text` is only the beginning of a text of `length` characters.
+    """
 
     id: str
     kind: Kind
     text: str
     score: Score | None = LeftOutIfNone
+    relevance: Relevance | None = LeftOutIfNone
     at: Instant
     sources: tuple[str, ...]
     role: str
@@ -59,6 +64,8 @@ class HitReply(Reply):
     created_at: Instant
     updated_at: Instant
     tags: tuple[str, ...] = LeftOutIfEmpty
+    truncated: bool | None = LeftOutIfNone
+    length: int | None = LeftOutIfNone
     explained: dict[str, float] | None = LeftOutIfNone
 
     @classmethod
@@ -70,6 +77,7 @@ class HitReply(Reply):
             kind=hit.kind,
             text=hit.text,
             score=hit.score if with_score else None,
+            relevance=hit.relevance if with_score else None,
             at=hit.at,
             sources=hit.sources,
             role=hit.role,
@@ -78,14 +86,20 @@ class HitReply(Reply):
             created_at=hit.created_at,
             updated_at=hit.updated_at,
             tags=hit.tags,
+            truncated=True if hit.length is not None else None,
+            length=hit.length,
             explained=parts if hit.score_parts else None,
         )
 
 
 class SearchReply(Reply):
-    """The result of `search_memories`. `omitted` counts the hits that did not fit."""
+    """The result of `search_memories`. `omitted` counts the hits that did not fit.
+
+    `confident` is false if probably nothing that is stored answers the query.
+    """
 
     results: tuple[HitReply, ...]
+    confident: bool
     omitted: int
     notes: tuple[str, ...]
 
@@ -93,7 +107,8 @@ class SearchReply(Reply):
     def of(cls, result: SearchResult, scope: Scope) -> SearchReply:
         """Return the reply for the result of a search."""
         hits = tuple(HitReply.of(hit) for hit in result.hits)
-        return cls(results=hits, omitted=result.omitted, notes=(*result.notes, scope_note(scope)))
+        notes = (*result.notes, *shortened_notes(result.hits), scope_note(scope))
+        return cls(results=hits, confident=result.confident, omitted=result.omitted, notes=notes)
 
 
 class PageReply(Reply):
@@ -107,7 +122,8 @@ class PageReply(Reply):
     def of(cls, page: Page, scope: Scope) -> PageReply:
         """Return the reply for a page of memories."""
         hits = tuple(HitReply.of(hit, with_score=False) for hit in page.hits)
-        return cls(results=hits, cursor=page.cursor, notes=(scope_note(scope),))
+        notes = (*shortened_notes(page.hits), scope_note(scope))
+        return cls(results=hits, cursor=page.cursor, notes=notes)
 
 
 class SimilarReply(Reply):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from palimpsest.core.models import Event, Scope
+from palimpsest.core.models import Event, Hit, Scope
 
 if TYPE_CHECKING:  # slow to import, and only needed for the annotations
     from palimpsest.learn.apply import WriteResult
@@ -18,6 +18,9 @@ SIMILAR_ADVICE = (
 )
 
 
+SHORTENED = 'a text that ends in "…" is longer; get_history or memory://ID, with its id, gives all of it'
+
+
 def short(memory_id: str) -> str:
     """Return the start of an id. It is accepted wherever the full id is."""
     return memory_id[:SHORT_ID]
@@ -26,6 +29,12 @@ def short(memory_id: str) -> str:
 def scope_note(scope: Scope) -> str:
     """Return the note that names the scope, with which every reply ends."""
     return f"scope: {scope}"
+
+
+def shortened_notes(hits: Sequence[Hit]) -> Iterator[str]:
+    """Yield the note on how to get the whole text of hits that are cut, if there are any."""
+    if any(hit.length is not None for hit in hits):
+        yield SHORTENED
 
 
 def added_notes(result: WriteResult) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from palimpsest.core.clock import iso
 from palimpsest.core.models import Edit, Event, Hit, Memory, Outcome, Provenance, Scope, Step, Version
-from palimpsest.server.replies.notes import added_notes, changed_notes, scope_note, short
+from palimpsest.server.replies.notes import added_notes, changed_notes, scope_note, short, shortened_notes
 
 if TYPE_CHECKING:  # slow to import, and only needed for the annotations
     from palimpsest.learn.apply import WriteResult
@@ -18,6 +18,9 @@ if TYPE_CHECKING:  # slow to import, and only needed for the annotations
 
 SHOWN_STEPS = 10
 """How many steps of one edit are listed."""
+
+WEAK = "Weak matches only; nothing stored clearly answers this:"
+"""The first line of a search that probably found no answer. Agents and tests look for exactly this."""
 
 SHOWN_EXAMPLES = 3
 """How many memories are quoted before everything is deleted."""
@@ -30,26 +33,33 @@ def explanation(hit: Hit) -> str:
 
 
 def hit_line(hit: Hit) -> str:
-    """Return a hit as one line: short id, date, speaker if it is a message, and text."""
+    """Return a hit as one line: short id, date, speaker if it is a message, and text; of a cut text also the length."""
     speaker = f" {hit.name or hit.role} said:" if hit.kind == "message" else ""
-    line = f"[{short(hit.id)}] {iso(hit.at)[:10]}{speaker} {_one_line(hit.text)}"
+    line = f"[{short(hit.id)}] {iso(hit.at)[:10]}{speaker} {text_of(hit)}"
     return f"{line}\n  {explanation(hit)}" if hit.score_parts else line
+
+
+def text_of(hit: Hit) -> str:
+    """Return the text of a hit on one line, followed by its whole length if it is cut."""
+    return _one_line(hit.text) + (f" ({hit.length:,} characters)" if hit.length is not None else "")
 
 
 def search_text(result: SearchResult, scope: Scope) -> str:
     """Return the result of a search."""
     lines = [hit_line(hit) for hit in result.hits] or ["nothing found"]
+    if result.hits and not result.confident:
+        lines.insert(0, WEAK)
     if result.omitted:
         lines.append(f"({result.omitted} more did not fit; raise max_tokens to see them)")
-    return _with_notes(lines, result.notes, scope)
+    return _with_notes(lines, (*result.notes, *shortened_notes(result.hits)), scope)
 
 
 def page_text(page: Page, scope: Scope) -> str:
     """Return a page of memories."""
     lines = [hit_line(hit) for hit in page.hits] or ["no memories"]
     if page.cursor:
-        lines.append(f"(there are more: repeat the call with cursor='{page.cursor}')")
-    return _with_notes(lines, (), scope)
+        lines.append(f"(there are more: call list_memories with cursor='{page.cursor}')")
+    return _with_notes(lines, shortened_notes(page.hits), scope)
 
 
 def added_text(result: WriteResult, scope: Scope) -> str:
