@@ -79,6 +79,5 @@ async def unknown(files: Sequence[Path], embedder: str, *, by_persona: bool = Fa
 async def _answer(memory: Memory, question: str) -> tuple[float, bool, list[str]]:
     """Return the relevance of the first hit, whether the result is confident, and the texts of the hits."""
     result = await search(memory, question)
-    best = result.hits[0] if result.hits else None
-    relevance = 0.0 if best is None else float(getattr(best, "relevance", best.score))
-    return relevance, bool(getattr(result, "confident", True)), [hit.text for hit in result.hits]
+    relevance = result.hits[0].relevance if result.hits else 0.0
+    return relevance, result.confident, [hit.text for hit in result.hits]
