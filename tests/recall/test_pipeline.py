@@ -104,9 +104,62 @@ async def test_a_memory_and_its_message_are_one_hit(tmp_path: Path) -> None:
         await memory.add_messages([message], infer=False)
         cited = await _add_fact(memory, "User's dog is named Rex", message.id)
         hits = (await memory.search(ALICE, "dog named Rex")).hits
-        assert len(hits) == 1
-        assert hits[0].sources == ("t1",)
-        assert hits[0].id in (message.id, cited)
+        assert [(hit.id, hit.sources) for hit in hits] == [(cited, ("t1",))]
+
+
+@pytest.mark.parametrize("limit", [1, 3, 20])
+async def test_a_memory_stands_in_the_place_of_its_message_for_every_limit(tmp_path: Path, limit: int) -> None:
+    """The message ranks higher, as it has the words of the query. The memory says the same and is shown first."""
+    async with memory_in(tmp_path) as memory:
+        (message,) = messages_from({"role": "user", "name": "Ana", "content": "I named the dog Rex", "id": "t1"})
+        await memory.add_messages([message], infer=False)
+        cited = await _add_fact(memory, "Ana named the dog Rex", message.id)
+        await fill(memory, *LIFE, *(f"User's dog number {number} has a name" for number in range(20)))
+        hits = (await memory.search(ALICE, "Which dog did Ana name?", limit=limit, max_tokens=20_000)).hits
+        assert len(hits) == limit
+        assert (hits[0].id, hits[0].sources) == (cited, ("t1",))
+        assert message.id not in {hit.id for hit in hits}
+        assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+
+
+async def test_a_message_folds_into_what_was_believed_then(tmp_path: Path) -> None:
+    """A memory that was changed later no longer holds what its first message says, but it did at the time."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        (message,) = messages_from(("user", "I live in Nice"))
+        await memory.add_messages([message], infer=False)
+        cited = await _add_fact(memory, "User lives in Nice", message.id)
+        then = clock()
+        clock.forward(days=1)
+        await memory.update(ALICE, cited, text="User lives in Lyon")
+        before = (await memory.search(ALICE, "Where does the user live?", as_of=then)).hits
+        now = (await memory.search(ALICE, "Where does the user live?")).hits
+        assert [hit.text for hit in before] == ["User lives in Nice"]
+        assert {hit.text for hit in now} == {"User lives in Lyon", "I live in Nice"}
+
+
+async def test_a_long_memory_that_answers_is_shown_cut(tmp_path: Path) -> None:
+    """The best hit is never left out for its length, and the shorter ones below it are shown too."""
+    text = "User's recipe for rabbit stew: " + "stir the rabbit stew, then wait. " * 400
+    async with memory_in(tmp_path) as memory:
+        await fill(memory, *LIFE, text)
+        search_result = await memory.search(ALICE, "recipe for rabbit stew", max_tokens=500)
+        best = search_result.hits[0]
+        assert best.length == len(text)
+        assert text.startswith(best.text.removesuffix("…"))
+        assert sum(map(hit_tokens, search_result.hits)) <= 500
+        assert len(search_result.hits) + search_result.omitted == len(LIFE) + 1
+        assert search_result.omitted == 0
+
+
+async def test_hits_that_are_not_relevant_enough_are_left_out_and_counted(tmp_path: Path) -> None:
+    """The setting min_relevance; its note says how many hits it left out."""
+    async with memory_in(tmp_path, min_relevance=1.0) as memory:
+        await fill(memory, *LIFE)
+        search_result = await memory.search(ALICE, "Where does the user's mother work?")
+        assert search_result.hits == ()
+        assert search_result.omitted == 0
+        assert f"{len(LIFE)} hits are left out" in search_result.notes[0]
 
 
 async def test_a_message_whose_facts_were_deleted_is_not_found(tmp_path: Path) -> None:

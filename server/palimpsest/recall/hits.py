@@ -124,24 +124,6 @@ def hits_at(conn: Connection, scope: Scope, instant: datetime) -> list[Hit]:
     return hits
 
 
-def fold(hits: Sequence[Hit]) -> list[Hit]:
-    """Return the hits in order, without those that only repeat a hit above them.
-
-    A hit is a repetition if every message behind it is behind hits above it, or if one of those has the same text.
-    """
-    origins: set[str] = set()
-    texts: set[str] = set()
-    kept: list[Hit] = []
-    for hit in hits:
-        text = " ".join(hit.text.casefold().split())
-        if text in texts or (hit.message_ids and origins.issuperset(hit.message_ids)):
-            continue
-        origins.update(hit.message_ids)
-        texts.add(text)
-        kept.append(hit)
-    return kept
-
-
 def relevant(hits: Sequence[Hit], min_relevance: float) -> list[Hit]:
     """Return the hits whose relevance is at least `min_relevance`."""
     return [hit for hit in hits if hit.relevance >= min_relevance]

@@ -7,7 +7,7 @@ meanwhile is dropped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -22,10 +22,12 @@ from palimpsest.core.models import Candidate, Hit, Scope
 from palimpsest.core.protocols import Embedder, Vector
 from palimpsest.recall.candidates import NearestEntries, retrieve
 from palimpsest.recall.features import CandidateRequest, Candidates, PoolSize, centred
-from palimpsest.recall.hits import fold, hits_of, irrelevant_note, relevant, strongest, within_budget
+from palimpsest.recall.folding import fold
+from palimpsest.recall.hits import hits_of, irrelevant_note, relevant, strongest, within_budget
 from palimpsest.recall.ranking import Ranked, rank, squash
 from palimpsest.recall.scoring import SearchScoring
 from palimpsest.store.ledger import Ledger
+from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.text.late_interaction import meaning_similarity, spelling_similarity
@@ -165,23 +167,52 @@ def _hits(ledger: Ledger, candidates: Candidates, ranked: Sequence[Ranked], quer
     """Return the best hits, folded, in batches until there are as many as the limit."""
     past = candidates.past
     if past is not None:
-        return _read_in_batches(lambda _: past, ranked, query)
+        memories = [hit for hit in past.values() if hit.kind == "memory"]
+        return _read_in_batches(lambda _: past, lambda ids: _ids_citing(memories, ids), ranked, query)
     with ledger.read() as conn:
-        return _read_in_batches(partial(hits_of, conn), ranked, query)
+        return _read_in_batches(partial(hits_of, conn), partial(_ids_learned_from, conn), ranked, query)
+
+
+def _ids_citing(memories: Sequence[Hit], message_ids: Sequence[str]) -> set[str]:
+    return {memory.id for memory in memories if not set(message_ids).isdisjoint(memory.message_ids)}
+
+
+def _ids_learned_from(conn: Connection, message_ids: Sequence[str]) -> set[str]:
+    by_message = memory_queries.memories_from(conn, message_ids)
+    return {memory.id for memories in by_message.values() for memory in memories}
 
 
 def _read_in_batches(
-    read: Callable[[Sequence[Candidate]], Mapping[int, Hit]], ranked: Sequence[Ranked], query: SearchQuery
+    read: Callable[[Sequence[Candidate]], Mapping[int, Hit]],
+    learned_from: Callable[[Sequence[str]], Set[str]],
+    ranked: Sequence[Ranked],
+    query: SearchQuery,
 ) -> list[Hit]:
+    """Return the folded hits of the first candidates.
+
+    A message folds into a memory however far below it the memory stands, so these memories are read with each batch.
+    """
     hits: list[Hit] = []
+    memories_below: list[Hit] = []
+    folded: list[Hit] = []
+    query_words = frozenset(query_tokens(query.text))
     size = query.limit + SPARE
     for start in range(0, len(ranked), size):
-        batch = ranked[start : start + size]
-        by_seq = read([item.candidate for item in batch])
-        hits = fold([*hits, *(_scored(by_seq, item, query) for item in batch if item.candidate.seq in by_seq)])
-        if len(hits) >= query.limit:
+        batch, rest = ranked[start : start + size], ranked[start + size :]
+        hits += _read(read, batch, query)
+        memory_ids = learned_from([item.candidate.owner_id for item in batch if item.candidate.kind == "message"])
+        memories_below += _read(read, [item for item in rest if item.candidate.owner_id in memory_ids], query)
+        folded = fold(hits, memories_below, query_words)
+        if len(folded) >= query.limit:
             break
-    return hits
+    return folded
+
+
+def _read(
+    read: Callable[[Sequence[Candidate]], Mapping[int, Hit]], ranked: Sequence[Ranked], query: SearchQuery
+) -> list[Hit]:
+    by_seq = read([item.candidate for item in ranked])
+    return [_scored(by_seq, item, query) for item in ranked if item.candidate.seq in by_seq]
 
 
 def _scored(by_seq: Mapping[int, Hit], ranked: Ranked, query: SearchQuery) -> Hit:

@@ -1,0 +1,114 @@
+"""Folding: a reply says nothing twice, and leaves out nothing that it does not say.
+
+A hit folds into another one only if its words are the same. A message folds into the memories that were learned from
+it, unless it holds more than they do.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
+
+from palimpsest.core.models import Hit
+from palimpsest.text.tokenizer import query_tokens, search_tokens
+
+MIN_COVERED = 2 / 3
+"""The share of a message's content words that its memories must hold, or the message holds more. Set by hand: a memory
+that says all of a message in the third person keeps about two of three words. The others are greetings, verbs in other
+forms and synonyms. A message with a smaller share mostly tells a detail that its memories leave out."""
+
+MAX_RATIO = 6
+"""A message this many times as long as its memories together holds more, whatever its words. Set by hand, so that long
+messages need not be taken apart: even a talkative message seldom needs six times the room of what it says."""
+
+_MEANINGFUL = frozenset("#%&*+/@\\")
+"""Punctuation that changes what a word means, as in C# and 5 %. All other punctuation only divides words."""
+
+_MINUS = re.compile(r"(?<!\w)-(?=\d)")
+"""A hyphen that makes a number negative. It changes the meaning too."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoldWords:
+    """Search tokens with a part in folding: those of speakers' names, and those of the query without function words."""
+
+    names: Set[str] = frozenset()
+    query: Set[str] = frozenset()
+
+
+def fold(hits: Sequence[Hit], memories_below: Sequence[Hit] = (), query_words: Set[str] = frozenset()) -> list[Hit]:
+    """Return the hits in order, without those that only repeat another one.
+
+    A message that holds no more than the memories above it is left out. If it holds no more with one memory that stands
+    below it, this memory takes its place and its score. `memories_below` are memories that follow after the hits,
+    `query_words` the search tokens of the query without function words.
+    """
+    kept: list[Hit] = []
+    kept_ids: set[str] = set()
+    speakers: dict[str, set[str]] = {}
+    names = {token for hit in hits if hit.kind == "message" for token in search_tokens(hit.name)}
+    words = FoldWords(names, query_words)
+    for place, hit in enumerate(hits):
+        if hit.id in kept_ids:
+            continue
+        shown = _shown_for(hit, kept, (*hits[place + 1 :], *memories_below), words)
+        if shown is None:
+            continue
+        said_by = speakers.setdefault(same_words_key(shown.text), set())
+        speaker = shown.name if shown.kind == "message" else ""
+        if said_by and (not speaker or "" in said_by or speaker in said_by):  # two people who say the same are two hits
+            continue
+        said_by.add(speaker)
+        kept.append(shown)
+        kept_ids.add(shown.id)
+    return kept
+
+
+def _shown_for(hit: Hit, above: Sequence[Hit], below: Sequence[Hit], words: FoldWords) -> Hit | None:
+    """Return the hit itself, the memory that takes its place, or None if the memories above say it all."""
+    if hit.kind == "memory":
+        return hit
+    memories = _memories_of(hit, above)
+    if memories and not holds_more(hit, memories, words):
+        return None
+    for memory in _memories_of(hit, below):
+        if not holds_more(hit, (*memories, memory), words):
+            return replace(memory, score=hit.score, relevance=hit.relevance, score_parts=hit.score_parts)
+    return hit
+
+
+def _memories_of(message: Hit, hits: Sequence[Hit]) -> list[Hit]:
+    return [hit for hit in hits if hit.kind == "memory" and message.id in hit.message_ids]
+
+
+def holds_more(message: Hit, memories: Sequence[Hit], words: FoldWords) -> bool:
+    """Return whether a message says something that the memories learned from it do not.
+
+    It does if fewer than `MIN_COVERED` of its content words are in the memories, or if they lack one of its numbers or
+    one of its words that the query asks for. Function words, question words and speakers' names do not count.
+    """
+    text = "\n".join(memory.text for memory in memories)
+    if len(message.text) > MAX_RATIO * len(text):
+        return True
+    content = {token for token in query_tokens(message.text) if not _is_letter(token)} - words.names
+    missing = content.difference(search_tokens(text))
+    if missing & words.query or any(char.isdigit() for token in missing for char in token):
+        return True
+    return len(missing) > (1 - MIN_COVERED) * len(content)
+
+
+def _is_letter(token: str) -> bool:
+    """Return whether a token is a single ASCII letter, which is what is left of "I'm" and "don't"."""
+    return len(token) == 1 and token.isascii() and token.isalpha()
+
+
+def same_words_key(text: str) -> str:
+    """Return a string that is equal for texts which differ only in case, punctuation and white space."""
+    plain = _MINUS.sub("\N{MINUS SIGN}", unicodedata.normalize("NFKC", text).casefold())
+    return " ".join("".join(" " if _is_punctuation(char) else char for char in plain).split()) or text
+
+
+def _is_punctuation(char: str) -> bool:
+    return unicodedata.category(char).startswith("P") and char not in _MEANINGFUL
