@@ -25,7 +25,7 @@ from pathlib import Path
 import anyio
 from mcp import Client
 
-from speed import resident
+from embedders import resident
 from startup import fill
 
 CLIENTS = 8

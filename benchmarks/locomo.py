@@ -28,8 +28,9 @@ from typing import Any
 
 import anyio
 
+import embedders
 from loopback import OpenAIServer
-from measures.stores import EMBEDDERS, embed_waiting
+from measures.stores import embed_waiting
 from palimpsest.core.models import Message, Scope
 from palimpsest.core.settings import Settings, load_settings
 from palimpsest.memory import Memory, open_memory
@@ -229,7 +230,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure recall on LoCoMo.")
     parser.add_argument("--data", type=Path, required=True, help="a LoCoMo JSON file")
     parser.add_argument("--only", choices=["messages", "facts"], help="measure in one way only")
-    parser.add_argument("--embedder", choices=EMBEDDERS, default="local", help="embedder.provider (default: local)")
+    parser.add_argument(
+        "--embedder", choices=embedders.NAMES, default="local", help="embedder.provider (default: local)"
+    )
     arguments = parser.parse_args()
     conversations = read(arguments.data)
     print(f"{len(conversations)} conversations, Python {sys.version.split()[0]}")

@@ -21,13 +21,13 @@ from typing import Any, TypeAlias
 
 import anyio
 
+import embedders
 from measures.budget import budget
 from measures.everyday import cross_language, everyday
 from measures.exact import exact
 from measures.hand_written import data_file
 from measures.near_duplicates import near_duplicates
 from measures.other_words import languages, paraphrases
-from measures.stores import EMBEDDERS
 from measures.tables import Row, Table, print_table
 from measures.unknown import unknown
 from measures.updates import updates
@@ -72,7 +72,9 @@ def main() -> None:
     """Take the chosen measures, print the tables, and write the figures to a file if asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=NAMES, help="take these measures only")
-    parser.add_argument("--embedder", choices=EMBEDDERS, default="local", help="embedder.provider (default: local)")
+    parser.add_argument(
+        "--embedder", choices=embedders.NAMES, default="local", help="embedder.provider (default: local)"
+    )
     parser.add_argument(
         "--data",
         type=Path,

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from chromadb.config import Settings
 
-from palimpsest.embed.static import LocalEmbedder
+from palimpsest.core.protocols import Embedder
 from palimpsest.text.tokenizer import query_tokens
 
 NEAREST = 100
@@ -26,17 +26,8 @@ NEAREST = 100
 SMALL_BATCH, LARGE_BATCH = 50, 1_000
 """The number of vectors in one write to Chroma: as the server writes, and as a program of its own would write."""
 
-EMBEDDED_AT_ONCE = 1_000
-
 Vectors = npt.NDArray[np.float32]
 _T = TypeVar("_T")
-
-
-def embedded(texts: Sequence[str]) -> Vectors:
-    """Return a vector for each text."""
-    embedder = LocalEmbedder()
-    starts = range(0, len(texts), EMBEDDED_AT_ONCE)
-    return np.concatenate([embedder.embed_passages(texts[start : start + EMBEDDED_AT_ONCE]) for start in starts])
 
 
 @contextmanager
@@ -65,9 +56,10 @@ def _put(chroma: Any, vectors: Vectors, start: int) -> None:
     chroma.upsert(ids=[str(start + number) for number in range(len(vectors))], embeddings=vectors)
 
 
-def floor(folder: Path, ledger: Path, questions: Sequence[str]) -> Iterator[tuple[float, float, float]]:
+def floor(
+    folder: Path, ledger: Path, embedder: Embedder, questions: Sequence[str]
+) -> Iterator[tuple[float, float, float]]:
     """Yield for each question the ms to embed it, to query the collection in `folder`, and to query the full text."""
-    embedder = LocalEmbedder()
     with collection(folder) as chroma, closing(sqlite3.connect(f"{ledger.as_uri()}?mode=ro", uri=True)) as conn:
         for question in questions:
             vector, embed_ms = _timed(lambda text=question: embedder.embed_query(text))

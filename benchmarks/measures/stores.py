@@ -14,9 +14,6 @@ from palimpsest.core.settings import load_settings
 from palimpsest.memory import Memory, open_memory
 from palimpsest.recall.pipeline import SearchResult
 
-EMBEDDERS = ("local", "static", "e5")
-"""The values of `embedder.provider` that need neither an endpoint nor a download."""
-
 SCOPE = Scope("quality")
 START = datetime(2026, 5, 8, 9, tzinfo=UTC)
 LIMIT = 10

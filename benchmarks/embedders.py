@@ -1,0 +1,89 @@
+"""Open embedders by name, make many vectors with a slow one, and measure what one costs in memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from palimpsest.core.protocols import Embedder
+from palimpsest.core.settings import load_settings
+from palimpsest.learn.factory import open_embedder
+
+NAMES = ("local", "static", "e5")
+"""The values of `embedder.provider` that need neither an endpoint nor a download."""
+
+QUICK = "local"
+"""The embedder that embeds thousands of texts in a second."""
+
+MAX_EMBEDDED = 1_000
+"""How many texts `made_vectors` embeds with a slow embedder. It embeds some thirty texts in a second."""
+
+SECOND_SHARE = 0.3
+"""The share of the second text in a mixture. The mixture then stays nearest to its first text."""
+
+Vectors = npt.NDArray[np.float32]
+
+_RSS_SCRIPT = """\
+import sys
+from embedders import open_named, resident
+before = resident("self")
+embedder = open_named(sys.argv[1])
+embedder.embed_passages(["A text that is stored."])
+embedder.embed_query("A question about it?")
+print(before, resident("self"))
+"""
+
+
+def add_option(parser: ArgumentParser) -> None:
+    """Add the option `--embedder` to a parser."""
+    parser.add_argument(
+        "--embedder", choices=NAMES, default=NAMES[0], help="the embedder.provider of the settings (default: local)"
+    )
+
+
+def open_named(name: str) -> Embedder:
+    """Return the embedder with this provider name. Raises EmbedderError."""
+    return open_embedder(load_settings(embedder={"provider": name}))
+
+
+def made_vectors(name: str, texts: Sequence[str]) -> Vectors:
+    """Return a unit vector for each text, of shape (n, dims). A slow embedder embeds the first texts only; see `mixed`.
+
+    Vectors that are mixtures are as many and as large as real ones, but say nothing about the texts.
+    """
+    embedder = open_named(name)
+    if name == QUICK or len(texts) <= MAX_EMBEDDED:
+        return embedder.embed_passages(texts)
+    return mixed(embedder.embed_passages(texts[:MAX_EMBEDDED]), len(texts))
+
+
+def mixed(vectors: Vectors, count: int) -> Vectors:
+    """Return `count` unit vectors, of shape (count, dims): the given n ones, then mixtures of two of them.
+
+    No pair is mixed twice in the first n * n.
+    """
+    numbers, n = np.arange(count), len(vectors)
+    first, second = numbers % n, (numbers + numbers // n) % n
+    share = np.where(first == second, 0.0, SECOND_SHARE)[:, None]
+    sums = (1 - share) * vectors[first] + share * vectors[second]
+    return np.asarray(sums / np.linalg.norm(sums, axis=1, keepdims=True), dtype=np.float32)
+
+
+def model_rss(name: str) -> tuple[float, float]:
+    """Return the resident memory, in MB, of a process before and after it opened an embedder and embedded two texts."""
+    command = (sys.executable, "-c", _RSS_SCRIPT, name)
+    output = subprocess.run(command, cwd=Path(__file__).parent, check=True, capture_output=True, text=True).stdout
+    before, after = map(float, output.split())
+    return before, after
+
+
+def resident(process: int | str) -> float:
+    """Return the resident memory of a process in MB; "self" is the calling process."""
+    status = Path(f"/proc/{process}/status").read_text("utf-8")
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:")) * 1024 / 1e6
