@@ -1,0 +1,1 @@
+"""Dates in questions and texts."""

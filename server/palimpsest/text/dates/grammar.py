@@ -1,0 +1,232 @@
+"""The rules by which words make a date, in all languages.
+
+A text is a string of one letter a word, and the rules are patterns over these letters. So a rule such as "a number, a
+unit, then a word for ago" is written once. `vocabulary.LETTERS` and `tokens.py` have the letters of words and numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import date
+from functools import partial
+from typing import NamedTuple, cast
+
+from palimpsest.text.dates import spans
+from palimpsest.text.dates.spans import Choice, Cycle, Period, Unit
+from palimpsest.text.dates.vocabulary import Item
+
+
+class Phrase(NamedTuple):
+    """The words that a rule matched, and the day they are read on."""
+
+    items: Sequence[Item]
+    today: date
+    is_future: bool
+
+    def number(self, letters: str) -> int | None:
+        """Return the value of the first part with one of these letters, or None without one."""
+        return next((cast("int", item.value) for item in self.items if item.letter in letters), None)
+
+    def word(self, letters: str) -> str:
+        """Return the value of the first part with one of these letters, or "" without one."""
+        return next((cast("str", item.value) for item in self.items if item.letter in letters), "")
+
+    def numbers(self, letters: str) -> list[int]:
+        """Return the values of all parts with one of these letters."""
+        return [cast("int", item.value) for item in self.items if item.letter in letters]
+
+    @property
+    def year(self) -> int | None:
+        """Return the year that the phrase names, in digits or as in "last year"."""
+        named = self.number("YZ")
+        if named is not None:
+            return named
+        for item in self.items:
+            if item.letter == "r":
+                return self.today.year + cast("tuple[str, int]", item.value)[1]
+        direction = self.number("Ll")
+        names_year = any(item.letter == "u" for item in self.items)
+        return self.today.year + direction if names_year and direction is not None else None
+
+    @property
+    def unit(self) -> Unit:
+        """Return the unit that the phrase names."""
+        return cast("Unit", self.word("Uu"))
+
+    @property
+    def choice(self) -> Choice:
+        """Return which of the periods that come again and again the phrase means."""
+        direction = self.number("Ll")
+        if direction is None:
+            return "coming" if self.is_future else "past"
+        return "this" if direction == 0 else "last" if direction < 0 else "next"
+
+    def of_year(self, cycle: Cycle) -> Period | None:
+        """Return the period in the year that is named, else the one that is meant."""
+        if self.year is not None:
+            return cycle(self.year)
+        return cycle(self.today.year) if self.choice == "this" else spans.choose_year(cycle, self.today, self.choice)
+
+
+Reader = Callable[[Phrase], Period | None]
+"""A function from the words that a rule matched to the period that they name, or None if they name none."""
+
+
+def _numeric(phrase: Phrase) -> Period | None:
+    year, month, *day = cast("tuple[int, ...]", phrase.items[0].value)
+    return spans.day_period(year, month, *day) if day else spans.month_period(year, month)
+
+
+def _day_and_month(phrase: Phrase) -> Period | None:
+    month, day = cast("tuple[int, int]", phrase.items[0].value)
+    return phrase.of_year(lambda year: spans.day_period(year, month, day))
+
+
+def _day(phrase: Phrase) -> Period | None:
+    month = phrase.number("Mmwb") or 0
+    day, last_day = [*phrase.numbers("dO"), None][:2]
+    return phrase.of_year(lambda year: spans.day_period(year, month, day or 0, last_day))
+
+
+def _month(phrase: Phrase) -> Period | None:
+    month = phrase.number("Mmwb") or 0
+    period = phrase.of_year(lambda year: spans.month_period(year, month))
+    part = phrase.word("Ee")
+    return spans.part_of(period, part) if part and period is not None else period
+
+
+def _nth_of_month(phrase: Phrase) -> Period | None:
+    """Read "the first week of June" and "the last Monday in May"."""
+    number = phrase.number("OdL") or 0
+    weekday = phrase.number("W")
+    if weekday is None and phrase.unit != "week":
+        return None
+    # The direction in "the last week of June" counts weeks, not years.
+    rest = phrase._replace(items=[item for item in phrase.items if item.letter not in "OdL"])
+    month = _month(rest)
+    if month is None or number == 0:
+        return None
+    return spans.nth_week(month, number) if weekday is None else spans.nth_weekday(month, weekday, number)
+
+
+def _year(phrase: Phrase) -> Period | None:
+    period = spans.year_period(phrase.year or 0)
+    part = phrase.word("Ee")
+    return spans.part_of(period, part) if part else period
+
+
+def _season(phrase: Phrase) -> Period | None:
+    season = phrase.word("S")
+    if phrase.year is None and phrase.choice == "this":
+        return spans.choose_year(lambda year: spans.season_period(year, season), phrase.today, "this")
+    return phrase.of_year(lambda year: spans.season_period(year, season))
+
+
+def _quarter(phrase: Phrase) -> Period | None:
+    number = phrase.number("qOd") or 0
+    if phrase.number("q") is None and phrase.unit != "quarter":
+        return None
+    return phrase.of_year(lambda year: spans.unit_period("quarter", date(year, 3 * number - 2, 1), 0))
+
+
+def _decade(phrase: Phrase) -> Period | None:
+    decade = phrase.items[0].value
+    first = decade if isinstance(decade, int) else cast("tuple[str, int]", decade)[1]
+    return Period(date(first, 1, 1), date(first + 10, 1, 1), "decade")
+
+
+def _offset(phrase: Phrase) -> Period | None:
+    return spans.unit_period("day", phrase.today, phrase.number("D") or 0)
+
+
+def _period(phrase: Phrase) -> Period | None:
+    """Read a word such as 上周 or "fjol"."""
+    unit, offset = cast("tuple[Unit, int]", phrase.items[0].value)
+    return spans.unit_period(unit, phrase.today, offset)
+
+
+def _period_and_day(phrase: Phrase) -> Period | None:
+    """Read a day of a week or month that is named by its distance, as in "先週の金曜日" and "Montag letzter Woche".
+
+    In Chinese 上周五 is the fifth day of last week, and 上周日 its last.
+    """
+    named = next((cast("tuple[Unit, int]", item.value) for item in phrase.items if item.letter == "R"), None)
+    unit, offset = named or (phrase.unit, phrase.number("Ll") or 0)
+    start = spans.unit_period(unit, phrase.today, offset).start
+    weekday, day = phrase.number("WK"), phrase.number("dN")
+    if unit == "week" and weekday is None:
+        weekday = spans.SUNDAY if phrase.word("U") == "day" else (day or 0) - 1
+    if unit == "week" and weekday is not None and 0 <= weekday <= spans.SUNDAY:
+        return spans.unit_period("day", start, weekday)
+    return spans.day_period(start.year, start.month, day) if day is not None and unit == "month" else None
+
+
+def _unit(phrase: Phrase) -> Period | None:
+    """Read "last week"."""
+    return spans.unit_period(phrase.unit, phrase.today, phrase.number("Ll") or 0)
+
+
+def _several_units(phrase: Phrase) -> Period | None:
+    """Read "the last two weeks"."""
+    number, direction = phrase.number("Ndn") or 0, phrase.number("Ll") or 0
+    if direction < 0:
+        first = spans.unit_period(phrase.unit, phrase.today, -number).start
+        return Period(first, spans.one_day(phrase.today).end, phrase.unit)
+    last = spans.unit_period(phrase.unit, phrase.today, number).end
+    return Period(phrase.today, last, phrase.unit) if direction > 0 else None
+
+
+def _distance(sign: int, phrase: Phrase) -> Period | None:
+    """Read "two weeks ago" and "in two weeks": the calendar unit that lies so many units away."""
+    return spans.unit_period(phrase.unit, phrase.today, sign * (phrase.number("Ndn") or 0))
+
+
+def _weekday(phrase: Phrase) -> Period | None:
+    return spans.choose_weekday(phrase.number("WK") or 0, phrase.today, phrase.choice)
+
+
+def _unit_before(phrase: Phrase) -> Period | None:
+    """Read "the weekend before" at the end of a clause. "The day before" may be before anything."""
+    return spans.unit_period(phrase.unit, phrase.today, -1) if phrase.unit != "day" else None
+
+
+_CONTEXT = "PiABGh"
+_AT = rf"(?:(?<=[{_CONTEXT}])|(?<=[{_CONTEXT}]t))"
+"""Behind a preposition, with or without an article."""
+
+_OF = "[ot]{0,3}"
+_YEAR = rf"(?:[,.o]?[YZ]|{_OF}(?:[Ll]u|u[Ll]|r|uo?[YZ]))"
+"""A year behind the month: "2024", "de 2024", "of last year", "del año pasado"."""
+
+RULES: tuple[tuple[str, Reader], ...] = (
+    ("I", _numeric),
+    (rf"{_AT}J", _day_and_month),
+    (rf"(?:[Zr]o?)[M]d|[dO]\.?(?:[B-]d\.?)?o?[Mmwb]\.?{_YEAR}|[Mmwb]\.?d(?:-d)?{_YEAR}", _day),
+    (r"[dO]\.?(?:[B-]d\.?)?o?[Mmb]|[Mmb]\.?d(?:-d)?", _day),
+    (rf"{_AT}(?:d\.?o?w|wd)", _day),
+    (rf"[OdL]\.?[UW][otiP]{{0,2}}[Mmwb]{_YEAR}?", _nth_of_month),
+    (rf"(?:[Zr]o?)Me?|E[ot-]{{0,3}}[Mmwb](?:\.?{_YEAR})?|[Mmwb]\.?{_YEAR}|M{_YEAR}?e", _month),
+    (rf"[Ll]o?[Mm]|Lw|[Mm]t?[Ll]|M|(?<=[iBGE])w|{_AT}m", _month),
+    (rf"q{_YEAR}?|[Od]\.?U{_YEAR}|[Zr]o?q", _quarter),
+    (rf"(?:[Zr]o?)S|[Ll]o?S|S{_YEAR}|S[ot]?[Ll]|{_AT}S", _season),
+    (r"Ee?[ot-]{0,3}Y|Ze?|re|uY|(?<=[PiABGh])Y|(?<=[PiABGh][ut])Y|(?<=[PiABGh]tu)Y", _year),
+    (r"C", _decade),
+    (r"[WK][ot]{0,2}[Ll]U|[Ll]U[WK]|Ro?[WKdN]|RU", _period_and_day),
+    (r"[Ll][Ndn][Uu]|[Ndn][Ll][Uu]", _several_units),
+    (r"[Ndn][Uu]a|A[Ndn][Uu]", partial(_distance, -1)),
+    (r"[iF][Ndn][Uu]|[Ndn][Uu]h", partial(_distance, 1)),
+    (r"[Ll][Uu]|[Uu]t?[Ll]", _unit),
+    (r"R|r", _period),
+    (r"D", _offset),
+    (r"[Ll]o?[WK]|W[Ll]|(?<!V)K|(?<=[PiABGht])W(?!V)", _weekday),
+    (r"(?<=t)[Uu]B(?=[.,!]|$)", _unit_before),
+)
+"""Patterns over the letters of words, with the functions that read them. At each place the first match counts."""
+
+PATTERN = re.compile(
+    "(?=[^xzPBGotfhV,.!-])(?:"
+    + "|".join(f"(?P<r{number}>{pattern})" for number, (pattern, _) in enumerate(RULES))
+    + ")"
+)
+"""All rules as one pattern. The name of the group that matched is "r" and the number of the rule."""

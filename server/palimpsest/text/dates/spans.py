@@ -1,0 +1,163 @@
+"""Stretches of time as people name them, and the calendar arithmetic behind them.
+
+Weeks begin on Monday. Seasons are the meteorological ones of the northern hemisphere; a winter has the year in which
+it begins. Days are days in UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Literal, NamedTuple, TypeAlias
+
+Unit: TypeAlias = Literal["day", "weekend", "week", "month", "quarter", "season", "year", "decade"]
+
+Relation: TypeAlias = Literal["in", "before", "since"]
+"""What a preposition makes of a date: "in March", "before March", "since March"."""
+
+SEASON_MONTHS = {"spring": 3, "summer": 6, "autumn": 9, "winter": 12}
+"""The first month of each season."""
+
+SATURDAY, SUNDAY = 5, 6
+MONTHS_PER_UNIT: dict[Unit, int] = {"month": 1, "quarter": 3, "year": 12, "decade": 120}
+
+
+@dataclass(frozen=True, slots=True)
+class DateSpan:
+    """A date in a text: the half-open stretch of time it names, in UTC, and where the text names it.
+
+    `text[position : position + len(phrase)] == phrase`. `is_relative` is whether the words count from the time of the
+    text, as in "yesterday". `is_year_guessed` is whether the text left out the year, as in "on 3 May". A part of a
+    month is a "week", a part of a year a "season".
+    """
+
+    start: datetime
+    end: datetime
+    unit: Unit
+    phrase: str
+    position: int
+    is_relative: bool = False
+    is_year_guessed: bool = False
+    relation: Relation = "in"
+
+
+class Period(NamedTuple):
+    """A stretch of days, without the day `end`."""
+
+    start: date
+    end: date
+    unit: Unit
+
+
+Cycle: TypeAlias = Callable[[int], Period | None]
+"""A function from a year to what comes once a year, such as 3 May. 29 February does not come every year."""
+
+Choice: TypeAlias = Literal["last", "past", "this", "coming", "next"]
+"""Which of the yearly periods is meant. "past" and "coming" may have begun, "last" is over, "next" is yet to begin."""
+
+
+def one_day(day: date) -> Period:
+    """Return the period of one day."""
+    return Period(day, day + timedelta(1), "day")
+
+
+def unit_period(unit: Unit, today: date, offset: int) -> Period:
+    """Return the calendar unit that lies `offset` units after the current one. Raises ValueError or OverflowError."""
+    if unit == "day":
+        return one_day(today + timedelta(offset))
+    if unit in ("week", "weekend"):
+        monday = today + timedelta(7 * offset - today.weekday())
+        return Period(monday + timedelta(SATURDAY if unit == "weekend" else 0), monday + timedelta(7), unit)
+    months = MONTHS_PER_UNIT[unit]
+    first = (today.year * 12 + today.month - 1) // months * months + offset * months
+    return Period(_month_start(first), _month_start(first + months), unit)
+
+
+def month_period(year: int, month: int) -> Period:
+    """Return a month."""
+    return unit_period("month", date(year, month, 1), 0)
+
+
+def year_period(year: int) -> Period:
+    """Return a year."""
+    return Period(date(year, 1, 1), date(year + 1, 1, 1), "year")
+
+
+def season_period(year: int, season: str) -> Period:
+    """Return the season that begins in a year."""
+    first = year * 12 + SEASON_MONTHS[season] - 1
+    return Period(_month_start(first), _month_start(first + 3), "season")
+
+
+def day_period(year: int, month: int, day: int, last_day: int | None = None) -> Period | None:
+    """Return a day, or the days to `last_day` of the same month. Return None for a day that does not exist."""
+    try:
+        start, end = date(year, month, day), date(year, month, last_day or day)
+    except ValueError:
+        return None
+    unit: Unit = "day" if start == end else "week"
+    return Period(start, end + timedelta(1), unit) if start <= end else None
+
+
+def part_of(period: Period, part: str) -> Period:
+    """Return the early, middle or late third of a month or a year."""
+    if period.unit == "month":
+        bounds = (*(period.start + timedelta(days) for days in (0, 10, 20)), period.end)
+    else:
+        first = period.start.year * 12
+        bounds = (*(_month_start(first + months) for months in (0, 4, 8)), period.end)
+    third = ("early", "mid", "late").index(part)
+    return Period(bounds[third], bounds[third + 1], "week" if period.unit == "month" else "season")
+
+
+def nth_week(month: Period, number: int) -> Period | None:
+    """Return seven days of a month: number 1 begins on its first day, number -1 ends on its last."""
+    start = month.end - timedelta(7) if number < 0 else month.start + timedelta(7 * (number - 1))
+    return Period(start, min(start + timedelta(7), month.end), "week") if start < month.end else None
+
+
+def nth_weekday(month: Period, weekday: int, number: int) -> Period | None:
+    """Return a weekday of a month: number 1 is the first, number -1 the last."""
+    if number < 0:
+        last = month.end - timedelta(1)
+        return one_day(last - timedelta((last.weekday() - weekday) % 7))
+    day = month.start + timedelta((weekday - month.start.weekday()) % 7 + 7 * (number - 1))
+    return one_day(day) if day < month.end else None
+
+
+def choose_weekday(weekday: int, today: date, choice: Choice) -> Period:
+    """Return the day of that weekday which is meant. "this" lies in the current week."""
+    since = (today.weekday() - weekday) % 7
+    offset = {
+        "past": -since,
+        "last": -(since or 7),
+        "this": weekday - today.weekday(),
+        "coming": -since % 7,
+        "next": 7 - since,
+    }[choice]
+    return one_day(today + timedelta(offset))
+
+
+def choose_year(cycle: Cycle, today: date, choice: Choice) -> Period | None:
+    """Return the one of the yearly periods which is meant, within eight years: 29 February may be missing so long."""
+    match choice:
+        case "this":
+            near = [period for year in range(today.year - 1, today.year + 2) if (period := cycle(year))]
+            return min(near, key=lambda period: max(period.start - today, today - period.end), default=None)
+        case "last" | "past":
+            years = range(today.year, today.year - 9, -1)
+            return _first(cycle, years, lambda period: (period.end if choice == "last" else period.start) <= today)
+        case "coming" | "next":
+            years = range(today.year - 1, today.year + 9)
+            return _first(cycle, years, lambda period: (period.start if choice == "next" else period.end) > today)
+
+
+def _first(cycle: Cycle, years: range, is_meant: Callable[[Period], bool]) -> Period | None:
+    """Return the first period of these years that fulfils a condition."""
+    return next((period for year in years if (period := cycle(year)) is not None and is_meant(period)), None)
+
+
+def _month_start(months: int) -> date:
+    """Return the first day of a month, given the number of months since January of the year 0."""
+    return date(months // 12, months % 12 + 1, 1)
