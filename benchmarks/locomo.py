@@ -230,9 +230,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure recall on LoCoMo.")
     parser.add_argument("--data", type=Path, required=True, help="a LoCoMo JSON file")
     parser.add_argument("--only", choices=["messages", "facts"], help="measure in one way only")
-    parser.add_argument(
-        "--embedder", choices=embedders.NAMES, default="local", help="embedder.provider (default: local)"
-    )
+    embedders.add_option(parser)
     arguments = parser.parse_args()
     conversations = read(arguments.data)
     print(f"{len(conversations)} conversations, Python {sys.version.split()[0]}")

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import argparse
 import json
+from argparse import Namespace
 from collections.abc import Callable, Coroutine
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import anyio
 
@@ -32,49 +32,27 @@ from measures.tables import Row, Table, print_table
 from measures.unknown import unknown
 from measures.updates import updates
 
-Measure: TypeAlias = Callable[[], Coroutine[Any, Any, list[Table]]]
-
 BUDGET = "budget"
 
-
-def chosen_measures(options: argparse.Namespace) -> dict[str, Measure]:
-    """Return all measures by name, with their options."""
-    embedder, personas = options.embedder, options.data
-    measures: dict[str, Measure] = {
-        "everyday": partial(everyday, personas, embedder, by_persona=options.by_persona),
-        "unknown": partial(unknown, personas, embedder, by_persona=options.by_persona),
-        "near-duplicates": partial(near_duplicates, personas, embedder, by_persona=options.by_persona),
-        "exact": partial(exact, embedder),
-        "cross-language": partial(cross_language, [data_file("cross_language")], embedder),
-        "paraphrases": partial(paraphrases, embedder),
-        "updates": partial(updates, embedder),
-        "languages": partial(languages, embedder),
-    }
-    if options.locomo is not None:
-        measures[BUDGET] = partial(budget, options.locomo, embedder)
-    return {name: measure for name, measure in measures.items() if options.only is None or name in options.only}
-
-
-NAMES = (
-    "everyday",
-    "unknown",
-    "near-duplicates",
-    "exact",
-    "cross-language",
-    "paraphrases",
-    "updates",
-    "languages",
-    BUDGET,
-)
+MEASURES: dict[str, Callable[[Namespace], Coroutine[Any, Any, list[Table]]]] = {
+    "everyday": lambda options: everyday(options.data, options.embedder, by_persona=options.by_persona),
+    "unknown": lambda options: unknown(options.data, options.embedder, by_persona=options.by_persona),
+    "near-duplicates": lambda options: near_duplicates(options.data, options.embedder, by_persona=options.by_persona),
+    "exact": lambda options: exact(options.embedder),
+    "cross-language": lambda options: cross_language([data_file("cross_language")], options.embedder),
+    "paraphrases": lambda options: paraphrases(options.embedder),
+    "updates": lambda options: updates(options.embedder),
+    "languages": lambda options: languages(options.embedder),
+    BUDGET: lambda options: budget(options.locomo, options.embedder),
+}
+"""The measures by name, each with the options of the command line that it uses."""
 
 
 def main() -> None:
     """Take the chosen measures, print the tables, and write the figures to a file if asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=NAMES, help="take these measures only")
-    parser.add_argument(
-        "--embedder", choices=embedders.NAMES, default="local", help="embedder.provider (default: local)"
-    )
+    parser.add_argument("--only", nargs="+", choices=MEASURES, help="take these measures only")
+    embedders.add_option(parser)
     parser.add_argument(
         "--data",
         type=Path,
@@ -89,9 +67,10 @@ def main() -> None:
     options = parser.parse_args()
     if options.locomo is None and BUDGET in (options.only or ()):
         parser.error(f"{BUDGET} needs --locomo FILE")
+    default = [name for name in MEASURES if name != BUDGET or options.locomo is not None]
     figures_by_title: dict[str, dict[str, Row]] = {}
-    for measure in chosen_measures(options).values():
-        for table in anyio.run(measure):
+    for name in options.only or default:
+        for table in anyio.run(MEASURES[name], options):
             print_table(table, misses=options.misses)
             figures_by_title[table.title] = table.figures
     if options.json is not None:
