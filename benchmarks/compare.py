@@ -26,7 +26,7 @@ from pathlib import Path
 
 from locomo import Conversation, read
 from loopback import OpenAIServer
-from palimpsest.embed.static import LocalEmbedder
+from palimpsest.embed.static import StaticEmbedder
 from peers.child import PeerError
 from peers.measures import (
     WARM_UP,
@@ -118,7 +118,7 @@ def main() -> None:
     """Install, measure, print the table, and write figures and plots if asked to."""
     options = arguments()
     conversations = read(options.data)
-    embedder = LocalEmbedder()
+    embedder = StaticEmbedder()
     with (
         tempfile.TemporaryDirectory(prefix="compare-") as folder,
         OpenAIServer(embed=lambda texts: embedder.embed_passages(texts).tolist()) as server,

@@ -10,6 +10,7 @@ import hypothesis
 import pytest
 
 from palimpsest.embed import static
+from tests.support.environment import STATIC_EMBEDDER
 from tests.support.examples import FULL_PROFILE, LOCAL_PROFILE
 
 hypothesis.settings.register_profile(LOCAL_PROFILE, max_examples=25)
@@ -36,7 +37,8 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def one_embedder() -> Generator[None]:
-    """Load the local embedder once. It keeps no state but a cache, and loading it takes longer than most tests."""
+    """Choose the static embedder, which is quick, and load it once. It keeps no state but a cache."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(static, "LocalEmbedder", functools.cache(static.LocalEmbedder))
+        patch.setenv(*STATIC_EMBEDDER)
+        patch.setattr(static, "StaticEmbedder", functools.cache(static.StaticEmbedder))
         yield

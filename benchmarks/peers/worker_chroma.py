@@ -18,7 +18,7 @@ class Chroma:
         client = chromadb.PersistentClient(f"{options['folder']}/chroma")
         if options["vectors"] == "local":
             sys.path.append(options["package"])  # at the end, so that the packages of this environment come first
-            self._embedder = importlib.import_module("palimpsest.embed.static").LocalEmbedder()
+            self._embedder = importlib.import_module("palimpsest.embed.static").StaticEmbedder()
             self._collection = client.get_or_create_collection("memories", embedding_function=None)
         else:
             self._collection = client.get_or_create_collection("memories")

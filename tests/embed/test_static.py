@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tracemalloc
 
 import numpy as np
 import pytest
 
-from palimpsest.embed.static import LocalEmbedder
+from palimpsest.embed.static import StaticEmbedder
+from tests.support.new_interpreter import output_of
 
 DOG = "My dog is a golden retriever."
 CODE_WITHOUT_SOCKETS = """
@@ -20,31 +19,22 @@ class Closed(socket.socket):
         raise AssertionError("the local embedder opened a socket")
 
 socket.socket = Closed
-from palimpsest.embed.static import LocalEmbedder
-print(LocalEmbedder().embed_passages(["no network is needed"]).shape)
+from palimpsest.embed.static import StaticEmbedder
+print(StaticEmbedder().embed_passages(["no network is needed"]).shape)
 """
 CODE_THAT_PRINTS_THE_ROOT_LOGGER = """
 import logging
 
 logging.getLogger().setLevel(logging.ERROR)
-from palimpsest.embed.static import LocalEmbedder
-LocalEmbedder()
+from palimpsest.embed.static import StaticEmbedder
+StaticEmbedder()
 print(logging.getLogger().level == logging.ERROR, logging.getLogger().handlers)
 """
 
 
 @pytest.fixture(scope="module")
-def embedder() -> LocalEmbedder:
-    return LocalEmbedder()
-
-
-def output_of(code: str) -> str:
-    """Return what code prints in a new interpreter. Any warning fails it."""
-    process = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert process.returncode == 0, process.stderr
-    return process.stdout.strip()
+def embedder() -> StaticEmbedder:
+    return StaticEmbedder()
 
 
 @pytest.mark.parametrize(
@@ -60,7 +50,7 @@ def output_of(code: str) -> str:
         pytest.param("x" * 1_000_000, id="one megabyte without a space"),
     ],
 )
-def test_every_text_becomes_a_vector_of_length_one(embedder: LocalEmbedder, text: str) -> None:
+def test_every_text_becomes_a_vector_of_length_one(embedder: StaticEmbedder, text: str) -> None:
     """Guards unit vectors for any language, any character and any length."""
     vectors = embedder.embed_passages([text])
     assert vectors.shape == (1, 256)
@@ -68,19 +58,19 @@ def test_every_text_becomes_a_vector_of_length_one(embedder: LocalEmbedder, text
     assert np.linalg.norm(vectors[0]) == pytest.approx(1.0, abs=1e-5)
 
 
-def test_an_empty_text_has_a_finite_vector(embedder: LocalEmbedder) -> None:
+def test_an_empty_text_has_a_finite_vector(embedder: StaticEmbedder) -> None:
     """Guards against a division by zero: its NaN would spoil the mean of a user's vectors."""
     vectors = embedder.embed_passages(["", DOG])
     assert vectors.shape == (2, 256)
     assert np.isfinite(vectors).all()
 
 
-def test_an_empty_list_has_no_vectors(embedder: LocalEmbedder) -> None:
+def test_an_empty_list_has_no_vectors(embedder: StaticEmbedder) -> None:
     """Guards an empty batch, which the model itself does not accept."""
     assert embedder.embed_passages([]).shape == (0, 256)
 
 
-def test_the_order_is_kept_whatever_the_lengths_are(embedder: LocalEmbedder) -> None:
+def test_the_order_is_kept_whatever_the_lengths_are(embedder: StaticEmbedder) -> None:
     """Guards the sorting by length: each text has the same vector as if it is embedded alone."""
     texts = [f"topic {i} " * (1 + (i * 37) % 90) for i in range(120)]
     together = embedder.embed_passages(texts)
@@ -88,9 +78,9 @@ def test_the_order_is_kept_whatever_the_lengths_are(embedder: LocalEmbedder) -> 
     np.testing.assert_allclose(together, alone, atol=1e-5)
 
 
-def test_the_same_text_has_the_same_vector_in_every_embedder(embedder: LocalEmbedder) -> None:
+def test_the_same_text_has_the_same_vector_in_every_embedder(embedder: StaticEmbedder) -> None:
     """Guards the fingerprint: vectors of two runs are compared with each other."""
-    other_embedder = LocalEmbedder()
+    other_embedder = StaticEmbedder()
     np.testing.assert_array_equal(embedder.embed_passages([DOG, "x"]), other_embedder.embed_passages([DOG, "x"]))
     assert embedder.fingerprint == other_embedder.fingerprint
     assert embedder.fingerprint.endswith(":256")
@@ -105,14 +95,14 @@ def test_the_same_text_has_the_same_vector_in_every_embedder(embedder: LocalEmbe
     ],
 )
 def test_a_related_text_is_nearer_than_another(
-    embedder: LocalEmbedder, text: str, related: str, unrelated: str
+    embedder: StaticEmbedder, text: str, related: str, unrelated: str
 ) -> None:
     """Guards the meaning of the vectors."""
     query, near, far = embedder.embed_passages([text, related, unrelated])
     assert query @ near > query @ far + 0.1
 
 
-def test_one_long_text_among_many_does_not_exhaust_the_memory(embedder: LocalEmbedder) -> None:
+def test_one_long_text_among_many_does_not_exhaust_the_memory(embedder: StaticEmbedder) -> None:
     """Guards the batches: padded to the longest text, three hundred texts would take two gigabytes."""
     texts = ["short"] * 300 + ["word " * 200_000]
     tracemalloc.start()

@@ -46,13 +46,18 @@ class Hashing:
         """Return the vector of a passage."""
         return self.embed_passages([text])[0]
 
-    def embed_passages(self, texts: Sequence[str]) -> Vector:
+    def embed_passages(self, texts: Sequence[str], *, background: bool = False) -> Vector:
         """Return a unit vector that depends only on the seed and the text."""
+        del background
         if self._batches is not None and len(self.calls) >= self._batches:
             raise EmbedderError("the embedder failed")
         self.calls.append(list(texts))
         vectors = np.stack([self._direction(text) for text in texts])
         return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+    def windows(self, text: str) -> list[str]:
+        """Return the text."""
+        return [text]
 
     def embed_words(self, words: Sequence[str]) -> None:
         """Return None."""
@@ -260,9 +265,9 @@ class TestAfterFailures:
         counts: list[int] = []
 
         class Observing(Hashing):
-            def embed_passages(self, texts: Sequence[str]) -> Vector:
+            def embed_passages(self, texts: Sequence[str], *, background: bool = False) -> Vector:
                 counts.append(connections())
-                return super().embed_passages(texts)
+                return super().embed_passages(texts, background=background)
 
         add(ledger, old, *facts(BATCH + 1))
         with count_connections() as connections:
@@ -286,10 +291,10 @@ def test_a_text_that_changes_while_it_is_embedded_keeps_its_new_vector(ledger: L
     (outcome,) = add(ledger, None, "User lives in Nice")
 
     class Slow(Hashing):
-        def embed_passages(self, texts: Sequence[str]) -> Vector:
+        def embed_passages(self, texts: Sequence[str], *, background: bool = False) -> Vector:
             if "User lives in Nice" in texts:
                 write(ledger, old, Decision(Event.UPDATE, Fact("User lives in Lyon"), outcome.memory.id))
-            return super().embed_passages(texts)
+            return super().embed_passages(texts, background=background)
 
     embed_missing(ledger, Slow("old", 8))
     with ledger.read() as conn:
@@ -303,10 +308,10 @@ def test_a_text_the_embedder_refuses_is_skipped(ledger: Ledger) -> None:
     """One text that is too long for an endpoint does not block the others."""
 
     class Picky(Hashing):
-        def embed_passages(self, texts: Sequence[str]) -> Vector:
+        def embed_passages(self, texts: Sequence[str], *, background: bool = False) -> Vector:
             if "text 70" in texts:
                 raise EmbedderError("text 70 is too long")
-            return super().embed_passages(texts)
+            return super().embed_passages(texts, background=background)
 
     picky = Picky("picky", 8)
     add(ledger, None, *(f"text {number}" for number in range(3 * BATCH)))

@@ -7,15 +7,22 @@ from collections.abc import Generator, Mapping
 from contextlib import chdir, contextmanager
 from pathlib import Path
 
+STATIC_EMBEDDER = ("PALIMPSEST_EMBEDDER__PROVIDER", "static")
+"""The variable that chooses the static embedder, which is quick and the same on every machine."""
+
 
 def clean_environment(folder: Path, **settings: str) -> dict[str, str]:
-    """Return this process's environment without its Palimpsest and OpenAI settings, with a folder as home."""
+    """Return this process's environment without its Palimpsest and OpenAI settings, with a folder as home.
+
+    The embedder is the static one.
+    """
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PALIMPSEST_", "OPENAI_"))}
     return {
         **inherited,
         "HOME": str(folder),
         "PALIMPSEST_DATA_DIR": str(folder / "data"),
         "PALIMPSEST_USER_ID": "alice",
+        **dict([STATIC_EMBEDDER]),
         **settings,
     }
 

@@ -34,11 +34,15 @@ class WatchedEmbedder:
         self.queries.append(text)
         return self.embedder.embed_query(text)
 
-    def embed_passages(self, texts: Sequence[str]) -> Vector:
+    def embed_passages(self, texts: Sequence[str], *, background: bool = False) -> Vector:
         """Return the vectors of stored texts."""
         self.before()
         self.texts.append(tuple(texts))
-        return self.embedder.embed_passages(texts)
+        return self.embedder.embed_passages(texts, background=background)
+
+    def windows(self, text: str) -> list[str]:
+        """Return the windows of a text."""
+        return self.embedder.windows(text)
 
     def embed_words(self, words: Sequence[str]) -> Vector | None:
         """Return the vectors of words."""

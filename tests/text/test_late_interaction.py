@@ -9,14 +9,14 @@ import pytest
 
 from palimpsest.core.protocols import Vector
 from palimpsest.embed import static
-from palimpsest.embed.static import LocalEmbedder
+from palimpsest.embed.static import StaticEmbedder
 from palimpsest.text.late_interaction import meaning_similarity, spelling_similarity
 from palimpsest.text.tokenizer import query_tokens
 
 
 @pytest.fixture(scope="module")
-def embedder() -> LocalEmbedder:
-    return LocalEmbedder()
+def embedder() -> StaticEmbedder:
+    return StaticEmbedder()
 
 
 def weights(question: str) -> dict[str, float]:
@@ -24,7 +24,7 @@ def weights(question: str) -> dict[str, float]:
     return dict.fromkeys(query_tokens(question), 1.0)
 
 
-def similarities(embedder: LocalEmbedder, question: str, *texts: str) -> list[float]:
+def similarities(embedder: StaticEmbedder, question: str, *texts: str) -> list[float]:
     """Return how similar texts are to a question in the meaning of their words."""
     similarity = meaning_similarity(embedder, question, weights(question), texts)
     assert similarity is not None
@@ -32,7 +32,7 @@ def similarities(embedder: LocalEmbedder, question: str, *texts: str) -> list[fl
 
 
 class TestMeaning:
-    def test_a_text_with_a_word_of_similar_meaning_is_nearer(self, embedder: LocalEmbedder) -> None:
+    def test_a_text_with_a_word_of_similar_meaning_is_nearer(self, embedder: StaticEmbedder) -> None:
         """One word among many is enough, if its meaning is close to a word of the question."""
         near, far = similarities(
             embedder,
@@ -42,28 +42,28 @@ class TestMeaning:
         )
         assert near > far
 
-    def test_the_same_words_have_the_highest_similarity(self, embedder: LocalEmbedder) -> None:
+    def test_the_same_words_have_the_highest_similarity(self, embedder: StaticEmbedder) -> None:
         """The similarity is 1 if every word of the question is in the text."""
         similarity = similarities(embedder, "violin lessons", "Violin lessons are on Monday")
         assert similarity[0] == pytest.approx(1, abs=0.01)
 
-    def test_a_word_with_more_weight_counts_more(self, embedder: LocalEmbedder) -> None:
+    def test_a_word_with_more_weight_counts_more(self, embedder: StaticEmbedder) -> None:
         """Rare words of a question have more weight, because they distinguish texts."""
         texts = ["The violin is old", "The lessons are long"]
         similarity = meaning_similarity(embedder, "violin lessons", {**weights("violin lessons"), "violin": 5.0}, texts)
         assert similarity is not None
         assert similarity[0] > similarity[1]
 
-    def test_a_word_without_weight_does_not_count(self, embedder: LocalEmbedder) -> None:
+    def test_a_word_without_weight_does_not_count(self, embedder: StaticEmbedder) -> None:
         """The names of speakers have no weight, because they say who is meant and not what."""
         assert meaning_similarity(embedder, "violin", {}, ["The violin is old"]) is None
 
-    def test_a_text_without_words_has_the_lowest_similarity(self, embedder: LocalEmbedder) -> None:
+    def test_a_text_without_words_has_the_lowest_similarity(self, embedder: StaticEmbedder) -> None:
         """A message can consist of punctuation only."""
         empty, other = similarities(embedder, "violin", "!?", "The violin is old")
         assert empty < other
 
-    def test_without_texts_there_is_no_similarity(self, embedder: LocalEmbedder) -> None:
+    def test_without_texts_there_is_no_similarity(self, embedder: StaticEmbedder) -> None:
         """A search of an empty memory compares nothing, and raises no error."""
         assert meaning_similarity(embedder, "violin", weights("violin"), []) is None
 
@@ -77,9 +77,14 @@ class TestMeaning:
                 """Return the vector of every text."""
                 return self.embed_passages([text])[0]
 
-            def embed_passages(self, texts: Sequence[str]) -> Vector:
+            def embed_passages(self, texts: Sequence[str], *, background: bool = False) -> Vector:
                 """Return the same vector for every text."""
+                del background
                 return np.ones((len(texts), 2), dtype=np.float32)
+
+            def windows(self, text: str) -> list[str]:
+                """Return the text."""
+                return [text]
 
             def embed_words(self, words: Sequence[str]) -> None:
                 """Return None: there are no word vectors."""
@@ -89,7 +94,7 @@ class TestMeaning:
 
 
 class TestWordVectors:
-    def test_they_are_equal_to_the_vectors_of_the_embedder(self, embedder: LocalEmbedder) -> None:
+    def test_they_are_equal_to_the_vectors_of_the_embedder(self, embedder: StaticEmbedder) -> None:
         """Cached word vectors equal computed ones, within half precision."""
         words = ["violin", "dentist", "violin"]
         for _ in range(2):
@@ -98,7 +103,7 @@ class TestWordVectors:
     def test_they_are_right_when_the_cache_is_full(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Vectors that were dropped from the cache are computed again."""
         monkeypatch.setattr(static, "MAX_KEPT", 4)
-        local = LocalEmbedder()
+        local = StaticEmbedder()
         for words in (["one", "two", "three"], ["three", "four", "five"], ["one", "six", "seven", "eight", "nine"]):
             np.testing.assert_allclose(local.embed_words(words), local.embed_passages(words), atol=1e-3)
 

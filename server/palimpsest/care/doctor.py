@@ -18,7 +18,7 @@ from palimpsest.core.models import Scope
 from palimpsest.core.protocols import Embedder
 from palimpsest.core.settings import Settings
 from palimpsest.index.checkpoint import FILE_NAME, Checkpoint
-from palimpsest.learn.factory import open_embedder, open_model, open_projection, open_prompts
+from palimpsest.learn.factory import open_embedder, open_model, open_projection, open_prompts, why_not_e5
 from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.store.queries import index_log as log_queries
 from palimpsest.store.queries import memories as memory_queries
@@ -51,8 +51,7 @@ def _local_findings(settings: Settings, clock: Clock) -> list[Finding]:
     embedder: Embedder | None = None
     try:
         embedder = open_embedder(settings)
-        embedder.embed_query("a text to try the embedder with")
-        findings.append(Finding("embedder", embedder.fingerprint))
+        findings.append(_embedder_finding(settings, embedder))
     except PalimpsestError as error:
         findings.append(Finding("embedder", f"{error} Until this is fixed, searches match words only.", ok=False))
     try:
@@ -83,6 +82,15 @@ def _prompts_finding(settings: Settings) -> Finding:
     ]
     text = f"{len(prompts.needed)} valid prompts"
     return Finding("prompts", f"{text}; your own: {', '.join(own_prompts)}" if own_prompts else text)
+
+
+def _embedder_finding(settings: Settings, embedder: Embedder) -> Finding:
+    embedder.embed_query("a text to try the embedder with")
+    is_fallback = settings.embedder.provider == "local" and embedder.fingerprint.startswith("local:")
+    if is_fallback and (reason := why_not_e5()) is not None:
+        text = f"{embedder.fingerprint}, which knows English best, because {reason}"
+        return Finding("embedder", text, ok=False)
+    return Finding("embedder", embedder.fingerprint)
 
 
 def _ledger_finding(ledger: Ledger, scope: Scope) -> Finding:

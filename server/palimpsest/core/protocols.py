@@ -7,8 +7,8 @@ a provider. A class needs no base class: Python and pyright compare the methods.
 - Never put a key into an error text.
 - Import slow packages inside the class, so that the server answers its first request without them.
 
-The shipped implementations are `llm/openai.py` and `llm/client_sampling.py`; `embed/static.py`, `embed/openai.py` and
-`embed/chroma.py`; `index/chroma.py` and `index/exact.py`.
+The shipped implementations are `llm/openai.py` and `llm/client_sampling.py`; `embed/e5.py`, `embed/static.py`,
+`embed/openai.py` and `embed/chroma.py`; `index/chroma.py` and `index/exact.py`.
 """
 
 from __future__ import annotations
@@ -78,10 +78,18 @@ class Embedder(Protocol):
         """
         ...
 
-    def embed_passages(self, texts: Sequence[str]) -> Vector:
+    def embed_passages(self, texts: Sequence[str], *, background: bool = False) -> Vector:
         """Return one unit vector per stored text, in order: shape (len(texts), dims). Raises EmbedderError.
 
-        The texts may be empty or very long. An embedder that cannot read all of a long text reads its beginning.
+        The texts may be empty or very long. Of a long text only the first window is read, so that the work for one
+        text is bounded. Work in the background must not delay a question; an embedder that takes no time ignores it.
+        """
+        ...
+
+    def windows(self, text: str) -> list[str]:
+        """Return the parts of a text that are embedded one by one, in order; most texts are one part.
+
+        The vector of a long text is the mean of the vectors of its windows.
         """
         ...
 

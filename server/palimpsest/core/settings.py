@@ -120,9 +120,12 @@ class EmbedderConfig(Section):
 
 
 class EmbedderChoice(Section):
-    """The embedder: `local` needs nothing, `openai` an endpoint, `chroma` a download of 80 MB on first use."""
+    """The embedder. `local` takes the best that is installed: `e5` if it runs on this machine, else `static`.
 
-    provider: Literal["local", "openai", "chroma"] = "local"
+    `openai` needs an endpoint, `chroma` a download of 80 MB on first use.
+    """
+
+    provider: Literal["local", "e5", "static", "openai", "chroma"] = "local"
     config: EmbedderConfig = EmbedderConfig()
 
 

@@ -13,6 +13,10 @@ import numpy as np
 
 from palimpsest.core.errors import EmbedderError
 from palimpsest.core.protocols import Vector
+from palimpsest.text.windows import windows
+
+MAX_CHARS = 1_000
+"""The model reads 256 tokens and ignores the rest. English has about four characters in a token."""
 
 
 class ChromaEmbedder:
@@ -33,6 +37,10 @@ class ChromaEmbedder:
         """Return provider, model and dimensions."""
         return "chroma:all-MiniLM-L6-v2:384"
 
+    def windows(self, text: str) -> list[str]:
+        """Return the windows in which a text is embedded, each of up to 1,000 characters."""
+        return windows(text, MAX_CHARS)
+
     def embed_words(self, words: Sequence[str]) -> None:
         """Return None. This embedder has no word vectors."""
         del words
@@ -41,8 +49,9 @@ class ChromaEmbedder:
         """Return the unit vector of a question, of shape (384,), as that of a passage. Raises EmbedderError."""
         return self.embed_passages([text])[0]
 
-    def embed_passages(self, texts: Sequence[str]) -> Vector:
+    def embed_passages(self, texts: Sequence[str], *, background: bool = False) -> Vector:
         """Return unit vectors of shape (len(texts), 384). Raises EmbedderError."""
+        del background  # onnxruntime has threads of its own
         if not texts:
             return np.zeros((0, 384), dtype=np.float32)
         try:

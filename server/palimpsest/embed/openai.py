@@ -10,6 +10,7 @@ import openai
 
 from palimpsest.core.errors import EmbedderError
 from palimpsest.core.protocols import Vector
+from palimpsest.text.windows import windows
 
 BATCH = 128
 
@@ -40,6 +41,10 @@ class OpenAIEmbedder:
         """Return provider, model and requested dimensions."""
         return f"openai:{self._model}:{self._dims or 'own'}"
 
+    def windows(self, text: str) -> list[str]:
+        """Return the windows in which a text is embedded, each of up to 8,000 characters."""
+        return windows(text, MAX_CHARS)
+
     def embed_words(self, words: Sequence[str]) -> None:
         """Return None. This embedder has no word vectors."""
         del words
@@ -48,8 +53,9 @@ class OpenAIEmbedder:
         """Return the unit vector of a question, of shape (dims,), as that of a passage. Raises EmbedderError."""
         return self.embed_passages([text])[0]
 
-    def embed_passages(self, texts: Sequence[str]) -> Vector:
+    def embed_passages(self, texts: Sequence[str], *, background: bool = False) -> Vector:
         """Return unit vectors of shape (len(texts), dims). Raises EmbedderError."""
+        del background  # the endpoint does the work
         if not texts:
             return np.zeros((0, self._dims or 0), dtype=np.float32)
         parts = [self._ask(texts[start : start + BATCH]) for start in range(0, len(texts), BATCH)]

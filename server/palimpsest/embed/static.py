@@ -1,4 +1,4 @@
-"""The default embedder: the static word vectors in WordLlama's wheel. It needs no key and no network."""
+"""The embedder that runs everywhere: the static word vectors in WordLlama's wheel. It needs no key and no network."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from palimpsest.core.errors import EmbedderError
 from palimpsest.core.protocols import Vector
+from palimpsest.text.windows import windows
 
 DIMS = 256
 
@@ -29,7 +30,7 @@ MAX_BATCH_CHARS = 64_000
 """Limits the memory of one batch, whose texts are padded to the longest one."""
 
 
-class LocalEmbedder:
+class StaticEmbedder:
     """WordLlama with the weights it ships, 256 dimensions. Creating it takes about half a second."""
 
     def __init__(self) -> None:
@@ -43,7 +44,7 @@ class LocalEmbedder:
             self._model.embedding = self._model.embedding.astype(np.float16)
         except (ImportError, FileNotFoundError) as error:
             raise EmbedderError(
-                f"the local embedder could not be loaded: {error}. Reinstall palimpsest-mcp, or set embedder.provider."
+                f"the static embedder could not be loaded: {error}. Reinstall palimpsest-mcp, or set embedder.provider."
             ) from error
         finally:
             # Importing the package configures the root logger, which is up to the application.
@@ -63,8 +64,9 @@ class LocalEmbedder:
         """Return the unit vector of a question, of shape (256,), as that of a passage."""
         return self.embed_passages([text])[0]
 
-    def embed_passages(self, texts: Sequence[str]) -> Vector:
+    def embed_passages(self, texts: Sequence[str], *, background: bool = False) -> Vector:
         """Return unit vectors of shape (len(texts), 256)."""
+        del background  # it takes no time worth speaking of
         if not texts:
             return np.zeros((0, DIMS), dtype=np.float32)
         if len(texts) <= FEW:
@@ -75,6 +77,10 @@ class LocalEmbedder:
             raw = np.asarray(self._model.embed([text for _, text in batch]), dtype=np.float32)
             vectors[[i for i, _ in batch]] = raw
         return self._unit(vectors)
+
+    def windows(self, text: str) -> list[str]:
+        """Return the windows in which a text is embedded, each of up to 8,000 characters."""
+        return windows(text, MAX_CHARS)
 
     def embed_words(self, words: Sequence[str]) -> Vector:
         """Return unit vectors of single words, shape (len(words), 256). Up to `MAX_KEPT` are cached."""

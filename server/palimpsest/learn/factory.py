@@ -2,41 +2,78 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
-from palimpsest.core.errors import PromptError
+from palimpsest.core.errors import EmbedderError, PromptError
 from palimpsest.core.protocols import Embedder, LanguageModel
 from palimpsest.core.settings import Settings
+from palimpsest.embed.questions import QuestionCache
 from palimpsest.index.sync import Projection
 from palimpsest.learn.engine import NEEDED_PROMPTS
 from palimpsest.llm.prompts import PromptFiles
 from palimpsest.store.ledger import Ledger
+
+logger = logging.getLogger(__name__)
 
 MAX_PROMPT_PATH_CHARS = 1_024
 """A longer value is a prompt and not a path. Set by hand."""
 
 
 def open_embedder(settings: Settings) -> Embedder:
-    """Return the embedder of the settings. Blocking: the default one loads for half a second. Raises EmbedderError."""
+    """Return the embedder of the settings. Blocking: loading takes up to half a second. Raises EmbedderError."""
+    return QuestionCache(_chosen_embedder(settings))
+
+
+def why_not_e5() -> str | None:
+    """Return why the embedder `e5` cannot be used here, or None if it can."""
+    try:
+        _open_e5()
+    except EmbedderError as error:
+        return str(error)
+    return None
+
+
+def _chosen_embedder(settings: Settings) -> Embedder:
     config = settings.embedder.config
-    if settings.embedder.provider == "chroma":
-        from palimpsest.embed.chroma import ChromaEmbedder  # noqa: PLC0415 - slow, rarely chosen
+    match settings.embedder.provider:
+        case "chroma":
+            from palimpsest.embed.chroma import ChromaEmbedder  # noqa: PLC0415 - slow, rarely chosen
 
-        return ChromaEmbedder()
-    if settings.embedder.provider == "openai" and config.model is not None:
-        from palimpsest.embed.openai import OpenAIEmbedder  # noqa: PLC0415 - slow, not the default
+            return ChromaEmbedder()
+        case "openai" if config.model is not None:
+            from palimpsest.embed.openai import OpenAIEmbedder  # noqa: PLC0415 - slow, not the default
 
-        key = config.api_key or settings.openai_api_key
-        return OpenAIEmbedder(
-            config.model,
-            api_key=key.get_secret_value() if key else None,
-            base_url=config.openai_base_url or settings.openai_base_url,
-            dims=config.embedding_dims,
-            timeout=config.timeout,
-        )
-    from palimpsest.embed.static import LocalEmbedder  # noqa: PLC0415 - beside its siblings
+            key = config.api_key or settings.openai_api_key
+            return OpenAIEmbedder(
+                config.model,
+                api_key=key.get_secret_value() if key else None,
+                base_url=config.openai_base_url or settings.openai_base_url,
+                dims=config.embedding_dims,
+                timeout=config.timeout,
+            )
+        case "static":
+            return _open_static()
+        case "e5":
+            return _open_e5()
+        case _:
+            try:
+                return _open_e5()
+            except EmbedderError as error:
+                logger.warning("the static embedder is used, which knows English best: %s", error)
+                return _open_static()
 
-    return LocalEmbedder()
+
+def _open_e5() -> Embedder:
+    from palimpsest.embed.e5 import E5Embedder  # noqa: PLC0415 - beside its siblings
+
+    return E5Embedder(_open_static)
+
+
+def _open_static() -> Embedder:
+    from palimpsest.embed.static import StaticEmbedder  # noqa: PLC0415 - takes half a second to load
+
+    return StaticEmbedder()
 
 
 def open_model(settings: Settings) -> LanguageModel | None:

@@ -153,7 +153,7 @@ def _runs(word: str) -> list[tuple[str, bool]]:
         return [(word, False)]
     runs: list[tuple[str, bool]] = []
     start = 0
-    unspaced = [_is_unspaced(char) for char in word]
+    unspaced = [is_unspaced(char) for char in word]
     for end in range(1, len(word) + 1):
         if end == len(word) or unspaced[end] != unspaced[start]:
             runs.append((word[start:end], unspaced[start]))
@@ -161,7 +161,8 @@ def _runs(word: str) -> list[tuple[str, bool]]:
     return runs
 
 
-def _is_unspaced(char: str) -> bool:
+def is_unspaced(char: str) -> bool:
+    """Return whether a character is of a script that writes words without spaces between them, or of Hangul."""
     code = ord(char)
     return code >= _UNSPACED[0][0] and any(low <= code <= high for low, high in _UNSPACED)
 
