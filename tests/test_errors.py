@@ -103,11 +103,19 @@ async def all_texts(memory: Client) -> list[str]:
     cursor = ""
     while True:
         page = await memory.call_tool("list_memories", {"limit": 100, "cursor": cursor})
-        texts += [hit["text"] for hit in reply_results(page)]
+        texts += [await whole_text(memory, hit) for hit in reply_results(page)]
         content: Any = page.structured_content
         cursor = content["cursor"] or ""
         if not cursor:
             return texts
+
+
+async def whole_text(memory: Client, hit: dict[str, Any]) -> str:
+    """Return the text of a hit, which a list may have cut."""
+    if not hit.get("truncated"):
+        return hit["text"]
+    history: Any = (await memory.call_tool("get_history", {"memory_id": hit["id"]})).structured_content
+    return history["memory"]
 
 
 async def first_hit(memory: Client, query: str, **arguments: Any) -> str:

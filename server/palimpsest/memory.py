@@ -25,6 +25,7 @@ from palimpsest.core.errors import LedgerError
 from palimpsest.core.models import Edit, Fact, Message, Scope, Undo, Version
 from palimpsest.core.protocols import LanguageModel, Progress, ReportProgress
 from palimpsest.core.settings import Settings
+from palimpsest.core.validation import MAX_TOKENS
 from palimpsest.index.backfill import embed_missing
 from palimpsest.index.sync import Projection
 from palimpsest.learn import add, edit, summaries
@@ -135,13 +136,14 @@ class Memory:
         scope: Scope,
         *,
         limit: int = 20,
+        max_tokens: int = MAX_TOKENS,
         cursor: str | None = None,
         deleted: bool = False,
         filters: Mapping[str, Any] | None = None,
     ) -> Page:
         """Return a page of memories, newest first."""
         return await self.engine.run(
-            lambda: listing.page(self.engine.ledger, scope, limit, cursor, deleted=deleted, filters=filters)
+            lambda: listing.page(self.engine.ledger, scope, limit, max_tokens, cursor, deleted=deleted, filters=filters)
         )
 
     async def update(
@@ -229,6 +231,15 @@ class Memory:
         """Return a summary of what is known in the scope."""
         refresh = refresh or (self.engine.is_model_borrowed and await self._summary_is_due(scope, kind))
         return await summaries.get_summary(self.engine, scope, kind, refresh=refresh, caller=caller)
+
+    async def get(self, scope: Scope, owner_id: str) -> models.Memory | Message:
+        """Return a memory or a message, living or deleted, with its whole text."""
+
+        def read() -> models.Memory | Message:
+            with self.engine.ledger.read() as conn:
+                return id_lookup.find(conn, scope, owner_id)
+
+        return await self.engine.run(read)
 
     async def history(self, scope: Scope, memory_id: str) -> tuple[models.Memory, Sequence[Version]]:
         """Return a memory, living or deleted, and all its versions, oldest first."""

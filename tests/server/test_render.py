@@ -26,8 +26,10 @@ from palimpsest.server.replies.render import (
     restored_text,
     search_text,
     summary_text,
+    whole_text,
 )
 from tests.server.reply_examples import HIT, ID, OTHER_ID, SCOPE, SCOPE_NOTE, TEA, VERSION
+from tests.support.memory import messages_from
 from tests.support.scripted_model import NOW, memory
 
 TEA_LINE = "[0a1b2c3d] Ana drinks green tea."
@@ -180,6 +182,63 @@ def test_a_page_says_how_to_get_the_next_one() -> None:
         SCOPE_NOTE,
     ]
     assert page_text(Page(()), SCOPE).splitlines() == ["no memories", SCOPE_NOTE]
+
+
+SENTENCE = "Ana's recipe for tea. "
+LONG = SENTENCE * 900
+CUT = f"{(SENTENCE * 9).rstrip()}… (19,800 characters)"
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Outcome(Event.ADD, memory(LONG, ID)),
+        Outcome(Event.ADD, memory(LONG, ID), previous=LONG, replaced=(OTHER_ID,)),
+        Outcome(Event.UPDATE, memory(LONG, ID), previous=LONG.lower()),
+        Outcome(Event.DELETE, memory(LONG, ID), previous=LONG),
+        Outcome(Event.NONE, memory(LONG, ID), duplicate_of=OTHER_ID),
+    ],
+    ids=lambda outcome: outcome.event.name,
+)
+def test_a_long_text_is_not_repeated_to_who_sent_it(outcome: Outcome) -> None:
+    """Guards the context of an agent that stores a long text: its beginning and its length say which it is."""
+    result = WriteResult((outcome,), {ID: [SimilarMemory(memory(LONG, OTHER_ID), 0.7)]})
+    for text in (added_text(result, SCOPE), changed_text(result, SCOPE), restored_text(result, SCOPE)):
+        first = text.splitlines()[0]
+        assert CUT in first
+        assert len(text) < 1_500
+    step = Step("memory", ID, outcome.event, LONG, LONG.upper())
+    assert len(edits_text([Edit(7, NOW, Provenance("edit"), (step,))])) < 700
+
+
+def test_a_text_of_two_hundred_characters_is_repeated_whole() -> None:
+    """Guards the bound: it is one of the text, and not of the line."""
+    for length, whole in ((200, True), (201, False)):
+        text = "x" * length
+        assert (outcome_line(Outcome(Event.ADD, memory(text, ID))) == f"added: [0a1b2c3d] {text}") == whole
+
+
+def test_a_history_has_each_long_text_whole_once() -> None:
+    """Guards both the reader's context and the old texts, which stand nowhere else."""
+    other = LONG.upper()
+    added, updated, same = (
+        replace(VERSION, new_memory=new, old_memory=old) for new, old in ((other, None), (LONG, other), (LONG, LONG))
+    )
+    first, *versions = history_text(memory(LONG, ID), [added, updated, same]).splitlines()
+    assert first.endswith(" ".join(LONG.split()))
+    assert versions[0].endswith(" ".join(other.split()))
+    assert versions[1].endswith(CUT)
+    assert versions[2].endswith(CUT)
+
+
+def test_a_whole_text_is_shown_as_it_is_stored() -> None:
+    """Guards white space and line breaks, and names the speaker of a message."""
+    assert whole_text(TEA) == "[0a1b2c3d] current: Ana drinks\ngreen  tea."
+    (message,) = messages_from({"role": "user", "name": "Ana", "content": "Tea!\nGreen  tea!", "at": "2026-05-08"})
+    message = replace(message, id=ID)
+    assert whole_text(message) == "[0a1b2c3d] 2026-05-08 Ana said: Tea!\nGreen  tea!"
+    unnamed = replace(message, name="", role="assistant", deleted_at=NOW)
+    assert whole_text(unnamed) == "[0a1b2c3d] deleted, 2026-05-08 assistant said: Tea!\nGreen  tea!"
 
 
 def test_a_summary_says_how_far_it_is_out_of_date() -> None:

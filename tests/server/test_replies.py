@@ -29,6 +29,7 @@ from palimpsest.server.replies.models import (
     SummaryReply,
 )
 from tests.server.reply_examples import HIT, ID, OTHER_ID, SCOPE, SCOPE_NOTE, TEA, VERSION
+from tests.support.memory import messages_from
 from tests.support.scripted_model import NOW, memory
 
 HIT_JSON: dict[str, Any] = {
@@ -132,6 +133,23 @@ class TestWrites:
         assert 'replaces=["its id"]' in reply["notes"][0]
         assert reply["notes"][-1] == SCOPE_NOTE
 
+    @pytest.mark.parametrize(("length", "is_cut"), [(200, False), (201, True), (20_000, True)])
+    def test_a_long_text_is_not_repeated_to_who_sent_it(self, length: int, *, is_cut: bool) -> None:
+        """Guards the context of an agent whose client shows it the JSON."""
+        text = "x" * length
+        outcome = Outcome(Event.UPDATE, memory(text, ID), previous=text)
+        result = WriteResult((outcome,), {ID: [SimilarMemory(memory(text, OTHER_ID), 0.5)]})
+        shown = {"truncated": True, "length": length} if is_cut else {}
+        beginning = "x" * 199 + "…" if is_cut else text
+        for reply in (AddReply.of(result, SCOPE), ChangeReply.of(result, SCOPE)):
+            (content,) = reply.as_json()["results"]
+            (similar,) = content.pop("similar")
+            assert content == {"id": ID, "event": "UPDATE", "memory": beginning, "previous": beginning, **shown}
+            assert {key: similar[key] for key in similar if key not in ("id", "at", "score")} == {
+                "text": beginning,
+                **shown,
+            }
+
     def test_a_deletion_says_how_to_restore_it(self) -> None:
         """Guards deletion through a client that only shows the JSON."""
         restore, scope = ChangeReply.of(WriteResult((Outcome(Event.DELETE, TEA),)), SCOPE).as_json()["notes"]
@@ -193,3 +211,19 @@ def test_a_history_has_mem0s_columns_and_what_made_each_change(
     state = {"deleted": deleted_at is not None, "superseded_by": superseded_by}
     expected = {"id": ID, "memory": "Ana drinks tea.", **state, "history": [version]}
     assert_json(HistoryReply.of(stored, [VERSION]), expected)
+
+
+def test_a_history_has_each_long_text_whole_once() -> None:
+    """Guards both the reader's context and the old texts, which stand nowhere else."""
+    old, new = "x" * 5_000, "y" * 5_000
+    versions = [replace(VERSION, new_memory=old), replace(VERSION, old_memory=old, new_memory=new)]
+    content = HistoryReply.of(memory(new, ID), versions).as_json()
+    texts = [content["memory"], *(row[key] for row in content["history"] for key in ("old_memory", "new_memory"))]
+    assert texts == [new, None, old, "x" * 199 + "…", "y" * 199 + "…"]
+
+
+def test_a_message_has_its_whole_text_and_no_versions() -> None:
+    """Guards the way to the whole text of a message that a search has cut."""
+    (message,) = messages_from(("user", "tea " * 30_000))
+    expected = {"id": message.id, "kind": "message", "memory": message.content, "deleted": False}
+    assert_json(HistoryReply.of_message(message), {**expected, "superseded_by": None, "history": []})

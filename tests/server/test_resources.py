@@ -19,7 +19,7 @@ from mcp.types import (
     UnsubscribeRequestParams,
 )
 
-from tests.support.mcp_client import reply_results, subscribe
+from tests.support.mcp_client import reply_results, reply_text, subscribe
 from tests.support.server_in_process import connect, server_in_process
 
 pytestmark = pytest.mark.anyio
@@ -63,6 +63,29 @@ async def test_a_memory_and_its_history_are_read_by_id(tmp_path: Path, mode: str
             assert "cello" in now
             assert "violin" not in now
             assert "violin" in await read(server, f"{name}/history")
+
+
+async def test_what_a_reply_cuts_is_read_whole_by_its_id(tmp_path: Path) -> None:
+    """Guards long texts: each reply names the id of what it cuts, and the id leads to all of it."""
+    text = "The rabbit stew:\n" + "stir it, then wait.  " * 400 + "At the end, add salt."
+    said = "I once cooked rabbit stew. " + "Then it rained for a while. " * 400 + "We ate indoors."
+    async with connect(tmp_path) as server:
+        added = await server.call_tool("add_memory", {"text": text})
+        assert "salt" not in reply_text(added)
+        assert reply_results(added)[0]["length"] == len(text)
+        await server.call_tool("add_memory", {"messages": [{"role": "user", "content": said}], "infer": False})
+        searched = await server.call_tool("search_memories", {"query": "rabbit stew"})
+        listed = await server.call_tool("list_memories", {})
+        memory, message = sorted(reply_results(searched), key=lambda hit: hit["kind"])
+        assert reply_results(listed)[0]["id"] == memory["id"]
+        for hit, whole in ((memory, text), (message, said), (reply_results(listed)[0], text)):
+            assert (hit["truncated"], hit["length"]) == (True, len(whole))
+            assert whole.startswith(hit["text"].removesuffix("…"))
+            assert whole in await read(server, hit["id"])
+            history = await server.call_tool("get_history", {"memory_id": hit["id"][:8]})
+            assert history.structured_content["memory"] == whole
+            assert " ".join(whole.split()) in " ".join(reply_text(history).split())
+        assert "salt" not in await read(server, "recent")
 
 
 @pytest.mark.parametrize("name", ["0123456789", "abc", "..%2fledger.db", "0123456789/history"])

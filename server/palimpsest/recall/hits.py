@@ -157,15 +157,20 @@ def within_budget(hits: Sequence[Hit], max_tokens: int) -> list[Hit]:
             if kept and left < least:
                 continue
             share = max(left // 2, left - needed)
-            hit = cut(hit, max(share, least) - CUT_LINE_TOKENS)  # noqa: PLW2901 - the rest of the text is not used
+            hit = cut_to_fit(hit, max(share, least))  # noqa: PLW2901 - the rest of the text is not used
         kept.append(hit)
         left -= hit_tokens(hit)
     return kept
 
 
-def cut(hit: Hit, max_tokens: int) -> Hit:
-    """Return a hit with the beginning of its text only, if the text has more tokens than `max_tokens`."""
-    text = shorten_to_tokens(hit.text, max_tokens)
+def cut_to_fit(hit: Hit, max_tokens: int) -> Hit:
+    """Return a hit that costs at most `max_tokens`, with the beginning of its text only if the whole is too long.
+
+    At least `MIN_BEST_TOKENS` of the text are kept.
+    """
+    if hit_tokens(hit) <= max_tokens:
+        return hit
+    text = shorten_to_tokens(hit.text, max(max_tokens - CUT_LINE_TOKENS, MIN_BEST_TOKENS))
     return hit if text == hit.text else replace(hit, text=text, length=len(hit.text))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from palimpsest.core.errors import InputError
 from palimpsest.core.filters import compile_filter
 from palimpsest.core.models import Hit, Scope
-from palimpsest.recall.hits import memory_hit, record
+from palimpsest.recall.hits import cut_to_fit, hit_tokens, memory_hit, record
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
@@ -23,20 +23,32 @@ FILTERED_BATCH = 200
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page of a listing. `cursor` requests the next page and is None on the last one."""
+    """One page of a listing. `cursor` requests the next page, after the last hit, and is None on the last page."""
 
     hits: tuple[Hit, ...]
     cursor: str | None = None
 
 
 def page(
-    ledger: Ledger, scope: Scope, limit: int, cursor: str | None, *, deleted: bool, filters: Mapping[str, Any] | None
+    ledger: Ledger,
+    scope: Scope,
+    limit: int,
+    max_tokens: int,
+    cursor: str | None,
+    *,
+    deleted: bool,
+    filters: Mapping[str, Any] | None,
 ) -> Page:
-    """Return a page of living or deleted memories. Blocking. Raises InputError."""
+    """Return a page of living or deleted memories. Blocking. Raises InputError.
+
+    The page ends before the memory that is one too many for `limit` or `max_tokens`. Only a memory that is too long for
+    a page of its own is cut.
+    """
     test = compile_filter(filters) if filters else None
     size = FILTERED_BATCH if test is not None else limit + 1
     before = _row_number(cursor)
     hits: list[Hit] = []
+    left = max_tokens
     with ledger.read() as conn:
         while True:
             batch = memory_queries.list_memories(conn, scope, size, before=before, deleted=deleted)
@@ -45,9 +57,12 @@ def page(
                 hit = memory_hit(memory, memory.text, sources.get(memory.id, ()), 0.0)
                 if test is not None and not test(record(hit)):
                     continue
-                if len(hits) == limit:
+                if not hits:
+                    hit = cut_to_fit(hit, max_tokens)
+                elif len(hits) == limit or hit_tokens(hit) > left:
                     return Page(tuple(hits), str(before))
                 hits.append(hit)
+                left -= hit_tokens(hit)
                 before = row_number
             if len(batch) < size:
                 return Page(tuple(hits))

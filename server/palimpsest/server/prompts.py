@@ -18,6 +18,9 @@ RECALL_TOKENS = 1_500
 REVIEW_LIMIT = 50
 """How many memories are reviewed at once: the newest."""
 
+REVIEW_TOKENS = 4_000
+"""The size of the memories in one review. Set by hand: twice a page of a list, because a person asked for them."""
+
 REMEMBER = """\
 Go through our conversation from the beginning and store what will still matter in another conversation: facts about \
 me, my preferences and instructions, decisions and their reasons, the state of projects, dates. First check with \
@@ -73,5 +76,5 @@ async def review(ctx: Context[Any, Any]) -> str:
     """Return the request, with the newest memories."""
     memory = await memory_of(ctx)
     scope = scope_of(ctx, memory)
-    page = await memory.list(scope, limit=REVIEW_LIMIT)
+    page = await memory.list(scope, limit=REVIEW_LIMIT, max_tokens=REVIEW_TOKENS)
     return f"{REVIEW}\n{render.page_text(page, scope)}"

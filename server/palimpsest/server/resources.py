@@ -10,6 +10,7 @@ from mcp.types import CompleteRequestParams, CompleteResult, Completion, Resourc
 from palimpsest.server.errors import REQUEST, RESOURCE, mcp_errors
 from palimpsest.server.mcp_server import MemoryServer
 from palimpsest.server.replies import render
+from palimpsest.server.replies.notes import LIST_TOKENS
 from palimpsest.server.session.context import memory_of, scope_of
 from palimpsest.server.session.notifications import RECENT, SUMMARY
 from palimpsest.server.session.roots import RequestContext
@@ -24,7 +25,7 @@ def add_resources(server: MemoryServer) -> None:
         "memory://{id}",
         name="memory",
         title="A memory",
-        description="One memory by its id, or the first 8 characters of it",
+        description="A memory or message with its whole text, by its id or the first 8 characters of it",
         mime_type="text/plain",
     )(read_memory)
     server.resource(
@@ -39,15 +40,14 @@ def add_resources(server: MemoryServer) -> None:
 
 @mcp_errors(RESOURCE)
 async def read_memory(id: str, ctx: Context[Any, Any]) -> str:  # noqa: A002 - its name in the template
-    """Return the current version of a memory, or the resource that `summary` or `recent` names."""
+    """Return a memory or message with its whole text, or the resource that `summary` or `recent` names."""
     memory = await memory_of(ctx)
     scope = scope_of(ctx, memory)
     if id == SUMMARY:
         return render.summary_text(await memory.summary(scope), scope)
     if id == RECENT:
-        return render.page_text(await memory.list(scope, limit=MAX_SHOWN), scope)
-    stored, _ = await memory.history(scope, id)
-    return render.history_text(stored, ())
+        return render.page_text(await memory.list(scope, limit=MAX_SHOWN, max_tokens=LIST_TOKENS), scope)
+    return render.whole_text(await memory.get(scope, id))
 
 
 @mcp_errors(RESOURCE)

@@ -5,7 +5,7 @@ Instants are ISO 8601 in UTC, to the second. Ids are full ids.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from operator import not_
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
 
 from palimpsest.core.clock import iso
-from palimpsest.core.models import Edit, Event, Hit, Kind, Memory, Outcome, Scope, Step, Version
-from palimpsest.server.replies.notes import added_notes, changed_notes, scope_note, shortened_notes
+from palimpsest.core.models import Edit, Event, Hit, Kind, Memory, Message, Outcome, Scope, Step, Version
+from palimpsest.server.replies.notes import MAX_ECHO, added_notes, changed_notes, scope_note, shortened_notes
+from palimpsest.text.shorten import shorten
 
 if TYPE_CHECKING:  # slow to import, and only needed for the annotations
     from palimpsest.learn.apply import WriteResult
@@ -22,6 +23,15 @@ if TYPE_CHECKING:  # slow to import, and only needed for the annotations
     from palimpsest.recall.listing import Page
     from palimpsest.recall.pipeline import SearchResult
     from palimpsest.recall.similar import SimilarMemory
+
+
+def _long_length(text: str) -> int | None:
+    """Return the length of a text that is too long to be repeated, else None."""
+    return len(text) if len(text) > MAX_ECHO else None
+
+
+def _is_long(text: str) -> bool | None:
+    return len(text) > MAX_ECHO or None
 
 
 def _is_none(value: object) -> bool:
@@ -127,22 +137,34 @@ class PageReply(Reply):
 
 
 class SimilarReply(Reply):
-    """A stored memory that a new text resembles. `score` is between 0 and 1."""
+    """A stored memory that a new text resembles. `score` is between 0 and 1. A long text is cut, as in `HitReply`."""
 
     id: str
     text: str
     at: Instant
     score: Score
+    truncated: bool | None = LeftOutIfNone
+    length: int | None = LeftOutIfNone
 
     @classmethod
     def of(cls, similar: SimilarMemory) -> SimilarReply:
         """Return the reply for a similar memory."""
         memory = similar.memory
-        return cls(id=memory.id, text=memory.text, at=memory.at, score=similar.likeness)
+        return cls(
+            id=memory.id,
+            text=shorten(memory.text, MAX_ECHO),
+            at=memory.at,
+            score=similar.likeness,
+            truncated=_is_long(memory.text),
+            length=_long_length(memory.text),
+        )
 
 
 class OutcomeReply(Reply):
-    """What a write did to one memory, in the form of Mem0."""
+    """What a write did to one memory, in the form of Mem0.
+
+    Of long texts only the beginning is repeated. If `truncated` is true, `memory` is cut and has `length` characters.
+    """
 
     id: str
     event: Event
@@ -151,18 +173,23 @@ class OutcomeReply(Reply):
     replaced: tuple[str, ...] = LeftOutIfEmpty
     duplicate_of: str | None = LeftOutIfNone
     similar: tuple[SimilarReply, ...] = LeftOutIfEmpty
+    truncated: bool | None = LeftOutIfNone
+    length: int | None = LeftOutIfNone
 
     @classmethod
     def of(cls, outcome: Outcome, similar: Sequence[SimilarMemory] = ()) -> OutcomeReply:
         """Return the reply for one outcome, with the memories that the text resembles."""
+        previous = outcome.previous
         return cls(
             id=outcome.memory.id,
             event=outcome.event,
-            memory=outcome.memory.text,
-            previous=None if outcome.event is Event.DELETE else outcome.previous,
+            memory=shorten(outcome.memory.text, MAX_ECHO),
+            previous=None if outcome.event is Event.DELETE or previous is None else shorten(previous, MAX_ECHO),
             replaced=outcome.replaced,
             duplicate_of=outcome.duplicate_of,
             similar=tuple(map(SimilarReply.of, similar)),
+            truncated=_is_long(outcome.memory.text),
+            length=_long_length(outcome.memory.text),
         )
 
 
@@ -268,9 +295,13 @@ class VersionReply(Reply):
 
 
 class HistoryReply(Reply):
-    """The result of `get_history`: the memory as it is now, and its versions, oldest first."""
+    """The result of `get_history`: the memory as it is now, and its versions, oldest first.
+
+    A long text is whole only where it first stands. Of a message, `memory` is its text, and there are no versions.
+    """
 
     id: str
+    kind: Kind | None = LeftOutIfNone
     memory: str
     deleted: bool
     superseded_by: str | None
@@ -284,8 +315,29 @@ class HistoryReply(Reply):
             memory=memory.text,
             deleted=memory.deleted_at is not None,
             superseded_by=memory.superseded_by,
-            history=tuple(map(VersionReply.of, versions)),
+            history=tuple(_version_replies(memory, versions)),
         )
+
+    @classmethod
+    def of_message(cls, message: Message) -> HistoryReply:
+        """Return the reply for a message."""
+        deleted = message.deleted_at is not None
+        return cls(
+            id=message.id, kind="message", memory=message.content, deleted=deleted, superseded_by=None, history=()
+        )
+
+
+def _version_replies(memory: Memory, versions: Sequence[Version]) -> Iterator[VersionReply]:
+    """Yield the reply for each version. Texts that stand in the reply before are shortened."""
+    texts = {memory.text}
+
+    def once(text: str | None) -> str | None:
+        return shorten(text, MAX_ECHO) if text is not None and text in texts else text
+
+    for version in versions:
+        reply = VersionReply.of(version)
+        yield reply.model_copy(update={"old_memory": once(reply.old_memory), "new_memory": once(reply.new_memory)})
+        texts |= {text for text in (version.old_memory, version.new_memory) if text is not None}
 
 
 class StepReply(Reply):

@@ -6,8 +6,16 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from palimpsest.core.clock import iso
-from palimpsest.core.models import Edit, Event, Hit, Memory, Outcome, Provenance, Scope, Step, Version
-from palimpsest.server.replies.notes import added_notes, changed_notes, scope_note, short, shortened_notes
+from palimpsest.core.models import Edit, Event, Hit, Memory, Message, Outcome, Provenance, Scope, Step, Version
+from palimpsest.server.replies.notes import (
+    MAX_ECHO,
+    added_notes,
+    changed_notes,
+    scope_note,
+    short,
+    shortened_notes,
+)
+from palimpsest.text.shorten import shorten
 
 if TYPE_CHECKING:  # slow to import, and only needed for the annotations
     from palimpsest.learn.apply import WriteResult
@@ -24,6 +32,9 @@ WEAK = "Weak matches only; nothing stored clearly answers this:"
 
 SHOWN_EXAMPLES = 3
 """How many memories are quoted before everything is deleted."""
+
+MAX_EXAMPLE = 60
+"""How many characters of each of them are quoted."""
 
 
 def explanation(hit: Hit) -> str:
@@ -96,7 +107,7 @@ def all_deleted_text(result: WriteResult, scope: Scope) -> str:
 
 def confirm_delete_all_text(stored: ScopeContents, scope: Scope, confirmation: str) -> str:
     """Return what the deletion of a whole scope would do, and how to confirm it."""
-    examples = "; ".join(_cut(memory.text, 60) for memory in stored.memories[-SHOWN_EXAMPLES:])
+    examples = "; ".join(shorten(_one_line(memory.text), MAX_EXAMPLE) for memory in stored.memories[-SHOWN_EXAMPLES:])
     kept = "what is outside the project stays" if scope.project else "what belongs to projects stays; scope names one"
     return (
         f"this would {confirmation} of {scope} ({kept}){f', such as: {examples}' if examples else ''}. Nothing was "
@@ -123,7 +134,7 @@ def outcome_line(outcome: Outcome) -> str:
         case Event.DELETE:
             return f"deleted: {text}"
         case Event.NONE if outcome.duplicate_of is not None:
-            return f"unchanged (duplicate of {short(outcome.duplicate_of)}): {_one_line(memory.text)}"
+            return f"unchanged (duplicate of {short(outcome.duplicate_of)}): {_cut(memory.text)}"
         case Event.NONE:
             return f"unchanged{' (already deleted)' if memory.deleted_at else ''}: {text}"
 
@@ -158,7 +169,7 @@ def _step_line(step: Step) -> str:
         ("message", Event.ADD): "kept message",
         ("message", Event.DELETE): "deleted message",
     }.get((step.kind, step.event), step.event.value.lower())
-    before, after = _one_line(step.before or ""), _one_line(step.after or "")
+    before, after = _cut(step.before or ""), _cut(step.after or "")
     was_reworded = step.event is Event.UPDATE and step.before is not None and step.before != step.after
     text = before if step.after is None else after
     return f"{done} [{short(step.owner_id)}] {text}" + (f" (was: {before})" if was_reworded else "")
@@ -173,16 +184,34 @@ def summary_text(summary: SummaryResult, scope: Scope) -> str:
 
 
 def history_text(memory: Memory, versions: Sequence[Version]) -> str:
-    """Return the state of a memory, then its versions, oldest first."""
-    state = "deleted" if memory.deleted_at else "current"
-    if memory.superseded_by:
-        state = f"superseded by [{short(memory.superseded_by)}]"
-    lines = [f"[{short(memory.id)}] {state}: {_one_line(memory.text)}"]
+    """Return the state of a memory, then its versions, oldest first.
+
+    A long text is whole only where it first stands.
+    """
+    lines = [f"[{short(memory.id)}] {_state(memory)}: {_one_line(memory.text)}"]
+    texts = {memory.text}
     for version in versions:
         sources = f", from {', '.join(version.sources)}" if version.sources else ""
-        text = _one_line(version.new_memory if version.new_memory is not None else version.old_memory or "")
-        lines.append(f"{iso(version.updated_at)} {version.event} by {_made_by(version.provenance)}{sources}: {text}")
+        text = version.new_memory if version.new_memory is not None else version.old_memory or ""
+        shown = _cut(text) if text in texts else _one_line(text)
+        texts.add(text)
+        lines.append(f"{iso(version.updated_at)} {version.event} by {_made_by(version.provenance)}{sources}: {shown}")
     return "\n".join(lines)
+
+
+def whole_text(owner: Memory | Message) -> str:
+    """Return a memory or message with its whole text, as it is stored, and its state or its speaker."""
+    if isinstance(owner, Memory):
+        return f"[{short(owner.id)}] {_state(owner)}: {owner.text}"
+    deleted = "deleted, " if owner.deleted_at else ""
+    speaker = owner.name or owner.role
+    return f"[{short(owner.id)}] {deleted}{iso(owner.said_at)[:10]} {speaker} said: {owner.content}"
+
+
+def _state(memory: Memory) -> str:
+    if memory.superseded_by:
+        return f"superseded by [{short(memory.superseded_by)}]"
+    return "deleted" if memory.deleted_at else "current"
 
 
 def _made_by(provenance: Provenance) -> str:
@@ -194,14 +223,14 @@ def _with_notes(lines: Iterable[str], notes: Iterable[str], scope: Scope) -> str
 
 
 def _quote(memory: Memory) -> str:
-    return f"[{short(memory.id)}] {_one_line(memory.text)}"
+    return f"[{short(memory.id)}] {_cut(memory.text)}"
 
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _cut(text: str, max_chars: int = 200) -> str:
-    """Return a text on one line, shortened if it is long."""
+def _cut(text: str) -> str:
+    """Return a text on one line; of a long one only the beginning and the length."""
     line = _one_line(text)
-    return line if len(line) <= max_chars else f"{line[:max_chars].rstrip()}…"
+    return line if len(line) <= MAX_ECHO else f"{shorten(line, MAX_ECHO)} ({len(text):,} characters)"

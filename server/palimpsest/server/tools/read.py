@@ -11,9 +11,11 @@ from pydantic import Field
 
 from palimpsest.core import validation
 from palimpsest.core.clock import parse_until
+from palimpsest.core.models import Message
 from palimpsest.server.errors import TOOL, mcp_errors
 from palimpsest.server.replies import render
 from palimpsest.server.replies.models import HistoryReply, PageReply, SearchReply, SummaryReply
+from palimpsest.server.replies.notes import LIST_TOKENS
 from palimpsest.server.session.context import memory_of, scope_of
 from palimpsest.server.session.sampling import with_client_model
 from palimpsest.server.tools.arguments import FiltersArgument, MemoryId, ScopeArgument
@@ -30,7 +32,7 @@ async def search_memories(
     as_of: Annotated[str, Field(description="ISO 8601: what was believed then")] = "",
     scope: ScopeArgument = None,
 ) -> CallToolResult:
-    """Search memories and messages by meaning and by words, best first. The last hits may be irrelevant."""
+    """Search memories and messages by meaning and by words, best first. relevance: chance that a hit answers."""
     memory = await memory_of(ctx)
     search_scope = scope_of(ctx, memory, scope)
     result = await memory.search(
@@ -63,6 +65,7 @@ async def list_memories(
     page = await memory.list(
         list_scope,
         limit=validation.bounded("limit", limit, 1, validation.MAX_LIMIT),
+        max_tokens=LIST_TOKENS,
         cursor=cursor or None,
         deleted=deleted,
         filters=filters,
@@ -90,7 +93,11 @@ async def get_summary(
 
 @mcp_errors(TOOL)
 async def get_history(ctx: Context[Any, Any], memory_id: MemoryId, scope: ScopeArgument = None) -> CallToolResult:
-    """Read every version of a memory: what changed, when, and from which messages."""
+    """Read every version of a memory: what changed, when, and from which messages; or a message."""
     memory = await memory_of(ctx)
-    stored, versions = await memory.history(scope_of(ctx, memory, scope), memory_id)
+    read_scope = scope_of(ctx, memory, scope)
+    owner = await memory.get(read_scope, memory_id)
+    if isinstance(owner, Message):
+        return tool_result(render.whole_text(owner), HistoryReply.of_message(owner))
+    stored, versions = await memory.history(read_scope, owner.id)
     return tool_result(render.history_text(stored, versions), HistoryReply.of(stored, versions))
