@@ -30,6 +30,45 @@ def test_an_added_memory_is_found_and_listed_and_has_a_history(tmp_path: Path) -
     assert palimpsest_json(tmp_path, "list", "--deleted")["results"][0]["id"] == hit["id"]
 
 
+def test_a_search_shows_how_relevant_each_hit_is_and_what_it_leaves_out(tmp_path: Path) -> None:
+    """Guards the columns, and the notes on hits below min_relevance, as text and as JSON."""
+    palimpsest(tmp_path, "add", "User's dog Rex is old")
+    found = palimpsest_json(tmp_path, "search", "pet")
+    (hit,) = found["results"]
+    assert 0 <= hit["relevance"] <= 1
+    assert isinstance(found["confident"], bool)
+    header, line = palimpsest(tmp_path, "search", "pet").splitlines()[-2:]
+    assert header.split() == ["id", "relevance", "date", "who", "what"]
+    assert line.split()[:2] == [hit["id"][:8], f"{hit['relevance']:.2f}"]
+    only_certain = {"PALIMPSEST_MIN_RELEVANCE": "1"}
+    assert "1 hit is left out" in palimpsest(tmp_path, "search", "pet", settings=only_certain)
+    assert palimpsest_json(tmp_path, "search", "pet", settings=only_certain)["results"] == []
+    wrong = palimpsest(tmp_path, "search", "pet", code=1, settings={"PALIMPSEST_MIN_RELEVANCE": "1.5"})
+    assert wrong.startswith("error: min_relevance: ")
+
+
+def test_a_long_text_is_cut_and_its_history_has_all_of_it(tmp_path: Path) -> None:
+    """Guards the terminal from a page of text, and the way to that page, for a memory and for a message."""
+    said = [f"{name} " + "stirs the stew. " * 4_000 + f"Then {name} sleeps." for name in ("Ana", "Ben")]
+    messages = [{"role": "user", "content": text} for text in said]
+    (tmp_path / "chat.json").write_text(json.dumps(messages), "utf-8")
+    palimpsest(tmp_path, "learn", "chat.json")
+    printed = palimpsest(tmp_path, "search", "Who stirs the stew?")
+    assert printed.count("sleeps") == 1, "the first one fits, the second one is cut"
+    assert "… (64,020 characters)" in printed
+    assert "palimpsest history ID prints all of it" in printed
+    hit = palimpsest_json(tmp_path, "search", "Who stirs the stew?")["results"][1]
+    history = palimpsest_json(tmp_path, "history", hit["id"])
+    assert history["memory"] in said
+    assert hit["length"] == len(history["memory"])
+    assert "sleeps" in palimpsest(tmp_path, "history", hit["id"])
+    note = "A note: " + "stir the stew. " * 100
+    added = palimpsest(tmp_path, "add", note)
+    assert "… (1,507 characters)" in added
+    assert len(added) < 500
+    assert palimpsest_json(tmp_path, "list")["results"][0]["text"] == note.strip()
+
+
 def test_a_conversation_is_learnt_and_answers_questions(tmp_path: Path) -> None:
     """Guards the README's first command, on JSON, JSON lines and an object with messages."""
     messages = [

@@ -35,6 +35,7 @@ from palimpsest.cli.console import (
 from palimpsest.core import validation
 from palimpsest.core.clock import now, parse_until
 from palimpsest.core.errors import InputError
+from palimpsest.core.models import Message
 from palimpsest.core.validation import MessageInput
 from palimpsest.memory import Memory
 from palimpsest.server.replies import render
@@ -219,12 +220,16 @@ def list_(
 
 @app.command()
 def history(ctx: typer.Context, memory_id: str, as_json: AsJson = False) -> None:
-    """Show every version of a memory."""
+    """Show every version of a memory, or the whole text of a message."""
 
     async def work(memory: Memory) -> None:
-        stored, versions = await memory.history(memory.scope, memory_id)
-        text = render.history_text(stored, versions)
-        print_result(as_json, HistoryReply.of(stored, versions).as_json(), lambda: out.print(escape(text)))
+        owner = await memory.get(memory.scope, memory_id)
+        if isinstance(owner, Message):
+            reply, text = HistoryReply.of_message(owner), render.whole_text(owner)
+        else:
+            stored, versions = await memory.history(memory.scope, owner.id)
+            reply, text = HistoryReply.of(stored, versions), render.history_text(stored, versions)
+        print_result(as_json, reply.as_json(), lambda: out.print(escape(text)))
 
     with_memory(ctx, work)
 
