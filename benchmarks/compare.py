@@ -1,12 +1,17 @@
 """Compare this server with its peers: recall, latency, start, memory, disk and tokens, in one run on one machine.
 
     python benchmarks/compare.py --data locomo10.json --json figures.json --plots plots
+    python benchmarks/compare.py --data locomo10.json --embedder e5 --only palimpsest mem0
 
 The peers are mem0 with Chroma, the official server-memory, plain Chroma and BM25. Each is installed into an environment
 of its own, from the registries that pip and npm are configured for. Each gets the same texts, questions and number of
-hits; `peers/systems.py` has the calls. A peer that cannot be installed or run is named under the table, and the others
+hits; `peers/systems.py` has the calls. A peer that cannot be installed or run is named under the tables, and the others
 are still measured. Nothing is written outside temporary folders and the given paths. Plots need matplotlib: pip install
 matplotlib.
+
+There are two tables. In the first, all systems get vectors of the same embedder. In the second, mem0 and Chroma have
+their own default stores and embedders. mem0's default embedder is OpenAI's: without OPENAI_API_KEY it gets the vectors
+of the first table there too, and the text above the tables says so.
 
 The LoCoMo file is not part of this project; see `locomo.py`.
 """
@@ -24,9 +29,10 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import embedders
 from locomo import Conversation, read
-from loopback import OpenAIServer
-from palimpsest.embed.static import StaticEmbedder
+from loopback import Embed, OpenAIServer
+from palimpsest.core.protocols import Embedder
 from peers.child import PeerError
 from peers.measures import (
     WARM_UP,
@@ -38,8 +44,8 @@ from peers.measures import (
     record_failures,
 )
 from peers.plots import draw
-from peers.report import notes, table
-from peers.systems import SYSTEMS, System
+from peers.report import OURS, notes, table
+from peers.systems import PREFIXES, SYSTEMS, WITH_DEFAULTS, Preparation, System
 from peers.workload import choose_workload, read_lives
 
 PARAPHRASES = Path(__file__).parent / "paraphrases.json"
@@ -47,13 +53,25 @@ OPERATIONS = 200
 MAX_MEMORIES = 20_000  # there are enough different texts for this many
 
 
-def prepare(names: Sequence[str], environments: Path, base_url: str) -> tuple[dict[str, System], dict[str, str]]:
+def served(embedder: Embedder) -> Embed:
+    """Return a function that embeds texts with one of the `PREFIXES` as questions or as passages."""
+
+    def embed(texts: list[str]) -> list[list[float]]:
+        query, passage = PREFIXES["query"], PREFIXES["passage"]
+        if texts and all(text.startswith(query) for text in texts):
+            return [embedder.embed_query(text.removeprefix(query)).tolist() for text in texts]
+        return embedder.embed_passages([text.removeprefix(passage) for text in texts]).tolist()
+
+    return embed
+
+
+def prepare(names: Sequence[str], given: Preparation) -> tuple[dict[str, System], dict[str, str]]:
     """Install the named systems. Return those that are ready, and the reasons why the others are not."""
     systems: dict[str, System] = {}
     missing: dict[str, str] = {}
     for name in names:
         try:
-            systems[name] = SYSTEMS[name](environments, base_url)
+            systems[name] = SYSTEMS[name](given)
         except PeerError as error:
             missing[name] = str(error)
     return systems, missing
@@ -94,6 +112,7 @@ def arguments() -> argparse.Namespace:
         "--paraphrases", type=Path, default=PARAPHRASES, help="a file of lives (default: the one beside this script)"
     )
     parser.add_argument("--only", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS), metavar="NAME")
+    embedders.add_option(parser)
     parser.add_argument(
         "--memories", type=int, default=1000, help="the number of memories stored before anything is timed"
     )
@@ -118,27 +137,33 @@ def main() -> None:
     """Install, measure, print the table, and write figures and plots if asked to."""
     options = arguments()
     conversations = read(options.data)
-    embedder = StaticEmbedder()
+    embedder = embedders.open_named(options.embedder)
     with (
         tempfile.TemporaryDirectory(prefix="compare-") as folder,
-        OpenAIServer(embed=lambda texts: embedder.embed_passages(texts).tolist()) as server,
+        OpenAIServer(embed=served(embedder)) as server,
     ):
         environments = (options.environments or Path(folder)).absolute()
+        dims = len(embedder.embed_query("dims"))
         with timed_part("installing"):
-            systems, missing = prepare(options.only, environments, server.base_url)
+            given = Preparation(environments, options.embedder, embedder.fingerprint, server.base_url, dims)
+            systems, missing = prepare(options.only, given)
         measured = measure(systems, conversations, options)
     labels = {name: system.name for name, system in systems.items()}
     machine = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     versions = ", ".join(f"{system.name} {system.version}" for system in systems.values())
     questions = max((figures.questions for figures in measured.values()), default=0)
     print(f"{versions}; {machine}; {questions} questions, {options.memories:,} memories\n")
-    print(table(measured, labels) + "\n")
+    same = {name: figures for name, figures in measured.items() if name == OURS or name not in WITH_DEFAULTS}
+    print(f"All with vectors of {embedder.fingerprint}:\n\n{table(same, labels)}\n")
+    own = {name: figures for name, figures in measured.items() if name in WITH_DEFAULTS}
+    if len(own) > 1:
+        print(f"mem0 and Chroma with their own defaults:\n\n{table(own, labels)}\n")
     for note in notes(measured, missing):
         print(f"- {note}")
     if options.json:
+        about = {"machine": machine, "embedder": embedder.fingerprint, "memories": options.memories}
         figures = {name: system_figures.as_json() for name, system_figures in measured.items()}
-        sizes = {"memories": options.memories, "conversations": len(conversations), "questions": questions}
-        document = {"machine": machine, **sizes, "missing": missing, "systems": figures}
+        document = {**about, "questions": questions, "missing": missing, "systems": figures}
         options.json.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     if options.plots:
         for file in draw(measured, labels, options.plots):

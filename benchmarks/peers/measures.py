@@ -102,6 +102,7 @@ def measure_recall(system: System, figures: Figures, conversations: Sequence[Con
         with fresh(system) as store:
             figures.bound = store.bound
             store.add_turns(turns_of(conversation))
+            store.settle()
             for question in conversation.questions:
                 hits_by_query = [store.search(phrase, max(DEPTHS)) for phrase in store.phrases(question.text)]
                 for depth in DEPTHS:
@@ -125,6 +126,7 @@ def measure_paraphrases(system: System, figures: Figures, lives: Sequence[Life])
         with fresh(system) as store:
             for number, text in enumerate(life.memories):
                 store.add(text, str(number))
+            store.settle()
             for question, memory in life.questions:
                 hits_by_query = [store.search(phrase, 5) for phrase in store.phrases(question)]
                 answered.append([any(str(memory) in hit for hit in hits[:5]) for hits in hits_by_query])
@@ -142,6 +144,7 @@ def measure_load(systems: Mapping[str, System], measured: Measured, workload: Wo
         with record_failures(measured[name], "filling"):
             stores[name] = system.open(home)
             stores[name].add_many(workload.stored, [str(number) for number in range(len(workload.stored))])
+            stores[name].settle()
     try:
         _time_in_turn(stores, measured, workload)
         _time_in_a_row(stores, measured, workload)

@@ -1,5 +1,9 @@
 """The compared systems: how each is installed, opened in a folder, filled and searched.
 
+In the first table every system gets vectors of the same embedder: Palimpsest opens it, and the others ask an embeddings
+server on loopback that serves it. Embedders that embed questions and passages apart do so for all: the workers mark a
+text with one of the `PREFIXES`, and the server removes it. In the second table the systems have their own defaults.
+
 Hits are mapped to what was stored in a way that does not help a search: by the id that an add returned or the turn id
 in `sources` (palimpsest), by metadata (mem0), by the id of the row (Chroma, BM25), or by the name of the entity
 (server-memory), which is a number in subscript digits and therefore in no question.
@@ -7,16 +11,21 @@ in `sources` (palimpsest), by metadata (mem0), by the id of the row (Chroma, BM2
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
+import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import palimpsest
+from palimpsest.core.clock import now
+from palimpsest.store.ledger import open_ledger
+from palimpsest.store.queries.vectors import has_missing_vectors
 from palimpsest.text.stopwords import FUNCTION_WORDS
 from peers.child import INITIALIZE, Child, PeerError
 from peers.environments import npm_package, python_with
@@ -37,6 +46,12 @@ ONNX_FILES = (
     "vocab.txt",
 )
 """The files that Chroma looks for. If one is missing, it downloads all of them."""
+
+PREFIXES = {"query": "query: ", "passage": "passage: "}
+"""What the workers put before a text that the embeddings server is to embed as a question or as a passage."""
+
+OPENAI_KEY = "OPENAI_API_KEY"
+VECTORS_WITHIN = 1800.0  # seconds in which all stored texts must have their vectors
 
 HERE = Path(__file__).parent
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
@@ -72,6 +87,9 @@ class Store:
     def add(self, text: str, key: str) -> None:
         """Store one text under a key, by default as a batch of one."""
         self.add_many([text], [key])
+
+    def settle(self) -> None:
+        """Wait until everything that was stored is found by all means."""
 
     def search(self, query: str, k: int) -> list[list[str]]:
         """Return the keys behind each of the first k hits, best first."""
@@ -114,10 +132,15 @@ class _Server(Store):
 
 
 class _PalimpsestStore(_Server):
-    """A store of this server, called with the defaults of an agent except for `limit` and `max_tokens`."""
+    """A store of this server, called with the defaults of an agent except for `limit` and `max_tokens`.
 
-    def __init__(self, child: Child) -> None:
+    `embedder` is the fingerprint of the embedder, and `ledger` the file of the ledger.
+    """
+
+    def __init__(self, child: Child, ledger: Path, embedder: str) -> None:
         super().__init__(child)
+        self._ledger = ledger
+        self._embedder = embedder
         self._keys: dict[str, str] = {}
         self.extra_operation = self._store_as_is
 
@@ -138,6 +161,17 @@ class _PalimpsestStore(_Server):
     def search(self, query: str, k: int) -> list[list[str]]:
         hits: list[dict[str, Any]] = self._search(query, k)["structuredContent"]["results"]
         return [[self._keys.get(hit["id"], str(hit["id"])), *hit["sources"]] for hit in hits]
+
+    def settle(self) -> None:
+        end = time.monotonic() + VECTORS_WITHIN
+        with closing(open_ledger(self._ledger, now)) as ledger:
+            while True:
+                with ledger.read() as conn:
+                    if not has_missing_vectors(conn, self._embedder):
+                        return
+                if time.monotonic() > end:
+                    raise PeerError(f"some texts have no vectors after {VECTORS_WITHIN:.0f} s")
+                time.sleep(0.2)
 
     def ten_hits(self, questions: Sequence[str]) -> list[dict[str, Any]]:
         replies = [self._search(question, 10) for question in questions[:20]]
@@ -228,24 +262,43 @@ class System:
     open: Callable[[Path], Store]
 
 
+@dataclass(frozen=True)
+class Preparation:
+    """What systems are prepared with.
+
+    `environments` is the folder that they are installed into. `embedder` is the provider name of the embedder and
+    `fingerprint` its fingerprint. The server at `base_url` serves it, with vectors of `dims` dimensions.
+    """
+
+    environments: Path
+    embedder: str
+    fingerprint: str
+    base_url: str
+    dims: int
+
+    @property
+    def served(self) -> dict[str, Any]:
+        """Return the options of a worker that asks the server for vectors."""
+        return {"base_url": self.base_url, "dims": self.dims, "prefixes": PREFIXES}
+
+
 def _content_words(question: str) -> list[str]:
     words = re.findall(r"\w+", question.lower())
     return list(dict.fromkeys(word for word in words if len(word) > 2 and word not in FUNCTION_WORDS["en"]))
 
 
-def _palimpsest(environments: Path, base_url: str) -> System:
-    del environments, base_url
-
+def _palimpsest(given: Preparation) -> System:
     def open_store(home: Path) -> Store:
         command = [sys.executable, "-m", "palimpsest", "serve"]
-        return _PalimpsestStore(Child(command, home, {"PALIMPSEST_DATA_DIR": str(home / "data")}))
+        variables = {"PALIMPSEST_DATA_DIR": str(home / "data"), "PALIMPSEST_EMBEDDER__PROVIDER": given.embedder}
+        child = Child(command, home, variables)
+        return _PalimpsestStore(child, home / "data" / "ledger.db", given.fingerprint)
 
     return System("Palimpsest", palimpsest.__version__, open_store)
 
 
-def _server_memory(environments: Path, base_url: str) -> System:
-    del base_url
-    package = npm_package(environments, "server-memory", SERVER_MEMORY_PACKAGE, SERVER_MEMORY)
+def _server_memory(given: Preparation) -> System:
+    package = npm_package(given.environments, "server-memory", SERVER_MEMORY_PACKAGE, SERVER_MEMORY)
     command = ["node", str(package / "dist" / "index.js")]
 
     def open_store(home: Path) -> Store:
@@ -254,15 +307,17 @@ def _server_memory(environments: Path, base_url: str) -> System:
     return System("server-memory", SERVER_MEMORY, open_store)
 
 
-def _worker(python: str, script: str, options: dict[str, Any], home: Path) -> Child:
+def _worker(
+    python: str, script: str, options: dict[str, Any], home: Path, variables: Mapping[str, str] | None = None
+) -> Child:
     worker_options = json.dumps({"folder": str(home), **options})
-    variables = {"MEM0_TELEMETRY": "False", "MEM0_DIR": str(home / "mem0")}
-    return Child([python, str(HERE / script), worker_options], home, variables)
+    own = {"MEM0_TELEMETRY": "False", "MEM0_DIR": str(home / "mem0")}
+    return Child([python, str(HERE / script), worker_options], home, own | dict(variables or {}))
 
 
-def _mem0(environments: Path, base_url: str) -> System:
-    python = python_with(environments, "mem0", [f"mem0ai=={MEM0}", f"chromadb=={CHROMA}"])
-    options = {"base_url": base_url}
+def _mem0(given: Preparation) -> System:
+    python = python_with(given.environments, "mem0", [f"mem0ai=={MEM0}", f"chromadb=={CHROMA}"])
+    options = {"store": "chroma", **given.served}
     return System(
         "mem0",
         f"{MEM0} with Chroma {CHROMA}",
@@ -270,49 +325,62 @@ def _mem0(environments: Path, base_url: str) -> System:
     )
 
 
-def _chroma(environments: Path, base_url: str) -> System:
-    del base_url
-    wordllama = f"wordllama=={importlib.metadata.version('wordllama')}"
-    python = python_with(environments, "chroma", [f"chromadb=={CHROMA}", wordllama])
-    options = {"vectors": "local", "package": str(Path(palimpsest.__file__).parents[1])}
+def _mem0_default(given: Preparation) -> System:
+    """Return mem0 as it comes: Qdrant in a folder, and OpenAI's embedder if there is a key for it."""
+    key = os.environ.get(OPENAI_KEY)
+    python = python_with(given.environments, "mem0-default", [f"mem0ai=={MEM0}"])
+    options = {"store": "qdrant", **({} if key else given.served)}
+    variables = {OPENAI_KEY: key} if key else {}
+    vectors = "text-embedding-3-small" if key else f"our vectors, because there is no {OPENAI_KEY}"
     return System(
-        "Chroma",
-        f"{CHROMA} with our local vectors",
-        lambda home: _WorkerStore(_worker(python, "worker_chroma.py", options, home)),
+        "mem0 default",
+        f"{MEM0} with Qdrant and {vectors}",
+        lambda home: _Mem0Store(_worker(python, "worker_mem0.py", options, home, variables)),
     )
 
 
-def _chroma_default(environments: Path, base_url: str) -> System:
-    del base_url
+def _chroma(given: Preparation) -> System:
+    python = python_with(given.environments, "chroma", [f"chromadb=={CHROMA}"])
+    return System(
+        "Chroma",
+        f"{CHROMA}",
+        lambda home: _WorkerStore(_worker(python, "worker_chroma.py", given.served, home)),
+    )
+
+
+def _chroma_default(given: Preparation) -> System:
     models = Path.home() / ".cache" / "chroma" / "onnx_models"
     if not all((models / "all-MiniLM-L6-v2" / "onnx" / file).is_file() for file in ONNX_FILES):
         raise PeerError("its default ONNX model is not on this machine, and nothing is downloaded")
-    python = python_with(environments, "chroma-default", [f"chromadb=={CHROMA}"])
+    python = python_with(given.environments, "chroma-default", [f"chromadb=={CHROMA}"])
 
     def open_store(home: Path) -> Store:
         link = home / ".cache" / "chroma" / "onnx_models"
         link.parent.mkdir(parents=True, exist_ok=True)
         if not link.exists():
             link.symlink_to(models)
-        return _WorkerStore(_worker(python, "worker_chroma.py", {"vectors": "own"}, home))
+        return _WorkerStore(_worker(python, "worker_chroma.py", {}, home))
 
     return System("Chroma default", f"{CHROMA} with all-MiniLM-L6-v2", open_store)
 
 
-def _bm25(environments: Path, base_url: str) -> System:
-    del base_url
-    python = python_with(environments, "bm25", [f"rank-bm25=={RANK_BM25}"])
+def _bm25(given: Preparation) -> System:
+    python = python_with(given.environments, "bm25", [f"rank-bm25=={RANK_BM25}"])
     return System(
         "BM25", f"(rank-bm25 {RANK_BM25})", lambda home: _WorkerStore(_worker(python, "worker_bm25.py", {}, home))
     )
 
 
-SYSTEMS: dict[str, Callable[[Path, str], System]] = {
+SYSTEMS: dict[str, Callable[[Preparation], System]] = {
     "palimpsest": _palimpsest,
     "mem0": _mem0,
     "server-memory": _server_memory,
     "chroma": _chroma,
-    "chroma-default": _chroma_default,
     "bm25": _bm25,
+    "mem0-default": _mem0_default,
+    "chroma-default": _chroma_default,
 }
-"""How each system is prepared, given the folder for environments and the URL of the embeddings server."""
+"""How each system is prepared."""
+
+WITH_DEFAULTS = ("palimpsest", "mem0-default", "chroma-default")
+"""The systems of the second table, which have their own default stores and embedders."""

@@ -1,9 +1,11 @@
-"""A worker around plain Chroma on local disk, with our local vectors or with its own default model."""
+"""A worker around plain Chroma on local disk.
+
+With a `base_url` its vectors come from the embeddings server there, else from its own default model.
+"""
 
 from __future__ import annotations
 
 import importlib
-import sys
 from typing import Any
 
 from worker_loop import serve
@@ -14,28 +16,34 @@ class Chroma:
 
     def __init__(self, options: dict[str, Any]) -> None:
         chromadb: Any = importlib.import_module("chromadb")
-        self._embedder: Any = None
         client = chromadb.PersistentClient(f"{options['folder']}/chroma")
-        if options["vectors"] == "local":
-            sys.path.append(options["package"])  # at the end, so that the packages of this environment come first
-            self._embedder = importlib.import_module("palimpsest.embed.static").StaticEmbedder()
+        self._server: Any = None
+        if "base_url" in options:
+            self._server = importlib.import_module("httpx").Client(base_url=options["base_url"], timeout=600)
+            self._prefixes: dict[str, str] = options["prefixes"]
             self._collection = client.get_or_create_collection("memories", embedding_function=None)
         else:
             self._collection = client.get_or_create_collection("memories")
 
     def add(self, texts: list[str], keys: list[str]) -> None:
         """Add the texts in one batch."""
-        vectors = {} if self._embedder is None else {"embeddings": self._embedder.embed_passages(texts)}
+        vectors = {} if self._server is None else {"embeddings": self._embed("passage", texts)}
         self._collection.add(ids=keys, documents=texts, **vectors)
 
     def search(self, query: str, k: int) -> list[tuple[str, str]]:
         """Query the collection."""
-        if self._embedder is None:
+        if self._server is None:
             arguments: dict[str, Any] = {"query_texts": [query]}
         else:
-            arguments = {"query_embeddings": [self._embedder.embed_query(query)]}
+            arguments = {"query_embeddings": self._embed("query", [query])}
         result = self._collection.query(**arguments, n_results=k, include=["documents"])
         return list(zip(result["ids"][0], result["documents"][0], strict=True))
+
+    def _embed(self, kind: str, texts: list[str]) -> list[list[float]]:
+        request = {"model": "local", "input": [self._prefixes[kind] + text for text in texts]}
+        reply = self._server.post("embeddings", json=request)
+        reply.raise_for_status()
+        return [item["embedding"] for item in reply.json()["data"]]
 
 
 if __name__ == "__main__":
