@@ -18,7 +18,7 @@ from palimpsest.learn.factory import open_embedder
 NAMES = ("local", "static", "e5")
 """The values of `embedder.provider` that need neither an endpoint nor a download."""
 
-QUICK = "local"
+QUICK = "static"
 """The embedder that embeds thousands of texts in a second."""
 
 MAX_EMBEDDED = 1_000
@@ -59,8 +59,8 @@ def made_vectors(name: str, texts: Sequence[str]) -> Vectors:
     """
     embedder = open_named(name)
     if name == QUICK or len(texts) <= MAX_EMBEDDED:
-        return embedder.embed_passages(texts)
-    return mixed(embedder.embed_passages(texts[:MAX_EMBEDDED]), len(texts))
+        return embedder.embed_passages(texts, background=True)
+    return mixed(embedder.embed_passages(texts[:MAX_EMBEDDED], background=True), len(texts))
 
 
 def mixed(vectors: Vectors, count: int) -> Vectors:

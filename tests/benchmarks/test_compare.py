@@ -11,7 +11,7 @@ from peers.systems import PREFIXES
 
 def test_marked_texts_are_embedded_as_questions_and_as_passages() -> None:
     """Guards a fair comparison: the mark says how to embed a text and is not a part of it."""
-    embedder = open_named("local")
+    embedder = open_named("static")
     embed = served(embedder)
     text = "The key is under the mat."
     assert np.allclose(embed([PREFIXES["query"] + text]), [embedder.embed_query(text)])

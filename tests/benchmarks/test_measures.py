@@ -12,7 +12,7 @@ from measures.near_duplicates import near_duplicates
 from measures.tables import ALL
 from measures.unknown import Answers, unknown
 
-EMBEDDER = "local"
+EMBEDDER = "static"
 PERSONA = {
     "persona": "ada",
     "about": "Two cities and a cat",
