@@ -96,13 +96,17 @@ class Memory:
         scope: Scope,
         text: str,
         *,
+        at: datetime | None = None,
         replaces: Sequence[str] = (),
         metadata: Mapping[str, Any] | None = None,
         infer: bool | None = None,
         caller: str = "",
     ) -> WriteResult:
-        """Store one fact in the caller's words. `replaces` are the ids of memories that it supersedes."""
-        fact = Fact(text, metadata=metadata or {})
+        """Store one fact in the caller's words. `replaces` are the ids of memories that it supersedes.
+
+        `at` is when it was said or holds from, by default now. It is the memory's date, and "yesterday" counts from it.
+        """
+        fact = Fact(text, metadata=metadata or {}, said_at=at)
         adding = add.add_text(self.engine, scope, fact, replaces=replaces, infer=infer, caller=caller)
         return await self._after_write(scope, adding)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,14 @@ class TestWithAModel:
                 assert len(server.chat_requests) == 1
                 assert await believed(memory) == ["User lives in Lyon"]
         assert result.outcomes[0].previous == "User lives in Nice"
+
+    async def test_the_model_sees_the_date_of_a_text(self, tmp_path: Path) -> None:
+        """Guards the order of what changed: the model learns which of two facts is the later one."""
+        with OpenAIServer([decisions(decision(0, "ADD"))]) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                await memory.add_text(ALICE, "Ana lives in Nice", infer=False)
+                await memory.add_text(ALICE, "Ana lives in Lyon", at=datetime(2025, 3, 1, tzinfo=UTC))
+        assert "2025-03-01" in prompts(server)[0]
 
     async def test_infer_true_extracts_facts_from_a_text(self, tmp_path: Path) -> None:
         """With `infer` True a text is treated like a message."""
@@ -348,6 +357,55 @@ class TestWithoutAModel:
             (hit,) = (await memory.search(ALICE, "hello")).hits
         assert hit.at.isoformat() == "2024-02-29T06:00:00+00:00"
         assert hit.created_at == clock.at
+
+    async def test_a_text_has_the_date_it_was_said_or_holds_from(self, tmp_path: Path) -> None:
+        """The date in replies and the order of updates follow `at`, not the call."""
+        clock = StoppedClock()
+        async with memory_in(tmp_path, clock) as memory:
+            await memory.add_text(ALICE, "User lives in Lyon", at=datetime(2025, 3, 1, tzinfo=UTC))
+            (hit,) = (await memory.search(ALICE, "where does the user live")).hits
+        assert (hit.at, hit.created_at) == (datetime(2025, 3, 1, tzinfo=UTC), clock.at)
+
+    @pytest.mark.parametrize(
+        ("text", "note"),
+        [
+            ("User moved yesterday", 'read on 2026-03-05, "yesterday" is 2026-03-04'),
+            ("User was ill last week", 'read on 2026-03-05, "last week" is 2026-02-23 to 2026-03-01'),
+            ("Seit letztem Monat wohnt Ana hier", 'read on 2026-03-05, "letztem Monat" is 2026-02'),
+            ("去年林越去了德国", 'read on 2026-03-05, "去年" is 2025'),
+        ],
+    )
+    async def test_relative_dates_of_a_text_are_noted(self, tmp_path: Path, text: str, note: str) -> None:
+        """The text stays as it is and has the date it was said, so that who reads it later counts from there."""
+        said_at = datetime(2026, 3, 5, 20, tzinfo=UTC)
+        async with memory_in(tmp_path) as memory:
+            result = await memory.add_text(ALICE, text, at=said_at)
+            (hit,) = (await memory.list(ALICE)).hits
+        assert result.notes == (note,)
+        assert (hit.text, hit.at) == (text, said_at)
+
+    async def test_without_a_time_dates_count_from_now(self, tmp_path: Path) -> None:
+        """A text without a relative date has no note."""
+        async with memory_in(tmp_path) as memory:
+            assert (await memory.add_text(ALICE, "User moved yesterday")).notes == (
+                'read on 2026-05-08, "yesterday" is 2026-05-07',
+            )
+            assert (await memory.add_text(ALICE, "User was born on 3 May 1990, and may sing in March")).notes == ()
+
+    async def test_a_known_text_takes_a_later_date_and_keeps_it(self, tmp_path: Path) -> None:
+        """What is said again is true again; an earlier date changes nothing and the reply says so; undo knows both."""
+        first, later = datetime(2025, 3, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC)
+        async with memory_in(tmp_path) as memory:
+            await memory.add_text(ALICE, "User lives in Lyon", at=first)
+            assert (await memory.add_text(ALICE, "User lives in Lyon", at=first)).outcomes[0].event is Event.NONE
+            (change,) = (await memory.add_text(ALICE, "User lives in Lyon", at=later)).outcomes
+            assert (change.event, change.memory.at) == (Event.UPDATE, later)
+            unchanged = await memory.add_text(ALICE, "User lives in Lyon", at=first)
+            assert unchanged.outcomes[0].event is Event.NONE
+            assert unchanged.notes == ("its date stays 2026-03-01, which is later",)
+            await memory.undo(ALICE)
+            (hit,) = (await memory.list(ALICE)).hits
+        assert hit.at == first
 
     async def test_a_repeated_conversation_with_its_times_is_kept_once(self, tmp_path: Path) -> None:
         """An import can be repeated: messages of the same moment are the same."""

@@ -57,6 +57,8 @@ WRONG_CALLS: list[tuple[str, dict[str, Any], str]] = [
     ("add_memory", {"messages": [{"role": "user", "content": "x", "at": "noon"}]}, "not an ISO 8601"),
     ("add_memory", {"text": "a", "replaces": ["0123456789"]}, "Nothing was stored."),
     ("add_memory", {"text": "a", "replaces": "0123456789"}, "replaces: must be a list"),
+    ("add_memory", {"text": "a", "at": "noon"}, "at 'noon' is not an ISO 8601 date or time"),
+    ("add_memory", {"messages": [{"role": "user", "content": "x"}], "at": "2026-01-01"}, "at of its own"),
     ("add_memory", {"text": "a", "infer": "perhaps"}, "infer: must be true or false"),
     ("add_memory", {"text": "a", "metadata": {"kind": "x"}}, "metadata may not use 'kind'"),
     ("add_memory", {"messages": ["hello"]}, 'messages.0: must be an object, such as {"role": "user"'),

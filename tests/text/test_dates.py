@@ -139,7 +139,7 @@ en mars de l'année dernière | 2025-03-01 2025-04-01
 au mois de mai | 2026-05-01 2026-06-01
 début avril | 2026-04-01 2026-04-11
 fin d\u2019avril | 2026-04-21 2026-05-01
-hier | 2026-05-07 2026-05-08
+qu'est-ce que j'ai fait hier | 2026-05-07 2026-05-08
 avant-hier | 2026-05-06 2026-05-07
 qu'avons-nous fait aujourd'hui | 2026-05-08 2026-05-09
 il y a deux ans | 2024-01-01 2025-01-01
@@ -194,6 +194,7 @@ due giorni fa | 2026-05-06 2026-05-07
 tra due settimane | 2026-05-18 2026-05-25
 lunedì scorso | 2026-05-04 2026-05-05
 venerdì prossimo | 2026-05-15 2026-05-16
+dove siamo stati in estate | 2025-06-01 2025-09-01
 l'estate scorsa | 2025-06-01 2025-09-01
 nel 2023 | 2023-01-01 2024-01-01
 """
@@ -421,6 +422,9 @@ Guten Morgen
 am Morgen
 vor dem Haus
 de la mañana
+Ana wohnt seit Jahren hier
+Ze woont hier
+the papers are in estate planning
 у Марта есть кот
 日本
 星期

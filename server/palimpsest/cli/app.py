@@ -33,7 +33,7 @@ from palimpsest.cli.console import (
     with_memory,
 )
 from palimpsest.core import validation
-from palimpsest.core.clock import now, parse_until
+from palimpsest.core.clock import now, parse_instant, parse_until
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Message
 from palimpsest.core.validation import MessageInput
@@ -97,6 +97,9 @@ def serve(
 def add(
     ctx: typer.Context,
     text: Annotated[str, typer.Argument(help="One fact, as a sentence.")],
+    at: Annotated[
+        str, typer.Option(help="An ISO 8601 date or time: when it was said or holds from. Default: now.")
+    ] = "",
     replaces: Annotated[
         list[str] | None, typer.Option(help="Id of a memory that it replaces. May be repeated.")
     ] = None,
@@ -106,7 +109,10 @@ def add(
 
     async def work(memory: Memory) -> None:
         scope = memory.scope
-        result = await memory.add_text(scope, validation.text_from(text), replaces=replaces or (), caller=CALLER)
+        said_at = parse_instant(at, "--at") if at else None
+        result = await memory.add_text(
+            scope, validation.text_from(text), at=said_at, replaces=replaces or (), caller=CALLER
+        )
         print_result(
             as_json,
             AddReply.of(result, scope).as_json(),

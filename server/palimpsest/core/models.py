@@ -88,6 +88,7 @@ class Fact:
     """One thing learnt from messages or stated by a caller, before a decision about it.
 
     `sources` are ids of stored messages. `happened_at` is when the fact happened or will happen, if that is known.
+    `said_at` is when the caller says it was said or holds from.
     """
 
     text: str
@@ -98,6 +99,7 @@ class Fact:
     actor_id: str = ""
     role: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    said_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ class MessageInput(BaseModel):
     content: Annotated[Any, WithJsonSchema({"type": "string", "description": "the text"})] = None
     name: str | None = Field(default=None, description="the speaker's name, if known")
     id: str | None = Field(default=None, description="your own id; returned in sources")
-    at: str | None = Field(default=None, description="when it was written, ISO 8601; default now")
+    at: str | None = Field(default=None, description="ISO 8601; default now")
 
 
 class ScopeInput(BaseModel):

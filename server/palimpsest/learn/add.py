@@ -10,6 +10,7 @@ import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from palimpsest.core.errors import LedgerError, MemoryNotFoundError, ModelError, PromptError, StaleDecisionError
 from palimpsest.core.models import Decision, Event, Fact, Memory, Message, Provenance, Scope
@@ -26,10 +27,15 @@ from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.queries import summaries as summary_queries
 from palimpsest.store.writes.apply import Write
+from palimpsest.text.dates.finder import dates_in
+from palimpsest.text.dates.spans import day_or_days
 
 logger = logging.getLogger(__name__)
 
 NO_MODEL = "there is no language model to ask: "
+
+MAX_NOTED_DATES = 5
+"""How many dates of a text are noted. Set by hand: a fact has one or two, and a long text is not worth more lines."""
 
 MAX_QUOTED_CHARS = 200
 """How much of a memory's text an error quotes: enough to recognize it."""
@@ -74,7 +80,8 @@ async def add_text(
     """Store a fact in the caller's words, reconciled with what is known if there is a model.
 
     With `replaces`, or with `infer` False, the model is not asked, because the caller has decided. With `infer` True
-    facts are extracted from the text first. Raises MemoryNotFoundError and LedgerError.
+    facts are extracted from the text first. Dates such as "yesterday" stay as they are and are noted: the memory's own
+    date is that of the text, and whoever reads it counts from there. Raises MemoryNotFoundError and LedgerError.
     """
     fact, notes, replaced = await engine.run(lambda: _prepared(engine, scope, fact, replaces))
     if infer and engine.model is not None and not replaces:
@@ -108,6 +115,8 @@ async def _add_as_it_is(
     provenance = Provenance("add", caller=caller)
     notes = [*notes, *embedding_notes]
     result = await apply_decisions(engine, scope, [decision], provenance, vectors=vectors, notes=notes)
+    if decision.fact is not None:
+        result = replace(result, notes=(*result.notes, *_kept_dates(result, decision.fact)))
     return await with_near_duplicates(engine, scope, result, vectors)
 
 
@@ -117,7 +126,26 @@ def _prepared(
     """Return the fact without secrets and without the frame of a search hit, notes, and the ids it replaces."""
     text = original_text(engine, scope, fact.text)
     sanitized, notes = sanitize_fact(engine, replace(fact, text=text))
+    notes += _relative_dates(sanitized.text, fact.said_at or engine.clock())
     return sanitized, notes, _ids_to_replace(engine, scope, replaces, sanitized.text)
+
+
+def _relative_dates(text: str, at: datetime) -> list[str]:
+    """Return a note on what the dates in a text are that count from the day of the text."""
+    relative = [span for span in dates_in(text, at) if span.is_relative][:MAX_NOTED_DATES]
+    if not relative:
+        return []
+    dates = ", ".join(f'"{span.phrase}" is {day_or_days(span)}' for span in relative)
+    return [f"read on {at:%Y-%m-%d}, {dates}"]
+
+
+def _kept_dates(result: WriteResult, fact: Fact) -> list[str]:
+    """Return a note for each memory that already had the text of a fact and a later date, which it keeps."""
+    return [
+        f"its date stays {outcome.memory.at:%Y-%m-%d}, which is later"
+        for outcome in result.outcomes
+        if outcome.duplicate_of is not None and fact.said_at is not None and outcome.memory.at > fact.said_at
+    ]
 
 
 def _ids_to_replace(engine: Engine, scope: Scope, ids: Sequence[str], text: str) -> tuple[str, ...]:
@@ -203,7 +231,7 @@ def _conversation(engine: Engine, scope: Scope, messages: Sequence[Message], con
 
 def _as_message(engine: Engine, scope: Scope, fact: Fact) -> Message:
     now = engine.clock()
-    return Message(str(uuid.uuid4()), scope, "user", fact.text, fact.happened_at or now, now)
+    return Message(str(uuid.uuid4()), scope, "user", fact.text, fact.said_at or now, now)
 
 
 def _count(messages: Sequence[Message]) -> str:

@@ -98,7 +98,7 @@ async def decide(model: LanguageModel, prompt: Prompt, facts: Sequence[Fact], me
             {
                 "fact": number,
                 "text": fact.text,
-                **({"date": f"{fact.happened_at:%Y-%m-%d}"} if fact.happened_at else {}),
+                **({"date": f"{at:%Y-%m-%d}"} if (at := fact.happened_at or fact.said_at) else {}),
             }
             for number, fact in enumerate(facts)
         ],

@@ -16,7 +16,7 @@ SHOWN_ERRORS = 5
 MemoryId = Annotated[str, Field(description="id, or its first 8 characters or more")]
 ScopeArgument = Annotated[
     ScopeInput | None,
-    WithJsonSchema({"type": "object", "description": "leave out unless told; user_id project agent_id run_id"}),
+    WithJsonSchema({"type": "object", "description": "omit unless told; user_id project agent_id run_id"}),
 ]
 FiltersArgument = Annotated[
     dict[str, Any] | None,

@@ -11,7 +11,7 @@ from mcp.types import CallToolResult, InputRequiredResult
 from pydantic import Field
 
 from palimpsest.core import validation
-from palimpsest.core.clock import now
+from palimpsest.core.clock import now, parse_instant
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Scope
 from palimpsest.core.validation import ConversationInput, MessageInput
@@ -37,6 +37,7 @@ async def add_memory(
     ctx: Context[Any, Any],
     text: Annotated[str, Field(description="one fact in your own words; give text or messages")] = "",
     messages: Annotated[list[MessageInput] | None, Field(description="a conversation, oldest first")] = None,
+    at: Annotated[str, Field(description="said or true since, ISO 8601; default now")] = "",
     replaces: Annotated[list[str] | None, Field(description="ids of memories that text supersedes")] = None,
     infer: Annotated[
         bool | None,
@@ -52,13 +53,15 @@ async def add_memory(
         problem = "text and messages were both given" if messages else "neither text nor messages was given"
         raise InputError(f"{problem}; give one of them. Nothing was stored.")
     if messages:
-        if replaces or metadata:
-            raise InputError("replaces and metadata go with text, not with messages; nothing was stored")
+        if replaces or metadata or at:
+            raise InputError(
+                "at, replaces and metadata go with text; each of the messages has an at of its own. Nothing was stored."
+            )
         work = _add_messages(validation.conversation_from(messages, write_scope, now()), infer=infer)
     else:
         if infer and (replaces or metadata):
             raise InputError("infer=true extracts facts from text; leave out replaces and metadata, or infer")
-        work = _add_text(write_scope, text, replaces or (), metadata, infer=infer)
+        work = _add_text(write_scope, text, at, replaces or (), metadata, infer=infer)
     result = await with_client_model(ctx, memory, work)
     if isinstance(result, InputRequiredResult):
         return result
@@ -77,12 +80,13 @@ def _bare_list(reply: AddReply, protocol_version: str) -> Any:
 
 
 def _add_text(
-    scope: Scope, text: str, replaces: Sequence[str], metadata: dict[str, Any] | None, *, infer: bool | None
+    scope: Scope, text: str, at: str, replaces: Sequence[str], metadata: dict[str, Any] | None, *, infer: bool | None
 ) -> Callable[[Memory], Awaitable[WriteResult]]:
-    """Return the work of storing a text. Raises InputError if the text or the metadata is not valid."""
+    """Return the work of storing a text. Raises InputError if the text, the time or the metadata is not valid."""
     checked_text, checked_metadata = validation.text_from(text), validation.metadata_from(metadata)
+    said_at = parse_instant(at, "at") if at else None
     return lambda memory: memory.add_text(
-        scope, checked_text, replaces=replaces, metadata=checked_metadata, infer=infer, caller=CALLER
+        scope, checked_text, at=said_at, replaces=replaces, metadata=checked_metadata, infer=infer, caller=CALLER
     )
 
 

@@ -47,7 +47,7 @@ def add(tx: Transaction, fact: Fact, replaces: Sequence[str]) -> Outcome:
         text=fact.text,
         created_at=tx.now,
         updated_at=tx.now,
-        valid_from=fact.happened_at or _last_said_at(tx, fact) or tx.now,
+        valid_from=_stated_at(tx, fact) or tx.now,
         happened_at=fact.happened_at,
         keywords=fact.keywords,
         tags=fact.tags,
@@ -90,6 +90,11 @@ def _with_replaced(outcome: Outcome, replaced: Sequence[Memory]) -> Outcome:
     return replace(outcome, previous=texts, replaced=tuple(memory.id for memory in replaced))
 
 
+def _stated_at(tx: Transaction, fact: Fact) -> datetime | None:
+    """Return when a fact was said or happened, else when the newest of its source messages was said."""
+    return fact.said_at or fact.happened_at or _last_said_at(tx, fact)
+
+
 def _last_said_at(tx: Transaction, fact: Fact) -> datetime | None:
     """Return when the newest source message of a fact was said."""
     return tx.conn.execute(select(func.max(messages.c.said_at)).where(messages.c.id.in_(fact.sources))).scalar_one()
@@ -119,9 +124,11 @@ def change(tx: Transaction, memory: Memory, fact: Fact) -> Outcome:
         keywords=tuple(dict.fromkeys((*memory.keywords, *fact.keywords))),
         tags=tuple(dict.fromkeys((*memory.tags, *fact.tags))),
         happened_at=fact.happened_at or memory.happened_at,
-        valid_from=max(memory.valid_from, fact.happened_at or _last_said_at(tx, fact) or memory.valid_from),
+        valid_from=max(memory.valid_from, _stated_at(tx, fact) or memory.valid_from),
     )
-    if replace(new, valid_from=memory.valid_from) == memory:
+    # A later date is a change if the caller gives it. With messages it comes with every mention, which is none.
+    changed = new if fact.said_at is not None else replace(new, valid_from=memory.valid_from)
+    if changed == memory:
         cite(tx, memory.id, fact, None)
         return Outcome(Event.NONE, memory)
     new = update_row(tx, memory, new)

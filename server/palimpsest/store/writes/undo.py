@@ -126,9 +126,8 @@ def _in_effect(tx: Transaction, number: int) -> bool:
 
 
 def _state(row: HistoryRow) -> tuple[Any, ...]:
-    """Return the state of a memory after a row of history, without `valid_from`, which every mention moves."""
-    state = {key: value for key, value in row.state.items() if key != "valid_from"}
-    return (row.new_memory, row.is_deleted, {} if row.is_deleted else state)
+    """Return the state of a memory after a row of history."""
+    return (row.new_memory, row.is_deleted, {} if row.is_deleted else row.state)
 
 
 def _revert(tx: Transaction, of_memories: ColumnElement[bool], of_messages: ColumnElement[bool]) -> list[Outcome]:

@@ -16,6 +16,7 @@ from palimpsest.text.dates.grammar import PATTERN, RULES, Phrase, Reader
 from palimpsest.text.dates.spans import DateSpan, Period, Relation
 from palimpsest.text.dates.tokens import items_of, tokens_of
 from palimpsest.text.dates.vocabulary import UNSPACED, Item, Language, vocabulary
+from palimpsest.text.stopwords import FUNCTION_WORDS
 
 _YEARLY = frozenset("JMmwbqS")
 _DIGITS_OF_A_YEAR = frozenset("IYZ")
@@ -45,7 +46,12 @@ def dates_in(text: str, now: datetime) -> tuple[DateSpan, ...]:
         return ()
     tokens = tokens_of(text)
     today = now.astimezone(UTC).date()
-    found = [span for language in languages for span in _in_language(text, items_of(tokens, language), today)]
+    found = [
+        span
+        for language in languages
+        for span in _in_language(text, items_of(tokens, language), today)
+        if span.phrase.casefold() not in language.homographs or _may_be_in(language, text)
+    ]
     return _longest(found) if len(found) > 1 else tuple(found)
 
 
@@ -76,6 +82,13 @@ def _han_words() -> re.Pattern[str]:
     known = vocabulary()
     chars = "".join(dict.fromkeys(char for word in known.han_words if word in known.date_words for char in word))
     return re.compile(f"[{re.escape(chars)}年月日号號]")
+
+
+def _may_be_in(language: Language, text: str) -> bool:
+    """Return whether no other language has more function words in a text."""
+    words = _WORD.findall(text.casefold())
+    counts = {name: sum(word in known for word in words) for name, known in FUNCTION_WORDS.items()}
+    return counts[language.name] == max(counts.values())
 
 
 def _in_language(text: str, items: Sequence[Item], today: date) -> Iterator[DateSpan]:

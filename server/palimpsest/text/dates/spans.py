@@ -42,6 +42,19 @@ class DateSpan:
     relation: Relation = "in"
 
 
+def day_or_days(span: DateSpan) -> str:
+    """Return the days of a date as ISO 8601: a day, a month, a year, or the first and the last day."""
+    match span.unit:
+        case "day":
+            return f"{span.start:%Y-%m-%d}"
+        case "month":
+            return f"{span.start:%Y-%m}"
+        case "year":
+            return f"{span.start:%Y}"
+        case _:
+            return f"{span.start:%Y-%m-%d} to {span.end - timedelta(1):%Y-%m-%d}"
+
+
 class Period(NamedTuple):
     """A stretch of days, without the day `end`."""
 

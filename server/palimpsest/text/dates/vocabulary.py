@@ -3,7 +3,8 @@
 `vocabulary.txt` has a section for each language. A line gives the class of its words and mostly a value, then the
 words; a word may be a phrase. `months`, `abbreviations`, `weekdays`, `numbers` and `ordinals` list their words in the
 order of their values, from January, Monday and one; "/" stands between words of the same value, "-" for none. A
-question mark follows months that are also names or other words. " + " joins the classes of a phrase that counts as two.
+question mark follows months that are also names or other words, and words that mean something else in another language.
+" + " joins the classes of a phrase that counts as two.
 """
 
 from __future__ import annotations
@@ -93,6 +94,7 @@ class Language:
     """The words of one language.
 
     `phrases` maps the first word of a phrase to the other words and the entry of each such phrase, the longest first.
+    `homographs` are words that mean something else in another language.
     """
 
     name: str
@@ -100,6 +102,7 @@ class Language:
     phrases: dict[str, list[tuple[tuple[str, ...], Entry]]] = field(
         default_factory=dict[str, list[tuple[tuple[str, ...], Entry]]]
     )
+    homographs: set[str] = field(default_factory=set[str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +131,9 @@ def vocabulary() -> Vocabulary:
             languages.append(Language(line.strip("[]")))
         elif line and not line.startswith("#"):
             for phrase, entry in _entries_of(line):
-                _add(languages[-1], phrase, entry)
+                _add(languages[-1], phrase.removesuffix("?"), entry)
+                if phrase.endswith("?"):
+                    languages[-1].homographs.add(phrase.removesuffix("?"))
     han_words = tuple(next(language for language in languages if language.name == UNSPACED).words)
     by_letters = partial(_languages_by_word, languages)
     every_letter = frozenset("".join(LETTERS.values()))
@@ -169,7 +174,7 @@ def _entries_of(line: str) -> Iterator[tuple[str, Entry]]:
         for value, group in enumerate(groups, FIRST_VALUE[head]):
             for word in group.split("/"):
                 letter = WEAK_MONTH if word.endswith("?") else LETTERS[head]
-                yield word.rstrip("?"), ((letter, value),)
+                yield word.removesuffix("?"), ((letter, value),)
         return
     entry = tuple(_class_and_value(part) for part in head.split(" + "))
     for word in groups:
