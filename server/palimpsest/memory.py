@@ -261,7 +261,9 @@ class Memory:
         def read() -> dict[str, str]:
             try:
                 with self.engine.ledger.read() as conn:
-                    waiting = vector_queries.has_missing_vectors(conn, self.engine.embedder.fingerprint)
+                    embedder = self.engine.embedder.fingerprint
+                    waiting = vector_queries.has_missing_vectors(conn, embedder)
+                    waiting = waiting or vector_queries.has_partial_vectors(conn, embedder)
             except LedgerError:
                 return {"status": "failed", "ledger": "unreadable"}
             index = self.projection.state

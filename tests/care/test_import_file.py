@@ -21,7 +21,8 @@ from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_p
 from tests.support.exports import CutOffError, Interrupted, exported, exporting
 from tests.support.ledger_access import ignore_progress, ledger_faults, second_writer, store_memory, store_messages
 from tests.support.ledger_files import search_texts, table_rows
-from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in
+from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in
+from tests.support.watched_embedder import watched
 
 pytestmark = pytest.mark.anyio
 
@@ -154,6 +155,7 @@ async def test_an_exported_memory_is_imported_without_loss(tmp_path: Path, *, pu
         assert done.new == {kind: counted.count(kind) for kind in ("turn", "memory", "summary")}
         assert (sum(done.known.values()), done.notes) == (0, ())
         assert await exported(after) == here.export
+        await after.rebuild()
         assert ledger_faults(tmp_path / "there" / "ledger.db") == []
 
         for scope in (ALICE, WEB, CODER):
@@ -424,3 +426,20 @@ def test_the_commands_move_a_memory_from_one_folder_to_another(tmp_path: Path) -
     printed = palimpsest(there, "import", str(tmp_path / "alice.jsonl"), "--dry-run")
     counts = "0 messages, 0 memories, 0 summaries; already known: 0 messages, 1 memories, 0 summaries"
     assert f"alice.jsonl (palimpsest): would import {counts}" in printed
+
+
+async def test_an_import_does_not_wait_for_vectors(tmp_path: Path) -> None:
+    """A large file is there at once, found by its words, and is embedded later."""
+    file = tmp_path / "alice.jsonl"
+    async with memory_in(tmp_path / "here") as before:
+        await add_text(before, "User plays the harp")
+        await add_text(before, "User lives in Lyon")
+        file.write_bytes(await exported(before))
+    async with memory_in(tmp_path / "there") as plain:
+        memory, embedder = watched(plain)
+        imported = await memory.import_file(ALICE, file, ignore_progress)
+        assert (imported.waiting, embedder.texts) == (2, [])
+        found = await memory.search(ALICE, "harp")
+        assert [hit.text for hit in found.hits] == ["User plays the harp"]
+        await memory.rebuild()
+        assert (await memory.import_file(ALICE, file, ignore_progress)).waiting == 0

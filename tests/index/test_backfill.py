@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Generator, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from palimpsest.core.errors import EmbedderError
 from palimpsest.core.models import Decision, Event, Fact, Message, Outcome, Provenance, Scope
 from palimpsest.core.protocols import Vector
-from palimpsest.index.backfill import BATCH, embed_missing
+from palimpsest.index.backfill import BATCH, BATCH_CHARS, Backfill, embed_missing
 from palimpsest.index.exact import ExactIndex
 from palimpsest.index.sync import Projection
 from palimpsest.store.ledger import Ledger, open_ledger
@@ -56,8 +57,8 @@ class Hashing:
         return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
     def windows(self, text: str) -> list[str]:
-        """Return the text."""
-        return [text]
+        """Return the sentences of the text."""
+        return re.findall(r"[^.]+\.?", text)
 
     def embed_words(self, words: Sequence[str]) -> None:
         """Return None."""
@@ -319,3 +320,106 @@ def test_a_text_the_embedder_refuses_is_skipped(ledger: Ledger) -> None:
         embed_missing(ledger, picky)
     with ledger.read() as conn:
         assert [entry.text for entry in vector_queries.missing_vectors(conn, picky.fingerprint, 10)] == ["text 70"]
+
+
+LONG = "First part. A second part. And a third one."
+LONG_WEIGHTS = [11, 15, 17]
+"""How many characters the windows have."""
+
+
+def add_long(ledger: Ledger, embedder: Hashing, text: str = LONG) -> str:
+    """Add a memory with the vector of its first window only, as a call does, and return its id."""
+    (vector,) = embedder.embed_passages(embedder.windows(text)[:1])
+    embedder.calls.clear()
+    decision = Decision(Event.ADD, Fact(text))
+    partial = frozenset([text])
+    (outcome,) = ledger.apply(
+        Write(
+            ANA,
+            Provenance("test"),
+            decisions=(decision,),
+            vectors={text: vector},
+            embedder=embedder.fingerprint,
+            partial=partial,
+        )
+    ).outcomes
+    return outcome.memory.id
+
+
+def own_vector(ledger: Ledger, embedder: Hashing, memory_id: str) -> Vector:
+    with ledger.read() as conn:
+        return vector_queries.own_vectors(conn, embedder.fingerprint, "memory", [memory_id])[memory_id]
+
+
+def waiting(ledger: Ledger, embedder: Hashing) -> tuple[int, int]:
+    """Return how many entries have no vector, and how many only that of their first window."""
+    with ledger.read() as conn:
+        counts = vector_queries.waiting(conn, embedder.fingerprint)
+        assert vector_queries.has_missing_vectors(conn, embedder.fingerprint) == (counts.without > 0)
+        assert vector_queries.has_partial_vectors(conn, embedder.fingerprint) == (counts.partial > 0)
+    return counts.without, counts.partial
+
+
+class TestLongTexts:
+    def test_a_long_text_has_the_mean_vector_of_its_windows(self, ledger: Ledger, new: Hashing) -> None:
+        """A longer window says more about the text."""
+        (outcome,) = add(ledger, None, LONG)
+        assert embed_missing(ledger, new) == 1
+        expected = np.array(LONG_WEIGHTS, dtype=np.float32) @ new.embed_passages(new.windows(LONG))
+        expected /= np.linalg.norm(expected)
+        np.testing.assert_allclose(own_vector(ledger, new, outcome.memory.id), expected, atol=HALF_PRECISION)
+
+    def test_until_then_it_has_the_vector_of_its_first_window(self, ledger: Ledger, new: Hashing) -> None:
+        """It can be found at once, and the rest is not forgotten."""
+        memory_id = add_long(ledger, new)
+        first = new.embed_passages(["First part."])[0]
+        np.testing.assert_allclose(own_vector(ledger, new, memory_id), first, atol=HALF_PRECISION)
+        assert waiting(ledger, new) == (0, 1)
+        assert embed_missing(ledger, new, only_failed=True) == 1
+        assert waiting(ledger, new) == (0, 0)
+        assert not np.allclose(own_vector(ledger, new, memory_id), first, atol=0.1)
+        assert ledger.verify(lambda _done, _total: None).texts() == []
+
+    def test_a_process_with_another_embedder_leaves_it_alone(self, ledger: Ledger, old: Hashing, new: Hashing) -> None:
+        """Its rest is embedded by the embedder that began it, unless the other one takes over all texts."""
+        add_long(ledger, old)
+        assert embed_missing(ledger, new, only_failed=True) == 0
+        assert waiting(ledger, old) == (0, 1)
+        assert embed_missing(ledger, new) == 1
+        assert waiting(ledger, new) == (0, 0)
+
+    def test_another_text_is_no_longer_partial(self, ledger: Ledger, new: Hashing) -> None:
+        """The mark belongs to a vector, not to a memory."""
+        memory_id = add_long(ledger, new)
+        write(ledger, new, Decision(Event.UPDATE, Fact("short"), memory_id))
+        assert waiting(ledger, new) == (0, 0)
+
+    def test_a_deleted_text_waits_no_longer_until_it_is_restored(self, ledger: Ledger, new: Hashing) -> None:
+        """Nobody searches for it in between."""
+        memory_id = add_long(ledger, new)
+        write(ledger, new, Decision(Event.DELETE, memory_id=memory_id))
+        assert waiting(ledger, new) == (0, 0)
+        write(ledger, new, Decision(Event.ADD, memory_id=memory_id))
+        assert waiting(ledger, new) == (0, 1)
+
+    def test_a_long_text_that_is_interrupted_is_begun_again(self, ledger: Ledger, new: Hashing) -> None:
+        """A server can stop in the middle of a text, and stores no vector of a part of it."""
+        text = "word word. " * BATCH_CHARS
+        add(ledger, None, text)
+        assert embed_missing(ledger, new, stopped=lambda: len(new.calls) == 2) == 0
+        assert waiting(ledger, new) == (1, 0)
+        assert embed_missing(ledger, new) == 1
+        assert max(sum(map(len, call)) for call in new.calls) <= BATCH_CHARS
+
+    def test_a_pass_goes_on_where_it_stopped(self, ledger: Ledger, old: Hashing, new: Hashing) -> None:
+        """Two servers with different embedders make one pass each, and not one after the other for ever."""
+        add(ledger, old, *facts(3 * BATCH))
+        backfill = Backfill(ledger, new)
+        assert backfill.run(lambda: len(new.calls) > 0) == BATCH
+        assert not backfill.is_finished
+        assert embed_missing(ledger, old) == BATCH, "the other server"
+        assert backfill.run(lambda: False) == 3 * BATCH
+        assert backfill.is_finished
+        assert missing(ledger, new) == BATCH
+        assert backfill.run(lambda: False) == 3 * BATCH, "nothing more is done"
+        assert missing(ledger, new) == BATCH

@@ -6,9 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import pytest
 
 from loopback import OpenAIServer, Reply
+from palimpsest.learn import apply
 from tests.support.ledger_access import second_writer
 from tests.support.memory import ALICE, llm_settings, memory_in, memory_texts, messages_from
 from tests.support.scripted_model import facts_reply
@@ -104,3 +107,48 @@ async def test_an_update_embeds_its_text_once_and_other_metadata_nothing(tmp_pat
     assert embedder.texts == [(LYON,)]
     (similar,) = updated.similar.values()
     assert [item.memory.text for item in similar] == [METZ]
+
+
+async def test_of_a_long_text_a_call_embeds_the_first_window(tmp_path: Path) -> None:
+    """The work for one text is bounded; the rest waits, and the reply says so."""
+    text = "The violin is old. " * 1_000
+    async with memory_in(tmp_path) as plain:
+        memory, embedder = watched(plain)
+        added = await memory.add_text(ALICE, text, infer=False)
+        ((window,),) = embedder.texts
+        assert window == plain.engine.embedder.windows(text)[0]
+        assert [note for note in added.notes if "1 long text" in note]
+        assert (await memory.health())["vectors"] == "waiting"
+        found = await memory.search(ALICE, "violin")
+        assert len(found.hits) == 1
+        await memory.rebuild()
+        assert (await memory.health())["vectors"] == "complete"
+
+
+async def test_a_call_embeds_no_longer_than_a_client_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The texts that do not fit are stored, found by their words, and embedded later."""
+    monkeypatch.setattr(apply, "CALL_SECONDS", 0.0)
+    async with memory_in(tmp_path) as plain:
+        monkeypatch.setattr(apply, "FIRST_CHARS", 0)
+        memory, embedder = watched(plain)
+        added = await memory.add_messages(messages_from(("user", NICE), ("user", LYON)), infer=False)
+        assert embedder.texts == []
+        assert [note for note in added.notes if "2 of 2 texts" in note]
+        assert (await memory.search(ALICE, "Lyon")).hits[0].text == LYON
+        await memory.rebuild()
+        assert (await memory.health())["vectors"] == "complete"
+
+
+async def test_a_server_embeds_in_the_background_what_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call does not wait for it, and nothing has to be started by hand."""
+    async with memory_in(tmp_path, background=True) as memory:
+        with monkeypatch.context() as patch:
+            patch.setattr(apply, "CALL_SECONDS", 0.0)
+            await memory.add_text(ALICE, NICE, infer=False)
+
+        async def vectors() -> str:
+            return (await memory.health())["vectors"]
+
+        with anyio.fail_after(60):
+            while await vectors() != "complete":
+                await anyio.lowlevel.checkpoint()

@@ -94,6 +94,8 @@ CALLS: dict[Callable[..., object], Callable[[Connection, Memory, Message], objec
     vectors.count_indexed: lambda conn, _, __: vectors.count_indexed(conn, "e"),
     vectors.missing_vectors: lambda conn, _, __: vectors.missing_vectors(conn, "e", 9, only_failed=True),
     vectors.count_missing_vectors: lambda conn, _, __: vectors.count_missing_vectors(conn, "e"),
+    vectors.waiting: lambda conn, _, __: vectors.waiting(conn, "e"),
+    vectors.has_partial_vectors: lambda conn, _, __: vectors.has_partial_vectors(conn, "e"),
     vectors.has_missing_vectors: lambda conn, _, __: vectors.has_missing_vectors(conn, "e"),
 }
 """A call of every query."""

@@ -108,10 +108,13 @@ def _ledger_finding(ledger: Ledger, scope: Scope) -> Finding:
 
 def _vectors_finding(ledger: Ledger, embedder: str) -> Finding:
     with ledger.read() as conn:
-        missing = vector_queries.count_missing_vectors(conn, embedder)
+        waiting = vector_queries.waiting(conn, embedder)
         stored = vector_queries.count_indexed(conn, embedder)
-    if missing:
-        text = f"{stored} stored, {missing} missing for this embedder; run palimpsest rebuild"
+    if waiting.without or waiting.partial:
+        text = (
+            f"{stored} stored; {waiting.without} texts wait for a vector of this embedder and {waiting.partial} long "
+            "texts for the rest of theirs. A server embeds them in the background; palimpsest rebuild does it now"
+        )
         return Finding("vectors", text, ok=False)
     return Finding("vectors", f"{stored} stored, none missing")
 

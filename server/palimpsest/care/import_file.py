@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -15,14 +15,14 @@ from pathlib import Path
 from palimpsest.care.export_format import is_export, read_items
 from palimpsest.care.importers.formats import read_file
 from palimpsest.care.importers.items import derived_id, items_of
-from palimpsest.core.errors import EmbedderError, InputError
+from palimpsest.core.errors import InputError
 from palimpsest.core.models import Scope
-from palimpsest.core.protocols import Progress, Vector
+from palimpsest.core.protocols import Progress
 from palimpsest.core.validation import one_line
-from palimpsest.index.backfill import embed_missing
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.sanitize import Cleaner
 from palimpsest.store.queries import index_log as log_queries
+from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.writes import transfer as transfer_writes
 
 BATCH = 200
@@ -49,13 +49,17 @@ class ImportPlan:
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """What an import did or would do: the number of new and known items by type, the first new texts, and notes."""
+    """What an import did or would do: the number of new and known items by type, the first new texts, and notes.
+
+    `waiting` is the number of texts in the ledger that wait to be embedded and are found by their words until then.
+    """
 
     format: str
     new: dict[str, int]
     known: dict[str, int]
     examples: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    waiting: int = 0
 
 
 def plan_import(engine: Engine, scope: Scope, file: Path, now: datetime) -> ImportPlan:
@@ -101,7 +105,7 @@ def preview_import(engine: Engine, scope: Scope, plan: ImportPlan) -> ImportResu
 
 
 def run_import(engine: Engine, scope: Scope, plan: ImportPlan, progress: Progress) -> ImportResult:
-    """Store each item once, then embed what has no vector yet. Raises LedgerError.
+    """Store each item once. The texts are embedded later, in the background. Raises LedgerError.
 
     A ledger that is not empty is backed up first. An import that was interrupted continues when it is run again.
     """
@@ -114,27 +118,13 @@ def run_import(engine: Engine, scope: Scope, plan: ImportPlan, progress: Progres
     state = transfer_writes.ImportState(plan.key, plan.total)
     engine.ledger.reserve_edits(state, plan.edits)
     items, done = plan.items(), 0
-    state.embedder = engine.embedder.fingerprint
     while batch := list(islice(items, BATCH)):
-        state.vectors = _vectors(engine, batch)
         engine.ledger.import_items(scope.user_id, batch, state)
         done += len(batch)
         progress(done, plan.total)
-    try:
-        embed_missing(engine.ledger, engine.embedder, only_failed=True, progress=progress)
-    except EmbedderError as error:
-        notes.append(f"everything is stored, but some of it is found by words only until it can be embedded: {error}")
-    return ImportResult(plan.format, state.stored, state.known, notes=tuple(notes))
-
-
-def _vectors(engine: Engine, batch: Sequence[transfer_writes.Item]) -> dict[str, Vector]:
-    """Return the vectors of a batch by text. Return none if the embedder fails; `embed_missing` tries again later."""
-    contents = (item.get("text") or item.get("content") for item in batch if item["type"] != "summary")
-    texts = [text for text in dict.fromkeys(contents) if text]
-    try:
-        return dict(zip(texts, engine.embedder.embed_passages(texts), strict=True))
-    except EmbedderError:
-        return {}  # `run_import` reports the failure once, at the end
+    with engine.ledger.read() as conn:
+        waiting = vector_queries.count_missing_vectors(conn, engine.embedder.fingerprint, only_failed=True)
+    return ImportResult(plan.format, state.stored, state.known, notes=tuple(notes), waiting=waiting)
 
 
 def _key(file: Path, scope: Scope) -> str:

@@ -109,6 +109,11 @@ def import_(
             for example in result.examples:
                 out.print(escape(f"  {example[:100]}"))
             print_notes(result.notes)
+            if result.waiting:
+                out.print(
+                    f"{result.waiting} texts wait to be embedded and are found by their words until then. The next "
+                    "server embeds them in the background; palimpsest rebuild does it now."
+                )
 
         print_result(as_json, _imported_json(result, dry_run=dry_run), text)
 
@@ -128,4 +133,5 @@ def _imported_json(result: ImportResult, *, dry_run: bool) -> dict[str, Any]:
         "known": result.known,
         "examples": list(result.examples),
         "notes": list(result.notes),
+        "waiting": result.waiting,
     }

@@ -1,19 +1,123 @@
-"""Embed entries that have no vector of the current embedder, after a change of embedder or a failure."""
+"""Embed entries that have no vector of the current embedder, after an import, a change of embedder or a failure.
+
+Also embed the rest of long texts, of which a call embeds only the first window.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import chain, islice
+
+import numpy as np
 
 from palimpsest.core.errors import EmbedderError
-from palimpsest.core.protocols import Embedder, Progress
+from palimpsest.core.protocols import Embedder, Progress, Vector
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.queries import vectors as vector_queries
+from palimpsest.store.queries.vectors import UnembeddedEntry
 from palimpsest.store.writes.entries import Embedded
+from palimpsest.text.windows import within
 
 BATCH = 64
 
+BATCH_CHARS = 8_000
+"""How much text is embedded before the next look at whether to stop: two seconds of one core with the slowest embedder.
+Set by hand."""
+
+TINY = 1e-9
+"""A smaller length is taken for zero, and the vector is not scaled up."""
+
 MAX_CONSECUTIVE_REFUSALS = 2
 """If this many single texts fail one after the other, the cause is taken to be the embedder and not the texts."""
+
+
+class Backfill:
+    """One pass over the entries that wait, oldest first. It can be interrupted and continued.
+
+    `only_failed` skips entries that have a vector of another embedder. Without it, two processes with different
+    embedders would keep replacing each other's vectors; so a process makes one such pass only. Work `in_background`
+    does not delay a call.
+    """
+
+    def __init__(
+        self, ledger: Ledger, embedder: Embedder, *, only_failed: bool = False, in_background: bool = True
+    ) -> None:
+        self._ledger = ledger
+        self._embedder = embedder
+        self._only_failed = only_failed
+        self._in_background = in_background
+        self._last = 0
+        self._done = 0
+        self._refused = 0
+        self.is_finished = False
+
+    def run(self, stopped: Callable[[], bool], progress: Progress | None = None) -> int:
+        """Embed entries until none waits or `stopped` says so, and return how many were embedded so far.
+
+        A text that the embedder refuses is skipped. No ledger connection is open while the embedder is called.
+        Blocking.
+
+        Raises EmbedderError at the end if texts were refused, or at once if the embedder seems to be unavailable, and
+        LedgerError. The vectors stored so far are kept.
+        """
+        with self._ledger.read() as conn:
+            waiting = vector_queries.count_missing_vectors(
+                conn, self._embedder.fingerprint, after=self._last, only_failed=self._only_failed
+            )
+        total = self._done + waiting
+        last_error: EmbedderError | None = None
+        batch_size, consecutive_refusals, before_refusal = BATCH, 0, self._last
+        while not stopped() and not self.is_finished:
+            batch = self._next_batch(batch_size)
+            if not batch:
+                self.is_finished = True
+                break
+            try:
+                embedded = self._embedded(batch, stopped)
+            except EmbedderError as error:
+                if len(batch) == 1:
+                    consecutive_refusals += 1
+                    if consecutive_refusals == MAX_CONSECUTIVE_REFUSALS:
+                        self._last, self._refused = before_refusal, self._refused - consecutive_refusals + 1
+                        raise
+                    before_refusal = self._last
+                    self._last, self._refused, last_error = batch[0].seq, self._refused + 1, error
+                batch_size = 1  # find out whether one text or the embedder is the cause
+                continue
+            if not embedded:
+                break
+            self._ledger.give_vectors(self._embedder.fingerprint, embedded)
+            self._last, batch_size, consecutive_refusals = batch[-1].seq, min(2 * batch_size, BATCH), 0
+            self._done += len(batch)
+            if progress is not None:
+                progress(self._done, max(total, self._done))
+        if last_error is not None:
+            raise EmbedderError(f"{self._refused} texts were refused and have no vector: {last_error}") from last_error
+        return self._done
+
+    def _next_batch(self, size: int) -> list[UnembeddedEntry]:
+        """Return the next entries that wait, as many as are embedded in one go."""
+        with self._ledger.read() as conn:
+            waiting = vector_queries.missing_vectors(
+                conn, self._embedder.fingerprint, size, after=self._last, only_failed=self._only_failed
+            )
+        return waiting[: len(within([entry.text for entry in waiting], BATCH_CHARS))]
+
+    def _embedded(self, batch: Sequence[UnembeddedEntry], stopped: Callable[[], bool]) -> list[Embedded]:
+        """Return the vectors of whole texts; none if `stopped` says so in the middle of a long text."""
+        windows = [self._embedder.windows(entry.text) for entry in batch]
+        flat = list(chain.from_iterable(windows))
+        vectors: list[Vector] = []
+        while len(vectors) < len(flat):
+            if vectors and stopped():
+                return []
+            part = within(flat[len(vectors) :], BATCH_CHARS)
+            vectors.extend(self._embedder.embed_passages(part, background=self._in_background))
+        rest = iter(vectors)
+        return [
+            Embedded(entry.seq, entry.text, mean_of_windows(parts, list(islice(rest, len(parts)))))
+            for entry, parts in zip(batch, windows, strict=True)
+        ]
 
 
 def embed_missing(
@@ -21,46 +125,19 @@ def embed_missing(
     embedder: Embedder,
     *,
     only_failed: bool = False,
+    in_background: bool = True,
     stopped: Callable[[], bool] = lambda: False,
     progress: Progress | None = None,
 ) -> int:
-    """Embed the entries that have no vector of this embedder, oldest first, and return how many were embedded.
+    """Make one pass over the entries that wait and return how many were embedded. Raises as `Backfill.run`."""
+    backfill = Backfill(ledger, embedder, only_failed=only_failed, in_background=in_background)
+    return backfill.run(stopped, progress)
 
-    `only_failed` skips entries that have a vector of another embedder. Without it, two processes with different
-    embedders would keep replacing each other's vectors. A text that the embedder refuses is skipped. No ledger
-    connection is open while the embedder is called. Blocking.
 
-    Raises EmbedderError at the end if texts were refused, or at once if the embedder seems to be unavailable, and
-    LedgerError. The vectors stored so far are kept.
-    """
-    with ledger.read() as conn:
-        total = vector_queries.count_missing_vectors(conn, embedder.fingerprint, only_failed=only_failed)
-    done, last, batch_size = 0, 0, BATCH
-    refused, consecutive_refusals = 0, 0
-    last_error: EmbedderError | None = None
-    while not stopped():
-        with ledger.read() as conn:
-            batch = vector_queries.missing_vectors(
-                conn, embedder.fingerprint, batch_size, after=last, only_failed=only_failed
-            )
-        if not batch:
-            break
-        try:
-            vectors = embedder.embed_passages([entry.text for entry in batch])
-        except EmbedderError as error:
-            if len(batch) == 1:
-                last, last_error = batch[0].seq, error
-                refused, consecutive_refusals = refused + 1, consecutive_refusals + 1
-                if consecutive_refusals == MAX_CONSECUTIVE_REFUSALS:
-                    raise
-            batch_size = 1  # find out whether one text or the embedder is the cause
-            continue
-        embedded = [Embedded(entry.seq, entry.text, vector) for entry, vector in zip(batch, vectors, strict=True)]
-        ledger.give_vectors(embedder.fingerprint, embedded)
-        last, batch_size, consecutive_refusals = batch[-1].seq, min(2 * batch_size, BATCH), 0
-        done += len(batch)
-        if progress is not None:
-            progress(done, max(total, done))
-    if last_error is not None:
-        raise EmbedderError(f"{refused} texts were refused and have no vector: {last_error}") from last_error
-    return done
+def mean_of_windows(windows: Sequence[str], vectors: Sequence[Vector]) -> Vector:
+    """Return the unit mean of the vectors of a text's windows, of shape (dims,), weighted by their length."""
+    if len(windows) == 1:
+        return vectors[0]
+    weights = np.array([len(window) for window in windows], dtype=np.float32)
+    mean = weights @ np.stack(vectors)
+    return (mean / max(float(np.linalg.norm(mean)), TINY)).astype(np.float32)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from palimpsest.core.errors import EmbedderError
 from palimpsest.core.models import AppliedWrite, Decision, Outcome, Provenance, Scope
-from palimpsest.core.protocols import Vector
+from palimpsest.core.protocols import Embedder, Vector
 from palimpsest.learn.engine import Engine
 from palimpsest.recall.similar import SimilarMemory
 from palimpsest.store.writes.apply import Write
+from palimpsest.text.windows import within
+
+CALL_SECONDS = 2.0
+"""How long a call embeds. A client waits for it. Set by hand."""
+
+FIRST_CHARS = 2_000
+"""How much text of a call is embedded first: half a second of one core with the slowest embedder. Set by hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +34,44 @@ class WriteResult:
 async def embed_texts(
     engine: Engine, texts: Sequence[str], known: Mapping[str, Vector] | None = None
 ) -> tuple[dict[str, Vector], list[str]]:
-    """Return the vectors of texts, and a note if the embedder failed. Only texts without a known vector are embedded.
+    """Return the vectors of texts, and notes about texts that wait. Only texts without a known vector are embedded.
 
-    The returned vectors include the known ones. After a failure they are the known ones only.
+    Of a long text only the first window is embedded, and of many texts only those that take about `CALL_SECONDS`. The
+    background work does the rest. The returned vectors include the known ones. After a failure they are the known ones
+    only.
     """
     vectors = dict(known or {})
     missing = [text for text in dict.fromkeys(texts) if text not in vectors]
     if not missing:
         return vectors, []
     try:
-        embedded = await engine.run(lambda: engine.embedder.embed_passages(missing))
+        embedded, long = await engine.run(lambda: _embed_in_time(engine.embedder, missing))
     except EmbedderError as error:
         return vectors, [f"found by words only, until it can be embedded: {error}"]
-    return vectors | dict(zip(missing, embedded, strict=True)), []
+    notes: list[str] = []
+    if late := len(missing) - len(embedded):
+        notes.append(
+            f"{late} of {len(missing)} texts are found by words only until they are embedded in the background"
+        )
+    if long:
+        notes.append(f"{long} long texts are found by the meaning of their beginning until the rest is embedded")
+    return vectors | dict(zip(missing, embedded, strict=False)), notes
+
+
+def _embed_in_time(embedder: Embedder, texts: Sequence[str]) -> tuple[list[Vector], int]:
+    """Return the vectors of the first texts, each of shape (dims,), and how many of these have further windows.
+
+    The parts that are embedded at once double in length, and each is expected to take twice as long as the last.
+    """
+    windows = [embedder.windows(text) for text in texts]
+    first = [parts[0] for parts in windows]
+    vectors: list[Vector] = []
+    began, max_chars, expected = time.monotonic(), FIRST_CHARS, 0.0
+    while len(vectors) < len(texts) and time.monotonic() - began + expected < CALL_SECONDS:
+        part_began = time.monotonic()
+        vectors.extend(embedder.embed_passages(within(first[len(vectors) :], max_chars)))
+        expected, max_chars = 2 * (time.monotonic() - part_began), 2 * max_chars
+    return vectors, sum(len(parts) > 1 for parts in windows[: len(vectors)])
 
 
 async def apply_decisions(
@@ -63,5 +96,10 @@ async def apply_decisions(
 
 
 async def apply_write(engine: Engine, write: Write) -> AppliedWrite:
-    """Apply a write in a worker thread."""
-    return await engine.run(lambda: engine.ledger.apply(write))
+    """Apply a write in a worker thread. Vectors of long texts are marked as those of the first window."""
+
+    def apply() -> AppliedWrite:
+        partial = frozenset(text for text in write.vectors if len(engine.embedder.windows(text)) > 1)
+        return engine.ledger.apply(replace(write, partial=partial))
+
+    return await engine.run(apply)

@@ -6,6 +6,7 @@ It runs in the task group of the facade.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 
 import anyio
@@ -14,7 +15,7 @@ import anyio.abc
 from palimpsest.core.errors import EmbedderError, LedgerError, ModelError, PromptError, VectorIndexError
 from palimpsest.core.models import Scope
 from palimpsest.core.protocols import LanguageModel
-from palimpsest.index.backfill import embed_missing
+from palimpsest.index.backfill import Backfill, embed_missing
 from palimpsest.index.erasure import finish_purge
 from palimpsest.index.sync import Projection
 from palimpsest.learn import summaries
@@ -30,6 +31,10 @@ MAX_PENDING_WRITES = 50
 """After this many writes the index stops resting, because each of them makes searches a little slower. Set by hand."""
 
 
+ROUND_SECONDS = 5.0
+"""How long texts of another embedder are embedded before the index is brought up to date. Set by hand."""
+
+
 class BackgroundWork:
     """The background work of one open memory. A summary is due after `summary_every` changes of its memories."""
 
@@ -43,7 +48,7 @@ class BackgroundWork:
         self._pending_writes = 0
         self._summarizing: set[Scope] = set()
         self._failed_at: dict[Scope, int] = {}
-        self._embedder_failed = False
+        self._change_over = Backfill(engine.ledger, engine.embedder)
 
     def wake(self) -> None:
         """Start the next round, because there is something new."""
@@ -55,14 +60,12 @@ class BackgroundWork:
         The first round waits until the first call was answered. Opening the index imports much, which would delay the
         answer.
         """
-        only_failed = False
         await self._work_waits.wait()
         await self._log_failure(self._finish_purge)
         while True:
             await self._work_waits.wait()
             self._work_waits = anyio.Event()
-            await self._embed(only_failed=only_failed)
-            only_failed = only_failed or not self._embedder_failed
+            await self._embed()
             if self._projection.state in ("closed", "broken"):
                 await self._log_failure(self._projection.open)
             await self._log_failure(self._projection.catch_up)
@@ -94,16 +97,25 @@ class BackgroundWork:
         finally:
             self._summarizing.discard(scope)
 
-    async def _embed(self, *, only_failed: bool) -> None:
+    async def _embed(self) -> None:
+        """Embed what is new, and then go on with the texts that another embedder has embedded.
+
+        The second is done once, and stops after a while so that the index is brought up to date in between.
+        """
         engine, stopped = self._engine, self._projection.stopping
+
+        def work() -> None:
+            embed_missing(engine.ledger, engine.embedder, only_failed=True, stopped=stopped)
+            end = time.monotonic() + ROUND_SECONDS
+            self._change_over.run(lambda: stopped() or time.monotonic() > end)
+
         try:
-            await engine.run(
-                lambda: embed_missing(engine.ledger, engine.embedder, only_failed=only_failed, stopped=stopped)
-            )
-            self._embedder_failed = False
+            await engine.run(work)
         except (EmbedderError, LedgerError) as error:
-            self._embedder_failed = True
             logger.warning("some texts are found by words only: %s", error)
+        else:
+            if not self._change_over.is_finished:
+                self.wake()
 
     def _finish_purge(self) -> None:
         if self._engine.ledger.has_erased_rows_on_disk:

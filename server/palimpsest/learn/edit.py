@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from palimpsest.core.errors import EmbedderError, MemoryNotFoundError
 from palimpsest.core.models import Decision, Event, Fact, Kind, Memory, Message, Outcome, Provenance, Scope, Undo
-from palimpsest.index.backfill import embed_missing
-from palimpsest.learn.apply import WriteResult, apply_decisions, apply_write, embed_texts
+from palimpsest.index.backfill import Backfill
+from palimpsest.learn.apply import CALL_SECONDS, WriteResult, apply_decisions, apply_write, embed_texts
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.near_duplicates import with_near_duplicates
 from palimpsest.learn.sanitize import sanitize_fact
@@ -126,12 +127,16 @@ def _successor(engine: Engine, memory: Memory) -> Memory | None:
 
 
 async def _embed_restored(engine: Engine) -> list[str]:
-    """Embed restored texts that have no vector. Return a note if the embedder fails."""
+    """Embed restored texts that have no vector, as far as it fits a call. Return a note about those that wait."""
+    backfill = Backfill(engine.ledger, engine.embedder, only_failed=True, in_background=False)
+    end = time.monotonic() + CALL_SECONDS
     try:
-        await engine.run(lambda: embed_missing(engine.ledger, engine.embedder, only_failed=True))
+        await engine.run(lambda: backfill.run(lambda: time.monotonic() > end))
     except EmbedderError as error:
         return [f"found by words only, until it can be embedded: {error}"]
-    return []
+    return (
+        [] if backfill.is_finished else ["some texts are found by words only until they are embedded in the background"]
+    )
 
 
 async def _owners(engine: Engine, scope: Scope, owner_ids: Sequence[str]) -> list[Memory | Message]:

@@ -25,10 +25,10 @@ from sqlalchemy.types import TypeDecorator
 
 from palimpsest.core.clock import exact_iso
 
-HEAD = "0004"
+HEAD = "0005"
 """The schema revision this version writes: the newest file in migrations/versions."""
 
-KNOWN_REVISIONS = frozenset({"0001", "0002", "0003", "0004"})
+KNOWN_REVISIONS = frozenset({"0001", "0002", "0003", "0004", "0005"})
 
 DIALECTS = ("sqlite", "postgresql")
 """The databases whose partial indexes are declared."""
@@ -211,6 +211,8 @@ vectors = Table(
     Column("live", Boolean, nullable=False),
     # Empty if the embedder failed. Such an entry is found by its words until it is embedded.
     Column("embedder", String(128), nullable=False, server_default=""),
+    # Whether the vector is only that of the first window of a long text. The rest is embedded in the background.
+    Column("partial", Boolean, nullable=False, server_default=false()),
     # `vector` is that of the text alone, float16. `key` is searched, float32: see writes/contextual_keys.py.
     Column("vector", LargeBinary),
     Column("key", LargeBinary),
@@ -220,7 +222,7 @@ Index(
     "vectors_by_user",
     *[vectors.c[n] for n in ("user_id", "live", "project", "agent_id", "run_id", "embedder")],
 )
-Index("vectors_by_embedder", vectors.c.embedder, vectors.c.live)
+Index("vectors_by_embedder", vectors.c.embedder, vectors.c.live, vectors.c.partial)
 
 means = Table(
     "means",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 from palimpsest.text.tokenizer import is_unspaced
 
@@ -44,6 +45,12 @@ def _space_near(text: str, middle: int) -> int:
         if text[position].isspace():
             return position
     return middle
+
+
+def within(texts: Sequence[str], max_chars: int) -> Sequence[str]:
+    """Return the first texts whose characters together are within a limit; at least one, if there are any."""
+    sums = accumulate(len(text) for text in texts)
+    return texts[: max(1, sum(1 for total in sums if total <= max_chars))]
 
 
 def first_words(text: str) -> str:

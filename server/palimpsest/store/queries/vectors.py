@@ -29,6 +29,14 @@ class UnembeddedEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """How many living entries have no vector of an embedder, and how many only that of their first window."""
+
+    without: int
+    partial: int
+
+
+@dataclass(frozen=True, slots=True)
 class Centre:
     """How many living keys a user has, and their mean, of shape (dims,). `mean` is None if there are none."""
 
@@ -117,25 +125,46 @@ _COUNT_INDEXED = select(func.count()).select_from(vectors).where(_HAS_KEY)
 def missing_vectors(
     conn: Connection, embedder: str, limit: int, *, after: int = 0, only_failed: bool = False
 ) -> list[UnembeddedEntry]:
-    """Return living entries above number `after` that have no vector of this embedder, oldest first.
+    """Return living entries above number `after` that wait to be embedded, oldest first.
 
-    With `only_failed`, return only those that have no vector at all.
+    They have no vector of this embedder, with `only_failed` no vector at all, or only that of their first window.
     """
     rows = conn.execute(
         select(vectors.c.seq, func.coalesce(memories.c.text, messages.c.content))
         .outerjoin(memories, (vectors.c.kind == "memory") & (memories.c.id == vectors.c.owner_id))
         .outerjoin(messages, (vectors.c.kind == "message") & (messages.c.id == vectors.c.owner_id))
-        .where(vectors.c.live.is_(True), vectors.c.seq > after, _is_missing(embedder, only_failed=only_failed))
+        .where(vectors.c.live.is_(True), vectors.c.seq > after, _waits(embedder, only_failed=only_failed))
         .order_by(vectors.c.seq)
         .limit(limit)
     )
     return [UnembeddedEntry(seq, text) for seq, text in rows]
 
 
-def count_missing_vectors(conn: Connection, embedder: str, *, only_failed: bool = False) -> int:
-    """Return how many living entries have no vector of this embedder; with `only_failed`, no vector at all."""
-    query = select(func.count()).where(vectors.c.live.is_(True), _is_missing(embedder, only_failed=only_failed))
+def count_missing_vectors(conn: Connection, embedder: str, *, after: int = 0, only_failed: bool = False) -> int:
+    """Return how many entries `missing_vectors` would return without a limit."""
+    query = select(func.count()).where(
+        vectors.c.live.is_(True), vectors.c.seq > after, _waits(embedder, only_failed=only_failed)
+    )
     return conn.execute(query).scalar_one()
+
+
+def waiting(conn: Connection, embedder: str) -> Waiting:
+    """Return how many living entries wait to be embedded by this embedder."""
+    living = select(func.count()).where(vectors.c.live.is_(True))
+    return Waiting(
+        conn.execute(living.where(vectors.c.embedder != embedder)).scalar_one(),
+        conn.execute(living.where(vectors.c.embedder == embedder, vectors.c.partial.is_(True))).scalar_one(),
+    )
+
+
+def has_partial_vectors(conn: Connection, embedder: str) -> bool:
+    """Return whether a living entry has the vector of its first window only. It takes the same time for any number."""
+    return bool(conn.execute(_HAS_PARTIAL_VECTORS, {"embedder": embedder}).scalar_one())
+
+
+_HAS_PARTIAL_VECTORS = select(
+    exists().where(vectors.c.embedder == bindparam("embedder"), vectors.c.live.is_(True), vectors.c.partial.is_(True))
+)
 
 
 def has_missing_vectors(conn: Connection, embedder: str) -> bool:
@@ -152,5 +181,7 @@ _HAS_MISSING_VECTORS = select(
 """Two ranges instead of one `!=`, because the index on `embedder` serves only ranges."""
 
 
-def _is_missing(embedder: str, *, only_failed: bool) -> ColumnElement[bool]:
-    return vectors.c.embedder == "" if only_failed else vectors.c.embedder != embedder
+def _waits(embedder: str, *, only_failed: bool) -> ColumnElement[bool]:
+    """Return the condition for entries without a vector, and for those that have one of their first window only."""
+    is_missing = vectors.c.embedder == "" if only_failed else vectors.c.embedder != embedder
+    return or_(is_missing, and_(vectors.c.embedder == embedder, vectors.c.partial.is_(True)))

@@ -7,6 +7,7 @@ in the index log, which the vector indexes follow.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -46,8 +47,9 @@ class Write:
     """Everything that one transaction writes.
 
     `vectors` maps texts to their vectors of `embedder`. A text without a vector is found by its words until it is
-    embedded. `read` holds the revisions of the memories that the decisions were made on, and `based_on` the newest
-    number of the index log at that time. `learned_from` are the ids of the messages that the decisions were drawn from.
+    embedded. `partial` are the texts of which only the first window was embedded. `read` holds the revisions of the
+    memories that the decisions were made on, and `based_on` the newest number of the index log at that time.
+    `learned_from` are the ids of the messages that the decisions were drawn from.
     """
 
     scope: Scope
@@ -56,6 +58,7 @@ class Write:
     decisions: tuple[Decision, ...] = ()
     vectors: Mapping[str, Vector] = field(default_factory=dict[str, Vector])
     embedder: str = ""
+    partial: AbstractSet[str] = frozenset()
     read: Mapping[str, int] = field(default_factory=dict[str, int])
     based_on: int | None = None
     learned_from: tuple[str, ...] = ()
@@ -69,7 +72,9 @@ def apply(conn: Connection, full_text: FullText, write: Write, now: datetime) ->
     touched = entry_writes.TouchedEntries()
     notes = _clock_notes(conn, now)
     edit = next_edit_number(conn)
-    tx = Transaction(conn, write.scope, write.provenance, now, edit, write.vectors, write.embedder, touched)
+    tx = Transaction(
+        conn, write.scope, write.provenance, now, edit, write.vectors, write.embedder, touched, write.partial
+    )
     _mark_learned(conn, write.learned_from)
     stored, new_ids = message_writes.store(tx, write.messages) if write.messages else ((), frozenset[str]())
     outcomes = [_carry_out(tx, decision) for decision in write.decisions]

@@ -52,7 +52,7 @@ class TouchedEntries:
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """The new vector of an entry, of shape (dims,), and the text it was made from."""
+    """The new vector of an entry, of shape (dims,), and the whole text it was made from."""
 
     seq: int
     text: str
@@ -67,15 +67,19 @@ def put(
     vector: Vector | None,
     embedder: str,
     touched: TouchedEntries,
+    *,
+    partial: bool = False,
 ) -> None:
     """Insert or replace the entry of a memory or message with its own vector, if there is one.
 
-    `index` writes its key and its full-text row.
+    `partial` says that it is the vector of the first window of a long text. `index` writes the key and the full-text
+    row.
     """
     old = conn.execute(_ENTRY, {"kind": kind, "owner": owner_id}).one_or_none()
     values = {
         "live": True,
         "embedder": embedder if vector is not None else "",
+        "partial": vector is not None and partial,
         "vector": None if vector is None else packed(vector),
         "key": None,
     }
@@ -124,7 +128,8 @@ def give_vectors(
             continue
         touched.move(entry.user_id, entry.embedder, entry.key, -1)
         blob = packed(item.vector)
-        conn.execute(update(vectors).where(vectors.c.seq == item.seq).values(embedder=embedder, vector=blob, key=None))
+        values = {"embedder": embedder, "partial": False, "vector": blob, "key": None}
+        conn.execute(update(vectors).where(vectors.c.seq == item.seq).values(**values))
         (touched.memories if entry.kind == "memory" else touched.messages).add(entry.owner_id)
     index(conn, full_text, touched, now)
 

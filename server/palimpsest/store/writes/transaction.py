@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -24,8 +25,8 @@ EDITS = "edits"
 class Transaction:
     """The context of one write.
 
-    `edit` is the number of the edit. `vectors` maps texts to their vectors of `embedder`. `touched` collects the
-    entries that are indexed again at the end.
+    `edit` is the number of the edit. `vectors` maps texts to their vectors of `embedder`, and `partial` are those of
+    them of which only the first window was embedded. `touched` collects the entries that are indexed again at the end.
     """
 
     conn: Connection
@@ -36,6 +37,7 @@ class Transaction:
     vectors: Mapping[str, Vector]
     embedder: str
     touched: entries.TouchedEntries
+    partial: AbstractSet[str] = frozenset()
 
 
 def next_edit_number(conn: Connection) -> int:
@@ -123,7 +125,8 @@ def cite(tx: Transaction, memory_id: str, fact: Fact, history_id: str | None) ->
 
 def put_entry(tx: Transaction, kind: Kind, owner_id: str, scope: Scope, text: str) -> None:
     """Write the entry of a new or changed text."""
-    entries.put(tx.conn, kind, owner_id, scope, tx.vectors.get(text), tx.embedder, tx.touched)
+    vector, is_partial = tx.vectors.get(text), text in tx.partial
+    entries.put(tx.conn, kind, owner_id, scope, vector, tx.embedder, tx.touched, partial=is_partial)
 
 
 def find_duplicate(tx: Transaction, scope: Scope, text: str) -> Memory | None:

@@ -27,7 +27,6 @@ from sqlalchemy import (
 
 from palimpsest.core.clock import exact_iso
 from palimpsest.core.models import UNDO, Scope
-from palimpsest.core.protocols import Vector
 from palimpsest.store.mapping import Query, content_hash, is_scope, scope_values
 from palimpsest.store.protocols import FullText
 from palimpsest.store.schema import (
@@ -84,8 +83,8 @@ class ImportState:
 
     `stored` and `known` count the new items and the items that were there already, by type. `key` names the file and
     `total` is its number of items: an interrupted import continues with the edit numbers it began with. `message_ids`
-    maps ids of the file to ids of the ledger. Edit numbers of the file are added to `base`. `vectors` holds the vectors
-    of the texts of a batch, as far as they could be embedded.
+    maps ids of the file to ids of the ledger. Edit numbers of the file are added to `base`. Imported
+    texts have no vectors yet.
     """
 
     key: str = ""
@@ -94,8 +93,6 @@ class ImportState:
     known: dict[str, int] = field(default_factory=lambda: {"turn": 0, "memory": 0, "summary": 0})
     message_ids: dict[str, str] = field(default_factory=dict[str, str])
     base: int = 0
-    vectors: Mapping[str, Vector] = field(default_factory=dict[str, Vector])
-    embedder: str = ""
 
 
 def count(conn: Connection, user_id: str) -> int:
@@ -221,7 +218,7 @@ def _store_message(
     for version, number in zip(item["history"], numbers, strict=True):
         values = {name: version[name] for name in MESSAGE_HISTORY} | {"stage": _numbered(version["stage"], state.base)}
         conn.execute(insert(message_history), {"message_id": item["id"], "change": number, **values})
-    entry_writes.put(conn, "message", item["id"], scope, state.vectors.get(item["content"]), state.embedder, touched)
+    entry_writes.put(conn, "message", item["id"], scope, None, "", touched)
     touched.messages.add(item["id"])
     return True
 
@@ -245,7 +242,7 @@ def _store_memory(
                     memory_id=item["id"], message_id=message_id, history_id=source["history_id"]
                 )
             )
-    entry_writes.put(conn, "memory", item["id"], scope, state.vectors.get(item["text"]), state.embedder, touched)
+    entry_writes.put(conn, "memory", item["id"], scope, None, "", touched)
     touched.memories.add(item["id"])
     return True
 
