@@ -438,6 +438,8 @@ compared with the day before.
 on Sunday mornings
 los lunes
 每周一上午
+每逢周三去
+毎週金曜
 am Wochenende davor
 il passato
 """.strip().splitlines()
