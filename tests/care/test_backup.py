@@ -578,5 +578,5 @@ def test_the_commands_name_the_files_and_ask_first(tmp_path: Path) -> None:
     assert len(texts_in(settings.ledger_path)) == 2
     printed = palimpsest_process(tmp_path, "restore", "mine.db", answer="y\n")
     (before,) = (tmp_path / "data" / "backups").iterdir()
-    assert f"restored 1 memories and 0 messages; the previous ledger is in {before}" in printed
+    assert f"restored 1 memory and 0 messages; the previous ledger is in {before}" in printed
     assert texts_in(settings.ledger_path) == ["User plays the cello"]

@@ -419,12 +419,12 @@ def test_the_commands_move_a_memory_from_one_folder_to_another(tmp_path: Path) -
         folder.mkdir()
     with second_writer(here / "data") as sneak:
         sneak(STRANGE)
-    assert "exported 1 items" in palimpsest(here, "export", str(tmp_path / "alice.jsonl"))
+    assert "exported 1 item to" in palimpsest(here, "export", str(tmp_path / "alice.jsonl"))
     done = palimpsest_json(there, "import", str(tmp_path / "alice.jsonl"))
     assert (done["format"], done["new"]["memory"], done["known"]["memory"]) == ("palimpsest", 1, 0)
     assert palimpsest_process(there, "export", "-") == (tmp_path / "alice.jsonl").read_text("utf-8")
     printed = palimpsest(there, "import", str(tmp_path / "alice.jsonl"), "--dry-run")
-    counts = "0 messages, 0 memories, 0 summaries; already known: 0 messages, 1 memories, 0 summaries"
+    counts = "0 messages, 0 memories, 0 summaries; already known: 0 messages, 1 memory, 0 summaries"
     assert f"alice.jsonl (palimpsest): would import {counts}" in printed
 
 

@@ -484,7 +484,7 @@ def test_the_command_asks_first_and_reports_what_it_found(tmp_path: Path) -> Non
         sneak(FIRST)
     (secret,) = (row["id"] for row in table_rows(tmp_path / "data" / "ledger.db")["memories"])
     question = palimpsest(tmp_path, "purge", secret[:8], code=1)
-    assert "1 memories and 0 messages of user alice" in question
+    assert "1 memory and 0 messages of user alice" in question
     assert FIRST in question
     assert "either ids or --all" in palimpsest(tmp_path, "purge", secret, "--all", "--yes", code=1)
     copy = tmp_path / "data" / "backups" / "ledger-backup-of-mine.db"
@@ -492,7 +492,7 @@ def test_the_command_asks_first_and_reports_what_it_found(tmp_path: Path) -> Non
     stray = tmp_path / "data" / "stray.txt"
     stray.write_text(f"- {FIRST}", "utf-8")
     printed = palimpsest_process(tmp_path, "purge", secret, answer="y\n", code=1)
-    assert "erased: 1 memories and 0 messages" in printed
+    assert "erased: 1 memory and 0 messages" in printed
     assert f"STILL IN {stray}: {FIRST[:48]}" in printed
     assert f"STILL IN THE BACKUP {copy}" in printed
     assert files_with_part_of(tmp_path, FIRST) == {stray, copy}

@@ -115,8 +115,8 @@ def test_the_doctor_examines_every_part_of_a_new_installation_and_finds_it_well(
 def test_rebuild_makes_an_index_that_the_doctor_counts(tmp_path: Path) -> None:
     """Guards the repair of a damaged index."""
     palimpsest(tmp_path, "add", "User likes tea")
-    assert "1 full-text rows, 1 vectors" in palimpsest(tmp_path, "rebuild")
-    assert "folder 0 is free, 1 vectors, 0 changes behind" in palimpsest(tmp_path, "doctor")
+    assert "1 full-text row, 1 vector in" in palimpsest(tmp_path, "rebuild")
+    assert "folder 0 is free, 1 vector, 0 changes behind" in palimpsest(tmp_path, "doctor")
     (tmp_path / "data" / "index" / "0" / "checkpoint.json").write_text("{}", "utf-8")
     assert "another ledger or embedder" in palimpsest(tmp_path, "doctor", code=1)
     palimpsest(tmp_path, "rebuild")

@@ -345,17 +345,17 @@ async def test_the_tools_delete_and_restore_a_message_and_delete_all_asks_first(
 
         reply_text(await memory.call_tool("add_memory", {"text": "User likes tea"}))
         question = error_text(await memory.call_tool("delete_memory", {"all": True}))
-        assert "this would delete 1 memories and 1 messages of user alice (what belongs to projects stays" in question
+        assert "this would delete 1 memory and 1 message of user alice (what belongs to projects stays" in question
         assert "such as: User likes tea. Nothing was deleted." in question
-        assert "all=true and confirm='delete 1 memories and 1 messages'" in question
+        assert "all=true and confirm='delete 1 memory and 1 message'" in question
         reply_text(await memory.call_tool("add_memory", {"text": "User has a dog"}))
-        outdated = {"all": True, "confirm": "delete 1 memories and 1 messages"}
-        assert "confirm='delete 2 memories and 1 messages'" in error_text(
+        outdated = {"all": True, "confirm": "delete 1 memory and 1 message"}
+        assert "confirm='delete 2 memories and 1 message'" in error_text(
             await memory.call_tool("delete_memory", outdated)
         )
-        confirmed = {"all": True, "confirm": "delete 2 memories and 1 messages"}
+        confirmed = {"all": True, "confirm": "delete 2 memories and 1 message"}
         reply = reply_text(await memory.call_tool("delete_memory", confirmed))
-        assert reply.startswith("deleted: 2 memories and 1 messages")
+        assert reply.startswith("deleted: 2 memories and 1 message\n")
         assert reply_results(await memory.call_tool("search_memories", {"query": "tea cello dog"})) == []
     async with memory_in(tmp_path / "data") as memory:
         (edit,) = await memory.log(ALICE, limit=1)

@@ -249,5 +249,5 @@ async def test_every_tool_that_writes_can_be_called_again(tmp_path: Path) -> Non
         await twice("update_memory", f"unchanged (duplicate of {tea['id'][:8]})", **known, text="User likes tea")
         await twice("delete_memory", "unchanged (already deleted): ", memory_ids=[tea["id"]])
         await twice("update_memory", "unchanged (not deleted): ", memory_id=tea["id"], restore=True)
-        confirmed = {"all": True, "confirm": "delete 1 memories and 4 messages"}
+        confirmed = {"all": True, "confirm": "delete 1 memory and 4 messages"}
         await twice("delete_memory", "unchanged: nothing is stored in this scope", **confirmed)

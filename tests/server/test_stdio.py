@@ -160,7 +160,7 @@ async def test_a_conversation_is_kept_and_the_reply_says_that_there_is_no_model(
         added = await memory.call_tool("add_memory", {"messages": messages})
         assert reply_text(added).startswith("kept 2 messages")
         assert "there is no language model to ask" in reply_text(added)
-        assert "1 messages without text skipped" in reply_text(added)
+        assert "1 message without text skipped" in reply_text(added)
         assert added.structured_content["kept_messages"] == 2
         hits = reply_results(await memory.call_tool("search_memories", {"query": "trip to Porto"}))
         assert (hits[0]["sources"], hits[0]["name"], hits[0]["at"]) == (["m1"], "Ana", "2026-03-02T10:00:00Z")
@@ -198,16 +198,16 @@ async def test_replaces_supersedes_and_delete_all_needs_its_confirmation(tmp_pat
         assert "User lives in Nice)" in reply_text(new)
         question = error_text(await memory.call_tool("delete_memory", {"all": True}))
         assert "Nothing was deleted" in question
-        assert "confirm='delete 1 memories'" in question
+        assert "confirm='delete 1 memory'" in question
         assert "Nothing was deleted" in error_text(
             await memory.call_tool("delete_memory", {"all": True, "confirm": "delete 2 memories"})
         )
         web = {"project": "web"}
         reply_results(await memory.call_tool("add_memory", {"text": "The site is blue", "scope": web}))
-        of_web = {"all": True, "confirm": "delete 1 memories", "scope": web}
+        of_web = {"all": True, "confirm": "delete 1 memory", "scope": web}
         reply_text(await memory.call_tool("delete_memory", of_web))
         assert len(reply_results(await memory.call_tool("list_memories", {"scope": web}))) == 1, "the global one stays"
-        reply_text(await memory.call_tool("delete_memory", {"all": True, "confirm": "delete 1 memories"}))
+        reply_text(await memory.call_tool("delete_memory", {"all": True, "confirm": "delete 1 memory"}))
         assert reply_results(await memory.call_tool("list_memories", {})) == []
         assert reply_text(await memory.call_tool("delete_memory", {"all": True})).startswith("unchanged")
         assert "superseded by" in error_text(

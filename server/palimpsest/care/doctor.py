@@ -23,6 +23,7 @@ from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.store.queries import index_log as log_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import vectors as vector_queries
+from palimpsest.text.counting import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +99,9 @@ def _ledger_finding(ledger: Ledger, scope: Scope) -> Finding:
     with ledger.read() as conn:
         counts = memory_queries.counts(conn, scope)
     text = (
-        f"{ledger.location}: {counts['memories']} memories, {counts['deleted']} deleted, {counts['messages']} messages "
-        f"in this scope; {counts['users']} users, {ledger.size() / 1e6:.1f} MB"
+        f"{ledger.location}: {counted(counts['memories'], 'memory')}, {counts['deleted']} deleted, "
+        f"{counted(counts['messages'], 'message')} in this scope; {counted(counts['users'], 'user')}, "
+        f"{ledger.size() / 1e6:.1f} MB"
     )
     if verdict == "ok":
         return Finding("ledger", text)
@@ -153,11 +155,11 @@ def _folder_finding(settings: Settings, ledger: Ledger, embedder: str, folder: P
         with file_lock(folder.with_suffix(".lock")).acquire(timeout=0), closing(projection.open_index(folder)) as index:
             count = index.count()
     except Timeout:
-        return Finding(name, f"{name} is in use by a server, {behind} changes behind")
+        return Finding(name, f"{name} is in use by a server, {counted(behind, 'change')} behind")
     if not behind and count != expected:
-        text = f"{name} has {count} vectors, but the ledger has {expected}; the next server that uses it rebuilds it"
-        return Finding(name, text, ok=False)
-    return Finding(name, f"{name} is free, {count} vectors, {behind} changes behind")
+        text = f"{name} has {counted(count, 'vector')}, but the ledger has {expected}"
+        return Finding(name, f"{text}; the next server that uses it rebuilds it", ok=False)
+    return Finding(name, f"{name} is free, {counted(count, 'vector')}, {counted(behind, 'change')} behind")
 
 
 async def _model_finding(settings: Settings) -> Finding:

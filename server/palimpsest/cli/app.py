@@ -40,6 +40,7 @@ from palimpsest.core.validation import MessageInput
 from palimpsest.memory import Memory
 from palimpsest.server.replies import render
 from palimpsest.server.replies.models import AddReply, HistoryReply, PageReply, SearchReply, SummaryReply
+from palimpsest.text.counting import counted
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Long-term memory for chat and coding agents.")
 app.add_typer(client_commands.app)
@@ -149,7 +150,7 @@ def learn(
         answers = {question: await memory.search(memory.scope, question, limit=3) for question in ask or ()}
 
         def tables() -> None:
-            out.print(escape(f"learnt {kept} messages and {learnt} facts from {file}"))
+            out.print(escape(f"learnt {counted(kept, 'message')} and {counted(learnt, 'fact')} from {file}"))
             print_notes(tuple(notes))
             for question, answer in answers.items():
                 print_search(answer, question)

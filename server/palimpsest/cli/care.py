@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from dataclasses import asdict
 from typing import Annotated
 
@@ -21,6 +22,7 @@ from palimpsest.core.models import Undo
 from palimpsest.memory import Memory
 from palimpsest.server.replies import render
 from palimpsest.server.replies.models import ChangeReply, EditsReply
+from palimpsest.text.counting import counted
 
 app = typer.Typer()
 
@@ -84,7 +86,7 @@ def purge(
         owner_ids = None if everything else ids
         selection = await memory.purge_selection(memory.scope, owner_ids)
         if not yes:
-            counts = f"{len(selection.memory_ids)} memories and {len(selection.message_ids)} messages of {memory.scope}"
+            counts = f"{_counted(selection.memory_ids, selection.message_ids)} of {memory.scope}"
             examples = "".join(f"\n  {' '.join(text.split())[:100]}" for text in selection.texts[:SHOWN_TEXTS])
             typer.confirm(f"Erase {counts} for good?{examples}\n", abort=True, err=True)
         result = await memory.purge(memory.scope, owner_ids, and_backups=backups)
@@ -98,17 +100,20 @@ def purge(
 def _purge_text(result: PurgeResult) -> str:
     erased = result.erased
     unexplained = [trace for trace in result.traces if not trace.explained and trace.file not in result.backups]
-    outcome = f"{len(unexplained)} unexplained traces" if result.traces else "none was found"
+    outcome = counted(len(unexplained), "unexplained trace") if result.traces else "none was found"
     lines = [
-        f"erased: {len(erased.memory_ids)} memories and {len(erased.message_ids)} messages with their history, and the "
-        "summaries",
-        f"searched {result.files} files for {len(erased.texts)} texts: {outcome}",
+        f"erased: {_counted(erased.memory_ids, erased.message_ids)} with their history, and the summaries",
+        f"searched {counted(result.files, 'file')} for {counted(len(erased.texts), 'text')}: {outcome}",
         *(f"STILL IN {trace.file}: {trace.piece}" for trace in unexplained),
         *sorted({f"{trace.piece}: {trace.explained}" for trace in result.traces if trace.explained}),
         *(f"STILL IN THE BACKUP {file}: delete it, or use purge --backups next time" for file in result.backups),
         *(f"note: {note}" for note in result.notes),
     ]
     return "\n".join(lines)
+
+
+def _counted(memory_ids: Sized, message_ids: Sized) -> str:
+    return f"{counted(len(memory_ids), 'memory')} and {counted(len(message_ids), 'message')}"
 
 
 def _purge_json(result: PurgeResult) -> dict[str, object]:
@@ -134,9 +139,8 @@ def rebuild(ctx: typer.Context, as_json: AsJson = False) -> None:
             rows, vectors = await memory.rebuild(progress)
         folder = str(memory.projection.folder or "memory")
         content = {"full_text_rows": rows, "vectors": vectors, "index": folder}
-        print_result(
-            as_json, content, lambda: out.print(f"rebuilt: {rows} full-text rows, {vectors} vectors in {folder}")
-        )
+        text = f"rebuilt: {counted(rows, 'full-text row')}, {counted(vectors, 'vector')} in {folder}"
+        print_result(as_json, content, lambda: out.print(text))
 
     with_memory(ctx, work)
 

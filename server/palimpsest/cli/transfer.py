@@ -23,6 +23,7 @@ from palimpsest.cli.console import (
 )
 from palimpsest.core.clock import now
 from palimpsest.memory import Memory
+from palimpsest.text.counting import counted
 
 app = typer.Typer()
 
@@ -38,7 +39,8 @@ def backup_(
     """Copy the ledger, also while it is in use, and check the copy."""
     copy = exit_on_error(lambda: back_up(settings_of(ctx), file, now))
     content = {"file": str(copy.path), "memories": copy.memories, "turns": copy.messages}
-    text = f"backed up {copy.memories} memories and {copy.messages} messages to {copy.path}; the copy was checked"
+    counts = f"{counted(copy.memories, 'memory')} and {counted(copy.messages, 'message')}"
+    text = f"backed up {counts} to {copy.path}; the copy was checked"
     print_result(as_json, content, lambda: out.print(escape(text)))
 
 
@@ -57,7 +59,7 @@ def restore_(
     result = exit_on_error(lambda: restore(settings_of(ctx), file, now))
     before = str(result.before) if result.before else None
     content = {"memories": result.copy.memories, "turns": result.copy.messages, "before": before}
-    text = f"restored {result.copy.memories} memories and {result.copy.messages} messages"
+    text = f"restored {counted(result.copy.memories, 'memory')} and {counted(result.copy.messages, 'message')}"
     kept = f"; the previous ledger is in {before}" if before else ""
     print_result(as_json, content, lambda: out.print(escape(text + kept)))
 
@@ -79,7 +81,7 @@ def export_(
             return
         with progress_bar("exporting") as progress:
             count = await memory.export(Path(file), form, progress)
-        out.print(escape(f"exported {count} {'items' if form == 'jsonl' else 'memories'} to {file}"))
+        out.print(escape(f"exported {counted(count, 'item' if form == 'jsonl' else 'memory')} to {file}"))
 
     with_memory(ctx, work)
 
@@ -121,8 +123,8 @@ def import_(
 
 
 def _counts(by_type: dict[str, int]) -> str:
-    nouns = {"turn": "messages", "memory": "memories", "summary": "summaries"}
-    return ", ".join(f"{by_type[item_type]} {noun}" for item_type, noun in nouns.items())
+    nouns = {"turn": "message", "memory": "memory", "summary": "summary"}
+    return ", ".join(counted(by_type[item_type], noun) for item_type, noun in nouns.items())
 
 
 def _imported_json(result: ImportResult, *, dry_run: bool) -> dict[str, Any]:

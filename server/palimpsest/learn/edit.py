@@ -19,6 +19,7 @@ from palimpsest.store.queries import id_lookup
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.writes.apply import Write
+from palimpsest.text.counting import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +31,8 @@ class ScopeContents:
 
     def __str__(self) -> str:
         """Return how many there are, in the words that confirm their deletion."""
-        counts = ((len(self.memories), "memories"), (len(self.messages), "messages"))
-        return " and ".join(f"{count} {kind}" for count, kind in counts if count) or "nothing"
+        counts = ((len(self.memories), "memory"), (len(self.messages), "message"))
+        return " and ".join(counted(count, noun) for count, noun in counts if count) or "nothing"
 
 
 async def update(

@@ -14,6 +14,7 @@ from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import history as history_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
+from palimpsest.text.counting import counted
 from palimpsest.text.shorten import shorten_to_tokens
 from palimpsest.text.tokenizer import count_tokens
 
@@ -131,8 +132,8 @@ def relevant(hits: Sequence[Hit], min_relevance: float) -> list[Hit]:
 
 def irrelevant_note(count: int, min_relevance: float) -> str:
     """Return the note on how many hits `relevant` left out."""
-    hits = "1 hit is" if count == 1 else f"{count} hits are"
-    return f"{hits} left out because the relevance is below the setting min_relevance = {min_relevance:g}"
+    left_out = f"{counted(count, 'hit')} {'is' if count == 1 else 'are'} left out"
+    return f"{left_out} because the relevance is below the setting min_relevance = {min_relevance:g}"
 
 
 def strongest(hits: Sequence[Hit]) -> list[Hit]:

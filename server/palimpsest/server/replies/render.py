@@ -15,6 +15,7 @@ from palimpsest.server.replies.notes import (
     short,
     shortened_notes,
 )
+from palimpsest.text.counting import counted
 from palimpsest.text.shorten import shorten
 
 if TYPE_CHECKING:  # slow to import, and only needed for the annotations
@@ -77,7 +78,7 @@ def added_text(result: WriteResult, scope: Scope) -> str:
     """Return what an add did. The number of stored messages is named if nothing else was done."""
     lines = _outcome_lines(result)
     if not lines and result.kept_messages:
-        lines = [f"kept {result.kept_messages} message{'s' if result.kept_messages != 1 else ''}"]
+        lines = [f"kept {counted(result.kept_messages, 'message')}"]
     return _with_notes(lines or ["unchanged"], added_notes(result), scope)
 
 
@@ -100,7 +101,7 @@ def all_deleted_text(result: WriteResult, scope: Scope) -> str:
     if not result.outcomes:
         return _with_notes(["unchanged: nothing is stored in this scope"], result.notes, scope)
     messages = sum(outcome.kind == "message" for outcome in result.outcomes)
-    line = f"deleted: {len(result.outcomes) - messages} memories and {messages} messages"
+    line = f"deleted: {counted(len(result.outcomes) - messages, 'memory')} and {counted(messages, 'message')}"
     undo = "list_memories(deleted=true) shows the memories; on the command line, palimpsest undo restores everything"
     return _with_notes([line], [*result.notes, undo], scope)
 
@@ -179,7 +180,9 @@ def summary_text(summary: SummaryResult, scope: Scope) -> str:
     """Return a summary, and how far it is out of date."""
     notes = list(summary.notes)
     if summary.changes_since:
-        notes.append(f"{summary.changes_since} later changes are not included; refresh=true rewrites the summary")
+        is_or_are = "is" if summary.changes_since == 1 else "are"
+        changes = counted(summary.changes_since, "later change")
+        notes.append(f"{changes} {is_or_are} not included; refresh=true rewrites the summary")
     return _with_notes([summary.text], notes, scope)
 
 

@@ -23,6 +23,7 @@ from palimpsest.server.session.notifications import notify_changed
 from palimpsest.server.session.sampling import with_client_model
 from palimpsest.server.tools.arguments import MemoryId, ScopeArgument
 from palimpsest.server.tools.results import CALLER, tool_result
+from palimpsest.text.counting import counted
 
 if TYPE_CHECKING:
     from palimpsest.learn.apply import WriteResult
@@ -97,7 +98,7 @@ def _add_messages(conversation: ConversationInput, *, infer: bool | None) -> Cal
         result = await memory.add_messages(
             conversation.messages, context=conversation.context, infer=infer, caller=CALLER
         )
-        skipped = [f"{conversation.skipped} messages without text skipped"] if conversation.skipped else []
+        skipped = [f"{counted(conversation.skipped, 'message')} without text skipped"] if conversation.skipped else []
         return replace(result, notes=(*result.notes, *skipped))
 
     return work
