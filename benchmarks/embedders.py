@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from argparse import ArgumentParser
@@ -30,12 +31,15 @@ SECOND_SHARE = 0.3
 Vectors = npt.NDArray[np.float32]
 
 _RSS_SCRIPT = """\
-import sys
+import json, sys
 from embedders import open_named, resident
+texts = json.load(sys.stdin)
 before = resident("self")
 embedder = open_named(sys.argv[1])
-embedder.embed_passages(["A text that is stored."])
-embedder.embed_query("A question about it?")
+for text in texts:
+    embedder.embed_passages([text])
+    embedder.embed_query(text)
+    embedder.embed_words(text.split())
 print(before, resident("self"))
 """
 
@@ -75,11 +79,16 @@ def mixed(vectors: Vectors, count: int) -> Vectors:
     return np.asarray(sums / np.linalg.norm(sums, axis=1, keepdims=True), dtype=np.float32)
 
 
-def model_rss(name: str) -> tuple[float, float]:
-    """Return the resident memory, in MB, of a process before and after it opened an embedder and embedded two texts."""
+def model_rss(name: str, texts: Sequence[str]) -> tuple[float, float]:
+    """Return the resident memory, in MB, of a process before and after it opened an embedder and used it as searches do.
+
+    A model that is mapped from its file takes the memory of the parts that were used. So give it some hundred texts.
+    """
     command = (sys.executable, "-c", _RSS_SCRIPT, name)
-    output = subprocess.run(command, cwd=Path(__file__).parent, check=True, capture_output=True, text=True).stdout
-    before, after = map(float, output.split())
+    process = subprocess.run(
+        command, cwd=Path(__file__).parent, input=json.dumps(texts), check=True, capture_output=True, text=True
+    )
+    before, after = map(float, process.stdout.split())
     return before, after
 
 

@@ -168,7 +168,7 @@ def measure_calls(filled: Filled, home: Path, chosen: set[str], rounds: int) -> 
             figures |= _added(server, embedder, filled.sentences.memories(number))
             wait_until_ready(home)
         figures["rss"] = resident(process_id)
-    before, after = model_rss(filled.embedder)
+    before, after = model_rss(filled.embedder, filled.memories[:number])
     return figures | {"rss_model": after, "rss_model_share": after - before}
 
 
