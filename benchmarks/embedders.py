@@ -80,7 +80,7 @@ def mixed(vectors: Vectors, count: int) -> Vectors:
 
 
 def model_rss(name: str, texts: Sequence[str]) -> tuple[float, float]:
-    """Return the resident memory, in MB, of a process before and after it opened an embedder and used it as searches do.
+    """Return the resident memory, in MB, of a process before and after it opened an embedder and used it as a search.
 
     A model that is mapped from its file takes the memory of the parts that were used. So give it some hundred texts.
     """
