@@ -14,6 +14,7 @@ import pytest
 from loopback import OpenAIServer
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
 from tests.support.environment import clean_environment
+from tests.support.mcp_client import TOOL_NAMES
 
 
 def test_an_added_memory_is_found_and_listed_and_has_a_history(tmp_path: Path) -> None:
@@ -74,6 +75,22 @@ def test_an_added_memory_has_the_date_that_is_given(tmp_path: Path) -> None:
     added = palimpsest(tmp_path, "add", "User moved yesterday", "--at", "2026-03-05")
     assert 'note: read on 2026-03-05, "yesterday" is 2026-03-04' in added
     assert palimpsest_json(tmp_path, "list")["results"][0]["at"] == "2026-03-05T00:00:00Z"
+
+
+def test_advice_and_errors_name_commands_and_no_tools(tmp_path: Path) -> None:
+    """Guards a person at a terminal from the names of tools, which only agents can call."""
+    palimpsest(tmp_path, "add", "User's dog Rex is old")
+    similar = palimpsest(tmp_path, "add", "User's dog Rex is very old")
+    assert "resembles" in similar
+    assert "--replaces" in similar
+    undone = palimpsest(tmp_path, "undo")
+    assert "palimpsest undo --change" in undone
+    errors = [
+        palimpsest(tmp_path, *command, code=1)
+        for command in (("history", "abc"), ("history", "0123456789"), ("list", "--cursor", "x"), ("search", " "))
+    ]
+    for text in (similar, undone, *errors):
+        assert not [tool for tool in TOOL_NAMES if tool in text]
 
 
 def test_a_conversation_is_learnt_and_answers_questions(tmp_path: Path) -> None:

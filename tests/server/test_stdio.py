@@ -71,13 +71,13 @@ WRONG_CALLS: list[tuple[str, dict[str, Any], str]] = [
     ("get_memory", {}, "there is no tool 'get_memory'; the tools are add_memory"),
     ("update_memory", {}, "memory_id: is missing"),
     ("update_memory", {"memory_id": "0123456789", "text": "x"}, "no memory '0123456789'"),
-    ("update_memory", {"memory_id": "abc", "text": "x"}, "'abc' is not a memory id. Use an id from search_memories"),
+    ("update_memory", {"memory_id": "abc", "text": "x"}, "'abc' is not a memory id. Use an id from a search or a list"),
     ("update_memory", {"memory_id": "0123456789"}, "give text, metadata or restore"),
-    ("delete_memory", {"memory_ids": ["0123456789"]}, "use an id from search_memories or list_memories"),
+    ("delete_memory", {"memory_ids": ["0123456789"]}, "use an id from a search or a list"),
     ("delete_memory", {}, "either memory_ids or all"),
     ("get_history", {"memory_id": "0123456789"}, "no memory '0123456789'"),
     ("get_summary", {"kind": "daily"}, "overall, recent"),
-    ("list_memories", {"cursor": "x"}, "'x' is not a cursor. Use the cursor from a reply of list_memories"),
+    ("list_memories", {"cursor": "x"}, "'x' is not a cursor. Use the one that the previous page ended with"),
 ]
 
 

@@ -40,6 +40,7 @@ from palimpsest.core.validation import MessageInput
 from palimpsest.memory import Memory
 from palimpsest.server.replies import render
 from palimpsest.server.replies.models import AddReply, HistoryReply, PageReply, SearchReply, SummaryReply
+from palimpsest.server.replies.notes import COMMANDS
 from palimpsest.text.counting import counted
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Long-term memory for chat and coding agents.")
@@ -116,8 +117,8 @@ def add(
         )
         print_result(
             as_json,
-            AddReply.of(result, scope).as_json(),
-            lambda: out.print(escape(render.added_text(result, scope))),
+            AddReply.of(result, scope, COMMANDS).as_json(),
+            lambda: out.print(escape(render.added_text(result, scope, COMMANDS))),
         )
 
     with_memory(ctx, work)
@@ -252,7 +253,7 @@ def summary(
 
     async def work(memory: Memory) -> None:
         result = await memory.summary(memory.scope, kind, refresh=refresh, caller=CALLER)
-        text = render.summary_text(result, memory.scope)
+        text = render.summary_text(result, memory.scope, COMMANDS)
         print_result(as_json, SummaryReply.of(result, memory.scope).as_json(), lambda: out.print(escape(text)))
 
     with_memory(ctx, work)

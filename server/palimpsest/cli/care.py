@@ -22,6 +22,7 @@ from palimpsest.core.models import Undo
 from palimpsest.memory import Memory
 from palimpsest.server.replies import render
 from palimpsest.server.replies.models import ChangeReply, EditsReply
+from palimpsest.server.replies.notes import COMMANDS
 from palimpsest.text.counting import counted
 
 app = typer.Typer()
@@ -60,8 +61,9 @@ def undo(
             raise InputError("--change and --since exclude each other. Nothing was undone. Give one of them")
         selection = Undo(change, parse_instant(since, "--since") if since else None)
         result = await memory.undo(memory.scope, selection, caller=CALLER)
-        text = render.changed_text(result, memory.scope)
-        print_result(as_json, ChangeReply.of(result, memory.scope).as_json(), lambda: out.print(escape(text)))
+        text = render.changed_text(result, memory.scope, COMMANDS)
+        reply = ChangeReply.of(result, memory.scope, COMMANDS)
+        print_result(as_json, reply.as_json(), lambda: out.print(escape(text)))
 
     with_memory(ctx, work)
 

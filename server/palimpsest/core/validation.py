@@ -182,7 +182,7 @@ def query_from(query: str) -> str:
     """Return a search query without surrounding white space. Raises InputError if it is empty or too long."""
     plain = well_formed(query).strip()
     if not plain:
-        raise InputError("query is empty; write what to search for, or page through list_memories")
+        raise InputError("query is empty; write what to search for, or page through the list of memories")
     if len(plain) > MAX_QUERY_CHARS:
         raise InputError(f"query has {len(plain):,} characters, more than {MAX_QUERY_CHARS:,}; use a shorter one")
     return plain

@@ -73,5 +73,5 @@ def _row_number(cursor: str | None) -> int | None:
     if cursor is None:
         return None
     if not cursor.isdecimal() or len(cursor) > MAX_CURSOR_DIGITS:
-        raise InputError(f"'{cursor}' is not a cursor. Use the cursor from a reply of list_memories.")
+        raise InputError(f"'{cursor}' is not a cursor. Use the one that the previous page ended with.")
     return int(cursor)

@@ -14,7 +14,15 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
 
 from palimpsest.core.clock import iso
 from palimpsest.core.models import Edit, Event, Hit, Kind, Memory, Message, Outcome, Scope, Step, Version
-from palimpsest.server.replies.notes import MAX_ECHO, added_notes, changed_notes, scope_note, shortened_notes
+from palimpsest.server.replies.notes import (
+    MAX_ECHO,
+    TOOLS,
+    Advice,
+    added_notes,
+    changed_notes,
+    scope_note,
+    shortened_notes,
+)
 from palimpsest.text.shorten import shorten
 
 if TYPE_CHECKING:  # slow to import, and only needed for the annotations
@@ -205,9 +213,9 @@ class AddReply(Reply):
     notes: tuple[str, ...]
 
     @classmethod
-    def of(cls, result: WriteResult, scope: Scope) -> AddReply:
+    def of(cls, result: WriteResult, scope: Scope, advice: Advice = TOOLS) -> AddReply:
         """Return the reply for what an add did."""
-        notes = (*added_notes(result), scope_note(scope))
+        notes = (*added_notes(result, advice), scope_note(scope))
         return cls(results=_outcomes(result), kept_messages=result.kept_messages, notes=notes)
 
 
@@ -218,9 +226,9 @@ class ChangeReply(Reply):
     notes: tuple[str, ...]
 
     @classmethod
-    def of(cls, result: WriteResult, scope: Scope) -> ChangeReply:
+    def of(cls, result: WriteResult, scope: Scope, advice: Advice = TOOLS) -> ChangeReply:
         """Return the reply for what a write changed."""
-        return cls(results=_outcomes(result), notes=(*changed_notes(result), scope_note(scope)))
+        return cls(results=_outcomes(result), notes=(*changed_notes(result, advice), scope_note(scope)))
 
 
 class DeleteAllReply(Reply):

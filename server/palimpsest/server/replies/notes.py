@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from palimpsest.core.models import Event, Hit, Scope
@@ -12,11 +13,35 @@ if TYPE_CHECKING:  # slow to import, and only needed for the annotations
 
 SHORT_ID = 8
 
-SIMILAR_ADVICE = (
-    'if a memory it resembles is no longer true, call add_memory with the same text and replaces=["its id"]; if one '
-    "says the same, call delete_memory; if all are true, leave them"
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What to do next, in the words of the door that a reply goes through: tools for agents, commands for people.
+
+    `similar` is about memories that a new one resembles, `deleted` about a deletion, with `{id}` for its short id, and
+    `outdated` about a summary.
+    """
+
+    similar: str
+    deleted: str
+    outdated: str
+
+
+TOOLS = Advice(
+    similar='if a memory it resembles is no longer true, call add_memory with the same text and replaces=["its id"]; '
+    "if one says the same, call delete_memory; if all are true, leave them",
+    deleted='update_memory(memory_id="{id}", restore=true) restores it; only the command line erases for good: '
+    "palimpsest purge",
+    outdated="refresh=true rewrites the summary",
 )
 
+COMMANDS = Advice(
+    similar="if a memory it resembles is no longer true, add the same text again with --replaces and its id; if all "
+    "are true, leave them",
+    deleted="palimpsest undo --change, with the number of this edit in palimpsest log, restores it; palimpsest purge "
+    "{id} erases it for good",
+    outdated="--refresh rewrites the summary",
+)
 
 MAX_ECHO = 200
 """How many characters of a text a reply repeats to whoever just sent it, or knows it from a search."""
@@ -44,19 +69,16 @@ def shortened_notes(hits: Sequence[Hit]) -> Iterator[str]:
         yield SHORTENED
 
 
-def added_notes(result: WriteResult) -> Iterator[str]:
+def added_notes(result: WriteResult, advice: Advice) -> Iterator[str]:
     """Yield the notes of a result, and what to do about similar memories."""
     yield from result.notes
     if any(result.similar.values()):
-        yield SIMILAR_ADVICE
+        yield advice.similar
 
 
-def changed_notes(result: WriteResult) -> Iterator[str]:
+def changed_notes(result: WriteResult, advice: Advice) -> Iterator[str]:
     """Yield the notes of a result, and how to restore or to erase what was deleted."""
-    yield from added_notes(result)
+    yield from added_notes(result, advice)
     deleted = next((outcome.memory.id for outcome in result.outcomes if outcome.event is Event.DELETE), None)
     if deleted is not None:
-        yield (
-            f'update_memory(memory_id="{short(deleted)}", restore=true) restores it; only the command line erases '
-            "for good: palimpsest purge"
-        )
+        yield advice.deleted.format(id=short(deleted))

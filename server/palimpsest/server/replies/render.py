@@ -9,6 +9,8 @@ from palimpsest.core.clock import iso
 from palimpsest.core.models import Edit, Event, Hit, Memory, Message, Outcome, Provenance, Scope, Step, Version
 from palimpsest.server.replies.notes import (
     MAX_ECHO,
+    TOOLS,
+    Advice,
     added_notes,
     changed_notes,
     scope_note,
@@ -74,17 +76,18 @@ def page_text(page: Page, scope: Scope) -> str:
     return _with_notes(lines, shortened_notes(page.hits), scope)
 
 
-def added_text(result: WriteResult, scope: Scope) -> str:
+def added_text(result: WriteResult, scope: Scope, advice: Advice = TOOLS) -> str:
     """Return what an add did. The number of stored messages is named if nothing else was done."""
     lines = _outcome_lines(result)
     if not lines and result.kept_messages:
         lines = [f"kept {counted(result.kept_messages, 'message')}"]
-    return _with_notes(lines or ["unchanged"], added_notes(result), scope)
+    return _with_notes(lines or ["unchanged"], added_notes(result, advice), scope)
 
 
-def changed_text(result: WriteResult, scope: Scope) -> str:
+def changed_text(result: WriteResult, scope: Scope, advice: Advice = TOOLS) -> str:
     """Return what an update, a deletion or an undo did."""
-    return _with_notes(_outcome_lines(result) or ["unchanged: there was nothing to do"], changed_notes(result), scope)
+    lines = _outcome_lines(result) or ["unchanged: there was nothing to do"]
+    return _with_notes(lines, changed_notes(result, advice), scope)
 
 
 def restored_text(result: WriteResult, scope: Scope) -> str:
@@ -176,13 +179,13 @@ def _step_line(step: Step) -> str:
     return f"{done} [{short(step.owner_id)}] {text}" + (f" (was: {before})" if was_reworded else "")
 
 
-def summary_text(summary: SummaryResult, scope: Scope) -> str:
+def summary_text(summary: SummaryResult, scope: Scope, advice: Advice = TOOLS) -> str:
     """Return a summary, and how far it is out of date."""
     notes = list(summary.notes)
     if summary.changes_since:
         is_or_are = "is" if summary.changes_since == 1 else "are"
         changes = counted(summary.changes_since, "later change")
-        notes.append(f"{changes} {is_or_are} not included; refresh=true rewrites the summary")
+        notes.append(f"{changes} {is_or_are} not included; {advice.outdated}")
     return _with_notes([summary.text], notes, scope)
 
 

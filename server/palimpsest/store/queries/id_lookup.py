@@ -39,7 +39,7 @@ def find(conn: Connection, scope: Scope, owner_id: str) -> Memory | Message:
     if not matches:
         raise MemoryNotFoundError(
             f"no memory '{owner_id[:80]}' for {scope}. If it was found with another scope, use the same scope here. "
-            "Otherwise use an id from search_memories or list_memories"
+            "Otherwise use an id from a search or a list"
         )
     return matches[0]
 
@@ -74,7 +74,7 @@ def _prefix(argument: str) -> str:
     ids = _ID.findall(line)
     if not ids or not line.startswith((ids[0], f"[{ids[0]}", f"id:{ids[0]}")):
         raise InputError(
-            f"'{argument[:80]}' is not a memory id. Use an id from search_memories or list_memories, such as "
+            f"'{argument[:80]}' is not a memory id. Use an id from a search or a list, such as "
             f"3a090c21, or at least its first {MIN_PREFIX} characters"
         )
     if len(ids) > 1 and not line.startswith("["):
