@@ -22,6 +22,7 @@ BROAD_HANDLERS = Counter(
         "core.workers": 1,
         "index.chroma": 1,
         "embed.chroma": 1,
+        "embed.onnx": 1,
         "memory": 1,
         "server.session.lazy_memory": 1,
         "server.session.continuations": 1,
@@ -29,8 +30,9 @@ BROAD_HANDLERS = Counter(
 )
 """How many handlers of a module may catch every exception.
 
-A worker raises it where the work was given. Chroma raises anything. The facade raises the exception again. The lazily
-opened memory reports it to every call. A call in several rounds raises it in the next round.
+A worker raises it where the work was given. Chroma and onnxruntime raise anything. The facade raises the
+exception again. The lazily opened memory reports it to every call. A call in several rounds raises it in the next
+round.
 """
 
 MAX_FILE_LINES = 400

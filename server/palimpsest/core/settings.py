@@ -110,9 +110,16 @@ class Llm(Section):
 
 
 class EmbedderConfig(Section):
-    """The embedder's model and endpoint. `timeout` is in seconds, for one request."""
+    """The embedder's model: its name at an endpoint, or for `onnx` its folder. `timeout` is in seconds, per request.
+
+    The prefixes, `pooling` and `max_tokens` override what the files of an ONNX model say.
+    """
 
     model: str | None = None
+    query_prefix: str | None = None
+    passage_prefix: str | None = None
+    pooling: Literal["mean", "cls", "last"] | None = None
+    max_tokens: int | None = Field(default=None, ge=4, le=32_768)
     api_key: SecretStr | None = None
     openai_base_url: str | None = None
     embedding_dims: int | None = Field(default=None, ge=8, le=8192)
@@ -122,10 +129,10 @@ class EmbedderConfig(Section):
 class EmbedderChoice(Section):
     """The embedder. `local` takes the best that is installed: `e5` if it runs on this machine, else `static`.
 
-    `openai` needs an endpoint, `chroma` a download of 80 MB on first use.
+    `onnx` needs a folder with a model, `openai` an endpoint, `chroma` a download of 80 MB on first use.
     """
 
-    provider: Literal["local", "e5", "static", "openai", "chroma"] = "local"
+    provider: Literal["local", "e5", "static", "onnx", "openai", "chroma"] = "local"
     config: EmbedderConfig = EmbedderConfig()
 
 
@@ -226,9 +233,10 @@ class Settings(BaseSettings):
         return _scope_part(info.field_name or "", value)
 
     @model_validator(mode="after")
-    def _openai_embedder_needs_model(self) -> Settings:
-        if self.embedder.provider == "openai" and self.embedder.config.model is None:
-            raise ValueError("embedder.provider = 'openai' needs embedder.config.model")
+    def _embedder_needs_model(self) -> Settings:
+        provider = self.embedder.provider
+        if provider in ("openai", "onnx") and self.embedder.config.model is None:
+            raise ValueError(f"embedder.provider = '{provider}' needs embedder.config.model")
         return self
 
     @property

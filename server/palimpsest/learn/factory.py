@@ -52,6 +52,11 @@ def _chosen_embedder(settings: Settings) -> Embedder:
                 dims=config.embedding_dims,
                 timeout=config.timeout,
             )
+        case "onnx" if config.model is not None:
+            from palimpsest.embed.onnx import OnnxEmbedder, OnnxSettings  # noqa: PLC0415 - slow, rarely chosen
+
+            own = OnnxSettings(config.query_prefix, config.passage_prefix, config.pooling, config.max_tokens)
+            return OnnxEmbedder(Path(config.model).expanduser(), own)
         case "static":
             return _open_static()
         case "e5":

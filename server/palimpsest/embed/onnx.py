@@ -1,0 +1,223 @@
+"""An embedder from a folder: `model.onnx` and `tokenizer.json`, as sentence-transformers exports them.
+
+How the vectors of the tokens become that of a text, what precedes questions and passages, and how long a text may be
+is read from the files beside them. The settings override each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypeVar, cast
+
+import numpy as np
+
+from palimpsest.core.errors import EmbedderError
+from palimpsest.core.protocols import Vector
+from palimpsest.core.workers import Workers
+from palimpsest.text.windows import windows
+
+Pooling: TypeAlias = Literal["mean", "cls", "last"]
+
+POOLING_KEYS: dict[str, Pooling] = {
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_lasttoken": "last",
+}
+"""The keys of sentence-transformers' `1_Pooling/config.json`."""
+
+MAX_TOKENS = 512
+"""The longest window if the settings name none. Models that read more take seconds for a full one. Set by hand."""
+
+MAX_TOKEN_CHARS = 16
+"""A text is cut at so many characters a token before it is tokenized. Hardly a token is longer."""
+
+QUESTION, PASSAGE = 0, 1
+"""The order in which calls are served."""
+
+TINY = 1e-9
+"""A smaller length is taken for zero, and the vector is not scaled up."""
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxSettings:
+    """What the settings say about a folder. None leaves it to the files of the folder."""
+
+    query_prefix: str | None = None
+    passage_prefix: str | None = None
+    pooling: Pooling | None = None
+    max_tokens: int | None = None
+
+
+class OnnxEmbedder:
+    """The model in a folder. Raises EmbedderError if a file is missing, or is not what it should be."""
+
+    def __init__(self, folder: Path, settings: OnnxSettings) -> None:
+        self._folder = folder
+        model = _model_file(folder)
+        prompts: dict[str, str] = _read(folder, "config_sentence_transformers.json").get("prompts") or {}
+        self._query_prefix = _first(settings.query_prefix, prompts.get("query"), "")
+        self._passage_prefix = _first(settings.passage_prefix, prompts.get("passage"), prompts.get("document"), "")
+        self._pooling: Pooling = settings.pooling or _pooling(folder)
+        self._max_tokens = settings.max_tokens or min(_max_tokens(folder), MAX_TOKENS)
+        self._tokenizer: Any = self._mapped(lambda: _tokenizer(folder / "tokenizer.json", self._max_tokens))
+        self._session: Any = self._mapped(lambda: _session(model))
+        self._inputs = {item.name for item in self._session.get_inputs()}
+        # The session has threads of its own, which all work on one text.
+        self._workers = Workers(1, lambda _: None)
+        self._dims = len(self._vector("a text to try the model with"))
+        how = json.dumps([self._query_prefix, self._passage_prefix, self._pooling, self._max_tokens])
+        self._fingerprint = f"onnx:{folder.name[:40]}:{_digest(model, how)}:{self._dims}"
+
+    @property
+    def fingerprint(self) -> str:
+        """Return provider, folder, a hash of the model's file and of how it is used, and dimensions."""
+        return self._fingerprint
+
+    def embed_query(self, text: str) -> Vector:
+        """Return the unit vector of a question, of shape (dims,). Raises EmbedderError."""
+        return self._workers.urgent(QUESTION, partial(self._vector, self._query_prefix + text))
+
+    def embed_passages(self, texts: Sequence[str], *, background: bool = False) -> Vector:
+        """Return unit vectors of shape (len(texts), dims). Raises EmbedderError."""
+        work = [partial(self._vector, self._passage_prefix + text) for text in texts]
+        if background:
+            vectors = self._workers.background(work)
+        else:
+            vectors = [self._workers.urgent(PASSAGE, piece) for piece in work]
+        return np.stack(vectors) if vectors else np.zeros((0, self._dims), dtype=np.float32)
+
+    def windows(self, text: str) -> list[str]:
+        """Return the windows in which a text is embedded, each within the model's token limit."""
+        return windows(text, MAX_TOKEN_CHARS * self._max_tokens, self._fits)
+
+    def embed_words(self, words: Sequence[str]) -> None:
+        """Return None. This embedder has no word vectors."""
+        del words
+
+    def _fits(self, text: str) -> bool:
+        encoding = self._mapped(lambda: self._tokenizer.encode(_valid(self._passage_prefix + text)))
+        return not encoding.overflowing
+
+    def _vector(self, text: str) -> Vector:
+        """Return the unit vector of a text with its prefix, of shape (dims,)."""
+        cut = _valid(text[: MAX_TOKEN_CHARS * self._max_tokens])
+        output, mask = self._mapped(lambda: self._run(cut))
+        if output.ndim == 3:  # noqa: PLR2004 - one vector for each token
+            if not mask.any():  # an empty text, and a model without special tokens
+                return np.zeros(int(output.shape[-1]), dtype=np.float32)
+            tokens = output[0][mask]
+            output = {"mean": tokens.mean(axis=0, keepdims=True), "cls": tokens[:1], "last": tokens[-1:]}[self._pooling]
+        if output.ndim != 2 or not output.shape[1] or not np.isfinite(output).all():  # noqa: PLR2004 - a row of numbers
+            raise EmbedderError(f"the model in {self._folder} returned no vector. Is it a sentence embedder?")
+        vector = output[0].astype(np.float32)
+        return np.asarray(vector / max(float(np.linalg.norm(vector)), TINY), dtype=np.float32)
+
+    def _run(self, text: str) -> tuple[Vector, Any]:
+        """Return what the model says of a text, of shape (1, dims) or (1, tokens, dims), and which tokens count."""
+        encoding = self._tokenizer.encode(text)
+        ids = np.array([encoding.ids], dtype=np.int64)
+        values = {
+            "input_ids": ids,
+            "attention_mask": np.array([encoding.attention_mask], dtype=np.int64),
+            "token_type_ids": np.zeros_like(ids),
+            "position_ids": np.arange(ids.shape[1], dtype=np.int64)[None],
+        }
+        names = [item.name for item in self._session.get_outputs()]
+        name = "sentence_embedding" if "sentence_embedding" in names else names[0]
+        (output,) = self._session.run([name], {name: values[name] for name in self._inputs})
+        return np.asarray(output, dtype=np.float32), values["attention_mask"][0].astype(bool)
+
+    def _mapped(self, work: Callable[[], _T]) -> _T:
+        """Do some work of onnxruntime or of the tokenizer, and raise its errors as ours."""
+        try:
+            return work()
+        except EmbedderError:
+            raise
+        except Exception as error:  # both raise plain exceptions
+            raise EmbedderError(
+                f"the embedder in {self._folder} failed: {str(error)[:300]}. embedder.config.model should be a folder "
+                "with model.onnx and tokenizer.json, as sentence-transformers exports it."
+            ) from error
+
+
+def _model_file(folder: Path) -> Path:
+    for file in (folder / "model.onnx", folder / "onnx" / "model.onnx"):
+        if file.is_file():
+            if (folder / "tokenizer.json").is_file():
+                return file
+            raise EmbedderError(f"there is no tokenizer.json in {folder}, which embedder.config.model names.")
+    raise EmbedderError(f"there is no model.onnx in {folder}, which embedder.config.model names, nor in its onnx/.")
+
+
+def _read(folder: Path, name: str) -> dict[str, Any]:
+    """Return the content of a JSON file of the folder, or nothing if there is no such file. Raises EmbedderError."""
+    try:
+        content: Any = json.loads((folder / name).read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise EmbedderError(f"{folder / name} cannot be read: {error}") from error
+    return cast("dict[str, Any]", content) if isinstance(content, dict) else {}
+
+
+def _first(*values: str | None) -> str:
+    return next((value for value in values if value is not None), "")
+
+
+def _pooling(folder: Path) -> Pooling:
+    config = _read(folder, "1_Pooling/config.json")
+    named = {name for name in config if name.startswith("pooling_mode_") and config[name] is True}
+    if not named:
+        return "mean"
+    if len(named) > 1 or not named <= POOLING_KEYS.keys():
+        raise EmbedderError(
+            f"{folder / '1_Pooling'} asks for {', '.join(sorted(named))}, which is not supported. Set "
+            "embedder.config.pooling to mean, cls or last if one of them suits the model."
+        )
+    return POOLING_KEYS[named.pop()]
+
+
+def _max_tokens(folder: Path) -> int:
+    for name, key in (("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length")):
+        value = _read(folder, name).get(key)
+        if isinstance(value, int | float) and value > 0:
+            return int(value)
+    return MAX_TOKENS
+
+
+def _tokenizer(file: Path, max_tokens: int) -> Any:
+    tokenizer: Any = importlib.import_module("tokenizers").Tokenizer.from_file(str(file))
+    tokenizer.enable_truncation(max_tokens)
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _session(model: Path) -> Any:
+    runtime: Any = importlib.import_module("onnxruntime")  # slow to import
+    # The Windows builds of onnxruntime send telemetry to Microsoft unless it is disabled.
+    runtime.disable_telemetry_events()
+    options = runtime.SessionOptions()
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # spinning takes cores from others
+    return runtime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+
+
+def _digest(model: Path, how: str) -> str:
+    """Return a short hash of the model's files, and of how they are used."""
+    digest = hashlib.sha256(how.encode())
+    for file in sorted(model.parent.glob(f"{model.name}*")):
+        with file.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()[:16]
+
+
+def _valid(text: str) -> str:
+    """Return a text without lone surrogates, which the tokenizer refuses."""
+    return text.encode("utf-8", "replace").decode("utf-8")
