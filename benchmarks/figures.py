@@ -18,9 +18,9 @@ Figures: TypeAlias = dict[str, Any]
 ROWS = {
     "import_seconds": "import: the whole command, s",
     "import_rate": "import: memories/s of the whole command",
-    "ledger_rate": "import: rows/s into the ledger, embedding not counted",
-    "after_ledger_seconds": "import: s after the last row (embeds what has no vector yet, ends)",
-    "background_seconds": "index: s in a server's background, from the first call",
+    "ledger_rate": "import: rows/s into the ledger",
+    "after_ledger_seconds": "import: s after the last row",
+    "background_seconds": "vectors and index: s in a server's background, from the first call",
     "rebuild_seconds": "rebuild: full text and index, s",
     "index_rate": "rebuild: vectors/s into the index",
     "chroma_rate_small": f"Chroma alone: vectors/s, batches of {SMALL_BATCH}",

@@ -76,11 +76,12 @@ def call(server: Server, tool: str, arguments: dict[str, Any]) -> dict[str, Any]
     return result["structuredContent"]
 
 
-def command(home: Path, *arguments: str, embedder: str | None = None) -> subprocess.Popen[str]:
-    """Start a command of Palimpsest on the data directory in `home`, if given with another embedder."""
-    env = _environment(home) | ({"PALIMPSEST_EMBEDDER__PROVIDER": embedder} if embedder else {})
+def command(home: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Start a command of Palimpsest on the data directory in `home`."""
     words = (sys.executable, "-m", "palimpsest", *arguments)
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=home, env=env)
+    return subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=home, env=_environment(home)
+    )
 
 
 def _environment(home: Path) -> dict[str, str]:
@@ -90,13 +91,12 @@ def _environment(home: Path) -> dict[str, str]:
 def fill(home: Path, memories: Sequence[str], embedder: str) -> Figures:
     """Import the memories into a new data directory, search for the last one, and let a server build the index.
 
-    With a slow embedder the import uses the quick one, and the ledger then gets the vectors of `made_vectors`. There
-    are no figures of such an import.
+    An import embeds nothing. With a quick embedder the server does it; with a slow one the ledger gets the vectors of
+    `made_vectors` before the server starts.
     """
     shutil.rmtree(home / DATA, ignore_errors=True)
     figures = _imported(home, memories)
     if embedder != QUICK:
-        figures = {}
         _give_made_vectors(home, memories, embedder)
     with serving(home) as (server, _):
         called = time.perf_counter()
@@ -108,8 +108,7 @@ def fill(home: Path, memories: Sequence[str], embedder: str) -> Figures:
 
 
 def _give_made_vectors(home: Path, memories: Sequence[str], embedder: str) -> None:
-    """Replace the vectors of the quick embedder in the ledger by those of a slow one."""
-    shutil.rmtree(home / DATA / "index", ignore_errors=True)  # it holds vectors of the quick embedder
+    """Give the texts that wait for a vector those of `made_vectors`."""
     vectors = made_vectors(embedder, memories)
     fingerprint = open_named(embedder).fingerprint
     by_text = dict(zip(memories, vectors, strict=True))
@@ -128,7 +127,7 @@ def _imported(home: Path, memories: Sequence[str]) -> Figures:
     file = home / "memories.jsonl"
     write_export(file, USER, memories)
     began = time.perf_counter()
-    process = command(home, "import", str(file), "--json", embedder=QUICK)
+    process = command(home, "import", str(file), "--json")
     samples = _watched(process, home / DATA / "ledger.db", len(memories))
     out, errors = process.communicate()
     ended = time.perf_counter()
@@ -167,7 +166,7 @@ def _rows(ledger: Path) -> int:
 
 
 def wait_until_ready(home: Path) -> float:
-    """Wait until the running server's index is stable and up to date for `doctor`. Return when it last changed."""
+    """Wait until `doctor` misses no vectors and the index is stable and up to date. Return when it last changed."""
     began = changed = time.perf_counter()
     previous: dict[Path, tuple[int, int]] = {}
     while time.perf_counter() < began + READY_WITHIN:
@@ -177,8 +176,9 @@ def wait_until_ready(home: Path) -> float:
             previous, changed = current, time.perf_counter()
         elif current and time.perf_counter() > changed + SETTLED:
             out, _ = command(home, "doctor", "--json").communicate()
-            index_finding = next(each["text"] for each in json.loads(out)["findings"] if each["part"] == "index")
-            if "in use by a server, 0 changes behind" in index_finding:
+            findings = {finding["part"]: finding for finding in json.loads(out)["findings"]}
+            is_indexed = "in use by a server, 0 changes behind" in findings["index"]["text"]
+            if is_indexed and findings["vectors"]["ok"]:
                 return changed
     raise RuntimeError(f"the index in {home} was not ready within {READY_WITHIN:.0f} s")
 

@@ -9,10 +9,9 @@ run then reports the import figures of the run that filled them, unless `--only 
 repeats some measures. `--plot FILE.png` needs matplotlib: pip install matplotlib.
 
 A slow embedder would take an hour for 100,000 memories. It embeds the first 1,000 of a directory; each of the others
-gets a mixture of two of their vectors (`made_vectors` in `embedders.py`), written straight into the ledger, and there
-are no figures of the import. The texts of the questions and of the adds are always embedded. Rows that are "less the
-embedding" are the median of the calls less the median time in which the same embedder, in the process of the benchmark,
-embeds the same text right after the call.
+gets a mixture of two of their vectors (`made_vectors` in `embedders.py`), written straight into the ledger. The texts
+of the questions and of the adds are always embedded. Rows that are "less the embedding" are the median of the calls
+less the median time in which the same embedder, in the process of the benchmark, embeds the same text after the call.
 """
 
 from __future__ import annotations

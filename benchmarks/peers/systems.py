@@ -25,7 +25,7 @@ from typing import Any
 import palimpsest
 from palimpsest.core.clock import now
 from palimpsest.store.ledger import open_ledger
-from palimpsest.store.queries.vectors import has_missing_vectors
+from palimpsest.store.queries.vectors import has_missing_vectors, has_partial_vectors
 from palimpsest.text.stopwords import FUNCTION_WORDS
 from peers.child import INITIALIZE, Child, PeerError
 from peers.environments import npm_package, python_with
@@ -167,8 +167,9 @@ class _PalimpsestStore(_Server):
         with closing(open_ledger(self._ledger, now)) as ledger:
             while True:
                 with ledger.read() as conn:
-                    if not has_missing_vectors(conn, self._embedder):
-                        return
+                    waits = has_missing_vectors(conn, self._embedder) or has_partial_vectors(conn, self._embedder)
+                if not waits:
+                    return
                 if time.monotonic() > end:
                     raise PeerError(f"some texts have no vectors after {VECTORS_WITHIN:.0f} s")
                 time.sleep(0.2)
