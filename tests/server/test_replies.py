@@ -15,12 +15,11 @@ from palimpsest.learn.summaries import SummaryResult
 from palimpsest.memory import Page
 from palimpsest.recall.pipeline import SearchResult
 from palimpsest.recall.similar import SimilarMemory
+from palimpsest.server.replies.history import EditsReply, HistoryReply
 from palimpsest.server.replies.models import (
     AddReply,
     ChangeReply,
     DeleteAllReply,
-    EditsReply,
-    HistoryReply,
     HitReply,
     OutcomeReply,
     PageReply,

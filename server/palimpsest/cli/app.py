@@ -39,7 +39,8 @@ from palimpsest.core.models import Message
 from palimpsest.core.validation import MessageInput
 from palimpsest.memory import Memory
 from palimpsest.server.replies import render
-from palimpsest.server.replies.models import AddReply, HistoryReply, PageReply, SearchReply, SummaryReply
+from palimpsest.server.replies.history import HistoryReply
+from palimpsest.server.replies.models import AddReply, PageReply, SearchReply, SummaryReply
 from palimpsest.server.replies.notes import COMMANDS
 from palimpsest.text.counting import counted
 

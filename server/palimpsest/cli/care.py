@@ -21,7 +21,8 @@ from palimpsest.core.errors import InputError
 from palimpsest.core.models import Undo
 from palimpsest.memory import Memory
 from palimpsest.server.replies import render
-from palimpsest.server.replies.models import ChangeReply, EditsReply
+from palimpsest.server.replies.history import EditsReply
+from palimpsest.server.replies.models import ChangeReply
 from palimpsest.server.replies.notes import COMMANDS
 from palimpsest.text.counting import counted
 

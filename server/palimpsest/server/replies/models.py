@@ -5,7 +5,7 @@ Instants are ISO 8601 in UTC, to the second. Ids are full ids.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from operator import not_
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
 
 from palimpsest.core.clock import iso
-from palimpsest.core.models import Edit, Event, Hit, Kind, Memory, Message, Outcome, Scope, Step, Version
+from palimpsest.core.models import Event, Hit, Kind, Outcome, Scope
 from palimpsest.server.replies.notes import (
     MAX_ECHO,
     TOOLS,
@@ -256,142 +256,3 @@ class SummaryReply(Reply):
         """Return the reply for a summary."""
         notes = (*summary.notes, scope_note(scope))
         return cls(summary=summary.text, kind=summary.kind, changes_since=summary.changes_since, notes=notes)
-
-
-class VersionReply(Reply):
-    """One row of a memory's history: the columns of Mem0, and what made the change."""
-
-    id: str
-    memory_id: str
-    old_memory: str | None
-    new_memory: str | None
-    event: Event
-    created_at: Instant
-    updated_at: Instant
-    is_deleted: bool
-    actor_id: str
-    role: str
-    stage: str
-    model: str
-    prompt: str
-    caller: str
-    change: int
-    sources: tuple[str, ...]
-
-    @classmethod
-    def of(cls, version: Version) -> VersionReply:
-        """Return the reply for one version."""
-        made_by = version.provenance
-        return cls(
-            id=version.id,
-            memory_id=version.memory_id,
-            old_memory=version.old_memory,
-            new_memory=version.new_memory,
-            event=version.event,
-            created_at=version.created_at,
-            updated_at=version.updated_at,
-            is_deleted=version.is_deleted,
-            actor_id=version.actor_id,
-            role=version.role,
-            stage=made_by.stage,
-            model=made_by.model,
-            prompt=made_by.prompt,
-            caller=made_by.caller,
-            change=version.edit,
-            sources=version.sources,
-        )
-
-
-class HistoryReply(Reply):
-    """The result of `get_history`: the memory as it is now, and its versions, oldest first.
-
-    A long text is whole only where it first stands. Of a message, `memory` is its text, and there are no versions.
-    """
-
-    id: str
-    kind: Kind | None = LeftOutIfNone
-    memory: str
-    deleted: bool
-    superseded_by: str | None
-    history: tuple[VersionReply, ...]
-
-    @classmethod
-    def of(cls, memory: Memory, versions: Sequence[Version]) -> HistoryReply:
-        """Return the reply for a memory and its versions."""
-        return cls(
-            id=memory.id,
-            memory=memory.text,
-            deleted=memory.deleted_at is not None,
-            superseded_by=memory.superseded_by,
-            history=tuple(_version_replies(memory, versions)),
-        )
-
-    @classmethod
-    def of_message(cls, message: Message) -> HistoryReply:
-        """Return the reply for a message."""
-        deleted = message.deleted_at is not None
-        return cls(
-            id=message.id, kind="message", memory=message.content, deleted=deleted, superseded_by=None, history=()
-        )
-
-
-def _version_replies(memory: Memory, versions: Sequence[Version]) -> Iterator[VersionReply]:
-    """Yield the reply for each version. Texts that stand in the reply before are shortened."""
-    texts = {memory.text}
-
-    def once(text: str | None) -> str | None:
-        return shorten(text, MAX_ECHO) if text is not None and text in texts else text
-
-    for version in versions:
-        reply = VersionReply.of(version)
-        yield reply.model_copy(update={"old_memory": once(reply.old_memory), "new_memory": once(reply.new_memory)})
-        texts |= {text for text in (version.old_memory, version.new_memory) if text is not None}
-
-
-class StepReply(Reply):
-    """What an edit did to one memory or message."""
-
-    kind: Kind
-    id: str
-    event: Event
-    before: str | None
-    after: str | None
-
-    @classmethod
-    def of(cls, step: Step) -> StepReply:
-        """Return the reply for one step."""
-        return cls(kind=step.kind, id=step.owner_id, event=step.event, before=step.before, after=step.after)
-
-
-class EditReply(Reply):
-    """What one write changed. `change` is the number that `palimpsest undo --change` takes."""
-
-    change: int
-    at: Instant
-    stage: str
-    model: str
-    caller: str
-    steps: tuple[StepReply, ...]
-
-    @classmethod
-    def of(cls, edit: Edit) -> EditReply:
-        """Return the reply for one edit."""
-        return cls(
-            change=edit.number,
-            at=edit.made_at,
-            stage=edit.provenance.stage,
-            model=edit.provenance.model,
-            caller=edit.provenance.caller,
-            steps=tuple(map(StepReply.of, edit.steps)),
-        )
-
-
-class EditsReply(Reply):
-    """The log of edits, newest first."""
-
-    changes: tuple[EditReply, ...]
-
-    @classmethod
-    def of(cls, edits: Sequence[Edit]) -> EditsReply:
-        """Return the reply for a list of edits."""
-        return cls(changes=tuple(map(EditReply.of, edits)))

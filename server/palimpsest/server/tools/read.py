@@ -14,7 +14,8 @@ from palimpsest.core.clock import parse_until
 from palimpsest.core.models import Message
 from palimpsest.server.errors import TOOL, mcp_errors
 from palimpsest.server.replies import render
-from palimpsest.server.replies.models import HistoryReply, PageReply, SearchReply, SummaryReply
+from palimpsest.server.replies.history import HistoryReply
+from palimpsest.server.replies.models import PageReply, SearchReply, SummaryReply
 from palimpsest.server.replies.notes import LIST_TOKENS
 from palimpsest.server.session.context import memory_of, scope_of
 from palimpsest.server.session.sampling import with_client_model
