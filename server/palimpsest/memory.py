@@ -273,6 +273,15 @@ class Memory:
 
         return await self.engine.run(read)
 
+    async def waiting(self) -> int:
+        """Return how many texts wait for a vector of this embedder, or for the rest of theirs."""
+
+        def read() -> int:
+            with self.engine.ledger.read() as conn:
+                return vector_queries.count_missing_vectors(conn, self.engine.embedder.fingerprint)
+
+        return await self.engine.run(read)
+
     async def rebuild(self, progress: Progress | None = None) -> tuple[int, int]:
         """Rebuild the full text and the vector index from the ledger; return how many rows each has."""
         ledger, embedder = self.engine.ledger, self.engine.embedder

@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from palimpsest import __version__
 from palimpsest.cli import care as care_commands
+from palimpsest.cli import embedder as embedder_commands
 from palimpsest.cli import prompts as prompt_commands
 from palimpsest.cli import tokens as token_commands
 from palimpsest.cli import transfer as transfer_commands
@@ -48,6 +49,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="Long-term me
 app.add_typer(client_commands.app)
 app.add_typer(care_commands.app)
 app.add_typer(transfer_commands.app)
+app.add_typer(embedder_commands.app)
 app.add_typer(prompt_commands.app, name="prompts")
 app.add_typer(token_commands.app, name="token")
 

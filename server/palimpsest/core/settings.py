@@ -12,7 +12,7 @@ import getpass
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import platformdirs
 import pydantic_settings
@@ -109,6 +109,10 @@ class Llm(Section):
     config: LlmConfig = LlmConfig()
 
 
+Provider: TypeAlias = Literal["local", "e5", "static", "onnx", "openai", "chroma"]
+"""The embedders that can be chosen."""
+
+
 class EmbedderConfig(Section):
     """The embedder's model: its name at an endpoint, or for `onnx` its folder. `timeout` is in seconds, per request.
 
@@ -132,7 +136,7 @@ class EmbedderChoice(Section):
     `onnx` needs a folder with a model, `openai` an endpoint, `chroma` a download of 80 MB on first use.
     """
 
-    provider: Literal["local", "e5", "static", "onnx", "openai", "chroma"] = "local"
+    provider: Provider = "local"
     config: EmbedderConfig = EmbedderConfig()
 
 

@@ -1,0 +1,104 @@
+"""`palimpsest embedder`: show the embedders, and choose another one."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from palimpsest.care.embedders import choose_embedder, embedders
+from palimpsest.cli.console import AsJson, out, print_result, run_async, settings_of
+from palimpsest.core.errors import EmbedderError
+from palimpsest.core.settings import Provider, Settings
+from palimpsest.memory import open_memory
+
+app = typer.Typer()
+
+
+@app.command()
+def embedder(
+    ctx: typer.Context,
+    name: Annotated[Provider | None, typer.Argument(help="The embedder to use from now on.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the embedders and which one is in use, or choose another one."""
+    if name is None:
+        _show(ctx, as_json=as_json)
+    else:
+        _choose(ctx, name, as_json=as_json)
+
+
+def _show(ctx: typer.Context, *, as_json: bool) -> None:
+    async def work() -> None:
+        settings = settings_of(ctx)
+        fingerprint, waiting = await _in_use(settings)
+        chosen = settings.embedder.provider
+        infos = embedders(settings)
+
+        def text() -> None:
+            rows = Table("name", "what it is", "can be used", box=None)
+            for info in infos:
+                rows.add_row(info.name, escape(info.about), escape(info.obstacle) or "yes")
+            out.print(rows)
+            source = "the best that runs here" if chosen == "local" else "chosen in the settings"
+            out.print(escape(f"in use: {fingerprint} ({chosen}: {source})"))
+            if waiting:
+                out.print(
+                    f"{waiting} texts wait for their vectors and are found by their words until then. A server embeds "
+                    "them in the background; palimpsest rebuild does it now."
+                )
+
+        content = {
+            "provider": chosen,
+            "fingerprint": fingerprint,
+            "waiting": waiting,
+            "embedders": [asdict(info) for info in infos],
+        }
+        print_result(as_json, content, text)
+
+    run_async(work)
+
+
+async def _in_use(settings: Settings) -> tuple[str, int]:
+    """Return the fingerprint of the embedder in use, or why it cannot be used, and how many texts wait for it."""
+    try:
+        async with open_memory(settings, background=False) as memory:
+            return memory.engine.embedder.fingerprint, await memory.waiting()
+    except EmbedderError as error:
+        return f"none: {error}", 0
+
+
+def _choose(ctx: typer.Context, name: Provider, *, as_json: bool) -> None:
+    async def work() -> None:
+        file, fingerprint = choose_embedder(settings_of(ctx), name)
+        settings = settings_of(ctx)
+        is_effective = settings.embedder.provider == name
+        _, waiting = await _in_use(settings)
+
+        def text() -> None:
+            out.print(escape(f"{file}: embedder.provider = {name} ({fingerprint})"))
+            if not is_effective:
+                out.print(
+                    "It has no effect yet: an environment variable (PALIMPSEST_EMBEDDER__PROVIDER) overrides the file."
+                )
+            elif waiting:
+                out.print(
+                    f"{waiting} texts are embedded again: in the background by the next server, or now by palimpsest "
+                    "rebuild. Until then they are found by their words. Restart the clients."
+                )
+            else:
+                out.print("Restart the clients.")
+
+        content = {
+            "file": str(file),
+            "provider": name,
+            "fingerprint": fingerprint,
+            "effective": is_effective,
+            "waiting": waiting,
+        }
+        print_result(as_json, content, text)
+
+    run_async(work)
