@@ -89,20 +89,22 @@ def _environment(home: Path) -> dict[str, str]:
 
 
 def fill(home: Path, memories: Sequence[str], embedder: str) -> Figures:
-    """Import the memories into a new data directory, search for the last one, and let a server build the index.
+    """Import the memories into a new data directory, search for one of them, and let a server build the index.
 
     An import embeds nothing. With a quick embedder the server does it; with a slow one the ledger gets the vectors of
     `made_vectors` before the server starts.
     """
     shutil.rmtree(home / DATA, ignore_errors=True)
     figures = _imported(home, memories)
+    known = memories[-1]
     if embedder != QUICK:
         _give_made_vectors(home, memories, embedder)
+        known = memories[0]  # its vector is its own at any size
     with serving(home) as (server, _):
         called = time.perf_counter()
-        hits = call(server, "search_memories", {"query": memories[-1]})["results"]
-        if not any(hit["text"] == memories[-1] for hit in hits):
-            raise RuntimeError(f"the memory imported last was not found: {hits}")
+        hits = call(server, "search_memories", {"query": known})["results"]
+        if not any(hit["text"] == known for hit in hits):
+            raise RuntimeError(f"an imported memory was not found: {hits}")
         ready = wait_until_ready(home)
     return figures | {"background_seconds": ready - called}
 
