@@ -12,6 +12,7 @@ import pytest
 
 from loopback import OpenAIServer, Reply
 from palimpsest.learn import apply
+from palimpsest.memory import Memory
 from tests.support.ledger_access import second_writer
 from tests.support.memory import ALICE, llm_settings, memory_in, memory_texts, messages_from
 from tests.support.scripted_model import facts_reply
@@ -146,9 +147,28 @@ async def test_a_server_embeds_in_the_background_what_waits(tmp_path: Path, monk
             patch.setattr(apply, "CALL_SECONDS", 0.0)
             await memory.add_text(ALICE, NICE, infer=False)
 
-        async def vectors() -> str:
-            return (await memory.health())["vectors"]
+        await _until_complete(memory)
 
-        with anyio.fail_after(60):
-            while await vectors() != "complete":
-                await anyio.lowlevel.checkpoint()
+
+async def test_a_memory_changes_over_to_another_embedder_and_can_be_searched_meanwhile(tmp_path: Path) -> None:
+    """Nothing has to be done by hand after an upgrade that brings another embedder, and no server gets in the way."""
+    async with memory_in(tmp_path) as before:
+        await before.add_text(ALICE, "Anna spielt Geige", infer=False)
+        await before.add_text(ALICE, "User lives in Nice", infer=False)
+        async with memory_in(tmp_path, background=True, embedder={"provider": "e5"}) as memory:
+            assert (await memory.waiting(), await memory.waiting()) == (2, 2), "nothing begins before the first call"
+            found = await memory.search(ALICE, "Geige")
+            assert found.hits[0].text == "Anna spielt Geige"
+            await memory.add_text(ALICE, "User drinks tea", infer=False)
+            await _until_complete(memory)
+            found = await memory.search(ALICE, "Which instrument does Anna play?")
+            assert found.hits[0].text == "Anna spielt Geige"
+            await before.add_text(ALICE, "User has a dog", infer=False)
+            assert (await memory.search(ALICE, "dog")).hits[0].text == "User has a dog"
+        assert (await before.search(ALICE, "Nice")).hits[0].text == "User lives in Nice"
+
+
+async def _until_complete(memory: Memory) -> None:
+    with anyio.fail_after(60):
+        while (await memory.health())["vectors"] != "complete":
+            await anyio.lowlevel.checkpoint()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 
 import anyio
 import anyio.abc
@@ -15,7 +16,7 @@ import anyio.abc
 from palimpsest.core.errors import EmbedderError, LedgerError, ModelError, PromptError, VectorIndexError
 from palimpsest.core.models import Scope
 from palimpsest.core.protocols import LanguageModel
-from palimpsest.index.backfill import Backfill, embed_missing
+from palimpsest.index.backfill import Backfill
 from palimpsest.index.erasure import finish_purge
 from palimpsest.index.sync import Projection
 from palimpsest.learn import summaries
@@ -32,7 +33,7 @@ MAX_PENDING_WRITES = 50
 
 
 ROUND_SECONDS = 5.0
-"""How long texts of another embedder are embedded before the index is brought up to date. Set by hand."""
+"""How long texts are embedded before the index is brought up to date. Set by hand."""
 
 
 class BackgroundWork:
@@ -98,24 +99,21 @@ class BackgroundWork:
             self._summarizing.discard(scope)
 
     async def _embed(self) -> None:
-        """Embed what is new, and then go on with the texts that another embedder has embedded.
+        """Embed what is new, and then go on with the texts that another embedder has embedded, which is done once.
 
-        The second is done once, and stops after a while so that the index is brought up to date in between.
+        Both stop after a while, so that the index is brought up to date in between. The next round then goes on.
         """
         engine, stopped = self._engine, self._projection.stopping
-
-        def work() -> None:
-            embed_missing(engine.ledger, engine.embedder, only_failed=True, stopped=stopped)
-            end = time.monotonic() + ROUND_SECONDS
-            self._change_over.run(lambda: stopped() or time.monotonic() > end)
-
-        try:
-            await engine.run(work)
-        except (EmbedderError, LedgerError) as error:
-            logger.warning("some texts are found by words only: %s", error)
-        else:
-            if not self._change_over.is_finished:
-                self.wake()
+        end = time.monotonic() + ROUND_SECONDS
+        is_finished = True
+        for backfill in (Backfill(engine.ledger, engine.embedder, only_failed=True), self._change_over):
+            try:
+                await engine.run(partial(backfill.run, lambda: stopped() or time.monotonic() > end))
+                is_finished = is_finished and backfill.is_finished
+            except (EmbedderError, LedgerError) as error:
+                logger.warning("some texts are found by words only: %s", error)
+        if not is_finished:
+            self.wake()
 
     def _finish_purge(self) -> None:
         if self._engine.ledger.has_erased_rows_on_disk:
