@@ -26,7 +26,7 @@ def test_it_shows_what_there_is_and_what_is_in_use(tmp_path: Path) -> None:
     assert "embedder.config.model" in obstacles["onnx"]
     text = palimpsest(tmp_path, "embedder", settings=FROM_THE_FILE)
     assert f"in use: {E5Embedder().fingerprint} (local: the best that runs here)" in text
-    assert "1 texts wait" in text
+    assert "until then: 1 text." in text
 
 
 def test_another_embedder_is_written_into_the_settings_file(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_another_embedder_is_written_into_the_settings_file(tmp_path: Path) -> N
     file.write_text("# mine\n[llm]\nprovider = 'none'\n", "utf-8")
     text = palimpsest(tmp_path, "embedder", "e5", settings=FROM_THE_FILE)
     assert f"{file}: embedder.provider = e5 ({E5Embedder().fingerprint})" in text
-    assert "1 texts are embedded again" in text
+    assert "until then: 1 text." in text
     assert file.read_text("utf-8").startswith("# mine\n[llm]\nprovider = 'none'\n")
     assert palimpsest_json(tmp_path, "embedder", settings=FROM_THE_FILE)["provider"] == "e5"
     assert "Rex" in palimpsest(tmp_path, "search", "Rex", settings=FROM_THE_FILE), "found by its words"

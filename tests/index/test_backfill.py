@@ -316,7 +316,7 @@ def test_a_text_the_embedder_refuses_is_skipped(ledger: Ledger) -> None:
 
     picky = Picky("picky", 8)
     add(ledger, None, *(f"text {number}" for number in range(3 * BATCH)))
-    with pytest.raises(EmbedderError, match="1 texts were refused"):
+    with pytest.raises(EmbedderError, match="refused, and left without a vector: 1 text"):
         embed_missing(ledger, picky)
     with ledger.read() as conn:
         assert [entry.text for entry in vector_queries.missing_vectors(conn, picky.fingerprint, 10)] == ["text 70"]

@@ -89,8 +89,7 @@ def _embedder_finding(settings: Settings, embedder: Embedder) -> Finding:
     embedder.embed_query("a text to try the embedder with")
     is_fallback = settings.embedder.provider == "local" and embedder.fingerprint.startswith("local:")
     if is_fallback and (reason := why_not_e5()) is not None:
-        text = f"{embedder.fingerprint}, which knows English best, because {reason}"
-        return Finding("embedder", text, ok=False)
+        return Finding("embedder", f"{embedder.fingerprint}, which knows English best, because {reason}")
     return Finding("embedder", embedder.fingerprint)
 
 
@@ -114,8 +113,9 @@ def _vectors_finding(ledger: Ledger, embedder: str) -> Finding:
         stored = vector_queries.count_indexed(conn, embedder)
     if waiting.without or waiting.partial:
         text = (
-            f"{stored} stored; {waiting.without} texts wait for a vector of this embedder and {waiting.partial} long "
-            "texts for the rest of theirs. A server embeds them in the background; palimpsest rebuild does it now"
+            f"{stored} stored; waiting for a vector of this embedder: {counted(waiting.without, 'text')}; waiting for "
+            f"the rest of theirs: {counted(waiting.partial, 'long text')}. A server embeds them in the background; "
+            "palimpsest rebuild does it now"
         )
         return Finding("vectors", text, ok=False)
     return Finding("vectors", f"{stored} stored, none missing")

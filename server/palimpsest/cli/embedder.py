@@ -14,6 +14,7 @@ from palimpsest.cli.console import AsJson, out, print_result, run_async, setting
 from palimpsest.core.errors import EmbedderError
 from palimpsest.core.settings import Provider, Settings
 from palimpsest.memory import open_memory
+from palimpsest.text.counting import counted
 
 app = typer.Typer()
 
@@ -47,8 +48,8 @@ def _show(ctx: typer.Context, *, as_json: bool) -> None:
             out.print(escape(f"in use: {fingerprint} ({chosen}: {source})"))
             if waiting:
                 out.print(
-                    f"{waiting} texts wait for their vectors and are found by their words until then. A server embeds "
-                    "them in the background; palimpsest rebuild does it now."
+                    f"Waiting to be embedded, and found by words until then: {counted(waiting, 'text')}. "
+                    "A server embeds them in the background; palimpsest rebuild does it now."
                 )
 
         content = {
@@ -86,8 +87,8 @@ def _choose(ctx: typer.Context, name: Provider, *, as_json: bool) -> None:
                 )
             elif waiting:
                 out.print(
-                    f"{waiting} texts are embedded again: in the background by the next server, or now by palimpsest "
-                    "rebuild. Until then they are found by their words. Restart the clients."
+                    f"To be embedded again, and found by words until then: {counted(waiting, 'text')}. The next server "
+                    "does it in the background, palimpsest rebuild does it now. Restart the clients."
                 )
             else:
                 out.print("Restart the clients.")

@@ -113,8 +113,8 @@ def import_(
             print_notes(result.notes)
             if result.waiting:
                 out.print(
-                    f"{result.waiting} texts wait to be embedded and are found by their words until then. The next "
-                    "server embeds them in the background; palimpsest rebuild does it now."
+                    f"Waiting to be embedded, and found by words until then: {counted(result.waiting, 'text')}. "
+                    "The next server embeds them in the background; palimpsest rebuild does it now."
                 )
 
         print_result(as_json, _imported_json(result, dry_run=dry_run), text)

@@ -16,6 +16,7 @@ from palimpsest.store.ledger import Ledger
 from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.queries.vectors import UnembeddedEntry
 from palimpsest.store.writes.entries import Embedded
+from palimpsest.text.counting import counted
 from palimpsest.text.windows import within
 
 BATCH = 64
@@ -92,7 +93,9 @@ class Backfill:
             if progress is not None:
                 progress(self._done, max(total, self._done))
         if last_error is not None:
-            raise EmbedderError(f"{self._refused} texts were refused and have no vector: {last_error}") from last_error
+            raise EmbedderError(
+                f"refused, and left without a vector: {counted(self._refused, 'text')}: {last_error}"
+            ) from last_error
         return self._done
 
     def _next_batch(self, size: int) -> list[UnembeddedEntry]:

@@ -12,6 +12,7 @@ from palimpsest.core.protocols import Embedder, Vector
 from palimpsest.learn.engine import Engine
 from palimpsest.recall.similar import SimilarMemory
 from palimpsest.store.writes.apply import Write
+from palimpsest.text.counting import counted
 from palimpsest.text.windows import within
 
 CALL_SECONDS = 2.0
@@ -51,10 +52,10 @@ async def embed_texts(
     notes: list[str] = []
     if late := len(missing) - len(embedded):
         notes.append(
-            f"{late} of {len(missing)} texts are found by words only until they are embedded in the background"
+            f"found by words only, until the background has embedded it: {late} of {counted(len(missing), 'text')}"
         )
     if long:
-        notes.append(f"{long} long texts are found by the meaning of their beginning until the rest is embedded")
+        notes.append(f"found by the meaning of its beginning, until the rest is embedded: {counted(long, 'long text')}")
     return vectors | dict(zip(missing, embedded, strict=False)), notes
 
 

@@ -65,7 +65,8 @@ def _chosen_embedder(settings: Settings) -> Embedder:
             try:
                 return _open_e5()
             except EmbedderError as error:
-                logger.warning("the static embedder is used, which knows English best: %s", error)
+                # Not a warning: where there is no wheel, every command would print it.
+                logger.info("the static embedder is used, which knows English best: %s", error)
                 return _open_static()
 
 
