@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import string
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -223,3 +225,16 @@ def test_the_estimate_stays_within_its_bounds(sentence: str) -> None:
 def test_the_end_of_a_long_sentence_without_spaces_has_tokens() -> None:
     """Chinese without punctuation is not cut: the length limit applies to words, not to sentences."""
     assert "上海" in search_tokens("我" * 100 + "上海")
+
+
+def test_many_threads_get_the_tokens_of_one() -> None:
+    """Calls and the background tokenize at the same time; a wrong stem would stay in the full text."""
+    texts = [" ".join(f"word{thread}x{number}ings" for number in range(3_000)) for thread in range(8)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(len(texts)) as pool:
+            together = list(pool.map(search_tokens, texts))
+    finally:
+        sys.setswitchinterval(interval)
+    assert together == [[word.removesuffix("ings") for word in text.split()] for text in texts]

@@ -10,6 +10,7 @@ import re
 import unicodedata
 from functools import lru_cache
 from itertools import pairwise
+from threading import Lock
 from typing import Any, cast
 
 import snowballstemmer  # pyright: ignore[reportMissingTypeStubs] - it ships none
@@ -31,6 +32,9 @@ _LANGUAGES = {
 in the same language alike, and matching needs no more than that."""
 
 _STEMMERS = {script: cast("Any", snowballstemmer).stemmer(language) for script, language in _LANGUAGES.items()}
+
+_STEMMER_LOCK = Lock()
+"""A stemmer keeps the word it works on, so two threads at once would get parts of each other's words."""
 
 _FOLDED_MARKS = ("LATIN", "GREEK", "ARABIC", "HEBREW")
 """Scripts whose users leave out the marks when they type. In other scripts a mark makes another letter."""
@@ -192,10 +196,11 @@ def _stem(word: str) -> str:
     stemmer = _STEMMERS.get(script)
     if stemmer is None:
         return word
-    stem = str(stemmer.stemWord(word))
-    # A Russian noun may itself end like a case ending, and the stemmer then removes too much from one of its forms.
-    # Stemming every word twice removes the same from its other forms.
-    return str(stemmer.stemWord(stem)) if script == "CYRILLIC" else stem
+    with _STEMMER_LOCK:
+        stem = str(stemmer.stemWord(word))
+        # A Russian noun may itself end like a case ending, and the stemmer then removes too much from one of its forms.
+        # Stemming every word twice removes the same from its other forms.
+        return str(stemmer.stemWord(stem)) if script == "CYRILLIC" else stem
 
 
 def _script(word: str) -> str:
