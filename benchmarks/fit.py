@@ -1,0 +1,96 @@
+"""Fit the weights of the ranking, and write them with what they were fitted on.
+
+    python benchmarks/fit.py --locomo locomo.json --embedder e5
+    python benchmarks/fit.py --locomo locomo.json --embedder e5 static --write
+    python benchmarks/fit.py --means --write
+
+The cases are the questions about the personas of `everyday.json` and about the conversations of a LoCoMo file, once
+with the turns alone and once with the facts of the data set. Each figure is printed twice: fitted, and with the persona
+or conversation left out whose questions are asked. LoCoMo (CC BY-NC) is not part of this project; of it, only the
+weights remain. `--means` measures the mean vectors of questions and passages over the texts beside this file instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+import embedders
+from fitting import cases, means, order, pairs, ranking, relevance
+from fitting.cases import Case
+from locomo import read
+from measures.personas import read_personas
+from palimpsest.recall.fitted.weights import SENTENCE, STATIC, Weights
+
+HERE = Path(__file__).parent
+FACTS = HERE / "everyday.json"
+TARGET = HERE.parent / "server" / "palimpsest" / "recall" / "fitted"
+SETS = {"e5": SENTENCE, "static": STATIC}
+DIGITS = 3
+
+
+async def _cases(locomo: Path, embedder: str) -> list[Case]:
+    found: list[Case] = []
+    for persona in read_personas([FACTS]):
+        found += await cases.of_persona(persona, embedder)
+    for facts in (False, True):
+        conversations = read(locomo)
+        for conversation, other in zip(conversations, [*conversations[1:], conversations[0]], strict=True):
+            found += await cases.of_conversation(conversation, other, embedder, facts=facts)
+    return found
+
+
+def fit(found: list[Case], embedder: str) -> Weights:
+    """Fit all weights of one embedder, and print the figures."""
+    replacement = pairs.fit(read_personas([FACTS]), embedders.open_named(embedder))
+    ordered = order.fit(found, ranking.columns_for(embedder), replacement)
+    return relevance.fit(found, ordered, embedders.open_named(embedder))
+
+
+def _rounded(weights: Mapping[str, Any]) -> dict[str, Any]:
+    """Return weights, or groups of weights, rounded."""
+    return {
+        name: round(value, DIGITS) if isinstance(value, float) else _rounded(value) for name, value in weights.items()
+    }
+
+
+def _write(name: str, key: str, values: Mapping[str, Any], fitted_on: str) -> None:
+    """Replace some values of a data file, and say what they were fitted on."""
+    path = TARGET / name
+    content: dict[str, dict[str, Any]] = json.loads(path.read_text("utf-8"))
+    content["fitted on"] |= dict.fromkeys(values, f"{fitted_on}; {datetime.now(UTC):%Y-%m-%d}")
+    content[key] |= values
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+
+def main() -> None:
+    """Fit for the chosen embedders, print the figures, and write the weights if asked to."""
+    parser = argparse.ArgumentParser(description="Fit the weights of the ranking.")
+    parser.add_argument("--locomo", type=Path, help="a LoCoMo JSON file")
+    parser.add_argument("--embedder", nargs="+", choices=list(SETS), default=list(SETS), help="default: both")
+    parser.add_argument("--means", action="store_true", help="measure the mean vectors instead")
+    parser.add_argument("--write", action="store_true", help="write the result into the package")
+    arguments = parser.parse_args()
+    if arguments.means:
+        values = means.measure(HERE, embedders.open_named("e5"))
+        if arguments.write:
+            _write("means.json", "means", values, means.TEXTS)
+        return
+    if arguments.locomo is None:
+        parser.error("--locomo FILE is needed")
+    for embedder in arguments.embedder:
+        print(f"\n## {embedder}")
+        fitted = fit(anyio.run(lambda name=embedder: _cases(arguments.locomo, name)), embedder)
+        if arguments.write:
+            sets = {part: _rounded(getattr(fitted, part)) for part in Weights.__dataclass_fields__}
+            _write("weights.json", "weights", {SETS[embedder]: sets}, f"{FACTS.name} and {arguments.locomo.name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""Cases to fit on: every question of a data set with its candidates, their features and which of them are answers.
+
+The stores are filled through the facade, and the features are those that a search computes.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+
+from fitting.regression import Array
+from locomo import Conversation, messages_of, scripted_chat, settings_for
+from loopback import OpenAIServer
+from measures.personas import Persona, store_facts
+from measures.stores import SCOPE, StoppedClock, embed_waiting, new_memory
+from palimpsest.core.models import Scope
+from palimpsest.memory import Memory, open_memory
+from palimpsest.recall.fitted.weights import Weights
+from palimpsest.recall.pipeline import Ranking, SearchQuery, rank_query
+from palimpsest.recall.query import ParsedQuery
+from palimpsest.recall.retrieval.features import Candidates
+from palimpsest.recall.scoring.scoring import COMPARED_FEATURES
+
+FEATURES = {
+    "memory": ("meaning", "coverage", "speaker", "number", "session", "said", "told"),
+    "message": (
+        *("message", "meaning", "context", "coverage", "coverage in context", "speaker", "number", "session"),
+        *("question", "length", "said", "told"),
+    ),
+}
+"""The features that get a weight, by the kind of entry. Dropping any other feature changed no figure."""
+
+OF_WORDS = ("words", "gist", "wording", "spelling")
+"""More features for an embedder that reads no sentences. Beside one that does, they changed no figure."""
+
+EVERY = 3
+"""Of the questions about another conversation, every third is asked."""
+
+KEPT = 120
+"""How many candidates of a question are kept, the best by a first guess, besides its answers."""
+
+FIRST_GUESS = {"meaning": 1.0, "context": 0.5, "words": 0.7, "speaker": 1.5, "coverage in context": 1.0}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A question, its best candidates by a first guess and its answers, their features, and which are answers.
+
+    `group` is the persona or the conversation and `family` the sort of store: "facts", "turns" or "mixed". `evidence`
+    are the turns that answer the question, and `sources` those of each candidate; they are empty for facts.
+    """
+
+    group: str
+    family: str
+    kind: str
+    query: ParsedQuery
+    candidates: Candidates
+    features: dict[str, Array]
+    answers: Array
+    number_of_answers: int = 1
+    evidence: frozenset[str] = frozenset()
+    sources: tuple[frozenset[str], ...] = ()
+
+    @property
+    def is_message(self) -> Array:
+        """Return which candidates are messages."""
+        return np.array([entry.kind == "message" for entry in self.candidates.entries])
+
+
+async def of_persona(persona: Persona, embedder: str) -> list[Case]:
+    """Return the cases of a persona, with its unknown questions, which have no answer."""
+    clock = StoppedClock()
+    async with new_memory(clock, embedder) as memory:
+        ids = await store_facts(memory, clock, persona)
+        cases: list[Case] = []
+        for question in persona.questions:
+            answers = {ids[answer] for answer in question.answers}
+            cases.append(_case(memory, SCOPE, clock.at, question.text, answers, persona.name, question.kind))
+        cases += [_case(memory, SCOPE, clock.at, text, set(), persona.name, "unknown") for text in persona.unknown]
+        return cases
+
+
+async def of_conversation(conversation: Conversation, other: Conversation, embedder: str, *, facts: bool) -> list[Case]:
+    """Return the cases of a conversation of LoCoMo, whose turns are stored alone or with the facts learned from it.
+
+    Some questions about another conversation are asked too, with the names of this one's speakers. They have no answer.
+    """
+    scope, family = Scope(user_id=conversation.name), "mixed" if facts else "turns"
+    now = conversation.sessions[-1].said_at + timedelta(days=1)
+    known = [(asked.text, asked.evidence, str(asked.category)) for asked in conversation.questions]
+    renamed = dict(zip(_speakers(other), _speakers(conversation), strict=True))
+    unknown = [(_renamed(asked.text, renamed), frozenset[str](), "unknown") for asked in other.questions[::EVERY]]
+    async with _filled(conversation, scope, embedder, facts=facts) as memory:
+        return [
+            _case(memory, scope, now, text, evidence, conversation.name, kind, family)
+            for text, evidence, kind in (*known, *unknown)
+        ]
+
+
+def _speakers(conversation: Conversation) -> list[str]:
+    """Return the two speakers of a conversation, by name."""
+    return sorted({turn["speaker"] for session in conversation.sessions for turn in session.turns})
+
+
+def _renamed(text: str, names: dict[str, str]) -> str:
+    pattern = re.compile("|".join(rf"\b{re.escape(name)}\b" for name in names))
+    return pattern.sub(lambda match: names[match.group()], text)
+
+
+@asynccontextmanager
+async def _filled(conversation: Conversation, scope: Scope, embedder: str, *, facts: bool) -> AsyncGenerator[Memory]:
+    with tempfile.TemporaryDirectory() as folder, OpenAIServer(scripted_chat(iter(conversation.sessions))) as server:
+        settings = settings_for(Path(folder), server.base_url if facts else None, embedder)
+        async with open_memory(settings, background=False) as memory:
+            for session in conversation.sessions:
+                await memory.add_messages(messages_of(session, scope), infer=None if facts else False)
+            await embed_waiting(memory)
+            yield memory
+
+
+def _case(
+    memory: Memory,
+    scope: Scope,
+    now: datetime,
+    text: str,
+    answers: Iterable[str],
+    group: str,
+    kind: str,
+    family: str = "facts",
+) -> Case:
+    """Return the case of one question; `answers` are ids of memories, or external ids of turns."""
+    engine = memory.engine
+    ranking = rank_query(engine.ledger, engine.embedder, memory.projection, SearchQuery(scope, text, now))
+    candidates = ranking.candidates
+    answers = frozenset(answers)
+    sources = _sources(memory, candidates) if family != "facts" else ()
+    if sources:
+        is_answer = np.array([bool(own & answers) for own in sources])
+    else:
+        is_answer = np.array([entry.owner_id in answers for entry in candidates.entries], dtype=bool)
+    features, first = _features(ranking)
+    right: list[int] = np.flatnonzero(is_answer).tolist()
+    kept = sorted({*first, *right})
+    rows = np.array(kept, dtype=int)
+    return Case(
+        group,
+        family,
+        kind,
+        ranking.scoring.query,
+        _some(candidates, rows),
+        {name: column[rows] for name, column in features.items()},
+        is_answer[rows],
+        len(answers),
+        answers if sources else frozenset(),
+        tuple(sources[row] for row in kept) if sources else (),
+    )
+
+
+def _features(ranking: Ranking) -> tuple[dict[str, Array], list[int]]:
+    """Return every feature of all candidates, and the rows of the best by a first guess."""
+    ones = dict.fromkeys((*OF_WORDS, *FEATURES["memory"], *FEATURES["message"]), 1.0)
+    scoring = replace(ranking.scoring, weights=Weights(ones, ones, {}, {}))
+    candidates = ranking.candidates
+    features = scoring.features(candidates)
+    zeros = np.zeros(len(candidates.entries))
+    guess = np.sum([weight * features.get(name, zeros) for name, weight in FIRST_GUESS.items()], axis=0)
+    rows: list[int] = np.argsort(-guess, kind="stable")[:KEPT].tolist()
+    for name in COMPARED_FEATURES:
+        features[name] = scoring.compared_feature(name, candidates, rows)
+    return {name: features.get(name, zeros) for name in ones}, rows
+
+
+def _some(candidates: Candidates, rows: Array) -> Candidates:
+    """Return some of the candidates; their vectors take half the memory."""
+
+    def chosen(vectors: Array | None) -> Array | None:
+        return None if vectors is None else vectors[rows].astype(np.float16)
+
+    return replace(
+        candidates,
+        entries=[candidates.entries[row] for row in rows],
+        vectors=chosen(candidates.vectors),
+        contexts=None,
+        has_vector=candidates.has_vector[rows],
+        bm25=candidates.bm25[rows],
+        words=[candidates.words[row] for row in rows],
+        words_in_context=[candidates.words_in_context[row] for row in rows],
+    )
+
+
+def _sources(memory: Memory, candidates: Candidates) -> list[frozenset[str]]:
+    """Return the external ids of the turns behind each candidate."""
+    from palimpsest.recall.hits import hits_of  # noqa: PLC0415
+
+    with memory.engine.ledger.read() as conn:
+        hits = hits_of(conn, candidates.entries)
+    return [frozenset(hits[entry.seq].sources) for entry in candidates.entries]

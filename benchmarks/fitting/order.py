@@ -1,0 +1,62 @@
+"""Fit the weights of all features, with those of the order: that a newer candidate replaces an older one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fitting import ranking
+from fitting.cases import Case
+from fitting.figures import print_figures
+from fitting.pairs import Replacement
+from fitting.regression import Array
+from palimpsest.recall.fitted.weights import Weights
+from palimpsest.recall.scoring.updates import order_features
+
+FEATURES = ("replaced", "update", "former")
+ROUNDS = 2
+COLUMNS = tuple(("memory", name) for name in FEATURES)
+"""Messages have no weights of the order: people come back to a matter without replacing what they said."""
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """The weights without those of the relevance, and the scores of each case with its group left out."""
+
+    weights: Weights
+    scores: Mapping[int, Array]
+
+
+def fit(cases: Sequence[Case], columns: ranking.Columns, replacement: Replacement) -> Ordered:
+    """Fit all weights of the ranking, and print its figures.
+
+    The features of the order depend on the scores without them, and so on the weights. A few rounds settle both.
+    """
+    features = {id(case): ranking.features_of(case, columns) for case in cases}
+    number = len(columns)
+    rows = {
+        id(case): _with_order(case, features[id(case)], ranking.first_guess(columns), replacement) for case in cases
+    }
+    fitted = ranking.fit_choices(cases, rows)
+    for _ in range(ROUNDS):
+        rows = {
+            id(case): _with_order(case, features[id(case)], fitted.without[case.group][:number], replacement)
+            for case in cases
+        }
+        fitted = ranking.fit_choices(cases, rows)
+    scores = {id(case): rows[id(case)] @ fitted.without[case.group] for case in cases}
+    print_figures("left out", cases, scores)
+    print_figures("fitted", cases, {id(case): rows[id(case)] @ fitted.all for case in cases})
+    of = {kind: ranking.named(fitted.all, (*columns, *COLUMNS), kind) for kind in ("memory", "message")}
+    for kind, weights in of.items():
+        print(f"  {kind}: " + ", ".join(f"{name} {weight:.2f}" for name, weight in weights.items()))
+    return Ordered(Weights(of["memory"], of["message"], replacement.weights, {}), scores)
+
+
+def _with_order(case: Case, features: Array, weights: Array, replacement: Replacement) -> Array:
+    """Return the features of a case with those of the order, which follow from the scores by the weights."""
+    pair_weights = replacement.without.get(case.group, replacement.weights)
+    order = order_features(case.query, case.candidates, features @ weights, pair_weights)
+    return np.hstack([features, np.stack([order[name] * ~case.is_message for name in FEATURES], axis=1)])

@@ -1,0 +1,119 @@
+"""Fit how probable it is that the best hit answers, on questions with and without an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fitting.cases import Case
+from fitting.order import Ordered
+from fitting.ranking import SHARE
+from fitting.regression import Array, area_under_curve, logistic
+from palimpsest.core.protocols import Embedder
+from palimpsest.recall.fitted.weights import CONSTANT, THRESHOLD, Weights
+from palimpsest.recall.scoring.ranking import Ranked
+from palimpsest.recall.scoring.relevance import DROP, FALL, signs_of_best
+
+FALSE_ALARMS = 0.03
+"""At most this share of the questions with an answer may be called unknown."""
+
+ASKED = 10
+"""How many hits of a case the fall of the relevance is fitted on: as many as a reply has."""
+
+
+@dataclass(frozen=True)
+class Sign:
+    """The signs of one case, and whether its question has an answer among the facts."""
+
+    group: str
+    family: str
+    values: Mapping[str, float]
+    known: bool
+
+
+def fit(cases: Sequence[Case], ordered: Ordered, embedder: Embedder) -> Weights:
+    """Fit the relevance by the kind of the best hit, print the figures with each group left out, return all weights."""
+    relevance: dict[str, dict[str, float]] = {}
+    for kind in ("memory", "message"):
+        of_kind = [case for case in cases if _best(case, ordered.scores[id(case)]).candidate.kind == kind]
+        print(f"\nunknown questions, left out, best hit a {kind}")
+        relevance[kind] = _fit_kind(of_kind, ordered, embedder)
+    return replace(ordered.weights, relevance=relevance)
+
+
+def _fit_kind(cases: Sequence[Case], ordered: Ordered, embedder: Embedder) -> dict[str, float]:
+    signs = [_sign(case, ordered.scores[id(case)], embedder) for case in cases]
+    names = tuple(signs[0].values)
+    rows = np.array([[*sign.values.values(), 1.0] for sign in signs])
+    scale = rows.std(axis=0)
+    scale[scale == 0] = 1.0
+    labels, amount = np.array([float(sign.known) for sign in signs]), _amounts(signs)
+    groups = np.array([sign.group for sign in signs])
+    chances = np.zeros(len(rows))
+    for group in {sign.group for sign in signs}:
+        others = groups != group
+        weights = logistic((rows / scale)[others], labels[others], amount[others])
+        chances[~others] = (rows / scale)[~others] @ weights
+    _print(chances, labels, signs)
+    weights = logistic(rows / scale, labels, amount) / scale
+    fitted = dict(zip((*names, CONSTANT), map(float, weights), strict=True))
+    print(
+        "  "
+        + ", ".join(f"{name} {weight * size:.2f}" for (name, weight), size in zip(fitted.items(), scale, strict=True))
+    )
+    threshold = float(np.quantile(chances[labels == 1], FALSE_ALARMS))
+    fitted[THRESHOLD] = float(1 / (1 + np.exp(-threshold)))
+    fitted |= _after_the_best(cases, ordered, dict(zip(map(id, cases), rows @ weights, strict=True)))
+    print(f"  drop {fitted[DROP]:.2f}, fall {fitted[FALL]:.2f}, threshold {fitted[THRESHOLD]:.2f}")
+    return fitted
+
+
+def _best(case: Case, scores: Array) -> Ranked:
+    return _ranked(case, scores)[0]
+
+
+def _sign(case: Case, scores: Array, embedder: Embedder) -> Sign:
+    ranked = _ranked(case, scores)
+    values = signs_of_best(case.query, case.candidates, ranked, embedder)
+    return Sign(case.group, case.family, values, bool(case.number_of_answers))
+
+
+def _ranked(case: Case, scores: Array) -> list[Ranked]:
+    order: list[int] = np.argsort(-scores, kind="stable").tolist()
+    return [Ranked(case.candidates.entries[row], float(scores[row]), row, {}) for row in order]
+
+
+def _amounts(signs: Sequence[Sign]) -> Array:
+    """Return how much each case counts, so that each sort of store has the share that it has in the ranking."""
+    number = {family: sum(sign.family == family for sign in signs) for family in SHARE}
+    total = sum(share for family, share in SHARE.items() if number[family])
+    return np.array([len(signs) * SHARE[sign.family] / total / number[sign.family] for sign in signs])
+
+
+def _print(chances: Array, labels: Array, signs: Sequence[Sign]) -> None:
+    for family in sorted({sign.family for sign in signs}):
+        of_family = np.array([sign.family == family for sign in signs])
+        known, unknown = chances[of_family & (labels == 1)], chances[of_family & (labels == 0)]
+        if len(unknown) and len(known):
+            threshold = np.quantile(known, FALSE_ALARMS)
+            area = area_under_curve(chances[of_family], labels[of_family])
+            told = float((unknown < threshold).mean())
+            print(f"  {family}: area {area:.3f}, told at {FALSE_ALARMS:.0%} false alarms {told:.3f}")
+
+
+def _after_the_best(cases: Sequence[Case], ordered: Ordered, logits: Mapping[int, float]) -> dict[str, float]:
+    """Return how much lower the logit of the second hit is, and by how much it falls for each point of score."""
+    rows: list[tuple[float, float]] = []
+    labels: list[float] = []
+    offset: list[float] = []
+    for case in cases:
+        scores = ordered.scores[id(case)]
+        order: list[int] = np.argsort(-scores, kind="stable").tolist()
+        for row in order[1:ASKED]:
+            rows.append((float(scores[order[0]] - scores[row]), 1.0))
+            labels.append(float(case.answers[row]))
+            offset.append(logits[id(case)])
+    fall, drop = logistic(np.array(rows), np.array(labels), offset=np.array(offset))
+    return {FALL: max(-float(fall), 0.0), DROP: max(-float(drop), 0.0)}
