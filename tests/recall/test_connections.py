@@ -14,7 +14,7 @@ from loopback import OpenAIServer
 from palimpsest.core.models import Decision, Event, Fact, Message, Provenance
 from palimpsest.memory import Memory
 from palimpsest.recall import similar
-from palimpsest.recall.candidates import retrieve
+from palimpsest.recall.retrieval.candidates import retrieve
 from palimpsest.store.writes.apply import Write
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, messages_from
 from tests.support.open_connections import count_connections

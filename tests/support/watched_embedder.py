@@ -1,9 +1,11 @@
-"""An embedder that records its calls."""
+"""An embedder that records its calls, and one without word vectors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from palimpsest.core.protocols import Embedder, Vector
 from palimpsest.memory import Memory
@@ -49,6 +51,29 @@ class WatchedEmbedder:
         self.before()
         self.words.append(tuple(words))
         return self.embedder.embed_words(words)
+
+
+class WholeTextEmbedder:
+    """An embedder that reads whole texts: it has no vectors of words."""
+
+    fingerprint = "whole text"
+
+    def embed_query(self, text: str) -> Vector:
+        """Return the vector of every text."""
+        return self.embed_passages([text])[0]
+
+    def embed_passages(self, texts: Sequence[str], *, background: bool = False) -> Vector:
+        """Return the same vector for every text."""
+        del background
+        return np.ones((len(texts), 2), dtype=np.float32)
+
+    def windows(self, text: str) -> list[str]:
+        """Return the text."""
+        return [text]
+
+    def embed_words(self, words: Sequence[str]) -> None:
+        """Return None: there are no word vectors."""
+        del words
 
 
 def watched(memory: Memory, before: Callable[[], None] = _nothing) -> tuple[Memory, WatchedEmbedder]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 
-from palimpsest.core.protocols import Vector
 from palimpsest.embed import static
 from palimpsest.embed.static import StaticEmbedder
-from palimpsest.text.late_interaction import meaning_similarity, spelling_similarity
+from palimpsest.text.late_interaction import (
+    gist_similarity,
+    least_similar_word,
+    meaning_similarity,
+    spelling_similarity,
+)
 from palimpsest.text.tokenizer import query_tokens
+from tests.support.watched_embedder import WholeTextEmbedder
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +29,7 @@ def weights(question: str) -> dict[str, float]:
 
 def similarities(embedder: StaticEmbedder, question: str, *texts: str) -> list[float]:
     """Return how similar texts are to a question in the meaning of their words."""
-    similarity = meaning_similarity(embedder, question, weights(question), texts)
+    similarity = meaning_similarity(embedder, question, texts, weights(question))
     assert similarity is not None
     return [float(number) for number in similarity]
 
@@ -50,13 +53,14 @@ class TestMeaning:
     def test_a_word_with_more_weight_counts_more(self, embedder: StaticEmbedder) -> None:
         """Rare words of a question have more weight, because they distinguish texts."""
         texts = ["The violin is old", "The lessons are long"]
-        similarity = meaning_similarity(embedder, "violin lessons", {**weights("violin lessons"), "violin": 5.0}, texts)
+        weighted = {**weights("violin lessons"), "violin": 5.0}
+        similarity = meaning_similarity(embedder, "violin lessons", texts, weighted)
         assert similarity is not None
         assert similarity[0] > similarity[1]
 
     def test_a_word_without_weight_does_not_count(self, embedder: StaticEmbedder) -> None:
         """The names of speakers have no weight, because they say who is meant and not what."""
-        assert meaning_similarity(embedder, "violin", {}, ["The violin is old"]) is None
+        assert meaning_similarity(embedder, "violin", ["The violin is old"], {}) is None
 
     def test_a_text_without_words_has_the_lowest_similarity(self, embedder: StaticEmbedder) -> None:
         """A message can consist of punctuation only."""
@@ -65,32 +69,14 @@ class TestMeaning:
 
     def test_without_texts_there_is_no_similarity(self, embedder: StaticEmbedder) -> None:
         """A search of an empty memory compares nothing, and raises no error."""
-        assert meaning_similarity(embedder, "violin", weights("violin"), []) is None
+        assert meaning_similarity(embedder, "violin", [], weights("violin")) is None
 
     def test_an_embedder_without_word_vectors_gives_no_similarity(self) -> None:
         """Embedders that read whole texts have no word vectors."""
-
-        class WholeTextEmbedder:
-            fingerprint = "whole text"
-
-            def embed_query(self, text: str) -> Vector:
-                """Return the vector of every text."""
-                return self.embed_passages([text])[0]
-
-            def embed_passages(self, texts: Sequence[str], *, background: bool = False) -> Vector:
-                """Return the same vector for every text."""
-                del background
-                return np.ones((len(texts), 2), dtype=np.float32)
-
-            def windows(self, text: str) -> list[str]:
-                """Return the text."""
-                return [text]
-
-            def embed_words(self, words: Sequence[str]) -> None:
-                """Return None: there are no word vectors."""
-                del words
-
-        assert meaning_similarity(WholeTextEmbedder(), "violin", weights("violin"), ["The violin is old"]) is None
+        embedder, texts = WholeTextEmbedder(), ["The violin is old"]
+        assert meaning_similarity(embedder, "violin", texts, weights("violin")) is None
+        assert gist_similarity(embedder, "violin", texts) is None
+        assert least_similar_word(embedder, "violin lessons", texts[0]) is None
 
 
 class TestWordVectors:
@@ -106,6 +92,38 @@ class TestWordVectors:
         local = StaticEmbedder()
         for words in (["one", "two", "three"], ["three", "four", "five"], ["one", "six", "seven", "eight", "nine"]):
             np.testing.assert_allclose(local.embed_words(words), local.embed_passages(words), atol=1e-3)
+
+
+class TestGist:
+    """Texts are compared as a whole, by the mean of the vectors of their words."""
+
+    def test_a_text_about_the_same_is_more_similar(self, embedder: StaticEmbedder) -> None:
+        """No word is shared, and the second text is about another matter."""
+        similarity = gist_similarity(embedder, "music lessons", ["She teaches the piano", "The parcel came late"])
+        assert similarity is not None
+        assert similarity[0] > similarity[1]
+
+    def test_texts_without_words_are_not_similar(self, embedder: StaticEmbedder) -> None:
+        """A question of punctuation, and an empty text, do not divide by zero."""
+        similarity = gist_similarity(embedder, "?!", ["", "The violin is old"])
+        assert similarity is not None
+        assert np.isfinite(similarity).all()
+
+
+class TestLeastSimilarWord:
+    """The word of the question that the text knows least of."""
+
+    def test_a_word_without_a_match_decides(self, embedder: StaticEmbedder) -> None:
+        """The text knows the dog, and nothing of a passport."""
+        text = "The dog is a beagle"
+        known, unknown = (least_similar_word(embedder, asked, text) for asked in ("the dog", "the passport of the dog"))
+        assert known == 1
+        assert unknown is not None
+        assert unknown < 0.8
+
+    def test_a_question_without_words_has_none(self, embedder: StaticEmbedder) -> None:
+        """Punctuation is no word."""
+        assert least_similar_word(embedder, "?!", "The dog is a beagle") is None
 
 
 class TestSpelling:

@@ -13,7 +13,7 @@ from palimpsest.core.clock import Clock
 from palimpsest.core.protocols import Embedder, LanguageModel, ReportProgress
 from palimpsest.llm import decide, extract, summarize
 from palimpsest.llm.prompts import PromptFiles
-from palimpsest.recall.candidates import NearestEntries
+from palimpsest.recall.retrieval.candidates import NearestEntries
 from palimpsest.store.ledger import Ledger
 
 NEEDED_PROMPTS = {

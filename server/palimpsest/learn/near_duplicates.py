@@ -1,4 +1,4 @@
-"""Name the memories that resemble what was just written, so that an agent can settle conflicts and duplicates."""
+"""Name the memories that a new one repeats or contradicts, so that an agent can settle it."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ from palimpsest.core.models import Event, Outcome, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.learn.apply import WriteResult
 from palimpsest.learn.engine import Engine
-from palimpsest.recall.similar import SimilarMemory, similar_memories
+from palimpsest.recall.near_duplicates import NewText, near_duplicates
+from palimpsest.recall.similar import SimilarMemory
 
 MAX_SHOWN = 3
 """How many near-duplicates are named for each memory. Set by hand: each costs a line of the agent's context."""
-
-MIN_LIKENESS = 0.25
-"""The smallest likeness at which a memory is named. Set by hand, a little below that of two facts on one subject."""
 
 
 async def with_near_duplicates(
     engine: Engine, scope: Scope, result: WriteResult, vectors: Mapping[str, Vector]
 ) -> WriteResult:
-    """Return the result of a write with the memories that the new texts resemble.
+    """Return the result of a write with the memories that the new texts repeat or contradict.
 
     `vectors` are those the texts were written with. A failure does not undo the write; it is noted.
     """
@@ -35,16 +33,14 @@ async def with_near_duplicates(
 def _similar(
     engine: Engine, scope: Scope, outcomes: Sequence[Outcome], vectors: Mapping[str, Vector]
 ) -> dict[str, list[SimilarMemory]]:
-    """Return for each memory with a new text the others that resemble it. Blocking."""
+    """Return for each memory with a new text those that it repeats or contradicts. Blocking."""
     ids = {outcome.memory.text: outcome.memory.id for outcome in outcomes if _has_new_text(outcome)}
     if not ids:
         return {}
-    texts = {text: vectors.get(text) for text in ids}
-    # The memory itself is among the results, and is dropped.
-    similar = similar_memories(engine.ledger, engine.embedder, engine.index, scope, texts, MAX_SHOWN + 1)
+    parts = engine.ledger, engine.embedder, engine.index, scope
     return {
-        ids[text]: [item for item in items if item.memory.id != ids[text] and item.likeness >= MIN_LIKENESS][:MAX_SHOWN]
-        for text, items in similar.items()
+        memory_id: near_duplicates(*parts, NewText(memory_id, text, vectors.get(text)), MAX_SHOWN)
+        for text, memory_id in ids.items()
     }
 
 

@@ -16,7 +16,7 @@ from palimpsest.core.models import Decision, Event, Fact, Memory, Message, Prove
 from palimpsest.core.protocols import LanguageModel, Vector
 from palimpsest.learn.apply import WriteResult, apply_write, embed_texts
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.near_duplicates import MIN_LIKENESS, with_near_duplicates
+from palimpsest.learn.near_duplicates import with_near_duplicates
 from palimpsest.llm.decide import NEAREST_MEMORIES, Decisions, decide
 from palimpsest.recall.similar import similar_memories
 from palimpsest.store.queries import index_log as log_queries
@@ -31,6 +31,11 @@ MAX_DECISIONS = 5
 
 MAX_COMPARISONS = 50
 """How often facts are compared with what is known. Set by hand: a comparison costs milliseconds and no model."""
+
+
+MIN_LIKENESS = 0.25
+"""The smallest likeness of a new memory that makes a decision stale. Set by hand, a little below that of two facts on
+one subject: to decide again costs a call, to decide on old knowledge a wrong memory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from palimpsest.learn.engine import Engine
 from palimpsest.store.queries import history as history_queries
 from palimpsest.store.queries import id_lookup
 from palimpsest.store.queries import summaries as summary_queries
-from palimpsest.text.redaction import is_marker, redact, redact_json
+from palimpsest.text.secrets.redaction import is_marker, redact, redact_json
 
 _HIT = re.compile(r"\s*(?:[-*>]\s*)?\[(?P<id>[0-9a-f]{8}[0-9a-f-]{0,28})\]\s*\d{4}-\d\d-\d\d\s(?P<text>.*)")
 """A hit as a search prints it: [id] date text, or [id] date name said: text."""

@@ -13,28 +13,25 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-import numpy as np
 from sqlalchemy import Connection
 
 from palimpsest.core.errors import EmbedderError
 from palimpsest.core.filters import compile_filter
 from palimpsest.core.models import Candidate, Hit, Scope
 from palimpsest.core.protocols import Embedder, Vector
-from palimpsest.recall.candidates import NearestEntries, retrieve
-from palimpsest.recall.features import CandidateRequest, Candidates, PoolSize, centred
+from palimpsest.recall.fitted.weights import weights_for
 from palimpsest.recall.folding import fold
 from palimpsest.recall.hits import hits_of, irrelevant_note, relevant, strongest, within_budget
-from palimpsest.recall.ranking import Ranked, rank, squash
-from palimpsest.recall.scoring import SearchScoring
+from palimpsest.recall.query import ParsedQuery
+from palimpsest.recall.retrieval.candidates import NearestEntries, retrieve
+from palimpsest.recall.retrieval.features import CandidateRequest, Candidates, PoolSize
+from palimpsest.recall.scoring.ranking import Ranked, rank, squash
+from palimpsest.recall.scoring.relevance import relevance_of
+from palimpsest.recall.scoring.scoring import SearchScoring
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.queries import memories as memory_queries
-from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.queries import vectors as vector_queries
-from palimpsest.text.late_interaction import meaning_similarity, spelling_similarity
-from palimpsest.text.tokenizer import is_english_query, query_tokens, search_tokens
-
-NAMELESS_SHARE = 0.6
-"""Weight of the query without the names of speakers in the query vector. Fitted on conversations."""
+from palimpsest.text.tokenizer import query_tokens
 
 POOL = 120
 """How many candidates are requested by meaning and by words each. In conversations the first 100 contain 94 % of the
@@ -77,27 +74,51 @@ class SearchResult:
 
 def search(ledger: Ledger, embedder: Embedder, index: NearestEntries, query: SearchQuery) -> SearchResult:
     """Search the memory. Blocking: call it in a worker thread. Raises InputError and LedgerError."""
+    ranking = rank_query(ledger, embedder, index, query)
+    hits = _hits(ledger, ranking.candidates, ranking.ranked, query)
+    return _result(hits, query, ranking.notes, confident=ranking.confident)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The candidates of a query, their order, and how they were scored.
+
+    `confident` is False if probably none of them answers. `notes` say what is degraded.
+    """
+
+    candidates: Candidates
+    scoring: SearchScoring
+    ranked: Sequence[Ranked]
+    confident: bool
+    notes: tuple[str, ...] = ()
+
+
+def rank_query(ledger: Ledger, embedder: Embedder, index: NearestEntries, query: SearchQuery) -> Ranking:
+    """Return all candidates of a query, best first. Blocking. Raises InputError and LedgerError."""
     test = compile_filter(query.filters) if query.filters else None
+    now = query.as_of or query.now
     with ledger.read() as conn:
-        parsed = _ParsedQuery.of(conn, query)
+        parsed = ParsedQuery.of(conn, query.scope, query.text, now)
         incomplete = vector_queries.has_missing_vectors(conn, embedder.fingerprint)
     notes: list[str] = []
     vector: Vector | None = None
     try:
-        vector = parsed.vector(embedder)
+        vector = embedder.embed_query(query.text)
     except EmbedderError as error:
         notes.append(f"searched by words only: {error}")
     if vector is not None and incomplete:
         notes.append("some texts have no vector of this embedder yet and are found by words only")
     pool = max(POOL, 4 * query.limit)
-    request = CandidateRequest(query.scope, parsed.words, vector, PoolSize(pool, pool), filter=test, as_of=query.as_of)
+    request = CandidateRequest(
+        query.scope, parsed.words, vector, PoolSize(pool, pool), parsed.names, filter=test, as_of=query.as_of
+    )
     candidates = retrieve(ledger, embedder, index, request)
     notes += [_note(error) for error in candidates.errors]
-    english = is_english_query(query.text)
-    compare_words = _word_comparison(embedder, query.text, candidates.weights, english=english)
-    ranked = rank(candidates, SearchScoring(query.as_of or query.now, parsed.speakers, english, compare_words))
-    hits = _hits(ledger, candidates, ranked, query)
-    return _result(hits, query, notes, confident=True)
+    scoring = SearchScoring(parsed, now, weights_for(embedder.fingerprint), embedder)
+    ranked = rank(candidates, scoring)
+    relevance = relevance_of(scoring, candidates, ranked)
+    ranked = [item._replace(relevance=value) for item, value in zip(ranked, relevance.of_hits, strict=True)]
+    return Ranking(candidates, scoring, ranked, relevance.confident, tuple(notes))
 
 
 def _result(hits: Sequence[Hit], query: SearchQuery, notes: Sequence[str], *, confident: bool) -> SearchResult:
@@ -115,52 +136,6 @@ def _result(hits: Sequence[Hit], query: SearchQuery, notes: Sequence[str], *, co
 def _note(error: Exception) -> str:
     by = "words" if isinstance(error, EmbedderError) else "meaning"
     return f"searched by {by} only: {error}"
-
-
-@dataclass(frozen=True, slots=True)
-class _ParsedQuery:
-    """A query taken apart: the speakers it names, and the words to search for.
-
-    A speaker's name is on each of their messages, so it says who and not what. It is only searched for if the query has
-    no other words, and the query vector leans towards the query without it.
-    """
-
-    text: str
-    without_names: str
-    words: tuple[str, ...]
-    speakers: frozenset[str]
-
-    @classmethod
-    def of(cls, conn: Connection, query: SearchQuery) -> _ParsedQuery:
-        words = query_tokens(query.text)
-        first_names = {name: search_tokens(name)[:1] for name in message_queries.speakers(conn, query.scope.user_id)}
-        speakers = {
-            name
-            for name, first_name in first_names.items()
-            if set(first_name) & set(words) and message_queries.has_speaker(conn, query.scope, name)
-        }
-        names = {word for speaker in speakers for word in first_names[speaker]}
-        rest = [part for part in query.text.split() if not names.intersection(search_tokens(part))]
-        other_words = [word for word in words if word not in names]
-        return cls(query.text, " ".join(rest), tuple(dict.fromkeys(other_words or words)), frozenset(speakers))
-
-    def vector(self, embedder: Embedder) -> Vector:
-        """Return the query's vector, of shape (dims,). Raises EmbedderError."""
-        if not self.without_names or self.without_names == self.text:
-            return embedder.embed_query(self.text)
-        whole, rest = embedder.embed_query(self.text), embedder.embed_query(self.without_names)
-        mixed = (1 - NAMELESS_SHARE) * whole + NAMELESS_SHARE * rest
-        return centred(mixed.astype(np.float32), None)
-
-
-def _word_comparison(
-    embedder: Embedder, query: str, weights: Mapping[str, float], *, english: bool
-) -> Callable[[Sequence[str]], Vector | None]:
-    """Return the function that compares texts with a query word by word.
-
-    English words are compared by meaning, others by spelling, because the embedder may not know them.
-    """
-    return partial(meaning_similarity, embedder, query, weights) if english else partial(spelling_similarity, weights)
 
 
 def _hits(ledger: Ledger, candidates: Candidates, ranked: Sequence[Ranked], query: SearchQuery) -> list[Hit]:
@@ -217,4 +192,5 @@ def _read(
 
 def _scored(by_seq: Mapping[int, Hit], ranked: Ranked, query: SearchQuery) -> Hit:
     parts = ranked.parts if query.explain else {}
-    return replace(by_seq[ranked.candidate.seq], score=squash(ranked.score), score_parts=parts)
+    score, relevance = squash(ranked.score), ranked.relevance
+    return replace(by_seq[ranked.candidate.seq], score=score, relevance=relevance, score_parts=parts)

@@ -10,9 +10,9 @@ import numpy as np
 
 from palimpsest.core.models import Memory, Scope
 from palimpsest.core.protocols import Embedder, Vector
-from palimpsest.recall.candidates import NearestEntries, retrieve
-from palimpsest.recall.features import CandidateRequest, Candidates, PoolSize
-from palimpsest.recall.ranking import Column, Ranked, rank
+from palimpsest.recall.retrieval.candidates import NearestEntries, retrieve
+from palimpsest.recall.retrieval.features import CandidateRequest, Candidates, PoolSize
+from palimpsest.recall.scoring.ranking import Column, Ranked, rank
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.text.tokenizer import search_tokens
@@ -47,11 +47,6 @@ class LikenessScoring:
             return {"words": shared}
         cosines = candidates.vectors @ candidates.query_vector
         return {"meaning": cosines / 2, "words": np.where(candidates.has_vector, shared / 2, shared)}
-
-    def reordered(self, order: list[int], candidates: Candidates, scores: Column) -> list[int]:
-        """Return the order as it is."""
-        del candidates, scores
-        return order
 
 
 def similar_memories(

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from sqlalchemy import Connection
 
@@ -34,6 +34,13 @@ class FullTextRow:
 
 FullTextColumns: TypeAlias = tuple[str, str, str, str]
 """A row as it is stored: scope, own, context and facts, each as tokens separated by spaces."""
+
+
+class FoundWords(NamedTuple):
+    """Which of the words sought occur in an entry's own text, and which there or in its context."""
+
+    own: frozenset[str] = frozenset()
+    anywhere: frozenset[str] = frozenset()
 
 
 class FullText(Protocol):
@@ -95,8 +102,8 @@ class FullText(Protocol):
         """
         ...
 
-    def words_in(self, conn: Connection, seqs: Sequence[int], words: frozenset[str]) -> dict[int, frozenset[str]]:
-        """Return which of the words occur in each row, in any column. Raises FullTextError."""
+    def words_in(self, conn: Connection, seqs: Sequence[int], words: frozenset[str]) -> dict[int, FoundWords]:
+        """Return which of the words occur in each row. Raises FullTextError."""
         ...
 
     def own_text_counts(self, conn: Connection, words: Iterable[str]) -> dict[str, int]:

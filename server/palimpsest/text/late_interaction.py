@@ -41,11 +41,30 @@ If a word shares the part s of the token's trigrams, the Dice coefficient is at 
 MAX_WORDS = 60
 """The number of words of a text that are compared. It bounds the work for each candidate of a search."""
 
+TINY = 1e-9
+"""A vector shorter than this has no direction."""
+
 _WORD = re.compile(r"[^\W_]+")
 
 
+def gist_similarity(embedder: Embedder, question: str, texts: Sequence[str]) -> Vector | None:
+    """Return how similar each text is to the question as a whole, as an array of shape (n,).
+
+    The similarity is the cosine of the mean vectors of their words. It sees other things than an embedder of sentences
+    does, so the two together find more. Return None if the embedder has no word vectors.
+    """
+    words = [_WORD.findall(text.lower())[:MAX_WORDS] or [""] for text in (question, *texts)]
+    vectors = embedder.embed_words(list(chain.from_iterable(words)))
+    if vectors is None:
+        return None
+    starts = list(accumulate((len(text_words) for text_words in words[:-1]), initial=0))
+    sums = np.add.reduceat(vectors, starts, axis=0)
+    means = sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), TINY)
+    return np.asarray(means[1:] @ means[0], dtype=np.float32)
+
+
 def meaning_similarity(
-    embedder: Embedder, question: str, weights: Mapping[str, float], texts: Sequence[str]
+    embedder: Embedder, question: str, texts: Sequence[str], weights: Mapping[str, float]
 ) -> Vector | None:
     """Return how similar each text is to the question in the meaning of its words, as an array of shape (n,).
 
@@ -69,6 +88,24 @@ def meaning_similarity(
     best_cosines = np.maximum.reduceat(cosines, text_starts, axis=0)
     weight = np.array(list(word_weights.values()), dtype=np.float32)
     return np.asarray(best_cosines @ weight / weight.sum(), dtype=np.float32)
+
+
+def least_similar_word(embedder: Embedder, question: str, text: str) -> float | None:
+    """Return the cosine with its nearest word of the text for the word of the question that has the lowest one.
+
+    A word with a search token of the text counts as 1. Return None if the embedder has no word vectors, or if the
+    question has no words.
+    """
+    tokens = set(search_tokens(text))
+    words = query_words(question)
+    missing = [word for word, word_tokens in words.items() if tokens.isdisjoint(word_tokens)]
+    if not words or not missing:
+        return 1.0 if words else None
+    text_words = _WORD.findall(text.lower())[:MAX_WORDS] or [""]
+    vectors = embedder.embed_words([*missing, *text_words])
+    if vectors is None:
+        return None
+    return float((vectors[: len(missing)] @ vectors[len(missing) :].T).max(axis=1).min())
 
 
 def spelling_similarity(weights: Mapping[str, float], texts: Sequence[str]) -> Vector | None:

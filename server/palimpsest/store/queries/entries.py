@@ -12,7 +12,7 @@ from sqlalchemy import Connection, String, and_, bindparam, case, func, select, 
 
 from palimpsest.core.models import Candidate, Memory, Message, Scope
 from palimpsest.core.protocols import Vector
-from palimpsest.store.mapping import Query, is_seen, listed, sees, to_memory, to_message
+from palimpsest.store.mapping import Query, is_seen, listed, sees, to_memory, to_message, unpacked
 from palimpsest.store.schema import memories, memory_sources, messages, vectors
 
 MAJORITY_SHARE = 0.5
@@ -29,18 +29,19 @@ QUESTION_MARKS = frozenset("?\uff1f\u061f\u037e")
 
 
 class CandidateRow(NamedTuple):
-    """A candidate and its key, of shape (dims,); None if it has no key of the embedder."""
+    """A candidate with the vector of its text and its key, of shape (dims,), if it has them of the embedder."""
 
     candidate: Candidate
+    vector: Vector | None
     key: Vector | None
 
 
 def candidates(
     conn: Connection, scope: Scope, embedder: str, seqs: Sequence[int], chars: int = READ_CHARS
 ) -> list[CandidateRow]:
-    """Return those of the entries that are living and visible to the scope, by number, with their keys.
+    """Return those of the entries that are living and visible to the scope, by number, with their vectors.
 
-    Keys of another embedder are left out. Of each text only the first `chars` characters are read.
+    Vectors of another embedder are left out. Of each text only the first `chars` characters are read.
     """
     is_visible = cache(lambda *parts: is_seen(scope, Scope(*parts)))
     return [
@@ -48,9 +49,10 @@ def candidates(
             Candidate(
                 seq, kind, owner, datetime.fromisoformat(at), speaker, session, length, last in QUESTION_MARKS, text
             ),
+            None if vector is None else unpacked(vector),
             None if key is None else np.frombuffer(key, dtype=np.float32),
         )
-        for seq, kind, owner, key, speaker, session, at, length, last, text, *parts in conn.execute(
+        for seq, kind, owner, vector, key, speaker, session, at, length, last, text, *parts in conn.execute(
             _CANDIDATES, {"seqs": sorted(seqs), "embedder": embedder, "chars": chars}
         ).all()
         if is_visible(*parts)
@@ -73,6 +75,7 @@ def _candidates() -> Query:
             vectors.c.seq,
             vectors.c.kind,
             vectors.c.owner_id,
+            case((vectors.c.embedder == bindparam("embedder"), vectors.c.vector)),
             case((vectors.c.embedder == bindparam("embedder"), vectors.c.key)),
             func.coalesce(messages.c.name, memories.c.actor_id),
             func.coalesce(messages.c.session_id, first_session, ""),

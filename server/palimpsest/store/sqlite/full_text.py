@@ -18,7 +18,7 @@ from sqlalchemy.exc import DatabaseError, OperationalError
 from palimpsest.core.errors import FullTextError
 from palimpsest.core.models import Scope
 from palimpsest.store.mapping import chunks
-from palimpsest.store.protocols import FullTextColumns, FullTextRow
+from palimpsest.store.protocols import FoundWords, FullTextColumns, FullTextRow
 
 CREATE = (
     # The ascii tokenizer takes every character beyond ASCII as part of a token, in every build of SQLite.
@@ -130,13 +130,15 @@ class SqliteFullText:
                         counts[word] = int(number if number < SAMPLE else number * max(newest / last, 1.0))
         return counts
 
-    def words_in(self, conn: Connection, seqs: Sequence[int], words: frozenset[str]) -> dict[int, frozenset[str]]:
-        """Return which of the words occur in each row, in any column."""
+    def words_in(self, conn: Connection, seqs: Sequence[int], words: frozenset[str]) -> dict[int, FoundWords]:
+        """Return which of the words occur in each row."""
         with _damage_as_full_text_error():
-            return {
-                seq: words.intersection(texts.split())
-                for seq, texts in conn.execute(_ROWS, {"seqs": json.dumps(sorted(seqs))}).all()
-            }
+            rows = conn.execute(_ROWS, {"seqs": json.dumps(sorted(seqs))}).all()
+        found: dict[int, FoundWords] = {}
+        for seq, own, around in rows:
+            own_words = words.intersection(own.split())
+            found[seq] = FoundWords(own_words, own_words.union(words.intersection(around.split())))
+        return found
 
     def own_text_counts(self, conn: Connection, words: Iterable[str]) -> dict[str, int]:
         """Return in exactly how many rows each word occurs in the entry's own text."""
@@ -159,9 +161,7 @@ _TEXTS = "{own context facts}"
 _COUNTED = f"SELECT count(*), max(rowid) FROM (SELECT rowid FROM lexical WHERE lexical MATCH ? LIMIT {SAMPLE})"  # noqa: S608 - SAMPLE is our own number
 # FTS5 keeps the columns as they were given in a table of its own (https://www.sqlite.org/fts5.html, appendix B).
 # Reading that table takes half the time.
-_ROWS = text(
-    "SELECT id, c1 || ' ' || c2 || ' ' || c3 FROM lexical_content WHERE id IN (SELECT value FROM json_each(:seqs))"
-)
+_ROWS = text("SELECT id, c1, c2 || ' ' || c3 FROM lexical_content WHERE id IN (SELECT value FROM json_each(:seqs))")
 _OWN_COUNTS = text(
     "SELECT term, doc FROM lexical_terms WHERE col = 'own' AND term IN (SELECT value FROM json_each(:words))"
 )

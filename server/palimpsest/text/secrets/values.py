@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from palimpsest.text.secret_names import NAME, lower_case
+from palimpsest.text.secrets.names import NAME, lower_case
 from palimpsest.text.stopwords import FUNCTION_WORDS, without_function_words
 
 CHOSEN_KINDS = ("password", "passphrase", "access code")

@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple, cast
 
-from palimpsest.text.secret_names import NAME, kind_of, lower_case
-from palimpsest.text.secret_values import CHOSEN_KINDS, PIN, Statement, is_phrase, is_secret
+from palimpsest.text.secrets.names import NAME, kind_of, lower_case
+from palimpsest.text.secrets.values import CHOSEN_KINDS, PIN, Statement, is_phrase, is_secret
 
 
 class Span(NamedTuple):

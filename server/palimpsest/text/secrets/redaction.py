@@ -17,9 +17,9 @@ from functools import cache
 from typing import Any, cast
 
 from palimpsest.core.errors import InputError
-from palimpsest.text.secret_patterns import compiled_formats
-from palimpsest.text.secret_statements import Span, secret_kind, stated_secrets
-from palimpsest.text.secret_values import is_placeholder, looks_random
+from palimpsest.text.secrets.patterns import compiled_formats
+from palimpsest.text.secrets.statements import Span, secret_kind, stated_secrets
+from palimpsest.text.secrets.values import is_placeholder, looks_random
 
 MAX_DEPTH = 100
 """The deepest nesting of metadata that is accepted. Deeper values would exhaust the interpreter's stack."""

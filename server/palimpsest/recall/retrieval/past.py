@@ -15,40 +15,58 @@ from sqlalchemy import Connection
 from palimpsest.core.errors import EmbedderError
 from palimpsest.core.models import Candidate, Hit
 from palimpsest.core.protocols import Embedder, Vector
-from palimpsest.recall.features import CandidateRequest, Candidates, centred, own_vectors, rarity
 from palimpsest.recall.hits import hits_at, record
+from palimpsest.recall.retrieval.features import (
+    CandidateRequest,
+    Candidates,
+    Centre,
+    centred,
+    own_vectors,
+    rarity,
+    stacked,
+)
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.text.tokenizer import search_tokens
 
+MAX_EMBEDDED = 32
+"""How many old texts one search embeds at most: a second of work. The others are found by their words. Set by hand."""
+
 
 def candidates_at(ledger: Ledger, embedder: Embedder, request: CandidateRequest, instant: datetime) -> Candidates:
-    """Return everything that was believed at an instant as candidates; texts without a vector are embedded now."""
+    """Return everything that was believed at an instant as candidates; some texts without a vector are embedded now."""
     with ledger.read() as conn:
         hits = hits_at(conn, request.scope, instant)
         hits = [hit for hit in hits if request.filter is None or request.filter(record(hit))]
         entries = [_past_candidate(seq, hit) for seq, hit in enumerate(hits)]
         known = _vectors_still_valid(conn, embedder.fingerprint, hits, entries) if request.vector is not None else {}
     vectors = query_vector = None
+    has_vector = np.zeros(len(hits), dtype=np.bool_)
     errors: list[EmbedderError] = []
-    if request.vector is not None and hits:
+    if request.vector is not None:
         try:
-            vectors = _completed(embedder, hits, known)
-            mean = vectors.mean(axis=0)
-            vectors, query_vector = centred(vectors, mean), centred(request.vector, mean)
+            known = _completed(embedder, hits, known)
         except EmbedderError as error:
             errors.append(error)
+        raw, has_vector = stacked([known.get(hit.id) for hit in hits])
+        if raw is not None:
+            centre = Centre.of(embedder.fingerprint, int(has_vector.sum()), raw[has_vector].mean(axis=0))
+            vectors, query_vector = centred(raw, centre.passage), centred(request.vector, centre.question)
+            vectors[~has_vector] = 0.0
     words = [frozenset(search_tokens(hit.text)) for hit in hits]
     frequency = Counter(word for text_words in words for word in text_words)
     return Candidates(
         entries,
         vectors,
-        np.full(len(hits), vectors is not None),
+        vectors,
+        has_vector,
         query_vector,
         np.zeros(len(hits), dtype=np.float32),
         words,
+        words,
         rarity(frequency, request.words, len(hits)),
+        len(hits),
         past=dict(enumerate(hits)),
         errors=errors,
     )
@@ -75,9 +93,8 @@ def _vectors_still_valid(
     return own_vectors(conn, embedder, unchanged)
 
 
-def _completed(embedder: Embedder, hits: Sequence[Hit], known: Mapping[str, Vector]) -> Vector:
-    """Return the vectors of all hits, of shape (n, dims). Raises EmbedderError."""
-    missing = [hit for hit in hits if hit.id not in known]
+def _completed(embedder: Embedder, hits: Sequence[Hit], known: Mapping[str, Vector]) -> dict[str, Vector]:
+    """Return the known vectors and those of the last texts that have none, by id. Raises EmbedderError."""
+    missing = [hit for hit in hits if hit.id not in known][-MAX_EMBEDDED:]
     embedded = embedder.embed_passages([hit.text for hit in missing]) if missing else ()
-    vectors = {**known, **dict(zip([hit.id for hit in missing], embedded, strict=True))}
-    return np.stack([vectors[hit.id] for hit in hits])
+    return {**known, **dict(zip([hit.id for hit in missing], embedded, strict=True))}

@@ -16,10 +16,15 @@ from palimpsest.core.errors import EmbedderError, FullTextError
 from palimpsest.core.filters import Test
 from palimpsest.core.models import Candidate, Hit, Kind, Scope
 from palimpsest.core.protocols import Vector
+from palimpsest.recall.fitted.weights import means_for
 from palimpsest.store.queries import vectors as vector_queries
 
 TINY = 1e-9
 """A vector shorter than this has no direction. Far below the rounding of float32 for vectors of length 1."""
+
+PRIOR_ENTRIES = 20
+"""How many entries the embedder's mean of passages in general counts for in the centre of a collection. Set by hand:
+twenty vectors have a mean of their own."""
 
 _KINDS: tuple[Kind, ...] = ("memory", "message")
 
@@ -37,16 +42,17 @@ class PoolSize:
 class CandidateRequest:
     """What to retrieve candidates for.
 
-    `words` are the search tokens of the query. `vector`, of shape (dims,), is its vector before centring, or None if
-    it could not be embedded. `kind` and `filter` limit which entries are candidates. With `whole_texts` entries are
-    compared as texts of their own: by all the words and the vector of the text itself, without its context. With
-    `as_of` the candidates are what was believed at that instant; they are always compared as whole texts.
+    `words` are the search tokens to look for, and `names` those of the people it names. `vector`, of shape (dims,), is
+    the vector before centring, or None if it could not be embedded. `kind` and `filter` limit which entries are
+    candidates. With `whole_texts` the request is a text to compare with others, not a question: `vector` is that of a
+    passage, and all the words of each candidate are returned. With `as_of` the candidates are what was believed then.
     """
 
     scope: Scope
     words: Sequence[str]
     vector: Vector | None
     pool: PoolSize
+    names: AbstractSet[str] = frozenset()
     kind: Kind | None = None
     filter: Test | None = None
     whole_texts: bool = False
@@ -57,30 +63,57 @@ class CandidateRequest:
 class Candidates:
     """The n candidates of one query with everything they are ranked by. All columns are in the order of `entries`.
 
-    `vectors`, of shape (n, dims), and `query_vector`, of shape (dims,), are centred on one mean; None if nothing was
-    embedded. A row of `vectors` without a vector is zero and False in `has_vector`. `bm25` has shape (n,). `words` are
-    search tokens of each entry, at least those that the query asks for; `weights` are the inverse document frequencies
-    of the query's words. `outdated` are the ids of messages whose facts were all superseded. `past` holds the hit of
-    each candidate as it was at the instant of `as_of`, and is None without one. `errors` say what could not be used.
+    `vectors` are those of the texts and `contexts` those of the texts in their context, both of shape (n, dims);
+    `query_vector` has shape (dims,). All are centred, and None if nothing was embedded. A row without a vector is zero
+    and False in `has_vector`. `bm25` has shape (n,). `words` are search tokens of each text and `words_in_context`
+    those of its context too, at least the ones that the query asks for; `weights` are the inverse document frequencies
+    of the query's words among the `collection` entries. `outdated` are the ids of messages whose facts were all
+    superseded. `past` holds the hit of each candidate as it was at the instant of `as_of`, and is None without one.
+    `errors` say what could not be used.
     """
 
     entries: Sequence[Candidate]
     vectors: Vector | None
+    contexts: Vector | None
     has_vector: npt.NDArray[np.bool_]
     query_vector: Vector | None
     bm25: npt.NDArray[np.float32]
     words: Sequence[AbstractSet[str]]
+    words_in_context: Sequence[AbstractSet[str]]
     weights: Mapping[str, float]
+    collection: int
     outdated: AbstractSet[str] = frozenset()
     past: Mapping[int, Hit] | None = None
     errors: Sequence[FullTextError | EmbedderError] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Centre:
+    """The mean vectors that questions and passages are compared less of, each of shape (dims,); None for no mean."""
+
+    question: Vector | None
+    passage: Vector | None
+
+    @classmethod
+    def of(cls, fingerprint: str, entries: int, mean: Vector | None) -> Centre:
+        """Return the centre of a collection of so many entries with this mean.
+
+        The mean of few vectors is unreliable: of a single vector it is that vector, and centring would leave nothing.
+        So it is mixed with the embedder's mean of passages in general, or shrunk if that is not known.
+        """
+        means = means_for(fingerprint)
+        if mean is None:
+            return cls(means.question, means.passage)
+        share = entries / (entries + PRIOR_ENTRIES)
+        passage = share * mean + (0.0 if means.passage is None else (1 - share) * means.passage)
+        return cls(passage if means.question is None else means.question, passage)
 
 
 def centred(vectors: Vector, mean: Vector | None) -> Vector:
     """Return vectors of shape (..., dims) minus the mean, each of length 1 again.
 
     Removing the common component (Mu & Viswanath 2018, "All-but-the-Top") spreads out what a small embedder crowds
-    together. The mean must be the collection's own.
+    together.
     """
     moved = vectors if mean is None else vectors - mean
     lengths = np.linalg.norm(moved, axis=-1, keepdims=True)

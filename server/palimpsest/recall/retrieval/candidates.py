@@ -23,25 +23,20 @@ from palimpsest.core.filters import Test
 from palimpsest.core.models import Scope
 from palimpsest.core.protocols import Embedder, Vector
 from palimpsest.index.sync import IndexHits
-from palimpsest.recall.features import CandidateRequest, Candidates, centred, own_vectors, rarity, stacked
 from palimpsest.recall.hits import all_hits, record
-from palimpsest.recall.past import candidates_at
+from palimpsest.recall.retrieval.features import CandidateRequest, Candidates, Centre, centred, rarity, stacked
+from palimpsest.recall.retrieval.past import candidates_at
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.protocols import FullText
+from palimpsest.store.protocols import FoundWords, FullText
 from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.queries.entries import CandidateRow
-from palimpsest.store.queries.vectors import Centre
 from palimpsest.text.tokenizer import search_tokens
 
 MIN_VISIBLE_SHARE = 0.2
 """If the scope sees a smaller share of the requested candidates, it is scanned: most of what was returned belongs to
 other scopes. Set by hand; a fifth of a search's 120 candidates still fills its reply twice over."""
-
-PRIOR_ENTRIES = 10
-"""The mean of few vectors is unreliable: of a single vector it is that vector, and centring would leave nothing. It is
-shrunk as if this many more vectors lay at zero. Set by hand."""
 
 WHOLE_TEXT = 2**31 - 1
 """As a number of characters: the whole text."""
@@ -84,12 +79,14 @@ def _query_index(ledger: Ledger, embedder: str, index: NearestEntries, request: 
     with ledger.read() as conn:
         if entry_queries.is_narrow(conn, request.scope):
             return None
-        mean = _mean(vector_queries.centre(conn, request.scope.user_id, embedder), request)
-    return index.query(request.scope.user_id, centred(request.vector, mean), request.pool.by_meaning)
+        stored = vector_queries.centre(conn, request.scope.user_id, embedder)
+        centre = Centre.of(embedder, stored.entries, stored.mean)
+    vector = _centred_query(request.vector, request, centre)
+    return index.query(request.scope.user_id, vector, request.pool.by_meaning)
 
 
-def _mean(centre: Centre, request: CandidateRequest) -> Vector | None:
-    return _shrunk_mean(centre) if request.whole_texts else centre.mean
+def _centred_query(vector: Vector, request: CandidateRequest, centre: Centre) -> Vector:
+    return centred(vector, centre.passage if request.whole_texts else centre.question)
 
 
 @dataclass(slots=True)
@@ -110,9 +107,9 @@ class _FullTextSearch:
         """Return BM25 scores by entry."""
         return self._read(lambda: self.full_text.search(self.conn, scope, words, limit, frequency), {})
 
-    def words(self, seqs: Sequence[int], query_words: Iterable[str]) -> Mapping[int, AbstractSet[str]]:
-        """Return which words of the query occur in each entry or its context."""
-        return self._read(lambda: self.full_text.words_in(self.conn, seqs, frozenset(query_words)), {})
+    def words(self, seqs: Sequence[int], query_words: frozenset[str]) -> Mapping[int, FoundWords]:
+        """Return which words of the query occur in each entry and in its context."""
+        return self._read(lambda: self.full_text.words_in(self.conn, seqs, query_words), {})
 
     def _read(self, read: Callable[[], _T], nothing: _T) -> _T:
         if self.errors:
@@ -138,21 +135,26 @@ class _LivingSearch:
     def candidates(self) -> Candidates:
         """Return the candidates with their features."""
         conn, request = self.conn, self.request
-        centre = vector_queries.centre(conn, request.scope.user_id, self.embedder)
-        mean = _mean(centre, request)
-        query_vector = None if request.vector is None else centred(request.vector, mean)
+        stored = vector_queries.centre(conn, request.scope.user_id, self.embedder)
+        centre = Centre.of(self.embedder, stored.entries, stored.mean)
+        query_vector = None if request.vector is None else _centred_query(request.vector, request, centre)
         frequency = self.text.frequency(request.words)
-        rows, bm25 = self._select(query_vector, mean, centre.entries, frequency)
+        rows, bm25 = self._select(query_vector, centre.passage, stored.entries, frequency)
         rows, outdated = _without_deleted_facts(conn, rows)
-        vectors, has_vector = self._vectors(rows, mean) if query_vector is not None else stacked([None] * len(rows))
+        vectors, has_vector = _centred_rows([row.vector for row in rows], centre.passage)
+        contexts, _ = _centred_rows([row.key for row in rows], centre.passage)
+        words = self._words(rows)
         return Candidates(
             [row.candidate for row in rows],
             vectors,
+            contexts,
             has_vector,
             query_vector,
             np.array([bm25.get(row.candidate.seq, 0.0) for row in rows], dtype=np.float32),
-            self._words(rows),
-            rarity(frequency, request.words, centre.entries),
+            [found.own for found in words],
+            [found.anywhere for found in words],
+            rarity(frequency, request.words, stored.entries),
+            stored.entries,
             outdated,
             errors=tuple(self.text.errors),
         )
@@ -224,26 +226,23 @@ class _LivingSearch:
         bm25 = self.text.search(scope, self.request.words, limit, frequency)
         return bm25 if allowed is None else {seq: score for seq, score in bm25.items() if seq in allowed}
 
-    def _vectors(
-        self, rows: Sequence[CandidateRow], mean: Vector | None
-    ) -> tuple[Vector | None, npt.NDArray[np.bool_]]:
-        """Return the centred vectors of the candidates: of the text itself, or of the text in its context."""
-        if not self.request.whole_texts:
-            vectors, has_vector = stacked([row.key for row in rows])
-        else:
-            own = own_vectors(self.conn, self.embedder, [row.candidate for row in rows])
-            vectors, has_vector = stacked([own.get(row.candidate.owner_id) for row in rows])
-        if vectors is None:
-            return None, has_vector
-        vectors = centred(vectors, mean)
-        vectors[~has_vector] = 0.0  # as near to everything as the mean is
-        return vectors, has_vector
-
-    def _words(self, rows: Sequence[CandidateRow]) -> list[AbstractSet[str]]:
+    def _words(self, rows: Sequence[CandidateRow]) -> list[FoundWords]:
         if self.request.whole_texts:
-            return [frozenset(search_tokens(row.candidate.text)) for row in rows]
-        words = self.text.words([row.candidate.seq for row in rows], self.request.words)
-        return [words.get(row.candidate.seq, frozenset()) for row in rows]
+            texts = [frozenset(search_tokens(row.candidate.text)) for row in rows]
+            return [FoundWords(words, words) for words in texts]
+        sought = frozenset(self.request.words) | self.request.names
+        found = self.text.words([row.candidate.seq for row in rows], sought)
+        return [found.get(row.candidate.seq, FoundWords()) for row in rows]
+
+
+def _centred_rows(vectors: Sequence[Vector | None], mean: Vector | None) -> tuple[Vector | None, npt.NDArray[np.bool_]]:
+    """Return the centred vectors as a matrix, with zeros for None, and which rows have one."""
+    matrix, has_vector = stacked(vectors)
+    if matrix is None:
+        return None, has_vector
+    matrix = centred(matrix, mean)
+    matrix[~has_vector] = 0.0  # as near to everything as the mean is
+    return matrix, has_vector
 
 
 def _is_enough(proposed: Iterable[int], visible: AbstractSet[int], limit: int) -> bool:
@@ -262,7 +261,3 @@ def _without_deleted_facts(conn: Connection, rows: Sequence[CandidateRow]) -> tu
     message_ids = [row.candidate.owner_id for row in rows if row.candidate.kind == "message"]
     superseded = message_queries.without_living_memories(conn, message_ids)
     return [row for row in rows if superseded.get(row.candidate.owner_id, True)], frozenset(superseded)
-
-
-def _shrunk_mean(centre: Centre) -> Vector | None:
-    return None if centre.mean is None else centre.mean * (centre.entries / (centre.entries + PRIOR_ENTRIES))

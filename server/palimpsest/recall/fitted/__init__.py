@@ -1,0 +1,1 @@
+"""The fitted numbers of the ranking, and what reads them."""

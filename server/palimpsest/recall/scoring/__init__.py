@@ -1,0 +1,1 @@
+"""Score candidates, order them, and say how relevant they are."""

@@ -1,0 +1,119 @@
+"""How probable it is that a hit answers the query.
+
+The score orders the candidates of one search, and says little about another: the best of many unrelated texts has a
+high score too. So a logistic regression over a few signs of the best candidate says how probable it is that anything
+answers (Platt 1999). The signs are those by which a near miss is recognized: a word, a name or a number of
+the query that the text lacks, or a "when" without a date.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from palimpsest.core.protocols import Embedder
+from palimpsest.recall.fitted.weights import CONSTANT, THRESHOLD
+from palimpsest.recall.query import ParsedQuery
+from palimpsest.recall.retrieval.features import Candidates
+from palimpsest.recall.scoring.ranking import Ranked
+from palimpsest.recall.scoring.scoring import SearchScoring, coverage
+from palimpsest.text.answer_types import asked_types, can_hold
+from palimpsest.text.late_interaction import least_similar_word
+from palimpsest.text.tokenizer import search_tokens
+
+DROP, FALL = "drop", "fall"
+"""Keys of the fitted numbers besides the signs: how much lower the logit of any other hit is than that of the best one,
+and by how much it falls for each point of score below the best one."""
+
+_NAME = re.compile(r"(?<=\S\s)[^\W\d_][\w'-]*")
+_IDENTIFIER = re.compile(r"[\w./:+-]*\d[\w./:+-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Relevance:
+    """The relevance of each ranked candidate, best first, and whether the reply is confident."""
+
+    of_hits: Sequence[float]
+    confident: bool
+
+
+def relevance_of(scoring: SearchScoring, candidates: Candidates, ranked: Sequence[Ranked]) -> Relevance:
+    """Return the relevance of each candidate, in the order of the ranking; it never rises from one to the next."""
+    if not ranked:
+        return Relevance((), confident=False)
+    fitted = scoring.weights.relevance[ranked[0].candidate.kind]
+    signs = signs_of_best(scoring.query, candidates, ranked, scoring.embedder)
+    logit = fitted[CONSTANT] + sum(fitted.get(name, 0.0) * sign for name, sign in signs.items())
+    best, *others = ranked
+    falls = [fitted[DROP] + fitted[FALL] * (best.score - item.score) for item in others]
+    of_hits = (_probability(logit), *(_probability(logit - fall) for fall in falls))
+    return Relevance(of_hits, confident=of_hits[0] >= fitted[THRESHOLD])
+
+
+def signs_of_best(
+    query: ParsedQuery, candidates: Candidates, ranked: Sequence[Ranked], embedder: Embedder
+) -> dict[str, float]:
+    """Return the signs that the best candidate answers, or does not, by name."""
+    best = ranked[0]
+    text = best.candidate.text
+    second = ranked[1].score if len(ranked) > 1 else best.score
+    found = frozenset[str]().union(*candidates.words_in_context)
+    unknown = [word for word in query.words if word not in found]
+    return {
+        "meaning": _cosine(candidates, best.row),
+        "highest meaning": max((_cosine(candidates, row) for row in range(len(candidates.entries))), default=0.0),
+        "score": best.score,
+        "lead": best.score - second,
+        "coverage": float(coverage(candidates, candidates.words)[best.row]),
+        "unknown words": _share(candidates.weights, unknown),
+        "unknown name": float(_has_unknown_name(query, candidates, found)),
+        "missed number": float(_misses_number(query.text, text)),
+        "missed answer": float(_misses_answer(query.text, text)),
+        "least similar word": _least_similar_word(query, embedder, text),
+    }
+
+
+def _cosine(candidates: Candidates, row: int) -> float:
+    if candidates.vectors is None or candidates.query_vector is None:
+        return 0.0
+    return float(candidates.vectors[row] @ candidates.query_vector)
+
+
+def _share(weights: Mapping[str, float], words: Sequence[str]) -> float:
+    total = sum(weights.values())
+    return sum(weights.get(word, 0.0) for word in words) / total if total else 0.0
+
+
+def _has_unknown_name(query: ParsedQuery, candidates: Candidates, found: frozenset[str]) -> bool:
+    """Return whether the query has a capitalized word, not its first, that no candidate has."""
+    known = found | query.names
+    names = [search_tokens(name) for name in _NAME.findall(query.text) if name[0].isupper()]
+    return any(tokens and known.isdisjoint(tokens) and candidates.weights.keys() & set(tokens) for tokens in names)
+
+
+def _misses_number(question: str, text: str) -> bool:
+    """Return whether a version, port, code or year of the question is not in the text as it is written."""
+    plain = text.casefold()
+    numbers = [number.strip(".:-/") for number in _IDENTIFIER.findall(question.casefold())]
+    return any(number not in plain for number in numbers)
+
+
+def _misses_answer(question: str, text: str) -> bool:
+    """Return whether the question asks for a number, a time or a person, and the rest of the text can hold none."""
+    asked = set(search_tokens(question))
+    rest = " ".join(word for word in text.split() if not asked.issuperset(search_tokens(word)))
+    return any(not can_hold(rest, kind) for kind in asked_types(question))
+
+
+def _least_similar_word(query: ParsedQuery, embedder: Embedder, text: str) -> float:
+    """Return how similar the query's word that matches worst is to its nearest word of the text; 1 if it is unknown."""
+    similarity = least_similar_word(embedder, query.text, text) if query.is_english else None
+    return 1.0 if similarity is None else similarity
+
+
+def _probability(logit: float) -> float:
+    return 1 / (1 + math.exp(-float(np.clip(logit, -30, 30))))

@@ -1,0 +1,1 @@
+"""Find passwords, keys and tokens in texts, and replace them."""

@@ -1,0 +1,63 @@
+"""Words of change and of the past, in the languages of the function words, Chinese and Japanese."""
+
+from __future__ import annotations
+
+import pytest
+
+from palimpsest.text.time_words import asks_for_the_past, change_words
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Since March the office is in Winterthur",
+        "User no longer drinks coffee",
+        "Die Probe ist jetzt mittwochs",
+        "Le bureau a déménagé à Lyon",
+        "La oficina se trasladó a Sevilla",
+        "L'ufficio si è trasferito a Torino",
+        "O escritório mudou para o Porto",
+        "Het kantoor is verhuisd naar Utrecht",
+        "Kontoret har flyttat till Lund",
+        "Biuro przeniosła do Gdańska",
+        "Офис переехал в Казань",
+        "办公室搬到了深圳",
+        "事務所は大阪に移った",
+    ],
+)
+def test_a_change_is_recognized(text: str) -> None:
+    """Each language has words that say that something has changed."""
+    assert change_words(text) >= 1
+
+
+@pytest.mark.parametrize("text", ["The office is in Zurich", "User likes tea", "Das Auto ist blau", "猫很黑", ""])
+def test_a_plain_statement_is_no_change(text: str) -> None:
+    """What merely is so has no word of change."""
+    assert change_words(text) == 0
+
+
+def test_each_word_counts_once() -> None:
+    """Saying a word twice does not make a change more certain."""
+    assert change_words("now, now and NOW") == 1
+    assert change_words("She moved and now commutes") == 2
+
+
+@pytest.mark.parametrize(
+    ("question", "past"),
+    [
+        ("Where was the office before the move?", True),
+        ("Which laptop did I use to have previously?", True),
+        ("Where did we used to live?", True),
+        ("Wo war das Büro vor dem Umzug?", True),
+        ("Où était le bureau avant ?", True),
+        ("Где был офис раньше?", True),
+        ("搬家之前我住在哪里", True),
+        ("Where is the office?", False),
+        ("Wo ist das Büro?", False),
+        ("现在住在哪里", False),
+        ("", False),
+    ],
+)
+def test_questions_about_the_past_are_recognized(question: str, *, past: bool) -> None:
+    """Such a question asks for the older of two facts."""
+    assert asks_for_the_past(question) is past
