@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -12,9 +11,10 @@ from palimpsest.core.errors import EmbedderError
 from palimpsest.core.protocols import Vector
 from palimpsest.embed.questions import KEPT, QuestionCache
 from palimpsest.text.windows import QUESTION_WORDS
+from tests.support.watched_embedder import WholeTextEmbedder
 
 
-class Counting:
+class Counting(WholeTextEmbedder):
     """An embedder that counts its calls and can fail."""
 
     fingerprint = "counting"
@@ -29,19 +29,6 @@ class Counting:
         if self.fails:
             raise EmbedderError("the embedder failed")
         return np.array([len(text), 1], dtype=np.float32)
-
-    def embed_passages(self, texts: Sequence[str], *, background: bool = False) -> Vector:
-        """Return the same vector for every text."""
-        del background
-        return np.ones((len(texts), 2), dtype=np.float32)
-
-    def windows(self, text: str) -> list[str]:
-        """Return the text."""
-        return [text]
-
-    def embed_words(self, words: Sequence[str]) -> None:
-        """Return None."""
-        del words
 
 
 def test_a_question_is_embedded_once() -> None:

@@ -19,7 +19,7 @@ from palimpsest.core.protocols import Embedder
 from palimpsest.recall.fitted.weights import CONSTANT, THRESHOLD
 from palimpsest.recall.query import ParsedQuery
 from palimpsest.recall.retrieval.features import Candidates
-from palimpsest.recall.scoring.ranking import Ranked
+from palimpsest.recall.scoring.ranking import Column, Ranked
 from palimpsest.recall.scoring.scoring import SearchScoring, coverage
 from palimpsest.text.answer_types import asked_types, can_hold
 from palimpsest.text.late_interaction import least_similar_word
@@ -51,7 +51,8 @@ def relevance_of(scoring: SearchScoring, candidates: Candidates, ranked: Sequenc
     best, *others = ranked
     falls = [fitted[DROP] + fitted[FALL] * (best.score - item.score) for item in others]
     of_hits = (_probability(logit), *(_probability(logit - fall) for fall in falls))
-    return Relevance(of_hits, confident=of_hits[0] >= fitted[THRESHOLD])
+    is_complete = bool(candidates.has_vector.all())  # what has no vector yet may answer, and the signs do not see it
+    return Relevance(of_hits, confident=of_hits[0] >= fitted[THRESHOLD] or not is_complete)
 
 
 def signs_of_best(
@@ -60,12 +61,14 @@ def signs_of_best(
     """Return the signs that the best candidate answers, or does not, by name."""
     best = ranked[0]
     text = best.candidate.text
+    cosines = _cosines(candidates)
+    highest = float(cosines.max())
     second = ranked[1].score if len(ranked) > 1 else best.score
     found = frozenset[str]().union(*candidates.words_in_context)
     unknown = [word for word in query.words if word not in found]
     return {
-        "meaning": _cosine(candidates, best.row),
-        "highest meaning": max((_cosine(candidates, row) for row in range(len(candidates.entries))), default=0.0),
+        "meaning": float(cosines[best.row]) if candidates.has_vector[best.row] else highest,
+        "highest meaning": highest,
         "score": best.score,
         "lead": best.score - second,
         "coverage": float(coverage(candidates, candidates.words)[best.row]),
@@ -77,10 +80,10 @@ def signs_of_best(
     }
 
 
-def _cosine(candidates: Candidates, row: int) -> float:
+def _cosines(candidates: Candidates) -> Column:
     if candidates.vectors is None or candidates.query_vector is None:
-        return 0.0
-    return float(candidates.vectors[row] @ candidates.query_vector)
+        return np.zeros(len(candidates.entries), dtype=np.float32)
+    return candidates.vectors @ candidates.query_vector
 
 
 def _share(weights: Mapping[str, float], words: Sequence[str]) -> float:

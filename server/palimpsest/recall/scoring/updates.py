@@ -17,12 +17,11 @@ from palimpsest.text.tokenizer import search_tokens
 
 FIRST = 32
 """How many of the first candidates are compared with each other. An update that is worded differently can be far below
-what it replaces. Set by hand; comparing takes about a millisecond."""
+what it replaces. Set by hand."""
 
 MIN_EXACT_WORDS = 3
 """A query of at least this many words that stands in an older text word by word asks for that text. Set by hand: fewer
 words stand in many texts by chance."""
-
 
 SAME_WORDS = 0.8
 """The share of the older one's query words, by weight, that a newer one about the same matter has. Set by hand."""
