@@ -35,7 +35,14 @@ from palimpsest.store.sqlite.full_text import SqliteFullText
 from palimpsest.store.upgrade import MIGRATIONS
 from palimpsest.text.tokenizer import search_tokens
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
-from tests.support.ledger_access import ledger_faults, second_writer, store_memory
+from tests.support.ledger_access import (
+    all_keys,
+    ledger_faults,
+    ledger_in,
+    second_writer,
+    store_memory,
+    store_messages,
+)
 from tests.support.ledger_files import data_files, repeat_until, run_sql, run_writer, table_rows
 from tests.support.mcp_client import connect_stdio, reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in
@@ -563,6 +570,23 @@ class TestMigration:
         assert schema_of(path)[0] == (HEAD,)
         assert texts_in(path) == ["User plays the cello", "User lives in Nice"]
         assert ledger_faults(path) == []
+
+    @pytest.mark.anyio
+    async def test_keys_that_an_older_version_wrote_are_the_same_afterwards(self, settings: Settings) -> None:
+        """Guards what is searched: keys were stored in single precision, and also those that equal their vector."""
+        async with memory_in(settings.data_dir) as memory:
+            question, *_ = await store_messages(memory, ("user", "I drink green tea"), ("assistant", "Noted."))
+            store_memory(memory, "User drinks green tea", sources=[question.id])
+            store_memory(memory, "User lives in Nice")
+            fingerprint = memory.engine.embedder.fingerprint
+        with ledger_in(settings.data_dir) as ledger, ledger.read() as conn:
+            before = all_keys(conn, ALICE, fingerprint)
+        downgrade(settings.ledger_path, "0005")
+        with ledger_in(settings.data_dir) as ledger, ledger.read() as conn:
+            after = all_keys(conn, ALICE, fingerprint)
+        assert before[0] == after[0]
+        assert abs(before[1] - after[1]).max() < 1e-3
+        assert ledger_faults(settings.ledger_path) == []
 
 
 def test_the_commands_name_the_files_and_ask_first(tmp_path: Path) -> None:

@@ -28,7 +28,14 @@ from palimpsest.store.sqlite.backup import SqliteBackups
 from palimpsest.store.sqlite.full_text import SqliteFullText
 from palimpsest.text.tokenizer import search_tokens
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
-from tests.support.ledger_access import all_keys, ledger_faults, second_writer, store_memory, store_messages
+from tests.support.ledger_access import (
+    all_keys,
+    ledger_faults,
+    ledger_in,
+    second_writer,
+    store_memory,
+    store_messages,
+)
 from tests.support.ledger_files import Rows, files_with, files_with_part_of, repeat_until, search_texts, table_rows
 from tests.support.mcp_client import connect_stdio, reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, messages_from
@@ -56,13 +63,15 @@ HELD: Any = "the index is held open by the process that purges", "no process has
 
 
 def vectors_of(path: Path, *ids: str) -> list[bytes]:
-    """Return the vectors and keys of memories and messages, as bytes."""
+    """Return the vectors and keys of memories and messages as bytes, the keys also as an index holds them."""
     with closing(sqlite3.connect(path)) as conn:
         rows = [
-            conn.execute("SELECT vector, key FROM vectors WHERE owner_id = ?", (owner_id,)).fetchone()
+            conn.execute("SELECT seq, embedder, vector, key FROM vectors WHERE owner_id = ?", (owner_id,)).fetchone()
             for owner_id in ids
         ]
-    return [blob for row in rows for blob in row]
+    with ledger_in(path.parent) as ledger, ledger.read() as conn:
+        indexed = [vector_queries.keys_of(conn, embedder, [seq])[seq].tobytes() for seq, embedder, *_ in rows]
+    return [blob for _, _, *blobs in rows for blob in blobs if blob] + indexed
 
 
 def folders_of(index: Path) -> set[str]:

@@ -8,10 +8,12 @@ import alembic.autogenerate
 import alembic.migration
 import numpy as np
 import pytest
+from sqlalchemy import select
 
 from palimpsest.core.errors import InputError, MemoryNotFoundError, StaleDecisionError
 from palimpsest.core.models import Decision, Event, Fact, Memory, Message, Outcome, Provenance, Scope
 from palimpsest.core.protocols import Vector
+from palimpsest.store import schema
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import history as history_queries
@@ -246,6 +248,31 @@ class TestMessages:
         assert centre.mean is not None
         np.testing.assert_allclose(centre.mean, keys.mean(axis=0), atol=1e-6)
         np.testing.assert_allclose(np.linalg.norm(keys, axis=1), 1, atol=1e-6)
+
+    def test_the_key_of_a_text_without_context_is_its_vector(self, ledger: Ledger) -> None:
+        """It is stored once, and the mean follows it all the same when the text is changed or deleted."""
+        vectors = {
+            text: np.array(values, dtype=np.float32)
+            for text, values in (("a", [0.6, 0.8]), ("b", [0.8, 0.6]), ("c", [0, 1]))
+        }
+
+        def write(decision: Decision) -> str:
+            write = Write(ALICE, BY_TEST, decisions=(decision,), vectors=vectors, embedder="e")
+            return ledger.apply(write).outcomes[0].memory.id
+
+        memory_id, deleted = write(Decision(Event.ADD, Fact("a"))), write(Decision(Event.ADD, Fact("c")))
+        write(Decision(Event.UPDATE, Fact("b"), memory_id))
+        write(Decision(Event.DELETE, memory_id=deleted))
+        with ledger.read() as conn:
+            stored = conn.execute(select(schema.vectors.c.key).where(schema.vectors.c.live)).scalars().all()
+            _, keys = all_keys(conn, ALICE, "e")
+            centre = vector_queries.centre(conn, "alice", "e")
+
+        assert stored == [b""]
+        assert centre.entries == 1
+        assert centre.mean is not None
+        np.testing.assert_allclose(keys, [vectors["b"]], atol=1e-3)
+        np.testing.assert_allclose(centre.mean, keys[0], atol=1e-6)
 
 
 class TestConcurrency:

@@ -53,13 +53,25 @@ def listed(name: str) -> ListedValues:
 
 
 def packed(vector: Vector) -> bytes:
-    """Return a vector of shape (dims,) as it is stored: float16, so that two entries fit a page of 4 kB."""
+    """Return a vector of shape (dims,) as it is stored: float16, so that four entries fit a page of 4 kB."""
     return vector.astype(np.float16).tobytes()
 
 
 def unpacked(blob: bytes) -> Vector:
     """Return a stored vector as float32 of shape (dims,)."""
     return np.frombuffer(blob, dtype=np.float16).astype(np.float32)
+
+
+def unpacked_key(key: bytes, vector: bytes) -> Vector:
+    """Return the stored key of an entry as a unit vector of shape (dims,). An empty key is the same as the vector."""
+    return unpacked_keys([key or vector])[0]
+
+
+def unpacked_keys(blobs: Sequence[bytes]) -> Vector:
+    """Return stored keys as unit vectors of shape (n, dims), because half precision changes their length."""
+    keys = np.frombuffer(b"".join(blobs), dtype=np.float16).reshape(len(blobs), -1).astype(np.float32)
+    lengths = np.sqrt(np.einsum("ij,ij->i", keys, keys))[:, np.newaxis]
+    return np.divide(keys, lengths, out=keys, where=lengths > 0)
 
 
 def content_hash(text: str) -> str:

@@ -25,10 +25,10 @@ from sqlalchemy.types import TypeDecorator
 
 from palimpsest.core.clock import exact_iso
 
-HEAD = "0005"
+HEAD = "0006"
 """The schema revision this version writes: the newest file in migrations/versions."""
 
-KNOWN_REVISIONS = frozenset({"0001", "0002", "0003", "0004", "0005"})
+KNOWN_REVISIONS = frozenset({"0001", "0002", "0003", "0004", "0005", "0006"})
 
 DIALECTS = ("sqlite", "postgresql")
 """The databases whose partial indexes are declared."""
@@ -213,7 +213,8 @@ vectors = Table(
     Column("embedder", String(128), nullable=False, server_default=""),
     # Whether the vector is only that of the first window of a long text. The rest is embedded in the background.
     Column("partial", Boolean, nullable=False, server_default=false()),
-    # `vector` is that of the text alone, float16. `key` is searched, float32: see writes/contextual_keys.py.
+    # `vector` is that of the text alone, and `key` the one that is searched (writes/contextual_keys.py), both float16.
+    # An empty key is the same as the vector.
     Column("vector", LargeBinary),
     Column("key", LargeBinary),
 )

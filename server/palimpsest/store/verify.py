@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Row, Table, delete, func, insert, select, upd
 from palimpsest.core.errors import FullTextError
 from palimpsest.core.models import Event, Kind, Provenance, Scope
 from palimpsest.core.protocols import Progress
-from palimpsest.store.mapping import scope_values, to_memory, to_scope
+from palimpsest.store.mapping import scope_values, to_memory, to_scope, unpacked, unpacked_key
 from palimpsest.store.protocols import Database, FullText, FullTextColumns
 from palimpsest.store.schema import history, means, memories, message_history, messages, vectors
 from palimpsest.store.writes import contextual_keys
@@ -26,6 +26,9 @@ from palimpsest.store.writes.transaction import Transaction, next_edit_number, r
 
 TOLERANCE = 1e-4
 """How far two vectors may differ that were summed in a different order."""
+
+ROUNDING = 1e-3
+"""By which part of it such a number may differ after it was rounded to half precision: one unit in the last place."""
 
 MAX_EXAMPLES = 5
 
@@ -129,11 +132,11 @@ def _agrees(
         return not entry.live and words is None and entry.key is None
     if not entry.live or words != full_text.columns(key.row) or to_scope(entry) != key.row.scope:
         return False
-    if key.vector is None or entry.key is None:
-        return key.vector is None and entry.key is None
-    if len(entry.key) != key.vector.nbytes:
+    if key.blob is None or entry.key is None:
+        return key.blob is None and entry.key is None
+    if len(entry.key) != len(key.blob):
         return False
-    return bool(np.allclose(np.frombuffer(entry.key, dtype=np.float32), key.vector, atol=TOLERANCE))
+    return bool(np.allclose(unpacked(entry.key), unpacked(key.blob), atol=TOLERANCE, rtol=ROUNDING))
 
 
 def _words_agree(conn: Connection, full_text: FullText, rows: Iterable[FullTextColumns]) -> bool:
@@ -148,10 +151,10 @@ def _words_agree(conn: Connection, full_text: FullText, rows: Iterable[FullTextC
 def _sums(conn: Connection) -> dict[tuple[str, str], tuple[int, entry_writes.VectorSum]]:
     """Return count and float64 sum of the live keys by user and embedder."""
     sums: dict[tuple[str, str], tuple[int, entry_writes.VectorSum]] = {}
-    whole = func.length(vectors.c.key) == 2 * func.length(vectors.c.vector)  # single and half precision
-    query = select(vectors.c.user_id, vectors.c.embedder, vectors.c.key).where(vectors.c.key.is_not(None), whole)
-    for user_id, embedder, blob in conn.execute(query):
-        key = np.frombuffer(blob, dtype=np.float32).astype(np.float64)
+    whole = func.length(vectors.c.key).in_([0, func.length(vectors.c.vector)])
+    columns = (vectors.c.user_id, vectors.c.embedder, vectors.c.key, vectors.c.vector)
+    for user_id, embedder, blob, vector in conn.execute(select(*columns).where(vectors.c.key.is_not(None), whole)):
+        key = unpacked_key(blob, vector).astype(np.float64)
         count, total = sums.get((user_id, embedder), (0, np.zeros_like(key)))
         sums[user_id, embedder] = (count + 1, total + key)
     return sums

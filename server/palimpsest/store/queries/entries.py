@@ -7,12 +7,11 @@ from datetime import datetime
 from functools import cache
 from typing import NamedTuple
 
-import numpy as np
 from sqlalchemy import Connection, String, and_, bindparam, case, func, select, type_coerce
 
 from palimpsest.core.models import Candidate, Memory, Message, Scope
 from palimpsest.core.protocols import Vector
-from palimpsest.store.mapping import Query, is_seen, listed, sees, to_memory, to_message, unpacked
+from palimpsest.store.mapping import Query, is_seen, listed, sees, to_memory, to_message, unpacked, unpacked_key
 from palimpsest.store.schema import memories, memory_sources, messages, vectors
 
 MAJORITY_SHARE = 0.5
@@ -50,7 +49,7 @@ def candidates(
                 seq, kind, owner, datetime.fromisoformat(at), speaker, session, length, last in QUESTION_MARKS, text
             ),
             None if vector is None else unpacked(vector),
-            None if key is None else np.frombuffer(key, dtype=np.float32),
+            None if key is None or vector is None else unpacked_key(key, vector),
         )
         for seq, kind, owner, vector, key, speaker, session, at, length, last, text, *parts in conn.execute(
             _CANDIDATES, {"seqs": sorted(seqs), "embedder": embedder, "chars": chars}

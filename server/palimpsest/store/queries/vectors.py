@@ -9,15 +9,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, exists, func, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, exists, func, or_, select
 
 from palimpsest.core.models import Kind, Scope
 from palimpsest.core.protocols import Vector
-from palimpsest.store.mapping import chunks, listed, sees, unpacked
+from palimpsest.store.mapping import chunks, listed, sees, unpacked, unpacked_key, unpacked_keys
 from palimpsest.store.schema import means, memories, messages, vectors
 
 SCAN_BATCH = 4_000
-"""How many keys one batch of a scan has: four megabytes at 256 dimensions."""
+"""How many keys one batch of a scan has: six megabytes at 384 dimensions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,15 @@ class Centre:
 def keys_of(conn: Connection, embedder: str, seqs: Sequence[int]) -> dict[int, Vector]:
     """Return the keys of living entries, each of shape (dims,). Entries without a key of the embedder are left out."""
     return {
-        seq: np.frombuffer(blob, dtype=np.float32)
+        seq: unpacked_key(blob, b"")
         for chunk in chunks(seqs)
         for seq, blob in conn.execute(_KEYS, {"seqs": chunk, "embedder": embedder})
     }
 
 
 _HAS_KEY = and_(vectors.c.live.is_(True), vectors.c.embedder == bindparam("embedder"), vectors.c.key.is_not(None))
-_KEYS = select(vectors.c.seq, vectors.c.key).where(vectors.c.seq.in_(listed("seqs")), _HAS_KEY)
+_KEY = case((func.length(vectors.c.key) > 0, vectors.c.key), else_=vectors.c.vector)
+_KEYS = select(vectors.c.seq, _KEY).where(vectors.c.seq.in_(listed("seqs")), _HAS_KEY)
 
 
 def own_vectors(conn: Connection, embedder: str, kind: Kind, owner_ids: Sequence[str]) -> dict[str, Vector]:
@@ -79,12 +80,12 @@ def scope_keys(
     conn: Connection, scope: Scope, embedder: str, kind: str | None = None
 ) -> Iterator[tuple[list[int], Vector]]:
     """Yield the numbers and the keys, of shape (n, dims), of all living entries that the scope sees, in batches."""
-    query = select(vectors.c.seq, vectors.c.key).where(sees(vectors, scope), _HAS_KEY)
+    query = select(vectors.c.seq, _KEY).where(sees(vectors, scope), _HAS_KEY)
     if kind is not None:
         query = query.where(vectors.c.kind == kind)
     for rows in conn.execute(query, {"embedder": embedder}).partitions(SCAN_BATCH):
         seqs, blobs = zip(*rows, strict=True)
-        yield list(seqs), np.frombuffer(b"".join(blobs), dtype=np.float32).reshape(len(rows), -1)
+        yield list(seqs), unpacked_keys(blobs)
 
 
 def centre(conn: Connection, user_id: str, embedder: str) -> Centre:
@@ -103,11 +104,11 @@ _MEAN = select(means.c.units, means.c.total).where(
 def indexed_keys(conn: Connection, embedder: str, after: int, limit: int) -> list[tuple[int, str, Vector]]:
     """Return what an index holds, from above entry `after`: (entry, user, key), ordered by entry."""
     rows = conn.execute(_INDEXED, {"embedder": embedder, "after": after, "limit": limit})
-    return [(seq, user_id, np.frombuffer(key, dtype=np.float32)) for seq, user_id, key in rows]
+    return [(seq, user_id, unpacked_key(blob, b"")) for seq, user_id, blob in rows]
 
 
 _INDEXED = (
-    select(vectors.c.seq, vectors.c.user_id, vectors.c.key)
+    select(vectors.c.seq, vectors.c.user_id, _KEY)
     .where(vectors.c.seq > bindparam("after"), _HAS_KEY)
     .order_by(vectors.c.seq)
     .limit(bindparam("limit"))

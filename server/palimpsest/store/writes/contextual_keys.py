@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row, ScalarSelect, and_, bindparam, null, sel
 
 from palimpsest.core.models import Kind, Scope
 from palimpsest.core.protocols import Vector
-from palimpsest.store.mapping import Query, chunks, listed, unpacked
+from palimpsest.store.mapping import Query, chunks, listed, packed, unpacked
 from palimpsest.store.protocols import FullTextRow
 from palimpsest.store.schema import memories, memory_sources, messages, vectors
 from palimpsest.text.tokenizer import search_tokens
@@ -35,17 +35,21 @@ MAX_CONTEXT_CHARS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What an entry is searched by. `vector` is None while the entry's own text has no vector."""
+    """What an entry is searched by. `blob` is its key as it is stored, or None while its own text has no vector.
+
+    The key of an entry without context is empty: it is the same as the vector of its own text.
+    """
 
     row: FullTextRow
-    vector: Vector | None
+    blob: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """An entry as it is stored, and the key it should have now. `key` is None if the owner is deleted.
 
-    `blob` is the stored key, float32, and `owner_id` the id of the memory or message.
+    `vector` and `blob` are the stored vector of its own text and the stored key, and `owner_id` is the id of the memory
+    or message.
     """
 
     seq: int
@@ -53,6 +57,7 @@ class Entry:
     owner_id: str
     live: bool
     embedder: str
+    vector: bytes | None
     blob: bytes | None
     key: Key | None
 
@@ -129,8 +134,8 @@ def _keyed_entry(
     key = None
     if words is not None:
         scope = Scope(row.user_id, row.project, row.agent_id, row.run_id)
-        key = Key(FullTextRow(row.entry_seq, scope, *words), _vector(row.vector, row.embedder, around))
-    return Entry(row.entry_seq, row.user_id, row.id, row.live, row.embedder, row.key, key)
+        key = Key(FullTextRow(row.entry_seq, scope, *words), _blob(row.vector, row.embedder, around))
+    return Entry(row.entry_seq, row.user_id, row.id, row.live, row.embedder, row.vector, row.key, key)
 
 
 def _texts(conn: Connection, kind: Kind, rows: Iterable[Row[Any]]) -> dict[str, _Text]:
@@ -217,7 +222,7 @@ def _all_tokens(texts: Sequence[_Text]) -> list[str]:
     return [token for text in texts for token in search_tokens(text.text)]
 
 
-def _vector(own: bytes | None, embedder: str, around: Sequence[tuple[float, Sequence[_Text]]]) -> Vector | None:
+def _blob(own: bytes | None, embedder: str, around: Sequence[tuple[float, Sequence[_Text]]]) -> bytes | None:
     if own is None:
         return None
     comparable = [
@@ -226,4 +231,4 @@ def _vector(own: bytes | None, embedder: str, around: Sequence[tuple[float, Sequ
         for text in texts
         if text.vector is not None and text.embedder == embedder
     ]
-    return combined(unpacked(own), comparable)
+    return packed(combined(unpacked(own), comparable)) if comparable else b""

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Table, and_, bindparam, insert, select, updat
 
 from palimpsest.core.models import Kind, Scope
 from palimpsest.core.protocols import Vector
-from palimpsest.store.mapping import batched, chunks, listed, packed, scope_values
+from palimpsest.store.mapping import batched, chunks, listed, packed, scope_values, unpacked_key
 from palimpsest.store.protocols import FullText, FullTextRow
 from palimpsest.store.schema import index_log, means, memories, memory_sources, messages, vectors
 from palimpsest.store.writes import contextual_keys
@@ -41,13 +41,13 @@ class TouchedEntries:
         default_factory=dict[tuple[str, str], tuple[int, VectorSum]]
     )
 
-    def move(self, user_id: str, embedder: str, key: bytes | None, sign: int) -> None:
-        """Record that a key was added (sign 1) or removed (sign -1). Nothing is recorded without a key."""
-        if key is None:
+    def move(self, user_id: str, embedder: str, key: bytes | None, vector: bytes | None, sign: int) -> None:
+        """Record that a stored key was added (sign 1) or removed (sign -1). Nothing is recorded without a key."""
+        if key is None or vector is None:
             return
-        vector = np.frombuffer(key, dtype=np.float32).astype(np.float64)
-        count, total = self.moves.get((user_id, embedder), (0, np.zeros_like(vector)))
-        self.moves[user_id, embedder] = (count + sign, total + sign * vector)
+        added = unpacked_key(key, vector).astype(np.float64)
+        count, total = self.moves.get((user_id, embedder), (0, np.zeros_like(added)))
+        self.moves[user_id, embedder] = (count + sign, total + sign * added)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def put(
     if old is None:
         conn.execute(insert(vectors), {"kind": kind, "owner_id": owner_id, **scope_values(scope), **values})
         return
-    touched.move(old.user_id, old.embedder, old.key, -1)
+    touched.move(old.user_id, old.embedder, old.key, old.vector, -1)
     conn.execute(update(vectors).where(vectors.c.seq == old.seq).values(**values))
 
 
@@ -126,7 +126,7 @@ def give_vectors(
         }[entry.kind]
         if not entry.live or conn.execute(text).scalar_one() != item.text:
             continue
-        touched.move(entry.user_id, entry.embedder, entry.key, -1)
+        touched.move(entry.user_id, entry.embedder, entry.key, entry.vector, -1)
         blob = packed(item.vector)
         values = {"embedder": embedder, "partial": False, "vector": blob, "key": None}
         conn.execute(update(vectors).where(vectors.c.seq == item.seq).values(**values))
@@ -173,10 +173,10 @@ def _write_entries(
     changed: list[dict[str, Any]] = []
     removed: list[int] = []
     for entry in contextual_keys.keyed_entries(conn, kind, owner_ids):
-        blob = None if entry.key is None or entry.key.vector is None else entry.key.vector.tobytes()
+        blob = None if entry.key is None else entry.key.blob
         if blob != entry.blob:
-            touched.move(entry.user_id, entry.embedder, entry.blob, -1)
-            touched.move(entry.user_id, entry.embedder, blob, 1)
+            touched.move(entry.user_id, entry.embedder, entry.blob, entry.vector, -1)
+            touched.move(entry.user_id, entry.embedder, blob, entry.vector, 1)
         if entry.key is None:
             removed.append(entry.seq)
         else:

@@ -149,7 +149,7 @@ def _erase_entries(
     now: datetime,
 ) -> None:
     for entry in conn.execute(select(vectors).where(kind, vectors.c.owner_id.in_(ids))).all():
-        touched.move(entry.user_id, entry.embedder, entry.key, -1)
+        touched.move(entry.user_id, entry.embedder, entry.key, entry.vector, -1)
         full_text.remove(conn, [entry.seq])
         conn.execute(delete(vectors).where(vectors.c.seq == entry.seq))
         conn.execute(insert(index_log).values(unit_seq=entry.seq, user_id=entry.user_id, op="delete", at=now))
