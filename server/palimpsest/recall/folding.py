@@ -107,8 +107,17 @@ def _is_letter(token: str) -> bool:
 def same_words_key(text: str) -> str:
     """Return a string that is equal for texts which differ only in case, punctuation and white space."""
     plain = _MINUS.sub("\N{MINUS SIGN}", unicodedata.normalize("NFKC", text).casefold())
-    return " ".join("".join(" " if _is_punctuation(char) else char for char in plain).split()) or text
+    return " ".join(plain.translate(_WITHOUT_PUNCTUATION).split()) or text
 
 
-def _is_punctuation(char: str) -> bool:
-    return unicodedata.category(char).startswith("P") and char not in _MEANINGFUL
+class _WithoutPunctuation(dict[int, int]):
+    """A table for `str.translate` that makes punctuation a space. Each character is looked up once in a process."""
+
+    def __missing__(self, code: int) -> int:
+        char = chr(code)
+        divides = unicodedata.category(char).startswith("P") and char not in _MEANINGFUL
+        self[code] = ord(" ") if divides else code
+        return self[code]
+
+
+_WITHOUT_PUNCTUATION = _WithoutPunctuation()

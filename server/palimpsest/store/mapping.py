@@ -62,6 +62,13 @@ def unpacked(blob: bytes) -> Vector:
     return np.frombuffer(blob, dtype=np.float16).astype(np.float32)
 
 
+def unpacked_rows(blobs: Sequence[bytes]) -> Vector:
+    """Return stored vectors as one float32 matrix of shape (n, dims). Raises ValueError if their lengths differ."""
+    if len(set(map(len, blobs))) > 1:
+        raise ValueError("stored vectors have different lengths")
+    return np.frombuffer(b"".join(blobs), dtype=np.float16).reshape(len(blobs), -1).astype(np.float32)
+
+
 def unpacked_key(key: bytes, vector: bytes) -> Vector:
     """Return the stored key of an entry as a unit vector of shape (dims,). An empty key is the same as the vector."""
     return unpacked_keys([key or vector])[0]
@@ -69,7 +76,7 @@ def unpacked_key(key: bytes, vector: bytes) -> Vector:
 
 def unpacked_keys(blobs: Sequence[bytes]) -> Vector:
     """Return stored keys as unit vectors of shape (n, dims), because half precision changes their length."""
-    keys = np.frombuffer(b"".join(blobs), dtype=np.float16).reshape(len(blobs), -1).astype(np.float32)
+    keys = unpacked_rows(blobs)
     lengths = np.sqrt(np.einsum("ij,ij->i", keys, keys))[:, np.newaxis]
     return np.divide(keys, lengths, out=keys, where=lengths > 0)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 from threading import Lock
@@ -86,7 +87,7 @@ def query_tokens(text: str) -> list[str]:
     return [token for word in words if word.casefold() in content_words for token in _tokens_of(word)]
 
 
-def query_words(text: str) -> dict[str, list[str]]:
+def query_words(text: str) -> dict[str, Sequence[str]]:
     """Return the case-folded words of a question, without its function words, and the search tokens of each."""
     words = [word.casefold() for word in _words(text)]
     return {word: tokens for word in without_function_words(words) if (tokens := _tokens_of(word))}
@@ -98,10 +99,20 @@ def is_english_query(text: str) -> bool:
 
 
 def _words(text: str) -> list[str]:
-    return [match.group() for match in _WORD.finditer(unicodedata.normalize("NFKC", text))]
+    return _WORD.findall(unicodedata.normalize("NFKC", text))
 
 
-def _tokens_of(word: str) -> list[str]:
+def _tokens_of(word: str) -> Sequence[str]:
+    # Text without spaces is one word, which may be long, and is seldom met twice.
+    return _tokens_of_short(word) if len(word) <= MAX_TOKEN_CHARS else _all_tokens_of(word)
+
+
+@lru_cache(maxsize=16_384)
+def _tokens_of_short(word: str) -> tuple[str, ...]:
+    return tuple(_all_tokens_of(word))
+
+
+def _all_tokens_of(word: str) -> list[str]:
     tokens: list[str] = []
     for run, unspaced in _runs(word):
         if unspaced:
@@ -171,7 +182,6 @@ def is_unspaced(char: str) -> bool:
     return code >= _UNSPACED[0][0] and any(low <= code <= high for low, high in _UNSPACED)
 
 
-@lru_cache(maxsize=16_384)
 def _stems(word: str) -> tuple[str, ...]:
     """Return the search tokens of a case-folded word: its stem, and for an Arabic word also its consonants.
 

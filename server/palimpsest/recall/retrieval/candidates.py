@@ -24,9 +24,10 @@ from palimpsest.core.models import Scope
 from palimpsest.core.protocols import Embedder, Vector
 from palimpsest.index.sync import IndexHits
 from palimpsest.recall.hits import all_hits, record
-from palimpsest.recall.retrieval.features import CandidateRequest, Candidates, Centre, centred, rarity, stacked
+from palimpsest.recall.retrieval.features import CandidateRequest, Candidates, Centre, centred, rarity
 from palimpsest.recall.retrieval.past import candidates_at
 from palimpsest.store.ledger import Ledger
+from palimpsest.store.mapping import unpacked_rows
 from palimpsest.store.protocols import FoundWords, FullText
 from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import messages as message_queries
@@ -142,7 +143,9 @@ class _LivingSearch:
         rows, bm25 = self._select(query_vector, centre.passage, stored.entries, frequency)
         rows, outdated = _without_deleted_facts(conn, rows)
         vectors, has_vector = _centred_rows([row.vector for row in rows], centre.passage)
-        contexts, _ = _centred_rows([row.key for row in rows], centre.passage)
+        contexts = vectors  # as they are, unless a text has a context
+        if any(row.key for row in rows):
+            contexts, _ = _centred_rows([row.key or row.vector for row in rows], centre.passage)
         words = self._words(rows)
         return Candidates(
             [row.candidate for row in rows],
@@ -235,12 +238,13 @@ class _LivingSearch:
         return [found.get(row.candidate.seq, FoundWords()) for row in rows]
 
 
-def _centred_rows(vectors: Sequence[Vector | None], mean: Vector | None) -> tuple[Vector | None, npt.NDArray[np.bool_]]:
-    """Return the centred vectors as a matrix, with zeros for None, and which rows have one."""
-    matrix, has_vector = stacked(vectors)
-    if matrix is None:
+def _centred_rows(blobs: Sequence[bytes | None], mean: Vector | None) -> tuple[Vector | None, npt.NDArray[np.bool_]]:
+    """Return the centred stored vectors as a matrix, with zeros for None, and which rows have one."""
+    has_vector = np.array([blob is not None for blob in blobs], dtype=np.bool_)
+    empty = next((bytes(len(blob)) for blob in blobs if blob is not None), None)
+    if empty is None:
         return None, has_vector
-    matrix = centred(matrix, mean)
+    matrix = centred(unpacked_rows([empty if blob is None else blob for blob in blobs]), mean)
     matrix[~has_vector] = 0.0  # as near to everything as the mean is
     return matrix, has_vector
 

@@ -119,4 +119,4 @@ def _least_similar_word(query: ParsedQuery, embedder: Embedder, text: str) -> fl
 
 
 def _probability(logit: float) -> float:
-    return 1 / (1 + math.exp(-float(np.clip(logit, -30, 30))))
+    return 1 / (1 + math.exp(-min(max(float(logit), -30.0), 30.0)))

@@ -10,8 +10,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, String, and_, bindparam, case, func, select, type_coerce
 
 from palimpsest.core.models import Candidate, Memory, Message, Scope
-from palimpsest.core.protocols import Vector
-from palimpsest.store.mapping import Query, is_seen, listed, sees, to_memory, to_message, unpacked, unpacked_key
+from palimpsest.store.mapping import Query, is_seen, listed, sees, to_memory, to_message
 from palimpsest.store.schema import memories, memory_sources, messages, vectors
 
 MAJORITY_SHARE = 0.5
@@ -28,11 +27,11 @@ QUESTION_MARKS = frozenset("?\uff1f\u061f\u037e")
 
 
 class CandidateRow(NamedTuple):
-    """A candidate with the vector of its text and its key, of shape (dims,), if it has them of the embedder."""
+    """A candidate with the vector of its text and its key as they are stored, if it has them of the embedder."""
 
     candidate: Candidate
-    vector: Vector | None
-    key: Vector | None
+    vector: bytes | None
+    key: bytes | None
 
 
 def candidates(
@@ -48,8 +47,8 @@ def candidates(
             Candidate(
                 seq, kind, owner, datetime.fromisoformat(at), speaker, session, length, last in QUESTION_MARKS, text
             ),
-            None if vector is None else unpacked(vector),
-            None if key is None or vector is None else unpacked_key(key, vector),
+            vector,
+            key,
         )
         for seq, kind, owner, vector, key, speaker, session, at, length, last, text, *parts in conn.execute(
             _CANDIDATES, {"seqs": sorted(seqs), "embedder": embedder, "chars": chars}
