@@ -142,7 +142,7 @@ def candidates(
     if meaning is not None:
         query_vector = np.array([1, 0], dtype=np.float32)
         vectors = np.array([[cosine, np.sqrt(1 - cosine**2)] for cosine in meaning], dtype=np.float32)
-    words = words or [set(search_tokens(entry.text)) for entry in entries]
+    texts = [frozenset(text) for text in words or [search_tokens(entry.text) for entry in entries]]
     return Candidates(
         entries,
         vectors,
@@ -150,8 +150,8 @@ def candidates(
         np.full(len(entries), vectors is not None),
         query_vector,
         np.array(bm25 or [0.0] * len(entries), dtype=np.float32),
-        words,
-        words,
+        texts,
+        texts,
         weights or {},
         len(entries),
         outdated,

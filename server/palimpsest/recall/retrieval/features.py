@@ -78,8 +78,8 @@ class Candidates:
     has_vector: npt.NDArray[np.bool_]
     query_vector: Vector | None
     bm25: npt.NDArray[np.float32]
-    words: Sequence[AbstractSet[str]]
-    words_in_context: Sequence[AbstractSet[str]]
+    words: Sequence[frozenset[str]]
+    words_in_context: Sequence[frozenset[str]]
     weights: Mapping[str, float]
     collection: int
     outdated: AbstractSet[str] = frozenset()

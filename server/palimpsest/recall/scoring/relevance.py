@@ -71,7 +71,7 @@ def signs_of_best(
         "highest meaning": highest,
         "score": best.score,
         "lead": best.score - second,
-        "coverage": float(coverage(candidates, candidates.words)[best.row]),
+        "coverage": float(coverage(candidates, [candidates.words[best.row]])[0]),
         "unknown words": _share(candidates.weights, unknown),
         "unknown name": float(_has_unknown_name(query, candidates, found)),
         "missed number": float(_misses_number(query.text, text)),

@@ -75,22 +75,29 @@ def shared_words(words: Sequence[Set[str]]) -> Matrix:
     Words that fewer of the texts have weigh more.
     """
     frequency = Counter(word for text_words in words for word in text_words)
-    order = {word: row for row, word in enumerate(frequency)}
     weights = np.array([math.log(1 + len(words) / (1 + count)) for count in frequency.values()], dtype=np.float32)
-    has_word = np.zeros((len(words), len(order)), dtype=np.float32)
-    for row, text_words in enumerate(words):
-        has_word[row, [order[word] for word in text_words]] = 1.0
+    has_word = _has_word(words, list(frequency))
     common = (has_word * weights) @ has_word.T
     totals = common.diagonal()
     lighter = np.minimum(totals[:, np.newaxis], totals[np.newaxis, :])
     return np.divide(common, lighter, out=np.zeros_like(common), where=lighter > 0)
 
 
+def _has_word(words: Sequence[Set[str]], columns: Sequence[str]) -> Matrix:
+    """Return 1 for each text and word that the text has, else 0: shape (n, number of columns)."""
+    order = {word: column for column, word in enumerate(columns)}
+    has_word = np.zeros((len(words), len(order)), dtype=np.float32)
+    for row, text_words in enumerate(words):
+        has_word[row, [order[word] for word in text_words]] = 1.0
+    return has_word
+
+
 def _differ_by_one(words: Sequence[Set[str]]) -> Matrix:
     """Return 1 for each pair of texts that have all words but one in common, and two or more in common; else 0."""
-    sizes = [len(text_words) for text_words in words]
-    common = np.array([[len(first & second) for second in words] for first in words])
-    larger = np.maximum(np.array(sizes)[:, np.newaxis], np.array(sizes)[np.newaxis, :])
+    has_word = _has_word(words, list(frozenset[str]().union(*words)))
+    common = has_word @ has_word.T
+    sizes = common.diagonal()
+    larger = np.maximum(sizes[:, np.newaxis], sizes[np.newaxis, :])
     return ((common >= MIN_COMMON) & (larger - common == 1)).astype(np.float32)
 
 

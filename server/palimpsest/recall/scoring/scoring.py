@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -167,11 +166,13 @@ def z_scores(values: Column, counted: Column | None = None, min_spread: float = 
     return (values - sample.mean()) / max(float(sample.std()), min_spread)
 
 
-def coverage(candidates: Candidates, words: Sequence[AbstractSet[str]]) -> Column:
+def coverage(candidates: Candidates, words: Sequence[frozenset[str]]) -> Column:
     """Return the share of the query's words that each candidate has, by weight; between 0 and 1."""
     weights = candidates.weights
     total = sum(weights.values()) or 1.0
-    return np.array([sum(weights[word] for word in weights.keys() & own) / total for own in words])
+    # Many candidates have the same few words of the query.
+    shares = {own: sum(weights[word] for word in weights.keys() & own) / total for own in set(words)}
+    return np.array([shares[own] for own in words])
 
 
 def named(query: ParsedQuery, candidates: Candidates) -> Column:
@@ -185,13 +186,15 @@ def named(query: ParsedQuery, candidates: Candidates) -> Column:
     )
 
 
-def _meaning(candidates: Candidates, vectors: Vector | None, words: Sequence[AbstractSet[str]]) -> Column:
+def _meaning(candidates: Candidates, vectors: Vector | None, words: Sequence[frozenset[str]]) -> Column:
     """Return the z-scores of the cosines with the query. Where there is no vector, the words stand in for it."""
-    by_words = z_scores(coverage(candidates, words))
     if vectors is None or candidates.query_vector is None:
-        return by_words
+        return z_scores(coverage(candidates, words))
     has_vector = candidates.has_vector
-    return np.where(has_vector, z_scores(vectors @ candidates.query_vector, has_vector, MIN_SPREAD), by_words)
+    by_vectors = z_scores(vectors @ candidates.query_vector, has_vector, MIN_SPREAD)
+    if has_vector.all():
+        return by_vectors
+    return np.where(has_vector, by_vectors, z_scores(coverage(candidates, words)))
 
 
 def _number(query: ParsedQuery, candidates: Candidates) -> Column:
@@ -229,6 +232,8 @@ def _recency(times: Sequence[datetime], now: datetime) -> Column:
 
 def _session(query: ParsedQuery, candidates: Candidates) -> Column:
     """Return for each candidate how well the best of its session match by a first guess: sessions have subjects."""
+    if not any(entry.session for entry in candidates.entries):
+        return np.zeros(len(candidates.entries))
     guess = GUESSED_SPEAKER * named(query, candidates) + z_scores(candidates.bm25) / 3
     guess = guess + _meaning(candidates, candidates.vectors, candidates.words) / 3
     guess = guess + _meaning(candidates, candidates.contexts, candidates.words_in_context) / 3

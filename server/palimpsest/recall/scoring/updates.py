@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import cast
 
 import numpy as np
@@ -79,7 +79,7 @@ def replacements(
     entries = [candidates.entries[row] for row in rows]
     vectors = cast("np.ndarray", candidates.vectors)[list(rows)]
     words = [frozenset(search_tokens(entry.text)) for entry in entries]
-    is_older = np.array([[_may_replace(newer, older) for older in entries] for newer in entries])
+    is_older = _may_be_replaced(entries)
     texts = [entry.text for entry in entries]
     replaces = replacement_probability(vectors, words, texts, is_older, replacement)
     replaces = np.maximum(replaces, PROBABLE * _same_matter(candidates, rows, scores) * is_older)
@@ -99,9 +99,9 @@ def _same_matter(candidates: Candidates, rows: Sequence[int], scores: Column) ->
     The newer one has nearly all of the query's words that the older one has, is not unlike it, and is not far below it.
     """
     weights = candidates.weights
-    words = [weights.keys() & candidates.words[row] for row in rows]
-    of_older = np.array([sum(weights[word] for word in own) for own in words])[np.newaxis, :]
-    of_both = np.array([[sum(weights[word] for word in newer & older) for older in words] for newer in words])
+    has_word = np.array([[word in candidates.words[row] for word in weights] for row in rows], dtype=np.float64)
+    of_both = (has_word * list(weights.values())) @ has_word.T
+    of_older = of_both.diagonal()[np.newaxis, :]
     vectors = cast("np.ndarray", candidates.vectors)[list(rows)]
     is_close = scores[rows][np.newaxis, :] - scores[rows][:, np.newaxis] < MAX_LEAD
     has_words = (of_older > 0) & (of_older >= MIN_COVERAGE * sum(weights.values()))
@@ -109,8 +109,21 @@ def _same_matter(candidates: Candidates, rows: Sequence[int], scores: Column) ->
     return (is_close & is_same).astype(np.float32)
 
 
-def _may_replace(newer: Candidate, older: Candidate) -> bool:
-    """Return whether one candidate is newer than another of the same sort and person, and not of the same session."""
-    if (newer.kind, newer.speaker) != (older.kind, older.speaker) or newer.at <= older.at:
-        return False
-    return not newer.session or newer.session != older.session
+def _may_be_replaced(entries: Sequence[Candidate]) -> Matrix:
+    """Return whether the candidate of a column is older than that of a row: shape (m, m).
+
+    Only candidates of the same sort and person are compared, and none of the same session.
+    """
+    time_of = {at: place for place, at in enumerate(sorted({entry.at for entry in entries}))}
+    times = np.array([time_of[entry.at] for entry in entries])
+    people = _numbered([(entry.kind, entry.speaker) for entry in entries])
+    sessions = _numbered([entry.session or entry.seq for entry in entries])
+    is_older = times[:, np.newaxis] > times[np.newaxis, :]
+    is_same_person = people[:, np.newaxis] == people[np.newaxis, :]
+    return is_older & is_same_person & (sessions[:, np.newaxis] != sessions[np.newaxis, :])
+
+
+def _numbered(values: Sequence[Hashable]) -> Column:
+    """Return a number for each value that is equal for equal values: shape (m,)."""
+    number_of = {value: number for number, value in enumerate(dict.fromkeys(values))}
+    return np.array([number_of[value] for value in values])
