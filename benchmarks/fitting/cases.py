@@ -28,11 +28,12 @@ from palimpsest.recall.query import ParsedQuery
 from palimpsest.recall.retrieval.features import Candidates
 from palimpsest.recall.scoring.scoring import COMPARED_FEATURES
 
+LINKED = ("linked", "linked meaning", "linked coverage")
 FEATURES = {
-    "memory": ("meaning", "coverage", "speaker", "number", "session", "said", "told"),
+    "memory": ("meaning", "coverage", "speaker", "number", "session", "said", "told", *LINKED),
     "message": (
         *("message", "meaning", "context", "coverage", "coverage in context", "speaker", "number", "session"),
-        *("question", "length", "said", "told"),
+        *("question", "length", "said", "told", *LINKED),
     ),
 }
 """The features that get a weight, by the kind of entry. Dropping any other feature changed no figure."""
@@ -43,7 +44,7 @@ OF_WORDS = ("words", "gist", "wording", "spelling")
 EVERY = 3
 """Of the questions about another conversation, every third is asked."""
 
-KEPT = 120
+KEPT = 160
 """How many candidates of a question are kept, the best by a first guess, besides its answers."""
 
 FIRST_GUESS = {"meaning": 1.0, "context": 0.5, "words": 0.7, "speaker": 1.5, "coverage in context": 1.0}
@@ -183,8 +184,10 @@ def _some(candidates: Candidates, rows: Array) -> Candidates:
     def chosen(vectors: Array | None) -> Array | None:
         return None if vectors is None else vectors[rows].astype(np.float16)
 
+    place = {row: number for number, row in enumerate(rows.tolist())}
     return replace(
         candidates,
+        linked=[(place[one], place[other]) for one, other in candidates.linked if one in place and other in place],
         entries=[candidates.entries[row] for row in rows],
         vectors=chosen(candidates.vectors),
         contexts=None,

@@ -18,7 +18,7 @@ def print_figures(title: str, cases: Sequence[Case], scores: Mapping[int, Array]
     """Print the figures of cases by kind, given the scores of each case's candidates."""
     results: dict[str, list[tuple[float, ...]]] = {}
     for case in cases:
-        if not case.answers.any():
+        if case.kind == "unknown":
             continue
         order = np.argsort(-scores[id(case)], kind="stable")
         if case.family == "facts":

@@ -13,7 +13,8 @@ from fitting.figures import print_figures
 from fitting.pairs import Replacement
 from fitting.regression import Array
 from palimpsest.recall.fitted.weights import Weights
-from palimpsest.recall.scoring.updates import order_features
+from palimpsest.recall.scoring.scoring import REPEATED, repeated
+from palimpsest.recall.scoring.updates import newer_of_two, order_features
 
 FEATURES = ("replaced", "update", "former")
 ROUNDS = 2
@@ -23,10 +24,14 @@ COLUMNS = tuple(("memory", name) for name in FEATURES)
 
 @dataclass(frozen=True)
 class Ordered:
-    """The weights without those of the relevance, and the scores of each case with its group left out."""
+    """The weights without those of the relevance, and the scores of each case with its group left out.
+
+    `speaker` are the parts of the scores for a named speaker.
+    """
 
     weights: Weights
     scores: Mapping[int, Array]
+    speaker: Mapping[int, Array]
 
 
 def fit(cases: Sequence[Case], columns: ranking.Columns, replacement: Replacement) -> Ordered:
@@ -46,13 +51,21 @@ def fit(cases: Sequence[Case], columns: ranking.Columns, replacement: Replacemen
             for case in cases
         }
         fitted = ranking.fit_choices(cases, rows)
-    scores = {id(case): rows[id(case)] @ fitted.without[case.group] for case in cases}
+    scores = {id(case): _final(case, rows[id(case)] @ fitted.without[case.group]) for case in cases}
     print_figures("left out", cases, scores)
-    print_figures("fitted", cases, {id(case): rows[id(case)] @ fitted.all for case in cases})
+    print_figures("fitted", cases, {id(case): _final(case, rows[id(case)] @ fitted.all) for case in cases})
     of = {kind: ranking.named(fitted.all, (*columns, *COLUMNS), kind) for kind in ("memory", "message")}
     for kind, weights in of.items():
         print(f"  {kind}: " + ", ".join(f"{name} {weight:.2f}" for name, weight in weights.items()))
-    return Ordered(Weights(of["memory"], of["message"], replacement.weights, {}), scores)
+    named = [number for number, (_, name) in enumerate(columns) if name == "speaker"]
+    speaker = {id(case): rows[id(case)][:, named] @ fitted.without[case.group][named] for case in cases}
+    return Ordered(Weights(of["memory"], of["message"], replacement.weights, {}), scores, speaker)
+
+
+def _final(case: Case, scores: Array) -> Array:
+    """Return the scores with what is not fitted: the newer of two, and what repeats a hit above it."""
+    scores = scores + newer_of_two(case.query, case.candidates, scores)
+    return scores - REPEATED * repeated(case.candidates, scores)
 
 
 def _with_order(case: Case, features: Array, weights: Array, replacement: Replacement) -> Array:

@@ -37,14 +37,14 @@ def fit(cases: Sequence[Case], ordered: Ordered, embedder: Embedder) -> Weights:
     """Fit the relevance by the kind of the best hit, print the figures with each group left out, return all weights."""
     relevance: dict[str, dict[str, float]] = {}
     for kind in ("memory", "message"):
-        of_kind = [case for case in cases if _best(case, ordered.scores[id(case)]).candidate.kind == kind]
+        of_kind = [case for case in cases if _ranked(case, ordered)[0].candidate.kind == kind]
         print(f"\nunknown questions, left out, best hit a {kind}")
         relevance[kind] = _fit_kind(of_kind, ordered, embedder)
     return replace(ordered.weights, relevance=relevance)
 
 
 def _fit_kind(cases: Sequence[Case], ordered: Ordered, embedder: Embedder) -> dict[str, float]:
-    signs = [_sign(case, ordered.scores[id(case)], embedder) for case in cases]
+    signs = [_sign(case, ordered, embedder) for case in cases]
     names = tuple(signs[0].values)
     rows = np.array([[*sign.values.values(), 1.0] for sign in signs])
     scale = rows.std(axis=0)
@@ -63,26 +63,23 @@ def _fit_kind(cases: Sequence[Case], ordered: Ordered, embedder: Embedder) -> di
         "  "
         + ", ".join(f"{name} {weight * size:.2f}" for (name, weight), size in zip(fitted.items(), scale, strict=True))
     )
-    threshold = float(np.quantile(chances[labels == 1], FALSE_ALARMS))
+    known = labels == 1
+    threshold = float(np.quantile(chances[known], FALSE_ALARMS, weights=amount[known], method="inverted_cdf"))
     fitted[THRESHOLD] = float(1 / (1 + np.exp(-threshold)))
     fitted |= _after_the_best(cases, ordered, dict(zip(map(id, cases), rows @ weights, strict=True)))
     print(f"  drop {fitted[DROP]:.2f}, fall {fitted[FALL]:.2f}, threshold {fitted[THRESHOLD]:.2f}")
     return fitted
 
 
-def _best(case: Case, scores: Array) -> Ranked:
-    return _ranked(case, scores)[0]
-
-
-def _sign(case: Case, scores: Array, embedder: Embedder) -> Sign:
-    ranked = _ranked(case, scores)
-    values = signs_of_best(case.query, case.candidates, ranked, embedder)
+def _sign(case: Case, ordered: Ordered, embedder: Embedder) -> Sign:
+    values = signs_of_best(case.query, case.candidates, _ranked(case, ordered), embedder)
     return Sign(case.group, case.family, values, bool(case.number_of_answers))
 
 
-def _ranked(case: Case, scores: Array) -> list[Ranked]:
+def _ranked(case: Case, ordered: Ordered) -> list[Ranked]:
+    scores, columns = ordered.scores[id(case)], {"speaker": ordered.speaker[id(case)]}
     order: list[int] = np.argsort(-scores, kind="stable").tolist()
-    return [Ranked(case.candidates.entries[row], float(scores[row]), row, {}) for row in order]
+    return [Ranked(case.candidates.entries[row], float(scores[row]), row, columns) for row in order]
 
 
 def _amounts(signs: Sequence[Sign]) -> Array:

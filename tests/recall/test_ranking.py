@@ -29,6 +29,9 @@ WEIGHTS = Weights(
         "number": 1,
         "said": 1,
         "told": 1,
+        "linked": 1,
+        "linked meaning": 1,
+        "linked coverage": 1,
         "replaced": -3,
         "update": 2,
         "former": 2,
@@ -136,6 +139,7 @@ def candidates(
     words: Sequence[set[str]] | None = None,
     weights: Mapping[str, float] | None = None,
     outdated: Set[str] = frozenset(),
+    linked: Sequence[tuple[int, int]] = (),
 ) -> Candidates:
     """Return candidates with their features; `meaning` holds cosines with the query."""
     query_vector = vectors = None
@@ -155,6 +159,7 @@ def candidates(
         weights or {},
         len(entries),
         outdated,
+        linked,
     )
 
 
@@ -264,6 +269,12 @@ def test_an_older_memory_comes_first_if_it_is_asked_for(query: str) -> None:
     assert order(FACTS, query=query, meaning=MEANING)[0] == 1
 
 
+def test_the_exact_text_is_made_of_whole_words() -> None:
+    """The end of another name is not the name."""
+    owners = [memory(1, "Anna Fuchs owns the service", 90), memory(2, "Hanna Fuchs owns the service", 10), OTHER]
+    assert order(owners, query="Anna Fuchs owns the service", meaning=[0.9, 0.89, -0.5])[0] == 1
+
+
 def test_a_number_of_the_older_memory_asks_for_it() -> None:
     """The update about port 9000 does not take the place of the memory that has port 8084."""
     ports = [memory(1, "The api listens on port 8084", 90), memory(2, "The api moved to port 9000 now", 10), OTHER]
@@ -277,6 +288,59 @@ def test_what_is_said_in_one_session_replaces_nothing() -> None:
         candidate(seq, text, session="a", at=at) for seq, text, at in [(1, OLD.text, OLD.at), (2, NEW.text, NEW.at)]
     )
     assert order([old, new], query="Where is the office?", meaning=[0.9, 0.8]) == [1, 2]
+
+
+IN_PASSING = memory(4, "Ottoline blew out all seven candles in one go", 10)
+AGE = memory(5, "Ottoline is six years old", 90)
+RARE = {"ottolin": 3.0, "old": 1.0}
+
+
+def test_the_newer_of_two_that_stand_out_comes_first() -> None:
+    """Nothing but the question says that the two are about one matter: no word of change, and a low likeness."""
+    facts, meaning = [AGE, IN_PASSING, OTHER], [0.9, 0.4, -0.9]
+    parts = {item.candidate.seq: item.parts for item in ranked(facts, query="How old?", meaning=meaning, weights=RARE)}
+
+    assert order(facts, query="How old?", meaning=meaning, weights=RARE) == [4, 5, 3]
+    assert parts[4]["newer of two"] > 0
+    assert parts[5]["newer of two"] == 0
+
+
+@pytest.mark.parametrize(
+    ("query", "third", "weights"),
+    [
+        ("How old?", memory(3, "Ottoline has a kite", 5), RARE),
+        ("How old?", OTHER, {"ottolin": 1.0, "old": 3.0}),
+        ("How old was she before?", OTHER, RARE),
+    ],
+    ids=["a third is as near", "the newer lacks most of the words", "about the past"],
+)
+def test_the_older_of_two_stays_first(query: str, third: Candidate, weights: dict[str, float]) -> None:
+    """Where the two do not stand out together, the older one is the better answer."""
+    facts, meaning = [AGE, IN_PASSING, third], [0.9, 0.4, 0.38 if third is not OTHER else -0.9]
+    assert order(facts, query=query, meaning=meaning, weights=weights)[0] == 5
+
+
+def test_a_memory_is_found_by_the_message_it_was_learned_from() -> None:
+    """The two are wordings of one matter, so a match of the one raises the other."""
+    said = candidate(1, "My dentist is Dr Kofler in Herrengasse", session="a")
+    learned, other = memory(2, "Kofler treats the user"), memory(3, "Moser treats the user")
+    entries, words = [said, learned, other], {"dentist": 2.0, "treat": 0.1}
+
+    parts = {item.candidate.seq: item.parts for item in ranked(entries, weights=words, linked=[(1, 0)])}
+
+    assert parts[2]["linked coverage"] > parts[3]["linked coverage"] == 0
+
+
+def test_what_repeats_a_hit_above_it_makes_room() -> None:
+    """A message below its memory says little that is new. Two memories of one message are two facts, and both stay."""
+    said = candidate(1, "We moved to Graz with both dogs", session="a")
+    first, second, other = memory(2, "They live in Graz"), memory(3, "They have two dogs"), memory(4, "Ida likes tea")
+    entries, meaning = [said, first, second, other], [0.7, 0.9, 0.8, 0.1]
+
+    parts = {item.candidate.seq: item.parts for item in ranked(entries, meaning=meaning, linked=[(1, 0), (2, 0)])}
+
+    assert parts[1]["repeated"] < 0
+    assert [parts[seq]["repeated"] for seq in (2, 3, 4)] == [0, 0, 0]
 
 
 def test_rare_words_weigh_more() -> None:

@@ -24,12 +24,21 @@ from palimpsest.core.models import Scope
 from palimpsest.core.protocols import Embedder, Vector
 from palimpsest.index.sync import IndexHits
 from palimpsest.recall.hits import all_hits, record
-from palimpsest.recall.retrieval.features import CandidateRequest, Candidates, Centre, centred, rarity
+from palimpsest.recall.retrieval.features import (
+    KINDS,
+    CandidateRequest,
+    Candidates,
+    Centre,
+    centred,
+    linked_rows,
+    rarity,
+)
 from palimpsest.recall.retrieval.past import candidates_at
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.mapping import unpacked_rows
 from palimpsest.store.protocols import FoundWords, FullText
 from palimpsest.store.queries import entries as entry_queries
+from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.queries.entries import CandidateRow
@@ -159,6 +168,7 @@ class _LivingSearch:
             rarity(frequency, request.words, stored.entries),
             stored.entries,
             outdated,
+            self._linked(rows),
             errors=tuple(self.text.errors),
         )
 
@@ -228,6 +238,13 @@ class _LivingSearch:
         limit = self.request.pool.by_words if allowed is None else None
         bm25 = self.text.search(scope, self.request.words, limit, frequency)
         return bm25 if allowed is None else {seq: score for seq, score in bm25.items() if seq in allowed}
+
+    def _linked(self, rows: Sequence[CandidateRow]) -> list[tuple[int, int]]:
+        entries = [row.candidate for row in rows]
+        if len({entry.kind for entry in entries}) < len(KINDS):
+            return []
+        memory_ids = [entry.owner_id for entry in entries if entry.kind == "memory"]
+        return linked_rows(entries, memory_queries.messages_of(self.conn, memory_ids))
 
     def _words(self, rows: Sequence[CandidateRow]) -> list[FoundWords]:
         if self.request.whole_texts:

@@ -26,7 +26,7 @@ PRIOR_ENTRIES = 20
 """How many entries the embedder's mean of passages in general counts for in the centre of a collection. Set by hand:
 twenty vectors have a mean of their own."""
 
-_KINDS: tuple[Kind, ...] = ("memory", "message")
+KINDS: tuple[Kind, ...] = ("memory", "message")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,8 @@ class Candidates:
     and False in `has_vector`. `bm25` has shape (n,). `words` are search tokens of each text and `words_in_context`
     those of its context too, at least the ones that the query asks for; `weights` are the inverse document frequencies
     of the query's words among the `collection` entries. `outdated` are the ids of messages whose facts were all
-    superseded. `past` holds the hit of each candidate as it was at the instant of `as_of`, and is None without one.
-    `errors` say what could not be used.
+    superseded. `linked` are pairs of rows: a memory, and a message it was learned from. `past` holds the hit of
+    each candidate as it was at the instant of `as_of`, and is None without one. `errors` say what could not be used.
     """
 
     entries: Sequence[Candidate]
@@ -83,6 +83,7 @@ class Candidates:
     weights: Mapping[str, float]
     collection: int
     outdated: AbstractSet[str] = frozenset()
+    linked: Sequence[tuple[int, int]] = ()
     past: Mapping[int, Hit] | None = None
     errors: Sequence[FullTextError | EmbedderError] = ()
 
@@ -125,10 +126,17 @@ def rarity(frequency: Mapping[str, int], words: Iterable[str], entries: int) -> 
     return {word: math.log(1 + max(entries, 1) / (1 + frequency.get(word, 0))) for word in words}
 
 
+def linked_rows(candidates: Sequence[Candidate], learned_from: Iterable[tuple[str, str]]) -> list[tuple[int, int]]:
+    """Return the rows of each memory and message that are both candidates, given pairs of their ids."""
+    rows = {(entry.kind, entry.owner_id): row for row, entry in enumerate(candidates)}
+    pairs = [(rows.get(("memory", memory)), rows.get(("message", message))) for memory, message in learned_from]
+    return [(memory, message) for memory, message in pairs if memory is not None and message is not None]
+
+
 def own_vectors(conn: Connection, embedder: str, candidates: Sequence[Candidate]) -> dict[str, Vector]:
     """Return the vectors of the candidates' own texts by owner, as far as the ledger has them."""
     vectors: dict[str, Vector] = {}
-    for kind in _KINDS:
+    for kind in KINDS:
         ids = [candidate.owner_id for candidate in candidates if candidate.kind == kind]
         vectors |= vector_queries.own_vectors(conn, embedder, kind, ids)
     return vectors

@@ -72,10 +72,19 @@ def date_match(
     if happened_at is not None:
         told += [_agreement(span, happened_at) for span in question]
     return DateMatch(
-        said=max(_agreement(span, said_at) for span in question),
+        said=max(_said(span, said_at) for span in question),
         told=max(told, default=0.0),
         holds=float(any(_holds(span, valid_from or said_at, valid_until) for span in question)),
     )
+
+
+def _said(span: DateSpan, at: datetime) -> float:
+    """Return how well the time at which something was said agrees with a date, whose year may only be guessed."""
+    years = span.start.year - at.year
+    if not years or not span.is_year_guessed or span.relation != "in":
+        return _agreement(span, at)
+    in_same_year = at + timedelta(days=round(DAYS_OF_A_YEAR * years))
+    return max(_agreement(span, at), OTHER_YEAR * _agreement(span, in_same_year))
 
 
 def _agreement(span: DateSpan, at: datetime) -> float:

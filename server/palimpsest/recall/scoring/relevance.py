@@ -61,19 +61,19 @@ def signs_of_best(
     """Return the signs that the best candidate answers, or does not, by name."""
     best = ranked[0]
     text = best.candidate.text
-    cosines = _cosines(candidates)
-    highest = float(cosines.max())
     second = ranked[1].score if len(ranked) > 1 else best.score
     found = frozenset[str]().union(*candidates.words_in_context)
     unknown = [word for word in query.words if word not in found]
     return {
-        "meaning": float(cosines[best.row]) if candidates.has_vector[best.row] else highest,
-        "highest meaning": highest,
-        "score": best.score,
+        "highest meaning": float(_cosines(candidates).max()),
+        "score": best.score - best.parts.get("speaker", 0.0),  # many questions name nobody
         "lead": best.score - second,
         "coverage": float(coverage(candidates, [candidates.words[best.row]])[0]),
+        "rarest missing word": _rarest_missing(candidates, best.row),
         "unknown words": _share(candidates.weights, unknown),
         "unknown name": float(_has_unknown_name(query, candidates, found)),
+        "found name": float(_has_found_name(query, text)),
+        "length": math.log1p(len(query.text)),
         "missed number": float(_misses_number(query.text, text)),
         "missed answer": float(_misses_answer(query.text, text)),
         "least similar word": _least_similar_word(query, embedder, text),
@@ -91,11 +91,32 @@ def _share(weights: Mapping[str, float], words: Sequence[str]) -> float:
     return sum(weights.get(word, 0.0) for word in words) / total if total else 0.0
 
 
+def _rarest_missing(candidates: Candidates, row: int) -> float:
+    """Return how rare the rarest word of the query is that a candidate lacks, from 0 to 1; 0 if it lacks none."""
+    missing = candidates.weights.keys() - candidates.words[row]
+    rarest = math.log1p(candidates.collection)
+    return max((candidates.weights[word] for word in missing), default=0.0) / rarest if rarest else 0.0
+
+
 def _has_unknown_name(query: ParsedQuery, candidates: Candidates, found: frozenset[str]) -> bool:
     """Return whether the query has a capitalized word, not its first, that no candidate has."""
     known = found | query.names
-    names = [search_tokens(name) for name in _NAME.findall(query.text) if name[0].isupper()]
-    return any(tokens and known.isdisjoint(tokens) and candidates.weights.keys() & set(tokens) for tokens in names)
+    return any(known.isdisjoint(name) and candidates.weights.keys() & set(name) for name in _names(query.text))
+
+
+def _has_found_name(query: ParsedQuery, text: str) -> bool:
+    """Return whether the query has a capitalized word, not its first, that the text has too.
+
+    Many texts have the name of somebody one asks about. Such a text matches by its name alone.
+    """
+    words = frozenset(search_tokens(text))
+    return any(not words.isdisjoint(name) for name in _names(query.text))
+
+
+def _names(text: str) -> list[list[str]]:
+    """Return the search tokens of each capitalized word but the first."""
+    names = [search_tokens(name) for name in _NAME.findall(text) if name[0].isupper()]
+    return [tokens for tokens in names if tokens]
 
 
 def _misses_number(question: str, text: str) -> bool:

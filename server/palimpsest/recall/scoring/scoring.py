@@ -24,7 +24,7 @@ from palimpsest.recall.query import ParsedQuery
 from palimpsest.recall.retrieval.features import Candidates
 from palimpsest.recall.scoring.dates import DateMatch, date_match
 from palimpsest.recall.scoring.ranking import Column
-from palimpsest.recall.scoring.updates import order_features
+from palimpsest.recall.scoring.updates import newer_of_two, order_features
 from palimpsest.text.dates.finder import dates_in
 from palimpsest.text.late_interaction import gist_similarity, meaning_similarity, spelling_similarity
 
@@ -56,6 +56,10 @@ data set has such messages."""
 VERBATIM = 8.0
 """What a candidate gains whose text is the query, word by word. Set by hand: more than all other parts differ between
 texts that are as alike, because it was asked for."""
+
+REPEATED = 4.0
+"""What a memory or a message loses whose other half stands above it. Set by hand: enough to leave its place to what
+the reply does not say yet, and not so much that a good hit is lost."""
 
 SESSION_TOP = 3
 """How many messages of a session stand for it. Set by hand: more are seldom about one question."""
@@ -99,7 +103,10 @@ class SearchScoring:
                 parts[name] = weigh(name, self.compared_feature(name, candidates, first_rows(parts)))
         scores = np.sum(list(parts.values()), axis=0)
         order = order_features(self.query, candidates, scores, self.weights.replacement)
-        return parts | {name: weigh(name, column) for name, column in order.items()}
+        parts |= {name: weigh(name, column) for name, column in order.items()}
+        parts["newer of two"] = newer_of_two(self.query, candidates, np.sum(list(parts.values()), axis=0))
+        parts["repeated"] = -REPEATED * repeated(candidates, np.sum(list(parts.values()), axis=0))
+        return parts
 
     def features(self, candidates: Candidates) -> dict[str, Column]:
         """Return the features that have a weight, by name, without those of `COMPARED_FEATURES`."""
@@ -117,8 +124,13 @@ class SearchScoring:
             "length": lambda: _length(np.array([entry.chars for entry in candidates.entries])),
             "session": lambda: _session(query, candidates),
             "spelling": lambda: self._spelling(candidates),
+            "linked": lambda: _of_linked(candidates, np.ones(len(candidates.entries))),
         }
         features = {name: feature() for name, feature in functions.items() if self._is_used(name)}
+        if self._is_used("linked"):
+            meaning = _meaning(candidates, candidates.vectors, candidates.words)
+            features["linked meaning"] = _of_linked(candidates, meaning)
+            features["linked coverage"] = _of_linked(candidates, coverage(candidates, candidates.words_in_context))
         if query.dates and (self._is_used("said") or self._is_used("told")):
             matches = [_date_match(query, entry) for entry in candidates.entries]
             features["said"] = np.array([match.said for match in matches])
@@ -184,6 +196,39 @@ def named(query: ParsedQuery, candidates: Candidates) -> Column:
         ],
         dtype=np.float32,
     )
+
+
+def _of_linked(candidates: Candidates, feature: Column) -> Column:
+    """Return for each memory the highest value of its messages, for each message that of its memories; 0 without any.
+
+    What was said and what was learned from it are two wordings of one matter, and each finds the other.
+    """
+    highest = np.full(len(candidates.entries), -np.inf)
+    for memory, message in candidates.linked:
+        highest[memory] = max(highest[memory], feature[message])
+        highest[message] = max(highest[message], feature[memory])
+    return np.where(np.isinf(highest), 0.0, highest)
+
+
+def repeated(candidates: Candidates, scores: Column) -> Column:
+    """Return 1 for each memory or message with a candidate above it that it is linked to, else 0.
+
+    One that is itself such a repetition does not count.
+    """
+    repeats = np.zeros(len(scores))
+    if not candidates.linked:
+        return repeats
+    others: dict[int, list[int]] = {}
+    for memory, message in candidates.linked:
+        others.setdefault(memory, []).append(message)
+        others.setdefault(message, []).append(memory)
+    above: set[int] = set()
+    for row in cast("list[int]", np.argsort(-scores, kind="stable").tolist()):
+        if above.isdisjoint(others.get(row, ())):
+            above.add(row)
+        else:
+            repeats[row] = 1.0
+    return repeats
 
 
 def _meaning(candidates: Candidates, vectors: Vector | None, words: Sequence[frozenset[str]]) -> Column:

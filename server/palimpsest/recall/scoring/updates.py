@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import cast
 
 import numpy as np
@@ -23,23 +23,21 @@ MIN_EXACT_WORDS = 3
 """A query of at least this many words that stands in an older text word by word asks for that text. Set by hand: fewer
 words stand in many texts by chance."""
 
-SAME_WORDS = 0.8
-"""The share of the older one's query words, by weight, that a newer one about the same matter has. Set by hand."""
+SAME_WORDS = 0.65
+"""The share of the older one's query words, by weight, that the newer of the two best has at least. Set by hand: with
+less in common, the older one often is the only answer."""
 
-MIN_COVERAGE = 0.3
-"""The share of the query's words that the older one must have, or the words in common are chance. Set by hand."""
+CLEAR = 1.5
+"""By how much both of the two best score higher than all others, if they stand out. Set by hand."""
 
-MAX_LEAD = 6.0
-"""By how much the older one may score higher. Set by hand, because an update in other words can be that far below."""
+MAX_LEAD = 8.0
+"""By how much the older of the two may score higher. Set by hand: what is told in passing can be that far below."""
 
-NOT_UNLIKE = 0.1
-"""The smallest cosine of two memories about the same matter. Set by hand, above that of most unrelated ones."""
+TINY = 1e-6
+"""What is enough to come first."""
 
 HEAD_START = 0.5
 """How far above the newer one the older one rises if the query asks about the past. Set by hand, and small."""
-
-PROBABLE = 0.9
-"""The probability that the newer of two memories about the same matter replaces the older. Set by hand."""
 
 
 def order_features(
@@ -55,7 +53,7 @@ def order_features(
     rows = cast("list[int]", np.argsort(-scores, kind="stable")[:FIRST].tolist())
     if len(rows) < 2 or candidates.vectors is None:  # noqa: PLR2004 - a pair
         return features
-    replaces = replacements(query, candidates, rows, scores, replacement)
+    replaces = replacements(query, candidates, rows, replacement)
     lead = scores[rows][np.newaxis, :] - scores[rows][:, np.newaxis]  # by how much the column is above the row
     if query.is_about_the_past:
         features["former"][rows] = (replaces * np.maximum(HEAD_START - lead, 0)).max(axis=0)
@@ -65,12 +63,40 @@ def order_features(
     return features
 
 
+def newer_of_two(query: ParsedQuery, candidates: Candidates, scores: Column) -> Column:
+    """Return what the newer of the two best candidates gains to come first, as a column of shape (n,).
+
+    It gains that only if the two stand out from all others and share words of the query: then they are about one
+    matter, however differently they are worded. A fact told in passing is recognized by nothing else.
+    """
+    gains = np.zeros(len(candidates.entries))
+    if query.is_about_the_past or len(scores) < 2:  # noqa: PLR2004 - a pair
+        return gains
+    older, newer, *others = cast("list[int]", np.argsort(-scores, kind="stable")[:3].tolist())
+    lead = scores[older] - scores[newer]
+    stands_out = not others or scores[newer] - scores[others[0]] >= CLEAR
+    if lead > MAX_LEAD or not stands_out or not _have_common_words(candidates, newer, older):
+        return gains
+    pair = [newer, older]
+    entries = [candidates.entries[row] for row in pair]
+    if _may_be_replaced(entries)[0, 1] and not _is_asked_for(query, entries)[0, 1]:
+        gains[newer] = lead + TINY
+    return gains
+
+
+def _have_common_words(candidates: Candidates, newer: int, older: int) -> bool:
+    weights = candidates.weights
+    of_older = weights.keys() & candidates.words[older]
+    of_both = of_older & candidates.words[newer]
+    return bool(of_both) and _weight(weights, of_both) >= SAME_WORDS * _weight(weights, of_older)
+
+
+def _weight(weights: Mapping[str, float], words: Iterable[str]) -> float:
+    return sum(weights[word] for word in words)
+
+
 def replacements(
-    query: ParsedQuery,
-    candidates: Candidates,
-    rows: Sequence[int],
-    scores: Column,
-    replacement: Mapping[str, float],
+    query: ParsedQuery, candidates: Candidates, rows: Sequence[int], replacement: Mapping[str, float]
 ) -> Matrix:
     """Return the probability that the newer of two candidates replaces the older: shape (m, m) for m rows.
 
@@ -82,31 +108,26 @@ def replacements(
     is_older = _may_be_replaced(entries)
     texts = [entry.text for entry in entries]
     replaces = replacement_probability(vectors, words, texts, is_older, replacement)
-    replaces = np.maximum(replaces, PROBABLE * _same_matter(candidates, rows, scores) * is_older)
+    return np.where(_is_asked_for(query, entries), 0.0, replaces)
+
+
+def _is_asked_for(query: ParsedQuery, entries: Sequence[Candidate]) -> Matrix:
+    """Return for each pair whether the query has a number or exact words of the older one that the newer one lacks."""
+    texts = [entry.text for entry in entries]
+    is_asked_for = np.zeros((len(entries), len(entries)), dtype=bool)
     for number in query.numbers:
-        has_number = np.array([number in text_words for text_words in words])
-        replaces[np.outer(~has_number, has_number)] = 0.0
+        has_number = np.array([number in search_tokens(text) for text in texts])
+        is_asked_for |= np.outer(~has_number, has_number)
     asked = same_words_key(query.text)
     if len(asked.split()) >= MIN_EXACT_WORDS or not asked.isascii():
-        is_exact = np.array([asked in same_words_key(entry.text) for entry in entries])
-        replaces[np.outer(~is_exact, is_exact)] = 0.0
-    return replaces
+        is_exact = np.array([_has_words(same_words_key(text), asked) for text in texts])
+        is_asked_for |= np.outer(~is_exact, is_exact)
+    return is_asked_for
 
 
-def _same_matter(candidates: Candidates, rows: Sequence[int], scores: Column) -> Matrix:
-    """Return 1 for each pair that is about the same matter as far as the query goes, else 0.
-
-    The newer one has nearly all of the query's words that the older one has, is not unlike it, and is not far below it.
-    """
-    weights = candidates.weights
-    has_word = np.array([[word in candidates.words[row] for word in weights] for row in rows], dtype=np.float64)
-    of_both = (has_word * list(weights.values())) @ has_word.T
-    of_older = of_both.diagonal()[np.newaxis, :]
-    vectors = cast("np.ndarray", candidates.vectors)[list(rows)]
-    is_close = scores[rows][np.newaxis, :] - scores[rows][:, np.newaxis] < MAX_LEAD
-    has_words = (of_older > 0) & (of_older >= MIN_COVERAGE * sum(weights.values()))
-    is_same = has_words & (of_both >= SAME_WORDS * of_older) & (vectors @ vectors.T >= NOT_UNLIKE)
-    return (is_close & is_same).astype(np.float32)
+def _has_words(text: str, asked: str) -> bool:
+    """Return whether a text holds words one after the other; whole words, if the script divides them by spaces."""
+    return f" {asked} " in f" {text} " if " " in asked else asked in text
 
 
 def _may_be_replaced(entries: Sequence[Candidate]) -> Matrix:

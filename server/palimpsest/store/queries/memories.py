@@ -73,6 +73,18 @@ def memories_from(conn: Connection, message_ids: Sequence[str]) -> dict[str, lis
     return by_message
 
 
+def messages_of(conn: Connection, memory_ids: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the ids of the memories with those of the messages they were learned from: (memory, message)."""
+    return [
+        (row.memory_id, row.message_id) for chunk in chunks(memory_ids) for row in conn.execute(_OF, {"ids": chunk})
+    ]
+
+
+_OF = select(memory_sources.c.memory_id, memory_sources.c.message_id).where(
+    memory_sources.c.memory_id.in_(listed("ids"))
+)
+
+
 def learned_memories() -> ColumnElement[bool]:
     """Return the condition for all memories except those that only an undo deleted."""
     deleted = exists().where(
