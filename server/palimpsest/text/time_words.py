@@ -149,7 +149,12 @@ def change_words(text: str) -> int:
     plain = unicodedata.normalize("NFKC", text).casefold()
     words = set(_WORD.findall(plain))
     signs = 0 if plain.isascii() else sum(sign in plain for sign in CHANGE_SIGNS)
+    if _ALL_CHANGE_WORDS.isdisjoint(words):
+        return signs
     return max(len(words & known) for known in CHANGE_WORDS.values()) + signs
+
+
+_ALL_CHANGE_WORDS = frozenset[str]().union(*CHANGE_WORDS.values())
 
 
 def asks_for_the_past(question: str) -> bool:

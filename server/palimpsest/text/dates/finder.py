@@ -30,6 +30,10 @@ _WORD = re.compile(r"[^\W\d_]+")
 _CONTEXT_CHARS = 40
 """How far before a year its preposition may begin."""
 
+MAX_KEPT, MAX_KEPT_CHARS = 2_048, 400
+"""How many texts are kept with their dates, and how long they are at most: as long as search reads its candidates. A
+question with a date reads the dates of all of them. Set by hand: one or two megabytes."""
+
 _DIGIT = re.compile(r"\d")
 _YEAR_OR_DATE = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)|\d\.\s?\d|\d/\d|[Qq][1-4]|\d0(?:s|er)")
 
@@ -44,8 +48,17 @@ def dates_in(text: str, now: datetime) -> tuple[DateSpan, ...]:
     languages = _languages_of(text)
     if not languages:
         return ()
-    tokens = tokens_of(text)
     today = now.astimezone(UTC).date()
+    return _kept_dates_in(text, today) if len(text) <= MAX_KEPT_CHARS else _dates_in(text, today, languages)
+
+
+@lru_cache(maxsize=MAX_KEPT)
+def _kept_dates_in(text: str, today: date) -> tuple[DateSpan, ...]:
+    return _dates_in(text, today, _languages_of(text))
+
+
+def _dates_in(text: str, today: date, languages: Sequence[Language]) -> tuple[DateSpan, ...]:
+    tokens = tokens_of(text)
     found = [
         span
         for language in languages
