@@ -73,6 +73,7 @@ CALLS: dict[Callable[..., object], Callable[[Connection, Memory, Message], objec
     memories.projects_of: lambda conn, _, __: memories.projects_of(conn, "alice"),
     memories.memories_by_id: lambda conn, memory, _: memories.memories_by_id(conn, [memory.id]),
     memories.memories_from: lambda conn, _, message: memories.memories_from(conn, [message.id]),
+    memories.messages_of: lambda conn, memory, _: memories.messages_of(conn, [memory.id]),
     memories.counts: lambda conn, _, __: memories.counts(conn, ALICE),
     messages.messages_by_id: lambda conn, _, message: messages.messages_by_id(conn, [message.id]),
     messages.messages_of: lambda conn, _, __: messages.messages_of(conn, AGENT),
