@@ -84,12 +84,13 @@ def put(
         "key": None,
     }
     if old is None:
-        conn.execute(insert(vectors), {"kind": kind, "owner_id": owner_id, **scope_values(scope), **values})
+        conn.execute(_INSERT, {"kind": kind, "owner_id": owner_id, **scope_values(scope), **values})
         return
     touched.move(old.user_id, old.embedder, old.key, old.vector, -1)
     conn.execute(update(vectors).where(vectors.c.seq == old.seq).values(**values))
 
 
+_INSERT = insert(vectors)
 _ENTRY = select(vectors).where(vectors.c.kind == bindparam("kind"), vectors.c.owner_id == bindparam("owner"))
 
 
@@ -192,9 +193,10 @@ def _write_entries(
     if changed:
         conn.execute(_CHANGE, changed)
     if log:
-        conn.execute(insert(index_log), log)
+        conn.execute(_LOG, log)
 
 
+_LOG = insert(index_log)
 _CHANGE = (
     update(vectors)
     .where(vectors.c.seq == bindparam("entry"))
@@ -204,10 +206,15 @@ _CHANGE = (
 
 def _move_means(conn: Connection, touched: TouchedEntries) -> None:
     for (user_id, embedder), (count, total) in touched.moves.items():
-        of_user = and_(means.c.user_id == user_id, means.c.embedder == embedder)
-        old = conn.execute(select(means).where(of_user)).one_or_none()
-        if old is None:
-            conn.execute(insert(means).values(user_id=user_id, embedder=embedder, units=count, total=total.tobytes()))
-            continue
-        moved = np.frombuffer(old.total, dtype=np.float64) + total
-        conn.execute(update(means).where(of_user).values(units=old.units + count, total=moved.tobytes()))
+        old = conn.execute(_MEAN, {"user": user_id, "of_embedder": embedder}).one_or_none()
+        moved = total if old is None else np.frombuffer(old.total, dtype=np.float64) + total
+        values = {"user": user_id, "of_embedder": embedder, "count": count, "sum": moved.tobytes()}
+        conn.execute(_INSERT_MEAN if old is None else _MOVE_MEAN, values)
+
+
+_OF_USER = and_(means.c.user_id == bindparam("user"), means.c.embedder == bindparam("of_embedder"))
+_MEAN = select(means.c.total).where(_OF_USER)
+_INSERT_MEAN = insert(means).values(
+    user_id=bindparam("user"), embedder=bindparam("of_embedder"), units=bindparam("count"), total=bindparam("sum")
+)
+_MOVE_MEAN = update(means).where(_OF_USER).values(units=means.c.units + bindparam("count"), total=bindparam("sum"))

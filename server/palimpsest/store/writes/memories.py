@@ -80,7 +80,10 @@ def _insert(tx: Transaction, memory: Memory) -> None:
         "updated_at": memory.updated_at,
         "revision": 1,
     }
-    tx.conn.execute(insert(memories), row)
+    tx.conn.execute(_INSERT, row)
+
+
+_INSERT = insert(memories)
 
 
 def _with_replaced(outcome: Outcome, replaced: Sequence[Memory]) -> Outcome:
@@ -96,7 +99,9 @@ def _stated_at(tx: Transaction, fact: Fact) -> datetime | None:
 
 
 def _last_said_at(tx: Transaction, fact: Fact) -> datetime | None:
-    """Return when the newest source message of a fact was said."""
+    """Return when the newest source message of a fact was said; None without sources."""
+    if not fact.sources:
+        return None
     return tx.conn.execute(select(func.max(messages.c.said_at)).where(messages.c.id.in_(fact.sources))).scalar_one()
 
 

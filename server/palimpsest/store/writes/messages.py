@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 
 from palimpsest.core.errors import MemoryNotFoundError
 from palimpsest.core.models import Event, Message, Outcome
-from palimpsest.store.mapping import content_hash, is_scope, scope_values, sees, to_message
+from palimpsest.store.mapping import Query, content_hash, is_scope, scope_values, sees, to_message
 from palimpsest.store.schema import messages, vectors
 from palimpsest.store.writes.transaction import Transaction, put_entry, record_message
 
@@ -61,45 +61,60 @@ def _stored_by_earlier_call(tx: Transaction, messages_in: Sequence[Message]) -> 
 
 def _find_known(tx: Transaction, message: Message) -> Message | None:
     """Return the stored message with the same id and text, or with the same text, speaker and time of another call."""
-    same = select(messages).where(
-        is_scope(messages, message.scope),
-        messages.c.content_hash == content_hash(message.content),
-        messages.c.external_id == message.external_id,
-    )
-    if not message.external_id:
-        same = same.where(messages.c.said_at == message.said_at, messages.c.name == message.name)
-        same = same.where(messages.c.role == message.role, messages.c.change != tx.edit)
-    row = tx.conn.execute(same.limit(1)).first()
+    values = {
+        **scope_values(message.scope),
+        "digest": content_hash(message.content),
+        "external": message.external_id,
+        "at": message.said_at,
+        "speaker": message.name,
+        "by": message.role,
+        "edit": tx.edit,
+    }
+    row = tx.conn.execute(_SAME_ID if message.external_id else _SAME_TEXT, values).first()
     return None if row is None else to_message(row)
 
 
+_OF_SCOPE = [messages.c[name] == bindparam(name) for name in ("user_id", "project", "agent_id", "run_id")]
+_SAME_ID: Query = (
+    select(messages)
+    .where(*_OF_SCOPE, messages.c.content_hash == bindparam("digest"), messages.c.external_id == bindparam("external"))
+    .limit(1)
+)
+_SAME_TEXT = _SAME_ID.where(
+    messages.c.said_at == bindparam("at"),
+    messages.c.name == bindparam("speaker"),
+    messages.c.role == bindparam("by"),
+    messages.c.change != bindparam("edit"),
+)
+
+
 def _insert(tx: Transaction, message: Message) -> Message:
-    last = tx.conn.execute(
-        select(messages.c.session_id, messages.c.said_at)
-        .where(is_scope(messages, message.scope))
-        .order_by(messages.c.seq.desc())
-        .limit(1)
-    ).first()
+    last = tx.conn.execute(_LAST, scope_values(message.scope)).first()
     same_session = last is not None and abs(message.said_at - last.said_at) <= SESSION_GAP
     stored = replace(message, session_id=last.session_id if last is not None and same_session else message.id)
-    tx.conn.execute(
-        insert(messages).values(
-            id=stored.id,
-            **scope_values(stored.scope),
-            role=stored.role,
-            name=stored.name,
-            content=stored.content,
-            content_hash=content_hash(stored.content),
-            external_id=stored.external_id,
-            session_id=stored.session_id,
-            said_at=stored.said_at,
-            created_at=stored.created_at,
-            change=tx.edit,
-        )
-    )
+    row = {
+        "id": stored.id,
+        **scope_values(stored.scope),
+        "role": stored.role,
+        "name": stored.name,
+        "content": stored.content,
+        "content_hash": content_hash(stored.content),
+        "external_id": stored.external_id,
+        "session_id": stored.session_id,
+        "said_at": stored.said_at,
+        "created_at": stored.created_at,
+        "change": tx.edit,
+    }
+    tx.conn.execute(_INSERT, row)
     put_entry(tx, "message", stored.id, stored.scope, stored.content)
     record_message(tx, Event.ADD, stored.id)
     return stored
+
+
+_LAST: Query = (
+    select(messages.c.session_id, messages.c.said_at).where(*_OF_SCOPE).order_by(messages.c.seq.desc()).limit(1)
+)
+_INSERT = insert(messages)
 
 
 def set_deleted(tx: Transaction, message_id: str | None, *, deleted: bool) -> Outcome:

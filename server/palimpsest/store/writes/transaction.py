@@ -82,24 +82,29 @@ def record(tx: Transaction, event: Event, memory: Memory, old: str | None) -> st
         "caller": provenance.caller,
         "change": tx.edit,
     }
-    tx.conn.execute(insert(history), row)
+    tx.conn.execute(_INSERT_HISTORY, row)
     tx.touched.memories.add(memory.id)
     return history_id
 
 
+_INSERT_HISTORY = insert(history)
+
+
 def record_message(tx: Transaction, event: Event, message_id: str) -> None:
     """Insert the row of history of a message that was stored, deleted or restored."""
-    tx.conn.execute(
-        insert(message_history).values(
-            message_id=message_id,
-            event=event.value,
-            updated_at=tx.now,
-            stage=tx.provenance.stage,
-            caller=tx.provenance.caller,
-            change=tx.edit,
-        )
-    )
+    row = {
+        "message_id": message_id,
+        "event": event.value,
+        "updated_at": tx.now,
+        "stage": tx.provenance.stage,
+        "caller": tx.provenance.caller,
+        "change": tx.edit,
+    }
+    tx.conn.execute(_INSERT_MESSAGE_HISTORY, row)
     tx.touched.messages.add(message_id)
+
+
+_INSERT_MESSAGE_HISTORY = insert(message_history)
 
 
 def cite(tx: Transaction, memory_id: str, fact: Fact, history_id: str | None) -> None:
@@ -107,6 +112,8 @@ def cite(tx: Transaction, memory_id: str, fact: Fact, history_id: str | None) ->
 
     `history_id` is the row of history that brought them. Without it, they are stored under the memory's newest row.
     """
+    if not fact.sources:
+        return
     known = set(
         tx.conn.execute(select(memory_sources.c.message_id).where(memory_sources.c.memory_id == memory_id)).scalars()
     )
