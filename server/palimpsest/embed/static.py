@@ -1,15 +1,20 @@
-"""The embedder that runs everywhere: the static word vectors in WordLlama's wheel. It needs no key and no network."""
+"""The embedder that runs everywhere: the static word vectors in WordLlama's wheel. It needs no key and no network.
+
+Only the two files of the wheel are read. Importing the package itself would take longer than everything else here, and
+it would convert the vectors to twice their size.
+"""
 
 from __future__ import annotations
 
-import importlib
-import logging
+import importlib.util
+import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from palimpsest.core.errors import EmbedderError
 from palimpsest.core.protocols import Vector
@@ -17,39 +22,32 @@ from palimpsest.text.windows import windows
 
 DIMS = 256
 
+WEIGHTS = "weights/l2_supercat_256.safetensors"
+TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
+TENSOR = "embedding.weight"
+
 MAX_KEPT = 8_192
 """How many word vectors are cached, in at most four megabytes."""
-
-FEW = 4
-"""Up to this many texts are embedded one by one, because waking the threads of a batch takes longer."""
 
 MAX_CHARS = 8_000
 """Only the beginning of a longer text is embedded, because a mean over more words says less and less."""
 
-MAX_BATCH_CHARS = 64_000
-"""Limits the memory of one batch, whose texts are padded to the longest one."""
-
 
 class StaticEmbedder:
-    """WordLlama with the weights it ships, 256 dimensions. Creating it takes about half a second."""
+    """WordLlama with the weights it ships, 256 dimensions. Creating it takes about a tenth of a second."""
 
     def __init__(self) -> None:
-        root = logging.getLogger()
-        before = (root.level, list(root.handlers))
         try:
-            wordllama: Any = importlib.import_module("wordllama")  # has no types, and is slow to import
-            folder = Path(wordllama.__file__).parent
-            self._model: Any = wordllama.WordLlama.load(cache_dir=folder, disable_download=True)
-            # The file stores half precision, and loading converts it to single precision. Half needs half the memory.
-            self._model.embedding = self._model.embedding.astype(np.float16)
-        except (ImportError, FileNotFoundError) as error:
+            from tokenizers import Tokenizer  # noqa: PLC0415 - slow to import
+
+            folder = _package_folder()
+            self._vectors = _mapped_vectors(folder / WEIGHTS)
+            self._tokenizer: Any = Tokenizer.from_file(str(folder / TOKENIZER))
+            self._tokenizer.no_truncation()
+        except Exception as error:  # the tokenizers package raises Exception itself
             raise EmbedderError(
                 f"the static embedder could not be loaded: {error}. Reinstall palimpsest-mcp, or set embedder.provider."
             ) from error
-        finally:
-            # Importing the package configures the root logger, which is up to the application.
-            root.level = before[0]
-            root.handlers[:] = before[1]
         self._words_lock = threading.Lock()
         self._rows: dict[str, int] = {}
         # Allocated at once, because growing it word by word would fragment the heap.
@@ -69,14 +67,7 @@ class StaticEmbedder:
         del background  # it takes no time worth speaking of
         if not texts:
             return np.zeros((0, DIMS), dtype=np.float32)
-        if len(texts) <= FEW:
-            return self._unit(np.stack([self._mean(text[:MAX_CHARS]) for text in texts]))
-        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-        vectors = np.empty((len(texts), DIMS), dtype=np.float32)
-        for batch in _batches([(i, texts[i][:MAX_CHARS]) for i in order]):
-            raw = np.asarray(self._model.embed([text for _, text in batch]), dtype=np.float32)
-            vectors[[i for i, _ in batch]] = raw
-        return self._unit(vectors)
+        return self._unit(np.stack([self._mean(text[:MAX_CHARS]) for text in texts]))
 
     def windows(self, text: str) -> list[str]:
         """Return the windows in which a text is embedded, each of up to 8,000 characters."""
@@ -97,23 +88,35 @@ class StaticEmbedder:
             return self._words[rows].astype(np.float32)
 
     def _mean(self, text: str) -> Vector:
-        """Return the mean of a text's token vectors, as the package does for a batch, but without its threads."""
-        ids: list[int] = self._model.tokenizer.encode(text, add_special_tokens=False).ids
+        """Return the mean of a text's token vectors. Batches are slower: they wake threads for it."""
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         if not ids:
             return np.zeros(DIMS, dtype=np.float32)
-        return np.asarray(self._model.embedding[ids].mean(axis=0, dtype=np.float32))
+        return np.asarray(self._vectors[ids].mean(axis=0, dtype=np.float32))
 
     @staticmethod
     def _unit(vectors: Vector) -> Vector:
         return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
 
 
-def _batches(texts: Sequence[tuple[int, str]]) -> Iterator[list[tuple[int, str]]]:
-    """Yield batches of texts whose padded size is limited. The texts come sorted, the shortest first."""
-    batch: list[tuple[int, str]] = []
-    for item in texts:
-        if batch and (len(batch) + 1) * len(item[1]) > MAX_BATCH_CHARS:
-            yield batch
-            batch = []
-        batch.append(item)
-    yield batch
+def _package_folder() -> Path:
+    """Return the folder of the installed package. Raises FileNotFoundError."""
+    spec = importlib.util.find_spec("wordllama")
+    if spec is None or spec.origin is None:
+        raise FileNotFoundError("the package wordllama is not installed")
+    return Path(spec.origin).parent
+
+
+def _mapped_vectors(file: Path) -> npt.NDArray[np.float16]:
+    """Return the token vectors of a safetensors file, of shape (tokens, 256), without reading them into memory.
+
+    The file begins with the length of its header in eight bytes, and the header
+    (https://huggingface.co/docs/safetensors). Raises OSError, ValueError and KeyError.
+    """
+    with file.open("rb") as content:
+        length = int.from_bytes(content.read(8), "little")
+        tensor: dict[str, Any] = json.loads(content.read(length))[TENSOR]
+    if tensor["dtype"] != "F16" or tensor["shape"][1:] != [DIMS]:
+        raise ValueError(f"{file.name} has {tensor['dtype']} vectors of shape {tensor['shape']}")
+    start = 8 + length + tensor["data_offsets"][0]
+    return np.asarray(np.memmap(file, np.float16, "r", start, tuple(tensor["shape"])))
