@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from functools import partial
 
 import anyio
 import anyio.abc
@@ -101,19 +100,30 @@ class BackgroundWork:
     async def _embed(self) -> None:
         """Embed what is new, and then go on with the texts that another embedder has embedded, which is done once.
 
-        Both stop after a while, so that the index is brought up to date in between. The next round then goes on.
+        Both stop after a while, so that the index is brought up to date in between. The next round then goes on. While
+        another process embeds, this one waits for the next round.
         """
+        try:
+            if not await self._engine.run(self._embed_in_turn):
+                self.wake()
+        except LedgerError as error:
+            logger.warning("texts that wait for a vector are found by words only: %s", error)
+
+    def _embed_in_turn(self) -> bool:
+        """Embed for a while unless another process does. Return whether this process has nothing left to embed."""
         engine, stopped = self._engine, self._projection.stopping
         end = time.monotonic() + ROUND_SECONDS
         is_finished = True
-        for backfill in (Backfill(engine.ledger, engine.embedder, only_failed=True), self._change_over):
-            try:
-                await engine.run(partial(backfill.run, lambda: stopped() or time.monotonic() > end))
-                is_finished = is_finished and backfill.is_finished
-            except (EmbedderError, LedgerError) as error:
-                logger.warning("some texts are found by words only: %s", error)
-        if not is_finished:
-            self.wake()
+        with engine.ledger.embedding() as is_our_turn:
+            if not is_our_turn:
+                return False
+            for backfill in (Backfill(engine.ledger, engine.embedder, only_failed=True), self._change_over):
+                try:
+                    backfill.run(lambda: stopped() or time.monotonic() > end)
+                    is_finished = is_finished and backfill.is_finished
+                except (EmbedderError, LedgerError) as error:
+                    logger.warning("some texts are found by words only: %s", error)
+        return is_finished
 
     def _finish_purge(self) -> None:
         if self._engine.ledger.has_erased_rows_on_disk:

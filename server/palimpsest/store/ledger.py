@@ -71,6 +71,15 @@ class Ledger:
         with self._database.write() as conn:
             entries.give_vectors(conn, self.full_text, embedder, embedded, self._clock())
 
+    @contextmanager
+    def embedding(self) -> Generator[bool]:
+        """Give True and keep other processes from embedding in the background, or False if one is doing it.
+
+        The same texts wait in all of them, and would be embedded once in each.
+        """
+        with self._database.embedding() as is_our_turn:
+            yield is_our_turn
+
     def rebuild_full_text(self) -> int:
         """Rebuild the full text from the memories and messages and return the number of its rows."""
         with self._database.write() as conn:

@@ -200,6 +200,10 @@ class Database(Protocol):
         """Let one process at a time change the schema."""
         ...
 
+    def embedding(self) -> AbstractContextManager[bool]:
+        """Give True and keep other processes from embedding in the background, or False if one is doing it."""
+        ...
+
     def check(self) -> str:
         """Return "ok", or the first fault of a quick check."""
         ...

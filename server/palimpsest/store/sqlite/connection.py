@@ -11,10 +11,11 @@ import sqlite3
 import stat
 import threading
 from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from filelock import Timeout
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.pool import QueuePool
 
@@ -91,6 +92,17 @@ class SqliteDatabase:
         """Let one process at a time change the schema."""
         with unwritable_as_ledger_error(self._path), file_lock(_migration_lock(self._path)):
             yield
+
+    @contextmanager
+    def embedding(self) -> Generator[bool]:
+        """Give True and keep other processes from embedding in the background, or False if one is doing it."""
+        lock = file_lock(self._path.with_suffix(".embedding.lock"))
+        with unwritable_as_ledger_error(self._path), suppress(Timeout):
+            lock.acquire(timeout=0)
+        try:
+            yield lock.is_locked
+        finally:
+            lock.release()
 
     def check(self) -> str:
         """Return "ok", or the first fault of SQLite's quick check. Raises LedgerError."""
