@@ -104,6 +104,28 @@ def sees(table: Table, scope: Scope) -> ColumnElement[bool]:
     return and_(*conditions)
 
 
+def sees_named(table: Table, parts: tuple[bool, ...]) -> ColumnElement[bool]:
+    """Return the condition of `sees` with the values of a scope as parameters (`scope_values`).
+
+    `parts` is `scope_parts` of the scope. A statement can then be built once for each combination of them.
+    """
+    has_project, has_agent, has_run = parts
+    columns = table.c
+    project = columns.project == bindparam("project")
+    conditions = [
+        columns.user_id == bindparam("user_id"),
+        or_(columns.project == "", project) if has_project else columns.project == "",
+    ]
+    conditions += [columns.agent_id == bindparam("agent_id")] if has_agent else []
+    conditions += [columns.run_id == bindparam("run_id")] if has_run else []
+    return and_(*conditions)
+
+
+def scope_parts(scope: Scope) -> tuple[bool, bool, bool]:
+    """Return whether a scope names a project, an agent and a run."""
+    return bool(scope.project), bool(scope.agent_id), bool(scope.run_id)
+
+
 Query: TypeAlias = "Select[*tuple[Any, ...]]"
 
 

@@ -10,7 +10,17 @@ from typing import NamedTuple
 from sqlalchemy import Connection, String, and_, bindparam, case, func, select, type_coerce
 
 from palimpsest.core.models import Candidate, Memory, Message, Scope
-from palimpsest.store.mapping import Query, is_seen, listed, sees, to_memory, to_message
+from palimpsest.store.mapping import (
+    Query,
+    is_seen,
+    listed,
+    scope_parts,
+    scope_values,
+    sees,
+    sees_named,
+    to_memory,
+    to_message,
+)
 from palimpsest.store.schema import memories, memory_sources, messages, vectors
 
 MAJORITY_SHARE = 0.5
@@ -116,8 +126,14 @@ def is_narrow(conn: Connection, scope: Scope) -> bool:
     """Return whether the scope sees so few entries that scanning them is faster than searching the user's index."""
     if not scope.agent_id and not scope.run_id:
         return False
-    first = select(vectors.c.seq).where(sees(vectors, scope), vectors.c.live.is_(True)).limit(NARROW_ENTRIES + 1)
-    return conn.execute(select(func.count()).select_from(first.subquery())).scalar_one() <= NARROW_ENTRIES
+    return conn.execute(_count_first(scope_parts(scope)), scope_values(scope)).scalar_one() <= NARROW_ENTRIES
+
+
+@cache
+def _count_first(parts: tuple[bool, ...]) -> Query:
+    living = and_(sees_named(vectors, parts), vectors.c.live.is_(True))
+    first = select(vectors.c.seq).where(living).limit(NARROW_ENTRIES + 1)
+    return select(func.count()).select_from(first.subquery())
 
 
 def living_memories(conn: Connection, scope: Scope) -> Iterator[tuple[int, Memory]]:

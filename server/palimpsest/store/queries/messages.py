@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import cache
 
 from sqlalchemy import Connection, bindparam, case, func, select
 
 from palimpsest.core.models import Message, Scope
-from palimpsest.store.mapping import Query, chunks, is_scope, listed, sees, to_message
+from palimpsest.store.mapping import (
+    Query,
+    chunks,
+    is_scope,
+    listed,
+    scope_parts,
+    scope_values,
+    sees,
+    sees_named,
+    to_message,
+)
 from palimpsest.store.queries.memories import learned_memories
 from palimpsest.store.schema import memories, memory_sources, messages
 
@@ -126,5 +137,10 @@ _SPEAKERS = _speakers()
 
 def has_speaker(conn: Connection, scope: Scope, name: str) -> bool:
     """Return whether the scope sees a message of a speaker of this name."""
-    query = select(messages.c.seq).where(sees(messages, scope), messages.c.name == name)
-    return conn.execute(query.limit(1)).first() is not None
+    return conn.execute(_by_speaker(scope_parts(scope)), {**scope_values(scope), "name": name}).first() is not None
+
+
+@cache
+def _by_speaker(parts: tuple[bool, ...]) -> Query:
+    is_speaker = messages.c.name == bindparam("name")
+    return select(messages.c.seq).where(sees_named(messages, parts), is_speaker).limit(1)

@@ -7,13 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, exists, func, or_, select
 
 from palimpsest.core.models import Kind, Scope
 from palimpsest.core.protocols import Vector
-from palimpsest.store.mapping import chunks, listed, sees, unpacked, unpacked_key, unpacked_keys
+from palimpsest.store.mapping import (
+    Query,
+    chunks,
+    listed,
+    scope_parts,
+    scope_values,
+    sees_named,
+    unpacked,
+    unpacked_key,
+    unpacked_keys,
+)
 from palimpsest.store.schema import means, memories, messages, vectors
 
 SCAN_BATCH = 4_000
@@ -80,12 +91,17 @@ def scope_keys(
     conn: Connection, scope: Scope, embedder: str, kind: str | None = None
 ) -> Iterator[tuple[list[int], Vector]]:
     """Yield the numbers and the keys, of shape (n, dims), of all living entries that the scope sees, in batches."""
-    query = select(vectors.c.seq, _KEY).where(sees(vectors, scope), _HAS_KEY)
-    if kind is not None:
-        query = query.where(vectors.c.kind == kind)
-    for rows in conn.execute(query, {"embedder": embedder}).partitions(SCAN_BATCH):
+    values = {"embedder": embedder, "kind": kind, **scope_values(scope)}
+    query = _scope_keys(scope_parts(scope), of_kind=kind is not None)
+    for rows in conn.execute(query, values).partitions(SCAN_BATCH):
         seqs, blobs = zip(*rows, strict=True)
         yield list(seqs), unpacked_keys(blobs)
+
+
+@cache
+def _scope_keys(parts: tuple[bool, ...], *, of_kind: bool) -> Query:
+    query = select(vectors.c.seq, _KEY).where(sees_named(vectors, parts), _HAS_KEY)
+    return query.where(vectors.c.kind == bindparam("kind")) if of_kind else query
 
 
 def centre(conn: Connection, user_id: str, embedder: str) -> Centre:
