@@ -29,11 +29,13 @@ from palimpsest.recall.retrieval.features import Candidates
 from palimpsest.recall.scoring.scoring import COMPARED_FEATURES
 
 LINKED = ("linked", "linked meaning", "linked coverage")
+"""What a memory and its messages know of each other."""
+
 FEATURES = {
     "memory": ("meaning", "coverage", "speaker", "number", "session", "said", "told", *LINKED),
     "message": (
         *("message", "meaning", "context", "coverage", "coverage in context", "speaker", "number", "session"),
-        *("question", "length", "said", "told", *LINKED),
+        *("question", "length", "said", "told", *LINKED, "answers", "answer type"),
     ),
 }
 """The features that get a weight, by the kind of entry. Dropping any other feature changed no figure."""

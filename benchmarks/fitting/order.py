@@ -13,7 +13,7 @@ from fitting.figures import print_figures
 from fitting.pairs import Replacement
 from fitting.regression import Array
 from palimpsest.recall.fitted.weights import Weights
-from palimpsest.recall.scoring.scoring import REPEATED, repeated
+from palimpsest.recall.scoring.conversation import REPEATED, repeated
 from palimpsest.recall.scoring.updates import newer_of_two, order_features
 
 FEATURES = ("replaced", "update", "former")

@@ -22,9 +22,17 @@ from palimpsest.recall.fitted.weights import Weights
 from palimpsest.recall.folding import same_words_key
 from palimpsest.recall.query import ParsedQuery
 from palimpsest.recall.retrieval.features import Candidates
+from palimpsest.recall.scoring.conversation import (
+    REPEATED,
+    best_of_session,
+    of_linked,
+    of_question_before,
+    repeated,
+)
 from palimpsest.recall.scoring.dates import DateMatch, date_match
 from palimpsest.recall.scoring.ranking import Column
 from palimpsest.recall.scoring.updates import newer_of_two, order_features
+from palimpsest.text.answer_types import asked_types, can_hold
 from palimpsest.text.dates.finder import dates_in
 from palimpsest.text.late_interaction import gist_similarity, meaning_similarity, spelling_similarity
 
@@ -56,13 +64,6 @@ data set has such messages."""
 VERBATIM = 8.0
 """What a candidate gains whose text is the query, word by word. Set by hand: more than all other parts differ between
 texts that are as alike, because it was asked for."""
-
-REPEATED = 4.0
-"""What a memory or a message loses whose other half stands above it. Set by hand: enough to leave its place to what
-the reply does not say yet, and not so much that a good hit is lost."""
-
-SESSION_TOP = 3
-"""How many messages of a session stand for it. Set by hand: more are seldom about one question."""
 
 GUESSED_SPEAKER = 1.6
 """The weight of a named speaker in the first guess that a session is judged by. Set by hand at about half of the fitted
@@ -113,8 +114,8 @@ class SearchScoring:
         query = self.query
         functions: dict[str, Callable[[], Column]] = {
             "message": lambda: np.array([entry.kind == "message" for entry in candidates.entries], dtype=np.float32),
-            "meaning": lambda: _meaning(candidates, candidates.vectors, candidates.words),
-            "context": lambda: _meaning(candidates, candidates.contexts, candidates.words_in_context),
+            "meaning": lambda: damped(_meaning(candidates, candidates.vectors, candidates.words)),
+            "context": lambda: damped(_meaning(candidates, candidates.contexts, candidates.words_in_context)),
             "words": lambda: z_scores(candidates.bm25),
             "coverage": lambda: coverage(candidates, candidates.words),
             "coverage in context": lambda: coverage(candidates, candidates.words_in_context),
@@ -122,20 +123,37 @@ class SearchScoring:
             "speaker": lambda: named(query, candidates),
             "question": lambda: np.array([entry.is_question for entry in candidates.entries], dtype=np.float32),
             "length": lambda: _length(np.array([entry.chars for entry in candidates.entries])),
-            "session": lambda: _session(query, candidates),
+            "session": lambda: best_of_session(candidates.entries, self._guess(candidates)),
             "spelling": lambda: self._spelling(candidates),
-            "linked": lambda: _of_linked(candidates, np.ones(len(candidates.entries))),
+            "answer type": lambda: _answer_type(query, candidates),
         }
         features = {name: feature() for name, feature in functions.items() if self._is_used(name)}
-        if self._is_used("linked"):
-            meaning = _meaning(candidates, candidates.vectors, candidates.words)
-            features["linked meaning"] = _of_linked(candidates, meaning)
-            features["linked coverage"] = _of_linked(candidates, coverage(candidates, candidates.words_in_context))
+        features |= self._features_of_others(candidates)
         if query.dates and (self._is_used("said") or self._is_used("told")):
             matches = [_date_match(query, entry) for entry in candidates.entries]
             features["said"] = np.array([match.said for match in matches])
             features["told"] = np.array([match.told for match in matches])
         return features
+
+    def _features_of_others(self, candidates: Candidates) -> dict[str, Column]:
+        """Return the features that one candidate has from another: its memory or message, or the question before it."""
+        if not any(entry.kind == "message" for entry in candidates.entries):
+            return {}
+        meaning = damped(_meaning(candidates, candidates.vectors, candidates.words))
+        in_context = coverage(candidates, candidates.words_in_context)
+        return {
+            "linked": of_linked(candidates, np.ones(len(candidates.entries))),
+            "linked meaning": of_linked(candidates, meaning),
+            "linked coverage": of_linked(candidates, in_context),
+            "answers": of_question_before(candidates.entries, meaning),
+        }
+
+    def _guess(self, candidates: Candidates) -> Column:
+        """Return a first guess of the score."""
+        by_meaning = _meaning(candidates, candidates.vectors, candidates.words)
+        in_context = _meaning(candidates, candidates.contexts, candidates.words_in_context)
+        likeness = (z_scores(candidates.bm25) + by_meaning + in_context) / 3
+        return GUESSED_SPEAKER * named(self.query, candidates) + likeness
 
     def compared_feature(self, name: str, candidates: Candidates, rows: Sequence[int]) -> Column:
         """Return a feature of `COMPARED_FEATURES` for some of the candidates, 0 for the rest."""
@@ -198,39 +216,6 @@ def named(query: ParsedQuery, candidates: Candidates) -> Column:
     )
 
 
-def _of_linked(candidates: Candidates, feature: Column) -> Column:
-    """Return for each memory the highest value of its messages, for each message that of its memories; 0 without any.
-
-    What was said and what was learned from it are two wordings of one matter, and each finds the other.
-    """
-    highest = np.full(len(candidates.entries), -np.inf)
-    for memory, message in candidates.linked:
-        highest[memory] = max(highest[memory], feature[message])
-        highest[message] = max(highest[message], feature[memory])
-    return np.where(np.isinf(highest), 0.0, highest)
-
-
-def repeated(candidates: Candidates, scores: Column) -> Column:
-    """Return 1 for each memory or message with a candidate above it that it is linked to, else 0.
-
-    One that is itself such a repetition does not count.
-    """
-    repeats = np.zeros(len(scores))
-    if not candidates.linked:
-        return repeats
-    others: dict[int, list[int]] = {}
-    for memory, message in candidates.linked:
-        others.setdefault(memory, []).append(message)
-        others.setdefault(message, []).append(memory)
-    above: set[int] = set()
-    for row in cast("list[int]", np.argsort(-scores, kind="stable").tolist()):
-        if above.isdisjoint(others.get(row, ())):
-            above.add(row)
-        else:
-            repeats[row] = 1.0
-    return repeats
-
-
 def _meaning(candidates: Candidates, vectors: Vector | None, words: Sequence[frozenset[str]]) -> Column:
     """Return the z-scores of the cosines with the query. Where there is no vector, the words stand in for it."""
     if vectors is None or candidates.query_vector is None:
@@ -240,6 +225,17 @@ def _meaning(candidates: Candidates, vectors: Vector | None, words: Sequence[fro
     if has_vector.all():
         return by_vectors
     return np.where(has_vector, by_vectors, z_scores(coverage(candidates, words)))
+
+
+def damped(z_scores: Column) -> Column:
+    """Return the logarithm of 1 and more for the distance from the mean: far above it, nearer is hardly better."""
+    return np.sign(z_scores) * np.log1p(np.abs(z_scores))
+
+
+def _answer_type(query: ParsedQuery, candidates: Candidates) -> Column:
+    """Return 1 for candidates that have a number or a time, if the query asks for one; else 0."""
+    kinds = asked_types(query.text) - {"person"}  # nearly every message has a capital letter
+    return np.array([any(can_hold(entry.text, kind) for kind in kinds) for entry in candidates.entries], np.float32)
 
 
 def _number(query: ParsedQuery, candidates: Candidates) -> Column:
@@ -273,18 +269,3 @@ def _length(chars: Column) -> Column:
 def _recency(times: Sequence[datetime], now: datetime) -> Column:
     days = np.array([(now - at).total_seconds() for at in times], dtype=np.float32) / SECONDS_A_DAY
     return np.exp(-np.maximum(days, 0.0) / RECENCY_DAYS)
-
-
-def _session(query: ParsedQuery, candidates: Candidates) -> Column:
-    """Return for each candidate how well the best of its session match by a first guess: sessions have subjects."""
-    if not any(entry.session for entry in candidates.entries):
-        return np.zeros(len(candidates.entries))
-    guess = GUESSED_SPEAKER * named(query, candidates) + z_scores(candidates.bm25) / 3
-    guess = guess + _meaning(candidates, candidates.vectors, candidates.words) / 3
-    guess = guess + _meaning(candidates, candidates.contexts, candidates.words_in_context) / 3
-    by_session: dict[str, list[float]] = {}
-    for entry, score in zip(candidates.entries, cast("list[float]", guess.tolist()), strict=True):
-        if entry.session:
-            by_session.setdefault(entry.session, []).append(max(score, 0.0))
-    means = {name: sum(sorted(scores, reverse=True)[:SESSION_TOP]) / SESSION_TOP for name, scores in by_session.items()}
-    return np.array([means.get(entry.session, 0.0) for entry in candidates.entries])
