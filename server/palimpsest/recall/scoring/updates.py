@@ -28,7 +28,7 @@ SAME_WORDS = 0.65
 """The share of the older one's query words, by weight, that the newer of the two best has at least. Set by hand: with
 less in common, the older one often is the only answer."""
 
-CLEAR = 1.5
+CLEAR = 0.5
 """By how much both of the two best score higher than all others, if they stand out. Set by hand."""
 
 MAX_LEAD = 8.0
