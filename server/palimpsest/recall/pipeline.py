@@ -33,9 +33,9 @@ from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.text.tokenizer import query_tokens
 
-POOL = 120
-"""How many candidates are requested by meaning and by words each. In conversations the first 100 contain 94 % of the
-evidence for a question, so the order of the candidates matters more than their number."""
+POOL = 80
+"""How many candidates are requested by meaning and by words each. In conversations 120 find no more of the evidence for
+a question among the first ten hits: the order of the candidates matters more than their number."""
 
 SPARE = 3
 """How many more hits than the limit are read at once, because some fold into others."""

@@ -46,7 +46,7 @@ from palimpsest.text.tokenizer import search_tokens
 
 MIN_VISIBLE_SHARE = 0.2
 """If the scope sees a smaller share of the requested candidates, it is scanned: most of what was returned belongs to
-other scopes. Set by hand; a fifth of a search's 120 candidates still fills its reply twice over."""
+other scopes. Set by hand; a fifth of a search's candidates still fills its reply."""
 
 WHOLE_TEXT = 2**31 - 1
 """As a number of characters: the whole text."""

@@ -48,9 +48,10 @@ def relevance_of(scoring: SearchScoring, candidates: Candidates, ranked: Sequenc
     fitted = scoring.weights.relevance[ranked[0].candidate.kind]
     signs = signs_of_best(scoring.query, candidates, ranked, scoring.embedder)
     logit = fitted[CONSTANT] + sum(fitted.get(name, 0.0) * sign for name, sign in signs.items())
-    best, *others = ranked
-    falls = [fitted[DROP] + fitted[FALL] * (best.score - item.score) for item in others]
-    of_hits = (_probability(logit), *(_probability(logit - fall) for fall in falls))
+    scores = np.array([item.score for item in ranked])
+    falls = fitted[DROP] + fitted[FALL] * (scores[0] - scores)
+    falls[0] = 0.0
+    of_hits: list[float] = _probability(logit - falls).tolist()
     is_complete = bool(candidates.has_vector.all())  # what has no vector yet may answer, and the signs do not see it
     return Relevance(of_hits, confident=of_hits[0] >= fitted[THRESHOLD] or not is_complete)
 
@@ -139,5 +140,5 @@ def _least_similar_word(query: ParsedQuery, embedder: Embedder, text: str) -> fl
     return 1.0 if similarity is None else similarity
 
 
-def _probability(logit: float) -> float:
-    return 1 / (1 + math.exp(-min(max(float(logit), -30.0), 30.0)))
+def _probability(logits: Column) -> Column:
+    return 1 / (1 + np.exp(-np.clip(logits, -30, 30)))
