@@ -43,13 +43,14 @@ def pair_features(
     `vectors` of shape (n, dims) are centred unit vectors, `words` the search tokens of each text. `is_older[j, i]` is
     whether text i is older than text j.
     """
-    cosines = vectors @ vectors.T
+    cosines, shared = vectors @ vectors.T, shared_words(words)
+    likeness = cosines + shared  # each alone often takes another text for the nearest
     changes = np.array([min(change_words(text), MAX_CHANGE_WORDS) for text in texts], dtype=np.float32)[:, np.newaxis]
     return {
         "cosine": cosines,
-        "shared": shared_words(words),
-        "nearest older": _is_nearest(cosines, is_older, axis=1),
-        "nearest newer": _is_nearest(cosines, is_older, axis=0),
+        "shared": shared,
+        "nearest older": _is_nearest(likeness, is_older, axis=1),
+        "nearest newer": _is_nearest(likeness, is_older, axis=0),
         "change words": np.broadcast_to(changes, cosines.shape),
         "changed": np.broadcast_to(np.minimum(changes, 1), cosines.shape),
     }
@@ -101,7 +102,7 @@ def _differ_by_one(words: Sequence[Set[str]]) -> Matrix:
     return ((common >= MIN_COMMON) & (larger - common == 1)).astype(np.float32)
 
 
-def _is_nearest(cosines: Matrix, is_older: Matrix, axis: int) -> Matrix:
+def _is_nearest(likeness: Matrix, is_older: Matrix, axis: int) -> Matrix:
     """Return 1 for each pair whose older text (axis 1) or newer text (axis 0) is the nearest of its sort, else 0."""
-    comparable = np.where(is_older, cosines, -np.inf)
+    comparable = np.where(is_older, likeness, -np.inf)
     return ((comparable == comparable.max(axis=axis, keepdims=True)) & is_older).astype(np.float32)
