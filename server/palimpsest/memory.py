@@ -27,6 +27,7 @@ from palimpsest.core.protocols import LanguageModel, Progress, ReportProgress
 from palimpsest.core.settings import Settings
 from palimpsest.core.validation import MAX_TOKENS
 from palimpsest.index.backfill import embed_missing
+from palimpsest.index.kept_keys import KeptKeys
 from palimpsest.index.sync import Projection
 from palimpsest.learn import add, edit, summaries
 from palimpsest.learn.apply import WriteResult
@@ -55,11 +56,17 @@ class Memory:
     """
 
     def __init__(
-        self, settings: Settings, engine: Engine, projection: Projection, background_work: BackgroundWork | None
+        self,
+        settings: Settings,
+        engine: Engine,
+        projection: Projection,
+        kept_keys: KeptKeys,
+        background_work: BackgroundWork | None,
     ) -> None:
         self.settings = settings
         self.engine = engine
         self.projection = projection
+        self.kept_keys = kept_keys
         self._background = background_work
 
     @property
@@ -73,7 +80,7 @@ class Memory:
         engine = replace(self.engine, report_progress=report_progress or self.engine.report_progress)
         if model is not None:
             engine = replace(engine, model=model, is_model_borrowed=True)
-        return Memory(self.settings, engine, self.projection, self._background)
+        return Memory(self.settings, engine, self.projection, self.kept_keys, self._background)
 
     async def add_messages(
         self,
@@ -129,8 +136,8 @@ class Memory:
         search_query = SearchQuery(
             scope, query, now, limit, max_tokens, filters or {}, as_of, explain, self.settings.min_relevance
         )
-        ledger, embedder = self.engine.ledger, self.engine.embedder
-        result = await self.engine.run(lambda: search(ledger, embedder, self.projection, search_query))
+        ledger, embedder, index = self.engine.ledger, self.engine.embedder, self.engine.index
+        result = await self.engine.run(lambda: search(ledger, embedder, index, search_query))
         if self._background is not None and self.projection.is_behind():
             self._background.wake()
         return result
@@ -212,7 +219,14 @@ class Memory:
     async def purge(self, scope: Scope, owner_ids: Sequence[str] | None, *, and_backups: bool = False) -> PurgeResult:
         """Erase memories and messages for good; with None, all of a scope itself. Then search the files for traces."""
         ledger, projection = self.engine.ledger, self.projection
-        return await self.engine.run(lambda: purge(ledger, projection, scope, owner_ids, and_backups=and_backups))
+
+        def work() -> PurgeResult:
+            try:
+                return purge(ledger, projection, scope, owner_ids, and_backups=and_backups)
+            finally:
+                self.kept_keys.clear()
+
+        return await self.engine.run(work)
 
     async def export(self, out: Path | TextIO, form: Literal["jsonl", "markdown"], progress: Progress) -> int:
         """Write everything of the settings' user; as Markdown only what is believed now. Return the number of items."""
@@ -304,24 +318,26 @@ class Memory:
 async def open_memory(settings: Settings, *, clock: Clock = now, background: bool = True) -> AsyncGenerator[Memory]:
     """Open the ledger, the embedder, the index and the model, and close them at the end.
 
-    With `background` the vector index is opened and kept up to date in the background. Without it, searches scan the
+    With `background` the vector index is opened and kept up to date in the background. Without it, searches read the
     vectors in the ledger, which suits a process that makes a single call. Raises PalimpsestError.
     """
     threads = anyio.CapacityLimiter(THREADS)
 
-    def build() -> tuple[Engine, Projection]:
+    def build() -> tuple[Engine, Projection, KeptKeys]:
         prompts = open_prompts(settings)
         ledger = open_ledger(settings.ledger_path, clock)
         try:
             embedder = open_embedder(settings)
-            index = open_projection(settings, ledger, embedder.fingerprint)
+            projection = open_projection(settings, ledger, embedder.fingerprint)
+            index = KeptKeys(ledger, projection)
             model = open_model(settings)
-            return Engine(ledger, embedder, model, prompts, clock, index, threads, settings.keep_secrets), index
+            engine = Engine(ledger, embedder, model, prompts, clock, index, threads, settings.keep_secrets)
         except BaseException:
             ledger.close()
             raise
+        return engine, projection, index
 
-    engine, projection = await anyio.to_thread.run_sync(build, limiter=threads)
+    engine, projection, kept_keys = await anyio.to_thread.run_sync(build, limiter=threads)
     failure: Exception | None = None
     try:
         async with anyio.create_task_group() as tasks:
@@ -329,7 +345,7 @@ async def open_memory(settings: Settings, *, clock: Clock = now, background: boo
             if background_work is not None:
                 tasks.start_soon(background_work.run)
             try:
-                yield Memory(settings, engine, projection, background_work)
+                yield Memory(settings, engine, projection, kept_keys, background_work)
             except Exception as error:  # noqa: BLE001 - raised again below, without the task group's wrapping
                 failure = error
             finally:

@@ -17,6 +17,7 @@ from palimpsest.core.protocols import Vector, VectorIndex
 from palimpsest.index.chroma import ChromaIndex
 from palimpsest.index.exact import ExactIndex
 from palimpsest.index.sync import OpenIndex, Projection
+from palimpsest.recall.retrieval.candidates import NearestEntries
 from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import vectors as vector_queries
@@ -217,11 +218,11 @@ def agrees(ledger: Ledger, index: VectorIndex, *users: str) -> bool:
     return found_all and index.count() == total
 
 
-def nearest(ledger: Ledger, projection: Projection, text: str, limit: int = 3, user: str = "ana") -> list[int] | None:
+def nearest(ledger: Ledger, index: NearestEntries, text: str, limit: int = 3, user: str = "ana") -> list[int] | None:
     """Return what a search would take from the index: the nearest entries, and those that changed since."""
-    hits = projection.query(user, direction(text), limit)
+    hits = index.query(user, direction(text), limit)
     if hits is None:
         return None
     with ledger.read() as conn:
-        changed = projection.changed_since(conn, user, hits.log_number)
+        changed = index.changed_since(conn, user, hits.log_number)
     return None if changed is None else [*hits.entries, *changed]

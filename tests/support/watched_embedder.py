@@ -79,4 +79,6 @@ class WholeTextEmbedder:
 def watched(memory: Memory, before: Callable[[], None] = _nothing) -> tuple[Memory, WatchedEmbedder]:
     """Return the same memory with a watched embedder, and that embedder."""
     embedder = WatchedEmbedder(memory.engine.embedder, before)
-    return Memory(memory.settings, replace(memory.engine, embedder=embedder), memory.projection, None), embedder
+    return Memory(
+        memory.settings, replace(memory.engine, embedder=embedder), memory.projection, memory.kept_keys, None
+    ), embedder

@@ -193,7 +193,7 @@ class Projection:
         If they are too many, scan the ledger's vectors instead.
         """
         changed = log_queries.entries_changed_since(conn, user_id, log_number, MAX_CHANGED + 1)
-        self._changes_seen = bool(changed)
+        self._changes_seen = bool(changed) or log_number != self._checkpoint.log_number
         return None if len(changed) > MAX_CHANGED else changed
 
     def is_behind(self) -> bool:

@@ -5,7 +5,7 @@ A key is the vector of an entry in its context. Every living entry has a row; it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -92,16 +92,27 @@ def scope_keys(
 ) -> Iterator[tuple[list[int], Vector]]:
     """Yield the numbers and the keys, of shape (n, dims), of all living entries that the scope sees, in batches."""
     values = {"embedder": embedder, "kind": kind, **scope_values(scope)}
-    query = _scope_keys(scope_parts(scope), of_kind=kind is not None)
-    for rows in conn.execute(query, values).partitions(SCAN_BATCH):
-        seqs, blobs = zip(*rows, strict=True)
-        yield list(seqs), unpacked_keys(blobs)
+    yield from _batches(conn, _scope_keys(scope_parts(scope), of_kind=kind is not None), values)
 
 
 @cache
 def _scope_keys(parts: tuple[bool, ...], *, of_kind: bool) -> Query:
     query = select(vectors.c.seq, _KEY).where(sees_named(vectors, parts), _HAS_KEY)
     return query.where(vectors.c.kind == bindparam("kind")) if of_kind else query
+
+
+def user_keys(conn: Connection, user_id: str, embedder: str) -> Iterator[tuple[list[int], Vector]]:
+    """Yield the numbers and the keys, of shape (n, dims), of all living entries of a user, in batches."""
+    return _batches(conn, _USER_KEYS, {"user_id": user_id, "embedder": embedder})
+
+
+_USER_KEYS = select(vectors.c.seq, _KEY).where(vectors.c.user_id == bindparam("user_id"), _HAS_KEY)
+
+
+def _batches(conn: Connection, query: Query, values: Mapping[str, object]) -> Iterator[tuple[list[int], Vector]]:
+    for rows in conn.execute(query, values).partitions(SCAN_BATCH):
+        seqs, blobs = zip(*rows, strict=True)
+        yield list(seqs), unpacked_keys(blobs)
 
 
 def centre(conn: Connection, user_id: str, embedder: str) -> Centre:

@@ -1,0 +1,264 @@
+"""The keys in memory: they agree with the ledger at every query, have a bound, and leave nothing after a purge."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from palimpsest.core.models import Decision, Event, Fact, Scope
+from palimpsest.index import kept_keys
+from palimpsest.index.kept_keys import KeptKeys
+from palimpsest.index.sync import Projection
+from palimpsest.store.ledger import Ledger
+from palimpsest.store.queries import vectors as vector_queries
+from palimpsest.store.writes.entries import Embedded
+from tests.support.ledger_access import all_keys
+from tests.support.open_connections import count_connections
+from tests.support.projections import (
+    EMBEDDER,
+    ConnectionCountingIndex,
+    Indexes,
+    add,
+    direction,
+    entry_of,
+    facts,
+    ledger_in,
+    nearest,
+    projected,
+    write,
+)
+
+DIMS = 8
+"""The dimensions of the vectors of `direction`."""
+
+
+@pytest.fixture
+def closed(ledger: Ledger, exact: Indexes, root: Path) -> Generator[Projection]:
+    """Yield a projection that is never opened: what is found is found in memory."""
+    with projected(ledger, exact.open, root) as projection:
+        yield projection
+
+
+@pytest.fixture
+def kept(ledger: Ledger, closed: Projection) -> KeptKeys:
+    return KeptKeys(ledger, closed)
+
+
+def agrees(ledger: Ledger, kept: KeptKeys, user: str = "ana") -> bool:
+    """Return whether the keys in memory are answered in exactly the order of the ledger's keys."""
+    with ledger.read() as conn:
+        seqs, keys = all_keys(conn, Scope(user), EMBEDDER)
+    question = direction("question")
+    order = np.lexsort((np.array(seqs), -(keys @ question)))
+    hits = kept.query(user, question, len(seqs) + 10)
+    few = kept.query(user, question, 3)
+    assert hits is not None
+    assert few is not None
+    assert few.entries == hits.entries[:3]
+    return list(hits.entries) == [seqs[row] for row in order.tolist()]
+
+
+class TestFollowing:
+    def test_added_changed_deleted_and_restored_memories_are_followed(self, ledger: Ledger, kept: KeptKeys) -> None:
+        """A search sees every write that came before it, without any catching up."""
+        _first, second, third = add(ledger, "one", "two", "three")
+        assert agrees(ledger, kept)
+        write(ledger, Decision(Event.UPDATE, Fact("two, but otherwise"), second.memory.id))
+        assert nearest(ledger, kept, "two, but otherwise", 1) == [2]
+        deleted = entry_of(ledger, third)
+        write(ledger, Decision(Event.DELETE, memory_id=third.memory.id))
+        assert deleted not in (nearest(ledger, kept, "three", 9) or [deleted])
+        write(ledger, Decision(Event.ADD, memory_id=third.memory.id))
+        assert nearest(ledger, kept, "three", 1) == [deleted]
+        assert agrees(ledger, kept)
+
+    @pytest.mark.parametrize("seed", range(3))
+    @pytest.mark.parametrize("spare", [2, 40])
+    def test_any_order_of_writes_gives_the_keys_of_the_ledger(
+        self, ledger: Ledger, kept: KeptKeys, monkeypatch: pytest.MonkeyPatch, seed: int, spare: int
+    ) -> None:
+        """Rows are appended until none is free. Then all are read anew, and again as often as it takes."""
+        monkeypatch.setattr(kept_keys, "MIN_SPARE", spare)
+        choice = random.Random(seed)  # noqa: S311 - not a secret
+        living = [outcome.memory.id for outcome in add(ledger, *facts(5))]
+        for step in range(40):
+            match choice.choice(["add", "update", "delete", "other"]):
+                case "update" if living:
+                    write(ledger, Decision(Event.UPDATE, Fact(f"changed {step}"), choice.choice(living)))
+                case "delete" if len(living) > 1:
+                    write(ledger, Decision(Event.DELETE, memory_id=living.pop(choice.randrange(len(living)))))
+                case "other":
+                    add(ledger, f"of another user {step}", user="bert")
+                case _:
+                    count = choice.randint(1, 3)
+                    living += [outcome.memory.id for outcome in add(ledger, *facts(count, start=100 * (step + 1)))]
+            assert agrees(ledger, kept)
+
+    def test_another_process_writes_and_the_next_query_sees_it(
+        self, tmp_path: Path, ledger: Ledger, kept: KeptKeys
+    ) -> None:
+        """Each process keeps keys of its own, and any of them may write."""
+        add(ledger, "one")
+        assert nearest(ledger, kept, "one", 1) == [1]
+        with ledger_in(tmp_path / "ledger.db") as other:
+            add(other, "two")
+            assert nearest(ledger, kept, "two", 1) == [2]
+            write(other, Decision(Event.DELETE, memory_id=add(other, "three")[0].memory.id))
+            assert agrees(ledger, kept)
+
+    def test_more_changes_than_are_worth_following_are_read_anew(
+        self, ledger: Ledger, kept: KeptKeys, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """An import between two searches is one read and not one for each change."""
+        monkeypatch.setattr(kept_keys, "MAX_CHANGED", 4)
+        add(ledger, *facts(3))
+        assert agrees(ledger, kept)
+        add(ledger, *facts(5, start=10))
+        assert agrees(ledger, kept)
+
+    def test_vectors_of_another_embedder_are_left_out(self, ledger: Ledger, exact: Indexes, root: Path) -> None:
+        """While another process re-embeds the texts, each process finds what its own embedder has embedded."""
+        add(ledger, "one", "two")
+        with projected(ledger, exact.open, root) as old, projected(ledger, exact.open, root, embedder="new") as new:
+            old_keys, new_keys = KeptKeys(ledger, old), KeptKeys(ledger, new)
+            assert agrees(ledger, old_keys)
+            assert nearest(ledger, new_keys, "one") is None, "nothing is embedded by it, and its index is closed"
+            ledger.give_vectors("new", [Embedded(1, "one", direction("one"))])
+            assert nearest(ledger, old_keys, "one") == [2]
+            assert nearest(ledger, new_keys, "one") == [1]
+
+    def test_queries_and_writes_in_many_threads(self, ledger: Ledger, kept: KeptKeys) -> None:
+        """A query sees at least what was written before it began."""
+        add(ledger, *facts(5))
+
+        def write_and_query(number: int) -> bool:
+            (outcome,) = add(ledger, f"by thread {number}")
+            hits = nearest(ledger, kept, f"by thread {number}", 1)
+            return hits is not None and hits[0] == entry_of(ledger, outcome)
+
+        with ThreadPoolExecutor(4) as pool:
+            assert all(pool.map(write_and_query, range(40)))
+        assert agrees(ledger, kept)
+
+
+class TestErasure:
+    def test_a_purge_by_another_process_is_noticed_by_the_next_query_of_any_user(
+        self, tmp_path: Path, ledger: Ledger, kept: KeptKeys
+    ) -> None:
+        """Erased keys do not stay in memory because their user never searches again."""
+        (outcome,) = add(ledger, "to be erased")
+        add(ledger, "of bert", user="bert")
+        assert nearest(ledger, kept, "to be erased", 1) == [1]
+        assert nearest(ledger, kept, "of bert", 1, user="bert") == [2]
+        with ledger_in(tmp_path / "ledger.db") as other:
+            other.purge(Scope("ana"), [outcome.memory.id])
+        assert nearest(ledger, kept, "of bert", 1, user="bert") == [2]
+        assert kept.kept_users() == ["bert"]
+        assert nearest(ledger, kept, "to be erased") is None, "nothing is left, and the index is closed"
+
+    def test_nothing_is_kept_after_clearing(self, ledger: Ledger, kept: KeptKeys) -> None:
+        """The keys that are left come back with the next query."""
+        one, _two = add(ledger, "one", "two")
+        assert agrees(ledger, kept)
+        ledger.purge(Scope("ana"), [one.memory.id])
+        kept.clear()
+        assert kept.kept_users() == []
+        assert nearest(ledger, kept, "one") == [2]
+
+
+class TestBound:
+    def test_a_user_with_more_keys_is_left_to_the_index(
+        self, ledger: Ledger, exact: Indexes, root: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Chroma takes about as long for any number of keys, and has them on disk."""
+        monkeypatch.setattr(kept_keys, "MAX_NUMBERS", 3 * DIMS)
+        with projected(ledger, exact.open, root) as projection:
+            kept = KeptKeys(ledger, projection)
+            outcomes = add(ledger, *facts(4))
+            assert nearest(ledger, kept, "fact 1") is None
+            projection.open()
+            assert nearest(ledger, kept, "fact 1", 1) == [2]
+            assert kept.kept_users() == []
+            write(ledger, Decision(Event.DELETE, memory_id=outcomes[0].memory.id))
+            assert nearest(ledger, kept, "fact 1", 1) == [2]
+            assert kept.kept_users() == ["ana"]
+
+    def test_a_user_who_did_not_search_lately_makes_room(
+        self, ledger: Ledger, kept: KeptKeys, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Users who take turns do not displace each other, because reading all keys takes longer than a query."""
+        monkeypatch.setattr(kept_keys, "MAX_NUMBERS", 5 * DIMS)
+        for user in ("ana", "bert", "cleo"):
+            add(ledger, *(f"{fact} of {user}" for fact in facts(2)), user=user)
+            nearest(ledger, kept, "fact 1", user=user)
+        assert kept.kept_users() == ["ana", "bert"]
+        assert nearest(ledger, kept, "fact 1", user="cleo") is None
+        for _ in range(kept_keys.RECENT):
+            assert nearest(ledger, kept, "fact 1", user="bert")
+        assert nearest(ledger, kept, "fact 1", user="cleo") is None, "one search is not enough"
+        assert nearest(ledger, kept, "fact 1", user="cleo")
+        assert kept.kept_users() == ["bert", "cleo"]
+        assert nearest(ledger, kept, "fact 1", user="ana") is None
+
+
+class TestBesideTheIndex:
+    def test_a_search_that_needs_no_index_still_says_that_it_is_behind(
+        self, ledger: Ledger, exact: Indexes, root: Path
+    ) -> None:
+        """The index catches up after a write of another process, though no search has to wait for it."""
+        add(ledger, "one")
+        with projected(ledger, exact.open, root) as projection:
+            kept = KeptKeys(ledger, projection)
+            projection.open()
+            assert nearest(ledger, kept, "one") == [1]
+            assert not projection.is_behind()
+            add(ledger, "two")
+            assert nearest(ledger, kept, "two", 1) == [2]
+            assert projection.is_behind()
+            projection.catch_up()
+            assert nearest(ledger, kept, "two", 1) == [2]
+            assert not projection.is_behind()
+
+    def test_the_index_is_queried_without_a_connection(
+        self, ledger: Ledger, root: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """An index server that hangs must not keep a snapshot of the ledger open."""
+        monkeypatch.setattr(kept_keys, "MAX_NUMBERS", 0)
+        add(ledger, "one")
+        with count_connections() as connections:
+            index = ConnectionCountingIndex(connections)
+            with projected(ledger, lambda _: index, root) as projection:
+                projection.open()
+                assert nearest(ledger, KeptKeys(ledger, projection), "one") == [1]
+        assert index.counts["query"] == {0}
+
+    @pytest.mark.parametrize("damage", ["UPDATE vectors SET key = x'0000' WHERE seq = 1", "DROP TABLE means"])
+    def test_a_damaged_ledger_is_left_to_the_index(
+        self, tmp_path: Path, ledger: Ledger, exact: Indexes, root: Path, damage: str
+    ) -> None:
+        """One damaged row must not take every search of its user down."""
+        add(ledger, *facts(3))
+        with projected(ledger, exact.open, root) as projection:
+            projection.open()
+            with closing(sqlite3.connect(tmp_path / "ledger.db")) as conn, conn:
+                conn.execute(damage)
+            assert nearest(ledger, KeptKeys(ledger, projection), "fact 1", 1) == [2]
+
+    def test_a_wrong_count_of_keys_is_left_to_the_index(
+        self, tmp_path: Path, ledger: Ledger, kept: KeptKeys, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The bound holds even if the ledger counts wrongly, which `verify` repairs."""
+        monkeypatch.setattr(kept_keys, "MIN_SPARE", 1)
+        add(ledger, *facts(3))
+        with closing(sqlite3.connect(tmp_path / "ledger.db")) as conn, conn:
+            conn.execute("UPDATE means SET units = 1")
+        assert nearest(ledger, kept, "fact 1") is None
+        with ledger.read() as conn:
+            assert vector_queries.centre(conn, "ana", EMBEDDER).entries == 1
