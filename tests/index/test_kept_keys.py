@@ -147,6 +147,15 @@ class TestFollowing:
             assert all(pool.map(write_and_query, range(40)))
         assert agrees(ledger, kept)
 
+    def test_a_user_whose_last_memory_is_deleted(self, ledger: Ledger, kept: KeptKeys) -> None:
+        """Nothing is near, which is an answer too."""
+        (outcome,) = add(ledger, "one")
+        assert nearest(ledger, kept, "one") == [1]
+        write(ledger, Decision(Event.DELETE, memory_id=outcome.memory.id))
+        hits = kept.query("ana", direction("one"), 3)
+        assert hits is not None
+        assert hits.entries == ()
+
 
 class TestErasure:
     def test_a_purge_by_another_process_is_noticed_by_the_next_query_of_any_user(

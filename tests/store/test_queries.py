@@ -90,6 +90,7 @@ CALLS: dict[Callable[..., object], Callable[[Connection, Memory, Message], objec
     vectors.keys_of: lambda conn, _, __: vectors.keys_of(conn, "e", [1, 2]),
     vectors.own_vectors: lambda conn, memory, _: vectors.own_vectors(conn, "e", "memory", [memory.id]),
     vectors.scope_keys: lambda conn, _, __: list(vectors.scope_keys(conn, AGENT, "e", "memory")),
+    vectors.user_keys: lambda conn, _, __: list(vectors.user_keys(conn, "alice", "e")),
     vectors.centre: lambda conn, _, __: vectors.centre(conn, "alice", "e"),
     vectors.indexed_keys: lambda conn, _, __: vectors.indexed_keys(conn, "e", 0, 9),
     vectors.count_indexed: lambda conn, _, __: vectors.count_indexed(conn, "e"),

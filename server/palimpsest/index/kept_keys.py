@@ -69,6 +69,8 @@ class _UserKeys:
 
     def nearest(self, vector: Vector, limit: int) -> tuple[int, ...]:
         """Return the numbers of the nearest keys by cosine similarity, nearest first."""
+        if not len(self.entries):
+            return ()
         scores = self.rows[: len(self.entries)] @ vector
         scores[self.entries == REMOVED] = -np.inf
         chosen = np.argpartition(-scores, min(limit, len(scores) - 1))[:limit]
@@ -93,10 +95,9 @@ class _UserKeys:
 class KeptKeys:
     """Answer queries of users with few keys from memory, and leave the others to a projection.
 
-    Blocking; safe to use from several threads.
-
-    Users who searched lately are kept, up to `MAX_NUMBERS` together. A purge calls `clear`; a purge by another process
-    is noticed by the next query of any user, which clears the keys of all.
+    Blocking; safe to use from several threads. Users who searched lately are kept, up to `MAX_NUMBERS`
+    together. A purge calls `clear`; a purge by another process is noticed by the next query of any user, which drops
+    the keys of all.
     """
 
     def __init__(self, ledger: Ledger, projection: Projection) -> None:
@@ -137,11 +138,8 @@ class KeptKeys:
     def _current(self, user_id: str) -> _UserKeys | None:
         """Return the keys of a user as the ledger has them now, or None if they are not kept."""
         try:
-            keys = self._users.get(user_id)
-            if keys is not None:
-                with self._ledger.read() as conn:
-                    if self._newest_checkpoint(conn) == keys.checkpoint:
-                        return keys
+            if (keys := self._unchanged(user_id)) is not None:
+                return keys
             if not self._lock.acquire(timeout=MAX_WAIT):
                 return None
             try:
@@ -153,6 +151,14 @@ class KeptKeys:
         except (LedgerError, ValueError) as error:  # a damaged ledger; ValueError if a vector has another length
             logger.warning("the keys of a user cannot be read, so the vector index is queried: %s", error)
             return None
+
+    def _unchanged(self, user_id: str) -> _UserKeys | None:
+        """Return the keys of a user if nothing was written since they were read."""
+        keys = self._users.get(user_id)
+        if keys is None:
+            return None
+        with self._ledger.read() as conn:
+            return keys if self._newest_checkpoint(conn) == keys.checkpoint else None
 
     def _refreshed(self, conn: Connection, user_id: str) -> _UserKeys | None:
         """Read what changed, or all keys, and keep them. The caller holds the lock."""
