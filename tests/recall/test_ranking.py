@@ -14,7 +14,7 @@ from palimpsest.recall.fitted.weights import Weights
 from palimpsest.recall.query import ParsedQuery
 from palimpsest.recall.retrieval.features import Candidates, Centre, centred, rarity
 from palimpsest.recall.scoring.ranking import Ranked, rank, squash
-from palimpsest.recall.scoring.scoring import SUPERSEDED, SearchScoring
+from palimpsest.recall.scoring.scoring import SUPERSEDED, SearchScoring, damped
 from palimpsest.text.dates.finder import dates_in
 from palimpsest.text.time_words import asks_for_the_past
 from palimpsest.text.tokenizer import query_tokens, search_tokens
@@ -44,6 +44,8 @@ WEIGHTS = Weights(
         "speaker": 1,
         "session": 1,
         "question": -1,
+        "answers": 1,
+        "answer type": 1,
         "length": 1,
         "said": 1,
         "told": 1,
@@ -318,6 +320,35 @@ def test_the_older_of_two_stays_first(query: str, third: Candidate, weights: dic
     """Where the two do not stand out together, the older one is the better answer."""
     facts, meaning = [AGE, IN_PASSING, third], [0.9, 0.4, 0.38 if third is not OTHER else -0.9]
     assert order(facts, query=query, meaning=meaning, weights=weights)[0] == 5
+
+
+def test_the_answer_to_a_question_is_found_by_the_question() -> None:
+    """An answer seldom repeats the words of its question. Only the next message of the same session answers it."""
+    asked = candidate(1, "Where did you get the bike?", session="a", is_question=True)
+    answer, later, elsewhere = (
+        candidate(seq, "At the market", session=session) for seq, session in [(2, "a"), (3, "a"), (4, "b")]
+    )
+    entries = [asked, answer, later, elsewhere]
+
+    parts = {item.candidate.seq: item.parts for item in ranked(entries, meaning=[0.9, 0.1, 0.1, 0.1])}
+
+    assert parts[2]["answers"] > 0
+    assert parts[1]["answers"] == parts[3]["answers"] == parts[4]["answers"] == 0
+
+
+@pytest.mark.parametrize("query", ["How many bikes are there?", "When does the train leave?"])
+def test_what_can_hold_the_answer_comes_first(query: str) -> None:
+    """A question for a number or a time is answered by a message that has one."""
+    assert order([candidate(1, "The old ones are gone"), candidate(2, "It is 7 by now")], query=query)[0] == 2
+    assert order([candidate(1, "The old ones are gone"), candidate(2, "It is 7 by now")], query="What else?")[0] == 1
+
+
+def test_far_above_the_mean_nearer_is_hardly_better() -> None:
+    """The logarithm keeps the order and the sign, and one very near text does not outweigh everything else."""
+    damped_scores = damped(np.array([-2.0, 0.0, 1.0, 4.0]))
+
+    assert damped_scores[0] < damped_scores[1] == 0 < damped_scores[2] < damped_scores[3]
+    assert damped_scores[3] - damped_scores[2] < 3 * damped_scores[2]
 
 
 def test_a_memory_is_found_by_the_message_it_was_learned_from() -> None:
