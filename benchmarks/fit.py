@@ -38,7 +38,8 @@ DIGITS = 3
 async def _cases(locomo: Path, embedder: str) -> list[Case]:
     found: list[Case] = []
     for persona in read_personas([FACTS]):
-        found += await cases.of_persona(persona, embedder)
+        found += await cases.of_persona(persona, embedder, said=False)
+        found += await cases.of_persona(persona, embedder, said=True)
     for facts in (False, True):
         conversations = read(locomo)
         for conversation, other in zip(conversations, [*conversations[1:], conversations[0]], strict=True):

@@ -18,7 +18,7 @@ import numpy as np
 from fitting.regression import Array
 from locomo import Conversation, messages_of, scripted_chat, settings_for
 from loopback import OpenAIServer
-from measures.personas import Persona, store_facts
+from measures.personas import Persona, say_facts, store_facts
 from measures.stores import SCOPE, StoppedClock, embed_waiting, new_memory
 from palimpsest.core.models import Scope
 from palimpsest.memory import Memory, open_memory
@@ -43,6 +43,9 @@ FEATURES = {
 OF_WORDS = ("words", "gist", "wording", "spelling")
 """More features for an embedder that reads no sentences. Beside one that does, they changed no figure."""
 
+OF_CONVERSATIONS = ("turns", "mixed")
+"""The sorts of store whose answers are turns."""
+
 EVERY = 3
 """Of the questions about another conversation, every third is asked."""
 
@@ -56,8 +59,8 @@ FIRST_GUESS = {"meaning": 1.0, "context": 0.5, "words": 0.7, "speaker": 1.5, "co
 class Case:
     """A question, its best candidates by a first guess and its answers, their features, and which are answers.
 
-    `group` is the persona or the conversation and `family` the sort of store: "facts", "turns" or "mixed". `evidence`
-    are the turns that answer the question, and `sources` those of each candidate; they are empty for facts.
+    `group` is the persona or the conversation and `family` the sort of store: "facts", "said", "turns" or "mixed".
+    `evidence` are the turns that answer the question, and `sources` those of each candidate; personas have neither.
     """
 
     group: str
@@ -77,17 +80,20 @@ class Case:
         return np.array([entry.kind == "message" for entry in self.candidates.entries])
 
 
-async def of_persona(persona: Persona, embedder: str) -> list[Case]:
-    """Return the cases of a persona, with its unknown questions, which have no answer."""
-    clock = StoppedClock()
+async def of_persona(persona: Persona, embedder: str, *, said: bool) -> list[Case]:
+    """Return the cases of a persona, whose facts are memories, or messages of the user if they were `said`.
+
+    Its unknown questions, which have no answer, are among them.
+    """
+    clock, store, family = StoppedClock(), say_facts if said else store_facts, "said" if said else "facts"
     async with new_memory(clock, embedder) as memory:
-        ids = await store_facts(memory, clock, persona)
-        cases: list[Case] = []
-        for question in persona.questions:
-            answers = {ids[answer] for answer in question.answers}
-            cases.append(_case(memory, SCOPE, clock.at, question.text, answers, persona.name, question.kind))
-        cases += [_case(memory, SCOPE, clock.at, text, set(), persona.name, "unknown") for text in persona.unknown]
-        return cases
+        ids = await store(memory, clock, persona)
+        known = [(asked.text, {ids[answer] for answer in asked.answers}, asked.kind) for asked in persona.questions]
+        unknown = [(text, set[str](), "unknown") for text in persona.unknown]
+        return [
+            _case(memory, SCOPE, clock.at, text, answers, persona.name, kind, family)
+            for text, answers, kind in (*known, *unknown)
+        ]
 
 
 async def of_conversation(conversation: Conversation, other: Conversation, embedder: str, *, facts: bool) -> list[Case]:
@@ -136,14 +142,14 @@ def _case(
     answers: Iterable[str],
     group: str,
     kind: str,
-    family: str = "facts",
+    family: str,
 ) -> Case:
     """Return the case of one question; `answers` are ids of memories, or external ids of turns."""
     engine = memory.engine
     ranking = rank_query(engine.ledger, engine.embedder, engine.index, SearchQuery(scope, text, now))
     candidates = ranking.candidates
     answers = frozenset(answers)
-    sources = _sources(memory, candidates) if family != "facts" else ()
+    sources = _sources(memory, candidates) if family in OF_CONVERSATIONS else ()
     if sources:
         is_answer = np.array([bool(own & answers) for own in sources])
     else:

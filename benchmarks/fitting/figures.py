@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fitting.cases import Case
+from fitting.cases import OF_CONVERSATIONS, Case
 from fitting.regression import Array
 
 TOP, DEPTH = 3, 10
@@ -21,10 +21,11 @@ def print_figures(title: str, cases: Sequence[Case], scores: Mapping[int, Array]
         if case.kind == "unknown":
             continue
         order = np.argsort(-scores[id(case)], kind="stable")
-        if case.family == "facts":
+        if case.family not in OF_CONVERSATIONS:
             hits = case.answers[order]
             among = hits[: max(TOP, case.number_of_answers)].sum() / case.number_of_answers
-            rows = ["facts", f"facts, {case.kind}", *(["facts, other words"] if case.kind in OTHER_WORDS else [])]
+            others = [f"{case.family}, other words"] if case.kind in OTHER_WORDS else []
+            rows = [case.family, f"{case.family}, {case.kind}", *others]
             result = (float(hits[0]), float(among))
         else:
             best: list[int] = order[:DEPTH].tolist()

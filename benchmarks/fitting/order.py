@@ -18,8 +18,7 @@ from palimpsest.recall.scoring.updates import newer_of_two, order_features
 
 FEATURES = ("replaced", "update", "former")
 ROUNDS = 2
-COLUMNS = tuple(("memory", name) for name in FEATURES)
-"""Messages have no weights of the order: people come back to a matter without replacing what they said."""
+COLUMNS = tuple((kind, name) for kind in ("memory", "message") for name in FEATURES)
 
 
 @dataclass(frozen=True)
@@ -72,4 +71,5 @@ def _with_order(case: Case, features: Array, weights: Array, replacement: Replac
     """Return the features of a case with those of the order, which follow from the scores by the weights."""
     pair_weights = replacement.without.get(case.group, replacement.weights)
     order = order_features(case.query, case.candidates, features @ weights, pair_weights)
-    return np.hstack([features, np.stack([order[name] * ~case.is_message for name in FEATURES], axis=1)])
+    is_kind = {"message": case.is_message, "memory": ~case.is_message}
+    return np.hstack([features, np.stack([order[name] * is_kind[kind] for kind, name in COLUMNS], axis=1)])

@@ -9,12 +9,15 @@ import numpy as np
 
 from fitting.cases import Case
 from fitting.order import Ordered
-from fitting.ranking import SHARE
 from fitting.regression import Array, area_under_curve, logistic
 from palimpsest.core.protocols import Embedder
 from palimpsest.recall.fitted.weights import CONSTANT, THRESHOLD, Weights
 from palimpsest.recall.scoring.ranking import Ranked
-from palimpsest.recall.scoring.relevance import DROP, FALL, signs_of_best
+from palimpsest.recall.scoring.relevance import DROP, FALL, signs_of_best, sort_of_hit
+
+SHARE = {"facts": 1.0, "turns": 1.0, "mixed": 0.25, "said": 1.0}
+"""The weight of all cases of a sort of store together, as in the ranking. Here facts that are messages count as much as
+turns: other signs speak for an answer where the question names nobody."""
 
 FALSE_ALARMS = 0.03
 """At most this share of the questions with an answer may be called unknown."""
@@ -34,16 +37,16 @@ class Sign:
 
 
 def fit(cases: Sequence[Case], ordered: Ordered, embedder: Embedder) -> Weights:
-    """Fit the relevance by the kind of the best hit, print the figures with each group left out, return all weights."""
+    """Fit the relevance by the sort of the best hit, print the figures with each group left out, return all weights."""
     relevance: dict[str, dict[str, float]] = {}
-    for kind in ("memory", "message"):
-        of_kind = [case for case in cases if _ranked(case, ordered)[0].candidate.kind == kind]
-        print(f"\nunknown questions, left out, best hit a {kind}")
-        relevance[kind] = _fit_kind(of_kind, ordered, embedder)
+    for sort in ("memory", "message", "speaker"):
+        of_sort = [case for case in cases if sort_of_hit(case.query, _ranked(case, ordered)[0].candidate) == sort]
+        print(f"\nunknown questions, left out, best hit: {sort}")
+        relevance[sort] = _fit_sort(of_sort, ordered, embedder)
     return replace(ordered.weights, relevance=relevance)
 
 
-def _fit_kind(cases: Sequence[Case], ordered: Ordered, embedder: Embedder) -> dict[str, float]:
+def _fit_sort(cases: Sequence[Case], ordered: Ordered, embedder: Embedder) -> dict[str, float]:
     signs = [_sign(case, ordered, embedder) for case in cases]
     names = tuple(signs[0].values)
     rows = np.array([[*sign.values.values(), 1.0] for sign in signs])

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -19,8 +20,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from measures.stores import StoppedClock, add, embed_waiting
+from measures.stores import SCOPE, StoppedClock, add, embed_waiting
 from palimpsest.core.clock import parse_instant
+from palimpsest.core.models import Message
 from palimpsest.memory import Memory
 
 
@@ -95,6 +97,18 @@ async def store_facts(memory: Memory, clock: StoppedClock, persona: Persona) -> 
     for fact in persona.facts:
         clock.at = fact.at
         ids[fact.id] = await add(memory, fact.text)
+    await embed_waiting(memory)
+    clock.at = persona.asked_at
+    return ids
+
+
+async def say_facts(memory: Memory, clock: StoppedClock, persona: Persona) -> dict[str, str]:
+    """Do the same with messages of the user, each in a session of its own, and return their ids."""
+    ids = {fact.id: str(uuid.uuid4()) for fact in persona.facts}
+    for fact in persona.facts:
+        clock.at = fact.at
+        said = Message(ids[fact.id], SCOPE, "user", fact.text, said_at=fact.at, created_at=fact.at)
+        await memory.add_messages([said], infer=False)
     await embed_waiting(memory)
     clock.at = persona.asked_at
     return ids

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from palimpsest.core.models import Candidate
 from palimpsest.core.protocols import Embedder
 from palimpsest.recall.fitted.weights import CONSTANT, THRESHOLD
 from palimpsest.recall.query import ParsedQuery
@@ -45,7 +46,7 @@ def relevance_of(scoring: SearchScoring, candidates: Candidates, ranked: Sequenc
     """Return the relevance of each candidate, in the order of the ranking; it never rises from one to the next."""
     if not ranked:
         return Relevance((), confident=False)
-    fitted = scoring.weights.relevance[ranked[0].candidate.kind]
+    fitted = scoring.weights.relevance[sort_of_hit(scoring.query, ranked[0].candidate)]
     signs = signs_of_best(scoring.query, candidates, ranked, scoring.embedder)
     logit = fitted[CONSTANT] + sum(fitted.get(name, 0.0) * sign for name, sign in signs.items())
     scores = np.array([item.score for item in ranked])
@@ -54,6 +55,14 @@ def relevance_of(scoring: SearchScoring, candidates: Candidates, ranked: Sequenc
     of_hits: list[float] = _probability(logit - falls).tolist()
     is_complete = bool(candidates.has_vector.all())  # what has no vector yet may answer, and the signs do not see it
     return Relevance(of_hits, confident=of_hits[0] >= fitted[THRESHOLD] or not is_complete)
+
+
+def sort_of_hit(query: ParsedQuery, best: Candidate) -> str:
+    """Return which of the fitted sets is for a hit: a memory, a message, or a message where the query names a speaker.
+
+    Of the messages of one speaker, the signs say other things than of all that is stored.
+    """
+    return "speaker" if best.kind == "message" and query.speakers else best.kind
 
 
 def signs_of_best(
