@@ -101,6 +101,9 @@ def test_names_metadata_and_files_are_shown_visibly(tmp_path: Path) -> None:
         palimpsest(tmp_path, "list", code=1, settings={"PALIMPSEST_LLM__PROVIDER": name.replace("\0", "")}),
         palimpsest(tmp_path, "doctor", settings={"PALIMPSEST_HISTORY_DB_PATH": str(tmp_path / "[red]\x1b[2J.db")}),
         palimpsest(tmp_path, "prompts", "show", name, code=1),
+        palimpsest(tmp_path, "install", name, code=2),
+        palimpsest(tmp_path, "list", f"--{name}", code=2),
+        palimpsest(tmp_path, name, code=2),
     ]
     assert [steering_in(output) for output in printed] == [[]] * len(printed)
     assert r"[/red]red \x1b[31m title" in printed[1]

@@ -6,9 +6,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -56,11 +57,13 @@ def closed_pipe() -> Generator[int]:
         os.close(writer)
 
 
+Output: TypeAlias = Callable[[], AbstractContextManager[int]]
+
 OUTPUTS = pytest.mark.parametrize("output", [full_device, closed_pipe], ids=["full", "closed"])
 
 
 @OUTPUTS
-def test_a_write_whose_reply_is_lost_says_on_stderr_what_is_stored(tmp_path: Path, output: type) -> None:
+def test_a_write_whose_reply_is_lost_says_on_stderr_what_is_stored(tmp_path: Path, output: Output) -> None:
     """Guards against doing it twice: an undo that is run again takes back one edit more."""
     with output() as stdout:
         code, error = run(tmp_path, stdout, "add", "User likes green tea")
@@ -110,6 +113,22 @@ def test_characters_that_the_encoding_lacks_are_escaped(tmp_path: Path, encoding
     assert json.loads(output_of("search", "Ana", "--json"))["results"][0]["text"] == text
     exported = output_of("export", "-").decode("utf-8")
     assert text in [json.loads(line).get("content") for line in exported.splitlines()]
+
+
+@OUTPUTS
+def test_without_any_output_the_exit_code_tells_a_write_from_a_failure(tmp_path: Path, output: Output) -> None:
+    """Guards `palimpsest add … 2>&1 | true`, where nothing can be said."""
+
+    def exit_code(*arguments: str) -> int:
+        command = [sys.executable, "-m", "palimpsest", *arguments]
+        with output() as lost:
+            return subprocess.run(
+                command, env=clean_environment(tmp_path), stdout=lost, stderr=lost, check=False, timeout=120
+            ).returncode
+
+    assert exit_code("add", "User likes tea") == LOST_OUTPUT
+    assert exit_code("add", "") == 1
+    assert len(palimpsest_json(tmp_path, "list")["results"]) == 1
 
 
 def test_without_standard_output_the_work_is_done(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ class _Terminal(Console):
 
 
 out = _Terminal()
-err = Console(stderr=True)
+err = _Terminal(stderr=True)
 
 
 def prepare_streams() -> None:
@@ -74,8 +74,17 @@ def table(*columns: str, title: str = "") -> Table:
 
 
 def print_error(text: str) -> None:
-    """Print an error as one line on stderr."""
-    err.print(Text.assemble(("error:", "red"), " ", visible(text)), soft_wrap=True)
+    """Print an error on stderr. The terminal wraps it. If stderr cannot be written either, the exit code has to do."""
+    try:
+        err.print(Text.assemble(("error:", "red"), " ", visible(text)), soft_wrap=True)
+    except OSError:
+        _discard(sys.stderr)
+
+
+def _discard(stream: TextIO) -> None:
+    """Discard what a stream still holds, which Python would try to write once more at its end."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def print_result(
@@ -114,13 +123,11 @@ def printing(done: str = "") -> Generator[None]:
         yield
         sys.stdout.flush()
     except OSError as error:
-        with suppress(OSError):  # Python would try to write the rest once more at its end
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard(sys.stdout)
         if not done and isinstance(error, BrokenPipeError):
             return
         kept = f". This was done and is kept: {done}" if done else ""
-        with suppress(OSError):
-            print_error(f"standard output cannot be written ({error.strerror}){kept}")
+        print_error(f"standard output cannot be written ({error.strerror}){kept}")
         raise typer.Exit(LOST_OUTPUT) from error
 
 

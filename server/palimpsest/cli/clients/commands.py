@@ -13,6 +13,7 @@ from palimpsest.cli.console import Options, exit_on_error
 from palimpsest.cli.output import print_text
 from palimpsest.core.errors import InputError
 from palimpsest.core.settings import CONFIG_VARIABLE, ENV_PREFIX
+from palimpsest.text.control_characters import visible
 
 app = typer.Typer()
 
@@ -21,7 +22,7 @@ def _client(name: str) -> Client:
     try:
         return client_named(name)
     except InputError as error:
-        raise typer.BadParameter(str(error)) from error
+        raise typer.BadParameter(visible(str(error))) from error
 
 
 ClientArgument = Annotated[
