@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Fact, Message, Scope
-from palimpsest.core.validation import one_line
+from palimpsest.core.validation import one_line, trimmed
 from palimpsest.learn.engine import Engine
 from palimpsest.store.queries import history as history_queries
 from palimpsest.store.queries import id_lookup
@@ -98,7 +98,7 @@ def without_recalled(conn: Connection, scope: Scope, text: str, summaries: Itera
     if not removed:
         return text, 0
     frame = f"scope: {scope}"  # the last line of every reply
-    return "\n".join(line for line in kept if line.strip() != frame).strip(), removed
+    return trimmed("\n".join(line for line in kept if line.strip() != frame)), removed
 
 
 def _recalled(conn: Connection, scope: Scope, line: str) -> str | None:
