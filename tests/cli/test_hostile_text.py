@@ -109,6 +109,17 @@ def test_names_metadata_and_files_are_shown_visibly(tmp_path: Path) -> None:
     assert r"[/red]red \x1b[31m title" in printed[1]
 
 
+def test_a_prompt_file_is_redirected_word_for_word(tmp_path: Path) -> None:
+    """Guards a prompt of one's own in a language that needs bidi controls: only a terminal gets escapes."""
+    own = tmp_path / "own"
+    own.mkdir()
+    text = palimpsest(tmp_path, "prompts", "show", "decide").replace("You keep a memory", "\u200fYou keep a memory")
+    (own / "decide.md").write_text(text, "utf-8")
+    settings = {"PALIMPSEST_PROMPTS_DIR": str(own)}
+    assert palimpsest(tmp_path, "prompts", "show", "decide", settings=settings) == text
+    assert "+\u200fYou keep a memory" in palimpsest(tmp_path, "prompts", "diff", "decide", settings=settings)
+
+
 @examples(40)
 @given(text=texts())
 def test_any_text_goes_through_every_command_and_reaches_the_terminal_harmless(text: str) -> None:

@@ -11,7 +11,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn, TextIO, TypeAlias, cast
@@ -60,6 +60,12 @@ def utf8_output() -> TextIO:
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(encoding="utf-8")
     return cast("TextIO", stream)
+
+
+def print_file(lines: Iterable[str]) -> None:
+    """Print the lines of a file word for word, so that they can be redirected; on a terminal visibly."""
+    stream = utf8_output()
+    stream.writelines(map(visible, lines) if stream.isatty() else lines)
 
 
 def plain(text: str) -> Text:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import difflib
-import sys
 from typing import Annotated
 
 import typer
 
 from palimpsest.cli.console import exit_on_error, settings_of
-from palimpsest.cli.output import plain, print_text, printing, table
+from palimpsest.cli.output import plain, print_file, print_text, printing, table
 from palimpsest.learn.engine import NEEDED_PROMPTS
 from palimpsest.llm.prompts import PromptFiles, shipped_directory
-from palimpsest.text.control_characters import visible
 
 app = typer.Typer(no_args_is_help=True, help="Show and check the prompts for the language model.")
 
@@ -37,7 +35,7 @@ def prompts_show(ctx: typer.Context, name: str) -> None:
     """Print a prompt file as it is used."""
     text = exit_on_error(lambda: _prompt_files(ctx).path(name).read_text("utf-8"))
     with printing():
-        sys.stdout.write(visible(text))  # else verbatim, so that it can be redirected
+        print_file([text])
 
 
 @app.command("check")
@@ -63,7 +61,7 @@ def prompts_diff(ctx: typer.Context, name: Annotated[str | None, typer.Argument(
             lines = [path.read_text("utf-8").splitlines(keepends=True) for path in (shipped, used)]
             diff = difflib.unified_diff(*lines, fromfile=str(shipped), tofile=str(used))
             with printing():
-                sys.stdout.writelines(map(visible, diff))
+                print_file(diff)
 
     exit_on_error(work)
 
