@@ -55,10 +55,10 @@ def prepare_streams() -> None:
 
 
 def utf8_output() -> TextIO:
-    """Return standard output, from now on in UTF-8 whatever the terminal is: for what is a file in UTF-8."""
+    """Return standard output, from now on in UTF-8 whatever its encoding was: for what is a file in UTF-8."""
     stream: Any = sys.stdout
     if isinstance(stream, io.TextIOWrapper):
-        stream.reconfigure(encoding="utf-8")
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     return cast("TextIO", stream)
 
 
