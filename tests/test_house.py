@@ -161,6 +161,19 @@ class TestCode:
         }
         assert long == {}
 
+    def test_one_file_prints_what_commands_show(self) -> None:
+        """Guards the terminal: people's text goes through `cli.output`, which takes it for text and not for markup."""
+        printing = {"rich.console.Console", "rich.markup.escape", "rich.print", "typer.echo"}
+        printers = {
+            name
+            for name, path in FILES.items()
+            if printing & set(imported_modules(path))
+            or any(
+                isinstance(node, ast.Attribute) and node.attr in {"echo", "secho"} for node in ast.walk(parsed(path))
+            )
+        }
+        assert printers == {"cli.output"}
+
     def test_no_task_is_left_in_a_comment(self) -> None:
         """Guards against notes that stay: what is to be done belongs to the issue tracker."""
         mark = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")

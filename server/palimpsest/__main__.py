@@ -19,7 +19,9 @@ def main() -> None:
         run_stdio(settings_loader())
         return
     from palimpsest.cli.app import app  # noqa: PLC0415 - see above
+    from palimpsest.cli.output import prepare_streams  # noqa: PLC0415 - see above
 
+    prepare_streams()
     app()
 
 

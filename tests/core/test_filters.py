@@ -72,6 +72,16 @@ def test_plain_values_mean_equality_and_every_key_must_match(filters: dict[str, 
     assert matches(filters) is expected
 
 
+def test_metadata_that_is_named_like_a_junction_is_found_by_its_value() -> None:
+    """Guards what older versions and imports stored: a junction takes filters, so a plain value means metadata."""
+    record = {**RECORD, "metadata": {"not": 1, "or": "red"}}
+    assert compile_filter({"not": 1, "or": "red"})(record)
+    assert not compile_filter({"not": 2})(record)
+    assert not compile_filter({"not": {"or": "red"}})(record)
+    with pytest.raises(InputError, match="a filter is an object"):
+        compile_filter({"NOT": 1})
+
+
 @pytest.mark.parametrize(
     ("condition", "expected"),
     [

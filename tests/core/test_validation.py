@@ -22,9 +22,11 @@ from palimpsest.core.validation import (
     bounded,
     conversation_from,
     metadata_from,
+    one_line,
     query_from,
     scope_from,
     text_from,
+    trimmed,
 )
 from tests.support.scripted_model import NOW, SCOPE
 
@@ -226,6 +228,26 @@ def test_an_unknown_part_is_refused() -> None:
 
 
 @pytest.mark.parametrize("validator", [text_from, query_from])
+@pytest.mark.parametrize(
+    "blank", ["\u200b", "\x00", "\x1b\x07", " \u2060\n\ufeff", "\u202e", "\ufe0f", "\U000e0041", "\ud800"]
+)
+def test_a_text_that_shows_nothing_is_empty(validator: Any, blank: str) -> None:
+    """Guards against texts of nothing but control or zero-width characters; within a text they stay."""
+    with pytest.raises(InputError, match="empty"):
+        validator(blank)
+    assert (one_line(blank), trimmed(blank)) == ("", "")
+    with pytest.raises(InputError, match="nothing was stored"):
+        conversation_from([MessageInput(role="user", content=blank)], SCOPE, NOW)
+    assert validator("tea\u200b\x1b cup") == "tea\u200b\x1b cup"
+
+
+@pytest.mark.parametrize("text", ["\u06dd", "❤\ufe0f", "?", "\u0301", "🏴"], ids=ascii)
+def test_a_single_sign_is_a_text(text: str) -> None:
+    """Guards signs of all scripts: what shows anything at all is a text."""
+    assert text_from(text) == text
+
+
+@pytest.mark.parametrize("validator", [text_from, query_from])
 def test_a_text_is_stripped_and_not_empty(validator: Any) -> None:
     """Guards against texts and queries of white space only."""
     assert validator("  green tea\n") == "green tea"
@@ -285,7 +307,7 @@ def test_metadata_that_is_not_json_is_refused(value: dict[str, Any]) -> None:
         metadata_from(value)
 
 
-@pytest.mark.parametrize("key", ["role", "project", "OR"])
+@pytest.mark.parametrize("key", ["role", "project", "OR", "not", "And"])
 def test_a_metadata_key_that_filters_reserve_is_refused_and_can_be_removed(key: str) -> None:
     """Guards against metadata that no filter would find. A null value removes a key that came with an import."""
     with pytest.raises(InputError, match="choose another key"):

@@ -62,6 +62,16 @@ class TestSearchReplies:
             ]
             assert "3 recalled passages were not kept again" in result.notes
 
+    async def test_a_pasted_reply_is_removed_though_it_shows_what_the_text_hides(self, tmp_path: Path) -> None:
+        """A reply shows control characters as escapes, and is recognized by these or by the text itself."""
+        hidden = "User's tea \x1b[31m cabinet\u202e is red"
+        async with memory_in(tmp_path) as memory:
+            memory_id = await added(memory, hidden)
+            reply = await searched(memory, "tea")
+            assert r"\x1b[31m cabinet\u202e" in reply
+            assert await kept(memory, f"I looked:\n{reply}\nRed tea.") == ["I looked:\nRed tea."]
+            assert await kept(memory, f"[{memory_id[:8]}] 2026-05-08 {hidden}\nGreen tea.") == ["Green tea."]
+
     async def test_a_message_that_is_only_a_reply_is_not_kept(self, tmp_path: Path) -> None:
         """There are no empty messages, and the model is not asked about nothing."""
         with OpenAIServer() as server:

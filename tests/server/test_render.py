@@ -154,6 +154,8 @@ def test_a_search_says_what_it_leaves_out() -> None:
         SCOPE_NOTE,
     ]
     assert search_text(SearchResult(()), SCOPE).splitlines() == ["nothing found", SCOPE_NOTE]
+    without_room = ["(2 hits did not fit; raise max_tokens to see them)", SCOPE_NOTE]
+    assert search_text(SearchResult((), omitted=2), SCOPE).splitlines() == without_room
 
 
 def test_weak_matches_are_announced_as_such() -> None:

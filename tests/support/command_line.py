@@ -19,7 +19,7 @@ from typing import Any
 from unittest import mock
 
 from palimpsest import __main__ as entry_point
-from palimpsest.cli import console
+from palimpsest.cli import output
 from tests.support.environment import clean_environment, inside
 
 COLUMNS = 500
@@ -101,7 +101,7 @@ class _Stream(io.TextIOWrapper):
 
 def _exit_code() -> int:
     """Call the entry point and return the code that the process would end with."""
-    console.out.width = console.err.width = COLUMNS  # they read the environment only once, when they are imported
+    output.out.width = output.err.width = COLUMNS  # they read the environment only once, when they are imported
     try:
         entry_point.main()
     except SystemExit as error:

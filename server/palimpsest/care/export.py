@@ -16,6 +16,7 @@ from palimpsest.learn.engine import Engine
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import summaries as summary_queries
 from palimpsest.store.writes import transfer as transfer_writes
+from palimpsest.text.control_characters import visible
 
 
 def export(
@@ -58,9 +59,9 @@ def _write_markdown(engine: Engine, scope: Scope, out: TextIO, progress: Progres
             summary = summary_queries.latest_summary(conn, Scope(scope.user_id, project), "overall")
             out.write(f"\n## {f'Project {project}' if project else 'Global'}\n\n")
             if summary is not None:
-                out.write(f"{summary.text}\n\n")
+                out.write(f"{visible(summary.text)}\n\n")
             out.writelines(
-                f"- {iso(memory.at)[:10]} {one_line(memory.text)} `{memory.id[:8]}`\n" for memory in memories
+                f"- {iso(memory.at)[:10]} {visible(one_line(memory.text))} `{memory.id[:8]}`\n" for memory in memories
             )
             total += len(memories)
             progress(number, len(projects))

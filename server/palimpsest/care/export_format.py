@@ -25,6 +25,7 @@ from pydantic import (
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import MAX_SCOPE_CHARS
 from palimpsest.core.validation import scope_part
+from palimpsest.text.control_characters import visible_json
 
 FORMAT = "palimpsest-export"
 VERSION = 1
@@ -174,8 +175,9 @@ _LINE: TypeAdapter[MessageLine | MemoryLine | SummaryLine] = TypeAdapter(Line)
 
 
 def line_of(value: Any) -> str:
-    """Return a JSON value as one line. The same value always makes the same line."""
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False) + "\n"
+    """Return a JSON value as one line, with control characters escaped. The same value always makes the same line."""
+    line = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return visible_json(line) + "\n"
 
 
 def header_of(user_id: str) -> dict[str, Any]:

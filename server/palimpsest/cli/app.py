@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal, cast
 
 import typer
 from pydantic import TypeAdapter, ValidationError
-from rich.markup import escape
 
 from palimpsest import __version__
 from palimpsest.cli import care as care_commands
@@ -23,16 +22,11 @@ from palimpsest.cli.console import (
     AsJson,
     Options,
     exit_on_error,
-    hits_table,
-    out,
-    print_notes,
-    print_result,
-    print_search,
-    print_shortened,
     progress_bar,
     settings_of,
     with_memory,
 )
+from palimpsest.cli.output import Part, hits_table, notes_text, print_result, print_text, search_parts, shortened_text
 from palimpsest.core import validation
 from palimpsest.core.clock import now, parse_instant, parse_until
 from palimpsest.core.errors import InputError
@@ -118,11 +112,8 @@ def add(
         result = await memory.add_text(
             scope, validation.text_from(text), at=said_at, replaces=replaces or (), caller=CALLER
         )
-        print_result(
-            as_json,
-            AddReply.of(result, scope, COMMANDS).as_json(),
-            lambda: out.print(escape(render.added_text(result, scope, COMMANDS))),
-        )
+        reply = render.added_text(result, scope, COMMANDS)
+        print_result(as_json, AddReply.of(result, scope, COMMANDS).as_json(), reply, done=reply)
 
     with_memory(ctx, work)
 
@@ -140,7 +131,9 @@ def learn(
     """Store a conversation from a file, extract facts from it, and answer questions from it."""
 
     async def work(memory: Memory) -> None:
-        messages = [message for message in _messages_in(file) if validation.text_of(message.content).strip()]
+        messages = [
+            message for message in _messages_in(file) if validation.trimmed(validation.text_of(message.content))
+        ]
         with progress_bar("learning") as progress:
             kept, learnt = 0, 0
             notes: dict[str, None] = {}
@@ -153,12 +146,10 @@ def learn(
                 progress(min(start + LEARN_BATCH, len(messages)), len(messages))
         answers = {question: await memory.search(memory.scope, question, limit=3) for question in ask or ()}
 
-        def tables() -> None:
-            out.print(escape(f"learnt {counted(kept, 'message')} and {counted(learnt, 'fact')} from {file}"))
-            print_notes(tuple(notes))
-            for question, answer in answers.items():
-                print_search(answer, question)
-
+        done = f"learnt {counted(kept, 'message')} and {counted(learnt, 'fact')} from {file}"
+        parts: list[Part] = [done, *notes_text(tuple(notes))]
+        for question, answer in answers.items():
+            parts += search_parts(answer, question)
         content = {
             "kept_messages": kept,
             "facts": learnt,
@@ -167,7 +158,7 @@ def learn(
                 question: SearchReply.of(answer, memory.scope).as_json() for question, answer in answers.items()
             },
         }
-        print_result(as_json, content, tables)
+        print_result(as_json, content, *parts, done="" if temporary else done)
 
     if not temporary:
         with_memory(ctx, work)
@@ -199,8 +190,7 @@ def search(
             as_of=instant,
             explain=explain or memory.settings.explain,
         )
-
-        print_result(as_json, SearchReply.of(answer, memory.scope).as_json(), lambda: print_search(answer, query))
+        print_result(as_json, SearchReply.of(answer, memory.scope).as_json(), *search_parts(answer, query))
 
     with_memory(ctx, work)
 
@@ -217,14 +207,10 @@ def list_(
 
     async def work(memory: Memory) -> None:
         page = await memory.list(memory.scope, limit=limit, cursor=cursor, deleted=deleted)
-
-        def table() -> None:
-            out.print(hits_table(page.hits, f"memories of {memory.scope}"))
-            print_shortened(page.hits)
-            if page.cursor:
-                out.print(f"more: --cursor {page.cursor}")
-
-        print_result(as_json, PageReply.of(page, memory.scope).as_json(), table)
+        parts = [hits_table(page.hits, f"memories of {memory.scope}"), *shortened_text(page.hits)]
+        if page.cursor:
+            parts.append(f"more: --cursor {page.cursor}")
+        print_result(as_json, PageReply.of(page, memory.scope).as_json(), *parts)
 
     with_memory(ctx, work)
 
@@ -240,7 +226,7 @@ def history(ctx: typer.Context, memory_id: str, as_json: AsJson = False) -> None
         else:
             stored, versions = await memory.history(memory.scope, owner.id)
             reply, text = HistoryReply.of(stored, versions), render.history_text(stored, versions)
-        print_result(as_json, reply.as_json(), lambda: out.print(escape(text)))
+        print_result(as_json, reply.as_json(), text)
 
     with_memory(ctx, work)
 
@@ -257,7 +243,7 @@ def summary(
     async def work(memory: Memory) -> None:
         result = await memory.summary(memory.scope, kind, refresh=refresh, caller=CALLER)
         text = render.summary_text(result, memory.scope, COMMANDS)
-        print_result(as_json, SummaryReply.of(result, memory.scope).as_json(), lambda: out.print(escape(text)))
+        print_result(as_json, SummaryReply.of(result, memory.scope).as_json(), text)
 
     with_memory(ctx, work)
 
@@ -265,7 +251,7 @@ def summary(
 @app.command()
 def version() -> None:
     """Print the version."""
-    out.print(__version__)
+    print_text(__version__)
 
 
 def _messages_in(file: Path) -> list[MessageInput]:

@@ -7,14 +7,14 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 from palimpsest import __version__
 from palimpsest.care.doctor import Finding, examine
 from palimpsest.care.purge import PurgeResult
 from palimpsest.care.verify import verify
-from palimpsest.cli.console import CALLER, AsJson, out, print_result, progress_bar, run_async, settings_of, with_memory
+from palimpsest.cli.console import CALLER, AsJson, progress_bar, run_async, settings_of, with_memory
+from palimpsest.cli.output import plain, print_result, table
 from palimpsest.core import validation
 from palimpsest.core.clock import parse_instant
 from palimpsest.core.errors import InputError
@@ -24,6 +24,7 @@ from palimpsest.server.replies import render
 from palimpsest.server.replies.history import EditsReply
 from palimpsest.server.replies.models import ChangeReply
 from palimpsest.server.replies.notes import COMMANDS
+from palimpsest.text.control_characters import visible
 from palimpsest.text.counting import counted
 
 app = typer.Typer()
@@ -43,7 +44,7 @@ def log(
 
     async def work(memory: Memory) -> None:
         edits = await memory.log(memory.scope, limit=limit, before=before)
-        print_result(as_json, EditsReply.of(edits).as_json(), lambda: out.print(escape(render.edits_text(edits))))
+        print_result(as_json, EditsReply.of(edits).as_json(), render.edits_text(edits))
 
     with_memory(ctx, work)
 
@@ -64,7 +65,7 @@ def undo(
         result = await memory.undo(memory.scope, selection, caller=CALLER)
         text = render.changed_text(result, memory.scope, COMMANDS)
         reply = ChangeReply.of(result, memory.scope, COMMANDS)
-        print_result(as_json, reply.as_json(), lambda: out.print(escape(text)))
+        print_result(as_json, reply.as_json(), text, done=text)
 
     with_memory(ctx, work)
 
@@ -91,9 +92,10 @@ def purge(
         if not yes:
             counts = f"{_counted(selection.memory_ids, selection.message_ids)} of {memory.scope}"
             examples = "".join(f"\n  {' '.join(text.split())[:100]}" for text in selection.texts[:SHOWN_TEXTS])
-            typer.confirm(f"Erase {counts} for good?{examples}\n", abort=True, err=True)
+            typer.confirm(visible(f"Erase {counts} for good?{examples}\n"), abort=True, err=True)
         result = await memory.purge(memory.scope, owner_ids, and_backups=backups)
-        print_result(as_json, _purge_json(result), lambda: out.print(escape(_purge_text(result))))
+        text = _purge_text(result)
+        print_result(as_json, _purge_json(result), text, done=text)
         if not result.clean:
             raise typer.Exit(1)
 
@@ -143,7 +145,7 @@ def rebuild(ctx: typer.Context, as_json: AsJson = False) -> None:
         folder = str(memory.projection.folder or "memory")
         content = {"full_text_rows": rows, "vectors": vectors, "index": folder}
         text = f"rebuilt: {counted(rows, 'full-text row')}, {counted(vectors, 'vector')} in {folder}"
-        print_result(as_json, content, lambda: out.print(text))
+        print_result(as_json, content, text, done=text)
 
     with_memory(ctx, work)
 
@@ -171,15 +173,11 @@ def doctor(
 
     findings = run_async(all_findings)
     ok = all(finding.ok for finding in findings)
-
-    def table() -> None:
-        rows = Table("part", "", "finding", box=None)
-        for finding in findings:
-            rows.add_row(finding.part, "[green]ok[/]" if finding.ok else "[red]degraded[/]", escape(finding.text))
-        out.print(rows)
-
-    print_result(
-        as_json, {"ok": ok, "version": __version__, "findings": [asdict(finding) for finding in findings]}, table
-    )
+    rows = table("part", "", "finding")
+    for finding in findings:
+        state = Text("ok", "green") if finding.ok else Text("degraded", "red")
+        rows.add_row(finding.part, state, plain(finding.text))
+    content = {"ok": ok, "version": __version__, "findings": [asdict(finding) for finding in findings]}
+    print_result(as_json, content, rows)
     if not ok:
         raise typer.Exit(1)

@@ -6,11 +6,10 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from palimpsest.care.embedders import choose_embedder, embedders
-from palimpsest.cli.console import AsJson, out, print_result, run_async, settings_of
+from palimpsest.cli.console import AsJson, run_async, settings_of
+from palimpsest.cli.output import Part, plain, print_result, table
 from palimpsest.core.errors import EmbedderError
 from palimpsest.core.settings import Provider, Settings
 from palimpsest.memory import open_memory
@@ -39,26 +38,23 @@ def _show(ctx: typer.Context, *, as_json: bool) -> None:
         chosen = settings.embedder.provider
         infos = embedders(settings)
 
-        def text() -> None:
-            rows = Table("name", "what it is", "can be used", box=None)
-            for info in infos:
-                rows.add_row(info.name, escape(info.about), escape(info.obstacle) or "yes")
-            out.print(rows)
-            source = "the best that runs here" if chosen == "local" else "chosen in the settings"
-            out.print(escape(f"in use: {fingerprint} ({chosen}: {source})"))
-            if waiting:
-                out.print(
-                    f"Waiting to be embedded, and found by words until then: {counted(waiting, 'text')}. "
-                    "A server embeds them in the background; palimpsest rebuild does it now."
-                )
-
+        rows = table("name", "what it is", "can be used")
+        for info in infos:
+            rows.add_row(info.name, plain(info.about), plain(info.obstacle or "yes"))
+        source = "the best that runs here" if chosen == "local" else "chosen in the settings"
+        parts: list[Part] = [rows, f"in use: {fingerprint} ({chosen}: {source})"]
+        if waiting:
+            parts.append(
+                f"Waiting to be embedded, and found by words until then: {counted(waiting, 'text')}. "
+                "A server embeds them in the background; palimpsest rebuild does it now."
+            )
         content = {
             "provider": chosen,
             "fingerprint": fingerprint,
             "waiting": waiting,
             "embedders": [asdict(info) for info in infos],
         }
-        print_result(as_json, content, text)
+        print_result(as_json, content, *parts)
 
     run_async(work)
 
@@ -79,20 +75,18 @@ def _choose(ctx: typer.Context, name: Provider, *, as_json: bool) -> None:
         is_effective = settings.embedder.provider == name
         _, waiting = await _in_use(settings)
 
-        def text() -> None:
-            out.print(escape(f"{file}: embedder.provider = {name} ({fingerprint})"))
-            if not is_effective:
-                out.print(
-                    "It has no effect yet: an environment variable (PALIMPSEST_EMBEDDER__PROVIDER) overrides the file."
-                )
-            elif waiting:
-                out.print(
-                    f"To be embedded again, and found by words until then: {counted(waiting, 'text')}. The next server "
-                    "does it in the background, palimpsest rebuild does it now. Restart the clients."
-                )
-            else:
-                out.print("Restart the clients.")
-
+        done = f"{file}: embedder.provider = {name} ({fingerprint})"
+        if not is_effective:
+            next_step = (
+                "It has no effect yet: an environment variable (PALIMPSEST_EMBEDDER__PROVIDER) overrides the file."
+            )
+        elif waiting:
+            next_step = (
+                f"To be embedded again, and found by words until then: {counted(waiting, 'text')}. The next server "
+                "does it in the background, palimpsest rebuild does it now. Restart the clients."
+            )
+        else:
+            next_step = "Restart the clients."
         content = {
             "file": str(file),
             "provider": name,
@@ -100,6 +94,6 @@ def _choose(ctx: typer.Context, name: Provider, *, as_json: bool) -> None:
             "effective": is_effective,
             "waiting": waiting,
         }
-        print_result(as_json, content, text)
+        print_result(as_json, content, done, next_step, done=done)
 
     run_async(work)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import sys
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from palimpsest.cli.console import exit_on_error, out, settings_of
+from palimpsest.cli.console import exit_on_error, settings_of
+from palimpsest.cli.output import plain, print_file, print_text, printing, table
 from palimpsest.learn.engine import NEEDED_PROMPTS
 from palimpsest.llm.prompts import PromptFiles, shipped_directory
 
@@ -22,11 +21,11 @@ def prompts_list(ctx: typer.Context) -> None:
 
     def work() -> None:
         prompts = _prompt_files(ctx)
-        table = Table("prompt", "version", "fingerprint", "file", box=None)
+        rows = table("prompt", "version", "fingerprint", "file")
         for name in prompts.needed:
             prompt = prompts.get(name)
-            table.add_row(name, str(prompt.version), prompt.fingerprint, str(prompt.path))
-        out.print(table)
+            rows.add_row(*map(plain, (name, str(prompt.version), prompt.fingerprint, str(prompt.path))))
+        print_text(rows)
 
     exit_on_error(work)
 
@@ -34,9 +33,9 @@ def prompts_list(ctx: typer.Context) -> None:
 @app.command("show")
 def prompts_show(ctx: typer.Context, name: str) -> None:
     """Print a prompt file as it is used."""
-    exit_on_error(
-        lambda: sys.stdout.write(_prompt_files(ctx).path(name).read_text("utf-8"))
-    )  # verbatim, so that it can be redirected
+    text = exit_on_error(lambda: _prompt_files(ctx).path(name).read_text("utf-8"))
+    with printing():
+        print_file([text])
 
 
 @app.command("check")
@@ -46,7 +45,7 @@ def prompts_check(ctx: typer.Context) -> None:
     def work() -> None:
         prompts = _prompt_files(ctx)
         prompts.check()
-        out.print(f"{len(prompts.needed)} valid prompts")
+        print_text(f"{len(prompts.needed)} valid prompts")
 
     exit_on_error(work)
 
@@ -60,7 +59,9 @@ def prompts_diff(ctx: typer.Context, name: Annotated[str | None, typer.Argument(
         for prompt_name in [name] if name else prompts.needed:
             used, shipped = prompts.path(prompt_name), shipped_directory() / f"{prompt_name}.md"
             lines = [path.read_text("utf-8").splitlines(keepends=True) for path in (shipped, used)]
-            sys.stdout.writelines(difflib.unified_diff(*lines, fromfile=str(shipped), tofile=str(used)))
+            diff = difflib.unified_diff(*lines, fromfile=str(shipped), tofile=str(used))
+            with printing():
+                print_file(diff)
 
     exit_on_error(work)
 

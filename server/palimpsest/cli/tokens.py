@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
-from palimpsest.cli.console import AsJson, exit_on_error, out, print_result, settings_of
+from palimpsest.cli.console import AsJson, exit_on_error, settings_of
+from palimpsest.cli.output import plain, print_result, table
 from palimpsest.core.clock import now
+from palimpsest.core.errors import SettingsError
 from palimpsest.core.models import Scope
 from palimpsest.core.validation import ScopeInput, scope_from
 from palimpsest.server.auth import tokens as access_tokens
+
+_T = TypeVar("_T")
 
 app = typer.Typer(no_args_is_help=True, help="Manage access tokens for HTTP.")
 
@@ -40,33 +43,45 @@ def create(
             settings.data_dir, scope.user_id, scope.project, now(), read_only=read_only, days=days
         )
 
-    text, token = exit_on_error(new_token)
-    print_result(
-        as_json, {"token": text, **_token_json(token)}, lambda: out.print(text, soft_wrap=True, highlight=False)
+    text, token = exit_on_error(lambda: _written(new_token, "no token was created"))
+    done = (
+        f"token {token.id} was created. Its text is lost, because it is stored nowhere: run palimpsest token revoke "
+        f"{token.id}, and create another one"
     )
+    print_result(as_json, {"token": text, **_token_json(token)}, text, done=done, soft_wrap=True)
 
 
 @app.command("list")
 def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List the access tokens, without their text."""
     tokens = exit_on_error(lambda: access_tokens.stored_tokens(settings_of(ctx).data_dir))
-
-    def table() -> None:
-        rows = Table("id", "user", "project", "access", "created", "expires", box=None)
-        for token in tokens:
-            access = "read" if token.read_only else "read and write"
-            expires = token.expires_at or "never"
-            rows.add_row(token.id, escape(token.user_id), escape(token.project), access, token.created_at, expires)
-        out.print(rows)
-
-    print_result(as_json, {"tokens": [_token_json(token) for token in tokens]}, table)
+    rows = table("id", "user", "project", "access", "created", "expires")
+    for token in tokens:
+        access = "read" if token.read_only else "read and write"
+        cells = (token.id, token.user_id, token.project, access, token.created_at, token.expires_at or "never")
+        rows.add_row(*map(plain, cells))
+    print_result(as_json, {"tokens": [_token_json(token) for token in tokens]}, rows)
 
 
 @app.command()
 def revoke(ctx: typer.Context, token_id: str, as_json: AsJson = False) -> None:
     """Revoke an access token. A running server refuses it from the next request on."""
-    token = exit_on_error(lambda: access_tokens.revoke(settings_of(ctx).data_dir, token_id))
-    print_result(as_json, _token_json(token), lambda: out.print(escape(f"revoked: {token.id} of {token.user_id}")))
+    token = exit_on_error(
+        lambda: _written(lambda: access_tokens.revoke(settings_of(ctx).data_dir, token_id), "no token was revoked")
+    )
+    text = f"revoked: {token.id} of {token.user_id}"
+    print_result(as_json, _token_json(token), text, done=text)
+
+
+def _written(write: Callable[[], _T], otherwise: str) -> _T:
+    """Return the result of a write to the file of tokens. Raises SettingsError if the disk is full or read-only."""
+    try:
+        return write()
+    except OSError as error:
+        raise SettingsError(
+            f"the access tokens cannot be written: {error}; {otherwise}. Make the data folder writable for this user, "
+            "and check the free space."
+        ) from error
 
 
 def _token_json(token: access_tokens.StoredToken) -> dict[str, Any]:

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.markup import escape
 
 from palimpsest.care.backup import back_up, restore
 from palimpsest.care.import_file import ImportResult
 from palimpsest.cli.console import (
     AsJson,
     exit_on_error,
-    out,
-    print_notes,
-    print_result,
     progress_bar,
     settings_of,
     with_memory,
 )
+from palimpsest.cli.output import notes_text, print_result, print_text, printing, utf8_output
 from palimpsest.core.clock import now
 from palimpsest.memory import Memory
+from palimpsest.text.control_characters import visible
 from palimpsest.text.counting import counted
 
 app = typer.Typer()
@@ -41,7 +38,7 @@ def backup_(
     content = {"file": str(copy.path), "memories": copy.memories, "turns": copy.messages}
     counts = f"{counted(copy.memories, 'memory')} and {counted(copy.messages, 'message')}"
     text = f"backed up {counts} to {copy.path}; the copy was checked"
-    print_result(as_json, content, lambda: out.print(escape(text)))
+    print_result(as_json, content, text, done=text)
 
 
 @app.command("restore")
@@ -53,15 +50,15 @@ def restore_(
 ) -> None:
     """Replace the ledger with a backup. The present ledger is backed up first."""
     if not yes:
-        typer.confirm(
-            f"Replace {exit_on_error(lambda: settings_of(ctx)).ledger_path} with {file}?", abort=True, err=True
-        )
+        ledger = exit_on_error(lambda: settings_of(ctx)).ledger_path
+        typer.confirm(visible(f"Replace {ledger} with {file}?"), abort=True, err=True)
     result = exit_on_error(lambda: restore(settings_of(ctx), file, now))
     before = str(result.before) if result.before else None
     content = {"memories": result.copy.memories, "turns": result.copy.messages, "before": before}
     text = f"restored {counted(result.copy.memories, 'memory')} and {counted(result.copy.messages, 'message')}"
-    kept = f"; the previous ledger is in {before}" if before else ""
-    print_result(as_json, content, lambda: out.print(escape(text + kept)))
+    if before:
+        text += f"; the previous ledger is in {before}"
+    print_result(as_json, content, text, done=text)
 
 
 @app.command("export")
@@ -77,11 +74,13 @@ def export_(
 
     async def work(memory: Memory) -> None:
         if file == "-":
-            await memory.export(sys.stdout, form, lambda _result, _total: None)
+            with printing():
+                await memory.export(utf8_output(), form, lambda _result, _total: None)
             return
         with progress_bar("exporting") as progress:
             count = await memory.export(Path(file), form, progress)
-        out.print(escape(f"exported {counted(count, 'item' if form == 'jsonl' else 'memory')} to {file}"))
+        text = f"exported {counted(count, 'item' if form == 'jsonl' else 'memory')} to {file}"
+        print_text(text, done=text)
 
     with_memory(ctx, work)
 
@@ -104,20 +103,16 @@ def import_(
         with progress_bar("importing") as progress:
             result = await memory.import_file(memory.scope, file, progress, dry_run=dry_run)
 
-        def text() -> None:
-            verb = "would import" if dry_run else "imported"
-            counts = f"{_counts(result.new)}; already known: {_counts(result.known)}"
-            out.print(escape(f"{file} ({result.format}): {verb} {counts}"))
-            for example in result.examples:
-                out.print(escape(f"  {example[:100]}"))
-            print_notes(result.notes)
-            if result.waiting:
-                out.print(
-                    f"Waiting to be embedded, and found by words until then: {counted(result.waiting, 'text')}. "
-                    "The next server embeds them in the background; palimpsest rebuild does it now."
-                )
-
-        print_result(as_json, _imported_json(result, dry_run=dry_run), text)
+        verb = "would import" if dry_run else "imported"
+        counts = f"{_counts(result.new)}; already known: {_counts(result.known)}"
+        done = f"{file} ({result.format}): {verb} {counts}"
+        parts = [done, *(f"  {example[:100]}" for example in result.examples), *notes_text(result.notes)]
+        if result.waiting:
+            parts.append(
+                f"Waiting to be embedded, and found by words until then: {counted(result.waiting, 'text')}. "
+                "The next server embeds them in the background; palimpsest rebuild does it now."
+            )
+        print_result(as_json, _imported_json(result, dry_run=dry_run), *parts, done="" if dry_run else done)
 
     with_memory(ctx, work)
 

@@ -44,10 +44,19 @@ def _all_of(filters: Any, depth: int) -> Test:
     if depth > MAX_DEPTH:
         raise InputError(f"the filters are nested more than {MAX_DEPTH} deep")
     tests = [
-        _junction(key.upper(), value, depth) if key.upper() in JUNCTIONS else _condition(key, value)
+        _junction(key.upper(), value, depth) if _is_junction(key, value) else _condition(key, value)
         for key, value in cast("Mapping[str, Any]", filters).items()
     ]
     return lambda record: all(test(record) for test in tests)
+
+
+def _is_junction(key: str, value: Any) -> bool:
+    """Return whether a key joins filters, in any case.
+
+    With a plain value, `and`, `or` and `not` in small letters are metadata, because memories stored by older versions
+    and imports may have such a key.
+    """
+    return key in JUNCTIONS or (key.upper() in JUNCTIONS and isinstance(value, list | Mapping))
 
 
 def _junction(word: str, value: Any, depth: int) -> Test:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from palimpsest.core.clock import parse_instant
 from palimpsest.core.errors import InputError
-from palimpsest.core.filters import RESERVED
+from palimpsest.core.filters import JUNCTIONS, RESERVED
 from palimpsest.core.models import MAX_SCOPE_CHARS, Message, Scope
 
 MAX_TEXT_CHARS = 20_000
@@ -35,6 +35,10 @@ _INVISIBLE = re.compile(
 The variation selectors U+FE0E and U+FE0F are not among them, because many emoji end in one.
 """
 
+_UNSEEN_CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")
+_EMOJI_SELECTORS = "\ufe0e\ufe0f"
+_SHOWN_FORMATS = frozenset("\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd")
+"""Format characters that show a sign, such as the Arabic end of ayah."""
 
 ROLES = ("user", "assistant", "system")
 SKIPPED_ROLES = ("tool", "function", "developer")
@@ -78,9 +82,24 @@ def well_formed(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
+def is_blank(text: str) -> bool:
+    """Return whether a text shows nothing: it has only white space, control and zero-width characters."""
+    return all(char.isspace() or char in _EMOJI_SELECTORS or _is_unseen(char) for char in text)
+
+
+def trimmed(text: str) -> str:
+    """Return a well-formed text without surrounding white space, and "" if it shows nothing."""
+    return "" if is_blank(text) else well_formed(text).strip()
+
+
 def one_line(text: str) -> str:
-    """Return a well-formed text as one line, with single spaces."""
-    return " ".join(well_formed(text).split())
+    """Return a well-formed text as one line, with single spaces, and "" if it shows nothing."""
+    return "" if is_blank(text) else " ".join(well_formed(text).split())
+
+
+def _is_unseen(char: str) -> bool:
+    is_format = unicodedata.category(char) in _UNSEEN_CATEGORIES and char not in _SHOWN_FORMATS
+    return is_format or _INVISIBLE.match(char) is not None
 
 
 def scope_from(resolved: Scope, requested: ScopeInput | None) -> Scope:
@@ -105,7 +124,7 @@ def scope_part(name: str, value: str) -> str:
         raise InputError(f"{name} '*' is not a scope; use a name, or omit it")
     if len(plain) > MAX_SCOPE_CHARS:
         raise InputError(f"{name} is longer than {MAX_SCOPE_CHARS} characters")
-    if any(unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp") for char in plain) or _INVISIBLE.search(plain):
+    if any(unicodedata.category(char) in _UNSEEN_CATEGORIES for char in plain) or _INVISIBLE.search(plain):
         raise InputError(f"{name} contains control or invisible characters")
     return plain
 
@@ -118,7 +137,7 @@ def conversation_from(messages: Sequence[MessageInput], scope: Scope, now: datet
     context: list[str] = []
     skipped = 0
     for number, message in enumerate(messages):
-        content = well_formed(text_of(message.content)).strip()
+        content = trimmed(text_of(message.content))
         if message.role not in (*ROLES, *SKIPPED_ROLES):
             raise InputError(f"messages.{number}.role is '{message.role}'; use {', '.join(ROLES)}. Nothing was stored.")
         if not content or message.role in SKIPPED_ROLES:
@@ -166,8 +185,8 @@ def text_of(content: Any) -> str:
 
 
 def text_from(text: str, what: str = "text") -> str:
-    """Return a text without surrounding white space. Raises InputError if it is empty or too long."""
-    plain = well_formed(text).strip()
+    """Return a text as `trimmed` does. Raises InputError if it is empty or too long."""
+    plain = trimmed(text)
     if not plain:
         raise InputError(f"{what} is empty. Nothing was done.")
     if len(plain) > MAX_TEXT_CHARS:
@@ -179,8 +198,8 @@ def text_from(text: str, what: str = "text") -> str:
 
 
 def query_from(query: str) -> str:
-    """Return a search query without surrounding white space. Raises InputError if it is empty or too long."""
-    plain = well_formed(query).strip()
+    """Return a search query as `trimmed` does. Raises InputError if it is empty or too long."""
+    plain = trimmed(query)
     if not plain:
         raise InputError("query is empty; write what to search for, or page through the list of memories")
     if len(plain) > MAX_QUERY_CHARS:
@@ -200,11 +219,16 @@ def metadata_from(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
         raise InputError(f"metadata is not valid JSON: {error}") from error
     if size > MAX_METADATA_BYTES:
         raise InputError(f"metadata is larger than {MAX_METADATA_BYTES:,} bytes as JSON")
-    if reserved := [key for key in RESERVED if copy.get(key) is not None]:
+    if reserved := [key for key, value in copy.items() if value is not None and _is_reserved(key)]:
         raise InputError(
             f"metadata may not use '{reserved[0]}', which means something else in filters; choose another key"
         )
     return copy
+
+
+def _is_reserved(key: str) -> bool:
+    """Return whether a filter on the key means something else: `and`, `or` and `not` do in any case."""
+    return key in RESERVED or key.upper() in JUNCTIONS
 
 
 def bounded(name: str, value: int, lowest: int, highest: int) -> int:

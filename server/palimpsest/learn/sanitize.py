@@ -16,11 +16,12 @@ from sqlalchemy import Connection
 
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Fact, Message, Scope
-from palimpsest.core.validation import one_line
+from palimpsest.core.validation import one_line, trimmed
 from palimpsest.learn.engine import Engine
 from palimpsest.store.queries import history as history_queries
 from palimpsest.store.queries import id_lookup
 from palimpsest.store.queries import summaries as summary_queries
+from palimpsest.text.control_characters import visible
 from palimpsest.text.secrets.redaction import is_marker, redact, redact_json
 
 _HIT = re.compile(r"\s*(?:[-*>]\s*)?\[(?P<id>[0-9a-f]{8}[0-9a-f-]{0,28})\]\s*\d{4}-\d\d-\d\d\s(?P<text>.*)")
@@ -46,7 +47,7 @@ def sanitize_messages(
     cleaner = Cleaner(engine)
     with engine.ledger.read() as conn:
         summaries = [
-            summary.text
+            visible(summary.text)  # as a reply shows it
             for kind in ("overall", "recent")
             if (summary := summary_queries.latest_summary(conn, scope, kind)) is not None
         ]
@@ -97,7 +98,7 @@ def without_recalled(conn: Connection, scope: Scope, text: str, summaries: Itera
     if not removed:
         return text, 0
     frame = f"scope: {scope}"  # the last line of every reply
-    return "\n".join(line for line in kept if line.strip() != frame).strip(), removed
+    return trimmed("\n".join(line for line in kept if line.strip() != frame)), removed
 
 
 def _recalled(conn: Connection, scope: Scope, line: str) -> str | None:
@@ -109,11 +110,16 @@ def _recalled(conn: Connection, scope: Scope, line: str) -> str | None:
         owner = id_lookup.find(conn, scope, match["id"])
     except InputError:
         return None  # the id of something else: the line is the speaker's own
-    line = one_line(match["text"])
+    line = _as_shown(match["text"])
     if isinstance(owner, Message):
-        return owner.content if line == one_line(f"{owner.name or owner.role} said: {owner.content}") else None
+        return owner.content if line == _as_shown(f"{owner.name or owner.role} said: {owner.content}") else None
     texts = (owner.text, *(version.new_memory or "" for version in history_queries.versions_of(conn, owner.id)))
-    return next((text for text in texts if line == one_line(text)), None)
+    return next((text for text in texts if line == _as_shown(text)), None)
+
+
+def _as_shown(text: str) -> str:
+    """Return a text as a search prints it."""
+    return visible(one_line(text))
 
 
 @dataclass(frozen=True, slots=True)

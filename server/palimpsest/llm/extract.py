@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from palimpsest.core.models import Fact, Message
 from palimpsest.core.protocols import LanguageModel
-from palimpsest.core.validation import one_line
+from palimpsest.core.validation import is_blank, one_line
 from palimpsest.llm.prompts import Prompt
 from palimpsest.llm.structured_output import ask
 from palimpsest.text.tokenizer import search_tokens
@@ -183,7 +183,7 @@ def _instant(value: str | None) -> datetime | None:
 
 def _strings(value: Any) -> list[str]:
     items = cast("list[Any]", value) if isinstance(value, list) else []
-    return [one_line(item)[:MAX_LABEL_CHARS] for item in items if isinstance(item, str) and item.strip()]
+    return [one_line(item)[:MAX_LABEL_CHARS] for item in items if isinstance(item, str) and not is_blank(item)]
 
 
 def _integers(value: Any) -> list[int]:

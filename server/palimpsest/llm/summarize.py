@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from palimpsest.core.models import Memory, Message
 from palimpsest.core.protocols import LanguageModel
-from palimpsest.core.validation import well_formed
+from palimpsest.core.validation import trimmed
 from palimpsest.llm.prompts import Prompt
 from palimpsest.llm.structured_output import ask
 
@@ -57,7 +57,7 @@ async def summarize(
 
 
 def _text(reply: SummarizeReply) -> str:
-    text = well_formed(reply.summary).strip()
+    text = trimmed(reply.summary)
     if not any(map(str.isalnum, text)):
         raise ValueError("the summary is empty.")
     if len(text) > MAX_SUMMARY_CHARS:

@@ -15,6 +15,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INTERNAL_ERROR, INVALID_PARAMS
 
 from palimpsest.core.errors import InputError, PalimpsestError
+from palimpsest.text.control_characters import visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ REQUEST = ErrorTypes(partial(MCPError, INVALID_PARAMS), partial(MCPError, INTERN
 
 @asynccontextmanager
 async def mcp_errors(types: ErrorTypes, nothing_done: str = "") -> AsyncGenerator[None]:
-    """Raise our errors as `types`, with their text. Use it as a decorator of a handler.
+    """Raise our errors as `types`, with their text, control characters visible. Use it as a decorator of a handler.
 
     `nothing_done` says what did not happen. It is added to an InputError whose text does not say so itself.
     """
@@ -43,6 +44,6 @@ async def mcp_errors(types: ErrorTypes, nothing_done: str = "") -> AsyncGenerato
         text = str(error)
         if nothing_done and "nothing was" not in text.lower():
             text = f"{text.rstrip('.')}. {nothing_done}"
-        raise types.wrong_input(text) from error
+        raise types.wrong_input(visible(text)) from error
     except PalimpsestError as error:
-        raise types.failure(str(error)) from error
+        raise types.failure(visible(str(error))) from error

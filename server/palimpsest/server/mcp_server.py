@@ -33,6 +33,7 @@ from palimpsest.server.session.state import ServerState
 from palimpsest.server.session.subscriptions import SCHEME, UserSubscriptionBus
 from palimpsest.server.tools.arguments import did_you_mean, invalid_arguments, unknown_argument
 from palimpsest.server.tools.schemas import compact_schema
+from palimpsest.text.control_characters import visible
 
 Lifespan: TypeAlias = Callable[[MCPServer[ServerState]], AbstractAsyncContextManager[ServerState]]
 
@@ -124,7 +125,7 @@ class MemoryServer(MCPServer[ServerState]):
             known = list(prompts)
             raise MCPError(
                 INVALID_PARAMS,
-                f"there is no prompt '{name}'{did_you_mean(name, known)}; the prompts are {', '.join(known)}",
+                f"there is no prompt '{visible(name)}'{did_you_mean(name, known)}; the prompts are {', '.join(known)}",
             )
         required = [argument.name for argument in prompts[name].arguments or () if argument.required]
         if missing := [argument for argument in required if not (arguments or {}).get(argument)]:
@@ -139,7 +140,9 @@ class MemoryServer(MCPServer[ServerState]):
             return list(schema.get("properties", {}))
         usable = [tool.name for tool in await self.list_tools()]
         if schema is None:
-            raise ToolError(f"there is no tool '{name}'{did_you_mean(name, usable)}; the tools are {', '.join(usable)}")
+            raise ToolError(
+                f"there is no tool '{visible(name)}'{did_you_mean(name, usable)}; the tools are {', '.join(usable)}"
+            )
         if name not in usable:
             raise ToolError(f"this access token is read-only; its tools are {', '.join(usable)}. Nothing was done.")
         return list(schema.get("properties", {}))

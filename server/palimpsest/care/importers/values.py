@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from palimpsest.core.clock import parse_instant
 from palimpsest.core.errors import InputError
-from palimpsest.core.validation import well_formed
+from palimpsest.core.validation import trimmed
 
 MAX_TAG_CHARS = 64
 OLDEST = datetime.min.replace(tzinfo=UTC)
@@ -15,8 +15,8 @@ _FIRST_YEAR = 1970
 
 
 def text_of(value: Any) -> str:
-    """Return a string as well-formed text, stripped of surrounding white space. Return "" for any other value."""
-    return well_formed(value).strip() if isinstance(value, str) else ""
+    """Return a string as `trimmed` does. Return "" for any other value."""
+    return trimmed(value) if isinstance(value, str) else ""
 
 
 def object_of(value: Any) -> dict[str, Any]:

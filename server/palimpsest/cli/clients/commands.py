@@ -6,13 +6,14 @@ import difflib
 from typing import Annotated, cast
 
 import typer
-from rich.markup import escape
 
 from palimpsest.cli.clients import config_files
 from palimpsest.cli.clients.config_files import CLIENTS, Client, FileEdit, client_named, local_config_file
-from palimpsest.cli.console import Options, exit_on_error, out
+from palimpsest.cli.console import Options, exit_on_error
+from palimpsest.cli.output import print_text
 from palimpsest.core.errors import InputError
 from palimpsest.core.settings import CONFIG_VARIABLE, ENV_PREFIX
+from palimpsest.text.control_characters import visible
 
 app = typer.Typer()
 
@@ -21,7 +22,7 @@ def _client(name: str) -> Client:
     try:
         return client_named(name)
     except InputError as error:
-        raise typer.BadParameter(str(error)) from error
+        raise typer.BadParameter(visible(str(error))) from error
 
 
 ClientArgument = Annotated[
@@ -45,9 +46,8 @@ def install(ctx: typer.Context, client: ClientArgument, project: InProject = Fal
         entry = config_files.entry_for(client, env, shared=project)
         return config_files.with_entry(client, local_config_file(client, in_project=project), entry)
 
-    _apply(exit_on_error(edit), "is already up to date", dry_run=dry_run)
-    if not dry_run:
-        out.print(f"{client.next_step} Then tell it something, start a new conversation, and ask for it.")
+    next_step = f"{client.next_step} Then tell it something, start a new conversation, and ask for it."
+    _apply(exit_on_error(edit), "is already up to date", next_step, dry_run=dry_run)
 
 
 @app.command()
@@ -57,18 +57,22 @@ def uninstall(client: ClientArgument, project: InProject = False, dry_run: DryRu
     _apply(edit, "does not exist", dry_run=dry_run)
 
 
-def _apply(edit: FileEdit, unchanged_text: str, *, dry_run: bool) -> None:
-    """Write an edit and print what was done, or, with `dry_run`, print the difference."""
-    file = escape(str(edit.file))
+def _apply(edit: FileEdit, unchanged_text: str, *next_steps: str, dry_run: bool) -> None:
+    """Write an edit and print what was done and what comes next, or, with `dry_run`, print the difference."""
     if not edit.has_changes:
-        out.print(f"{file}: the entry '{config_files.ENTRY_NAME}' {unchanged_text}", soft_wrap=True)
+        _print(f"{edit.file}: the entry '{config_files.ENTRY_NAME}' {unchanged_text}", *(() if dry_run else next_steps))
         return
     if dry_run:
         lines = difflib.unified_diff(
             edit.before.splitlines(), edit.after.splitlines(), str(edit.file), str(edit.file), lineterm=""
         )
-        out.print(escape("\n".join(lines)), soft_wrap=True, highlight=False)
+        _print(*lines)
         return
     backup = exit_on_error(lambda: config_files.write(edit))
-    copy = f"; the old file is in {escape(str(backup))}" if backup is not None else ""
-    out.print(f"changed: {file}{copy}", soft_wrap=True)
+    copy = f"; the old file is in {backup}" if backup is not None else ""
+    done = f"changed: {edit.file}{copy}"
+    _print(done, *next_steps, done=done)
+
+
+def _print(*lines: str, done: str = "") -> None:
+    print_text(*lines, done=done, soft_wrap=True)

@@ -1,4 +1,7 @@
-"""Results as text, for a model or a person to read: one line per hit or change, with short ids."""
+"""Results as text, for a model or a person to read: one line per hit or change, with short ids.
+
+Control characters of stored texts are visible in every text that this file returns whole.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from palimpsest.server.replies.notes import (
     short,
     shortened_notes,
 )
+from palimpsest.text.control_characters import visible
 from palimpsest.text.counting import counted
 from palimpsest.text.shorten import shorten
 
@@ -48,9 +52,14 @@ def explanation(hit: Hit) -> str:
 
 def hit_line(hit: Hit) -> str:
     """Return a hit as one line: short id, date, speaker if it is a message, and text; of a cut text also the length."""
-    speaker = f" {hit.name or hit.role} said:" if hit.kind == "message" else ""
+    speaker = f" {speaker_of(hit)} said:" if hit.kind == "message" else ""
     line = f"[{short(hit.id)}] {iso(hit.at)[:10]}{speaker} {text_of(hit)}"
     return f"{line}\n  {explanation(hit)}" if hit.score_parts else line
+
+
+def speaker_of(hit: Hit) -> str:
+    """Return who wrote a message, on one line; for a memory, whom it is from, if that is known."""
+    return _one_line(hit.name) or hit.role
 
 
 def text_of(hit: Hit) -> str:
@@ -60,12 +69,19 @@ def text_of(hit: Hit) -> str:
 
 def search_text(result: SearchResult, scope: Scope) -> str:
     """Return the result of a search."""
-    lines = [hit_line(hit) for hit in result.hits] or ["nothing found"]
+    lines = [hit_line(hit) for hit in result.hits]
+    if not result.hits and not result.omitted:
+        lines.append("nothing found")
     if result.hits and not result.confident:
         lines.insert(0, WEAK)
     if result.omitted:
-        lines.append(f"({result.omitted} more did not fit; raise max_tokens to see them)")
+        lines.append(f"({omitted_text(result)}; raise max_tokens to see them)")
     return _with_notes(lines, (*result.notes, *shortened_notes(result.hits)), scope)
+
+
+def omitted_text(result: SearchResult) -> str:
+    """Return how many hits had no room in the reply."""
+    return f"{result.omitted} more did not fit" if result.hits else f"{counted(result.omitted, 'hit')} did not fit"
 
 
 def page_text(page: Page, scope: Scope) -> str:
@@ -162,7 +178,7 @@ def edits_text(edits: Sequence[Edit]) -> str:
         lines += [f"  {_step_line(step)}" for step in edit.steps[:SHOWN_STEPS]]
         if len(edit.steps) > SHOWN_STEPS:
             lines.append(f"  … and {len(edit.steps) - SHOWN_STEPS} more")
-    return "\n".join(lines or ["nothing has been changed yet"])
+    return visible("\n".join(lines or ["nothing has been changed yet"]))
 
 
 def _step_line(step: Step) -> str:
@@ -197,21 +213,21 @@ def history_text(memory: Memory, versions: Sequence[Version]) -> str:
     lines = [f"[{short(memory.id)}] {_state(memory)}: {_one_line(memory.text)}"]
     texts = {memory.text}
     for version in versions:
-        sources = f", from {', '.join(version.sources)}" if version.sources else ""
+        sources = f", from {', '.join(map(_one_line, version.sources))}" if version.sources else ""
         text = version.new_memory if version.new_memory is not None else version.old_memory or ""
         shown = _cut(text) if text in texts else _one_line(text)
         texts.add(text)
         lines.append(f"{iso(version.updated_at)} {version.event} by {_made_by(version.provenance)}{sources}: {shown}")
-    return "\n".join(lines)
+    return visible("\n".join(lines))
 
 
 def whole_text(owner: Memory | Message) -> str:
     """Return a memory or message with its whole text, as it is stored, and its state or its speaker."""
     if isinstance(owner, Memory):
-        return f"[{short(owner.id)}] {_state(owner)}: {owner.text}"
+        return visible(f"[{short(owner.id)}] {_state(owner)}: {owner.text}")
     deleted = "deleted, " if owner.deleted_at else ""
-    speaker = owner.name or owner.role
-    return f"[{short(owner.id)}] {deleted}{iso(owner.said_at)[:10]} {speaker} said: {owner.content}"
+    speaker = _one_line(owner.name) or owner.role
+    return visible(f"[{short(owner.id)}] {deleted}{iso(owner.said_at)[:10]} {speaker} said: {owner.content}")
 
 
 def _state(memory: Memory) -> str:
@@ -225,7 +241,7 @@ def _made_by(provenance: Provenance) -> str:
 
 
 def _with_notes(lines: Iterable[str], notes: Iterable[str], scope: Scope) -> str:
-    return "\n".join([*lines, *(f"note: {note}" for note in notes), scope_note(scope)])
+    return visible("\n".join([*lines, *(f"note: {note}" for note in notes), scope_note(scope)]))
 
 
 def _quote(memory: Memory) -> str:

@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError, WithJsonSchema
 from pydantic_core import ErrorDetails
 
 from palimpsest.core.validation import MessageInput, ScopeInput
+from palimpsest.text.control_characters import visible
 
 SHOWN_ERRORS = 5
 
@@ -30,7 +31,8 @@ FiltersArgument = Annotated[
 def invalid_arguments(error: ValidationError) -> str:
     """Return what is wrong with a tool's arguments, in the words of this server."""
     details = error.errors(include_url=False, include_input=False)[:SHOWN_ERRORS]
-    return "; ".join(f"{'.'.join(str(part) for part in detail['loc'])}: {_describe(detail)}" for detail in details)
+    faults = (f"{'.'.join(str(part) for part in detail['loc'])}: {_describe(detail)}" for detail in details)
+    return visible("; ".join(faults))
 
 
 def _describe(detail: ErrorDetails) -> str:
@@ -59,7 +61,7 @@ def unknown_argument(tool: str, argument: str, known: Sequence[str], used: Colle
     else:
         unused = [name for name in known if name not in used]
         hint = f"it takes {', '.join(known)}{did_you_mean(argument, unused)}"
-    return f"{tool} has no argument '{argument}'; {hint}. Nothing was done."
+    return visible(f"{tool} has no argument '{argument}'; {hint}. Nothing was done.")
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:

@@ -50,7 +50,8 @@ async def add_memory(
     """Store one fact, or the facts of a conversation. The reply says what was added, changed or already known."""
     memory = await memory_of(ctx)
     write_scope = scope_of(ctx, memory, scope)
-    if bool(text.strip()) == bool(messages):
+    has_text = not validation.is_blank(text)
+    if has_text == bool(messages):
         problem = "text and messages were both given" if messages else "neither text nor messages was given"
         raise InputError(f"{problem}; give one of them. Nothing was stored.")
     if messages:
@@ -122,12 +123,13 @@ async def update_memory(
         result = await memory.restore(write_scope, memory_id, caller=CALLER)
         reply_text = render.restored_text(result, write_scope)
     else:
-        if not text.strip() and not metadata:
+        has_text = not validation.is_blank(text)
+        if not has_text and not metadata:
             raise InputError("give text, metadata or restore=true")
         result = await memory.update(
             write_scope,
             memory_id,
-            text=validation.text_from(text) if text.strip() else None,
+            text=validation.text_from(text) if has_text else None,
             metadata=validation.metadata_from(metadata),
             caller=CALLER,
         )

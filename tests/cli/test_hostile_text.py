@@ -1,0 +1,139 @@
+"""Texts that look like markup or steer a terminal: every command works on them, and prints them visibly."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palimpsest.core.validation import is_blank, well_formed
+from tests.support.command_line import palimpsest, palimpsest_json
+from tests.support.examples import examples
+
+STEERING = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff]")
+"""What must never reach a terminal: every control character but the line break, and what reorders a line."""
+
+MARKUP = r"The sign reads \[/red] near the [bold]door[/] :smile: [link=http://localhost]x"
+ESCAPES = (
+    "red \x1b[31m title \x1b]0;x\x07 paste \x1b]52;c;eA==\x07 c1 \x9b2J \x9d0;y\x9c back \b\b del \x7f "
+    "right \u202eleft \u2066x"
+)
+
+PIECES = [
+    *("[", "]", "[/", "[/]", "[red]", "\\", "\\[", "[@click=x]", ":smile:", "{", "}", "%s", "$x", "\n", "\t", " "),
+    *(
+        "\x1b[2J",
+        "\x1b]0;x\x07",
+        "\x9b1m",
+        "\x7f",
+        "\r",
+        "\u202e",
+        "\u200f",
+        "\u2028",
+        "\u200d",
+        "\ufeff",
+        "\U000e0041",
+    ),
+    *("ok", "näh", "北京", "🏴", "e\u0301", "\u0633\u0644"),
+]
+
+
+def texts() -> st.SearchStrategy[str]:
+    """Return texts of a command line: pieces that mean something to a terminal or to Rich, and any characters."""
+    pieces = st.lists(st.sampled_from(PIECES), min_size=1, max_size=12).map("".join)
+    anything = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=40)
+    return st.one_of(pieces, anything).filter(lambda text: not is_blank(text) and not text.startswith("-"))
+
+
+def steering_in(printed: str) -> list[str]:
+    """Return the characters of an output that a terminal would act on."""
+    return STEERING.findall(printed)
+
+
+@pytest.mark.parametrize("text", [MARKUP, ESCAPES], ids=["markup", "escapes"])
+def test_every_command_works_on_a_text_that_would_steer_the_terminal(tmp_path: Path, text: str) -> None:
+    """Guards every print of the command line against markup and escapes in a stored text."""
+    added = palimpsest(tmp_path, "add", text)
+    (hit,) = palimpsest_json(tmp_path, "list")["results"]
+    assert hit["text"] == text
+    printed = [
+        added,
+        palimpsest(tmp_path, "list"),
+        palimpsest(tmp_path, "search", text),
+        palimpsest(tmp_path, "search", text, "--explain"),
+        palimpsest(tmp_path, "history", hit["id"]),
+        palimpsest(tmp_path, "log"),
+        palimpsest(tmp_path, "summary"),
+        palimpsest(tmp_path, "list", "--json"),
+        palimpsest(tmp_path, "export", "-", "--format", "markdown"),
+        palimpsest(tmp_path, "export", "-"),
+        palimpsest(tmp_path, "add", f"{text} again"),
+        palimpsest(tmp_path, "history", text, code=1),
+        palimpsest(tmp_path, "list", "--cursor", text, code=1),
+        palimpsest(tmp_path, "undo"),
+        palimpsest(tmp_path, "purge", hit["id"], answer="y\n"),
+    ]
+    assert [steering_in(output) for output in printed] == [[]] * len(printed)
+    if text == MARKUP:
+        assert [MARKUP in output for output in printed[:7]] == [True] * 7
+
+
+def test_names_metadata_and_files_are_shown_visibly(tmp_path: Path) -> None:
+    """Guards the terminal from what comes with a text: speakers, questions, file names, and an import's errors."""
+    name = f"[/red]{ESCAPES}"
+    file = tmp_path / "chat [red]\x1b]0;x\x07.json"
+    message = {"role": "user", "name": name, "content": f"{MARKUP} and {ESCAPES}"}
+    file.write_text(json.dumps([message]), "utf-8")
+    broken = tmp_path / "broken [red]\x1b[2J.json"
+    broken.write_text("{", "utf-8")
+    printed = [
+        palimpsest(tmp_path, "learn", file.name, "--ask", f"{MARKUP} {ESCAPES}"),
+        palimpsest(tmp_path, "search", "sign"),
+        palimpsest(tmp_path, "learn", broken.name, code=1),
+        palimpsest(tmp_path, "import", broken.name, code=1),
+        palimpsest(tmp_path, "restore", broken.name, "--yes", code=1),
+        palimpsest(tmp_path, "restore", broken.name, answer="n\n", code=1),
+        palimpsest(tmp_path, "list", code=1, settings={"PALIMPSEST_LLM__PROVIDER": name.replace("\0", "")}),
+        palimpsest(tmp_path, "doctor", settings={"PALIMPSEST_HISTORY_DB_PATH": str(tmp_path / "[red]\x1b[2J.db")}),
+        palimpsest(tmp_path, "prompts", "show", name, code=1),
+        palimpsest(tmp_path, "install", name, code=2),
+        palimpsest(tmp_path, "list", f"--{name}", code=2),
+        palimpsest(tmp_path, name, code=2),
+    ]
+    assert [steering_in(output) for output in printed] == [[]] * len(printed)
+    assert r"[/red]red \x1b[31m title" in printed[1]
+
+
+def test_a_prompt_file_is_redirected_word_for_word(tmp_path: Path) -> None:
+    """Guards a prompt of one's own in a language that needs bidi controls: only a terminal gets escapes."""
+    own = tmp_path / "own"
+    own.mkdir()
+    text = palimpsest(tmp_path, "prompts", "show", "decide").replace("You keep a memory", "\u200fYou keep a memory")
+    (own / "decide.md").write_text(text, "utf-8")
+    settings = {"PALIMPSEST_PROMPTS_DIR": str(own)}
+    assert palimpsest(tmp_path, "prompts", "show", "decide", settings=settings) == text
+    assert "+\u200fYou keep a memory" in palimpsest(tmp_path, "prompts", "diff", "decide", settings=settings)
+
+
+@examples(40)
+@given(text=texts())
+def test_any_text_goes_through_every_command_and_reaches_the_terminal_harmless(text: str) -> None:
+    """Guards the whole way of any text: added, listed, searched, logged and undone, and stored as it was."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        settings = {"PALIMPSEST_KEEP_SECRETS": "true", "PALIMPSEST_EMBEDDER__PROVIDER": "static"}
+        printed = [
+            palimpsest(folder, *arguments, settings=settings)
+            for arguments in (("add", text), ("list",), ("search", text), ("log",), ("summary",), ("list", "--json"))
+        ]
+        stored = json.loads(printed[-1])["results"]
+        assert [memory["text"] for memory in stored] == [well_formed(text).strip()]
+        printed.append(palimpsest(folder, "undo", settings=settings))
+        assert "deleted: [" in printed[-1]
+        assert palimpsest_json(folder, "list", settings=settings)["results"] == []
+        assert [steering_in(output) for output in printed] == [[]] * len(printed)
