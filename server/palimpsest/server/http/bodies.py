@@ -1,0 +1,190 @@
+"""Limits for the bodies of requests: their size, how long they take, and how much all of them hold. ASGI middleware."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import anyio
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from palimpsest.server.auth.caller import caller_of
+from palimpsest.server.http.open_paths import is_open
+
+MAX_BODY_BYTES = 4 * 1024 * 1024
+BODY_SECONDS = 20.0
+"""How long a client may take to send its request."""
+
+FREE_BYTES = 64 * 1024
+"""The part of each body that is not counted, so that a small request is accepted whatever others send."""
+
+MAX_HELD_BYTES = 32 * 1024 * 1024
+"""How much the bodies of unfinished requests may hold together. Parsed, they take a few times that. Set by hand."""
+
+MAX_HELD_BYTES_PER_CALLER = 8 * 1024 * 1024
+"""The same for one caller: two of the longest bodies."""
+
+MAX_JSON_VALUES = 20_000
+"""Values in a body. The longest conversation that is accepted has some 3,000."""
+
+JSON_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+BETWEEN_VALUES = (b",", b"[", b"{")
+
+SHARE = "palimpsest.body"
+"""The key of a request's `BodyShare` in its ASGI scope."""
+
+
+class BodyBudget:
+    """How much the bodies of unfinished requests hold, in all and by caller."""
+
+    def __init__(self, max_bytes: int = MAX_HELD_BYTES, max_bytes_per_caller: int = MAX_HELD_BYTES_PER_CALLER) -> None:
+        self._max_bytes = max_bytes
+        self._max_bytes_per_caller = max_bytes_per_caller
+        self._by_caller: Counter[str] = Counter()
+
+    def has_room(self, caller: str, size: int) -> bool:
+        """Return whether a caller may hold `size` bytes more."""
+        return (
+            self._by_caller[caller] + size <= self._max_bytes_per_caller
+            and self._by_caller.total() + size <= self._max_bytes
+        )
+
+    def add(self, caller: str, size: int) -> None:
+        """Count bytes that a caller holds; a negative size, bytes it no longer holds."""
+        self._by_caller[caller] += size
+        if not self._by_caller[caller]:
+            del self._by_caller[caller]
+
+
+class BodyShare:
+    """What the body of one request holds of the budget, until everybody who held it has let go."""
+
+    def __init__(self, budget: BodyBudget, caller: str) -> None:
+        self._budget = budget
+        self._caller = caller
+        self._counted = 0
+        self._holders = 0
+
+    def take(self, size: int) -> bool:
+        """Count the body as `size` bytes long. Return False if there is no room for that."""
+        more = max(0, size - FREE_BYTES) - self._counted
+        if more <= 0:
+            return True
+        if not self._budget.has_room(self._caller, more):
+            return False
+        self._budget.add(self._caller, more)
+        self._counted += more
+        return True
+
+    @contextmanager
+    def held(self) -> Generator[None]:
+        """Count the body as held until the block ends. A call over SSE goes on after its request was answered."""
+        self._holders += 1
+        try:
+            yield
+        finally:
+            self._holders -= 1
+            if not self._holders:
+                self._budget.add(self._caller, -self._counted)
+                self._counted = 0
+
+
+class BodyLimit:
+    """Read the body of a request before passing it on.
+
+    Answer 413 if it is too long or has too many values, 408 if it takes too long, and 503 if the unfinished requests
+    hold too much already.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        max_bytes: int = MAX_BODY_BYTES,
+        seconds: float = BODY_SECONDS,
+        budget: BodyBudget | None = None,
+    ) -> None:
+        self.app = app
+        self._max_bytes = max_bytes
+        self._seconds = seconds
+        self._budget = budget or BodyBudget()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on with its whole body, or refuse it."""
+        if scope["type"] != "http" or is_open(scope):
+            await self.app(scope, receive, send)
+            return
+        share = BodyShare(self._budget, caller_of(scope))
+        scope[SHARE] = share
+        with share.held():
+            body = await self._body(scope, receive, share)
+            if isinstance(body, PlainTextResponse):
+                await body(scope, receive, send)
+            elif body is not None:
+                await self.app(scope, _receive_once(body, receive), send)
+
+    async def _body(self, scope: Scope, receive: Receive, share: BodyShare) -> bytearray | PlainTextResponse | None:
+        """Return the body, the response that refuses it, or None if the client disconnected."""
+        too_long = f"the request is longer than {self._max_bytes} bytes; nothing was done"
+        too_many = "too many long requests at once; nothing was done. Send it again in a second."
+        declared = _declared_length(scope)
+        if declared > self._max_bytes:
+            return _refusal(413, too_long)
+        if not share.take(declared):
+            return _refusal(503, too_many, {"retry-after": "1"})
+        body = bytearray()
+        message: Message | None = None
+        with anyio.move_on_after(self._seconds) as reading:
+            while message is None or message.get("more_body", False):
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return None
+                body += message.get("body", b"")
+                if len(body) > self._max_bytes:
+                    return _refusal(413, too_long)
+                if not share.take(len(body)):
+                    return _refusal(503, too_many, {"retry-after": "1"})
+        if reading.cancelled_caught:
+            return _refusal(408, f"the request took longer than {self._seconds:g} seconds to arrive; nothing was done")
+        if has_too_many_values(body):
+            return _refusal(413, f"the request has more than {MAX_JSON_VALUES} JSON values; nothing was done")
+        return body
+
+
+def has_too_many_values(body: bytes | bytearray) -> bool:
+    """Return whether a JSON text has more than `MAX_JSON_VALUES` values, without parsing it.
+
+    Each value takes many times as much memory as the two bytes it may be written with.
+    """
+    if _count(body) <= MAX_JSON_VALUES:
+        return False
+    return _count(JSON_STRING.sub(b"", body)) > MAX_JSON_VALUES
+
+
+def _count(body: bytes | bytearray) -> int:
+    return sum(body.count(mark) for mark in BETWEEN_VALUES)
+
+
+def _declared_length(scope: Scope) -> int:
+    declared = Headers(scope=scope).get("content-length", "")
+    return int(declared) if declared.isascii() and declared.isdecimal() and len(declared) < 20 else 0  # noqa: PLR2004 - digits of 2^64
+
+
+def _receive_once(body: bytearray, receive: Receive) -> Receive:
+    """Return a `receive` that gives the body once and does not keep it."""
+    unread: list[bytearray] = [body]
+
+    async def receive_body() -> Message:
+        if unread:
+            return {"type": "http.request", "body": bytes(unread.pop()), "more_body": False}
+        return await receive()
+
+    return receive_body
+
+
+def _refusal(status: int, text: str, headers: dict[str, str] | None = None) -> PlainTextResponse:
+    """Return a response that closes the connection, because the rest of the body is not read."""
+    return PlainTextResponse(text, status, headers={"connection": "close", **(headers or {})})
