@@ -12,7 +12,8 @@ import httpx2
 import pytest
 
 from palimpsest.server.auth.attempts import FAILED_PER_MINUTE
-from palimpsest.server.http.bodies import MAX_BODY_BYTES, MAX_HELD_BYTES_PER_CALLER, MAX_JSON_VALUES
+from palimpsest.server.http.bodies import MAX_BODY_BYTES, MAX_JSON_VALUES
+from palimpsest.server.session.body_budget import MAX_HELD_BYTES_PER_CALLER
 from tests.support.http_server import TIMEOUT, HttpServer, new_access_token, run_http_server
 
 pytestmark = pytest.mark.anyio

@@ -13,8 +13,9 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from palimpsest.server.http.bodies import FREE_BYTES, MAX_JSON_VALUES, BodyBudget, BodyLimit, has_too_many_values
+from palimpsest.server.http.bodies import MAX_JSON_VALUES, BodyLimit, has_too_many_values
 from palimpsest.server.http.limits import RateLimit
+from palimpsest.server.session.body_budget import FREE_BYTES, BodyBudget
 
 pytestmark = pytest.mark.anyio
 
