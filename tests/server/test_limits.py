@@ -128,9 +128,10 @@ class TestBodyLimit:
             (b"[" + b",".join([b"[]"] * MAX_JSON_VALUES) + b"]", True),
             (b"[" * (MAX_JSON_VALUES + 1), True),
             (b'{"text": "' + rb"a, [b], {c}, \", \\" * MAX_JSON_VALUES + b'"}', False),
+            (b'"' + rb",\"" * 1_000_000 + b"\\", False),
             (b'{"text": "' + b"," * 2 * MAX_JSON_VALUES + b'", "list": [1, 2]}', False),
         ],
-        ids=["many lists", "deep", "marks in a text", "commas in a text"],
+        ids=["many lists", "deep", "marks in a text", "endless text", "commas in a text"],
     )
     def test_values_are_counted_outside_texts(self, body: bytes, *, expected: bool) -> None:
         """Guards memory from bodies that are short and hold very many values, and long texts from being refused."""

@@ -20,7 +20,9 @@ BODY_SECONDS = 20.0
 MAX_JSON_VALUES = 20_000
 """Values in a body. The longest conversation that is accepted has some 3,000."""
 
-JSON_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+JSON_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+"""A text, or the rest of a body whose last text does not end. It matches at every quote, so the search is linear."""
+
 BETWEEN_VALUES = (b",", b"[", b"{")
 
 
