@@ -97,6 +97,12 @@ class TestBodies:
         answers = iter(lambda: post(open_server, content=b" " * MAX_BODY_BYTES).status_code, 503)
         assert next(answers) == 400  # it is not JSON, and what the closed connections held is free again
 
+    @pytest.mark.parametrize("length", [str(MAX_BODY_BYTES + 1), "9" * 20])
+    def test_a_length_that_is_too_long_is_refused_before_the_body(self, open_server: HttpServer, length: str) -> None:
+        """Guards clients from sending what will be refused anyway."""
+        with begin(open_server, "POST", "/mcp", sent=0, **{"content-length": length}) as connection:
+            assert status_of(connection) == 413
+
     def test_a_body_of_very_many_values_is_refused_before_it_is_parsed(self, open_server: HttpServer) -> None:
         """Guards memory and time: a value of two bytes takes fifty in memory."""
         answer = post(open_server, content=b"[" + b"[]," * MAX_JSON_VALUES + b"[]]")

@@ -17,6 +17,9 @@ MAX_BODY_BYTES = 4 * 1024 * 1024
 BODY_SECONDS = 20.0
 """How long a client may take to send its request."""
 
+MAX_DIGITS = 20
+"""How much of a declared length is read. It is more than any length has."""
+
 MAX_JSON_VALUES = 20_000
 """Values in a body. The longest conversation that is accepted has some 3,000."""
 
@@ -102,8 +105,9 @@ def _count(body: bytes | bytearray) -> int:
 
 
 def _declared_length(scope: Scope) -> int:
-    declared = Headers(scope=scope).get("content-length", "")
-    return int(declared) if declared.isascii() and declared.isdecimal() and len(declared) < 20 else 0  # noqa: PLR2004 - digits of 2^64
+    """Return the length that a request declares, or 0 if it declares none."""
+    digits = Headers(scope=scope).get("content-length", "")[:MAX_DIGITS]
+    return int(digits) if digits.isascii() and digits.isdecimal() else 0
 
 
 def _receive_once(body: bytearray, receive: Receive) -> Receive:
