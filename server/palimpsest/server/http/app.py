@@ -56,6 +56,10 @@ SHUTDOWN_SECONDS = 3
 CALL_SECONDS = 300.0
 """How long a tool call over HTTP may take. What it had stored by then is kept."""
 
+SWITCH_SECONDS = 0.001
+"""How long a thread computes before another may. With Python's own 5 ms, each step of a call waits for the calls of
+others. Set by hand."""
+
 URL: TypeAdapter[AnyHttpUrl] = TypeAdapter(AnyHttpUrl)
 
 
@@ -66,6 +70,7 @@ def serve(load_settings: LoadSettings, transport: Transport, host: str | None, p
     port = settings.http.port if port is None else port
     protected = needs_tokens(settings)
     refuse_unprotected(host, protected=protected)
+    sys.setswitchinterval(SWITCH_SECONDS)
     with _listen(host, port) as listener:
         port = listener.getsockname()[1]
         config = uvicorn.Config(
