@@ -31,7 +31,7 @@ THREADS = 8
 """How many threads all callers over HTTP use together. What the server does itself has its own. Set by hand."""
 
 THREADS_PER_CALLER = 2
-"""How many of them one caller uses at a time. Its other calls wait. Set by hand, so that three leave some to a fourth."""
+"""How many of them one caller uses at a time; its other calls wait. Set by hand: three leave some to a fourth."""
 
 
 class Calls:
