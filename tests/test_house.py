@@ -25,6 +25,7 @@ BROAD_HANDLERS = Counter(
         "embed.onnx": 1,
         "embed.static": 1,
         "memory": 1,
+        "server.session.calls": 1,
         "server.session.lazy_memory": 1,
         "server.session.continuations": 1,
     }
@@ -32,8 +33,8 @@ BROAD_HANDLERS = Counter(
 """How many handlers of a module may catch every exception.
 
 A worker raises it where the work was given. Chroma, onnxruntime and tokenizers raise anything. The facade raises the
-exception again. The lazily opened memory reports it to every call. A call in several rounds raises it in the next
-round.
+exception again, and so does a call that ends with its connection. The lazily opened memory reports it to every call. A
+call in several rounds raises it in the next round.
 """
 
 MAX_FILE_LINES = 400

@@ -25,6 +25,7 @@ from palimpsest.core.errors import LedgerError
 from palimpsest.core.models import Edit, Fact, Message, Scope, Undo, Version
 from palimpsest.core.protocols import LanguageModel, Progress, ReportProgress
 from palimpsest.core.settings import Settings
+from palimpsest.core.threads import Threads
 from palimpsest.core.validation import MAX_TOKENS
 from palimpsest.index.backfill import embed_missing
 from palimpsest.index.kept_keys import KeptKeys
@@ -75,9 +76,18 @@ class Memory:
         settings = self.settings
         return Scope(settings.user_id, settings.project, settings.agent_id, settings.run_id)
 
-    def for_call(self, report_progress: ReportProgress | None = None, model: LanguageModel | None = None) -> Memory:
-        """Return this memory for one call that reports its progress and may use a model of the client's."""
-        engine = replace(self.engine, report_progress=report_progress or self.engine.report_progress)
+    def for_call(
+        self,
+        report_progress: ReportProgress | None = None,
+        model: LanguageModel | None = None,
+        threads: Threads | None = None,
+    ) -> Memory:
+        """Return this memory for one call, which may report progress, use the client's model and threads of its own."""
+        engine = replace(
+            self.engine,
+            report_progress=report_progress or self.engine.report_progress,
+            threads=threads or self.engine.threads,
+        )
         if model is not None:
             engine = replace(engine, model=model, is_model_borrowed=True)
         return Memory(self.settings, engine, self.projection, self.kept_keys, self._background)
@@ -331,7 +341,7 @@ async def open_memory(settings: Settings, *, clock: Clock = now, background: boo
             projection = open_projection(settings, ledger, embedder.fingerprint)
             index = KeptKeys(ledger, projection)
             model = open_model(settings)
-            engine = Engine(ledger, embedder, model, prompts, clock, index, threads, settings.keep_secrets)
+            engine = Engine(ledger, embedder, model, prompts, clock, index, Threads((threads,)), settings.keep_secrets)
         except BaseException:
             ledger.close()
             raise

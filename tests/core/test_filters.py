@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from palimpsest.core.errors import InputError
-from palimpsest.core.filters import MAX_DEPTH, OPERATORS, compile_filter
+from palimpsest.core.filters import MAX_CONDITIONS, MAX_DEPTH, MAX_LISTED_VALUES, OPERATORS, compile_filter
 
-RECORD = {
+RECORD: dict[str, Any] = {
     "at": datetime(2026, 5, 8, 12, tzinfo=UTC),
     "created_at": datetime(2026, 6, 1, tzinfo=UTC),
     "role": "user",
@@ -269,3 +269,70 @@ def test_tags_come_from_the_model_and_from_the_metadata() -> None:
     for tag in ("coding", "work"):
         assert compile_filter({"tags": tag})(record)
     assert not compile_filter({"tags": "music"})(record)
+
+
+NO_FILTER: dict[str, Any] = {}
+
+
+def conditions(count: int) -> list[dict[str, Any]]:
+    """Return filters of one condition each."""
+    return [{"score": number} for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("largest", "too_large", "limit"),
+    [
+        ({"OR": conditions(MAX_CONDITIONS)}, {"OR": conditions(MAX_CONDITIONS + 1)}, MAX_CONDITIONS),
+        (
+            {str(number): 1 for number in range(MAX_CONDITIONS)},
+            {str(number): 1 for number in range(MAX_CONDITIONS + 1)},
+            MAX_CONDITIONS,
+        ),
+        (
+            {"score": {"in": list(range(MAX_LISTED_VALUES))}},
+            {"AND": [{"score": {"in": list(range(MAX_LISTED_VALUES))}}, {"score": {"nin": [1]}}]},
+            MAX_LISTED_VALUES,
+        ),
+        ({"AND": [NO_FILTER] * MAX_CONDITIONS}, {"AND": [NO_FILTER] * (MAX_CONDITIONS + 1)}, MAX_CONDITIONS),
+        ({"NOT": conditions(MAX_CONDITIONS)}, {"NOT": conditions(MAX_CONDITIONS), "team": "red"}, MAX_CONDITIONS),
+    ],
+    ids=["junction", "keys", "listed values", "empty filters", "junction and key"],
+)
+def test_the_size_of_a_filter_is_bounded(largest: dict[str, Any], too_large: dict[str, Any], limit: int) -> None:
+    """Guards the time that every record under test takes, whatever form a large filter has."""
+    compile_filter(largest)
+    with pytest.raises(InputError, match=str(limit)):
+        compile_filter(too_large)
+
+
+def test_a_filter_that_is_too_large_is_refused_before_its_parts_are_looked_at() -> None:
+    """Guards the server from the work of a filter that is refused anyway."""
+    seen: list[str] = []
+
+    class Recorded(dict[str, Any]):
+        def items(self) -> Any:
+            seen.append("items")
+            return super().items()
+
+    with pytest.raises(InputError, match=str(MAX_CONDITIONS)):
+        compile_filter({"OR": [Recorded(score=number) for number in range(100_000)]})
+    assert len(seen) <= MAX_CONDITIONS + 1
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ({"score": {"in": [3.0]}}, True),
+        ({"done": {"in": [True]}}, True),
+        ({"done": {"in": [1, "yes", None]}}, False),
+        ({"none": {"in": [None, 0]}}, True),
+        ({"places": {"in": ["Lyon"]}}, True),
+        ({"nested": {"in": ["x"]}}, False),
+        ({"nested": {"nin": ["x"]}}, True),
+    ],
+    ids=str,
+)
+def test_a_list_of_values_compares_like_its_single_values(filters: dict[str, Any], *, expected: bool) -> None:
+    """Guards `in` and `nin`, which look values up instead of comparing one by one."""
+    record = {**RECORD, "metadata": {**RECORD["metadata"], "nested": {"a": 1}}}
+    assert compile_filter(filters)(record) is expected

@@ -9,9 +9,13 @@ from typing import Any
 
 import anyio
 import pytest
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from palimpsest.server.http.limits import BodyLimit, RateLimit
+from palimpsest.server.http.bodies import MAX_JSON_VALUES, BodyLimit, has_too_many_values
+from palimpsest.server.http.limits import RateLimit
+from palimpsest.server.session.body_budget import FREE_BYTES, BodyBudget
 
 pytestmark = pytest.mark.anyio
 
@@ -31,7 +35,11 @@ class RecordingApp:
 
 
 async def response(
-    app: ASGIApp, parts: Iterable[Message] | None = None, client: str = "1.2.3.4", **headers: str
+    app: ASGIApp,
+    parts: Iterable[Message] | None = None,
+    client: str = "1.2.3.4",
+    user: AuthenticatedUser | None = None,
+    **headers: str,
 ) -> Message:
     """Send a request whose body comes in parts and then stalls. Return the start of the response."""
     incoming = [part(b"")] if parts is None else list(parts)
@@ -47,13 +55,26 @@ async def response(
 
     encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
     scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/", "headers": encoded, "client": (client, 1)}
+    if user is not None:
+        scope["user"] = user
     await app(scope, receive, send)
     return sent[0]
 
 
-async def status(app: ASGIApp, parts: Iterable[Message] | None = None, client: str = "1.2.3.4", **headers: str) -> int:
+async def status(
+    app: ASGIApp,
+    parts: Iterable[Message] | None = None,
+    client: str = "1.2.3.4",
+    user: AuthenticatedUser | None = None,
+    **headers: str,
+) -> int:
     """Return the status of a response."""
-    return (await response(app, parts, client, **headers))["status"]
+    return (await response(app, parts, client, user, **headers))["status"]
+
+
+def verified(client_id: str, user: str = "alice") -> AuthenticatedUser:
+    """Return what authentication adds to a request with a valid access token."""
+    return AuthenticatedUser(AccessToken(token=client_id, client_id=client_id, scopes=[], subject=user))
 
 
 def part(body: bytes, *, more: bool = False) -> Message:
@@ -79,8 +100,54 @@ class TestBodyLimit:
         assert await status(BodyLimit(app, seconds=0), [part(b"ab", more=True)]) == 408
         assert app.bodies == []
 
+    async def test_unfinished_requests_hold_a_bounded_amount_and_small_ones_nothing(self) -> None:
+        """Guards memory from many long bodies at once, and small requests from those who send long ones."""
+        budget = BodyBudget(max_bytes=5, max_bytes_per_caller=3)
+        sizes: list[tuple[int, int]] = []
+
+        def app(inner: ASGIApp) -> BodyLimit:
+            return BodyLimit(inner, budget=budget)
+
+        async def within(scope: Scope, receive: Receive, send: Send) -> None:
+            """Answer a request while this one is unfinished."""
+            long, small = part(b"x" * (FREE_BYTES + 1)), part(b"x" * FREE_BYTES)
+            sizes.append((await status(app(RecordingApp()), [long]), await status(app(RecordingApp()), [small])))
+            other = [part(b"x" * (FREE_BYTES + 3))]
+            sizes.append((await status(app(RecordingApp()), list(other), "5.6.7.8"), 0))
+            sizes.append((await status(app(RecordingApp()), [part(b"x" * (FREE_BYTES + 2))], "5.6.7.8"), 0))
+            await RecordingApp()(scope, receive, send)
+
+        longest = [part(b"x" * (FREE_BYTES + 3))]
+        assert await status(app(within), list(longest)) == 200
+        assert sizes == [(503, 200), (503, 0), (200, 0)]
+        assert await status(app(within), list(longest)) == 200  # what ended is no longer counted
+
+    @pytest.mark.parametrize(
+        ("body", "expected"),
+        [
+            (b"[" + b",".join([b"[]"] * MAX_JSON_VALUES) + b"]", True),
+            (b"[" * (MAX_JSON_VALUES + 1), True),
+            (b'{"text": "' + rb"a, [b], {c}, \", \\" * MAX_JSON_VALUES + b'"}', False),
+            (b'"' + rb",\"" * 1_000_000 + b"\\", False),
+            (b'{"text": "' + b"," * 2 * MAX_JSON_VALUES + b'", "list": [1, 2]}', False),
+        ],
+        ids=["many lists", "deep", "marks in a text", "endless text", "commas in a text"],
+    )
+    def test_values_are_counted_outside_texts(self, body: bytes, *, expected: bool) -> None:
+        """Guards memory from bodies that are short and hold very many values, and long texts from being refused."""
+        assert has_too_many_values(body) is expected
+
 
 class TestRateLimit:
+    async def test_only_a_verified_token_has_a_count_of_its_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Guards against callers that invent a new header for each request, or an address of their own network."""
+        monkeypatch.setattr(time, "time", lambda: 600_010.0)
+        app = RateLimit(RecordingApp(), per_minute=2)
+        assert [await status(app, authorization=f"Bearer {number}") for number in range(3)] == [200, 200, 429]
+        assert [await status(app, user=verified("one")) for _ in range(3)] == [200, 200, 429]
+        assert await status(app, user=verified("two")) == 200
+        assert [await status(app, client=f"2001:db8::{number}") for number in range(3)] == [200, 200, 429]
+
     async def test_a_caller_above_the_limit_is_refused_and_no_other_is(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Guards the server from one caller, by access token or address, until its requests are a minute old."""
         now = [600_010.0]  # ten seconds after a full minute
@@ -88,7 +155,7 @@ class TestRateLimit:
         app = RateLimit(RecordingApp(), per_minute=2)
         assert [await status(app) for _ in range(3)] == [200, 200, 429]
         assert await status(app, client="5.6.7.8") == 200
-        assert await status(app, authorization="Bearer x") == 200
+        assert await status(app, user=verified("one")) == 200
         now[0] = 600_091.0  # half of the minute before counts
         assert [await status(app) for _ in range(2)] == [200, 200]
         assert await status(app) == 429

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,12 @@ TIMEOUT = 30
 
 @dataclass(frozen=True)
 class HttpServer:
-    """A running server: its base URL, its process, its data directory."""
+    """A running server: its base URL, its process, its data directory, and what it wrote to its log so far."""
 
     base: str
     process: subprocess.Popen[str]
     data: Path
+    log: list[str] = field(default_factory=list[str])
 
     @property
     def port(self) -> int:
@@ -43,17 +44,22 @@ def run_http_server(folder: Path, transport: str = "all", **settings: str) -> Ge
     """Run a server on a free port until the block ends."""
     command = [sys.executable, "-m", "palimpsest", "serve", "--transport", transport, "--port", "0"]
     env = clean_environment(folder, **{"PALIMPSEST_LLM__PROVIDER": "none", **settings})
+    reader: threading.Thread | None = None
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env, cwd=folder) as process:
         try:
             assert process.stderr is not None
             first_line = process.stderr.readline()
             assert first_line.startswith("palimpsest: http://"), first_line
             base = first_line.split()[1].rsplit("/", 1)[0].rstrip(",")
-            threading.Thread(target=process.stderr.read, daemon=True).start()
-            yield HttpServer(base, process, folder / "data")
+            server = HttpServer(base, process, folder / "data")
+            reader = threading.Thread(target=server.log.extend, args=(process.stderr,), daemon=True)
+            reader.start()
+            yield server
         finally:
             process.terminate()
             process.wait(TIMEOUT)
+            if reader is not None:
+                reader.join(TIMEOUT)
 
 
 def new_access_token(

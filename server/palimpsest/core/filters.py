@@ -2,12 +2,13 @@
 
 A filter is `{"key": value}` or `{"key": {"gte": …, "lt": …}}`. A record must match all of its keys and operators.
 `AND` and `OR` take a list of filters, `NOT` takes a filter or a list; they nest freely. Filters are evaluated only
-here, so they mean the same with every database and vector index.
+here, so they mean the same with every database and vector index. Their size is bounded, because every record takes the
+time of every condition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeAlias, cast
 
@@ -31,20 +32,58 @@ RESERVED = (*(name for name in FIELDS if name != "tags"), *SCOPE_PARTS, *JUNCTIO
 `tags` is not among them: a filter on tags looks at a memory's own tags and at `tags` in its metadata.
 """
 MAX_DEPTH = 10
+MAX_CONDITIONS = 100
+"""Comparisons in a whole filter. People and models write fewer than ten. Set by hand."""
+
+MAX_LISTED_VALUES = 1_000
+"""Values in all lists of `in` and `nin` together. They are looked up, not compared one by one. Set by hand."""
+
+MAX_SHOWN_CHARS = 100
+"""How much of a wrong key or value an error repeats."""
 
 
 def compile_filter(filters: Mapping[str, Any]) -> Test:
     """Return a function that tests whether a record matches. Raises InputError that names the wrong key or operator."""
-    return _all_of(filters, 0)
+    _refuse_too_large(filters)
+    return _all_of(filters)
 
 
-def _all_of(filters: Any, depth: int) -> Test:
-    if not isinstance(filters, Mapping):
-        raise InputError(f'a filter is an object such as {{"role": "user"}}, not {type(filters).__name__}')
+def _refuse_too_large(filters: Any) -> None:
+    """Raise InputError at the first condition, value or level that is one too many."""
+    listed_values = 0
+    for number, operand in enumerate(_operands(filters, 0), 1):
+        listed_values += len(cast("list[Any]", operand)) if isinstance(operand, list) else 0
+        if number > MAX_CONDITIONS:
+            raise InputError(
+                f"the filters have more than {MAX_CONDITIONS} conditions; for several values of a key use "
+                '{"in": [...]}'
+            )
+        if listed_values > MAX_LISTED_VALUES:
+            raise InputError(f"the filters list more than {MAX_LISTED_VALUES} values; search in several calls")
+
+
+def _operands(filters: Any, depth: int) -> Iterator[Any]:
+    """Yield what each condition compares with, and once for each filter without one. Raise InputError if too deep."""
     if depth > MAX_DEPTH:
         raise InputError(f"the filters are nested more than {MAX_DEPTH} deep")
+    if not isinstance(filters, Mapping) or not filters:
+        yield None
+        return
+    for key, value in cast("Mapping[str, Any]", filters).items():
+        if _is_junction(key, value):
+            for part in _as_list(value) or [{}]:
+                yield from _operands(part, depth + 1)
+        elif isinstance(value, Mapping):
+            yield from cast("Mapping[str, Any]", value).values()
+        else:
+            yield value
+
+
+def _all_of(filters: Any) -> Test:
+    if not isinstance(filters, Mapping):
+        raise InputError(f'a filter is an object such as {{"role": "user"}}, not {type(filters).__name__}')
     tests = [
-        _junction(key.upper(), value, depth) if _is_junction(key, value) else _condition(key, value)
+        _junction(key.upper(), value) if _is_junction(key, value) else _condition(key, value)
         for key, value in cast("Mapping[str, Any]", filters).items()
     ]
     return lambda record: all(test(record) for test in tests)
@@ -59,11 +98,11 @@ def _is_junction(key: str, value: Any) -> bool:
     return key in JUNCTIONS or (key.upper() in JUNCTIONS and isinstance(value, list | Mapping))
 
 
-def _junction(word: str, value: Any, depth: int) -> Test:
+def _junction(word: str, value: Any) -> Test:
     parts = cast("list[Any]", value) if isinstance(value, list) else [value]
     if word != "NOT" and not isinstance(value, list):
         raise InputError(f"{word} needs a list of filters")
-    tests = [_all_of(part, depth + 1) for part in parts]
+    tests = [_all_of(part) for part in parts]
     if word == "AND":
         return lambda record: all(test(record) for test in tests)
     if word == "OR":
@@ -77,11 +116,14 @@ def _condition(key: str, value: Any) -> Test:
     if not isinstance(value, Mapping):
         value = {"eq": value}
     if not value:
-        raise InputError(f"the filter on '{key}' is empty; add a value, or an operator such as {{\"gte\": …}}")
+        raise InputError(f"the filter on '{_shown(key)}' is empty; add a value, or an operator such as {{\"gte\": …}}")
     tests: list[Test] = []
     for operator, operand in cast("Mapping[str, Any]", value).items():
         if operator not in OPERATORS:
-            raise InputError(f"the filter on '{key}' has the unknown operator '{operator}'; use {', '.join(OPERATORS)}")
+            raise InputError(
+                f"the filter on '{_shown(key)}' has the unknown operator '{_shown(operator)}'; "
+                f"use {', '.join(OPERATORS)}"
+            )
         tests.append(_comparison(key, operator, _operand(key, operator, operand)))
     return lambda record: all(test(record) for test in tests)
 
@@ -89,24 +131,31 @@ def _condition(key: str, value: Any) -> Test:
 def _operand(key: str, operator: str, operand: Any) -> Any:
     if operator in ("in", "nin"):
         if not isinstance(operand, list):
-            raise InputError(f"the filter on '{key}' needs a list for '{operator}'")
+            raise InputError(f"the filter on '{_shown(key)}' needs a list for '{operator}'")
         return [_operand(key, "eq", item) for item in cast("list[Any]", operand)]
     if key in TIMES:
         return _span(key, operand)
     if key == "kind" and operand not in KINDS:
-        raise InputError(f"the filter on 'kind' is '{operand}'; use memory or message")
+        raise InputError(f"the filter on 'kind' is '{_shown(operand)}'; use memory or message")
     if isinstance(operand, list | dict):
-        raise InputError(f"the filter on '{key}' needs one value for '{operator}'; for several use {{\"in\": [...]}}")
+        raise InputError(
+            f"the filter on '{_shown(key)}' needs one value for '{operator}'; for several use {{\"in\": [...]}}"
+        )
     if operand is None and operator not in ("eq", "ne"):
-        raise InputError(f"the filter on '{key}' needs a value for '{operator}', not null")
+        raise InputError(f"the filter on '{_shown(key)}' needs a value for '{operator}', not null")
     return operand
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else type(value).__name__
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}…"
 
 
 def _span(key: str, operand: Any) -> tuple[datetime, datetime]:
     """Return the first and the last instant of a time: the ends of the day for a date, else the same instant twice."""
     if not isinstance(operand, str):
         raise InputError(f"the filter on '{key}' needs an ISO 8601 time")
-    instant = parse_instant(operand, f"the filter on '{key}':")
+    instant = parse_instant(_shown(operand), f"the filter on '{key}':")
     return instant, last_instant(instant) if is_day(operand) else instant
 
 
@@ -124,21 +173,29 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _comparison(key: str, operator: str, operand: Any) -> Test:
+    is_among = _membership(key, operand) if operator in ("in", "nin") else None
+
     def test(record: Record) -> bool:
         values = _values(record, key)
+        if is_among is not None:
+            return any(is_among(value) for value in values) is (operator == "in")
         match operator:
             case "eq":
                 return any(_same(value, operand) for value in values)
             case "ne":
                 return not any(_same(value, operand) for value in values)
-            case "in":
-                return any(_same(value, item) for value in values for item in operand)
-            case "nin":
-                return not any(_same(value, item) for value in values for item in operand)
             case _:
                 return any(_ordered(value, operator, operand) for value in values)
 
     return test
+
+
+def _membership(key: str, listed: Sequence[Any]) -> Callable[[Any], bool]:
+    """Return a function that tells whether a value is the same as one of those listed."""
+    if key in TIMES:
+        return lambda value: any(_same(value, item) for item in listed)
+    distinct = frozenset((isinstance(item, bool), item) for item in listed)
+    return lambda value: not isinstance(value, list | dict) and (isinstance(value, bool), value) in distinct
 
 
 def _same(value: Any, operand: Any) -> bool:

@@ -6,11 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-import anyio
-import anyio.to_thread
-
 from palimpsest.core.clock import Clock
 from palimpsest.core.protocols import Embedder, LanguageModel, ReportProgress
+from palimpsest.core.threads import Threads
 from palimpsest.llm import decide, extract, summarize
 from palimpsest.llm.prompts import PromptFiles
 from palimpsest.recall.retrieval.candidates import NearestEntries
@@ -47,11 +45,11 @@ class Engine:
     prompts: PromptFiles
     clock: Clock
     index: NearestEntries
-    threads: anyio.CapacityLimiter
+    threads: Threads
     keep_secrets: bool = False
     report_progress: ReportProgress = _ignore_progress
     is_model_borrowed: bool = False
 
     async def run(self, blocking: Callable[[], _T]) -> _T:
-        """Run blocking work in a worker thread of our own pool. The work finishes even if the caller is cancelled."""
-        return await anyio.to_thread.run_sync(blocking, limiter=self.threads)
+        """Run blocking work in one of our own threads. Unless it says otherwise, it finishes even if cancelled."""
+        return await self.threads.run(blocking)

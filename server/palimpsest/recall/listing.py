@@ -9,6 +9,7 @@ from typing import Any
 from palimpsest.core.errors import InputError
 from palimpsest.core.filters import compile_filter
 from palimpsest.core.models import Hit, Scope
+from palimpsest.core.threads import end_if_cancelled
 from palimpsest.recall.hits import cut_to_fit, hit_tokens, memory_hit, record
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.queries import memories as memory_queries
@@ -51,6 +52,7 @@ def page(
     left = max_tokens
     with ledger.read() as conn:
         while True:
+            end_if_cancelled()
             batch = memory_queries.list_memories(conn, scope, size, before=before, deleted=deleted)
             sources = message_queries.sources_of(conn, [memory.id for _, memory in batch])
             for row_number, memory in batch:

@@ -19,11 +19,12 @@ from palimpsest.server.auth.access import current_grant
 from palimpsest.server.mcp_server import MemoryServer
 from palimpsest.server.prompts import add_prompts
 from palimpsest.server.resources import add_resources
+from palimpsest.server.session.calls import Calls
 from palimpsest.server.session.context import state_of
 from palimpsest.server.session.lazy_memory import LazyMemory
 from palimpsest.server.session.roots import RequestContext
 from palimpsest.server.session.state import ServerState
-from palimpsest.server.tools.register import add_tools
+from palimpsest.server.tools.register import READING_TOOLS, add_tools
 
 if TYPE_CHECKING:
     from palimpsest.core.settings import Settings
@@ -74,7 +75,7 @@ def build_server(
     `run_state`: whether the server's lifespan runs `server.state`. Pass False if the caller runs it: over SSE the SDK
     enters the lifespan once per connection. `call_seconds`: how long a tool call may take.
     """
-    state = ServerState(LazyMemory(load_settings))
+    state = ServerState(LazyMemory(load_settings), Calls(READING_TOOLS))
 
     @asynccontextmanager
     async def lifespan(_: MCPServer[ServerState]) -> AsyncGenerator[ServerState]:
@@ -90,7 +91,7 @@ def build_server(
         state,
         instructions=INSTRUCTIONS,
         lifespan=lifespan,
-        middleware=[_open_after_handshake, _with_client_project],
+        middleware=[state.calls.bound, _open_after_handshake, _with_client_project],
         call_seconds=call_seconds,
     )
     add_tools(server)

@@ -30,7 +30,7 @@ from palimpsest import __version__
 from palimpsest.server.auth.access import current_grant
 from palimpsest.server.session.notifications import RECENT, SUMMARY
 from palimpsest.server.session.state import ServerState
-from palimpsest.server.session.subscriptions import SCHEME, UserSubscriptionBus
+from palimpsest.server.session.subscriptions import SCHEME
 from palimpsest.server.tools.arguments import did_you_mean, invalid_arguments, unknown_argument
 from palimpsest.server.tools.schemas import compact_schema
 from palimpsest.text.control_characters import visible
@@ -64,7 +64,7 @@ class MemoryServer(MCPServer[ServerState]):
             log_level="WARNING",
             lifespan=lifespan,
             middleware=middleware,
-            subscriptions=UserSubscriptionBus(),
+            subscriptions=state.subscribers.bus,
         )
         self.state = state
         self._call_seconds = call_seconds

@@ -22,6 +22,7 @@ from palimpsest.core.errors import FullTextError
 from palimpsest.core.filters import Test
 from palimpsest.core.models import Scope
 from palimpsest.core.protocols import Embedder, Vector
+from palimpsest.core.threads import end_if_cancelled
 from palimpsest.index.sync import IndexHits
 from palimpsest.recall.hits import all_hits, record
 from palimpsest.recall.retrieval.features import (
@@ -274,7 +275,12 @@ def _is_enough(proposed: Iterable[int], visible: AbstractSet[int], limit: int) -
 
 def _passing(conn: Connection, scope: Scope, test: Test) -> set[int]:
     """Return the entries of the scope that pass a filter."""
-    return {seq for seq, hit in all_hits(conn, scope) if test(record(hit))}
+    passing: set[int] = set()
+    for seq, hit in all_hits(conn, scope):
+        end_if_cancelled()
+        if test(record(hit)):
+            passing.add(seq)
+    return passing
 
 
 def _without_deleted_facts(conn: Connection, rows: Sequence[CandidateRow]) -> tuple[list[CandidateRow], frozenset[str]]:

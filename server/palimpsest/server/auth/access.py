@@ -23,6 +23,10 @@ class Grant:
     project: str = ""
     read_only: bool = False
 
+    def sees(self, project: str) -> bool:
+        """Return whether the user's memories of a project are open; those of no project are open to every grant."""
+        return project in ("", self.project) or not self.project
+
 
 def current_grant() -> Grant | None:
     """Return what the access token of the current request allows, or None if the server needs no tokens."""

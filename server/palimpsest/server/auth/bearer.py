@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import anyio
 import anyio.to_thread
 import jwt
 from mcp.server.auth.provider import AccessToken
@@ -31,6 +32,10 @@ FETCH_KEYS_SECONDS = 10.0
 """How long fetching an issuer's keys may take."""
 
 
+ISSUER_THREADS = 4
+"""How many requests may wait for an issuer's keys at a time, so that the server's own tokens do not wait for it."""
+
+
 class AccessTokenVerifier:
     """The SDK's TokenVerifier. It reads the token file at every request, so a revoked token is refused at once."""
 
@@ -49,6 +54,7 @@ class AccessTokenVerifier:
             for number, static in enumerate(settings.tokens)
         ]
         self._issuer = _Issuer(settings) if settings.issuer else None
+        self._issuer_threads = anyio.CapacityLimiter(ISSUER_THREADS)
 
     async def verify_token(self, token: str) -> AccessToken | None:
         """Return what an access token allows, or None if it is unknown, expired or revoked."""
@@ -61,7 +67,7 @@ class AccessTokenVerifier:
         if valid is not None:
             return _access_token(valid, token)
         if self._issuer is not None and token.count(".") == 2:  # noqa: PLR2004 - a JSON web token has three parts
-            return await anyio.to_thread.run_sync(self._issuer.verify, token)
+            return await anyio.to_thread.run_sync(self._issuer.verify, token, limiter=self._issuer_threads)
         return None
 
 

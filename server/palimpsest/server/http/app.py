@@ -11,22 +11,21 @@ import socket
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 import anyio
 import uvicorn
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
-from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend, RequireAuthMiddleware
+from mcp.server.auth.middleware.bearer_auth import RequireAuthMiddleware
 from mcp.server.auth.routes import build_resource_metadata_url, create_protected_resource_routes
-from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
+from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import AnyHttpUrl, TypeAdapter
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.authentication import AuthenticationMiddleware
-from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 
 from palimpsest import __version__
 from palimpsest.core.clock import now
@@ -35,8 +34,13 @@ from palimpsest.core.settings import Settings
 from palimpsest.server.app import LoadSettings, build_server
 from palimpsest.server.auth import tokens as access_tokens
 from palimpsest.server.auth.access import READ, WRITE
+from palimpsest.server.auth.attempts import LimitedBearerAuth, refusal
 from palimpsest.server.auth.bearer import AccessTokenVerifier
-from palimpsest.server.http.limits import MAX_BODY_BYTES, BodyLimit, RateLimit
+from palimpsest.server.http.bodies import MAX_BODY_BYTES, BodyLimit
+from palimpsest.server.http.hosts import HostCheck
+from palimpsest.server.http.limits import RateLimit
+from palimpsest.server.http.open_paths import HEALTH, is_open
+from palimpsest.server.mcp_server import MemoryServer
 from palimpsest.server.session.lazy_memory import LazyMemory
 
 Transport: TypeAlias = Literal["http", "sse", "all"]
@@ -46,14 +50,15 @@ PATHS = {"http": ("mcp",), "sse": ("sse",), "all": ("mcp", "sse")}
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 
-OPEN_PATHS = ("/health", "/.well-known/")
-"""Paths that need no access token: the health check, and the metadata that says where to get a token."""
-
 SHUTDOWN_SECONDS = 3
 """How long open streams may continue after the server is asked to stop."""
 
 CALL_SECONDS = 300.0
 """How long a tool call over HTTP may take. What it had stored by then is kept."""
+
+SWITCH_SECONDS = 0.001
+"""How long a thread computes before another may. With Python's own 5 ms, each step of a call waits for the calls of
+others. Set by hand."""
 
 URL: TypeAdapter[AnyHttpUrl] = TypeAdapter(AnyHttpUrl)
 
@@ -65,12 +70,14 @@ def serve(load_settings: LoadSettings, transport: Transport, host: str | None, p
     port = settings.http.port if port is None else port
     protected = needs_tokens(settings)
     refuse_unprotected(host, protected=protected)
+    sys.setswitchinterval(SWITCH_SECONDS)
     with _listen(host, port) as listener:
         port = listener.getsockname()[1]
         config = uvicorn.Config(
             application(load_settings, settings, transport, host, protected=protected),
             log_level="warning",
             server_header=False,
+            ws="none",
             http="h11",  # strips whitespace around header values, as RFC 9110 demands; httptools does not
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         )
@@ -109,29 +116,41 @@ def application(
 ) -> Starlette:
     """Return the ASGI application. It opens the memory at startup and closes it at shutdown."""
     server = build_server(load_settings, run_state=False, call_seconds=CALL_SECONDS)
-    state = server.state
-    security = _transport_security(host, settings.http.allowed_hosts)
-    routes: list[BaseRoute] = [Route("/health", _Health(state.memory, security))]
+    # `HostCheck` stands before everything. The SDK's own check takes anything after a name's colon for a port.
+    security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+    routes: list[BaseRoute] = [Route(HEALTH, _Health(server.state.memory), methods=["GET"])]
     if transport != "sse":
         app = server.streamable_http_app(transport_security=security, host=host, max_request_body_size=MAX_BODY_BYTES)
         routes += app.routes
     if transport != "http":
         routes += server.sse_app(transport_security=security, host=host, max_request_body_size=MAX_BODY_BYTES).routes
-    middleware = [Middleware(RateLimit, per_minute=settings.http.requests_per_minute), Middleware(BodyLimit)]
+    return Starlette(
+        routes=[*routes, *(_oauth_metadata(settings) if protected else [])],
+        middleware=_middleware(settings, _host_names(host, settings.http.allowed_hosts), protected=protected),
+        lifespan=_lifespan(server, transport),
+    )
+
+
+def _middleware(settings: Settings, host_names: Sequence[str], *, protected: bool) -> list[Middleware]:
+    """Return what stands before the routes, the first first. Bodies are read last, when it is known who sends them."""
+    limits = [Middleware(RateLimit, per_minute=settings.http.requests_per_minute)]
     if protected:
-        routes += _oauth_metadata(settings)
         verifier = AccessTokenVerifier(settings.http, settings.data_dir, now)
-        middleware += [
-            Middleware(AuthenticationMiddleware, backend=BearerAuthBackend(verifier)),
+        limits = [
+            Middleware(AuthenticationMiddleware, backend=LimitedBearerAuth(verifier), on_error=refusal),
+            *limits,
             Middleware(AuthContextMiddleware),
             Middleware(_RequireToken, audience=settings.http.audience),
         ]
+    return [Middleware(HostCheck, names=host_names), *limits, Middleware(BodyLimit)]
 
+
+def _lifespan(server: MemoryServer, transport: Transport) -> Lifespan[Starlette]:
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(state.run)
-            state.memory.start_opening()
+            tasks.start_soon(server.state.run)
+            server.state.memory.start_opening()
             if transport == "sse":
                 yield
             else:
@@ -139,7 +158,7 @@ def application(
                     yield
             tasks.cancel_scope.cancel()
 
-    return Starlette(routes=routes, middleware=middleware, lifespan=lifespan)
+    return lifespan
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -153,14 +172,10 @@ def _listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def _transport_security(host: str, allowed_hosts: Sequence[str]) -> TransportSecuritySettings:
-    """Return the hosts and origins that requests may name, with any port."""
+def _host_names(host: str, allowed_hosts: Sequence[str]) -> list[str]:
+    """Return the hosts that requests may name, with any port."""
     bound = [] if host in ALL_ADDRESSES else [f"[{host}]" if ":" in host else host]
-    names = list(dict.fromkeys([*LOOPBACK, *bound, socket.gethostname(), *allowed_hosts]))
-    hosts = [form for name in names for form in (name, f"{name}:*")]
-    return TransportSecuritySettings(
-        allowed_hosts=hosts, allowed_origins=[f"{scheme}://{host}" for scheme in ("http", "https") for host in hosts]
-    )
+    return [*LOOPBACK, *bound, socket.gethostname(), *allowed_hosts]
 
 
 def _oauth_metadata(settings: Settings) -> list[Route]:
@@ -184,7 +199,7 @@ class _RequireToken:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
-        if scope["type"] != "http" or cast("str", scope["path"]).startswith(OPEN_PATHS):
+        if scope["type"] != "http" or is_open(scope):
             await self._app(scope, receive, send)
         else:
             await self._protected_app(scope, receive, send)
@@ -193,14 +208,12 @@ class _RequireToken:
 class _Health:
     """The health check: 200 if the server works, 503 if it does not, and nothing about what it stores. ASGI app."""
 
-    def __init__(self, memory: LazyMemory, security: TransportSecuritySettings) -> None:
+    def __init__(self, memory: LazyMemory) -> None:
         self._memory = memory
-        self._security = TransportSecurityMiddleware(security)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request."""
-        refusal = await self._security.validate_request(Request(scope))
-        await (refusal or await self._response())(scope, receive, send)
+        await (await self._response())(scope, receive, send)
 
     async def _response(self) -> Response:
         content: dict[str, Any] = {"version": __version__, **await self._memory.health()}

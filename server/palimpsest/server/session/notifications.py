@@ -15,18 +15,19 @@ SUMMARY = "summary"
 RECENT = "recent"
 """Names that stand in `memory://{id}` in place of an id. These two resources always exist."""
 
+LISTS = (RECENT, SUMMARY)
+
 MAX_ANNOUNCED = 100
 """The number of changed memories that one write announces individually."""
 
 
 async def notify_changed(ctx: Context[Any, Any], outcomes: Sequence[Outcome]) -> None:
     """Notify subscribers of the resources that a write changed: the lists, the memories and their histories."""
-    if not outcomes:
-        return
-    uris = [f"{SCHEME}{name}" for name in (RECENT, SUMMARY)]
-    for outcome in outcomes[:MAX_ANNOUNCED]:
-        for memory_id in (outcome.memory.id, *outcome.replaced):
-            uris += [f"{SCHEME}{memory_id}", f"{SCHEME}{memory_id}/history"]
-    for uri in uris:
-        await ctx.notify_resource_updated(uri)
-    await state_of(ctx).subscribers.notify(frozenset(uris))
+    uris_by_project: dict[str, list[str]] = {}
+    for number, outcome in enumerate(outcomes):
+        uris = uris_by_project.setdefault(outcome.memory.scope.project, [f"{SCHEME}{name}" for name in LISTS])
+        if number < MAX_ANNOUNCED:
+            for memory_id in (outcome.memory.id, *outcome.replaced):
+                uris += [f"{SCHEME}{memory_id}", f"{SCHEME}{memory_id}/history"]
+    for project, uris in uris_by_project.items():
+        await state_of(ctx).subscribers.notify(uris, project)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import anyio
 
+from palimpsest.server.session.calls import Calls
 from palimpsest.server.session.continuations import Continuations
 from palimpsest.server.session.lazy_memory import LazyMemory
 from palimpsest.server.session.roots import Roots
@@ -21,6 +22,7 @@ class ServerState:
     """
 
     memory: LazyMemory
+    calls: Calls
     continuations: Continuations = field(default_factory=Continuations)
     roots: Roots = field(default_factory=Roots)
     subscribers: Subscribers = field(default_factory=Subscribers)

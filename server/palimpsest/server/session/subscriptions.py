@@ -1,16 +1,21 @@
-"""Notify clients of changed resources. A client only hears of changes to its own user's memory."""
+"""Notify clients of changed resources.
+
+A client only hears of changes to its own user's memory, and one whose access token is bound to a project only of
+changes that it could read: those in the project, and those in no project.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import anyio
 from mcp.server.session import ServerSession
-from mcp.server.subscriptions import InMemorySubscriptionBus, ServerEvent
+from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated, ServerEvent
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, EmptyResult, SubscribeRequestParams, UnsubscribeRequestParams
 
-from palimpsest.server.auth.access import current_user
+from palimpsest.server.auth.access import Grant, current_grant, current_user
 from palimpsest.server.session.roots import RequestContext, connection_of
 
 SCHEME = "memory://"
@@ -23,28 +28,45 @@ SEND_TIMEOUT = 1.0
 """Seconds that a client has to take a notification. A client that does not read loses its subscription."""
 
 
-class UserSubscriptionBus(InMemorySubscriptionBus):
-    """The bus for protocol 2026-07-28: deliver an event to the listeners of the user whose request caused it.
+@dataclass(frozen=True)
+class MemoryUpdated(ResourceUpdated):
+    """A resource of a user's memory changed, in a project or, with "", in none."""
+
+    user: str
+    project: str
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A connection that asked for one resource, and what its access token allows."""
+
+    session: ServerSession
+    grant: Grant | None
+
+
+class GrantedSubscriptionBus(InMemorySubscriptionBus):
+    """The bus for protocol 2026-07-28: deliver an event to the listeners whose access token lets them read it.
 
     Without access tokens there is only one user.
     """
 
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
-        """Register a listener for the user of the current request. Return a function that removes it."""
-        user = current_user()
+        """Register a listener for what the current request may read. Return a function that removes it."""
+        user, grant = current_user(), current_grant()
 
         def deliver(event: ServerEvent) -> None:
-            if current_user() == user:
+            if isinstance(event, MemoryUpdated) and event.user == user and _may_hear(grant, event.project):
                 listener(event)
 
         return super().subscribe(deliver)
 
 
 class Subscribers:
-    """Subscriptions by `resources/subscribe`, as clients up to protocol 2025-11-25 make them."""
+    """All subscribers: those of `bus`, and those by `resources/subscribe`, as clients up to protocol 2025-11-25."""
 
     def __init__(self) -> None:
-        self._by_user: dict[str, dict[tuple[str, str], ServerSession]] = {}
+        self.bus = GrantedSubscriptionBus()
+        self._by_user: dict[str, dict[tuple[str, str], Subscription]] = {}
 
     async def subscribe(self, ctx: RequestContext, params: SubscribeRequestParams) -> EmptyResult:
         """Notify this connection when a resource changes. Raises MCPError for a URI that is not `memory://…`."""
@@ -56,7 +78,7 @@ class Subscribers:
         subscriptions = self._by_user.setdefault(current_user(), {})
         while len(subscriptions) >= MAX_SUBSCRIPTIONS_PER_USER:
             del subscriptions[next(iter(subscriptions))]
-        subscriptions[uri, connection_of(ctx)] = ctx.session
+        subscriptions[uri, connection_of(ctx)] = Subscription(ctx.session, current_grant())
         return EmptyResult()
 
     async def unsubscribe(self, ctx: RequestContext, params: UnsubscribeRequestParams) -> EmptyResult:
@@ -64,11 +86,20 @@ class Subscribers:
         self._by_user.get(current_user(), {}).pop((str(params.uri), connection_of(ctx)), None)
         return EmptyResult()
 
-    async def notify(self, uris: Collection[str]) -> None:
-        """Notify the subscribers of these resources that belong to the user of the current request."""
-        subscriptions = self._by_user.get(current_user(), {})
-        for key, session in [(key, session) for key, session in subscriptions.items() if key[0] in uris]:
+    async def notify(self, uris: Sequence[str], project: str) -> None:
+        """Notify those who may read these resources of the current request's user, which changed in a project."""
+        user = current_user()
+        for uri in uris:
+            await self.bus.publish(MemoryUpdated(uri, user, project))
+        subscriptions = self._by_user.get(user, {})
+        for key, subscription in [(key, subscription) for key, subscription in subscriptions.items() if key[0] in uris]:
+            if not _may_hear(subscription.grant, project):
+                continue
             with anyio.move_on_after(SEND_TIMEOUT) as sending:
-                await session.send_resource_updated(key[0])
+                await subscription.session.send_resource_updated(key[0])
             if sending.cancelled_caught:
                 subscriptions.pop(key, None)
+
+
+def _may_hear(grant: Grant | None, project: str) -> bool:
+    return grant is None or grant.sees(project)

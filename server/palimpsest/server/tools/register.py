@@ -27,6 +27,8 @@ TOOLS = (
 )
 """Each tool with its title and annotations, in the order that clients list them."""
 
+READING_TOOLS = tuple(function.__name__ for function, _, hints in TOOLS if hints is READ)
+
 
 def add_tools(server: MCPServer[Any]) -> None:
     """Register all tools on the server. They build their results themselves, so they have no output schema."""

@@ -1,0 +1,16 @@
+"""Paths that need no access token: the health check, and the metadata that says where to get a token."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from starlette.types import Scope
+
+HEALTH = "/health"
+WELL_KNOWN = "/.well-known/"
+
+
+def is_open(scope: Scope) -> bool:
+    """Return whether anybody may request a path. Nothing behind it reads the body of a request."""
+    path = cast("str", scope["path"])
+    return path == HEALTH or path.startswith(WELL_KNOWN)

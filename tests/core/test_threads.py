@@ -1,0 +1,58 @@
+"""Limits on threads, and work that ends when nobody waits for it."""
+
+from __future__ import annotations
+
+import threading
+
+import anyio
+import anyio.from_thread
+import pytest
+
+from palimpsest.core.threads import Threads, end_if_cancelled
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_work_that_nobody_waits_for_ends_at_its_next_check() -> None:
+    """Guards a thread from work whose caller is gone."""
+    threads, steps = Threads((anyio.CapacityLimiter(1),)), list[int]()
+
+    with anyio.CancelScope() as scope:
+
+        def work() -> None:
+            for step in range(100):
+                end_if_cancelled()
+                steps.append(step)
+                if step == 2:
+                    anyio.from_thread.run_sync(scope.cancel)
+
+        await threads.run(work)
+    assert scope.cancelled_caught
+    assert steps == [0, 1, 2]
+
+
+def test_work_outside_such_threads_is_not_ended() -> None:
+    """Guards the same work on the command line and in threads of others."""
+    end_if_cancelled()
+    thread = threading.Thread(target=end_if_cancelled)
+    thread.start()
+    thread.join()
+
+
+async def test_a_callers_own_limit_leaves_threads_to_others() -> None:
+    """Guards the calls of one caller from the many calls of another: they wait in their own queue."""
+    shared = anyio.CapacityLimiter(4)
+    greedy, modest = (Threads((anyio.CapacityLimiter(3), shared)) for _ in range(2))
+    may_end, running = threading.Event(), list[int]()
+
+    def block() -> None:
+        running.append(1)
+        may_end.wait()
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(20):
+            tasks.start_soon(greedy.run, block)
+        assert await modest.run(lambda: "answered") == "answered"
+        assert len(running) <= 3
+        may_end.set()
+    assert len(running) == 20

@@ -1,0 +1,258 @@
+"""Many calls at once, and calls that are given up, over HTTP: one caller's work does not delay another's."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.from_thread
+import anyio.to_thread
+import httpx2
+import pytest
+
+from loopback import OpenAIServer, word_vectors
+from palimpsest.core.filters import MAX_CONDITIONS
+from palimpsest.recall import listing
+from palimpsest.server.session.calls import MAX_CALLS, THREADS_PER_CALLER
+from tests.support.http_server import TIMEOUT, HttpServer, connect_http, new_access_token, run_http_server
+from tests.support.mcp_client import error_text, reply_text
+from tests.support.memory import ALICE, memory_in
+
+pytestmark = pytest.mark.anyio
+
+ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+MODERN = "2026-07-28"
+
+
+class SlowEmbedder:
+    """Embeds texts, but holds those with the word "slow" until `may_end`.
+
+    `is_busy` once it holds as many as one caller has threads.
+    """
+
+    def __init__(self) -> None:
+        self.held = 0
+        self.is_busy, self.may_end = threading.Event(), threading.Event()
+        self._lock = threading.Lock()
+
+    def __call__(self, texts: list[str]) -> list[list[float]]:
+        """Return vectors."""
+        if any("slow" in text for text in texts):
+            with self._lock:
+                self.held += 1
+                if self.held >= THREADS_PER_CALLER:
+                    self.is_busy.set()
+            assert self.may_end.wait(10 * TIMEOUT)
+        return word_vectors(texts)
+
+
+@contextmanager
+def run_with_slow_embedder(folder: Path) -> Generator[tuple[HttpServer, SlowEmbedder]]:
+    """Run a server whose embedder is slow with some texts."""
+    embed = SlowEmbedder()
+    with OpenAIServer(embed=embed) as endpoint:
+        embedder = {
+            "PALIMPSEST_EMBEDDER__PROVIDER": "openai",
+            "PALIMPSEST_EMBEDDER__CONFIG__MODEL": "words",
+            "PALIMPSEST_EMBEDDER__CONFIG__API_KEY": "key",
+            "PALIMPSEST_EMBEDDER__CONFIG__EMBEDDING_DIMS": "32",
+            "PALIMPSEST_EMBEDDER__CONFIG__OPENAI_BASE_URL": endpoint.base_url,
+            "PALIMPSEST_EMBEDDER__CONFIG__TIMEOUT": "300",
+        }
+        with run_http_server(folder, **embedder) as server:
+            try:
+                yield server, embed
+            finally:
+                embed.may_end.set()
+
+
+class TestManyCalls:
+    async def test_one_callers_slow_calls_leave_threads_to_another(self, tmp_path: Path) -> None:
+        """Guards everybody from a token that sends more slow calls than the server has threads."""
+        greedy, modest = (new_access_token(tmp_path / "data", "alice", read_only=True) for _ in range(2))
+        with run_with_slow_embedder(tmp_path) as (server, embed):
+            async with (
+                connect_http(server, "auto", greedy) as attacker,
+                connect_http(server, "auto", modest) as honest,
+                anyio.create_task_group() as tasks,
+            ):
+                for number in range(20):
+                    tasks.start_soon(attacker.call_tool, "search_memories", {"query": f"slow bees {number}"})
+                assert await anyio.to_thread.run_sync(embed.is_busy.wait, TIMEOUT)
+                with anyio.fail_after(TIMEOUT):
+                    assert "scope" in reply_text(await honest.call_tool("search_memories", {"query": "quick bees"}))
+                assert embed.held == THREADS_PER_CALLER
+                embed.may_end.set()
+
+    async def test_health_is_answered_while_every_callers_thread_is_busy(self, tmp_path: Path) -> None:
+        """Guards monitoring of a server without tokens, where all callers are one."""
+        with run_with_slow_embedder(tmp_path) as (server, embed):
+            async with connect_http(server, "auto") as attacker, anyio.create_task_group() as tasks:
+                for number in range(20):
+                    tasks.start_soon(attacker.call_tool, "search_memories", {"query": f"slow bees {number}"})
+                assert await anyio.to_thread.run_sync(embed.is_busy.wait, TIMEOUT)
+                async with httpx2.AsyncClient(timeout=TIMEOUT) as http:
+                    assert (await http.get(f"{server.base}/health")).json()["ledger"] == "ok"
+                assert not embed.may_end.is_set()
+                embed.may_end.set()
+
+    async def test_a_caller_has_a_bounded_number_of_unfinished_calls(self, tmp_path: Path) -> None:
+        """Guards memory and other callers from a token that opens calls and never ends them."""
+        greedy, modest = (new_access_token(tmp_path / "data", "alice") for _ in range(2))
+        with run_http_server(tmp_path) as server, ExitStack() as calls:
+            limits = httpx2.Limits(max_connections=None)
+            open_streams = list[Iterator[str]]()
+            with httpx2.Client(timeout=TIMEOUT, limits=limits) as http:
+
+                def first_line_of_listening(bearer: str) -> str:
+                    answer = calls.enter_context(http.stream("POST", f"{server.base}/mcp", **listening(bearer)))
+                    open_streams.append(answer.iter_lines())
+                    return next(open_streams[-1])
+
+                for _ in range(MAX_CALLS):
+                    assert first_line_of_listening(greedy).startswith("event:")
+                assert f"{MAX_CALLS} of your calls are unfinished" in first_line_of_listening(greedy)
+                assert first_line_of_listening(modest).startswith("event:")
+
+    async def test_a_hostile_filter_is_refused_at_once(self, tmp_path: Path) -> None:
+        """Guards the server from the filters that stalled it: the largest are refused before they are parsed."""
+        with run_http_server(tmp_path) as server:
+            async with connect_http(server, "auto") as client:
+                conditions = [{"a": number} for number in range(MAX_CONDITIONS + 1)]
+                refused = await client.call_tool("list_memories", {"filters": {"OR": conditions}})
+                assert f"more than {MAX_CONDITIONS} conditions" in error_text(refused)
+                assert "scope" in reply_text(
+                    await client.call_tool("list_memories", {"filters": {"OR": conditions[1:]}})
+                )
+            body = {"filters": {"OR": [{"a": number} for number in range(100_000)]}}
+            assert httpx2.post(f"{server.base}/mcp", json=body, headers=ACCEPT).status_code == 413
+
+
+def listening(bearer: str) -> dict[str, Any]:
+    """Return a request to be told of changes, which ends when the client disconnects."""
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": MODERN,
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
+    }
+    params = {"notifications": {"resourceSubscriptions": ["memory://recent"]}, "_meta": meta}
+    headers = {
+        "authorization": f"Bearer {bearer}",
+        "mcp-protocol-version": MODERN,
+        "mcp-method": "subscriptions/listen",
+    }
+    body = {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": params}
+    return {"json": body, "headers": {**ACCEPT, **headers}}
+
+
+class SilentModel:
+    """An endpoint that takes one request and never answers it. `is_given_up` once its client has closed it."""
+
+    def __init__(self) -> None:
+        self.is_asked, self.is_given_up = threading.Event(), threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    @property
+    def base_url(self) -> str:
+        """Return the base URL for an OpenAI client."""
+        return f"http://127.0.0.1:{self._listener.getsockname()[1]}/v1"
+
+    def _serve(self) -> None:
+        connection, _ = self._listener.accept()
+        with connection, self._listener:
+            while connection.recv(65_536):
+                self.is_asked.set()
+            self.is_given_up.set()
+
+
+class TestGivenUp:
+    @pytest.mark.parametrize("version", ["2025-11-25", MODERN])
+    def test_a_read_ends_when_its_client_disconnects(self, tmp_path: Path, version: str) -> None:
+        """Guards the server from working for clients that are gone, in every era of the protocol."""
+        model = SilentModel()
+        llm = {
+            "PALIMPSEST_LLM__PROVIDER": "openai",
+            "PALIMPSEST_LLM__CONFIG__OPENAI_BASE_URL": model.base_url,
+            "PALIMPSEST_LLM__CONFIG__TIMEOUT": "300",
+        }
+        with run_http_server(tmp_path, **llm) as server, httpx2.Client(timeout=TIMEOUT) as http:
+            call = CallSender(http, f"{server.base}/mcp", version)
+            call.send("add_memory", {"text": "Alice plays the violin", "infer": False})
+            raw = call.request("get_summary", {"refresh": True})
+            with socket.create_connection(("127.0.0.1", server.port)) as client:
+                client.sendall(raw)
+                assert model.is_asked.wait(TIMEOUT)
+            assert model.is_given_up.wait(TIMEOUT)
+
+    async def test_a_filtered_listing_ends_between_two_batches(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Guards a thread from reading a whole memory for a call that was given up."""
+        monkeypatch.setattr(listing, "FILTERED_BATCH", 1)
+        compared = list[int]()
+        async with memory_in(tmp_path) as memory:
+            for number in range(5):
+                await memory.add_text(ALICE, f"Alice owns hive {number}", metadata={"hive": number}, infer=False)
+            with anyio.CancelScope() as scope:
+
+                class GivesUp(int):
+                    def __eq__(self, other: object) -> bool:
+                        compared.append(1)
+                        anyio.from_thread.run_sync(scope.cancel)
+                        return False
+
+                    __hash__ = int.__hash__
+
+                await memory.list(ALICE, filters={"hive": GivesUp(9)})
+            assert scope.cancelled_caught
+            assert len(compared) == 1
+            assert len((await memory.list(ALICE, filters={"hive": {"gte": 0}})).hits) == 5
+
+
+class CallSender:
+    """Calls tools by plain requests, of one session if the protocol has sessions."""
+
+    def __init__(self, http: httpx2.Client, url: str, version: str) -> None:
+        self._http = http
+        self._url = httpx2.URL(url)
+        self._headers = {**ACCEPT, "mcp-protocol-version": version}
+        self._meta: dict[str, Any] = {}
+        if version == MODERN:
+            self._meta = {
+                "io.modelcontextprotocol/protocolVersion": version,
+                "io.modelcontextprotocol/clientCapabilities": {},
+                "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
+            }
+            return
+        client = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        opening = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": client}
+        answer = http.post(url, json=opening, headers=ACCEPT)
+        self._headers["mcp-session-id"] = answer.headers["mcp-session-id"]
+        opened = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        assert http.post(url, json=opened, headers=self._headers).status_code == 202
+
+    def send(self, tool: str, arguments: dict[str, Any]) -> None:
+        """Call a tool that succeeds."""
+        content, headers = self._content(tool, arguments)
+        answer = self._http.post(self._url, content=content, headers=headers)
+        assert answer.status_code == 200
+        assert '"isError":true' not in answer.text
+
+    def request(self, tool: str, arguments: dict[str, Any]) -> bytes:
+        """Return the bytes of a request that calls a tool."""
+        content, headers = self._content(tool, arguments)
+        lines = {"host": "localhost", "content-length": str(len(content)), **headers}
+        head = [f"POST {self._url.path} HTTP/1.1", *(f"{name}: {value}" for name, value in lines.items())]
+        return "\r\n".join([*head, "", ""]).encode() + content
+
+    def _content(self, tool: str, arguments: dict[str, Any]) -> tuple[bytes, dict[str, str]]:
+        params = {"name": tool, "arguments": arguments, **({"_meta": self._meta} if self._meta else {})}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        return json.dumps(body).encode(), {**self._headers, "mcp-method": "tools/call", "mcp-name": tool}

@@ -1,0 +1,174 @@
+"""Requests over HTTP that are meant to harm: each is refused at once, and others are served meanwhile."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Generator
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from palimpsest.server.auth.attempts import FAILED_PER_MINUTE
+from palimpsest.server.http.bodies import MAX_BODY_BYTES, MAX_JSON_VALUES
+from palimpsest.server.session.body_budget import MAX_HELD_BYTES_PER_CALLER
+from tests.support.http_server import TIMEOUT, HttpServer, new_access_token, run_http_server
+
+pytestmark = pytest.mark.anyio
+
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+}
+ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def open_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[HttpServer]:
+    with run_http_server(tmp_path_factory.mktemp("open")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def protected_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[HttpServer]:
+    """Run a server that requires an access token, because one exists."""
+    folder = tmp_path_factory.mktemp("guarded")
+    new_access_token(folder / "data", "nobody")
+    with run_http_server(folder) as running:
+        yield running
+
+
+def post(server: HttpServer, bearer: str = "", content: bytes | None = None) -> httpx2.Response:
+    """Send a request to the MCP endpoint, by default the first one of a client."""
+    headers = {**ACCEPT, **({"authorization": f"Bearer {bearer}"} if bearer else {})}
+    body = json.dumps(INITIALIZE).encode() if content is None else content
+    return httpx2.post(f"{server.base}/mcp", content=body, headers=headers, timeout=TIMEOUT)
+
+
+def begin(server: HttpServer, method: str, path: str, sent: int, **headers: str) -> socket.socket:
+    """Send the headers of a request of the longest length and `sent` bytes of its body. Return its connection."""
+    connection = socket.create_connection(("127.0.0.1", server.port), timeout=TIMEOUT)
+    lines = {"host": "localhost", **ACCEPT, "content-length": str(MAX_BODY_BYTES), **headers}
+    head = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in lines.items())]
+    connection.sendall("\r\n".join([*head, "", ""]).encode() + b"x" * sent)
+    return connection
+
+
+def status_of(connection: socket.socket) -> int:
+    """Return the status that a connection is answered with."""
+    return int(connection.recv(12).split()[1])
+
+
+class TestBodies:
+    @pytest.mark.parametrize(
+        ("method", "path", "status"),
+        [
+            ("POST", "/mcp", 401),
+            ("GET", "/mcp", 401),
+            ("POST", "/messages/", 401),
+            ("POST", "/elsewhere", 401),
+            ("POST", "/health", 405),
+            ("GET", "/health", 200),
+        ],
+    )
+    def test_no_body_is_waited_for_without_a_token(
+        self, protected_server: HttpServer, method: str, path: str, status: int
+    ) -> None:
+        """Guards memory before authentication: the headers decide, and not a byte of the body is needed."""
+        with begin(protected_server, method, path, sent=0) as connection:
+            assert status_of(connection) == status
+
+    def test_one_caller_holds_a_bounded_amount_and_the_server_still_answers(self, open_server: HttpServer) -> None:
+        """Guards memory from clients that send long bodies and never finish them."""
+        whole = MAX_HELD_BYTES_PER_CALLER // MAX_BODY_BYTES
+        with ExitStack() as connections:
+            for _ in range(whole):
+                holding = begin(open_server, "POST", "/mcp", sent=0, expect="100-continue")
+                connections.enter_context(holding)
+                assert status_of(holding) == 100
+                holding.sendall(b"x" * (MAX_BODY_BYTES - 1))
+            with begin(open_server, "POST", "/mcp", sent=0, expect="100-continue") as one_too_many:
+                assert status_of(one_too_many) == 503
+            assert post(open_server).status_code == 200
+        answers = iter(lambda: post(open_server, content=b" " * MAX_BODY_BYTES).status_code, 503)
+        assert next(answers) == 400  # it is not JSON, and what the closed connections held is free again
+
+    @pytest.mark.parametrize("length", [str(MAX_BODY_BYTES + 1), "9" * 20])
+    def test_a_length_that_is_too_long_is_refused_before_the_body(self, open_server: HttpServer, length: str) -> None:
+        """Guards clients from sending what will be refused anyway."""
+        with begin(open_server, "POST", "/mcp", sent=0, **{"content-length": length}) as connection:
+            assert status_of(connection) == 413
+
+    def test_a_body_of_very_many_values_is_refused_before_it_is_parsed(self, open_server: HttpServer) -> None:
+        """Guards memory and time: a value of two bytes takes fifty in memory."""
+        answer = post(open_server, content=b"[" + b"[]," * MAX_JSON_VALUES + b"[]]")
+        assert answer.status_code == 413
+        assert str(MAX_JSON_VALUES) in answer.text
+
+
+class TestTokens:
+    def test_an_address_that_sends_wrong_tokens_is_limited_and_locks_nobody_out(
+        self, protected_server: HttpServer
+    ) -> None:
+        """Guards tokens from being guessed, and an honest client behind the same address."""
+        honest = new_access_token(protected_server.data, "alice")
+        assert post(protected_server, honest).status_code == 200
+        # A minute that ends meanwhile leaves a little room for more.
+        statuses = [post(protected_server, f"guess {n}").status_code for n in range(FAILED_PER_MINUTE + 10)]
+        assert statuses[0] == 401
+        assert statuses[-1] == 429
+        assert post(protected_server, honest).status_code == 200
+        answer = post(protected_server, "one more")
+        assert answer.status_code == 429
+        assert int(answer.headers["retry-after"]) >= 1
+
+    def test_headers_that_are_not_verified_share_one_limit(self, tmp_path: Path) -> None:
+        """Guards a server without tokens from callers that invent a new header for each request."""
+        with run_http_server(tmp_path, PALIMPSEST_HTTP__REQUESTS_PER_MINUTE="20") as server:
+            statuses = [post(server, f"new {number}").status_code for number in range(30)]
+        assert statuses[0] == 200
+        assert statuses[-1] == 429
+
+
+class TestHosts:
+    @pytest.mark.parametrize(
+        "host",
+        [
+            "evil.example",
+            "localhost.evil.example",
+            "localhost:1@evil.com",
+            "localhost:evil.com",
+            "localhost:80:80",
+            "localhost:123456",
+            "localhost:1/evil",
+            "[::1]evil.com",
+            "[::1]:1@evil.com",
+            "user@localhost",
+        ],
+    )
+    @pytest.mark.parametrize("path", ["/mcp", "/sse", "/messages/", "/health"])
+    def test_a_host_or_origin_that_only_looks_like_ours_is_refused(
+        self, open_server: HttpServer, path: str, host: str
+    ) -> None:
+        """Guards against DNS rebinding: a name, and a port of digits, with nothing before or after them."""
+        assert httpx2.get(f"{open_server.base}{path}", headers={"host": host}).status_code == 421
+        origin = {"origin": f"http://{host}"}
+        assert httpx2.get(f"{open_server.base}{path}", headers=origin).status_code == 403
+
+    @pytest.mark.parametrize("host", ["localhost", "LocalHost:8000", "127.0.0.1:1", "[::1]", "[::1]:65535"])
+    def test_our_own_names_are_accepted_with_any_port(self, open_server: HttpServer, host: str) -> None:
+        """Guards clients that reach the server by another name, or through a forwarded port."""
+        answer = httpx2.get(f"{open_server.base}/health", headers={"host": host, "origin": f"http://{host}"})
+        assert answer.status_code == 200
+
+    def test_a_refused_request_leaves_no_traceback(self, tmp_path: Path) -> None:
+        """Guards the log: a foreign request is no fault of the server."""
+        with run_http_server(tmp_path) as server:
+            for path in ("/sse", "/mcp", "/messages/", "/health"):
+                answer = httpx2.get(f"{server.base}{path}", headers={"host": "evil.example"})
+                assert (answer.status_code, "Traceback" in answer.text) == (421, False)
+        assert "Traceback" not in "".join(server.log)

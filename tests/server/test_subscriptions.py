@@ -1,0 +1,122 @@
+"""Which changes a client with an access token hears of."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client
+from mcp.types import ResourceUpdatedNotification
+
+from tests.support.http_server import TIMEOUT, HttpServer, connect_http, new_access_token, run_http_server
+from tests.support.mcp_client import reply_results, subscribe
+
+pytestmark = pytest.mark.anyio
+
+LISTS = ["memory://recent", "memory://summary"]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[HttpServer]:
+    folder = tmp_path_factory.mktemp("guarded")
+    new_access_token(folder / "data", "nobody")
+    with run_http_server(folder) as running:
+        yield running
+
+
+async def added(client: Client, text: str, project: str) -> str:
+    """Add a memory to a project, or for all projects with "", and return its id."""
+    result = await client.call_tool("add_memory", {"text": text, "scope": {"project": project}})
+    return reply_results(result)[0]["id"]
+
+
+@asynccontextmanager
+async def subscribed(
+    server: HttpServer, how: str, bearer: str, uris: list[str], until: str
+) -> AsyncGenerator[tuple[list[str], anyio.Event]]:
+    """Subscribe to resources. Give the list of URIs heard of so far, and the event of hearing of `until`."""
+    heard: list[str] = []
+    is_done = anyio.Event()
+
+    def hear(uri: str) -> None:
+        heard.append(uri)
+        if uri == until:
+            is_done.set()
+
+    async def record(message: Any) -> None:
+        if isinstance(message, ResourceUpdatedNotification):
+            hear(str(message.params.uri))
+
+    if how == "legacy":
+        async with connect_http(server, how, bearer, message_handler=record) as client:
+            for uri in uris:
+                await subscribe(client, uri)
+            yield heard, is_done
+        return
+
+    async def listen(events: Any) -> None:
+        async for event in events:
+            hear(str(event.uri))
+
+    async with (
+        connect_http(server, how, bearer) as client,
+        client.listen(resource_subscriptions=uris) as events,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(listen, events)
+        yield heard, is_done
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("how", ["legacy", "auto"])
+async def test_a_projects_token_hears_of_its_project_and_of_what_all_projects_share(
+    server: HttpServer, how: str
+) -> None:
+    """Guards even the fact that something was stored in another project: no URI of it, and not that a list changed."""
+    user = f"alice by {how}"
+    everything = new_access_token(server.data, user)
+    atlas = new_access_token(server.data, user, "atlas")
+    async with connect_http(server, how, everything) as writer:
+        ids = {project: await added(writer, f"A note for '{project}'", project) for project in ("atlas", "other", "")}
+        uris = [*LISTS, *(f"memory://{memory_id}" for memory_id in ids.values())]
+
+        async def change(project: str) -> None:
+            changed = {"memory_id": ids[project], "text": f"Changed for '{project}'", "scope": {"project": project}}
+            reply_results(await writer.call_tool("update_memory", changed))
+
+        own, shared, other = (f"memory://{ids[project]}" for project in ("atlas", "", "other"))
+        async with (
+            subscribed(server, how, atlas, uris, shared) as (by_project, project_is_done),
+            subscribed(server, how, everything, uris, shared) as (by_user, user_is_done),
+        ):
+            with anyio.fail_after(TIMEOUT):
+                for project in ("other", "atlas", ""):
+                    await change(project)
+                await project_is_done.wait()
+                await user_is_done.wait()
+        assert set(by_project) == {*LISTS, own, shared}
+        assert set(by_user) == {*LISTS, own, shared, other}
+        if how == "legacy":  # a client of the newer protocol merges notifications that it has not read
+            assert [by_project.count(uri) for uri in LISTS] == [2, 2]
+            assert [by_user.count(uri) for uri in LISTS] == [3, 3]
+
+
+@pytest.mark.parametrize("how", ["legacy", "auto"])
+async def test_the_lists_of_another_project_are_not_announced(server: HttpServer, how: str) -> None:
+    """Guards even the fact that something was stored elsewhere, from a client that only follows the lists."""
+    user = f"bob by {how}"
+    atlas = new_access_token(server.data, user, "atlas")
+    async with connect_http(server, how, new_access_token(server.data, user)) as writer:
+        await added(writer, "It is there from the start", "atlas")
+        async with subscribed(server, how, atlas, LISTS, "memory://summary") as (heard, has_heard):
+            await added(writer, "Bob builds another boat", "other")
+            async with connect_http(server, how, atlas) as reader:  # answered after what the add announced was sent
+                await reader.list_tools()
+            assert heard == []
+            with anyio.fail_after(TIMEOUT):
+                await added(writer, "Atlas is written in Rust", "atlas")
+                await has_heard.wait()
+    assert set(heard) == set(LISTS)
