@@ -112,48 +112,38 @@ class SearchScoring:
     def features(self, candidates: Candidates) -> dict[str, Column]:
         """Return the features that have a weight, by name, without those of `COMPARED_FEATURES`."""
         query = self.query
+        meaning = _meaning(candidates, candidates.vectors, candidates.words)
+        in_context = _meaning(candidates, candidates.contexts, candidates.words_in_context)
+        covered_in_context = coverage(candidates, candidates.words_in_context)
         functions: dict[str, Callable[[], Column]] = {
             "message": lambda: np.array([entry.kind == "message" for entry in candidates.entries], dtype=np.float32),
-            "meaning": lambda: damped(_meaning(candidates, candidates.vectors, candidates.words)),
-            "context": lambda: damped(_meaning(candidates, candidates.contexts, candidates.words_in_context)),
+            "meaning": lambda: damped(meaning),
+            "context": lambda: damped(in_context),
             "words": lambda: z_scores(candidates.bm25),
             "coverage": lambda: coverage(candidates, candidates.words),
-            "coverage in context": lambda: coverage(candidates, candidates.words_in_context),
+            "coverage in context": lambda: covered_in_context,
             "number": lambda: _number(query, candidates),
             "speaker": lambda: named(query, candidates),
             "question": lambda: np.array([entry.is_question for entry in candidates.entries], dtype=np.float32),
             "length": lambda: _length(np.array([entry.chars for entry in candidates.entries])),
-            "session": lambda: best_of_session(candidates.entries, self._guess(candidates)),
+            "session": lambda: best_of_session(candidates.entries, self._guess(candidates, meaning + in_context)),
             "spelling": lambda: self._spelling(candidates),
             "answer type": lambda: _answer_type(query, candidates),
+            "linked": lambda: of_linked(candidates, np.ones(len(candidates.entries))),
+            "linked meaning": lambda: of_linked(candidates, damped(meaning)),
+            "linked coverage": lambda: of_linked(candidates, covered_in_context),
+            "answers": lambda: of_question_before(candidates.entries, damped(meaning)),
         }
         features = {name: feature() for name, feature in functions.items() if self._is_used(name)}
-        features |= self._features_of_others(candidates)
         if query.dates and (self._is_used("said") or self._is_used("told")):
             matches = [_date_match(query, entry) for entry in candidates.entries]
             features["said"] = np.array([match.said for match in matches])
             features["told"] = np.array([match.told for match in matches])
         return features
 
-    def _features_of_others(self, candidates: Candidates) -> dict[str, Column]:
-        """Return the features that one candidate has from another: its memory or message, or the question before it."""
-        if not any(entry.kind == "message" for entry in candidates.entries):
-            return {}
-        meaning = damped(_meaning(candidates, candidates.vectors, candidates.words))
-        in_context = coverage(candidates, candidates.words_in_context)
-        return {
-            "linked": of_linked(candidates, np.ones(len(candidates.entries))),
-            "linked meaning": of_linked(candidates, meaning),
-            "linked coverage": of_linked(candidates, in_context),
-            "answers": of_question_before(candidates.entries, meaning),
-        }
-
-    def _guess(self, candidates: Candidates) -> Column:
-        """Return a first guess of the score."""
-        by_meaning = _meaning(candidates, candidates.vectors, candidates.words)
-        in_context = _meaning(candidates, candidates.contexts, candidates.words_in_context)
-        likeness = (z_scores(candidates.bm25) + by_meaning + in_context) / 3
-        return GUESSED_SPEAKER * named(self.query, candidates) + likeness
+    def _guess(self, candidates: Candidates, meanings: Column) -> Column:
+        """Return a first guess of the score; `meanings` are the z-scores of the texts and of their contexts."""
+        return GUESSED_SPEAKER * named(self.query, candidates) + (z_scores(candidates.bm25) + meanings) / 3
 
     def compared_feature(self, name: str, candidates: Candidates, rows: Sequence[int]) -> Column:
         """Return a feature of `COMPARED_FEATURES` for some of the candidates, 0 for the rest."""
