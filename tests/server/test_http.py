@@ -10,17 +10,13 @@ import sys
 import threading
 from collections.abc import Generator
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.to_thread
 import httpx2
-import jwt
 import pytest
-from cryptography.hazmat.primitives.asymmetric import rsa
-from jwt.algorithms import RSAAlgorithm
 from mcp.types import CallToolResult, ResourceUpdatedNotification
 
 from loopback import OpenAIServer
@@ -290,68 +286,6 @@ class TestAccess:
         """Guards the server from a body that does not end."""
         answer = httpx2.post(f"{open_server.base}/mcp", content=b"x" * (4 * 1024 * 1024 + 1), headers=ACCEPT)
         assert answer.status_code == 413
-
-
-class _Issuer(BaseHTTPRequestHandler):
-    keys: bytes = b""
-
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(self.keys)
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name in the base class
-        """Stay silent."""
-
-
-class TestOAuth:
-    def test_an_issuers_token_is_valid_for_its_subject(self, tmp_path: Path) -> None:
-        """Guards OAuth: signature, audience, issuer, expiry and scopes, with the keys that the issuer publishes."""
-        key, stranger = (rsa.generate_private_key(public_exponent=65537, key_size=2048) for _ in range(2))
-        public = json.loads(RSAAlgorithm.to_jwk(key.public_key()))
-        handler = type(
-            "Keys", (_Issuer,), {"keys": json.dumps({"keys": [{**public, "kid": "k1", "use": "sig"}]}).encode()}
-        )
-        with ThreadingHTTPServer(("127.0.0.1", 0), handler) as issuer:
-            threading.Thread(target=issuer.serve_forever, daemon=True).start()
-            url, audience = f"http://127.0.0.1:{issuer.server_port}", "http://localhost/mcp"
-
-            def signed(by: Any = key, **claims: Any) -> str:
-                plain = {
-                    "iss": url,
-                    "aud": audience,
-                    "sub": "frank",
-                    "scope": "memory:read memory:write",
-                    "exp": datetime.now(UTC) + timedelta(minutes=5),
-                }
-                whole = {name: value for name, value in (plain | claims).items() if value is not None}
-                return jwt.encode(whole, by, algorithm="RS256", headers={"kid": "k1"})
-
-            with run_http_server(tmp_path, PALIMPSEST_HTTP__ISSUER=url, PALIMPSEST_HTTP__AUDIENCE=audience) as server:
-                assert post(server, signed()).status_code == 200
-                bad = [
-                    signed(by=stranger),
-                    signed(aud="http://elsewhere/mcp"),
-                    signed(iss="http://elsewhere"),
-                    signed(exp=datetime.now(UTC) - timedelta(minutes=5)),
-                    signed(sub=None),
-                    jwt.encode({"sub": "frank", "aud": audience, "iss": url}, "", algorithm="none"),
-                ]
-                for token in bad:
-                    answer = post(server, token)
-                    assert answer.status_code == 401
-                    assert "/.well-known/oauth-protected-resource" in answer.headers["www-authenticate"]
-                assert post(server, signed(scope="other")).status_code == 403
-                metadata = httpx2.get(f"{server.base}/.well-known/oauth-protected-resource/mcp").json()
-                assert metadata["authorization_servers"] == [f"{url}/"]
-                anyio.run(_assert_read_only, server, signed(scope="memory:read"))
-            issuer.shutdown()
-
-
-async def _assert_read_only(server: HttpServer, bearer: str) -> None:
-    async with connect_http(server, "auto", bearer) as client:
-        assert "add_memory" not in [tool.name for tool in (await client.list_tools()).tools]
-        assert "scope: user frank" in text_of(await client.call_tool("search_memories", {"query": "violin"}))
 
 
 class TestStdio:

@@ -1,0 +1,310 @@
+"""Access tokens of an OAuth server, with its keys published over HTTP: what is valid, and every way to forge one."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import socket
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import httpx2
+import jwt
+import pytest
+from anyio.abc import SocketAttribute
+
+from palimpsest.server.auth import issuer_keys
+from palimpsest.server.auth.issuer_keys import (
+    FRESH_SECONDS,
+    MAX_AGE_SECONDS,
+    MAX_FETCHES_PER_MINUTE,
+    MAX_KEYS_BYTES,
+    IssuerKeys,
+)
+from tests.support.http_server import TIMEOUT, HttpServer, connect_http, new_access_token, run_http_server
+from tests.support.mcp_client import text_of
+from tests.support.oauth_issuer import AUDIENCE, Issuer, Key, run_issuer
+
+pytestmark = pytest.mark.anyio
+
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+}
+ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+
+
+@contextmanager
+def run_protected(folder: Path, issuer: Issuer) -> Generator[HttpServer]:
+    """Run a server that accepts the tokens of an issuer."""
+    oauth = {"PALIMPSEST_HTTP__ISSUER": issuer.url, "PALIMPSEST_HTTP__AUDIENCE": AUDIENCE}
+    with run_http_server(folder, **oauth) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def issuer() -> Generator[Issuer]:
+    with run_issuer() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def server(issuer: Issuer, tmp_path_factory: pytest.TempPathFactory) -> Generator[HttpServer]:
+    with run_protected(tmp_path_factory.mktemp("oauth"), issuer) as running:
+        yield running
+
+
+def post(server: HttpServer, bearer: str) -> httpx2.Response:
+    """Send a client's first request."""
+    headers = {**ACCEPT, "authorization": f"Bearer {bearer}"}
+    return httpx2.post(f"{server.base}/mcp", json=INITIALIZE, headers=headers, timeout=TIMEOUT)
+
+
+def encoded(part: bytes) -> str:
+    return base64.urlsafe_b64encode(part).rstrip(b"=").decode()
+
+
+def signed_with_public_key(issuer: Issuer, secret: bytes) -> str:
+    """Return a token whose signature anybody can make who knows the public key."""
+    header = {"alg": "HS256", "typ": "JWT", "kid": issuer.keys[0].id}
+    claims = issuer.token().split(".")[1]
+    signed = f"{encoded(json.dumps(header).encode())}.{claims}"
+    return f"{signed}.{encoded(hmac.digest(secret, signed.encode(), hashlib.sha256))}"
+
+
+def unsigned(issuer: Issuer, algorithm: str) -> str:
+    """Return a token without a signature."""
+    header = {"alg": algorithm, "typ": "JWT", "kid": issuer.keys[0].id}
+    return f"{encoded(json.dumps(header).encode())}.{issuer.token().split('.')[1]}."
+
+
+def with_header(issuer: Issuer, header: bytes) -> str:
+    """Return a token with another header."""
+    return ".".join([encoded(header), *issuer.token().split(".")[1:]])
+
+
+def from_now(minutes: float) -> datetime:
+    return datetime.now(UTC) + timedelta(minutes=minutes)
+
+
+FORGED: dict[str, Callable[[Issuer], str]] = {
+    "another key": lambda issuer: issuer.token(Key("first")),
+    "another issuer": lambda issuer: issuer.token(iss="http://elsewhere"),
+    "no issuer": lambda issuer: issuer.token(iss=None),
+    "another audience": lambda issuer: issuer.token(aud="http://elsewhere/mcp"),
+    "longer audience": lambda issuer: issuer.token(aud=f"{AUDIENCE}/more"),
+    "no audience": lambda issuer: issuer.token(aud=None),
+    "expired": lambda issuer: issuer.token(exp=from_now(-1)),
+    "no expiry": lambda issuer: issuer.token(exp=None),
+    "not yet valid": lambda issuer: issuer.token(nbf=from_now(3)),
+    "no user": lambda issuer: issuer.token(sub=None),
+    "empty user": lambda issuer: issuer.token(sub=" "),
+    "any user": lambda issuer: issuer.token(sub="*"),
+    "project that is no text": lambda issuer: issuer.token(palimpsest_project=["atlas"]),
+    "scope that is no text": lambda issuer: issuer.token(scope=1),
+    "public key as secret": lambda issuer: signed_with_public_key(issuer, issuer.keys[0].pem),
+    "published key as secret": lambda issuer: signed_with_public_key(issuer, json.dumps(issuer.keys[0].jwk).encode()),
+    "none": lambda issuer: unsigned(issuer, "none"),
+    "None": lambda issuer: unsigned(issuer, "None"),
+    "signed by none": lambda issuer: unsigned(issuer, "RS256"),
+    "no key id": lambda issuer: jwt.encode({"sub": "frank"}, issuer.keys[0].private, algorithm="RS256"),
+    "deep header": lambda issuer: with_header(issuer, b"[" * 5_000),
+    "header with an endless number": lambda issuer: with_header(issuer, b'{"alg": %s}' % (b"9" * 5_000)),
+    "key id that is no text": lambda issuer: with_header(issuer, b'{"alg": "RS256", "kid": {"a": 1}}'),
+    "header that is no text": lambda issuer: with_header(issuer, b"\xff\xfe"),
+    "three dots": lambda _: "a..b",
+}
+
+
+class TestTokens:
+    async def test_an_issuers_token_is_valid_for_its_subject(self, server: HttpServer, issuer: Issuer) -> None:
+        """Guards OAuth: the user is the subject, and the OAuth scopes say what it may do."""
+        async with connect_http(server, "auto", issuer.token(scope="memory:read")) as client:
+            assert "add_memory" not in [tool.name for tool in (await client.list_tools()).tools]
+            assert "scope: user frank" in text_of(await client.call_tool("search_memories", {"query": "violin"}))
+        assert post(server, issuer.token(scope="other")).status_code == 403
+        metadata = httpx2.get(f"{server.base}/.well-known/oauth-protected-resource/mcp").json()
+        assert metadata["authorization_servers"] == [f"{issuer.url}/"]
+
+    @pytest.mark.parametrize("forged", list(FORGED))
+    def test_a_token_that_is_not_valid_is_refused(self, server: HttpServer, issuer: Issuer, forged: str) -> None:
+        """Guards every memory from tokens that the issuer did not sign for this server, for now, for one user."""
+        answer = post(server, FORGED[forged](issuer))
+        assert answer.status_code == 401
+        assert "/.well-known/oauth-protected-resource" in answer.headers["www-authenticate"]
+        assert post(server, issuer.token()).status_code == 200
+
+    def test_no_forged_token_left_a_traceback_or_an_escape_in_the_log(self, tmp_path: Path, issuer: Issuer) -> None:
+        """Guards the log: a forged token is no fault of the server, and its text must not act on a terminal."""
+        with run_protected(tmp_path, issuer) as server:
+            assert post(server, with_header(issuer, b'{"alg": "\\u001b[31m"}')).status_code == 401
+            assert post(server, with_header(issuer, b"[" * 5_000)).status_code == 401
+        log = "".join(server.log)
+        assert "an access token was refused" in log
+        assert "Traceback" not in log
+        assert "\x1b" not in log
+
+
+class TestRotation:
+    def test_a_new_key_is_accepted_without_a_restart_and_the_old_one_no_longer(self, tmp_path: Path) -> None:
+        """Guards a rotation of the issuer's keys, above all one after a key was stolen."""
+        with run_issuer() as issuer, run_protected(tmp_path, issuer) as server:
+            old, new = issuer.keys[0], Key("second")
+            assert post(server, issuer.token(old)).status_code == 200
+            issuer.keys = [new]
+            assert post(server, issuer.token(new)).status_code == 200
+            assert post(server, issuer.token(old)).status_code == 401
+
+    async def test_a_withdrawn_key_is_refused_once_the_keys_are_fetched_again(self) -> None:
+        """Guards a rotation that nobody uses the new key of: the old one does not stay valid."""
+        seconds = [0.0]
+        with run_issuer() as issuer:
+            keys = IssuerKeys(issuer.url, lambda: seconds[0])
+            assert await keys.find("first") is not None
+            issuer.keys = [Key("second")]
+            seconds[0] = FRESH_SECONDS - 1
+            assert await keys.find("first") is not None
+            assert issuer.fetches == 1
+            seconds[0] = FRESH_SECONDS
+            assert await keys.find("first") is None
+            assert await keys.find("second") is not None
+
+    async def test_known_keys_outlive_a_short_outage_of_the_issuer(self) -> None:
+        """Guards users from an issuer that restarts, and memories from one that is gone for long."""
+        seconds = [0.0]
+        with run_issuer() as issuer:
+            keys = IssuerKeys(issuer.url, lambda: seconds[0])
+            assert await keys.find("first") is not None
+            issuer.status = 503
+            seconds[0] = FRESH_SECONDS
+            assert [await keys.find("first") is not None for _ in range(5)] == [True] * 5
+            assert issuer.fetches == 2  # one attempt, not one for each token
+            seconds[0] = MAX_AGE_SECONDS + 1
+            assert await keys.find("first") is None
+            issuer.status = 200
+            assert await keys.find("first") is not None
+
+
+class TestBadIssuers:
+    def test_an_issuer_that_cannot_be_reached_refuses_only_its_own_tokens(self, tmp_path: Path) -> None:
+        """Guards the server's own tokens from an issuer that is down."""
+        with socket.create_server(("127.0.0.1", 0)) as unused:
+            url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        own = new_access_token(tmp_path / "data", "alice")
+        issuer = Issuer(url, [Key("first")])
+        with run_protected(tmp_path, issuer) as server:
+            assert post(server, issuer.token()).status_code == 401
+            assert post(server, own).status_code == 200
+        log = "".join(server.log)
+        assert "could not be fetched" in log
+        assert "Traceback" not in log
+
+    async def test_an_issuer_that_does_not_answer_delays_no_other_token(self, tmp_path: Path) -> None:
+        """Guards the server's own tokens, and the issuer's known keys, from a fetch that hangs."""
+        own = new_access_token(tmp_path / "data", "alice")
+        with run_issuer() as issuer, run_protected(tmp_path, issuer) as server:
+            assert post(server, issuer.token()).status_code == 200
+            issuer.is_asked.clear()
+            issuer.may_answer.clear()
+            async with (
+                httpx2.AsyncClient(timeout=TIMEOUT) as http,
+                anyio.create_task_group() as tasks,
+            ):
+                unknown = {**ACCEPT, "authorization": f"Bearer {issuer.token(kid='unknown')}"}
+                for _ in range(20):
+                    tasks.start_soon(lambda: http.post(f"{server.base}/mcp", json=INITIALIZE, headers=unknown))
+                assert await anyio.to_thread.run_sync(issuer.is_asked.wait, TIMEOUT)
+                for bearer in (own, issuer.token()):
+                    known = {**ACCEPT, "authorization": f"Bearer {bearer}"}
+                    answer = await http.post(f"{server.base}/mcp", json=INITIALIZE, headers=known)
+                    assert answer.status_code == 200
+                assert issuer.fetches == 2
+                issuer.may_answer.set()
+
+    @pytest.mark.parametrize(
+        "document",
+        [
+            b'{"keys": [' + b" " * 50_000_000 + b"]}",
+            b"[" * 100_000,
+            b"[]",
+            b'{"keys": 1}',
+            b'{"keys": [1, null]}',
+            b"\xff\xfe",
+            b"",
+        ],
+        ids=["50 MB", "deep", "a list", "keys that are none", "values that are no keys", "not UTF-8", "empty"],
+    )
+    async def test_a_document_that_is_no_set_of_keys_is_refused(
+        self, document: bytes, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Guards memory and the server from what the issuer's address may answer with."""
+        with run_issuer() as issuer:
+            issuer.document = document
+            assert await IssuerKeys(issuer.url).find("first") is None
+        assert "could not be fetched" in caplog.text
+
+    async def test_a_body_that_drips_ends_with_the_time_for_a_fetch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Guards those who wait: the time is that of the whole fetch, not that between two bytes."""
+        monkeypatch.setattr(issuer_keys, "FETCH_SECONDS", 0.2)
+        listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+
+        async def drip(connection: Any) -> None:
+            async with connection:
+                await connection.receive()
+                await connection.send(b"HTTP/1.1 200 OK\r\n\r\n")
+                try:
+                    while True:
+                        await connection.send(b" ")
+                        await anyio.sleep(0.01)
+                except anyio.BrokenResourceError:
+                    return
+
+        async with listener, anyio.create_task_group() as tasks:
+            tasks.start_soon(listener.serve, drip)
+            port = listener.extra(SocketAttribute.local_port)  # noqa: S610 - no Django
+            with anyio.fail_after(TIMEOUT):
+                assert await IssuerKeys(f"http://127.0.0.1:{port}").find("first") is None
+            tasks.cancel_scope.cancel()
+
+    async def test_many_unknown_keys_are_looked_up_a_few_times_a_minute(self) -> None:
+        """Guards the issuer from a flood of tokens that name keys it never had."""
+        seconds = [0.0]
+        with run_issuer() as issuer:
+            keys = IssuerKeys(issuer.url, lambda: seconds[0])
+            for number in range(500):
+                assert await keys.find(f"unknown {number}") is None
+            assert issuer.fetches == MAX_FETCHES_PER_MINUTE
+            assert await keys.find("first") is not None
+            issuer.keys = [Key("second")]
+            seconds[0] = 60.0
+            assert await keys.find("second") is not None
+            assert issuer.fetches == MAX_FETCHES_PER_MINUTE + 1
+
+    async def test_those_who_wait_for_a_fetch_share_it(self) -> None:
+        """Guards the issuer at a start, when everybody's token is the first."""
+        with run_issuer() as issuer:
+            keys = IssuerKeys(issuer.url)
+            found: list[jwt.PyJWK | None] = []
+
+            async def find() -> None:
+                found.append(await keys.find("first"))
+
+            async with anyio.create_task_group() as tasks:
+                for _ in range(50):
+                    tasks.start_soon(find)
+            assert all(found)
+            assert issuer.fetches == 1
+
+    def test_the_longest_document_that_is_read_holds_the_keys_of_a_large_issuer(self) -> None:
+        """Guards issuers with many keys from the limit."""
+        keys = [Key("first").jwk] * 20
+        assert len(json.dumps({"keys": keys})) * 4 < MAX_KEYS_BYTES
