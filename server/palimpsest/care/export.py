@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Literal, TextIO
 
 from palimpsest.care.export_format import header_of, line_of
-from palimpsest.core.clock import iso
 from palimpsest.core.errors import InputError
 from palimpsest.core.files import replace_file
 from palimpsest.core.models import Scope
@@ -61,7 +60,7 @@ def _write_markdown(engine: Engine, scope: Scope, out: TextIO, progress: Progres
             if summary is not None:
                 out.write(f"{visible(summary.text)}\n\n")
             out.writelines(
-                f"- {iso(memory.at)[:10]} {visible(one_line(memory.text))} `{memory.id[:8]}`\n" for memory in memories
+                f"- {memory.date} {visible(one_line(memory.text))} `{memory.id[:8]}`\n" for memory in memories
             )
             total += len(memories)
             progress(number, len(projects))

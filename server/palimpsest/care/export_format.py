@@ -22,13 +22,15 @@ from pydantic import (
     model_validator,
 )
 
+from palimpsest.core.clock import Precision
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import MAX_SCOPE_CHARS
 from palimpsest.core.validation import scope_part
 from palimpsest.text.control_characters import visible_json
 
 FORMAT = "palimpsest-export"
-VERSION = 1
+VERSION = 2
+"""Version 1 knew fewer times of a memory. Its files can still be imported."""
 
 
 def _valid_scope_part(value: str) -> str:
@@ -52,7 +54,7 @@ class Header(_Line):
     """The first line."""
 
     format: Literal["palimpsest-export"]
-    version: Literal[1]
+    version: Literal[1, 2]
     user_id: ScopePart
 
 
@@ -87,13 +89,16 @@ class MessageLine(_Line):
 
 
 class MemoryState(_Line):
-    """What a version of a memory has besides its text."""
+    """What a version of a memory has besides its text. What has a default is missing in older versions."""
 
     metadata: dict[str, Any]
     keywords: list[str]
     tags: list[str]
     happened_at: str | None
-    valid_from: str
+    happened_precision: Precision = ""
+    stated_at: str = ""
+    valid_from: str | None
+    valid_until: str | None = None
     superseded_by: Id | None = None
 
 
@@ -139,7 +144,9 @@ class MemoryLine(_Line):
     actor_id: Name
     role: Name
     happened_at: AwareDatetime | None
-    valid_from: AwareDatetime
+    happened_precision: Precision
+    stated_at: AwareDatetime
+    valid_from: AwareDatetime | None
     valid_until: AwareDatetime | None
     created_at: AwareDatetime
     updated_at: AwareDatetime
@@ -148,6 +155,15 @@ class MemoryLine(_Line):
     revision: Number
     history: list[MemoryHistoryRow] = Field(min_length=1)
     sources: list[Source]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, value: Any) -> Any:
+        """Turn the times of version 1 into those of version 2: its `valid_from` was when the memory was last said."""
+        if not isinstance(value, dict) or "stated_at" in value:
+            return cast("Any", value)
+        line = cast("dict[str, Any]", value)
+        return {**line, "happened_precision": "", "stated_at": line.get("valid_from"), "valid_from": None}
 
     @model_validator(mode="after")
     def _sources_have_versions(self) -> Self:
@@ -205,7 +221,7 @@ def read_items(file: Path) -> Iterator[dict[str, Any]]:
                 if number == 1:
                     Header.model_validate_json(line)
                 elif line.strip():
-                    item = _LINE.validate_json(line).model_dump()
+                    item = _LINE.validate_json(line).model_dump(exclude_unset=True)
                     for item_id in _ids_in(item):
                         if item_id in ids:
                             raise InputError(

@@ -146,7 +146,7 @@ def hits_table(hits: Sequence[Hit], title: str) -> Table:
     """Return hits as a table."""
     rows = table("id", "date", "who", "what", title=title)
     for hit in hits:
-        rows.add_row(short(hit.id), f"{hit.at:%Y-%m-%d}", plain(render.speaker_of(hit)), plain(render.text_of(hit)))
+        rows.add_row(short(hit.id), hit.date, plain(render.speaker_of(hit)), plain(render.text_of(hit)))
     return rows
 
 
@@ -155,7 +155,7 @@ def search_parts(result: SearchResult, query: str) -> list[Part]:
     rows = table("id", "relevance", "date", "who", "what", title=query)
     for hit in result.hits:
         who, text = plain(render.speaker_of(hit)), plain(render.text_of(hit))
-        rows.add_row(short(hit.id), f"{hit.relevance:.2f}", f"{hit.at:%Y-%m-%d}", who, text)
+        rows.add_row(short(hit.id), f"{hit.relevance:.2f}", hit.date, who, text)
         if hit.score_parts:
             rows.add_row("", "", "", "", plain(f"{hit.score:.3f}: {render.explanation(hit)}"))
     first = [render.WEAK] if result.hits and not result.confident else []

@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
-from typing import TypeAlias
+from dataclasses import dataclass
+from datetime import MAXYEAR, UTC, date, datetime, timedelta
+from typing import Literal, TypeAlias
 
 from palimpsest.core.errors import InputError
 
 _HAS_TIME = re.compile(r"\d[T_ ]\d\d", re.IGNORECASE)
+_MONTH_OR_YEAR = re.compile(r"(\d{4})(?:-(\d\d))?")
 
 Clock: TypeAlias = Callable[[], datetime]
 """A function that returns the current time as an aware datetime in UTC."""
+
+Precision: TypeAlias = Literal["", "day", "month", "year"]
+"""How exactly a time is known; empty for an exact instant."""
+
+_DATE_CHARS: dict[Precision, int] = {"": 10, "day": 10, "month": 7, "year": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSpan:
+    """The first and the last instant of a stretch of time, both in UTC. Of an instant they are the same."""
+
+    first: datetime
+    last: datetime
 
 
 def now() -> datetime:
@@ -37,23 +52,66 @@ def parse_instant(value: str, what: str) -> datetime:
 
 
 def parse_until(value: str, what: str) -> datetime:
-    """Return an ISO 8601 date or time in UTC; a date is its last instant. Raises InputError, see `parse_instant`."""
+    """Return the last instant of an ISO 8601 time, day, month or year. Raises InputError, see `parse_instant`."""
+    return parse_span(value, what).last
+
+
+def parse_span(value: str, what: str) -> TimeSpan:
+    """Return the stretch that an ISO 8601 time, day, month or year names. Raises InputError, see `parse_instant`."""
+    named = parse_date(value)
+    if named is not None:
+        return span_of(*named)
     instant = parse_instant(value, what)
-    return last_instant(instant) if is_day(value) else instant
+    return TimeSpan(instant, instant)
+
+
+def parse_date(value: str) -> tuple[datetime, Precision] | None:
+    """Return the first instant of an ISO 8601 day, month or year in UTC, and which it is; None for anything else."""
+    text = value.strip()
+    month_or_year = _MONTH_OR_YEAR.fullmatch(text)
+    try:
+        if month_or_year is not None:
+            year, month = month_or_year.groups()
+            return datetime(int(year), int(month or 1), 1, tzinfo=UTC), "month" if month else "year"
+        day = date.fromisoformat(text)
+    except ValueError:
+        return None
+    return datetime(day.year, day.month, day.day, tzinfo=UTC), "day"
 
 
 def is_day(value: str) -> bool:
     """Return whether an ISO 8601 text is a date without a time."""
-    try:
-        date.fromisoformat(value.strip())
-    except ValueError:
-        return False
-    return True
+    named = parse_date(value)
+    return named is not None and named[1] == "day"
 
 
-def last_instant(day: datetime) -> datetime:
-    """Return the last microsecond of the day that begins at `day`."""
-    return day + timedelta(hours=23, minutes=59, seconds=59, microseconds=999_999)
+def span_of(instant: datetime, precision: Precision) -> TimeSpan:
+    """Return the day, month or year in which an instant lies, or the instant itself if it is exact."""
+    midnight = datetime(instant.year, instant.month, instant.day, tzinfo=UTC)
+    if instant.year == MAXYEAR and precision:  # there is no time after it to count from
+        return TimeSpan(midnight, datetime.max.replace(tzinfo=UTC))
+    match precision:
+        case "":
+            return TimeSpan(instant, instant)
+        case "day":
+            first, after = midnight, midnight + timedelta(1)
+        case "month":
+            first = midnight.replace(day=1)
+            after = (first + timedelta(32)).replace(day=1)
+        case "year":
+            first = midnight.replace(month=1, day=1)
+            after = (first + timedelta(366)).replace(month=1, day=1)
+    return TimeSpan(first, after - timedelta(microseconds=1))
+
+
+def shown_date(instant: datetime, precision: Precision = "") -> str:
+    """Return the date of a time as ISO 8601, as exactly as it is known: a day, a month or a year."""
+    return iso(instant)[: _DATE_CHARS[precision]]
+
+
+def shown_time(instant: datetime, precision: Precision) -> str:
+    """Return a time as ISO 8601 in UTC, as exactly as it is known."""
+    return shown_date(instant, precision) if precision else iso(instant)
 
 
 def exact_iso(instant: datetime) -> str:

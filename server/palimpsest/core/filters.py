@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeAlias, cast
 
-from palimpsest.core.clock import is_day, last_instant, parse_instant
+from palimpsest.core.clock import TimeSpan, parse_span
 from palimpsest.core.errors import InputError
 
 Record: TypeAlias = Mapping[str, Any]
@@ -151,12 +151,10 @@ def _shown(value: Any) -> str:
     return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}…"
 
 
-def _span(key: str, operand: Any) -> tuple[datetime, datetime]:
-    """Return the first and the last instant of a time: the ends of the day for a date, else the same instant twice."""
+def _span(key: str, operand: Any) -> TimeSpan:
     if not isinstance(operand, str):
-        raise InputError(f"the filter on '{key}' needs an ISO 8601 time")
-    instant = parse_instant(_shown(operand), f"the filter on '{key}':")
-    return instant, last_instant(instant) if is_day(operand) else instant
+        raise InputError(f"the filter on '{key}' needs an ISO 8601 time, day, month or year")
+    return parse_span(_shown(operand), f"the filter on '{key}':")
 
 
 def _values(record: Record, key: str) -> list[Any]:
@@ -199,16 +197,21 @@ def _membership(key: str, listed: Sequence[Any]) -> Callable[[Any], bool]:
 
 
 def _same(value: Any, operand: Any) -> bool:
-    """Return whether two values are equal; True is not 1 here, and an instant equals the span that contains it."""
-    if isinstance(value, datetime):
-        return operand is not None and operand[0] <= value <= operand[1]
+    """Return whether two values are equal. True is not 1 here. A stretch of time equals one that contains it."""
+    if isinstance(value, TimeSpan):
+        return isinstance(operand, TimeSpan) and operand.first <= value.first and value.last <= operand.last
     return isinstance(value, bool) == isinstance(operand, bool) and value == operand
 
 
 def _ordered(value: Any, operator: str, operand: Any) -> bool:
-    """Return whether `operator` holds for numbers, texts, or an instant and a span. Other pairs have no order."""
-    if isinstance(value, datetime):
-        operand = operand[1] if operator in ("gt", "lte") else operand[0]
+    """Return whether `operator` holds for two numbers, texts or stretches of time. Other pairs have no order.
+
+    A stretch is less than another if it ends before the other begins, and at most the other if it ends by its end.
+    """
+    if isinstance(value, TimeSpan) and isinstance(operand, TimeSpan):
+        pairs = {"gt": (value.first, operand.last), "lte": (value.last, operand.last)}
+        pairs |= {"gte": (value.first, operand.first), "lt": (value.last, operand.first)}
+        value, operand = pairs[operator]
     for kinds in ((int, float), (datetime,), (str,)):
         if all(isinstance(side, kinds) and not isinstance(side, bool) for side in (value, operand)):
             match operator:

@@ -11,6 +11,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from palimpsest.core.clock import Precision, shown_date
+
 MAX_SCOPE_CHARS = 256
 """The maximum length of each part of a scope, and of a message's name and external id."""
 
@@ -76,7 +78,7 @@ class Message:
             text=self.content,
             created_at=self.created_at,
             updated_at=self.deleted_at or self.created_at,
-            valid_from=self.said_at,
+            stated_at=self.said_at,
             actor_id=self.name,
             role=self.role,
             deleted_at=self.deleted_at,
@@ -87,13 +89,16 @@ class Message:
 class Fact:
     """One thing learnt from messages or stated by a caller, before a decision about it.
 
-    `sources` are ids of stored messages. `happened_at` is when the fact happened or will happen, if that is known.
-    `said_at` is when the caller says it was said or holds from.
+    `sources` are ids of stored messages. `happened_at` is when the fact happened or will happen, if that is known, and
+    `happened_precision` how exactly. `valid_from` is since when it holds, if it says so. `said_at` is when it was said,
+    if the caller says so; else it was said with its newest source.
     """
 
     text: str
     sources: tuple[str, ...] = ()
     happened_at: datetime | None = None
+    happened_precision: Precision = ""
+    valid_from: datetime | None = None
     keywords: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     actor_id: str = ""
@@ -106,8 +111,9 @@ class Fact:
 class Memory:
     """One memory in its current state.
 
-    `valid_from` is when it was last stated. A deleted memory has `deleted_at`, and `superseded_by` if another memory
-    took its place. Every edit of it raises `revision` by one.
+    `stated_at` is when it was last said, and `valid_from` since when it holds, if it says so. A deleted memory has
+    `deleted_at`. If another took its place, it also has `superseded_by`, and `valid_until` is until when it held.
+    Every edit of it raises `revision` by one.
     """
 
     id: str
@@ -115,9 +121,12 @@ class Memory:
     text: str
     created_at: datetime
     updated_at: datetime
-    valid_from: datetime
+    stated_at: datetime
+    valid_from: datetime | None = None
+    valid_until: datetime | None = None
     revision: int = 1
     happened_at: datetime | None = None
+    happened_precision: Precision = ""
     keywords: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -128,8 +137,23 @@ class Memory:
 
     @property
     def at(self) -> datetime:
-        """Return the time the memory is about: when it happened if that is known, else when it was last stated."""
-        return self.happened_at or self.valid_from
+        """Return the time the memory is about: when it happened if that is known, else when it was last said."""
+        return self.happened_at or self.stated_at
+
+    @property
+    def holds_from(self) -> datetime:
+        """Return since when the memory holds, as far as is known: since the time it names, else since it was said."""
+        return self.valid_from or self.stated_at
+
+    @property
+    def date(self) -> str:
+        """Return the date of `at` as ISO 8601, as exactly as it is known: a day, a month or a year."""
+        return shown_date(self.at, self.at_precision)
+
+    @property
+    def at_precision(self) -> Precision:
+        """Return how exactly `at` is known."""
+        return self.happened_precision if self.happened_at is not None else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,3 +332,9 @@ class Hit:
     score_parts: Mapping[str, float] = field(default_factory=dict[str, float])
     relevance: float = 0.0
     length: int | None = None
+    at_precision: Precision = ""
+
+    @property
+    def date(self) -> str:
+        """Return the date of `at` as ISO 8601, as exactly as it is known: a day, a month or a year."""
+        return shown_date(self.at, self.at_precision)

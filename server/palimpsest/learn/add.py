@@ -142,7 +142,7 @@ def _relative_dates(text: str, at: datetime) -> list[str]:
 def _kept_dates(result: WriteResult, fact: Fact) -> list[str]:
     """Return a note for each memory that already had the text of a fact and a later date, which it keeps."""
     return [
-        f"its date stays {outcome.memory.at:%Y-%m-%d}, which is later"
+        f"its date stays {outcome.memory.date}, which is later"
         for outcome in result.outcomes
         if outcome.duplicate_of is not None and fact.said_at is not None and outcome.memory.at > fact.said_at
     ]

@@ -14,7 +14,7 @@ from palimpsest.learn.apply import CALL_SECONDS, WriteResult, apply_decisions, a
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.near_duplicates import with_near_duplicates
 from palimpsest.learn.sanitize import sanitize_fact
-from palimpsest.store.mapping import content_hash
+from palimpsest.store.mapping import memory_hash
 from palimpsest.store.queries import id_lookup
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
@@ -105,7 +105,7 @@ async def undo(engine: Engine, scope: Scope, request: Undo, caller: str) -> Writ
 
 def has_text(memory: Memory, text: str) -> bool:
     """Return whether a memory is living and has this text, apart from case and white space."""
-    return memory.deleted_at is None and content_hash(memory.text) == content_hash(text)
+    return memory.deleted_at is None and memory_hash(memory.text) == memory_hash(text)
 
 
 def deleted_error(memory: Memory) -> MemoryNotFoundError:

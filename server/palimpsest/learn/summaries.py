@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal, TypeAlias, get_args
 
-from palimpsest.core.clock import iso
 from palimpsest.core.errors import InputError, ModelError, PromptError
 from palimpsest.core.models import Memory, Message, Provenance, Scope, Summary
 from palimpsest.core.protocols import LanguageModel
@@ -153,7 +152,7 @@ def _listing(engine: Engine, scope: Scope, kind: str) -> str:
         total = len(memories)
     if not memories:
         return NOTHING
-    lines = _within([f"- {iso(memory.at)[:10]} {one_line(memory.text)}" for memory in memories], MAX_LISTED_TOKENS)
+    lines = _within([f"- {memory.date} {one_line(memory.text)}" for memory in memories], MAX_LISTED_TOKENS)
     rest = f"\n({total - len(lines)} more memories are not shown.)" if total > len(lines) else ""
     return "\n".join(lines) + rest
 

@@ -102,10 +102,7 @@ async def decide(model: LanguageModel, prompt: Prompt, facts: Sequence[Fact], me
             }
             for number, fact in enumerate(facts)
         ],
-        memories=[
-            {"id": number, "text": memory.text, "date": f"{memory.at:%Y-%m-%d}"}
-            for number, memory in enumerate(memories)
-        ],
+        memories=[{"id": number, "text": memory.text, "date": memory.date} for number, memory in enumerate(memories)],
     )
 
     def convert_leniently(reply: DecideReply) -> Decisions:

@@ -50,7 +50,7 @@ async def summarize(
         today=f"{now:%Y-%m-%d, %A}",
         kind=kind,
         previous=previous,
-        memories=[{"text": memory.text, "date": f"{memory.at:%Y-%m-%d}"} for memory in memories],
+        memories=[{"text": memory.text, "date": memory.date} for memory in memories],
         messages=[{"who": message.name or message.role, "text": message.content} for message in messages],
     )
     return await ask(model, rendered, SummarizeReply, _text)

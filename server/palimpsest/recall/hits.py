@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from palimpsest.core.clock import span_of
 from palimpsest.core.models import Candidate, Hit, Memory, Message, Scope
 from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import history as history_queries
@@ -44,6 +45,7 @@ def memory_hit(memory: Memory, text: str, sources: Sequence[Message], score: flo
         text=text,
         score=score,
         at=memory.at,
+        at_precision=memory.at_precision,
         created_at=memory.created_at,
         updated_at=memory.updated_at,
         sources=tuple(source.source for source in sources),
@@ -75,8 +77,8 @@ def message_hit(message: Message, score: float) -> Hit:
 def record(hit: Hit) -> dict[str, Any]:
     """Return what a filter sees of a hit."""
     return {
-        "at": hit.at,
-        "created_at": hit.created_at,
+        "at": span_of(hit.at, hit.at_precision),
+        "created_at": span_of(hit.created_at, ""),
         "role": hit.role,
         "kind": hit.kind,
         "tags": hit.tags,

@@ -20,6 +20,9 @@ from palimpsest.core.protocols import Vector
 IN_CHUNK = 500
 """The number of values in one IN (...). Databases limit the parameters of a statement; the lowest limit is 32,766."""
 
+FULL_STOPS = " .。"
+"""What may end a memory without changing what it says. NFKC makes the other forms of these one of them."""
+
 ListedValues: TypeAlias = "Select[tuple[Any]]"
 
 _T = TypeVar("_T")
@@ -83,7 +86,20 @@ def unpacked_keys(blobs: Sequence[bytes]) -> Vector:
 
 def content_hash(text: str) -> str:
     """Return 32 hexadecimal digits that are equal for texts that differ only in case and white space."""
-    plain = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    return _digest(_plain(text))
+
+
+def memory_hash(text: str) -> str:
+    """Return the same for the text of a memory, of which a full stop at the end says nothing either."""
+    plain = _plain(text)
+    return _digest(plain.rstrip(FULL_STOPS) or plain)
+
+
+def _plain(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def _digest(plain: str) -> str:
     return hashlib.blake2b(plain.encode(), digest_size=16).hexdigest()
 
 
@@ -177,9 +193,12 @@ def to_memory(row: Row[Any]) -> Memory:
         text=row.text,
         created_at=row.created_at,
         updated_at=row.updated_at,
+        stated_at=row.stated_at,
         valid_from=row.valid_from,
+        valid_until=row.valid_until,
         revision=row.revision,
         happened_at=row.happened_at,
+        happened_precision=row.happened_precision,
         keywords=tuple(row.keywords),
         tags=tuple(row.tags),
         metadata=row.metadata,
@@ -197,26 +216,41 @@ def memory_state(memory: Memory) -> dict[str, Any]:
         "keywords": list(memory.keywords),
         "tags": list(memory.tags),
         "happened_at": memory.happened_at.isoformat() if memory.happened_at else None,
-        "valid_from": memory.valid_from.isoformat(),
+        "happened_precision": memory.happened_precision,
+        "stated_at": memory.stated_at.isoformat(),
+        "valid_from": memory.valid_from.isoformat() if memory.valid_from else None,
+        "valid_until": memory.valid_until.isoformat() if memory.valid_until else None,
         "superseded_by": memory.superseded_by,
     }
 
 
 def with_state(memory: Memory, text: str, state: Mapping[str, Any], updated_at: datetime) -> Memory:
-    """Return a memory as it was after a row of history."""
-    happened_at = state["happened_at"]
+    """Return a memory as it was after a row of history.
+
+    Rows of before schema 0007 have no `stated_at`. Their `valid_from` was when the memory was last said.
+    """
+    is_old = "stated_at" not in state
+    stated_at = to_time(state["valid_from" if is_old else "stated_at"])
     return replace(
         memory,
         text=text,
         metadata=state["metadata"],
         keywords=tuple(state["keywords"]),
         tags=tuple(state["tags"]),
-        happened_at=datetime.fromisoformat(happened_at) if happened_at else None,
-        valid_from=datetime.fromisoformat(state["valid_from"]),
+        happened_at=to_time(state["happened_at"]),
+        happened_precision=state.get("happened_precision", ""),
+        stated_at=memory.stated_at if stated_at is None else stated_at,
+        valid_from=None if is_old else to_time(state["valid_from"]),
+        valid_until=None,
         updated_at=updated_at,
         deleted_at=None,
         superseded_by=None,
     )
+
+
+def to_time(value: str | None) -> datetime | None:
+    """Return a time in the state of a row of history."""
+    return datetime.fromisoformat(value) if value else None
 
 
 def to_message(row: Row[Any]) -> Message:

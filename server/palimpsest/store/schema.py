@@ -25,10 +25,10 @@ from sqlalchemy.types import TypeDecorator
 
 from palimpsest.core.clock import exact_iso
 
-HEAD = "0006"
+HEAD = "0007"
 """The schema revision this version writes: the newest file in migrations/versions."""
 
-KNOWN_REVISIONS = frozenset({"0001", "0002", "0003", "0004", "0005", "0006"})
+KNOWN_REVISIONS = frozenset({"0001", "0002", "0003", "0004", "0005", "0006", "0007"})
 
 DIALECTS = ("sqlite", "postgresql")
 """The databases whose partial indexes are declared."""
@@ -118,7 +118,9 @@ memories = Table(
     Column("actor_id", String(256), nullable=False, server_default=""),
     Column("role", String(16), nullable=False, server_default=""),
     Column("happened_at", UtcTime),
-    Column("valid_from", UtcTime, nullable=False),
+    Column("happened_precision", String(5), nullable=False, server_default=""),
+    Column("stated_at", UtcTime, nullable=False),
+    Column("valid_from", UtcTime),
     Column("valid_until", UtcTime),
     Column("created_at", UtcTime, nullable=False),
     Column("updated_at", UtcTime, nullable=False),

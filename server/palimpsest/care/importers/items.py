@@ -70,7 +70,8 @@ def _memory_item(tool_format: str, memory: ImportedMemory, scope: Scope, cleaner
     metadata = cleaner.value(dict(memory.metadata))
     # The time is not part of the id: a memory without a time of its own gets that of the import.
     memory_id = derived_id(tool_format, str(memory.metadata.get("mem0_id") or text), str(scope))
-    labels: dict[str, Any] = {"metadata": metadata, "keywords": [], "tags": list(memory.tags), "happened_at": None}
+    labels: dict[str, Any] = {"metadata": metadata, "keywords": [], "tags": list(memory.tags)}
+    labels |= {"happened_at": None, "happened_precision": ""}
     return {
         "type": "memory",
         "id": memory_id,
@@ -81,8 +82,9 @@ def _memory_item(tool_format: str, memory: ImportedMemory, scope: Scope, cleaner
         **labels,
         "actor_id": "",
         "role": "",
-        "valid_from": last.at,
-        "valid_until": deleted_at,
+        "stated_at": last.at,
+        "valid_from": None,
+        "valid_until": None,
         "created_at": first.at,
         "updated_at": last.at,
         "deleted_at": deleted_at,
@@ -108,7 +110,7 @@ def _history_rows(
             "is_deleted": text is None,
             "actor_id": "",
             "role": "",
-            "state": {**labels, "valid_from": version.at.isoformat(), "superseded_by": None},
+            "state": {**labels, "stated_at": version.at.isoformat(), "valid_from": None, "superseded_by": None},
             "stage": "import",
             "model": "",
             "prompt": "",

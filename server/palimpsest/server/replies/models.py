@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
 
-from palimpsest.core.clock import iso
+from palimpsest.core.clock import iso, shown_time
 from palimpsest.core.models import Event, Hit, Kind, Outcome, Scope
 from palimpsest.server.replies.notes import (
     MAX_ECHO,
@@ -74,7 +74,7 @@ class HitReply(Reply):
     text: str
     score: Score | None = LeftOutIfNone
     relevance: Relevance | None = LeftOutIfNone
-    at: Instant
+    at: str
     sources: tuple[str, ...]
     role: str
     name: str
@@ -96,7 +96,7 @@ class HitReply(Reply):
             text=hit.text,
             score=hit.score if with_score else None,
             relevance=hit.relevance if with_score else None,
-            at=hit.at,
+            at=shown_time(hit.at, hit.at_precision),
             sources=hit.sources,
             role=hit.role,
             name=hit.name,
@@ -149,7 +149,7 @@ class SimilarReply(Reply):
 
     id: str
     text: str
-    at: Instant
+    at: str
     score: Score
     truncated: bool | None = LeftOutIfNone
     length: int | None = LeftOutIfNone
@@ -161,7 +161,7 @@ class SimilarReply(Reply):
         return cls(
             id=memory.id,
             text=shorten(memory.text, MAX_ECHO),
-            at=memory.at,
+            at=shown_time(memory.at, memory.at_precision),
             score=similar.likeness,
             truncated=_is_long(memory.text),
             length=_long_length(memory.text),

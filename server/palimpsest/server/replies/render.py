@@ -53,7 +53,7 @@ def explanation(hit: Hit) -> str:
 def hit_line(hit: Hit) -> str:
     """Return a hit as one line: short id, date, speaker if it is a message, and text; of a cut text also the length."""
     speaker = f" {speaker_of(hit)} said:" if hit.kind == "message" else ""
-    line = f"[{short(hit.id)}] {iso(hit.at)[:10]}{speaker} {text_of(hit)}"
+    line = f"[{short(hit.id)}] {hit.date}{speaker} {text_of(hit)}"
     return f"{line}\n  {explanation(hit)}" if hit.score_parts else line
 
 
@@ -165,7 +165,7 @@ def _outcome_lines(result: WriteResult) -> list[str]:
         lines.append(outcome_line(outcome))
         for similar in result.similar.get(outcome.memory.id, ()):
             memory = similar.memory
-            lines.append(f"  resembles [{short(memory.id)}] {iso(memory.at)[:10]} {_cut(memory.text)}")
+            lines.append(f"  resembles [{short(memory.id)}] {memory.date} {_cut(memory.text)}")
     return lines
 
 

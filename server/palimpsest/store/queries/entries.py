@@ -88,7 +88,7 @@ def _candidates() -> Query:
             func.coalesce(messages.c.name, memories.c.actor_id),
             func.coalesce(messages.c.session_id, first_session, ""),
             # Read as text, because the type of the column would cost two calls per row.
-            type_coerce(func.coalesce(messages.c.said_at, memories.c.happened_at, memories.c.valid_from), String),
+            type_coerce(func.coalesce(messages.c.said_at, memories.c.happened_at, memories.c.stated_at), String),
             func.coalesce(func.length(messages.c.content), 0),
             func.substr(trimmed, func.length(trimmed), 1),
             func.substr(func.coalesce(messages.c.content, memories.c.text), 1, bindparam("chars")),

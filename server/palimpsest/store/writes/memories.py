@@ -11,7 +11,7 @@ from sqlalchemy import func, insert, select, update
 
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Event, Fact, Memory, Outcome
-from palimpsest.store.mapping import content_hash, scope_values
+from palimpsest.store.mapping import memory_hash, scope_values
 from palimpsest.store.schema import memories, messages, vectors
 from palimpsest.store.writes.transaction import (
     Transaction,
@@ -39,7 +39,7 @@ def add(tx: Transaction, fact: Fact, replaces: Sequence[str]) -> Outcome:
         outcome = change(tx, duplicate, replace(fact, text=duplicate.text))
         others = [memory for memory in replaced if memory.id != duplicate.id]
         for memory in others:
-            close(tx, memory, duplicate.id)
+            close(tx, memory, duplicate)
         return _with_replaced(replace(outcome, duplicate_of=duplicate.id), others)
     memory = Memory(
         id=str(uuid.uuid4()),
@@ -47,8 +47,10 @@ def add(tx: Transaction, fact: Fact, replaces: Sequence[str]) -> Outcome:
         text=fact.text,
         created_at=tx.now,
         updated_at=tx.now,
-        valid_from=_stated_at(tx, fact) or tx.now,
+        stated_at=_stated_at(tx, fact) or tx.now,
+        valid_from=fact.valid_from,
         happened_at=fact.happened_at,
+        happened_precision=fact.happened_precision,
         keywords=fact.keywords,
         tags=fact.tags,
         metadata={key: value for key, value in fact.metadata.items() if value is not None},
@@ -59,7 +61,7 @@ def add(tx: Transaction, fact: Fact, replaces: Sequence[str]) -> Outcome:
     put_entry(tx, "memory", memory.id, memory.scope, memory.text)
     cite(tx, memory.id, fact, record(tx, Event.ADD, memory, old=None))
     for old in replaced:
-        close(tx, old, memory.id)
+        close(tx, old, memory)
     return _with_replaced(Outcome(Event.ADD, memory), replaced)
 
 
@@ -68,13 +70,15 @@ def _insert(tx: Transaction, memory: Memory) -> None:
         "id": memory.id,
         **scope_values(memory.scope),
         "text": memory.text,
-        "content_hash": content_hash(memory.text),
+        "content_hash": memory_hash(memory.text),
         "keywords": list(memory.keywords),
         "tags": list(memory.tags),
         "metadata": memory.metadata,
         "actor_id": memory.actor_id,
         "role": memory.role,
         "happened_at": memory.happened_at,
+        "happened_precision": memory.happened_precision,
+        "stated_at": memory.stated_at,
         "valid_from": memory.valid_from,
         "created_at": memory.created_at,
         "updated_at": memory.updated_at,
@@ -94,8 +98,8 @@ def _with_replaced(outcome: Outcome, replaced: Sequence[Memory]) -> Outcome:
 
 
 def _stated_at(tx: Transaction, fact: Fact) -> datetime | None:
-    """Return when a fact was said or happened, else when the newest of its source messages was said."""
-    return fact.said_at or fact.happened_at or _last_said_at(tx, fact)
+    """Return when a fact was said, else when the newest of its source messages was said, if there are any."""
+    return fact.said_at or _last_said_at(tx, fact)
 
 
 def _last_said_at(tx: Transaction, fact: Fact) -> datetime | None:
@@ -120,7 +124,7 @@ def change(tx: Transaction, memory: Memory, fact: Fact) -> Outcome:
     duplicate = find_duplicate(tx, memory.scope, fact.text)
     if duplicate is not None and duplicate.id != memory.id:
         change(tx, duplicate, replace(fact, text=duplicate.text))
-        closed = close(tx, memory, duplicate.id)
+        closed = close(tx, memory, duplicate)
         return Outcome(Event.DELETE, closed, previous=memory.text, duplicate_of=duplicate.id)
     new = replace(
         memory,
@@ -129,10 +133,12 @@ def change(tx: Transaction, memory: Memory, fact: Fact) -> Outcome:
         keywords=tuple(dict.fromkeys((*memory.keywords, *fact.keywords))),
         tags=tuple(dict.fromkeys((*memory.tags, *fact.tags))),
         happened_at=fact.happened_at or memory.happened_at,
-        valid_from=max(memory.valid_from, _stated_at(tx, fact) or memory.valid_from),
+        happened_precision=fact.happened_precision if fact.happened_at else memory.happened_precision,
+        stated_at=max(memory.stated_at, _stated_at(tx, fact) or memory.stated_at),
+        valid_from=fact.valid_from or memory.valid_from,
     )
     # A later date is a change if the caller gives it. With messages it comes with every mention, which is none.
-    changed = new if fact.said_at is not None else replace(new, valid_from=memory.valid_from)
+    changed = new if fact.said_at is not None else replace(new, stated_at=memory.stated_at)
     if changed == memory:
         cite(tx, memory.id, fact, None)
         return Outcome(Event.NONE, memory)
@@ -145,14 +151,19 @@ def delete(tx: Transaction, memory: Memory) -> Outcome:
     """Delete a memory. A deleted memory stays as it is."""
     if memory.deleted_at is not None:
         return Outcome(Event.NONE, memory)
-    return Outcome(Event.DELETE, close(tx, memory, None), previous=memory.text)
+    return Outcome(Event.DELETE, _delete(tx, memory, memory), previous=memory.text)
 
 
-def close(tx: Transaction, memory: Memory, superseded_by: str | None) -> Memory:
-    """Mark a memory as deleted, or as superseded by another memory if one is named."""
-    closed = update_row(tx, memory, replace(memory, deleted_at=tx.now, superseded_by=superseded_by))
-    record(tx, Event.DELETE, closed, old=memory.text)
-    return closed
+def close(tx: Transaction, memory: Memory, successor: Memory) -> Memory:
+    """Mark a memory as superseded by another one. It held until the other began to hold."""
+    valid_until = max(memory.holds_from, successor.holds_from)
+    return _delete(tx, replace(memory, superseded_by=successor.id, valid_until=valid_until), memory)
+
+
+def _delete(tx: Transaction, memory: Memory, old: Memory) -> Memory:
+    deleted = update_row(tx, old, replace(memory, deleted_at=tx.now))
+    record(tx, Event.DELETE, deleted, old=old.text)
+    return deleted
 
 
 def restore(tx: Transaction, memory: Memory) -> Outcome:
@@ -162,7 +173,7 @@ def restore(tx: Transaction, memory: Memory) -> Outcome:
     duplicate = find_duplicate(tx, memory.scope, memory.text)
     if duplicate is not None:
         raise InputError(f"memory {duplicate.id[:8]} already says the same, so {memory.id[:8]} was left deleted")
-    restored = update_row(tx, memory, replace(memory, deleted_at=None, superseded_by=None))
+    restored = update_row(tx, memory, replace(memory, deleted_at=None, superseded_by=None, valid_until=None))
     record(tx, Event.ADD, restored, old=None)
     return Outcome(Event.ADD, restored)
 
@@ -175,13 +186,15 @@ def update_row(tx: Transaction, old: Memory, new: Memory) -> Memory:
         .where(memories.c.id == new.id)
         .values(
             text=new.text,
-            content_hash=content_hash(new.text),
+            content_hash=memory_hash(new.text),
             metadata=dict(new.metadata),
             keywords=list(new.keywords),
             tags=list(new.tags),
             happened_at=new.happened_at,
+            happened_precision=new.happened_precision,
+            stated_at=new.stated_at,
             valid_from=new.valid_from,
-            valid_until=new.deleted_at,
+            valid_until=new.valid_until,
             updated_at=new.updated_at,
             deleted_at=new.deleted_at,
             superseded_by=new.superseded_by,

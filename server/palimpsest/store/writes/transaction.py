@@ -13,7 +13,7 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select
 from palimpsest.core.errors import MemoryNotFoundError
 from palimpsest.core.models import Event, Fact, Kind, Memory, Provenance, Scope
 from palimpsest.core.protocols import Vector
-from palimpsest.store.mapping import Query, content_hash, memory_state, scope_values, sees, to_memory
+from palimpsest.store.mapping import Query, memory_hash, memory_state, scope_values, sees, to_memory
 from palimpsest.store.schema import history, memories, memory_sources, message_history, meta
 from palimpsest.store.writes import entries
 
@@ -137,8 +137,8 @@ def put_entry(tx: Transaction, kind: Kind, owner_id: str, scope: Scope, text: st
 
 
 def find_duplicate(tx: Transaction, scope: Scope, text: str) -> Memory | None:
-    """Return the living memory of exactly this scope with the same text, ignoring case and white space."""
-    row = tx.conn.execute(_DUPLICATE, {**scope_values(scope), "digest": content_hash(text)}).one_or_none()
+    """Return the living memory of exactly this scope with the same text, as `memory_hash` sees it."""
+    row = tx.conn.execute(_DUPLICATE, {**scope_values(scope), "digest": memory_hash(text)}).one_or_none()
     return None if row is None else to_memory(row)
 
 

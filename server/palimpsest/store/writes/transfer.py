@@ -27,7 +27,7 @@ from sqlalchemy import (
 
 from palimpsest.core.clock import exact_iso
 from palimpsest.core.models import UNDO, Scope
-from palimpsest.store.mapping import Query, content_hash, is_scope, scope_values
+from palimpsest.store.mapping import Query, content_hash, is_scope, memory_hash, scope_values
 from palimpsest.store.protocols import FullText
 from palimpsest.store.schema import (
     history,
@@ -48,6 +48,8 @@ MESSAGE_HISTORY = ("event", "updated_at", "stage", "caller")
 MEMORY = ("id", "project", "agent_id", "run_id", "text", "keywords", "tags", "metadata", "actor_id", "role")
 MEMORY_STATE = (
     "happened_at",
+    "happened_precision",
+    "stated_at",
     "valid_from",
     "valid_until",
     "created_at",
@@ -184,7 +186,7 @@ def _known_message(conn: Connection, scope: Scope, item: Item) -> str | None:
 
 
 def _known_memory(conn: Connection, scope: Scope, item: Item) -> str | None:
-    values = {**scope_values(scope), "id": item["id"], "digest": content_hash(item["text"])}
+    values = {**scope_values(scope), "id": item["id"], "digest": memory_hash(item["text"])}
     return conn.execute(_KNOWN_DELETED_MEMORY if item["deleted_at"] else _KNOWN_MEMORY, values).scalar()
 
 
@@ -229,7 +231,7 @@ def _store_memory(
     if _known_memory(conn, scope, item) is not None:
         return False
     values = {name: item[name] for name in MEMORY + MEMORY_STATE}
-    conn.execute(insert(memories), {"user_id": scope.user_id, "content_hash": content_hash(item["text"]), **values})
+    conn.execute(insert(memories), {"user_id": scope.user_id, "content_hash": memory_hash(item["text"]), **values})
     for version in item["history"]:
         values = {name: version[name] for name in HISTORY} | {"stage": _numbered(version["stage"], state.base)}
         number = state.base + version["change"]

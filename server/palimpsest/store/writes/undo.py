@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Row, and_, func, select, update
 
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import UNDO, Event, Memory, Outcome, Provenance, Undo
-from palimpsest.store.mapping import chunks, sees, to_memory, with_state
+from palimpsest.store.mapping import chunks, sees, to_memory, to_time, with_state
 from palimpsest.store.schema import history, memories, message_history, messages
 from palimpsest.store.writes import memories as memory_writes
 from palimpsest.store.writes import messages as message_writes
@@ -163,7 +163,10 @@ def _before(tx: Transaction, present: Memory, row: HistoryRow | None) -> Memory:
         return replace(present, deleted_at=tx.now, superseded_by=None)
     text = (row.old_memory or present.text) if row.is_deleted else row.new_memory
     past = with_state(present, text, row.state, tx.now)
-    return replace(past, deleted_at=tx.now, superseded_by=row.state.get("superseded_by")) if row.is_deleted else past
+    if not row.is_deleted:
+        return past
+    held_until = to_time(row.state.get("valid_until"))
+    return replace(past, deleted_at=tx.now, superseded_by=row.state.get("superseded_by"), valid_until=held_until)
 
 
 def _set_state(tx: Transaction, present: Memory, past: Memory) -> Outcome:
