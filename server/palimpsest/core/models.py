@@ -90,21 +90,29 @@ class Fact:
     """One thing learnt from messages or stated by a caller, before a decision about it.
 
     `sources` are ids of stored messages. `happened_at` is when the fact happened or will happen, if that is known, and
-    `happened_precision` how exactly. `valid_from` is since when it holds, if it says so. `said_at` is when it was said,
-    if the caller says so; else it was said with its newest source.
+    `happened_precision` how exactly. `said_at` is when its newest source was said, or the time that a caller gives.
+    `valid_from` is since when it holds, if it says so.
     """
 
     text: str
     sources: tuple[str, ...] = ()
     happened_at: datetime | None = None
-    happened_precision: Precision = ""
-    valid_from: datetime | None = None
     keywords: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     actor_id: str = ""
     role: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     said_at: datetime | None = None
+    valid_from: datetime | None = None
+    happened_precision: Precision = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetRequest:
+    """What a person asked to forget, in the words of the model that read it. `sources` are the ids of the messages."""
+
+    what: str
+    sources: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,12 +178,13 @@ class Provenance:
 class Decision:
     """What to do about one fact or one memory. A stage or a caller makes it, the ledger applies it.
 
-    - ADD stores `fact` and deletes the memories in `replaces`. With `memory_id` it restores that memory.
+    - ADD stores `fact` and closes the memories in `replaces`. With `memory_id` it restores that memory.
     - UPDATE gives the memory `memory_id` the text of `fact` and adds its sources. The id stays the same.
-    - DELETE deletes `memory_id`.
+    - DELETE deletes `memory_id`. With `ended_at` it is closed instead: it held until then and is not forgotten.
     - NONE changes nothing. `memory_id` is the memory that already says the same.
 
-    With kind "message", DELETE and ADD by id apply to a message.
+    `outdated` are facts that were true before the memory of this decision. They are stored as closed by it. With kind
+    "message", DELETE and ADD by id apply to a message.
     """
 
     event: Event
@@ -183,6 +192,8 @@ class Decision:
     memory_id: str | None = None
     replaces: tuple[str, ...] = ()
     kind: Kind = "memory"
+    outdated: tuple[Fact, ...] = ()
+    ended_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ def apply(conn: Connection, full_text: FullText, write: Write, now: datetime) ->
     )
     _mark_learned(conn, write.learned_from)
     stored, new_ids = message_writes.store(tx, write.messages) if write.messages else ((), frozenset[str]())
-    outcomes = [_carry_out(tx, decision) for decision in write.decisions]
+    outcomes = [outcome for decision in write.decisions for outcome in _carry_out(tx, decision)]
     if write.undo is not None:
         outcomes += undo_writes.undo(tx, write.undo)
     entry_writes.index(conn, full_text, touched, now)
@@ -127,7 +127,13 @@ def _mark_learned(conn: Connection, message_ids: tuple[str, ...]) -> None:
             raise StaleDecisionError("another call has learned from these messages, or they were deleted")
 
 
-def _carry_out(tx: Transaction, decision: Decision) -> Outcome:
+def _carry_out(tx: Transaction, decision: Decision) -> list[Outcome]:
+    """Return what became of a decision, and of the facts that were true before it."""
+    outcome = _change(tx, decision)
+    return [outcome, *(memory_writes.add_outdated(tx, fact, outcome.memory) for fact in decision.outdated)]
+
+
+def _change(tx: Transaction, decision: Decision) -> Outcome:
     if decision.kind == "message":
         return message_writes.set_deleted(tx, decision.memory_id, deleted=decision.event is Event.DELETE)
     match decision.event:
@@ -138,7 +144,7 @@ def _carry_out(tx: Transaction, decision: Decision) -> Outcome:
         case Event.UPDATE:
             return memory_writes.change(tx, find(tx, decision.memory_id), _required(decision.fact))
         case Event.DELETE:
-            return memory_writes.delete(tx, find(tx, decision.memory_id))
+            return memory_writes.delete(tx, find(tx, decision.memory_id), decision.ended_at)
         case Event.NONE:
             memory = find_living(tx, decision.memory_id)
             if decision.fact is not None:

@@ -11,7 +11,7 @@ from sqlalchemy import func, insert, select, update
 
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Event, Fact, Memory, Outcome
-from palimpsest.store.mapping import memory_hash, scope_values
+from palimpsest.store.mapping import is_scope, memory_hash, scope_values, to_memory
 from palimpsest.store.schema import memories, messages, vectors
 from palimpsest.store.writes.transaction import (
     Transaction,
@@ -41,6 +41,37 @@ def add(tx: Transaction, fact: Fact, replaces: Sequence[str]) -> Outcome:
         for memory in others:
             close(tx, memory, duplicate)
         return _with_replaced(replace(outcome, duplicate_of=duplicate.id), others)
+    memory = _store(tx, fact)
+    for old in replaced:
+        close(tx, old, memory)
+    return _with_replaced(Outcome(Event.ADD, memory), replaced)
+
+
+def add_outdated(tx: Transaction, fact: Fact, successor: Memory) -> Outcome:
+    """Store a fact that no longer holds as a memory that was closed by the one that holds now.
+
+    If a memory already has the same text, that memory is closed instead, unless it was before.
+    """
+    same = find_duplicate(tx, tx.scope, fact.text) or _find_superseded(tx, fact.text, successor)
+    if same is None:
+        return Outcome(Event.ADD, close(tx, _store(tx, fact), successor))
+    cite(tx, same.id, fact, None)
+    if same.id == successor.id or same.deleted_at is not None:
+        return Outcome(Event.NONE, same, duplicate_of=same.id)
+    return Outcome(Event.DELETE, close(tx, same, successor), previous=same.text)
+
+
+def _find_superseded(tx: Transaction, text: str, successor: Memory) -> Memory | None:
+    query = select(memories).where(
+        is_scope(memories, tx.scope),
+        memories.c.content_hash == memory_hash(text),
+        memories.c.superseded_by == successor.id,
+    )
+    row = tx.conn.execute(query.limit(1)).one_or_none()
+    return None if row is None else to_memory(row)
+
+
+def _store(tx: Transaction, fact: Fact) -> Memory:
     memory = Memory(
         id=str(uuid.uuid4()),
         scope=tx.scope,
@@ -60,9 +91,7 @@ def add(tx: Transaction, fact: Fact, replaces: Sequence[str]) -> Outcome:
     _insert(tx, memory)
     put_entry(tx, "memory", memory.id, memory.scope, memory.text)
     cite(tx, memory.id, fact, record(tx, Event.ADD, memory, old=None))
-    for old in replaced:
-        close(tx, old, memory)
-    return _with_replaced(Outcome(Event.ADD, memory), replaced)
+    return memory
 
 
 def _insert(tx: Transaction, memory: Memory) -> None:
@@ -138,7 +167,8 @@ def change(tx: Transaction, memory: Memory, fact: Fact) -> Outcome:
         valid_from=fact.valid_from or memory.valid_from,
     )
     # A later date is a change if the caller gives it. With messages it comes with every mention, which is none.
-    changed = new if fact.said_at is not None else replace(new, stated_at=memory.stated_at)
+    is_dated_by_caller = fact.said_at is not None and not fact.sources
+    changed = new if is_dated_by_caller else replace(new, stated_at=memory.stated_at)
     if changed == memory:
         cite(tx, memory.id, fact, None)
         return Outcome(Event.NONE, memory)
@@ -147,11 +177,12 @@ def change(tx: Transaction, memory: Memory, fact: Fact) -> Outcome:
     return Outcome(Event.UPDATE, new, previous=memory.text)
 
 
-def delete(tx: Transaction, memory: Memory) -> Outcome:
-    """Delete a memory. A deleted memory stays as it is."""
+def delete(tx: Transaction, memory: Memory, ended_at: datetime | None = None) -> Outcome:
+    """Delete a memory, or close one that held until `ended_at`. A deleted memory stays as it is."""
     if memory.deleted_at is not None:
         return Outcome(Event.NONE, memory)
-    return Outcome(Event.DELETE, _delete(tx, memory, memory), previous=memory.text)
+    valid_until = None if ended_at is None else max(memory.holds_from, ended_at)
+    return Outcome(Event.DELETE, _delete(tx, replace(memory, valid_until=valid_until), memory), previous=memory.text)
 
 
 def close(tx: Transaction, memory: Memory, successor: Memory) -> Memory:
