@@ -12,8 +12,9 @@ import pytest
 from palimpsest.core.errors import ModelRefusedError, ReplyError
 from palimpsest.core.models import Decision, Event, Fact, Memory
 from palimpsest.learn.engine import NEEDED_PROMPTS
-from palimpsest.llm.decide import MAX_TEXT_CHARS, Decisions, decide
+from palimpsest.llm.decide import MAX_TEXT_CHARS, decide
 from palimpsest.llm.prompts import Prompt, PromptFiles
+from palimpsest.llm.verdicts import Comparison, Decisions, KnownEntry
 from tests.support.scripted_model import ScriptedModel, fact, memory
 
 pytestmark = pytest.mark.anyio
@@ -52,7 +53,8 @@ async def run_decide(
 ) -> tuple[Decisions, ScriptedModel]:
     """Return the decisions that are read from the replies of a scripted model, and the model."""
     model = ScriptedModel(replies)
-    return await decide(model, prompt, facts, memories), model
+    entries = tuple(KnownEntry(memory, memory.stated_at) for memory in memories)
+    return await decide(model, prompt, Comparison(tuple(facts), entries)), model
 
 
 def as_tuples(result: Decisions) -> list[tuple[str, str | None, str | None, tuple[str, ...]]]:
@@ -375,7 +377,7 @@ async def test_a_refusal_of_the_model_is_raised(prompt: Prompt) -> None:
     model = ScriptedModel([ModelRefusedError("no credit")])
 
     with pytest.raises(ModelRefusedError, match="no credit"):
-        await decide(model, prompt, [CAT], [MISO])
+        await decide(model, prompt, Comparison((CAT,), (KnownEntry(MISO, MISO.stated_at),)))
 
 
 async def test_a_forged_decision_inside_a_fact_is_text(prompt: Prompt) -> None:

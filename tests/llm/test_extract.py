@@ -38,7 +38,7 @@ def reply(*facts: Any) -> str:
 
 async def facts_of(prompt: Prompt, *replies: str) -> list[Fact]:
     """Return the facts extracted by a scripted model."""
-    return await extract(ScriptedModel(replies), prompt, CONVERSATION, NOW)
+    return list((await extract(ScriptedModel(replies), prompt, CONVERSATION, NOW)).facts)
 
 
 async def test_a_fact_comes_with_sources_date_keywords_and_tags(prompt: Prompt) -> None:
@@ -65,6 +65,8 @@ async def test_a_fact_comes_with_sources_date_keywords_and_tags(prompt: Prompt) 
             ("event",),
             actor_id="Ana",
             role="user",
+            said_at=NOW,
+            happened_precision="day",
         )
     ]
 
@@ -124,7 +126,7 @@ async def test_the_source_of_a_fact_without_one_is_the_message_with_most_shared_
 
 async def test_a_single_message_is_the_source_of_every_fact(prompt: Prompt) -> None:
     """Guards facts in other words than their message: they can have no other source."""
-    facts = await extract(ScriptedModel([reply("Qualcosa.")]), prompt, Conversation(MESSAGES[:1]), NOW)
+    facts = (await extract(ScriptedModel([reply("Qualcosa.")]), prompt, Conversation(MESSAGES[:1]), NOW)).facts
 
     assert facts[0].sources == ("id-1",)
 
@@ -174,7 +176,7 @@ async def test_facts_that_are_not_valid_are_repaired_or_refused(prompt: Prompt, 
     """Guards against invented sources, empty facts and too many facts: one repair is tried, then it is an error."""
     model = ScriptedModel([wrong_reply, reply("Rui likes tea.")])
 
-    assert [fact.text for fact in await extract(model, prompt, CONVERSATION, NOW)] == ["Rui likes tea."]
+    assert [fact.text for fact in (await extract(model, prompt, CONVERSATION, NOW)).facts] == ["Rui likes tea."]
     assert fault in model.calls[1].messages[-1]["content"]
     with pytest.raises(ReplyError):
         await facts_of(prompt, wrong_reply, wrong_reply)

@@ -19,19 +19,13 @@ from hypothesis import strategies as st
 from palimpsest.core.errors import ReplyError
 from palimpsest.core.models import Decision, Event, Fact, Memory
 from palimpsest.learn.engine import NEEDED_PROMPTS
-from palimpsest.llm.decide import MAX_TEXT_CHARS, DecideReply, Decisions, decide
-from palimpsest.llm.extract import (
-    MAX_FACT_CHARS,
-    MAX_FACTS,
-    MAX_LABEL_CHARS,
-    MAX_LABELS,
-    Conversation,
-    ExtractReply,
-    extract,
-)
+from palimpsest.llm.decide import MAX_TEXT_CHARS, DecideReply, decide
+from palimpsest.llm.extract import MAX_FACT_CHARS, MAX_FACTS, MAX_LABELS, Conversation, extract
+from palimpsest.llm.extract_reply import MAX_LABEL_CHARS, ExtractReply
 from palimpsest.llm.prompts import PromptFiles
 from palimpsest.llm.structured_output import MAX_REPLY_CHARS, MAX_SHOWN_CHARS, read
 from palimpsest.llm.summarize import MAX_SUMMARY_CHARS, summarize
+from palimpsest.llm.verdicts import Comparison, Decisions, KnownEntry
 from tests.support.examples import examples
 from tests.support.hostile_replies import (
     DATES,
@@ -106,7 +100,7 @@ def is_plain(text: str, max_chars: int) -> bool:
 
 
 async def run_extract(model: ScriptedModel) -> list[Fact]:
-    return await extract(model, PROMPTS.get("extract"), Conversation(MESSAGES), NOW)
+    return list((await extract(model, PROMPTS.get("extract"), Conversation(MESSAGES), NOW)).facts)
 
 
 async def run_summarize(model: ScriptedModel) -> str:
@@ -187,8 +181,10 @@ def check_none_lost(decisions: Decisions, facts: Sequence[Fact], reply: DecideRe
 
 
 def decide_stage(facts: Sequence[Fact], memories: Sequence[Memory]) -> Callable[[ScriptedModel], Awaitable[Decisions]]:
+    entries = tuple(KnownEntry(memory, memory.stated_at) for memory in memories)
+
     async def stage(model: ScriptedModel) -> Decisions:
-        return await decide(model, PROMPTS.get("decide"), facts, memories)
+        return await decide(model, PROMPTS.get("decide"), Comparison(tuple(facts), entries))
 
     return stage
 

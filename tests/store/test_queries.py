@@ -81,7 +81,7 @@ CALLS: dict[Callable[..., object], Callable[[Connection, Memory, Message], objec
     messages.messages_since: lambda conn, _, __: messages.messages_since(conn, ALICE, NOW, 9),
     messages.sources_of: lambda conn, memory, _: messages.sources_of(conn, [memory.id]),
     messages.awaiting_extraction: lambda conn, _, message: messages.awaiting_extraction(conn, [message.id]),
-    messages.without_living_memories: lambda conn, _, message: messages.without_living_memories(conn, [message.id]),
+    messages.outdated_or_forgotten: lambda conn, _, message: messages.outdated_or_forgotten(conn, [message.id]),
     messages.speakers: lambda conn, _, __: messages.speakers(conn, "alice"),
     messages.has_speaker: lambda conn, _, __: messages.has_speaker(conn, ALICE, "Ana"),
     summaries.latest_summary: lambda conn, _, __: summaries.latest_summary(conn, ALICE, "overall"),

@@ -149,6 +149,11 @@ class Memory:
         return self.happened_at or self.stated_at
 
     @property
+    def is_forgotten(self) -> bool:
+        """Return whether the memory was deleted, and neither replaced by another one nor ended."""
+        return self.deleted_at is not None and self.superseded_by is None and self.valid_until is None
+
+    @property
     def holds_from(self) -> datetime:
         """Return since when the memory holds, as far as is known: since the time it names, else since it was said."""
         return self.valid_from or self.stated_at

@@ -21,7 +21,7 @@ from palimpsest.learn.engine import Engine
 from palimpsest.learn.near_duplicates import with_near_duplicates
 from palimpsest.learn.reconcile import ReconcileRequest, not_learned_from, reconcile
 from palimpsest.learn.sanitize import original_text, sanitize_fact, sanitize_messages
-from palimpsest.llm.extract import RECENT_MESSAGES, Conversation, extract
+from palimpsest.llm.extract import RECENT_MESSAGES, Conversation, Extraction, extract
 from palimpsest.store.queries import id_lookup
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
@@ -198,13 +198,15 @@ async def _learn(
     try:
         prompt = engine.prompts.get("extract_agent" if is_agents else "extract")
         await engine.report_progress(f"kept {_count(messages)}; asking the model for facts")
-        facts = await extract(model, prompt, conversation, engine.clock())
-        if not facts:
+        found = await extract(model, prompt, conversation, engine.clock())
+        if not found.facts and not found.requests:
             provenance = Provenance("extract", model.name, prompt.fingerprint, caller)
             await apply_write(engine, Write(scope, provenance, learned_from=message_ids))
-            return replace(kept, notes=(*kept.notes, "nothing in these messages was found worth a memory"))
-        vectors, _ = await embed_texts(engine, [fact.text for fact in facts], vectors)
-        request = ReconcileRequest(scope, tuple(facts), caller, message_ids, vectors=vectors)
+            nothing = "nothing in these messages was found worth a memory"
+            return replace(kept, notes=(*kept.notes, nothing, *_refusals(found)))
+        texts = [*(fact.text for fact in found.facts), *(request.what for request in found.requests)]
+        vectors, _ = await embed_texts(engine, texts, vectors)
+        request = ReconcileRequest(scope, found.facts, caller, found.requests, message_ids, vectors=vectors)
         result = await reconcile(engine, model, request)
     except (ModelError, PromptError, LedgerError) as error:
         if not await engine.run(lambda: not_learned_from(engine, messages)):
@@ -215,7 +217,11 @@ async def _learn(
             "Send the same messages again to learn from them."
         )
         return replace(kept, notes=(*kept.notes, note))
-    return replace(result, kept_messages=kept.kept_messages, notes=(*kept.notes, *result.notes))
+    return replace(result, kept_messages=kept.kept_messages, notes=(*kept.notes, *_refusals(found), *result.notes))
+
+
+def _refusals(found: Extraction) -> list[str]:
+    return [f"not forgotten, because only the user can ask for it: {what}" for what in found.refused]
 
 
 def _conversation(engine: Engine, scope: Scope, messages: Sequence[Message], context: Sequence[str]) -> Conversation:
@@ -223,7 +229,7 @@ def _conversation(engine: Engine, scope: Scope, messages: Sequence[Message], con
     new_ids = {message.id for message in messages}
     with engine.ledger.read() as conn:
         summary = summary_queries.latest_summary(conn, scope, "overall")
-        is_current = summary is not None and not summary_queries.has_deletions_since(conn, scope, summary.seq)
+        is_current = summary is not None and not summary_queries.has_corrections_since(conn, scope, summary.seq)
         recent = message_queries.recent_messages(conn, scope, RECENT_MESSAGES + len(new_ids))
     before = [message for message in recent if message.id not in new_ids][-RECENT_MESSAGES:]
     return Conversation(messages, before, context, summary.text if summary is not None and is_current else "")

@@ -12,17 +12,18 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from palimpsest.core.errors import StaleDecisionError
-from palimpsest.core.models import Decision, Event, Fact, Memory, Message, Provenance, Scope
+from palimpsest.core.models import Decision, Event, Fact, ForgetRequest, Message, Provenance, Scope
 from palimpsest.core.protocols import LanguageModel, Vector
 from palimpsest.learn.apply import WriteResult, apply_write, embed_texts
+from palimpsest.learn.comparison import compared
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.near_duplicates import with_near_duplicates
-from palimpsest.llm.decide import NEAREST_MEMORIES, Decisions, decide
-from palimpsest.recall.similar import similar_memories
+from palimpsest.llm.decide import decide
+from palimpsest.llm.verdicts import Comparison, Decisions
 from palimpsest.store.queries import index_log as log_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.writes.apply import Write
+from palimpsest.text.counting import counted
 
 logger = logging.getLogger(__name__)
 
@@ -33,14 +34,9 @@ MAX_COMPARISONS = 50
 """How often facts are compared with what is known. Set by hand: a comparison costs milliseconds and no model."""
 
 
-MIN_LIKENESS = 0.25
-"""The smallest likeness of a new memory that makes a decision stale. Set by hand, a little below that of two facts on
-one subject: to decide again costs a call, to decide on old knowledge a wrong memory."""
-
-
 @dataclass(frozen=True, slots=True)
 class ReconcileRequest:
-    """Facts to reconcile with the memories of a scope.
+    """Facts to reconcile with the memories of a scope, and what its user asks to forget.
 
     `learned_from` are the ids of the messages the facts come from. With `keep_all` a fact is added even if the model
     finds it not worth keeping. `vectors` maps texts to their vectors, as far as they could be embedded.
@@ -49,23 +45,25 @@ class ReconcileRequest:
     scope: Scope
     facts: tuple[Fact, ...]
     caller: str
+    requests: tuple[ForgetRequest, ...] = ()
     learned_from: tuple[str, ...] = ()
     keep_all: bool = False
     vectors: Mapping[str, Vector] = field(default_factory=dict[str, Vector])
 
 
 @dataclass(frozen=True, slots=True)
-class _Comparison:
-    """What decisions are made on: the end of the index log, the nearest memories, and the ids of the most similar."""
+class _Basis:
+    """What decisions are made on: the end of the index log, the entries, and the ids of the most similar memories."""
 
     seq: int
-    memories: tuple[Memory, ...]
+    shown: Comparison
     similar_ids: frozenset[str]
 
     @property
     def revisions(self) -> dict[str, int]:
         """Return the revisions of the memories by id."""
-        return {memory.id: memory.revision for memory in self.memories}
+        memories = [entry.memory for entry in self.shown.entries if entry.kind == "memory"]
+        return {memory.id: memory.revision for memory in memories}
 
 
 async def reconcile(engine: Engine, model: LanguageModel, request: ReconcileRequest) -> WriteResult:
@@ -77,7 +75,7 @@ async def reconcile(engine: Engine, model: LanguageModel, request: ReconcileRequ
         logger.warning("facts are compared by words only, because they could not be embedded")
     decisions: Decisions | None = None
     provenance = Provenance("extract", model.name, caller=request.caller)
-    basis = _Comparison(0, (), frozenset())
+    basis = _Basis(0, Comparison(()), frozenset())
     rounds = 0
     for _ in range(MAX_COMPARISONS):
         current = await engine.run(lambda: _compare(engine, request))
@@ -85,7 +83,7 @@ async def reconcile(engine: Engine, model: LanguageModel, request: ReconcileRequ
             if rounds == MAX_DECISIONS:
                 break
             rounds += 1
-            decisions, provenance = await _decide(engine, model, request, current.memories)
+            decisions, provenance = await _decide(engine, model, request, current.shown)
             basis = current
         basis = replace(basis, seq=current.seq)
         try:
@@ -111,19 +109,15 @@ def _are_all_new(engine: Engine, message_ids: Sequence[str]) -> bool:
         return message_queries.awaiting_extraction(conn, message_ids) == set(message_ids)
 
 
-def _compare(engine: Engine, request: ReconcileRequest) -> _Comparison:
-    """Return the memories that resemble the facts, each once. Blocking."""
+def _compare(engine: Engine, request: ReconcileRequest) -> _Basis:
+    """Return what the facts and requests resemble. Blocking."""
     with engine.ledger.read() as conn:
         seq = log_queries.newest_log_number(conn)
-    texts = {fact.text: request.vectors.get(fact.text) for fact in request.facts}
-    similar = similar_memories(engine.ledger, engine.embedder, engine.index, request.scope, texts, NEAREST_MEMORIES)
-    # A project's facts do not change the user's global memories, which are visible outside the project too.
-    items = [item for group in similar.values() for item in group if item.memory.scope.project == request.scope.project]
-    similar_ids = frozenset(item.memory.id for item in items if item.likeness >= MIN_LIKENESS)
-    return _Comparison(seq, tuple({item.memory.id: item.memory for item in items}.values()), similar_ids)
+    shown, similar_ids = compared(engine, request.scope, request.facts, request.requests, request.vectors)
+    return _Basis(seq, shown, similar_ids)
 
 
-def _still_holds(engine: Engine, basis: _Comparison, current: _Comparison) -> bool:
+def _still_holds(engine: Engine, basis: _Basis, current: _Basis) -> bool:
     """Return whether decisions hold: none of the memories they were made on changed, and no similar one was added."""
     with engine.ledger.read() as conn:
         memories = memory_queries.memories_by_id(conn, list(basis.revisions))
@@ -132,16 +126,16 @@ def _still_holds(engine: Engine, basis: _Comparison, current: _Comparison) -> bo
 
 
 async def _decide(
-    engine: Engine, model: LanguageModel, request: ReconcileRequest, memories: Sequence[Memory]
+    engine: Engine, model: LanguageModel, request: ReconcileRequest, shown: Comparison
 ) -> tuple[Decisions, Provenance]:
     """Return the model's decisions on the facts, given what they resemble, and their provenance."""
-    if not memories:
-        everything = Decisions(tuple(Decision(Event.ADD, fact) for fact in request.facts))
-        return everything, Provenance("extract", model.name, caller=request.caller)
+    if not shown.entries and not shown.listed_facts:
+        everything = tuple(Decision(Event.ADD, fact) for fact in request.facts)
+        decisions = Decisions(everything, unmatched=request.requests)
+        return decisions, Provenance("extract", model.name, caller=request.caller)
     prompt = engine.prompts.get("decide")
-    number = len(request.facts)
-    await engine.report_progress(f"asking the model what becomes of {number} fact{'s' if number != 1 else ''}")
-    decisions = await decide(model, prompt, request.facts, memories)
+    await engine.report_progress(f"asking the model what becomes of {counted(len(request.facts), 'fact')}")
+    decisions = await decide(model, prompt, shown)
     if request.keep_all:
         added = tuple(Decision(Event.ADD, fact) for fact in decisions.dropped)
         decisions = replace(decisions, decisions=decisions.decisions + added, dropped=())
@@ -153,15 +147,19 @@ async def _apply(
     request: ReconcileRequest,
     decisions: Decisions,
     provenance: Provenance,
-    basis: _Comparison,
+    basis: _Basis,
 ) -> WriteResult:
+    # What asks to forget something is not found by a search for it.
+    asking = {source: None for asked in request.requests for source in asked.sources}
+    hidden = tuple(Decision(Event.DELETE, memory_id=message_id, kind="message") for message_id in asking)
     # A decision may give a memory a text of the model's own, which has no vector yet.
-    texts = [decision.fact.text for decision in decisions.decisions if decision.fact is not None]
+    facts = [fact for decision in decisions.decisions for fact in (decision.fact, *decision.outdated)]
+    texts = [fact.text for fact in facts if fact is not None]
     vectors, notes = await embed_texts(engine, texts, request.vectors)
     write = Write(
         request.scope,
         provenance,
-        decisions=decisions.decisions,
+        decisions=(*decisions.decisions, *hidden),
         vectors=vectors,
         embedder=engine.embedder.fingerprint,
         read=basis.revisions,
@@ -169,7 +167,12 @@ async def _apply(
         learned_from=request.learned_from,
     )
     applied = await apply_write(engine, write)
-    notes += [f"not kept, because the model found it not worth remembering: {fact.text}" for fact in decisions.dropped]
+    return WriteResult(applied.outcomes, notes=(*notes, *_notes(decisions)))
+
+
+def _notes(decisions: Decisions) -> list[str]:
+    notes = [f"not kept, because the model found it not worth remembering: {fact.text}" for fact in decisions.dropped]
     notes += [f"added, although the model decided nothing about it: {fact.text}" for fact in decisions.undecided]
-    result = WriteResult(applied.outcomes, notes=tuple(notes))
-    return await with_near_duplicates(engine, request.scope, result, vectors)
+    for request, texts in decisions.forgotten:
+        notes.append(f"forgotten, as asked ({request.what}): {'; '.join(texts)}. palimpsest undo brings it back")
+    return notes + [f"asked to forget, but nothing stored fits: {request.what}" for request in decisions.unmatched]

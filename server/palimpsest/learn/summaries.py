@@ -128,10 +128,11 @@ def _last(engine: Engine, scope: Scope, kind: str) -> tuple[Summary | None, int,
 
 
 def _sources(engine: Engine, scope: Scope, kind: str) -> tuple[int, list[Memory], list[Message], str]:
-    """Return the end of the index log, the newest memories and messages that fit, and the previous summary."""
+    """Return the end of the index log, the newest memories and messages that fit, and the last summary if current."""
     with engine.ledger.read() as conn:
         seq = log_queries.newest_log_number(conn)
         last = summary_queries.latest_summary(conn, scope, kind)
+        is_current = last is not None and not summary_queries.has_corrections_since(conn, scope, last.seq)
         memories = [memory for _, memory in memory_queries.list_memories(conn, scope, MAX_SOURCE_MEMORIES)]
         messages: list[Message] = []
         if kind == "recent":
@@ -139,7 +140,7 @@ def _sources(engine: Engine, scope: Scope, kind: str) -> tuple[int, list[Memory]
             memories = [memory for memory in memories if memory.updated_at >= since]
             messages = message_queries.messages_since(conn, scope, since, RECENT_MESSAGES)
     fitting = _fitting([memory.text for memory in memories], MAX_SOURCE_TOKENS)
-    return seq, memories[:fitting], messages, last.text if last else ""
+    return seq, memories[:fitting], messages, last.text if last is not None and is_current else ""
 
 
 def _listing(engine: Engine, scope: Scope, kind: str) -> str:

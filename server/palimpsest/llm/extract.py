@@ -1,20 +1,20 @@
-"""The extract stage: facts from new messages (section 2.1 of the Mem0 paper).
+"""The extract stage: facts and requests to forget from new messages (section 2.1 of the Mem0 paper).
 
 The summary and the recent messages are context. Facts come from the new messages only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
-from typing import Any, cast
+from datetime import UTC, datetime
 
-from pydantic import BaseModel, ConfigDict, model_validator
-
-from palimpsest.core.models import Fact, Message
+from palimpsest.core.clock import Precision, parse_date
+from palimpsest.core.models import Fact, ForgetRequest, Message
 from palimpsest.core.protocols import LanguageModel
-from palimpsest.core.validation import is_blank, one_line
+from palimpsest.core.validation import one_line
+from palimpsest.llm.extract_reply import ExtractReply, FactReply
+from palimpsest.llm.names import USER, with_name
 from palimpsest.llm.prompts import Prompt
 from palimpsest.llm.structured_output import ask
 from palimpsest.text.tokenizer import search_tokens
@@ -27,113 +27,105 @@ RECENT_MESSAGES = 10
 MAX_FACTS = 100
 MAX_FACT_CHARS = 4_000
 MAX_LABELS = 12
-MAX_LABEL_CHARS = 64
-MAX_DIGITS = 9
-
-_TEXT_KEYS = ("text", "fact", "memory", "content", "data")
-
-
-class FactReply(BaseModel):
-    """One fact of the model's reply. A bare string is accepted too."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    text: str
-    sources: list[int]
-    happened_at: str | None
-    keywords: list[str]
-    tags: list[str]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _tolerate(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            value = {"text": value}
-        if not isinstance(value, Mapping):
-            return value
-        item = cast("Mapping[str, Any]", value)
-        text = next((item[key] for key in _TEXT_KEYS if isinstance(item.get(key), str)), None)
-        if text is None:
-            raise ValueError("a fact has no text")
-        return {
-            "text": text,
-            "sources": _integers(item.get("sources")),
-            "happened_at": _scalar(item.get("happened_at")),
-            "keywords": _strings(item.get("keywords")),
-            "tags": _strings(item.get("tags")),
-        }
-
-
-class ExtractReply(BaseModel):
-    """The model's reply: `{"facts": […]}`, a bare list, or a list under one of Mem0's other keys."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    facts: list[FactReply]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _tolerate(cls, value: Any) -> Any:
-        if isinstance(value, list):
-            return {"facts": cast("list[Any]", value)}
-        if isinstance(value, Mapping):
-            reply = cast("Mapping[str, Any]", value)
-            for key in ("facts", "fact", "memories", "memory"):
-                if key in reply:
-                    facts = reply[key]
-                    return {"facts": cast("list[Any]", facts) if isinstance(facts, list) else [facts]}
-        return cast("Any", value)
+MAX_NAME_CHARS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What the stage reads. `messages` are new; everything else is context."""
+    """What the stage reads. `messages` are new; everything else is context. `user_name` is "" if it is not known."""
 
     messages: Sequence[Message]
     recent: Sequence[Message] = ()
     context: Sequence[str] = ()
     summary: str = ""
+    user_name: str = ""
 
 
-async def extract(model: LanguageModel, prompt: Prompt, conversation: Conversation, now: datetime) -> list[Fact]:
-    """Return the facts in the new messages, each with text and sources. Raises ModelError."""
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """What new messages say: facts, and what a person asks to forget.
+
+    `refused` are requests to forget that no message of the user makes. `user_name` is the user's name if the messages
+    tell it. `is_cut` is whether the reply ended too early, so that facts may be missing.
+    """
+
+    facts: tuple[Fact, ...] = ()
+    requests: tuple[ForgetRequest, ...] = ()
+    refused: tuple[str, ...] = ()
+    user_name: str = ""
+    is_cut: bool = False
+
+
+async def extract(model: LanguageModel, prompt: Prompt, conversation: Conversation, now: datetime) -> Extraction:
+    """Return what the new messages say. Raises ModelError."""
+    known_name = [f"The user's name is {conversation.user_name}."] if conversation.user_name else []
     messages = prompt.render(
         today=f"{now:%Y-%m-%d, %A}",
         summary=conversation.summary,
         recent=[_shown(message) for message in conversation.recent],
-        context=list(conversation.context),
+        context=[*known_name, *conversation.context],
         messages=[
             {"number": number, **_shown(message)} for number, message in enumerate(conversation.messages, start=1)
         ],
     )
-    return await ask(model, messages, ExtractReply, lambda reply: _facts(reply, conversation.messages))
+    return await ask(model, messages, ExtractReply, lambda reply: _extraction(reply, conversation))
 
 
-def _facts(reply: ExtractReply, messages: Sequence[Message]) -> list[Fact]:
-    if len(reply.facts) > MAX_FACTS:
-        raise ValueError(f"it holds {len(reply.facts)} facts; give at most {MAX_FACTS}, those that matter most.")
+def _extraction(reply: ExtractReply, conversation: Conversation) -> Extraction:
+    messages = conversation.messages
+    for sources in (item.sources for item in (*reply.facts, *reply.forget)):
+        if wrong := [number for number in sources if not 1 <= number <= len(messages)]:
+            raise ValueError(f"it cites message {wrong[0]}; the messages are 1 to {len(messages)}.")
+    told_name = one_line(reply.user_name or "")
+    told_name = "" if told_name.casefold() == USER.casefold() or len(told_name) > MAX_NAME_CHARS else told_name
+    facts = _facts(reply.facts, messages, told_name or conversation.user_name)
+    requests, refused = _requests(reply, messages)
+    return Extraction(facts, requests, refused, told_name)
+
+
+def _facts(replies: Sequence[FactReply], messages: Sequence[Message], user_name: str) -> tuple[Fact, ...]:
+    if len(replies) > MAX_FACTS:
+        raise ValueError(f"it holds {len(replies)} facts; give at most {MAX_FACTS}, those that matter most.")
     facts: dict[str, Fact] = {}
     likely = _LikelySource(messages)
-    for item in reply.facts:
-        text = one_line(item.text)
+    for item in replies:
+        text = with_name(one_line(item.text), user_name)
         if not any(map(str.isalnum, text)):
             raise ValueError("one of its facts is empty.")
         if len(text) > MAX_FACT_CHARS:
             raise ValueError(f"one of its facts is longer than {MAX_FACT_CHARS} characters; a fact is a sentence.")
-        if wrong := [number for number in item.sources if not 1 <= number <= len(messages)]:
-            raise ValueError(f"it cites message {wrong[0]}; the messages are 1 to {len(messages)}.")
         cited = [messages[number - 1] for number in item.sources] or likely.of(text)
         known = facts[text].sources if text in facts else ()
+        happened_at, precision = _date(item.happened_at)
         facts[text] = Fact(
             text=text,
             sources=tuple(dict.fromkeys((*known, *(message.id for message in cited)))),
-            happened_at=_instant(item.happened_at),
+            happened_at=happened_at,
+            happened_precision=precision,
+            valid_from=_date(item.valid_from)[0],
+            said_at=max((message.said_at for message in cited or messages), default=None),
             keywords=tuple(item.keywords[:MAX_LABELS]),
             tags=tuple(item.tags[:MAX_LABELS]),
             actor_id=cited[0].name if cited else "",
             role=cited[0].role if cited else "",
         )
-    return list(facts.values())
+    return tuple(facts.values())
+
+
+def _requests(reply: ExtractReply, messages: Sequence[Message]) -> tuple[tuple[ForgetRequest, ...], tuple[str, ...]]:
+    """Return what the user asks to forget, and what others ask to forget, which is not done."""
+    requests: list[ForgetRequest] = []
+    refused: list[str] = []
+    likely = _LikelySource(messages)
+    for item in reply.forget:
+        what = one_line(item.forget)[:MAX_FACT_CHARS]
+        cited = [messages[number - 1] for number in item.sources] or likely.of(what)
+        sources = tuple(dict.fromkeys(message.id for message in cited if message.role == "user"))
+        if what and sources:
+            requests.append(ForgetRequest(what, sources))
+        elif what:
+            refused.append(what)
+    return tuple(requests), tuple(refused)
 
 
 class _LikelySource:
@@ -163,36 +155,15 @@ def _shown(message: Message) -> dict[str, str]:
     }
 
 
-def _instant(value: str | None) -> datetime | None:
-    """Return the start of the day, month or year that the model names, or None if it names none."""
+def _date(value: str | None) -> tuple[datetime | None, Precision]:
+    """Return the start of the day, month or year that the model names and which it is, or an exact time; else None."""
     if not value:
-        return None
-    text = value.strip()
+        return None, ""
+    named = parse_date(value)
+    if named is not None:
+        return named
     try:
-        if len(text) == len("2026-05") and text[4:5] == "-":
-            text += "-01"
-        if len(text) == len("2026") and text.isdigit():
-            text += "-01-01"
-        if len(text) == len("2026-05-08"):
-            return datetime.combine(date.fromisoformat(text), time(), UTC)
-        instant = datetime.fromisoformat(text)
-        return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
+        instant = datetime.fromisoformat(value.strip())
+        return (instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)), ""
     except (ValueError, OverflowError):
-        return None
-
-
-def _strings(value: Any) -> list[str]:
-    items = cast("list[Any]", value) if isinstance(value, list) else []
-    return [one_line(item)[:MAX_LABEL_CHARS] for item in items if isinstance(item, str) and not is_blank(item)]
-
-
-def _integers(value: Any) -> list[int]:
-    """Return a number, or the numbers in a list. Anything else becomes 0, which is not a valid message number."""
-    items = cast("list[Any]", value) if isinstance(value, list) else [value]
-    texts = [(_scalar(item) or "").strip() for item in items if item is not None]
-    return [int(text) if text.isdecimal() and len(text) <= MAX_DIGITS else 0 for text in texts]
-
-
-def _scalar(value: Any) -> str | None:
-    """Return a string or an integer as text, else None. str() of other values may exceed the recursion limit."""
-    return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else None
+        return None, ""

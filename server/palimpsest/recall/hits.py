@@ -113,7 +113,7 @@ def hits_of(conn: Connection, candidates: Sequence[Candidate]) -> dict[int, Hit]
 def hits_at(conn: Connection, scope: Scope, instant: datetime) -> list[Hit]:
     """Return everything that was believed at an instant: the memories, then the messages, as they were then.
 
-    Messages whose facts had all been deleted by then are left out.
+    Messages with a fact that had been forgotten by then are left out.
     """
     memories = {memory.id: memory for memory in history_queries.memories_at(conn, scope, instant)}
     sources = message_queries.sources_of(conn, list(memories))
@@ -122,7 +122,7 @@ def hits_at(conn: Connection, scope: Scope, instant: datetime) -> list[Hit]:
     citing = memory_queries.memories_from(conn, [message.id for message in messages])
     for message in messages:
         facts = [fact for fact in citing.get(message.id, ()) if fact.created_at <= instant]
-        if not facts or any(fact.id in memories or fact.superseded_by for fact in facts):
+        if not any(fact.id not in memories and fact.is_forgotten for fact in facts):
             hits.append(message_hit(message, 0.0))
     return hits
 

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 import numpy as np
 
-from palimpsest.core.models import Memory, Scope
+from palimpsest.core.models import Kind, Memory, Message, Scope
 from palimpsest.core.protocols import Embedder, Vector
 from palimpsest.recall.retrieval.candidates import NearestEntries, retrieve
-from palimpsest.recall.retrieval.features import CandidateRequest, Candidates, PoolSize
-from palimpsest.recall.scoring.ranking import Column, Ranked, rank
+from palimpsest.recall.retrieval.features import (
+    CandidateRequest,
+    Candidates,
+    Centre,
+    PoolSize,
+    centred,
+    stacked,
+)
+from palimpsest.recall.scoring.ranking import Column, rank
+from palimpsest.recall.scoring.replacement import shared_words
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.queries import messages as message_queries
+from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.text.tokenizer import search_tokens
 
 NEAREST = 50
@@ -62,19 +72,52 @@ def similar_memories(
     `vectors` maps each text to its vector, of shape (dims,), or to None if it could not be embedded. Blocking. Raises
     LedgerError; a damaged full text is one too, because a likeness without words is no basis for a decision.
     """
-    ranked = {text: _ranked(ledger, embedder, index, scope, text, vector, limit) for text, vector in vectors.items()}
-    ids = {candidate.candidate.owner_id for candidates in ranked.values() for candidate in candidates}
+    ranked = _ranked(ledger, embedder, index, scope, vectors, "memory", limit)
     with ledger.read() as conn:
-        memories = memory_queries.memories_by_id(conn, sorted(ids))
+        memories = memory_queries.memories_by_id(conn, _ids(ranked))
     living = {memory_id: memory for memory_id, memory in memories.items() if memory.deleted_at is None}
     return {
-        text: [
-            SimilarMemory(living[item.candidate.owner_id], item.score)
-            for item in candidates
-            if item.candidate.owner_id in living
-        ]
-        for text, candidates in ranked.items()
+        text: [SimilarMemory(living[owner], likeness) for owner, likeness in found if owner in living]
+        for text, found in ranked.items()
     }
+
+
+def similar_messages(
+    ledger: Ledger,
+    embedder: Embedder,
+    index: NearestEntries,
+    scope: Scope,
+    vectors: Mapping[str, Vector | None],
+    limit: int,
+) -> dict[str, list[tuple[Message, float]]]:
+    """Return for each text the messages that resemble it most, with their likeness; see `similar_memories`."""
+    ranked = _ranked(ledger, embedder, index, scope, vectors, "message", limit)
+    with ledger.read() as conn:
+        messages = message_queries.messages_by_id(conn, _ids(ranked))
+    living = {message_id: message for message_id, message in messages.items() if message.deleted_at is None}
+    return {
+        text: [(living[owner], likeness) for owner, likeness in found if owner in living]
+        for text, found in ranked.items()
+    }
+
+
+def likeness_among(
+    ledger: Ledger, embedder: Embedder, scope: Scope, texts: Sequence[str], vectors: Mapping[str, Vector]
+) -> Column:
+    """Return how much texts resemble each other: shape (n, n). Texts without a vector are compared by their words."""
+    words = shared_words([frozenset(search_tokens(text)) for text in texts]) if texts else np.zeros((0, 0))
+    matrix, has_vector = stacked([vectors.get(text) for text in texts])
+    if matrix is None:
+        return words
+    with ledger.read() as conn:
+        stored = vector_queries.centre(conn, scope.user_id, embedder.fingerprint)
+    unit = centred(matrix, Centre.of(embedder.fingerprint, stored.entries, stored.mean).passage)
+    both = np.logical_and.outer(has_vector, has_vector)
+    return np.where(both, (unit @ unit.T + words) / 2, words)
+
+
+def _ids(ranked: Mapping[str, Sequence[tuple[str, float]]]) -> list[str]:
+    return sorted({owner for found in ranked.values() for owner, _ in found})
 
 
 def _ranked(
@@ -82,17 +125,22 @@ def _ranked(
     embedder: Embedder,
     index: NearestEntries,
     scope: Scope,
-    text: str,
-    vector: Vector | None,
+    vectors: Mapping[str, Vector | None],
+    kind: Kind,
     limit: int,
-) -> list[Ranked]:
+) -> dict[str, list[tuple[str, float]]]:
+    """Return for each text the ids of the entries of a kind that resemble it most, with their likeness."""
     kept = CANDIDATES_PER_RESULT * limit
     pool = PoolSize(by_meaning=NEAREST, by_words=kept, kept=kept)
-    request = CandidateRequest(scope, search_tokens(text), vector, pool, kind="memory", whole_texts=True)
-    candidates = retrieve(ledger, embedder, index, request)
-    for error in candidates.errors:
-        raise error
-    return rank(candidates, LikenessScoring())[:limit]
+    found: dict[str, list[tuple[str, float]]] = {}
+    for text, vector in vectors.items():
+        request = CandidateRequest(scope, search_tokens(text), vector, pool, kind=kind, whole_texts=True)
+        candidates = retrieve(ledger, embedder, index, request)
+        for error in candidates.errors:
+            raise error
+        best = rank(candidates, LikenessScoring())[:limit]
+        found[text] = [(item.candidate.owner_id, item.score) for item in best]
+    return found
 
 
 def _shared_words(weights: Mapping[str, float], words: AbstractSet[str]) -> float:

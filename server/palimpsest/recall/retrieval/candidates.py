@@ -284,7 +284,7 @@ def _passing(conn: Connection, scope: Scope, test: Test) -> set[int]:
 
 
 def _without_deleted_facts(conn: Connection, rows: Sequence[CandidateRow]) -> tuple[list[CandidateRow], frozenset[str]]:
-    """Drop messages whose facts were all deleted. Return the rest, and the messages whose facts are all outdated."""
+    """Drop messages with a forgotten fact. Return the rest, and the messages whose facts are all outdated."""
     message_ids = [row.candidate.owner_id for row in rows if row.candidate.kind == "message"]
-    superseded = message_queries.without_living_memories(conn, message_ids)
-    return [row for row in rows if superseded.get(row.candidate.owner_id, True)], frozenset(superseded)
+    outdated, forgotten = message_queries.outdated_or_forgotten(conn, message_ids)
+    return [row for row in rows if row.candidate.owner_id not in forgotten], frozenset(outdated)

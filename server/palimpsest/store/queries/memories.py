@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, Connection, exists, func, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, exists, func, or_, select
 
 from palimpsest.core.models import UNDO, Memory, Scope
 from palimpsest.store.mapping import chunks, listed, sees, to_memory
@@ -91,6 +91,13 @@ def learned_memories() -> ColumnElement[bool]:
         history.c.memory_id == memories.c.id, history.c.is_deleted.is_(True), history.c.stage.not_like(f"{UNDO}%")
     )
     return or_(memories.c.deleted_at.is_(None), deleted)
+
+
+def is_forgotten() -> ColumnElement[bool]:
+    """Return the condition for memories that were deleted, and neither replaced by another one nor ended."""
+    return and_(
+        memories.c.deleted_at.is_not(None), memories.c.superseded_by.is_(None), memories.c.valid_until.is_(None)
+    )
 
 
 _FROM_MESSAGES = (

@@ -20,7 +20,7 @@ from palimpsest.store.mapping import (
     sees_named,
     to_message,
 )
-from palimpsest.store.queries.memories import learned_memories
+from palimpsest.store.queries.memories import is_forgotten, learned_memories
 from palimpsest.store.schema import memories, memory_sources, messages
 
 MAX_SPEAKERS = 1_000
@@ -43,25 +43,28 @@ def messages_of(conn: Connection, scope: Scope) -> list[Message]:
 
 
 def recent_messages(conn: Connection, scope: Scope, limit: int) -> list[Message]:
-    """Return the newest living messages of exactly this scope, oldest first."""
+    """Return the newest living messages of exactly this scope, oldest first, but for those with a forgotten fact."""
     query = (
         select(messages)
         .where(is_scope(messages, scope), messages.c.deleted_at.is_(None))
         .order_by(messages.c.seq.desc())
         .limit(limit)
     )
-    return [to_message(row) for row in conn.execute(query)][::-1]
+    return without_forgotten(conn, [to_message(row) for row in conn.execute(query)][::-1])
 
 
 def messages_since(conn: Connection, scope: Scope, since: datetime, limit: int) -> list[Message]:
-    """Return the newest living messages that the scope sees and that were said since a time, oldest first."""
+    """Return the newest living messages that the scope sees and that were said since a time, oldest first.
+
+    Messages with a forgotten fact are left out.
+    """
     query = (
         select(messages)
         .where(sees(messages, scope), messages.c.said_at >= since, messages.c.deleted_at.is_(None))
         .order_by(messages.c.seq.desc())
         .limit(limit)
     )
-    return [to_message(row) for row in conn.execute(query)][::-1]
+    return without_forgotten(conn, [to_message(row) for row in conn.execute(query)][::-1])
 
 
 def sources_of(conn: Connection, memory_ids: Sequence[str]) -> dict[str, list[Message]]:
@@ -95,25 +98,39 @@ _AWAITING_EXTRACTION = select(messages.c.id).where(
 )
 
 
-def without_living_memories(conn: Connection, message_ids: Sequence[str]) -> dict[str, bool]:
-    """Return the messages whose memories are all deleted, and whether at least one of these was superseded.
+def outdated_or_forgotten(conn: Connection, message_ids: Sequence[str]) -> tuple[set[str], set[str]]:
+    """Return the messages whose memories are all closed, and those of which at least one memory was forgotten.
 
-    Messages that nothing was learned from are left out. Memories that only an undo deleted do not count.
+    A closed memory was replaced, or has ended. A forgotten one was deleted, and so was what its messages say about it.
+    Memories that only an undo deleted do not count.
     """
-    return {
-        message_id: bool(superseded)
-        for chunk in chunks(message_ids)
-        for message_id, superseded in conn.execute(_WITHOUT_LIVING_MEMORIES, {"ids": chunk}).all()
-    }
+    outdated: set[str] = set()
+    forgotten: set[str] = set()
+    for chunk in chunks(message_ids):
+        for message_id, living, gone in conn.execute(_STATES_OF_MEMORIES, {"ids": chunk}).all():
+            if gone:
+                forgotten.add(message_id)
+            elif not living:
+                outdated.add(message_id)
+    return outdated, forgotten
 
 
-_WITHOUT_LIVING_MEMORIES = (
-    select(memory_sources.c.message_id, func.max(case((memories.c.superseded_by.is_not(None), 1), else_=0)))
+_STATES_OF_MEMORIES = (
+    select(
+        memory_sources.c.message_id,
+        func.sum(case((memories.c.deleted_at.is_(None), 1), else_=0)),
+        func.sum(case((is_forgotten(), 1), else_=0)),
+    )
     .join(memories, memories.c.id == memory_sources.c.memory_id)
     .where(memory_sources.c.message_id.in_(listed("ids")), learned_memories())
     .group_by(memory_sources.c.message_id)
-    .having(func.sum(case((memories.c.deleted_at.is_(None), 1), else_=0)) == 0)
 )
+
+
+def without_forgotten(conn: Connection, found: Sequence[Message]) -> list[Message]:
+    """Return the messages that say nothing that was forgotten."""
+    _, forgotten = outdated_or_forgotten(conn, [message.id for message in found])
+    return [message for message in found if message.id not in forgotten]
 
 
 def speakers(conn: Connection, user_id: str) -> list[str]:

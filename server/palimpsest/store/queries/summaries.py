@@ -31,6 +31,24 @@ def count_changes_since(conn: Connection, scope: Scope, log_number: int) -> int:
     return conn.execute(query).scalar_one()
 
 
+def has_corrections_since(conn: Connection, scope: Scope, log_number: int) -> bool:
+    """Return whether what a summary may say was deleted, replaced or reworded after a number of the index log.
+
+    Such a summary is not shown to a model, which would believe it.
+    """
+    reworded = (
+        select(index_log.c.seq)
+        .join(memories, memories.c.id == index_log.c.memory_id)
+        .where(
+            index_log.c.user_id == scope.user_id,
+            index_log.c.seq > log_number,
+            memories.c.revision > 1,
+            sees(memories, scope),
+        )
+    )
+    return has_deletions_since(conn, scope, log_number) or conn.execute(reworded.limit(1)).first() is not None
+
+
 def has_deletions_since(conn: Connection, scope: Scope, log_number: int) -> bool:
     """Return whether a memory or message that the scope sees was deleted after a number of the index log.
 

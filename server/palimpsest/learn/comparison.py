@@ -1,0 +1,137 @@
+"""Find what new facts, and requests to forget, are held against before the model decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from palimpsest.core.models import Fact, ForgetRequest, Kind, Memory, Scope
+from palimpsest.core.protocols import Vector
+from palimpsest.learn.engine import Engine
+from palimpsest.llm.decide import NEAREST_MEMORIES
+from palimpsest.llm.verdicts import Comparison, KnownEntry
+from palimpsest.recall.similar import likeness_among, similar_memories, similar_messages
+from palimpsest.store.queries import messages as message_queries
+from palimpsest.text.tokenizer import count_tokens
+
+MIN_LIKENESS = 0.25
+"""The likeness from which two texts may be about one matter. Set by hand, a little below that of two facts on one
+subject: to decide on too little costs a wrong memory, to show too much costs tokens."""
+
+ALWAYS_SHOWN = 3
+"""How many memories are shown for each fact however little they resemble it. Set by hand: a change told in passing
+shares few words with what it changes."""
+
+MAX_SHOWN_TOKENS = 900
+"""How many tokens the memories shown take together, beyond the first of each fact. Set by hand, so that a usual turn
+and the prompt stay within 2,000 tokens."""
+
+MIN_LIKENESS_OF_FACTS = 0.4
+"""The likeness from which two facts of one call are held against each other. Set by hand: facts of one conversation
+are about one subject, and only those that say nearly the same matter."""
+
+FORGETTABLE_MESSAGES = 3
+"""How many messages are shown for each request to forget."""
+
+
+@dataclass(slots=True)
+class _Shown:
+    """The entries shown so far, each once, with its number."""
+
+    entries: list[KnownEntry] = field(default_factory=list[KnownEntry])
+    numbers: dict[str, int] = field(default_factory=dict[str, int])
+    tokens: int = 0
+
+    def number_of(self, memory: Memory, kind: Kind, *, is_best: bool) -> int | None:
+        """Return the number of an entry, which is added if it has none; None if there is no room for it."""
+        if memory.id not in self.numbers:
+            cost = count_tokens(memory.text)
+            if not is_best and self.tokens + cost > MAX_SHOWN_TOKENS:
+                return None
+            self.tokens += cost
+            self.numbers[memory.id] = len(self.entries)
+            self.entries.append(KnownEntry(memory, memory.stated_at, kind))
+        return self.numbers[memory.id]
+
+
+def compared(
+    engine: Engine,
+    scope: Scope,
+    facts: Sequence[Fact],
+    requests: Sequence[ForgetRequest],
+    vectors: Mapping[str, Vector],
+) -> tuple[Comparison, frozenset[str]]:
+    """Return what facts and requests are held against, and the ids of the memories that resemble one. Blocking.
+
+    `vectors` maps texts to their vectors, of shape (dims,), as far as they could be embedded. Raises LedgerError.
+    """
+    parts = engine.ledger, engine.embedder, engine.index, scope
+    texts = [*(fact.text for fact in facts), *(request.what for request in requests)]
+    memories = similar_memories(*parts, {text: vectors.get(text) for text in texts}, NEAREST_MEMORIES)
+    asked = {request.what: vectors.get(request.what) for request in requests}
+    own = {source for request in requests for source in request.sources}
+    messages = similar_messages(*parts, asked, FORGETTABLE_MESSAGES + len(own))
+    shown = _Shown()
+    near: list[dict[int, float]] = [{} for _ in texts]
+    similar_ids: set[str] = set()
+    for place in range(NEAREST_MEMORIES):  # the best of each text first
+        for number, text in enumerate(texts):
+            # A project's facts do not change the user's global memories, which are visible outside the project too.
+            found = [item for item in memories[text] if item.memory.scope.project == scope.project]
+            if place >= len(found) or (found[place].likeness < MIN_LIKENESS and place >= ALWAYS_SHOWN):
+                continue
+            item = found[place]
+            if item.likeness >= MIN_LIKENESS:
+                similar_ids.add(item.memory.id)
+            entry = shown.number_of(item.memory, "memory", is_best=place == 0)
+            if entry is not None:
+                near[number][entry] = item.likeness
+    for number, request in enumerate(requests, len(facts)):
+        for message, likeness in messages[request.what]:
+            if message.id not in own and likeness >= MIN_LIKENESS and message.scope.project == scope.project:
+                entry = shown.number_of(message.as_memory, "message", is_best=False)
+                if entry is not None:
+                    near[number][entry] = likeness
+    listed = _near_facts(engine, scope, facts, vectors, len(shown.entries), near)
+    entries = tuple(_last_said(engine, shown.entries))
+    return Comparison(tuple(facts), entries, tuple(requests), _ordered(near), listed), frozenset(similar_ids)
+
+
+def _near_facts(
+    engine: Engine,
+    scope: Scope,
+    facts: Sequence[Fact],
+    vectors: Mapping[str, Vector],
+    first_number: int,
+    near: Sequence[dict[int, float]],
+) -> tuple[int, ...]:
+    """Add to `near` the facts of the call that resemble an earlier one. Return the earlier ones, in order."""
+    likeness = likeness_among(engine.ledger, engine.embedder, scope, [fact.text for fact in facts], vectors)
+    pairs = [
+        (number, other)
+        for number in range(len(facts))
+        for other in range(number)
+        if likeness[number, other] >= MIN_LIKENESS_OF_FACTS
+    ]
+    listed = tuple(sorted({other for _, other in pairs}))
+    for number, other in pairs:
+        near[number][first_number + listed.index(other)] = float(likeness[number, other])
+    return listed
+
+
+def _last_said(engine: Engine, entries: Sequence[KnownEntry]) -> list[KnownEntry]:
+    """Return the entries with the time at which each was last said: that of the newest message behind it."""
+    with engine.ledger.read() as conn:
+        sources = message_queries.sources_of(conn, [entry.memory.id for entry in entries if entry.kind == "memory"])
+    return [
+        KnownEntry(
+            entry.memory,
+            max([entry.said_at, *(message.said_at for message in sources.get(entry.memory.id, ()))]),
+            entry.kind,
+        )
+        for entry in entries
+    ]
+
+
+def _ordered(near: Sequence[Mapping[int, float]]) -> tuple[tuple[tuple[int, float], ...], ...]:
+    return tuple(tuple(sorted(entries.items(), key=lambda item: -item[1])) for entries in near)
