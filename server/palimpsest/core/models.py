@@ -19,6 +19,9 @@ MAX_SCOPE_CHARS = 256
 UNDO = "undo"
 """The first word of an undo's stage. The number of the undone edit follows, or `since` and a time."""
 
+USER_NAME = "user_name"
+"""The metadata key of the memory that tells the user's name. Facts about the user are then written with it."""
+
 Kind: TypeAlias = Literal["memory", "message"]
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from palimpsest.core.errors import LedgerError, MemoryNotFoundError, ModelError, PromptError, StaleDecisionError
-from palimpsest.core.models import Decision, Event, Fact, Memory, Message, Provenance, Scope
+from palimpsest.core.models import USER_NAME, Decision, Event, Fact, Memory, Message, Provenance, Scope
 from palimpsest.core.protocols import LanguageModel, Vector
 from palimpsest.learn.apply import WriteResult, apply_decisions, apply_write, embed_texts
 from palimpsest.learn.edit import has_text
@@ -206,7 +206,7 @@ async def _learn(
             return replace(kept, notes=(*kept.notes, nothing, *_refusals(found)))
         texts = [*(fact.text for fact in found.facts), *(request.what for request in found.requests)]
         vectors, _ = await embed_texts(engine, texts, vectors)
-        request = ReconcileRequest(scope, found.facts, caller, found.requests, message_ids, vectors=vectors)
+        request = ReconcileRequest(scope, _with_told_name(found), caller, found.requests, message_ids, vectors=vectors)
         result = await reconcile(engine, model, request)
     except (ModelError, PromptError, LedgerError) as error:
         if not await engine.run(lambda: not_learned_from(engine, messages)):
@@ -231,8 +231,20 @@ def _conversation(engine: Engine, scope: Scope, messages: Sequence[Message], con
         summary = summary_queries.latest_summary(conn, scope, "overall")
         is_current = summary is not None and not summary_queries.has_corrections_since(conn, scope, summary.seq)
         recent = message_queries.recent_messages(conn, scope, RECENT_MESSAGES + len(new_ids))
+        told_name = memory_queries.name_of_user(conn, scope)
     before = [message for message in recent if message.id not in new_ids][-RECENT_MESSAGES:]
-    return Conversation(messages, before, context, summary.text if summary is not None and is_current else "")
+    names = {message.name for message in (*before, *messages) if message.role == "user" and message.name}
+    user_name = names.pop() if len(names) == 1 else "" if names else told_name
+    summary_text = summary.text if summary is not None and is_current else ""
+    return Conversation(messages, before, context, summary_text, user_name)
+
+
+def _with_told_name(found: Extraction) -> tuple[Fact, ...]:
+    """Return the facts of an extraction; the first that tells the user's name also has it in its metadata."""
+    name = found.user_name
+    teller = next((fact for fact in found.facts if name and name in fact.text), None)
+    named = [replace(fact, metadata={USER_NAME: name}) if fact is teller else fact for fact in found.facts]
+    return tuple(named)
 
 
 def _as_message(engine: Engine, scope: Scope, fact: Fact) -> Message:

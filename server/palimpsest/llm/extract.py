@@ -89,12 +89,13 @@ def _facts(replies: Sequence[FactReply], messages: Sequence[Message], user_name:
     facts: dict[str, Fact] = {}
     likely = _LikelySource(messages)
     for item in replies:
-        text = with_name(one_line(item.text), user_name)
+        text = one_line(item.text)
         if not any(map(str.isalnum, text)):
             raise ValueError("one of its facts is empty.")
         if len(text) > MAX_FACT_CHARS:
             raise ValueError(f"one of its facts is longer than {MAX_FACT_CHARS} characters; a fact is a sentence.")
         cited = [messages[number - 1] for number in item.sources] or likely.of(text)
+        text = with_name(text, next((message.name for message in cited if message.role == "user"), "") or user_name)
         known = facts[text].sources if text in facts else ()
         happened_at, precision = _date(item.happened_at)
         facts[text] = Fact(

@@ -117,7 +117,8 @@ def _as_list(value: Any) -> list[Any]:
 
 def _strings(value: Any) -> list[str]:
     items = cast("list[Any]", value) if isinstance(value, list) else []
-    return [one_line(item)[:MAX_LABEL_CHARS] for item in items if isinstance(item, str) and item.strip()]
+    labels = [one_line(item)[:MAX_LABEL_CHARS] for item in items if isinstance(item, str)]
+    return [label for label in labels if label]
 
 
 def _scalar(value: Any) -> str | None:

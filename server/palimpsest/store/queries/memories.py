@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import ColumnElement, Connection, and_, exists, func, or_, select
 
-from palimpsest.core.models import UNDO, Memory, Scope
+from palimpsest.core.models import UNDO, USER_NAME, Memory, Scope
 from palimpsest.store.mapping import chunks, listed, sees, to_memory
 from palimpsest.store.schema import history, memories, memory_sources, messages, vectors
 
@@ -83,6 +83,13 @@ def messages_of(conn: Connection, memory_ids: Sequence[str]) -> list[tuple[str, 
 _OF = select(memory_sources.c.memory_id, memory_sources.c.message_id).where(
     memory_sources.c.memory_id.in_(listed("ids"))
 )
+
+
+def name_of_user(conn: Connection, scope: Scope) -> str:
+    """Return the user's name as the newest memory that tells it does, or "" if none does."""
+    name = memories.c.metadata[USER_NAME].as_string()
+    told = select(name).where(sees(memories, scope), memories.c.deleted_at.is_(None), name.is_not(None))
+    return str(conn.execute(told.order_by(memories.c.seq.desc()).limit(1)).scalar() or "")
 
 
 def learned_memories() -> ColumnElement[bool]:
