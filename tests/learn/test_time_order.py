@@ -1,0 +1,151 @@
+"""Of two facts that contradict each other the later one holds, whatever order they arrive in."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loopback import OpenAIServer
+from palimpsest.core.models import Memory as StoredMemory
+from palimpsest.memory import Memory
+from tests.support.memory import ALICE, llm_settings, memory_in, memory_texts, messages_from
+
+pytestmark = pytest.mark.anyio
+
+ROME, OSLO = "User lives in Rome.", "User lives in Oslo."
+
+
+def learned(text: str, **rest: Any) -> str:
+    return json.dumps({"facts": [{"text": text, "sources": [1], **rest}]})
+
+
+def contradicts(memory: int = 0, text: str | None = None, fact: int = 0) -> str:
+    return json.dumps({"decisions": [{"fact": fact, "event": "DELETE", "memory": memory, "text": text}]})
+
+
+def said(text: str, at: str) -> Any:
+    return messages_from({"role": "user", "content": text, "at": at})
+
+
+async def deleted(memory: Memory) -> list[StoredMemory]:
+    hits = (await memory.list(ALICE, deleted=True)).hits
+    return [(await memory.history(ALICE, hit.id))[0] for hit in hits]
+
+
+class TestTimeOrder:
+    async def test_an_old_message_that_arrives_late_changes_nothing_that_holds(self, tmp_path: Path) -> None:
+        """A message of 2020 does not replace a memory of 2026. It is stored as closed when the newer one began."""
+        with OpenAIServer([learned(ROME), learned(OSLO), contradicts()]) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                await memory.add_messages(said("I live in Rome", "2026-01-05T10:00:00Z"))
+                await memory.add_messages(said("I live in Oslo", "2020-03-01T10:00:00Z"))
+                assert await memory_texts(memory) == [ROME]
+                (oslo,) = await deleted(memory)
+        assert (oslo.text, oslo.stated_at) == (OSLO, datetime(2020, 3, 1, 10, tzinfo=UTC))
+        assert oslo.valid_until == datetime(2026, 1, 5, 10, tzinfo=UTC)
+        assert oslo.superseded_by is not None
+
+    async def test_the_memory_that_is_replaced_held_until_the_new_one_began(self, tmp_path: Path) -> None:
+        """`valid_until` of the older memory is `valid_from` of the newer one, not the time of the write."""
+        newer = learned("User has lived in Rome since May 2025.", valid_from="2025-05")
+        with OpenAIServer([learned(OSLO), newer, contradicts(text="User has lived in Rome since May 2025.")]) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                await memory.add_messages(said("I live in Oslo", "2020-03-01T10:00:00Z"))
+                await memory.add_messages(said("I've lived in Rome since May 2025", "2026-01-05T10:00:00Z"))
+                (oslo,) = await deleted(memory)
+                (hit,) = (await memory.list(ALICE)).hits
+        assert oslo.valid_until == datetime(2025, 5, 1, tzinfo=UTC)
+        assert hit.date == "2026-01-05", "since when it holds is not the date at which it was said"
+
+    async def test_since_when_something_holds_decides_if_both_say_so(self, tmp_path: Path) -> None:
+        """A job since 2019, told later, does not replace one since 2026."""
+        bosch = learned("User has worked at Bosch since March 2026.", valid_from="2026-03")
+        siemens = learned("User has worked at Siemens since 2019.", valid_from="2019")
+        with OpenAIServer([bosch, siemens, contradicts()]) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                await memory.add_messages(said("At Bosch since March", "2026-04-05T10:00:00Z"))
+                await memory.add_messages(said("From my CV: Siemens since 2019", "2026-04-06T10:00:00Z"))
+                assert await memory_texts(memory) == ["User has worked at Bosch since March 2026."]
+
+    async def test_a_return_to_the_old_state_is_learned(self, tmp_path: Path) -> None:
+        """Vim, then VS Code, then Vim again: the last one holds, although the summary may still say Vim."""
+        vim, code = "User's favourite editor is Vim.", "User's favourite editor is VS Code."
+        replies = [learned(vim), learned(code), contradicts(), learned(vim), contradicts()]
+        with OpenAIServer(replies) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                for text, at in (("Vim", "2024-01-01"), ("VS Code", "2025-01-01"), ("Vim again", "2026-01-01")):
+                    await memory.add_messages(said(text, f"{at}T10:00:00Z"))
+                assert await memory_texts(memory) == [vim]
+
+    async def test_facts_of_one_call_are_held_against_each_other(self, tmp_path: Path) -> None:
+        """Two facts of one extraction that say the same become one memory with both sources."""
+        both = json.dumps(
+            {
+                "facts": [
+                    {"text": "User has a cat named Miso.", "sources": [1]},
+                    {"text": "User's cat is named Miso.", "sources": [2]},
+                ]
+            }
+        )
+        same = json.dumps({"decisions": [{"fact": 0, "event": "ADD"}, {"fact": 1, "event": "NONE", "memory": 0}]})
+        with OpenAIServer([both, same]) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                await memory.add_messages(messages_from(("user", "I have a cat, Miso"), ("user", "Miso is my cat")))
+                (hit,) = (await memory.list(ALICE)).hits
+        assert (hit.text, len(hit.sources)) == ("User has a cat named Miso.", 2)
+
+    async def test_of_two_contradicting_facts_of_one_call_the_later_said_holds(self, tmp_path: Path) -> None:
+        """The earlier one is kept as closed by the later one."""
+        both = json.dumps({"facts": [{"text": ROME, "sources": [2]}, {"text": OSLO, "sources": [1]}]})
+        replies = [
+            both,
+            json.dumps({"decisions": [{"fact": 0, "event": "ADD"}, {"fact": 1, "event": "DELETE", "memory": 0}]}),
+        ]
+        with OpenAIServer(replies) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                await memory.add_messages(
+                    messages_from(
+                        {"role": "user", "content": "I live in Oslo", "at": "2025-01-01T10:00:00Z"},
+                        {"role": "user", "content": "I live in Rome now", "at": "2026-01-01T10:00:00Z"},
+                    )
+                )
+                assert await memory_texts(memory) == [ROME]
+                (oslo,) = await deleted(memory)
+        assert (oslo.text, oslo.valid_until) == (OSLO, datetime(2026, 1, 1, 10, tzinfo=UTC))
+
+
+class TestPrecision:
+    async def test_a_month_stays_a_month(self, tmp_path: Path) -> None:
+        """`2023-04` is shown and filtered as a month, and never as its first day."""
+        with OpenAIServer([learned("User moved to Rome in April 2023.", happened_at="2023-04")]) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                await memory.add_messages(said("I moved in April 2023", "2023-06-01T10:00:00Z"))
+                (hit,) = (await memory.list(ALICE)).hits
+                april = {"at": {"gte": "2023-04-01", "lt": "2023-05-01"}}
+                for filters, count in (
+                    ({"at": "2023-04"}, 1),
+                    (april, 1),
+                    ({"at": "2023-04-01"}, 0),
+                    ({"at": "2023"}, 1),
+                ):
+                    assert len((await memory.list(ALICE, filters=filters)).hits) == count, filters
+        assert hit.date == "2023-04"
+
+
+class TestNames:
+    async def test_user_and_nadia_are_one_person_once_the_name_is_known(self, tmp_path: Path) -> None:
+        """The model is told the name, and facts about "User" are written with it even if it forgets."""
+        adds = json.dumps({"decisions": [{"fact": 0, "event": "ADD"}]})
+        tells = json.dumps({"user_name": "Nadia", "facts": [{"text": "User's name is Nadia.", "sources": [1]}]})
+        with OpenAIServer([tells, learned("User likes sailing."), adds]) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                await memory.add_messages(messages_from(("user", "I'm Nadia")))
+                await memory.add_messages(messages_from(("user", "I like sailing")), infer=True)
+                texts = await memory_texts(memory)
+                shown = server.chat_requests[1]["messages"][1]["content"]
+        assert "The user's name is Nadia." in shown
+        assert "Nadia likes sailing." in texts
