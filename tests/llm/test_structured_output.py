@@ -11,8 +11,8 @@ from pydantic import BaseModel
 
 from palimpsest.core.errors import ModelUnreachableError, ReplyError
 from palimpsest.llm.decide import DecideReply
-from palimpsest.llm.extract import ExtractReply
-from palimpsest.llm.structured_output import MAX_SHOWN_CHARS, ask, read, strict_schema
+from palimpsest.llm.extract_reply import ExtractReply
+from palimpsest.llm.structured_output import MAX_SHOWN_CHARS, ask, read, strict_schema, whole_items
 from palimpsest.llm.summarize import SummarizeReply
 from tests.support.scripted_model import ScriptedModel
 
@@ -242,3 +242,23 @@ def test_json_in_an_unfinished_thought_is_not_the_reply() -> None:
     """Guards against JSON in the thoughts of a reply that was cut off."""
     with pytest.raises(ValueError, match="no JSON"):
         read('<think>perhaps {"facts": []}', ExtractReply)
+
+
+@pytest.mark.parametrize(
+    "form", ['{"facts": LIST, "forget": []}', "LIST", 'Here it is:\n```json\n{"facts": LIST}\n```']
+)
+def test_wherever_a_reply_is_cut_off_only_whole_items_are_read(form: str) -> None:
+    """Guards against half a fact, and against an empty list read from a reply that had items."""
+    items = [{"text": 'Ana likes "tea" [green].', "tags": ["a", "b"]}, {"text": "Ana has {a} cat."}, "Plain."]
+    whole = form.replace("LIST", json.dumps(items))
+    lengths: set[int] = set()
+    for length in range(len(whole)):
+        try:
+            facts = read(whole_items(whole[:length]), ExtractReply).facts
+        except ValueError:
+            continue
+        expected = ['Ana likes "tea" [green].', "Ana has {a} cat.", "Plain."][: len(facts)]
+        assert facts
+        assert [fact.text for fact in facts] == expected
+        lengths.add(len(facts))
+    assert lengths == {1, 2, 3}

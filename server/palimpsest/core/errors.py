@@ -78,3 +78,11 @@ class ModelRefusedError(ModelError):
 
 class ReplyError(ModelError):
     """The reply does not fit the stage, after one attempt to repair it."""
+
+
+class CutOffReplyError(ReplyError):
+    """The reply reached the limit on its length. `reply` is what there is of it."""
+
+    def __init__(self, text: str, reply: str) -> None:
+        super().__init__(text)
+        self.reply = reply

@@ -44,8 +44,8 @@ class LanguageModel(Protocol):
         supports structured output, else ignore it: the prompts describe the format too, and the caller validates every
         reply and asks once more if it does not fit.
 
-        Raises ModelUnreachableError if no answer arrives, ModelRefusedError if the endpoint or the model declines, and
-        ReplyError if the reply has no text.
+        Raises ModelUnreachableError if no answer arrives, ModelRefusedError if the endpoint or the model declines,
+        ReplyError if the reply has no text, and CutOffReplyError with the text if the reply reached its limit.
         """
         ...
 

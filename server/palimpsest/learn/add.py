@@ -12,20 +12,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from palimpsest.core.errors import LedgerError, MemoryNotFoundError, ModelError, PromptError, StaleDecisionError
-from palimpsest.core.models import USER_NAME, Decision, Event, Fact, Memory, Message, Provenance, Scope
-from palimpsest.core.protocols import LanguageModel, Vector
+from palimpsest.core.errors import MemoryNotFoundError, ModelError, PromptError, StaleDecisionError
+from palimpsest.core.models import Decision, Event, Fact, Memory, Message, Provenance, Scope
+from palimpsest.core.protocols import Vector
 from palimpsest.learn.apply import WriteResult, apply_decisions, apply_write, embed_texts
 from palimpsest.learn.edit import has_text
 from palimpsest.learn.engine import Engine
+from palimpsest.learn.from_messages import learn_from
 from palimpsest.learn.near_duplicates import with_near_duplicates
 from palimpsest.learn.reconcile import ReconcileRequest, not_learned_from, reconcile
 from palimpsest.learn.sanitize import original_text, sanitize_fact, sanitize_messages
-from palimpsest.llm.extract import RECENT_MESSAGES, Conversation, Extraction, extract
 from palimpsest.store.queries import id_lookup
 from palimpsest.store.queries import memories as memory_queries
-from palimpsest.store.queries import messages as message_queries
-from palimpsest.store.queries import summaries as summary_queries
 from palimpsest.store.writes.apply import Write
 from palimpsest.text.dates.finder import dates_in
 from palimpsest.text.dates.spans import day_or_days
@@ -70,8 +68,8 @@ async def add_messages(
     if engine.model is None:
         note = f"{NO_MODEL}messages are kept as they are, searchable. Add what matters as text, one fact a call."
         return replace(kept, notes=(*kept.notes, note)) if applied.new_message_ids else kept
-    conversation = await engine.run(lambda: _conversation(engine, scope, new, sanitized.context))
-    return await _learn(engine, engine.model, scope, conversation, kept, vectors, caller)
+    learned = await learn_from(engine, engine.model, scope, new, sanitized.context, vectors, caller)
+    return replace(learned, kept_messages=kept.kept_messages, notes=(*kept.notes, *learned.notes))
 
 
 async def add_text(
@@ -179,78 +177,6 @@ def _cannot_replace(memory: Memory, successor: Memory | None) -> MemoryNotFoundE
     )
 
 
-async def _learn(
-    engine: Engine,
-    model: LanguageModel,
-    scope: Scope,
-    conversation: Conversation,
-    kept: WriteResult,
-    vectors: Mapping[str, Vector],
-    caller: str,
-) -> WriteResult:
-    """Extract facts and reconcile them. A failure is noted, together with what was kept.
-
-    `vectors` are those of the messages: a fact may have the very text of one.
-    """
-    messages = conversation.messages
-    is_agents = bool(scope.agent_id) and any(message.role == "assistant" for message in messages)
-    message_ids = tuple(message.id for message in messages)
-    try:
-        prompt = engine.prompts.get("extract_agent" if is_agents else "extract")
-        await engine.report_progress(f"kept {_count(messages)}; asking the model for facts")
-        found = await extract(model, prompt, conversation, engine.clock())
-        if not found.facts and not found.requests:
-            provenance = Provenance("extract", model.name, prompt.fingerprint, caller)
-            await apply_write(engine, Write(scope, provenance, learned_from=message_ids))
-            nothing = "nothing in these messages was found worth a memory"
-            return replace(kept, notes=(*kept.notes, nothing, *_refusals(found)))
-        texts = [*(fact.text for fact in found.facts), *(request.what for request in found.requests)]
-        vectors, _ = await embed_texts(engine, texts, vectors)
-        request = ReconcileRequest(scope, _with_told_name(found), caller, found.requests, message_ids, vectors=vectors)
-        result = await reconcile(engine, model, request)
-    except (ModelError, PromptError, LedgerError) as error:
-        if not await engine.run(lambda: not_learned_from(engine, messages)):
-            return replace(kept, notes=(*kept.notes, "another call has learned from these messages meanwhile"))
-        logger.warning("kept %d messages, learned nothing from them: %s", kept.kept_messages, error)
-        note = (
-            f"kept {_count(messages)}, but no facts were learned from them: {error} "
-            "Send the same messages again to learn from them."
-        )
-        return replace(kept, notes=(*kept.notes, note))
-    return replace(result, kept_messages=kept.kept_messages, notes=(*kept.notes, *_refusals(found), *result.notes))
-
-
-def _refusals(found: Extraction) -> list[str]:
-    return [f"not forgotten, because only the user can ask for it: {what}" for what in found.refused]
-
-
-def _conversation(engine: Engine, scope: Scope, messages: Sequence[Message], context: Sequence[str]) -> Conversation:
-    """Return what extraction reads: the new messages, those before them, and the summary unless it is outdated."""
-    new_ids = {message.id for message in messages}
-    with engine.ledger.read() as conn:
-        summary = summary_queries.latest_summary(conn, scope, "overall")
-        is_current = summary is not None and not summary_queries.has_corrections_since(conn, scope, summary.seq)
-        recent = message_queries.recent_messages(conn, scope, RECENT_MESSAGES + len(new_ids))
-        told_name = memory_queries.name_of_user(conn, scope)
-    before = [message for message in recent if message.id not in new_ids][-RECENT_MESSAGES:]
-    names = {message.name for message in (*before, *messages) if message.role == "user" and message.name}
-    user_name = names.pop() if len(names) == 1 else "" if names else told_name
-    summary_text = summary.text if summary is not None and is_current else ""
-    return Conversation(messages, before, context, summary_text, user_name)
-
-
-def _with_told_name(found: Extraction) -> tuple[Fact, ...]:
-    """Return the facts of an extraction; the first that tells the user's name also has it in its metadata."""
-    name = found.user_name
-    teller = next((fact for fact in found.facts if name and name in fact.text), None)
-    named = [replace(fact, metadata={USER_NAME: name}) if fact is teller else fact for fact in found.facts]
-    return tuple(named)
-
-
 def _as_message(engine: Engine, scope: Scope, fact: Fact) -> Message:
     now = engine.clock()
     return Message(str(uuid.uuid4()), scope, "user", fact.text, fact.said_at or now, now)
-
-
-def _count(messages: Sequence[Message]) -> str:
-    return f"{len(messages)} message{'s' if len(messages) != 1 else ''}"

@@ -17,7 +17,7 @@ from mcp.types import (
 )
 from pydantic import BaseModel, ValidationError
 
-from palimpsest.core.errors import ModelRefusedError, ModelUnreachableError, ReplyError
+from palimpsest.core.errors import CutOffReplyError, ModelRefusedError, ModelUnreachableError, ReplyError
 
 Send: TypeAlias = Callable[[CreateMessageRequest], Awaitable[BaseModel]]
 """A function that sends a request to the client and returns its answer. Raises MCPError if the client declines."""
@@ -45,7 +45,7 @@ class SamplingModel:
     async def complete(self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None) -> str:
         """Return the reply's text. The schema is ignored: sampling has no structured output, the prompt asks for JSON.
 
-        Raises ModelUnreachableError, ModelRefusedError or ReplyError.
+        Raises ModelUnreachableError, ModelRefusedError, ReplyError, and CutOffReplyError if it reached `max_tokens`.
         """
         del schema
         try:
@@ -101,4 +101,6 @@ class SamplingModel:
             raise ReplyError(
                 f"{self._name} sent a reply without text ({result.stop_reason or 'no reason given'}).{advice}"
             )
+        if result.stop_reason == "maxTokens":
+            raise CutOffReplyError(f"the reply of {self._name} was cut off. Raise llm.config.max_tokens.", text)
         return text

@@ -94,7 +94,14 @@ async def decide(model: LanguageModel, prompt: Prompt, comparison: Comparison) -
             raise ValueError(f"it has no decision about fact {', '.join(map(str, numbers))}.")
         return decided
 
-    return await ask(model, messages, DecideReply, convert, convert_leniently)
+    return await ask(
+        model,
+        messages,
+        DecideReply,
+        convert,
+        convert_leniently=convert_leniently,
+        convert_cut=convert_leniently,
+    )
 
 
 def _shown_items(comparison: Comparison) -> list[dict[str, Any]]:

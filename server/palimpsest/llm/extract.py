@@ -6,7 +6,7 @@ The summary and the recent messages are context. Facts come from the new message
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from palimpsest.core.clock import Precision, parse_date
@@ -68,7 +68,13 @@ async def extract(model: LanguageModel, prompt: Prompt, conversation: Conversati
             {"number": number, **_shown(message)} for number, message in enumerate(conversation.messages, start=1)
         ],
     )
-    return await ask(model, messages, ExtractReply, lambda reply: _extraction(reply, conversation))
+
+    def convert(reply: ExtractReply) -> Extraction:
+        return _extraction(reply, conversation)
+
+    return await ask(
+        model, messages, ExtractReply, convert, convert_cut=lambda reply: replace(convert(reply), is_cut=True)
+    )
 
 
 def _extraction(reply: ExtractReply, conversation: Conversation) -> Extraction:

@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 import httpx as _httpx  # noqa: F401  # pyright: ignore[reportUnusedImport] - see below
 import openai
 
-from palimpsest.core.errors import ModelError, ModelRefusedError, ModelUnreachableError, ReplyError
+from palimpsest.core.errors import CutOffReplyError, ModelError, ModelRefusedError, ModelUnreachableError, ReplyError
 
 CHECK_URL = "Check llm.config.openai_base_url."
 NOT_OPENAI = "a reply that is not in OpenAI's format"
@@ -64,7 +64,7 @@ class OpenAIModel:
     async def complete(self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None) -> str:
         """Return the reply's text. With a schema, the endpoint's structured output is used if it has that.
 
-        Raises ModelUnreachableError, ModelRefusedError or ReplyError.
+        Raises ModelUnreachableError, ModelRefusedError, ReplyError, and CutOffReplyError if it reached `max_tokens`.
         """
         dialect = self._dialect if schema is not None else replace(self._dialect, form="plain")
         while True:
@@ -144,6 +144,8 @@ def _text(model: str, completion: Any) -> str:
     if not isinstance(content, str) or not content.strip():
         advice = " Raise llm.config.max_tokens." if reason == "length" else ""
         raise ReplyError(f"the model {model} sent an empty reply (finish_reason {reason}).{advice}")
+    if reason == "length":
+        raise CutOffReplyError(f"the reply of the model {model} was cut off. Raise llm.config.max_tokens.", content)
     return content
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
-from palimpsest.core.errors import ReplyError
+from palimpsest.core.errors import CutOffReplyError, ReplyError
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.validation import well_formed
 
@@ -33,6 +33,10 @@ _THOUGHT = re.compile(r"\A.*</think(?:ing)?>|<think(?:ing)?>.*\Z", re.DOTALL | r
 _STRING_OR_TRAILING_COMMA = re.compile(r'("(?:\\.|[^"\\])*+"?)|,(?=\s*[}\]])')
 """Also matches a string without an end. Otherwise the search would start again at each quote, in quadratic time."""
 
+_STRING_OR_BRACKET = re.compile(r'"(?:\\.|[^"\\])*+"|["{}\[\]]', re.DOTALL)
+LIST_DEPTH = 2
+"""How deep the items of a reply lie: in a list, or in a list of an object. Lists inside an item are deeper."""
+
 _START = re.compile(r"[{\[]")
 _EMPTY_LIST = re.compile(r"`*(?:json)?\s*\[\s*\]\s*`*", re.IGNORECASE)
 
@@ -42,29 +46,64 @@ async def ask(
     messages: Sequence[Mapping[str, str]],
     reply_type: type[Reply],
     convert: Callable[[Reply], Result],
+    *,
     convert_leniently: Callable[[Reply], Result] | None = None,
+    convert_cut: Callable[[Reply], Result] | None = None,
 ) -> Result:
     """Return the model's reply, validated as `reply_type` and converted by `convert`.
 
     `convert` raises ValueError for a reply that is valid but cannot be right; the text of that error goes to the model.
-    `convert_leniently` is used for the second reply instead, if it is set. Raises ReplyError if the second reply does
-    not fit either, and passes on every ModelError.
+    `convert_leniently` is used for the second reply instead, if it is set. `convert_cut` is used for what is whole of a
+    reply that was cut off; without it such a reply is an error. Raises ReplyError if the second reply does not fit
+    either, and passes on every ModelError.
     """
     schema = strict_schema(reply_type)
-    text = await model.complete(messages, schema)
     try:
-        return convert(read(text, reply_type))
-    except ValueError as fault:
-        repair = (
-            f"That reply cannot be used: {fault} Answer again, with one JSON value in the requested form and "
-            "nothing else."
-        )
-        wrong_reply = {"role": "assistant", "content": well_formed(text[:MAX_SHOWN_CHARS]) or "(nothing)"}
-        text = await model.complete([*messages, wrong_reply, {"role": "user", "content": repair}], schema)
+        text = await model.complete(messages, schema)
+        try:
+            return convert(read(text, reply_type))
+        except ValueError as fault:
+            repair = (
+                f"That reply cannot be used: {fault} Answer again, with one JSON value in the requested form and "
+                "nothing else."
+            )
+            wrong_reply = {"role": "assistant", "content": well_formed(text[:MAX_SHOWN_CHARS]) or "(nothing)"}
+            text = await model.complete([*messages, wrong_reply, {"role": "user", "content": repair}], schema)
+    except CutOffReplyError as error:
+        if convert_cut is None:
+            raise
+        try:
+            return convert_cut(read(whole_items(error.reply), reply_type))
+        except ValueError:
+            raise error from None
     try:
         return (convert_leniently or convert)(read(text, reply_type))
     except ValueError as fault:
         raise ReplyError(f"the model {model.name} gave no usable reply in two attempts: {fault}") from fault
+
+
+def whole_items(text: str) -> str:
+    """Return a reply that was cut off with the items of its list that are whole, closed as JSON.
+
+    Raises ValueError if none is.
+    """
+    text = _without_thoughts(text)
+    start = _START.search(text)
+    end, closing = 0, ""
+    open_brackets: list[str] = []
+    for found in _STRING_OR_BRACKET.finditer(text, start.start() if start else len(text)):
+        mark = found[0]
+        if mark in "{[":
+            open_brackets.append(mark)
+        elif mark in "}]" and open_brackets:
+            open_brackets.pop()
+        is_whole = mark != '"' and (mark[0] == '"' or mark in "}]")
+        if is_whole and open_brackets[-1:] == ["["] and len(open_brackets) <= LIST_DEPTH:
+            end = found.end()
+            closing = "".join("}" if bracket == "{" else "]" for bracket in reversed(open_brackets))
+    if not end:
+        raise ValueError("none of its items is whole.")
+    return text[:end] + closing
 
 
 def read(text: str, reply_type: type[Reply]) -> Reply:

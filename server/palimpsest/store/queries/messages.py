@@ -42,11 +42,15 @@ def messages_of(conn: Connection, scope: Scope) -> list[Message]:
     return [to_message(row) for row in conn.execute(query.order_by(messages.c.seq))]
 
 
-def recent_messages(conn: Connection, scope: Scope, limit: int) -> list[Message]:
-    """Return the newest living messages of exactly this scope, oldest first, but for those with a forgotten fact."""
+def messages_before(conn: Connection, scope: Scope, message_id: str, limit: int) -> list[Message]:
+    """Return the living messages of exactly this scope that were stored before a message, the last `limit`, in order.
+
+    Those with a forgotten fact are left out.
+    """
+    first = select(messages.c.seq).where(messages.c.id == message_id).scalar_subquery()
     query = (
         select(messages)
-        .where(is_scope(messages, scope), messages.c.deleted_at.is_(None))
+        .where(is_scope(messages, scope), messages.c.deleted_at.is_(None), messages.c.seq < first)
         .order_by(messages.c.seq.desc())
         .limit(limit)
     )

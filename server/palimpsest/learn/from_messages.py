@@ -1,0 +1,157 @@
+"""Learn from stored messages: extract facts piece by piece, and reconcile them with what is known.
+
+Each piece is a write of its own. If a piece fails, what the pieces before it taught is kept, and the messages of the
+rest wait until they are sent again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from palimpsest.core.errors import LedgerError, ModelError, PromptError
+from palimpsest.core.models import USER_NAME, Fact, Message, Provenance, Scope
+from palimpsest.core.protocols import LanguageModel, Vector
+from palimpsest.learn.apply import WriteResult, apply_write, embed_texts
+from palimpsest.learn.engine import Engine
+from palimpsest.learn.reconcile import ReconcileRequest, not_learned_from, reconcile
+from palimpsest.llm.extract import RECENT_MESSAGES, Conversation, Extraction, extract
+from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.queries import messages as message_queries
+from palimpsest.store.queries import summaries as summary_queries
+from palimpsest.store.writes.apply import Write
+from palimpsest.text.counting import counted
+from palimpsest.text.tokenizer import count_tokens
+
+logger = logging.getLogger(__name__)
+
+PIECE_TOKENS = 2_000
+"""How long the messages are that are extracted in one call, in tokens. Set by hand: it leaves a small model with a
+context of 8,000 tokens room for the prompt and the reply, and longer pieces lose facts."""
+
+FULL_SHARE = 0.5
+"""A piece that is at least this full ends where a session ends, so that few sessions are cut in two. Set by hand."""
+
+
+async def learn_from(
+    engine: Engine,
+    model: LanguageModel,
+    scope: Scope,
+    messages: Sequence[Message],
+    context: Sequence[str],
+    vectors: Mapping[str, Vector],
+    caller: str,
+) -> WriteResult:
+    """Extract facts from stored messages and reconcile them. A failure is noted, together with what was learned.
+
+    `vectors` are those of the messages: a fact may have the very text of one.
+    """
+    parts = list(pieces(messages))
+    learned = WriteResult()
+    done = 0
+    for number, piece in enumerate(parts, 1):
+        which = f", piece {number} of {len(parts)}" if len(parts) > 1 else ""
+        await engine.report_progress(f"kept {counted(len(messages), 'message')}; asking the model for facts{which}")
+        try:
+            result = await _learn_from_piece(engine, model, scope, piece, context, vectors, caller)
+        except (ModelError, PromptError, LedgerError) as error:
+            return _with_notes(learned, await _failure(engine, messages, done, error))
+        done += len(piece)
+        learned = replace(
+            learned, outcomes=(*learned.outcomes, *result.outcomes), notes=(*learned.notes, *result.notes)
+        )
+    if not learned.outcomes and not learned.notes:
+        return _with_notes(learned, "nothing in these messages was found worth a memory")
+    return learned
+
+
+def pieces(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
+    """Split messages into pieces of about `PIECE_TOKENS`, where a session ends if possible."""
+    piece: list[Message] = []
+    tokens = 0
+    for message in messages:
+        cost = count_tokens(message.content)
+        is_next_session = bool(piece) and message.session_id != piece[-1].session_id
+        if piece and (tokens + cost > PIECE_TOKENS or (is_next_session and tokens >= FULL_SHARE * PIECE_TOKENS)):
+            yield piece
+            piece, tokens = [], 0
+        piece.append(message)
+        tokens += cost
+    if piece:
+        yield piece
+
+
+async def _learn_from_piece(
+    engine: Engine,
+    model: LanguageModel,
+    scope: Scope,
+    messages: Sequence[Message],
+    context: Sequence[str],
+    vectors: Mapping[str, Vector],
+    caller: str,
+) -> WriteResult:
+    is_agents = bool(scope.agent_id) and any(message.role == "assistant" for message in messages)
+    message_ids = tuple(message.id for message in messages)
+    prompt = engine.prompts.get("extract_agent" if is_agents else "extract")
+    conversation = await engine.run(lambda: _conversation(engine, scope, messages, context))
+    found = await extract(model, prompt, conversation, engine.clock())
+    notes = _notes(found)
+    if not found.facts and not found.requests:
+        provenance = Provenance("extract", model.name, prompt.fingerprint, caller)
+        await apply_write(engine, Write(scope, provenance, learned_from=message_ids))
+        return WriteResult(notes=notes)
+    texts = [*(fact.text for fact in found.facts), *(request.what for request in found.requests)]
+    vectors, _ = await embed_texts(engine, texts, vectors)
+    request = ReconcileRequest(scope, _with_told_name(found), caller, found.requests, message_ids, vectors=vectors)
+    return _with_notes(await reconcile(engine, model, request), *notes)
+
+
+async def _failure(engine: Engine, messages: Sequence[Message], done: int, error: Exception) -> str:
+    """Return the note on an error that ended the learning after `done` messages."""
+    if not await engine.run(lambda: not_learned_from(engine, messages)):
+        return "another call has learned from these messages meanwhile"
+    logger.warning("learned from %d of %d messages: %s", done, len(messages), error)
+    if done:
+        return (
+            f"learned from the first {done} of {counted(len(messages), 'message')}; the others are kept: {error} "
+            "Send the same messages again to learn from the rest."
+        )
+    return (
+        f"kept {counted(len(messages), 'message')}, but no facts were learned from them: {error} "
+        "Send the same messages again to learn from them."
+    )
+
+
+def _notes(found: Extraction) -> tuple[str, ...]:
+    notes = [f"not forgotten, because only the user can ask for it: {what}" for what in found.refused]
+    if found.is_cut:
+        notes.append(
+            "the model's reply was cut off; the facts that were whole are kept, and some may be missing. Raise "
+            "llm.config.max_tokens"
+        )
+    return tuple(notes)
+
+
+def _with_notes(result: WriteResult, *notes: str) -> WriteResult:
+    return replace(result, notes=(*result.notes, *notes))
+
+
+def _conversation(engine: Engine, scope: Scope, messages: Sequence[Message], context: Sequence[str]) -> Conversation:
+    """Return what extraction reads: the new messages, those before them, and the summary unless it is outdated."""
+    with engine.ledger.read() as conn:
+        summary = summary_queries.latest_summary(conn, scope, "overall")
+        is_current = summary is not None and not summary_queries.has_corrections_since(conn, scope, summary.seq)
+        before = message_queries.messages_before(conn, scope, messages[0].id, RECENT_MESSAGES)
+        told_name = memory_queries.name_of_user(conn, scope)
+    names = {message.name for message in (*before, *messages) if message.role == "user" and message.name}
+    user_name = names.pop() if len(names) == 1 else "" if names else told_name
+    summary_text = summary.text if summary is not None and is_current else ""
+    return Conversation(messages, before, context, summary_text, user_name)
+
+
+def _with_told_name(found: Extraction) -> tuple[Fact, ...]:
+    """Return the facts of an extraction; the first that tells the user's name also has it in its metadata."""
+    name = found.user_name
+    teller = next((fact for fact in found.facts if name and name in fact.text), None)
+    return tuple(replace(fact, metadata={USER_NAME: name}) if fact is teller else fact for fact in found.facts)

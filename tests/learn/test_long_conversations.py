@@ -1,0 +1,82 @@
+"""Long conversations and replies that are cut off: what was whole is learned, and the rest is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loopback import OpenAIServer, Reply
+from tests.support.memory import llm_settings, memory_in, memory_texts, messages_from
+from tests.support.scripted_model import is_extraction
+
+pytestmark = pytest.mark.anyio
+
+WHOLE = json.dumps({"facts": [{"text": "Ana likes tea.", "sources": [1]}, {"text": "Ana has a cat.", "sources": [1]}]})
+
+
+class TestCutOffReplies:
+    async def test_the_whole_facts_of_a_cut_reply_are_kept(self, tmp_path: Path) -> None:
+        """A reply that ends in the middle of its second fact gives the first one, and the reply says so."""
+        cut = Reply(WHOLE[: WHOLE.index("cat")], finish_reason="length")
+        with OpenAIServer([cut]) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                result = await memory.add_messages(messages_from(("user", "I like tea and have a cat")))
+                assert await memory_texts(memory) == ["Ana likes tea."]
+        assert any("cut off" in note and "max_tokens" in note for note in result.notes)
+
+    async def test_a_reply_without_a_whole_fact_keeps_the_messages(self, tmp_path: Path) -> None:
+        """Nothing is learned from half a fact, and the messages wait to be sent again."""
+        cut = Reply(WHOLE[: WHOLE.index("tea")], finish_reason="length")
+        with OpenAIServer([cut]) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                result = await memory.add_messages(messages_from(("user", "I like tea and have a cat")))
+                assert await memory_texts(memory) == []
+        assert result.kept_messages == 1
+        assert any("cut off" in note and "Send the same messages again" in note for note in result.notes)
+
+
+class TestPieces:
+    async def test_five_hundred_messages_are_learned_from_in_pieces(self, tmp_path: Path) -> None:
+        """Every message is in one request, and no request has more than a small model can read."""
+        seen: list[list[dict[str, Any]]] = []
+
+        def model(request: dict[str, Any]) -> str:
+            if not is_extraction(request):
+                return json.dumps({"decisions": [{"fact": 0, "event": "ADD"}]})
+            new = json.loads(request["messages"][1]["content"].split("New messages: ")[1])
+            seen.append(new)
+            return json.dumps({"facts": [{"text": f"Fact of piece {len(seen)}.", "sources": [1]}]})
+
+        with OpenAIServer(model) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                texts = [
+                    ("user", f"This is message number {number} of a long talk about gardens.") for number in range(500)
+                ]
+                result = await memory.add_messages(messages_from(*texts))
+                assert len(await memory_texts(memory)) == len(seen)
+        shown = [message["text"] for piece in seen for message in piece]
+        assert shown == [text for _, text in texts]
+        assert result.kept_messages == 500
+        assert len(seen) > 1
+        assert max(sum(len(message["text"]) for message in piece) for piece in seen) < 4 * 2_500
+
+    async def test_pieces_before_a_failure_are_kept_and_the_rest_is_learned_later(self, tmp_path: Path) -> None:
+        """A call that is repeated continues with the messages that nothing was learned from yet."""
+        long = "All about gardens, hedges and ponds. " * 100
+        conversation = [("user", f"{number} {long}") for number in range(3)]
+        replies = [
+            json.dumps({"facts": [{"text": "First.", "sources": [1]}]}),
+            Reply("no credit", status=402),
+            json.dumps({"facts": [{"text": "Second.", "sources": [1]}]}),
+            json.dumps({"decisions": [{"fact": 0, "event": "ADD"}]}),
+            json.dumps({"facts": []}),
+        ]
+        with OpenAIServer(replies) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                first = await memory.add_messages(messages_from(*conversation))
+                assert any("learned from the first" in note for note in first.notes)
+                await memory.add_messages(messages_from(*conversation))
+                assert {"First.", "Second."} <= set(await memory_texts(memory))
