@@ -22,7 +22,7 @@ from palimpsest.care.purge import PurgeResult, purge
 from palimpsest.core import models
 from palimpsest.core.clock import Clock, now
 from palimpsest.core.errors import LedgerError
-from palimpsest.core.models import Edit, Fact, Message, Scope, Undo, Version
+from palimpsest.core.models import Edit, Fact, Message, Predecessor, Scope, Undo, Version
 from palimpsest.core.protocols import LanguageModel, Progress, ReportProgress
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import Threads
@@ -276,6 +276,15 @@ class Memory:
             with self.engine.ledger.read() as conn:
                 memory = id_lookup.find_memory(conn, scope, memory_id)
                 return memory, history_queries.versions_of(conn, memory.id)
+
+        return await self.engine.run(read)
+
+    async def predecessors(self, memory_id: str) -> Sequence[Predecessor]:
+        """Return the memories whose place a memory took, oldest first."""
+
+        def read() -> Sequence[Predecessor]:
+            with self.engine.ledger.read() as conn:
+                return history_queries.predecessors(conn, memory_id)
 
         return await self.engine.run(read)
 

@@ -57,6 +57,7 @@ CALLS: dict[Callable[..., object], Callable[[Connection, Memory, Message], objec
     entries.living_messages: lambda conn, _, __: list(entries.living_messages(conn, AGENT)),
     history.versions_of: lambda conn, memory, _: history.versions_of(conn, memory.id),
     history.memories_at: lambda conn, _, __: history.memories_at(conn, ALICE, NOW),
+    history.predecessors: lambda conn, memory, _: history.predecessors(conn, memory.id),
     history.messages_at: lambda conn, _, __: history.messages_at(conn, ALICE, NOW),
     history.owners_of_passage: lambda conn, _, __: history.owners_of_passage(conn, ALICE, "cello"),
     id_lookup.find: lambda conn, memory, _: id_lookup.find(conn, ALICE, memory.id),

@@ -225,7 +225,9 @@ def history(ctx: typer.Context, memory_id: str, as_json: AsJson = False) -> None
             reply, text = HistoryReply.of_message(owner), render.whole_text(owner)
         else:
             stored, versions = await memory.history(memory.scope, owner.id)
-            reply, text = HistoryReply.of(stored, versions), render.history_text(stored, versions)
+            predecessors = await memory.predecessors(stored.id)
+            reply = HistoryReply.of(stored, versions, predecessors)
+            text = render.history_text(stored, versions, predecessors)
         print_result(as_json, reply.as_json(), text)
 
     with_memory(ctx, work)

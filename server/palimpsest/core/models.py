@@ -173,6 +173,14 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
+class Predecessor:
+    """A memory whose place another one took, and the ids by which the caller knows the messages behind it."""
+
+    memory: Memory
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Provenance:
     """What made an edit: the stage, the model, the prompt's fingerprint and the caller."""
 

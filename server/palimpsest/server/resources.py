@@ -54,7 +54,8 @@ async def read_memory(id: str, ctx: Context[Any, Any]) -> str:  # noqa: A002 - i
 async def read_history(id: str, ctx: Context[Any, Any]) -> str:  # noqa: A002 - its name in the template
     """Return every version of a memory."""
     memory = await memory_of(ctx)
-    return render.history_text(*await memory.history(scope_of(ctx, memory), id))
+    stored, versions = await memory.history(scope_of(ctx, memory), id)
+    return render.history_text(stored, versions, await memory.predecessors(stored.id))
 
 
 @mcp_errors(REQUEST)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from palimpsest.core.models import Edit, Event, Kind, Memory, Message, Step, Version
-from palimpsest.server.replies.models import Instant, LeftOutIfNone, Reply
+from palimpsest.core.models import Edit, Event, Kind, Memory, Message, Predecessor, Step, Version
+from palimpsest.server.replies.models import Instant, LeftOutIfEmpty, LeftOutIfNone, Reply
 from palimpsest.server.replies.notes import MAX_ECHO
 from palimpsest.text.shorten import shorten
 
@@ -54,6 +54,21 @@ class VersionReply(Reply):
         )
 
 
+class ReplacedReply(Reply):
+    """A memory whose place another one took. `valid_until` is until when it held."""
+
+    id: str
+    memory: str
+    valid_until: Instant | None
+    sources: tuple[str, ...]
+
+    @classmethod
+    def of(cls, predecessor: Predecessor) -> ReplacedReply:
+        """Return the reply for one replaced memory."""
+        old = predecessor.memory
+        return cls(id=old.id, memory=old.text, valid_until=old.valid_until, sources=predecessor.sources)
+
+
 class HistoryReply(Reply):
     """The result of `get_history`: the memory as it is now, and its versions, oldest first.
 
@@ -65,16 +80,18 @@ class HistoryReply(Reply):
     memory: str
     deleted: bool
     superseded_by: str | None
+    replaced: tuple[ReplacedReply, ...] = LeftOutIfEmpty
     history: tuple[VersionReply, ...]
 
     @classmethod
-    def of(cls, memory: Memory, versions: Sequence[Version]) -> HistoryReply:
-        """Return the reply for a memory and its versions."""
+    def of(cls, memory: Memory, versions: Sequence[Version], predecessors: Sequence[Predecessor]) -> HistoryReply:
+        """Return the reply for a memory, what it replaced, and its versions."""
         return cls(
             id=memory.id,
             memory=memory.text,
             deleted=memory.deleted_at is not None,
             superseded_by=memory.superseded_by,
+            replaced=tuple(map(ReplacedReply.of, predecessors)),
             history=tuple(_version_replies(memory, versions)),
         )
 

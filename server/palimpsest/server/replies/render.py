@@ -9,7 +9,19 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from palimpsest.core.clock import iso
-from palimpsest.core.models import Edit, Event, Hit, Memory, Message, Outcome, Provenance, Scope, Step, Version
+from palimpsest.core.models import (
+    Edit,
+    Event,
+    Hit,
+    Memory,
+    Message,
+    Outcome,
+    Predecessor,
+    Provenance,
+    Scope,
+    Step,
+    Version,
+)
 from palimpsest.server.replies.notes import (
     MAX_ECHO,
     TOOLS,
@@ -205,12 +217,13 @@ def summary_text(summary: SummaryResult, scope: Scope, advice: Advice = TOOLS) -
     return _with_notes([summary.text], notes, scope)
 
 
-def history_text(memory: Memory, versions: Sequence[Version]) -> str:
-    """Return the state of a memory, then its versions, oldest first.
+def history_text(memory: Memory, versions: Sequence[Version], predecessors: Sequence[Predecessor]) -> str:
+    """Return the state of a memory, then what it replaced, then its versions, oldest first.
 
     A long text is whole only where it first stands.
     """
     lines = [f"[{short(memory.id)}] {_state(memory)}: {_one_line(memory.text)}"]
+    lines += map(_predecessor_line, predecessors)
     texts = {memory.text}
     for version in versions:
         sources = f", from {', '.join(map(_one_line, version.sources))}" if version.sources else ""
@@ -219,6 +232,13 @@ def history_text(memory: Memory, versions: Sequence[Version]) -> str:
         texts.add(text)
         lines.append(f"{iso(version.updated_at)} {version.event} by {_made_by(version.provenance)}{sources}: {shown}")
     return visible("\n".join(lines))
+
+
+def _predecessor_line(predecessor: Predecessor) -> str:
+    old = predecessor.memory
+    until = f", until {iso(old.valid_until)[:10]}" if old.valid_until else ""
+    said = f", from {', '.join(map(_one_line, predecessor.sources))}" if predecessor.sources else ""
+    return f"  replaced [{short(old.id)}] {old.date}{until}{said}: {_one_line(old.text)}"
 
 
 def whole_text(owner: Memory | Message) -> str:

@@ -6,8 +6,9 @@ from datetime import datetime
 
 from sqlalchemy import Connection, func, or_, select
 
-from palimpsest.core.models import Event, Memory, Message, Scope, Version
+from palimpsest.core.models import Event, Memory, Message, Predecessor, Scope, Version
 from palimpsest.store.mapping import chunks, sees, to_history, to_memory, to_message, with_state
+from palimpsest.store.queries.messages import sources_of
 from palimpsest.store.schema import history, memories, memory_sources, message_history, messages
 
 
@@ -24,6 +25,14 @@ def versions_of(conn: Connection, memory_id: str) -> list[Version]:
         sources.setdefault(row.history_id, []).append(row.external_id or row.id)
     rows = conn.execute(select(history).where(history.c.memory_id == memory_id).order_by(history.c.seq))
     return [to_history(row, tuple(sources.get(row.id, ()))) for row in rows]
+
+
+def predecessors(conn: Connection, memory_id: str) -> list[Predecessor]:
+    """Return the memories whose place a memory took, oldest first."""
+    query = select(memories).where(memories.c.superseded_by == memory_id).order_by(memories.c.seq)
+    replaced = [to_memory(row) for row in conn.execute(query)]
+    sources = sources_of(conn, [memory.id for memory in replaced])
+    return [Predecessor(old, tuple(message.source for message in sources.get(old.id, ()))) for old in replaced]
 
 
 def memories_at(conn: Connection, scope: Scope, instant: datetime) -> list[Memory]:
