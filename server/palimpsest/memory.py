@@ -350,7 +350,17 @@ async def open_memory(settings: Settings, *, clock: Clock = now, background: boo
             projection = open_projection(settings, ledger, embedder.fingerprint)
             index = KeptKeys(ledger, projection)
             model = open_model(settings)
-            engine = Engine(ledger, embedder, model, prompts, clock, index, Threads((threads,)), settings.keep_secrets)
+            engine = Engine(
+                ledger,
+                embedder,
+                model,
+                prompts,
+                clock,
+                index,
+                Threads((threads,)),
+                settings.keep_secrets,
+                settings.excludes,
+            )
         except BaseException:
             ledger.close()
             raise

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from palimpsest.core.clock import span_of
 from palimpsest.core.errors import InputError
 from palimpsest.core.filters import MAX_CONDITIONS, MAX_DEPTH, MAX_LISTED_VALUES, OPERATORS, compile_filter
 
 RECORD: dict[str, Any] = {
-    "at": datetime(2026, 5, 8, 12, tzinfo=UTC),
-    "created_at": datetime(2026, 6, 1, tzinfo=UTC),
+    "at": span_of(datetime(2026, 5, 8, 12, tzinfo=UTC), ""),
+    "created_at": span_of(datetime(2026, 6, 1, tzinfo=UTC), ""),
     "role": "user",
     "kind": "memory",
     "tags": ("work", "plan"),

@@ -222,6 +222,9 @@ class Settings(BaseSettings):
     prompts_dir: Path | None = None
     custom_fact_extraction_prompt: str | None = None
     custom_update_memory_prompt: str | None = None
+    custom_instructions: str | None = None
+    includes: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
     openai_api_key: SecretStr | None = Field(default=None, exclude=True)
     openai_base_url: str | None = Field(default=None, exclude=True)
     _project_was_found: bool = PrivateAttr(default=False)

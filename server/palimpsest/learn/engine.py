@@ -35,8 +35,9 @@ class Engine:
     """The parts of one open memory.
 
     `model` is None if there is no language model. With `keep_secrets` passwords, keys and tokens are stored like any
-    other text. `report_progress` receives messages about the progress of a call. `is_model_borrowed` means that the
-    model is available during this call only, so the background work cannot use it.
+    other text. Facts with a tag in `excluded_topics` are not kept. `report_progress` receives messages about the
+    progress of a call. `is_model_borrowed` means that the model is available during this call only, so the background
+    work cannot use it.
     """
 
     ledger: Ledger
@@ -47,6 +48,7 @@ class Engine:
     index: NearestEntries
     threads: Threads
     keep_secrets: bool = False
+    excluded_topics: tuple[str, ...] = ()
     report_progress: ReportProgress = _ignore_progress
     is_model_borrowed: bool = False
 

@@ -11,6 +11,7 @@ from palimpsest.core.settings import Settings
 from palimpsest.embed.questions import QuestionCache
 from palimpsest.index.sync import Projection
 from palimpsest.learn.engine import NEEDED_PROMPTS
+from palimpsest.learn.topics import instructions
 from palimpsest.llm.prompts import PromptFiles
 from palimpsest.store.ledger import Ledger
 
@@ -134,7 +135,9 @@ def open_prompts(settings: Settings) -> PromptFiles:
         texts |= {"extract": text, "extract_agent": text}
     if settings.custom_update_memory_prompt:
         texts["decide"] = _text_or_file(settings.custom_update_memory_prompt)
-    prompts = PromptFiles(NEEDED_PROMPTS, settings.prompts_dir, texts)
+    added = instructions(settings)
+    additions = {"extract": added, "extract_agent": added} if added else {}
+    prompts = PromptFiles(NEEDED_PROMPTS, settings.prompts_dir, texts, additions)
     prompts.check()
     return prompts
 

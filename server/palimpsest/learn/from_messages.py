@@ -16,6 +16,7 @@ from palimpsest.core.protocols import LanguageModel, Vector
 from palimpsest.learn.apply import WriteResult, apply_write, embed_texts
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.reconcile import ReconcileRequest, not_learned_from, reconcile
+from palimpsest.learn.topics import without_excluded
 from palimpsest.llm.extract import RECENT_MESSAGES, Conversation, Extraction, extract
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
@@ -96,7 +97,9 @@ async def _learn_from_piece(
     prompt = engine.prompts.get("extract_agent" if is_agents else "extract")
     conversation = await engine.run(lambda: _conversation(engine, scope, messages, context))
     found = await extract(model, prompt, conversation, engine.clock())
-    notes = _notes(found)
+    kept, excluded = without_excluded(found.facts, engine.excluded_topics)
+    found = replace(found, facts=tuple(kept))
+    notes = (*_notes(found), *excluded)
     if not found.facts and not found.requests:
         provenance = Provenance("extract", model.name, prompt.fingerprint, caller)
         await apply_write(engine, Write(scope, provenance, learned_from=message_ids))

@@ -103,7 +103,7 @@ class PromptFiles:
     """The prompts by name. A file in the user's folder comes before the shipped one, and edits apply at once.
 
     `needed` maps the name of each prompt to the inputs its stage passes. `system_texts` maps names to texts that
-    replace the system section.
+    replace the system section, and `additions` to texts that follow it.
     """
 
     def __init__(
@@ -111,10 +111,12 @@ class PromptFiles:
         needed: Mapping[str, frozenset[str]],
         directory: Path | None = None,
         system_texts: Mapping[str, str] | None = None,
+        additions: Mapping[str, str] | None = None,
     ) -> None:
         self.needed = dict(needed)
         self.directory = directory
         self._system_texts = dict(system_texts or {})
+        self._additions = dict(additions or {})
         self._read: dict[Path, tuple[int, Prompt]] = {}
 
     def path(self, name: str) -> Path:
@@ -130,6 +132,9 @@ class PromptFiles:
         prompt = self.read(self.path(name), name)
         if name in self._system_texts:
             prompt = replace(prompt, system=self._system_texts[name], system_is_text=True)
+        if name in self._additions:
+            added = self._additions[name] if prompt.system_is_text else self._additions[name].replace("$", "$$")
+            prompt = replace(prompt, system=f"{prompt.system}\n\n{added}")
         return prompt
 
     def read(self, path: Path, name: str) -> Prompt:
