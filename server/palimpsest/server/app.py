@@ -25,6 +25,7 @@ from palimpsest.server.session.lazy_memory import LazyMemory
 from palimpsest.server.session.roots import RequestContext
 from palimpsest.server.session.state import ServerState
 from palimpsest.server.tools.register import READING_TOOLS, add_tools
+from palimpsest.server.wire.stdio import stdio_messages
 
 if TYPE_CHECKING:
     from palimpsest.core.settings import Settings
@@ -107,7 +108,12 @@ def run_stdio(load_settings: LoadSettings) -> None:
     would wait for the thread that reads stdin.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    build_server(load_settings).run("stdio")
+    anyio.run(_serve_stdio, build_server(load_settings))
+
+
+async def _serve_stdio(server: MemoryServer) -> None:
+    async with stdio_messages() as (incoming, outgoing):
+        await server.serve(incoming, outgoing)
 
 
 async def _open_after_handshake(ctx: RequestContext, call_next: CallNext) -> HandlerResult:

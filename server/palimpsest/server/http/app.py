@@ -36,12 +36,14 @@ from palimpsest.server.auth import tokens as access_tokens
 from palimpsest.server.auth.access import READ, WRITE
 from palimpsest.server.auth.attempts import LimitedBearerAuth, refusal
 from palimpsest.server.auth.bearer import AccessTokenVerifier
-from palimpsest.server.http.bodies import MAX_BODY_BYTES, BodyLimit
+from palimpsest.server.http.bodies import BodyLimit
 from palimpsest.server.http.hosts import HostCheck
 from palimpsest.server.http.limits import RateLimit
+from palimpsest.server.http.messages import MessageCheck
 from palimpsest.server.http.open_paths import HEALTH, is_open
 from palimpsest.server.mcp_server import MemoryServer
 from palimpsest.server.session.lazy_memory import LazyMemory
+from palimpsest.server.wire.json_text import MAX_MESSAGE_BYTES
 
 Transport: TypeAlias = Literal["http", "sse", "all"]
 
@@ -120,10 +122,12 @@ def application(
     security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     routes: list[BaseRoute] = [Route(HEALTH, _Health(server.state.memory), methods=["GET"])]
     if transport != "sse":
-        app = server.streamable_http_app(transport_security=security, host=host, max_request_body_size=MAX_BODY_BYTES)
+        app = server.streamable_http_app(
+            transport_security=security, host=host, max_request_body_size=MAX_MESSAGE_BYTES
+        )
         routes += app.routes
     if transport != "http":
-        routes += server.sse_app(transport_security=security, host=host, max_request_body_size=MAX_BODY_BYTES).routes
+        routes += server.sse_app(transport_security=security, host=host, max_request_body_size=MAX_MESSAGE_BYTES).routes
     return Starlette(
         routes=[*routes, *(_oauth_metadata(settings) if protected else [])],
         middleware=_middleware(settings, _host_names(host, settings.http.allowed_hosts), protected=protected),
@@ -142,7 +146,7 @@ def _middleware(settings: Settings, host_names: Sequence[str], *, protected: boo
             Middleware(AuthContextMiddleware),
             Middleware(_RequireToken, audience=settings.http.audience),
         ]
-    return [Middleware(HostCheck, names=host_names), *limits, Middleware(BodyLimit)]
+    return [Middleware(HostCheck, names=host_names), *limits, Middleware(BodyLimit), Middleware(MessageCheck)]
 
 
 def _lifespan(server: MemoryServer, transport: Transport) -> Lifespan[Starlette]:
