@@ -16,6 +16,7 @@ from mcp.types import InputRequiredResult
 
 from palimpsest.core.errors import PalimpsestError
 from palimpsest.server.auth.access import current_grant
+from palimpsest.server.log import show_control_characters
 from palimpsest.server.mcp_server import MemoryServer
 from palimpsest.server.prompts import add_prompts
 from palimpsest.server.resources import add_resources
@@ -95,6 +96,7 @@ def build_server(
         middleware=[state.calls.bound, _open_after_handshake, _with_client_project],
         call_seconds=call_seconds,
     )
+    show_control_characters()
     add_tools(server)
     add_resources(server)
     add_prompts(server)
