@@ -9,16 +9,22 @@ from typing import Any
 
 import httpx2
 import pytest
+from hypothesis import given
 from mcp.types import INVALID_REQUEST, PARSE_ERROR, JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from fuzzing.calls import Sent, initialize
+from fuzzing.expected import Answers
+from fuzzing.inputs import inputs
+from fuzzing.pipes import Pipes, stdio_server
 from palimpsest.server.http.bodies import BodyLimit
 from palimpsest.server.http.messages import RESERVED_IDS, SESSION, MessageCheck
 from palimpsest.server.wire.json_text import MAX_DIGITS, MAX_JSON_DEPTH, MAX_JSON_VALUES, MAX_MESSAGE_BYTES
 from palimpsest.server.wire.messages import Refused, read_message
+from tests.support.environment import clean_environment
+from tests.support.examples import examples
 from tests.support.http_server import TIMEOUT, HttpServer, run_http_server
-from tests.support.raw_stdio import INITIALIZE, RawStdio, raw_stdio
 
 
 def call(request_id: str, arguments: str = "{}", members: str = "") -> bytes:
@@ -135,6 +141,21 @@ class TestReadMessage:
         assert isinstance(message, Refused)
         assert (message.code, message.too_large) == (PARSE_ERROR, False)
 
+    @examples(400)
+    @given(inputs(["0123456789"], modern=True, long_ones=False))
+    def test_every_message_is_owed_what_the_protocol_says(self, batch: list[Sent]) -> None:
+        """Guards every kind of message that the fuzz sends, against a judge that knows only the documented limits."""
+        for sent in batch:
+            owed = Answers()
+            owed.expect(sent.data)
+            message = read_message(sent.data)
+            if isinstance(message, Refused):
+                answers = [message.as_error().model_dump()] if message.expects_answer else []
+            else:
+                answers = [{"id": message.id}] if isinstance(message, JSONRPCRequest) else []
+            assert [owed.receive(answer) for answer in answers] == [""] * len(answers), sent
+            assert owed.complete, sent
+
     def test_an_id_inside_the_parameters_is_not_taken_for_that_of_the_request(self) -> None:
         """Guards other requests from being answered in place of a notification or a reply."""
         inner = f'{{"method": "x", "id": 5, "list": {MANY}, "id": 5}}'
@@ -166,16 +187,17 @@ class TestReadMessage:
 
 
 @pytest.fixture(scope="module")
-def stdio(tmp_path_factory: pytest.TempPathFactory) -> Generator[RawStdio]:
-    with raw_stdio(tmp_path_factory.mktemp("stdio")) as server:
-        assert "result" in server.ask(INITIALIZE)
+def stdio(tmp_path_factory: pytest.TempPathFactory) -> Generator[Pipes]:
+    folder = tmp_path_factory.mktemp("stdio")
+    with stdio_server(folder, clean_environment(folder)) as server:
+        assert "result" in server.ask(initialize({}))
         yield server
 
 
 class TestStdio:
     @pytest.mark.parametrize(("text", "code", "request_id", "reason"), FAULTY_LINES.values(), ids=FAULTY_LINES)
     def test_a_faulty_line_is_answered_once_and_the_next_is_served(
-        self, stdio: RawStdio, text: bytes, code: int, request_id: Any, reason: str
+        self, stdio: Pipes, text: bytes, code: int, request_id: Any, reason: str
     ) -> None:
         """Guards clients from waiting for ever, and others' requests from a faulty line."""
         answer = stdio.ask(text)
@@ -187,15 +209,15 @@ class TestStdio:
             "result": {},
         }
 
-    def test_notifications_replies_and_empty_lines_get_no_answer(self, stdio: RawStdio) -> None:
+    def test_notifications_replies_and_empty_lines_get_no_answer(self, stdio: Pipes) -> None:
         """Guards the protocol, and the session from odd replies."""
         stdio.send(*NOTIFICATIONS, *REPLIES, b"", b"  \r")
         assert stdio.ask(b'{"jsonrpc": "2.0", "id": 8, "method": "ping"}')["id"] == 8
 
     def test_every_faulty_line_is_in_the_log_and_the_last_needs_no_end(self, tmp_path: Path) -> None:
         """Guards whoever looks for the fault of a client, and clients that close their pipe in the middle of a line."""
-        with raw_stdio(tmp_path) as server:
-            assert "result" in server.ask(INITIALIZE)
+        with stdio_server(tmp_path, clean_environment(tmp_path)) as server:
+            assert "result" in server.ask(initialize({}))
             server.send(b"null", NOTIFICATIONS[-1])
             assert server.answer()["error"]["code"] == INVALID_REQUEST
             server.close(b'{"jsonrpc": "2.0", "id": 2, "meth')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import anyio
 from mcp.types import INVALID_REQUEST, JSONRPCRequest
 from starlette.datastructures import Headers
 from starlette.responses import Response
@@ -14,6 +15,9 @@ SESSION = "mcp-session-id"
 RESERVED_IDS = ("_GET_stream",)
 """What the SDK calls a session's own stream among the streams of its requests, which it keeps by their ids."""
 
+ENDING_SECONDS = 1.0
+"""How long to wait for a request whose id comes again. Its client may have the answer before the request has ended."""
+
 
 class MessageCheck:
     """Answer a body that is no message, or a request whose id is in use, with 400, or 413, and a JSON-RPC error.
@@ -24,7 +28,7 @@ class MessageCheck:
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
-        self._unfinished: set[tuple[str, str]] = set()
+        self._unfinished: dict[tuple[str, str], anyio.Event] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it. It has to have its whole body in one piece."""
@@ -45,15 +49,22 @@ class MessageCheck:
         del request
         if key is None:
             await self.app(scope, receive_again, send)
-        elif key in self._unfinished or key[1] in RESERVED_IDS:
-            refused = Refused(INVALID_REQUEST, f"the id {key[1]!r} is in use")
+        elif key[1] in RESERVED_IDS or not await self._is_free(key):
+            refused = Refused(INVALID_REQUEST, "an unfinished request of the session has the same id")
             await _answer(refused)(scope, receive, send)
         else:
-            self._unfinished.add(key)
+            self._unfinished[key] = anyio.Event()
             try:
                 await self.app(scope, receive_again, send)
             finally:
-                self._unfinished.discard(key)
+                self._unfinished.pop(key).set()
+
+    async def _is_free(self, key: tuple[str, str]) -> bool:
+        """Wait for the request that has an id in a session. Return whether no request has it any more."""
+        with anyio.move_on_after(ENDING_SECONDS):
+            while key in self._unfinished:
+                await self._unfinished[key].wait()
+        return key not in self._unfinished
 
 
 def _answer(refused: Refused) -> Response:
