@@ -9,6 +9,8 @@ from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import anyio
+import anyio.lowlevel
 import httpx2
 import pytest
 import uvicorn
@@ -31,22 +33,51 @@ ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "appl
 GET = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
-@contextmanager
-def listening(**limits: float) -> Generator[int]:
-    """Run a small server with other limits for connections, in a thread. Yield its port."""
+class Paths:
+    """An ASGI application that answers 204. At /wait it waits until the client is gone; /large is an endless answer.
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer 204, but wait at the path /wait until the client is gone."""
+    `has_ended` once an endless answer has ended.
+    """
+
+    def __init__(self) -> None:
+        self.has_ended = threading.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer."""
         if scope["path"] == "/wait":
-            while (await receive())["type"] != "http.disconnect":
-                pass
+            await gone(receive)
+        if scope["path"] == "/large":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(flood, send)
+                await gone(receive)
+                tasks.cancel_scope.cancel()
+            self.has_ended.set()
+            return
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
+
+async def flood(send: Send) -> None:
+    """Send without an end."""
+    while True:
+        await send({"type": "http.response.body", "body": b"x" * 65_536, "more_body": True})
+        await anyio.lowlevel.checkpoint()  # once the client is gone, nothing waits any more
+
+
+async def gone(receive: Receive) -> None:
+    """Wait until the client disconnects."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+@contextmanager
+def listening(app: Paths | None = None, **limits: float) -> Generator[int]:
+    """Run a small server with other limits for connections, in a thread. Yield its port."""
     with pytest.MonkeyPatch.context() as patch, socket.create_server(("127.0.0.1", 0)) as listener:
         for name, value in limits.items():
             patch.setattr(connections, name, value)
-        config = uvicorn.Config(app, log_level="error", lifespan="off", http=BoundedConnection, ws="none")
+        config = uvicorn.Config(app or Paths(), log_level="error", lifespan="off", http=BoundedConnection, ws="none")
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
@@ -118,6 +149,14 @@ class TestSlowHeaders:
                 assert is_closed(silent)
             waiting.shutdown(socket.SHUT_WR)
             assert is_closed(waiting)  # only now
+
+
+class TestSlowReaders:
+    def test_a_client_that_does_not_read_its_answer_is_disconnected(self) -> None:
+        """Guards connections and memory from clients that ask and never read."""
+        app = Paths()
+        with listening(app, READ_SECONDS=0.2) as port, connected(port, GET.replace(b"/ ", b"/large ")):
+            assert app.has_ended.wait(TIMEOUT)
 
 
 class TestManyConnections:

@@ -1,4 +1,4 @@
-"""Connections that send no request: how long one may stay open, and how many connections there may be."""
+"""Connections on which nothing happens: how long one may stay open, and how many connections there may be."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ MAX_CONNECTIONS = 900
 REQUEST_SECONDS = 10.0
 """How long a connection may take from its start, or from its last response, to the end of a request's headers."""
 
+READ_SECONDS = 60.0
+"""How long a client may take to read anything of a response, while some of it waits to be sent."""
+
 
 class BoundedConnection(H11Protocol):
     """A connection of uvicorn's. It is closed if it waits too long, or longest while there are too many.
@@ -21,7 +24,8 @@ class BoundedConnection(H11Protocol):
     based on h11, which strips whitespace around header values, as RFC 9110 demands; httptools does not.
     """
 
-    _deadline: asyncio.TimerHandle | None = None
+    _request_timer: asyncio.TimerHandle | None = None
+    _read_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         """Accept the connection. If there are too many, close the one that waits longest; it may be this one."""
@@ -33,29 +37,39 @@ class BoundedConnection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Handle what the client sends."""
         super().data_received(data)
-        if self._is_answering() and self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+        if self._is_answering():
+            self._request_timer = _cancelled(self._request_timer)
 
     def on_response_complete(self) -> None:
-        """Wait for the next request."""
+        """Drop what nobody has read of the body, and wait for the next request."""
+        self.cycle.body.clear()
         super().on_response_complete()
         if not self._is_answering():
             self._await_request()
 
+    def pause_writing(self) -> None:
+        """Note that the client does not read as fast as the server writes."""
+        super().pause_writing()
+        self._read_timer = self.loop.call_later(READ_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Note that the client reads again."""
+        super().resume_writing()
+        self._read_timer = _cancelled(self._read_timer)
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         super().connection_lost(exc)
-        if self._deadline is not None:
-            self._deadline.cancel()
+        self._request_timer = _cancelled(self._request_timer)
+        self._read_timer = _cancelled(self._read_timer)
 
     @property
     def waits_until(self) -> float | None:
         """Return when the connection will be closed, in seconds of the event loop; None while it is being answered."""
-        return None if self._deadline is None else self._deadline.when()
+        return None if self._request_timer is None else self._request_timer.when()
 
     def abort(self) -> None:
-        """Close the connection at once, even if a response is not read."""
+        """Close the connection at once."""
         self.connections.discard(self)
         self.transport.abort()
 
@@ -63,9 +77,18 @@ class BoundedConnection(H11Protocol):
         return self.cycle is not None and not self.cycle.response_complete  # pyright: ignore[reportUnnecessaryComparison] - it is None before the first request
 
     def _await_request(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-        self._deadline = self.loop.call_later(REQUEST_SECONDS, self.transport.close)
+        _cancelled(self._request_timer)
+        self._request_timer = self.loop.call_later(REQUEST_SECONDS, self._close)
+
+    def _close(self) -> None:
+        """Close the connection once the client has read the last response, or has taken too long for it."""
+        self.transport.close()
+        self._request_timer = self.loop.call_later(READ_SECONDS, self.transport.abort)
+
+
+def _cancelled(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()
 
 
 def _abort_longest_waiting(connections: set[Any]) -> None:
