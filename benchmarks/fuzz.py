@@ -41,7 +41,7 @@ BATCHES = 50
 LONG_SHARE = 20
 """Of so many rounds of batches one has inputs that are longer than what is accepted."""
 
-MAX_RESIDENT = 1_000.0
+MAX_RESIDENT = 600.0
 """The bound of a server's resident memory in MB."""
 
 SEEDS = ("The user was born in Porto", "Ottoline plays the harp", "The server moved to Oslo")
@@ -130,6 +130,8 @@ def fuzz_stdio(target: StdioTarget, plan: Plan, *, modern: bool) -> None:
 
     def send(drawn_inputs: tuple[Any, list[dict[str, Any]]]) -> None:
         batch, replies = drawn_inputs
+        if target.has_ended:
+            return
         target.reply = lambda: replies.pop() if replies else {"error": {"code": -1, "message": "no more"}}
         target.send(batch)
 
@@ -150,25 +152,29 @@ def run(folder: Path, until: Callable[[int], bool], *, number: int, batches: int
         modern = StdioTarget(stack.enter_context(stdio_server(folder, env)), Tally("stdio, 2026-07-28"), modern=True)
         http = HttpTarget(*stack.enter_context(http_server(folder, env)), Tally("HTTP"))
         rounds = 0
-        while not until(rounds):
+        while not (until(rounds) or legacy.has_ended or modern.has_ended):
             plan = Plan(number + rounds, batches, long_ones=rounds % LONG_SHARE == 0)
             fuzz_stdio(legacy, plan, modern=False)
             fuzz_stdio(modern, plan, modern=True)
             fuzz_http(http, plan)
             rounds += 1
-        targets: list[Target] = [legacy, modern, http]
-        for target in targets:
+        living: list[Target] = [target for target in (legacy, modern) if not target.has_ended]
+        for target in (*living, http):
             target.check_life(f"{target.tally.name} still works after seed {number}")
             if target.tally.peak > MAX_RESIDENT:
                 target.tally.fail(f"{target.tally.peak:.0f} MB resident, more than {MAX_RESIDENT:.0f}", [])
-    return [target.tally for target in targets]
+    return [target.tally for target in (legacy, modern, http)]
 
 
 def report(tallies: Sequence[Tally]) -> None:
     """Print what was sent and how it was answered, by server, and every failure."""
+    print("| server | messages | answers | failures | slowest answer, s | peak RSS, MB |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: |")
     for tally in tallies:
-        print(f"\n{tally.name}: {tally.sent.total():,} messages, {len(tally.failures)} failures")
-        print(f"  peak {tally.peak:.0f} MB, slowest answer {tally.slowest[0]:.2f} s ({tally.slowest[1]})")
+        counts = f"{tally.sent.total():,} | {tally.answers.total():,} | {len(tally.failures)}"
+        print(f"| {tally.name} | {counts} | {tally.slowest[0]:.2f} | {tally.peak:.0f} |")
+    for tally in tallies:
+        print(f"\n{tally.name}; the slowest answer was to: {tally.slowest[1]}")
         for title, counts in (("sent", tally.sent), ("answers", tally.answers)):
             print(f"  {title}: {', '.join(f'{name} {count:,}' for name, count in sorted(counts.items()))}")
     for failure in (failure for tally in tallies for failure in tally.failures):

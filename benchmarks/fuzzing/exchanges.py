@@ -137,7 +137,7 @@ _DISTORTIONS: st.SearchStrategy[dict[str, Any]] = st.one_of(
     st.fixed_dictionaries({"headers": st.fixed_dictionaries({"mcp-protocol-version": _VERSIONS})}),
     st.fixed_dictionaries(
         {
-            "method": st.sampled_from(("GET", "PUT", "HEAD", "OPTIONS", "PATCH", "BREW")),
+            "method": st.sampled_from(("GET", "DELETE", "PUT", "HEAD", "OPTIONS", "PATCH", "BREW")),
             "path": st.sampled_from(
                 ("/mcp", "/mcp/", "/messages/", "/sse", "/health", "/%00", "//", "/mcp?session_id=1")
             ),

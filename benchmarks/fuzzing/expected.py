@@ -21,18 +21,20 @@ class Answers:
 
     `known`: requests with this id. `uncertain`: messages that are answered with an id or without one, because they are
     too large to be parsed. `anonymous`: messages that are answered without an id. `optional`: requests that were
-    cancelled or that are answered when the server ends, if at all.
+    cancelled or that are answered when the server ends, if at all. `doubtful`: answers that may have been meant for an
+    optional request or for a message that is too large.
     """
 
     known: Counter[Key] = field(default_factory=Counter[Key])
     uncertain: int = 0
     anonymous: int = 0
     optional: Counter[Key] = field(default_factory=Counter[Key])
+    doubtful: int = 0
 
     @property
     def complete(self) -> bool:
         """Return whether every request was answered that has to be."""
-        return not (+self.known or self.uncertain or self.anonymous)
+        return not (+self.known or self.anonymous or self.uncertain > self.doubtful)
 
     def expect(self, data: bytes) -> None:
         """Note what is owed for a message."""
@@ -80,6 +82,7 @@ class Answers:
             self.known[key] -= 1
         elif self.optional[key] > 0:
             self.optional[key] -= 1
+            self.doubtful += 1
         elif self.uncertain:
             self.uncertain -= 1
         else:

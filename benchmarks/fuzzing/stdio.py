@@ -13,6 +13,7 @@ from fuzzing.expected import Answers
 from fuzzing.pipes import Pipes
 from fuzzing.tally import Tally
 
+LOG_LINES = 60
 LIMIT = 30.0
 """Seconds that an answer may take."""
 
@@ -25,7 +26,9 @@ class StdioTarget:
         self.reply: Callable[[], dict[str, Any]] = lambda: {"error": {"code": -32601, "message": "no"}}
         self._pipes = pipes
         self._modern = modern
+        self.has_ended = False
         self._owed = Answers()
+        self._before: Sequence[Sent] = ()
         self._fences = 0
         if not modern:
             self._ask(initialize(CAPABILITIES))
@@ -36,20 +39,35 @@ class StdioTarget:
         lines = [
             Sent(sent.kind, line) for sent in batch for line in sent.data.split(b"\n") if not line.isspace() and line
         ]
+        before = self._owed.optional.copy()
         for sent in lines:
             self.tally.sent[sent.kind] += 1
             self._owed.expect(sent.data)
         started = time.perf_counter()
-        self._pipes.send(*(sent.data for sent in lines))
         try:
+            self._pipes.send(*(sent.data for sent in lines))
             while not self._owed.complete:
                 self._receive(lines, started, LIMIT - (time.perf_counter() - started))
         except queue.Empty:
             known, anonymous, uncertain = +self._owed.known, self._owed.anonymous, self._owed.uncertain
             self.tally.fail(f"no answer: {dict(known)}, {anonymous} without id, {uncertain} too large", lines)
             self._owed = Answers(optional=self._owed.optional + known)
+        except BrokenPipeError:
+            self._end(lines)
+            return
         self._fence(lines)
+        if self.has_ended:
+            return
+        # Of several requests with one id, the SDK cancels the last. The others may be answered during the next batch.
+        self._owed = Answers(optional=self._owed.optional - before)
+        self._before = lines
         self.tally.measure(self._pipes.process.pid)
+
+    def _end(self, lines: Sequence[Sent]) -> None:
+        """Note that the server has ended, with what was sent last."""
+        self.has_ended = True
+        log = b"".join(self._pipes.log[-LOG_LINES:]).decode(errors="replace")
+        self.tally.fail(f"the server has ended:\n{log}", [*self._before, *lines])
 
     def memory_ids(self, texts: Sequence[str]) -> list[str]:
         """Add memories and return their ids."""
@@ -80,13 +98,14 @@ class StdioTarget:
         fence = f"fence {self._fences}"
         message = {"jsonrpc": "2.0", "id": fence, "method": "tools/list"}
         self._owed.expect(encoded(message))
-        self._pipes.send(encoded(in_envelope(message, {}) if self._modern else message))
         try:
+            self._pipes.send(encoded(in_envelope(message, {}) if self._modern else message))
             while not self._owed.complete:
                 self._receive(lines, time.perf_counter(), LIMIT)
         except queue.Empty:
             self.tally.fail("no answer to the request after these", lines)
-            self._owed = Answers(optional=self._owed.optional)
+        except BrokenPipeError:
+            self._end(lines)
 
     def _receive(self, lines: Sequence[Sent], started: float, timeout: float) -> None:
         answer = self._message(timeout)

@@ -51,6 +51,12 @@ FAULTY: dict[str, tuple[bytes, int, Any, str]] = {
     "deep metadata": (call("1", f'{{"metadata": {DEEP}}}'), INVALID_REQUEST, 1, f"deeper than {MAX_JSON_DEPTH}"),
     "very deep": (call("1", VERY_DEEP), INVALID_REQUEST, 1, f"deeper than {MAX_JSON_DEPTH}"),
     "very deep, id last": (backwards('"a-1"', VERY_DEEP), INVALID_REQUEST, "a-1", "deeper than"),
+    "very deep, half a character in the id": (
+        call('"ID"', VERY_DEEP).replace(b"ID", b"\xed\xb0\x80"),
+        INVALID_REQUEST,
+        None,
+        "deeper than",
+    ),
     "an integer of 8,000 digits": (call("1", f'{{"limit": {"9" * 8_000}}}'), INVALID_REQUEST, 1, "8,000 digits"),
     "an id of 8,000 digits": (call("9" * 8_000), INVALID_REQUEST, None, f"more than {MAX_DIGITS:,}"),
     "an infinite number": (call("1", '{"metadata": {"a": 1e999}}'), INVALID_REQUEST, 1, "too large"),
@@ -222,6 +228,7 @@ class TestStdio:
             assert server.answer()["error"]["code"] == INVALID_REQUEST
             server.close(b'{"jsonrpc": "2.0", "id": 2, "meth')
             assert server.answer()["error"]["code"] == PARSE_ERROR
+        assert server.process.returncode == 0
         assert b"".join(server.log).count(b"refused a line on stdin") == 3
 
 

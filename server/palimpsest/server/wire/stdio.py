@@ -21,7 +21,6 @@ from mcp.types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, J
 
 from palimpsest.server.wire.lines import LongLine, read_line
 from palimpsest.server.wire.messages import Refused, read_message, too_long
-from palimpsest.text.control_characters import visible
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +58,7 @@ async def _read(
                 message = read_message(line)
             try:
                 if isinstance(message, Refused):
-                    logger.warning("refused a line on stdin: %s", visible(message.reason))
+                    logger.warning("refused a line on stdin: %s", message.reason)
                     if message.expects_answer:
                         await answers.send(SessionMessage(message.as_error()))
                 else:

@@ -27,7 +27,7 @@ def unparsed_id(text: bytes | bytearray, end: bytes | None = None) -> RequestId 
     last = _LAST.search(bytes(text[-EDGE_BYTES:] if end is None else end[-EDGE_BYTES:]))
     members = [found[1].strip(b", \t\r\n") for found in (first, last) if found and found[1]]
     try:
-        outer = json.loads(b"{" + b",".join(members) + b"}")
+        outer = json.loads((b"{" + b",".join(members) + b"}").decode())  # of bytes, json accepts half characters
     except ValueError:
         return None
     request_id = outer.get("id")
