@@ -60,6 +60,21 @@ class TestJudge:
         assert owed.receive({"id": "7", "result": {}}) == ""
         assert owed.receive({"id": "7", "result": {}}) != ""
 
+    def test_a_cancellation_forgives_one_request(self) -> None:
+        """Guards the other requests with the same id, which are answered."""
+        owed = Answers()
+        for data in (
+            ping(7),
+            ping("7"),
+            b'{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}',
+        ):
+            owed.expect(data)
+        assert not owed.complete
+        assert owed.receive({"id": 7, "result": {}}) == ""
+        assert owed.complete
+        later = owed.after()
+        assert [later.receive({"id": "7", "result": {}}) for _ in range(2)] == ["", "an answer that nobody waits for"]
+
     def test_a_failure_names_its_inputs(self) -> None:
         """Guards that a failure can be repeated."""
         tally = Tally("stdio")

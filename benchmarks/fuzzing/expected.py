@@ -20,21 +20,34 @@ class Answers:
     """Answers that a server still owes, by id.
 
     `known`: requests with this id. `uncertain`: messages that are answered with an id or without one, because they are
-    too large to be parsed. `anonymous`: messages that are answered without an id. `optional`: requests that were
-    cancelled or that are answered when the server ends, if at all. `doubtful`: answers that may have been meant for an
-    optional request or for a message that is too large.
+    too large to be parsed. `anonymous`: messages that are answered without an id. `optional`: requests whose answer is
+    a stream. `forgiven`: cancellations, by the text of the id; each ends one request at most. `earlier`: requests of
+    the batch before that were cancelled. `doubtful`: answers that may have been for a message that is too large.
     """
 
     known: Counter[Key] = field(default_factory=Counter[Key])
     uncertain: int = 0
     anonymous: int = 0
     optional: Counter[Key] = field(default_factory=Counter[Key])
+    forgiven: Counter[str] = field(default_factory=Counter[str])
+    earlier: Counter[Key] = field(default_factory=Counter[Key])
     doubtful: int = 0
 
     @property
     def complete(self) -> bool:
         """Return whether every request was answered that has to be."""
-        return not (+self.known or self.anonymous or self.uncertain > self.doubtful)
+        return not (self._unanswered() - self.forgiven or self.anonymous or self.uncertain > self.doubtful)
+
+    def after(self) -> Answers:
+        """Return what may still be answered during the next batch."""
+        return Answers(earlier=self.known + self.optional)
+
+    def _unanswered(self) -> Counter[str]:
+        """Return how many known requests are not answered, by the text of their ids."""
+        unanswered: Counter[str] = Counter()
+        for (_, text), count in self.known.items():
+            unanswered[text] += count
+        return unanswered
 
     def expect(self, data: bytes) -> None:
         """Note what is owed for a message."""
@@ -66,10 +79,10 @@ class Answers:
             self.known[key] += 1
 
     def _forgive(self, params: Any) -> None:
-        """Expect no answer to requests that are cancelled. The SDK takes 1 and "1" for the same id."""
+        """Note a cancellation. The SDK takes 1 and "1" for the same id, and of several requests it ends the last."""
         text = str(cast("dict[str, Any]", params).get("requestId")) if isinstance(params, dict) else ""
-        for kind in ("int", "str"):
-            self.optional[kind, text] += self.known.pop((kind, text), 0)
+        if self._unanswered()[text] > self.forgiven[text]:
+            self.forgiven[text] += 1
 
     def receive(self, answer: dict[str, Any]) -> str:
         """Note an answer. Return what is wrong with it, or ""."""
@@ -80,8 +93,10 @@ class Answers:
             self.anonymous -= 1
         elif self.known[key] > 0:
             self.known[key] -= 1
-        elif self.optional[key] > 0:
-            self.optional[key] -= 1
+            self.doubtful += self.forgiven[key[1]] > 0
+        elif self.optional[key] > 0 or self.earlier[key] > 0:
+            counter = self.optional if self.optional[key] > 0 else self.earlier
+            counter[key] -= 1
             self.doubtful += 1
         elif self.uncertain:
             self.uncertain -= 1

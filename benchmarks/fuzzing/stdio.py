@@ -39,7 +39,6 @@ class StdioTarget:
         lines = [
             Sent(sent.kind, line) for sent in batch for line in sent.data.split(b"\n") if not line.isspace() and line
         ]
-        before = self._owed.optional.copy()
         for sent in lines:
             self.tally.sent[sent.kind] += 1
             self._owed.expect(sent.data)
@@ -51,15 +50,14 @@ class StdioTarget:
         except queue.Empty:
             known, anonymous, uncertain = +self._owed.known, self._owed.anonymous, self._owed.uncertain
             self.tally.fail(f"no answer: {dict(known)}, {anonymous} without id, {uncertain} too large", lines)
-            self._owed = Answers(optional=self._owed.optional + known)
+            self._owed = self._owed.after()
         except BrokenPipeError:
             self._end(lines)
             return
         self._fence(lines)
         if self.has_ended:
             return
-        # Of several requests with one id, the SDK cancels the last. The others may be answered during the next batch.
-        self._owed = Answers(optional=self._owed.optional - before)
+        self._owed = self._owed.after()
         self._before = lines
         self.tally.measure(self._pipes.process.pid)
 
