@@ -6,6 +6,10 @@ Eight clients call a memory of 10,000 over streamable HTTP. Each sends its next 
 100 calls, 93 list, 5 search for eight words that were never used before, and 2 add. An added memory replaces the one
 that the same client added before, so the memory keeps its size. The word caches fill in the first third; growth after
 that is a leak. After some calls, a client disconnects and another one connects. Linux only, because it reads /proc.
+
+    python benchmarks/http_soak.py --hostile
+
+Fifty honest clients add and search, in turn alone and beside the attackers of `attackers.py`; see `hostile_soak.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +19,9 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,7 +31,9 @@ from pathlib import Path
 import anyio
 from mcp import Client
 
+import hostile_soak
 from embedders import resident
+from palimpsest.core.settings import load_settings
 from startup import fill
 
 CLIENTS = 8
@@ -54,17 +62,19 @@ def listening(command: Sequence[str], env: Mapping[str, str]) -> Generator[tuple
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
         try:
             line = process.stderr.readline() if process.stderr else ""
+            # Read on, because a server whose log nobody reads stops when the pipe is full.
+            threading.Thread(target=deque, args=(process.stderr, 0), daemon=True).start()
             yield line.split()[1].rstrip(","), process.pid
         finally:
             process.terminate()
 
 
 @contextmanager
-def served(folder: Path) -> Generator[tuple[str, int]]:
+def served(folder: Path, transport: str, **settings: str) -> Generator[tuple[str, int]]:
     """Run Palimpsest on a data directory. Yield its URL and its process id."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PALIMPSEST_", "OPENAI_"))}
-    env |= {"PALIMPSEST_DATA_DIR": str(folder), "PALIMPSEST_HTTP__REQUESTS_PER_MINUTE": "100000000"}
-    command = [sys.executable, "-m", "palimpsest", "serve", "--transport", "http", "--port", "0"]
+    env |= {"PALIMPSEST_DATA_DIR": str(folder), **settings}
+    command = [sys.executable, "-m", "palimpsest", "serve", "--transport", transport, "--port", "0"]
     with listening(command, env) as server:
         yield server
 
@@ -114,24 +124,46 @@ async def soak(url: str, tally: Tally) -> None:
             tasks.start_soon(work, url, tally)
 
 
+def soak_hostile(folder: Path, seconds: float, phases: int) -> None:
+    """Run honest clients and attackers, and print what was measured."""
+    user = load_settings(data_dir=folder).user_id
+    hostile_soak.token(folder, user)  # from the start, the server demands one
+    with served(folder, "all") as (url, process_id):
+        base = url.rsplit("/", 1)[0]
+        soaked = anyio.run(hostile_soak.run, folder, base, process_id, user, seconds, phases)
+        peak = hostile_soak.peak_resident(process_id)
+    hostile_soak.report(soaked, anyio.run(hostile_soak.lost, folder, user, soaked.acknowledged), peak)
+
+
+def soak_calls(folder: Path, calls: int) -> None:
+    """Make calls, and print the samples."""
+    with served(folder, "http", PALIMPSEST_HTTP__REQUESTS_PER_MINUTE="100000000") as (url, process_id):
+        tally = Tally(calls, process_id)
+        anyio.run(soak, url, tally)
+    print("| calls | s | RSS, MB | open files | threads |\n| ---: | ---: | ---: | ---: | ---: |")
+    for number, seconds, memory, files, threads in tally.samples:
+        print(f"| {number:,} | {seconds:.0f} | {memory:.0f} | {files} | {threads} |")
+    print(f"\n{tally.finished:,} calls answered, {tally.failed} of them with an error")
+
+
 def main() -> None:
-    """Read the arguments, make the calls, and print the samples."""
+    """Read the arguments, fill a memory, and run one of the two."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=100_000, help="the number of all calls (default 100,000)")
     parser.add_argument(
         "--memories", type=int, default=10_000, help="the number of memories stored before (default 10,000)"
     )
+    parser.add_argument("--hostile", action="store_true", help="measure honest clients beside attackers")
+    parser.add_argument("--seconds", type=float, default=60, help="how long each phase takes, if hostile (default 60)")
+    parser.add_argument("--phases", type=int, default=4, help="phases of each kind, if hostile (default 4)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         fill(folder, options.memories)
-        with served(folder) as (url, process_id):
-            tally = Tally(options.calls, process_id)
-            anyio.run(soak, url, tally)
-    print("| calls | s | RSS, MB | open files | threads |\n| ---: | ---: | ---: | ---: | ---: |")
-    for calls, seconds, memory, files, threads in tally.samples:
-        print(f"| {calls:,} | {seconds:.0f} | {memory:.0f} | {files} | {threads} |")
-    print(f"\n{tally.finished:,} calls answered, {tally.failed} of them with an error")
+        if options.hostile:
+            soak_hostile(folder, options.seconds, options.phases)
+        else:
+            soak_calls(folder, options.calls)
 
 
 if __name__ == "__main__":

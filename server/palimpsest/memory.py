@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Literal, TextIO
 
 import anyio
-import anyio.to_thread
 
 from palimpsest.care.export import export
 from palimpsest.care.import_file import ImportResult, plan_import, preview_import, run_import
@@ -25,7 +24,7 @@ from palimpsest.core.errors import LedgerError
 from palimpsest.core.models import Edit, Fact, Message, Predecessor, Scope, Undo, Version
 from palimpsest.core.protocols import LanguageModel, Progress, ReportProgress
 from palimpsest.core.settings import Settings
-from palimpsest.core.threads import Threads
+from palimpsest.core.threads import Threads, in_background
 from palimpsest.core.validation import MAX_TOKENS
 from palimpsest.index.backfill import embed_missing
 from palimpsest.index.kept_keys import KeptKeys
@@ -304,7 +303,8 @@ class Memory:
             vectors = "waiting" if waiting else "complete"
             return {"status": "degraded" if degraded else "ok", "ledger": "ok", "vectors": vectors, "index": index}
 
-        return await self.engine.run(read)
+        with in_background():
+            return await self.engine.run(read)
 
     async def waiting(self) -> int:
         """Return how many texts wait for a vector of this embedder, or for the rest of theirs."""
@@ -340,7 +340,7 @@ async def open_memory(settings: Settings, *, clock: Clock = now, background: boo
     With `background` the vector index is opened and kept up to date in the background. Without it, searches read the
     vectors in the ledger, which suits a process that makes a single call. Raises PalimpsestError.
     """
-    threads = anyio.CapacityLimiter(THREADS)
+    threads = Threads((anyio.CapacityLimiter(THREADS),), (anyio.CapacityLimiter(1),))
 
     def build() -> tuple[Engine, Projection, KeptKeys]:
         prompts = open_prompts(settings)
@@ -351,22 +351,14 @@ async def open_memory(settings: Settings, *, clock: Clock = now, background: boo
             index = KeptKeys(ledger, projection)
             model = open_model(settings)
             engine = Engine(
-                ledger,
-                embedder,
-                model,
-                prompts,
-                clock,
-                index,
-                Threads((threads,)),
-                settings.keep_secrets,
-                settings.excludes,
+                ledger, embedder, model, prompts, clock, index, threads, settings.keep_secrets, settings.excludes
             )
         except BaseException:
             ledger.close()
             raise
         return engine, projection, index
 
-    engine, projection, kept_keys = await anyio.to_thread.run_sync(build, limiter=threads)
+    engine, projection, kept_keys = await threads.run(build)
     failure: Exception | None = None
     try:
         async with anyio.create_task_group() as tasks:
@@ -384,7 +376,7 @@ async def open_memory(settings: Settings, *, clock: Clock = now, background: boo
             raise failure
     finally:
         with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(projection.close, limiter=threads)
+            await threads.run(projection.close)
             if engine.model is not None:
                 await engine.model.aclose()
             engine.ledger.close()

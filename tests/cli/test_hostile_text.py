@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palimpsest.core.validation import is_blank, well_formed
-from tests.support.command_line import palimpsest, palimpsest_json
+from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
 from tests.support.examples import examples
 
 STEERING = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff]")
@@ -137,3 +138,9 @@ def test_any_text_goes_through_every_command_and_reaches_the_terminal_harmless(t
         assert "deleted: [" in printed[-1]
         assert palimpsest_json(folder, "list", settings=settings)["results"] == []
         assert [steering_in(output) for output in printed] == [[]] * len(printed)
+
+
+def test_an_argument_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    """Guards a text from being stored with "?" in place of what was typed."""
+    assert "not UTF-8" in palimpsest_process(tmp_path, "add", os.fsdecode(b"K\xf6ln is on the Rhine"), code=1)
+    assert palimpsest_json(tmp_path, "list")["results"] == []

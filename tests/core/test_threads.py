@@ -8,14 +8,14 @@ import anyio
 import anyio.from_thread
 import pytest
 
-from palimpsest.core.threads import Threads, end_if_cancelled
+from palimpsest.core.threads import Threads, end_if_cancelled, in_background, is_background
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_work_that_nobody_waits_for_ends_at_its_next_check() -> None:
     """Guards a thread from work whose caller is gone."""
-    threads, steps = Threads((anyio.CapacityLimiter(1),)), list[int]()
+    threads, steps = Threads((anyio.CapacityLimiter(1),), (anyio.CapacityLimiter(1),)), list[int]()
 
     with anyio.CancelScope() as scope:
 
@@ -42,7 +42,7 @@ def test_work_outside_such_threads_is_not_ended() -> None:
 async def test_a_callers_own_limit_leaves_threads_to_others() -> None:
     """Guards the calls of one caller from the many calls of another: they wait in their own queue."""
     shared = anyio.CapacityLimiter(4)
-    greedy, modest = (Threads((anyio.CapacityLimiter(3), shared)) for _ in range(2))
+    greedy, modest = (Threads((anyio.CapacityLimiter(3), shared), (shared,)) for _ in range(2))
     may_end, running = threading.Event(), list[int]()
 
     def block() -> None:
@@ -56,3 +56,30 @@ async def test_a_callers_own_limit_leaves_threads_to_others() -> None:
         assert len(running) <= 3
         may_end.set()
     assert len(running) == 20
+
+
+async def test_writes_that_wait_leave_the_threads_to_reads() -> None:
+    """Guards reads from many writes that wait for another process, and lets one write at a time."""
+    threads = Threads((anyio.CapacityLimiter(2),), (anyio.CapacityLimiter(1),))
+    may_write, running = threading.Event(), list[int]()
+
+    def write() -> None:
+        running.append(1)
+        may_write.wait()
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(20):
+            tasks.start_soon(threads.write, write)
+        assert await threads.run(lambda: "read") == "read"
+        assert len(running) <= 1
+        may_write.set()
+    assert len(running) == 20
+
+
+async def test_work_knows_whether_a_caller_waits_for_it() -> None:
+    """Guards errors that a caller has to read from work in the background, which would only log them."""
+    threads = Threads((anyio.CapacityLimiter(1),), (anyio.CapacityLimiter(1),))
+    assert not await threads.run(is_background)
+    with in_background():
+        assert await threads.run(is_background)
+    assert not await threads.run(is_background)

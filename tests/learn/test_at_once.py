@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from loopback import OpenAIServer
@@ -329,3 +331,21 @@ class TestDecidedAgain:
                 assert await memory_texts(memory) == ["Lyon is where the user moved"]
         assert (result.kept_messages, result.outcomes) == (1, ())
         assert result.notes == ("another call has learned from these messages meanwhile",)
+
+
+async def test_reads_do_not_wait_for_writes_that_wait_for_another_process(tmp_path: Path) -> None:
+    """Guards lists and searches beside many adds: while another process writes, only the adds wait."""
+    texts = [f"Note number {number}" for number in range(20)]
+    async with memory_in(tmp_path) as memory:
+        await add_text(memory, "User plays the harp")
+        with closing(sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            async with anyio.create_task_group() as tasks:
+                for text in texts:
+                    tasks.start_soon(add_text, memory, text)
+                with anyio.fail_after(PATIENCE / 4):
+                    await anyio.wait_all_tasks_blocked()
+                    assert await memory_texts(memory) == ["User plays the harp"]
+                    assert [hit.text for hit in (await memory.search(ALICE, "harp")).hits] == ["User plays the harp"]
+                other.execute("ROLLBACK")
+        assert set(await memory_texts(memory)) == {"User plays the harp", *texts}

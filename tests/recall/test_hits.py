@@ -12,12 +12,15 @@ from palimpsest.recall.hits import (
     LINE_TOKENS,
     MAX_WEAK,
     MIN_CUT_TOKENS,
+    cut_to_fit,
     hit_tokens,
     irrelevant_note,
     relevant,
     strongest,
     within_budget,
 )
+from palimpsest.text.control_characters import visible
+from palimpsest.text.tokenizer import count_tokens
 from tests.support.scripted_model import NOW
 
 SMALLEST_BUDGET = 50
@@ -118,3 +121,12 @@ def test_at_most_five_weak_matches_are_shown(count: int) -> None:
     """The best ones, in their order."""
     hits = [hit(str(place)) for place in range(count)]
     assert strongest(hits) == hits[:5]
+
+
+def test_control_characters_count_as_the_escapes_that_are_shown() -> None:
+    """Guards the token budget: a text of escapes is four times as long in a reply as it is stored."""
+    steering = hit("a", "\x1b" * 1_000)
+    assert hit_tokens(steering) == 1_000 + LINE_TOKENS
+    cut = cut_to_fit(steering, 100)
+    assert hit_tokens(cut) <= 100
+    assert count_tokens(visible(cut.text)) > 50

@@ -12,8 +12,8 @@ import httpx2
 import pytest
 
 from palimpsest.server.auth.attempts import FAILED_PER_MINUTE
-from palimpsest.server.http.bodies import MAX_BODY_BYTES, MAX_JSON_VALUES
 from palimpsest.server.session.body_budget import MAX_HELD_BYTES_PER_CALLER
+from palimpsest.server.wire.json_text import MAX_JSON_VALUES, MAX_MESSAGE_BYTES
 from tests.support.http_server import TIMEOUT, HttpServer, new_access_token, run_http_server
 
 pytestmark = pytest.mark.anyio
@@ -52,7 +52,7 @@ def post(server: HttpServer, bearer: str = "", content: bytes | None = None) -> 
 def begin(server: HttpServer, method: str, path: str, sent: int, **headers: str) -> socket.socket:
     """Send the headers of a request of the longest length and `sent` bytes of its body. Return its connection."""
     connection = socket.create_connection(("127.0.0.1", server.port), timeout=TIMEOUT)
-    lines = {"host": "localhost", **ACCEPT, "content-length": str(MAX_BODY_BYTES), **headers}
+    lines = {"host": "localhost", **ACCEPT, "content-length": str(MAX_MESSAGE_BYTES), **headers}
     head = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in lines.items())]
     connection.sendall("\r\n".join([*head, "", ""]).encode() + b"x" * sent)
     return connection
@@ -84,20 +84,20 @@ class TestBodies:
 
     def test_one_caller_holds_a_bounded_amount_and_the_server_still_answers(self, open_server: HttpServer) -> None:
         """Guards memory from clients that send long bodies and never finish them."""
-        whole = MAX_HELD_BYTES_PER_CALLER // MAX_BODY_BYTES
+        whole = MAX_HELD_BYTES_PER_CALLER // MAX_MESSAGE_BYTES
         with ExitStack() as connections:
             for _ in range(whole):
                 holding = begin(open_server, "POST", "/mcp", sent=0, expect="100-continue")
                 connections.enter_context(holding)
                 assert status_of(holding) == 100
-                holding.sendall(b"x" * (MAX_BODY_BYTES - 1))
+                holding.sendall(b"x" * (MAX_MESSAGE_BYTES - 1))
             with begin(open_server, "POST", "/mcp", sent=0, expect="100-continue") as one_too_many:
                 assert status_of(one_too_many) == 503
             assert post(open_server).status_code == 200
-        answers = iter(lambda: post(open_server, content=b" " * MAX_BODY_BYTES).status_code, 503)
+        answers = iter(lambda: post(open_server, content=b" " * MAX_MESSAGE_BYTES).status_code, 503)
         assert next(answers) == 400  # it is not JSON, and what the closed connections held is free again
 
-    @pytest.mark.parametrize("length", [str(MAX_BODY_BYTES + 1), "9" * 20])
+    @pytest.mark.parametrize("length", [str(MAX_MESSAGE_BYTES + 1), "9" * 20])
     def test_a_length_that_is_too_long_is_refused_before_the_body(self, open_server: HttpServer, length: str) -> None:
         """Guards clients from sending what will be refused anyway."""
         with begin(open_server, "POST", "/mcp", sent=0, **{"content-length": length}) as connection:

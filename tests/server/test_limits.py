@@ -13,8 +13,9 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from palimpsest.server.http.bodies import MAX_JSON_VALUES, BodyLimit, has_too_many_values
+from palimpsest.server.http.bodies import BodyLimit
 from palimpsest.server.http.limits import RateLimit
+from palimpsest.server.http.sessions import SessionLimit
 from palimpsest.server.session.body_budget import FREE_BYTES, BodyBudget
 
 pytestmark = pytest.mark.anyio
@@ -39,6 +40,7 @@ async def response(
     parts: Iterable[Message] | None = None,
     client: str = "1.2.3.4",
     user: AuthenticatedUser | None = None,
+    path: str = "/",
     **headers: str,
 ) -> Message:
     """Send a request whose body comes in parts and then stalls. Return the start of the response."""
@@ -53,8 +55,8 @@ async def response(
     async def send(message: Message) -> None:
         sent.append(message)
 
-    encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
-    scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/", "headers": encoded, "client": (client, 1)}
+    encoded = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    scope: dict[str, Any] = {"type": "http", "method": "POST", "path": path, "headers": encoded, "client": (client, 1)}
     if user is not None:
         scope["user"] = user
     await app(scope, receive, send)
@@ -66,10 +68,11 @@ async def status(
     parts: Iterable[Message] | None = None,
     client: str = "1.2.3.4",
     user: AuthenticatedUser | None = None,
+    path: str = "/",
     **headers: str,
 ) -> int:
     """Return the status of a response."""
-    return (await response(app, parts, client, user, **headers))["status"]
+    return (await response(app, parts, client, user, path, **headers))["status"]
 
 
 def verified(client_id: str, user: str = "alice") -> AuthenticatedUser:
@@ -122,20 +125,52 @@ class TestBodyLimit:
         assert sizes == [(503, 200), (503, 0), (200, 0)]
         assert await status(app(within), list(longest)) == 200  # what ended is no longer counted
 
-    @pytest.mark.parametrize(
-        ("body", "expected"),
-        [
-            (b"[" + b",".join([b"[]"] * MAX_JSON_VALUES) + b"]", True),
-            (b"[" * (MAX_JSON_VALUES + 1), True),
-            (b'{"text": "' + rb"a, [b], {c}, \", \\" * MAX_JSON_VALUES + b'"}', False),
-            (b'"' + rb",\"" * 1_000_000 + b"\\", False),
-            (b'{"text": "' + b"," * 2 * MAX_JSON_VALUES + b'", "list": [1, 2]}', False),
-        ],
-        ids=["many lists", "deep", "marks in a text", "endless text", "commas in a text"],
-    )
-    def test_values_are_counted_outside_texts(self, body: bytes, *, expected: bool) -> None:
-        """Guards memory from bodies that are short and hold very many values, and long texts from being refused."""
-        assert has_too_many_values(body) is expected
+
+class SessionApp:
+    """An ASGI application that opens a session at each request without one, and forgets one at DELETE."""
+
+    def __init__(self) -> None:
+        self.open: set[str] = set()
+        self.opened = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, with the session's id."""
+        del receive
+        session_id = dict(scope["headers"]).get(b"mcp-session-id", b"").decode()
+        if not session_id:
+            self.opened += 1
+            session_id = str(self.opened)
+            self.open.add(session_id)
+        status = 200 if session_id in self.open else 404
+        if scope["method"] == "DELETE":
+            self.open.discard(session_id)
+        await send(
+            {"type": "http.response.start", "status": status, "headers": [(b"mcp-session-id", session_id.encode())]}
+        )
+        await send({"type": "http.response.body", "body": b""})
+
+
+class TestSessionLimit:
+    async def test_if_all_callers_have_too_many_the_one_with_the_most_loses_one(self) -> None:
+        """Guards memory from many callers with some sessions each, and those who have few from those who have many."""
+        inner = SessionApp()
+        app = SessionLimit(inner, max_sessions=4, max_per_caller=3)
+        for client in ("many", "few", "many", "many", "new"):
+            assert await status(app, client=client, path="/mcp") == 200
+        assert inner.open == {"2", "3", "4", "5"}
+        assert await status(app, client="many", path="/mcp", mcp_session_id="3") == 200
+        assert await status(app, client="another", path="/mcp") == 200
+        assert inner.open == {"2", "3", "5", "6"}  # the third was used after the fourth
+
+    async def test_a_request_that_opens_no_session_takes_no_room(self) -> None:
+        """Guards sessions from requests of the protocol that has none."""
+        inner = SessionApp()
+        app = SessionLimit(inner, max_sessions=1, max_per_caller=1)
+        assert await status(app, path="/mcp") == 200
+        for _ in range(3):
+            assert await status(app, path="/mcp", mcp_protocol_version="2026-07-28") == 200
+            assert await status(app, path="/messages/") == 200
+        assert "1" in inner.open
 
 
 class TestRateLimit:

@@ -120,3 +120,23 @@ async def test_the_lists_of_another_project_are_not_announced(server: HttpServer
                 await added(writer, "Atlas is written in Rust", "atlas")
                 await has_heard.wait()
     assert set(heard) == set(LISTS)
+
+
+@pytest.mark.parametrize("how", ["legacy", "auto"])
+async def test_a_shared_memory_that_a_project_replaces_is_announced_to_all_projects(
+    server: HttpServer, how: str
+) -> None:
+    """Guards subscribers from believing a memory that was replaced where they do not look."""
+    user = f"carol by {how}"
+    atlas, other = (new_access_token(server.data, user, project) for project in ("atlas", "other"))
+    async with connect_http(server, how, new_access_token(server.data, user)) as writer:
+        shared = f"memory://{await added(writer, 'Carol lives in Rome', '')}"
+        async with (
+            subscribed(server, how, other, [shared, *LISTS], shared) as (heard, has_heard),
+            connect_http(server, how, atlas) as project_writer,
+        ):
+            with anyio.fail_after(TIMEOUT):
+                new = {"text": "Carol lives in Oslo", "replaces": [shared.removeprefix("memory://")]}
+                reply_results(await project_writer.call_tool("add_memory", new))
+                await has_heard.wait()
+    assert set(heard) == {shared, *LISTS}

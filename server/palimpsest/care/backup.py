@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from palimpsest.core.clock import Clock
 from palimpsest.core.errors import InputError, LedgerError
 from palimpsest.core.files import file_lock
 from palimpsest.core.settings import Settings
+from palimpsest.index.outdated import delete_outdated
 from palimpsest.store.ledger import backups_of, open_ledger
 from palimpsest.store.protocols import LedgerCopy, Restored
 
@@ -41,7 +43,10 @@ def restore(settings: Settings, file: Path, clock: Clock) -> Restored:
     def migrate(path: Path) -> None:
         open_ledger(path, clock).close()  # migrates an older schema and refuses a newer one
 
-    return backups_of(settings.ledger_path).restore(file, clock(), migrate, partial(_refuse_if_in_use, settings))
+    restored = backups_of(settings.ledger_path).restore(file, clock(), migrate, partial(_refuse_if_in_use, settings))
+    with closing(open_ledger(settings.ledger_path, clock)) as ledger:
+        delete_outdated(settings.index_dir, ledger)
+    return restored
 
 
 def _refuse_if_in_use(settings: Settings) -> None:

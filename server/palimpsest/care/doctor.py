@@ -18,6 +18,7 @@ from palimpsest.core.models import Scope
 from palimpsest.core.protocols import Embedder
 from palimpsest.core.settings import Settings
 from palimpsest.index.checkpoint import FILE_NAME, Checkpoint
+from palimpsest.index.outdated import index_folders, is_outdated
 from palimpsest.learn.factory import open_embedder, open_model, open_projection, open_prompts, why_not_e5
 from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.store.queries import index_log as log_queries
@@ -39,11 +40,6 @@ async def examine(settings: Settings, clock: Clock = now) -> list[Finding]:
     """Return one finding per part. Nothing is changed, except that opening the ledger may create or migrate it."""
     findings = await anyio.to_thread.run_sync(lambda: _local_findings(settings, clock))
     return [*findings, await _model_finding(settings)]
-
-
-def index_folders(settings: Settings) -> list[Path]:
-    """Return the index folders on this machine, sorted by name."""
-    return sorted(path for path in settings.index_dir.glob("*") if path.is_dir() and path.name.isdecimal())
 
 
 def _local_findings(settings: Settings, clock: Clock) -> list[Finding]:
@@ -128,7 +124,7 @@ def _index_finding(settings: Settings, ledger: Ledger, embedder: str) -> Finding
         with closing(open_projection(settings, ledger, embedder)) as projection:
             projection.open()
             return Finding("index", f"Chroma server: {projection.count()} vectors")
-    folders = index_folders(settings)
+    folders = index_folders(settings.index_dir)
     if not folders:
         return Finding("index", f"{settings.index_dir}: no index yet; a server builds it when it starts")
     findings = [_folder_finding(settings, ledger, embedder, folder) for folder in folders]
@@ -142,6 +138,8 @@ def _folder_finding(settings: Settings, ledger: Ledger, embedder: str, folder: P
     checkpoint = Checkpoint.read(folder)
     if checkpoint is None and not (folder / FILE_NAME).exists():
         return Finding(name, f"{name} is unfinished; the next server that uses it builds it")
+    if is_outdated(folder, ledger):
+        return Finding(name, f"{name} is of an earlier state of the ledger; the next server deletes or rebuilds it")
     projection = open_projection(settings, ledger, embedder)
     with ledger.read() as conn:
         if checkpoint is None or not checkpoint.is_valid(projection.initial_checkpoint, conn):

@@ -80,11 +80,10 @@ def purge(
             file.unlink()
         backups = ()
     files = [*ledger.files(), *(files_below(projection.root) if projection.root else ())]
-    traces = [
-        Trace(file, piece.decode(errors="replace"), _explanation(ledger, scope, piece))
-        for file in dict.fromkeys(files)
-        for piece in _pieces_in(file, pieces)
-    ]
+    # Closing a file releases every lock that this process has on it, so no connection may be open to those searched.
+    ledger.close()
+    found = [(file, piece) for file in dict.fromkeys(files) for piece in _pieces_in(file, pieces)]
+    traces = [Trace(file, piece.decode(errors="replace"), _explanation(ledger, scope, piece)) for file, piece in found]
     return PurgeResult(erased, len(set(files)), tuple(traces), backups, tuple(notes))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from filelock import Timeout
 
-from palimpsest.care.doctor import Finding, index_folders
+from palimpsest.care.doctor import Finding
 from palimpsest.core.clock import Clock, now
 from palimpsest.core.errors import EmbedderError, LedgerError, PalimpsestError
 from palimpsest.core.files import file_lock
@@ -18,6 +18,7 @@ from palimpsest.core.protocols import Progress, Vector, VectorIndex
 from palimpsest.core.settings import Settings
 from palimpsest.index.backfill import embed_missing
 from palimpsest.index.checkpoint import FILE_NAME, Checkpoint
+from palimpsest.index.outdated import delete_outdated, index_folders
 from palimpsest.index.sync import Projection
 from palimpsest.learn.factory import open_embedder, open_projection
 from palimpsest.store.ledger import Ledger, backups_of, open_ledger
@@ -105,7 +106,10 @@ def _index_findings(settings: Settings, ledger: Ledger, progress: Progress, *, r
     if projection.shared:
         yield _shared_index_finding(ledger, projection, progress, repair=repair)
         return
-    for folder in index_folders(settings):
+    if repair:
+        for folder in delete_outdated(settings.index_dir, ledger):
+            yield Finding(f"index {folder.name}", "of an earlier state of the ledger, and in use by nobody: deleted")
+    for folder in index_folders(settings.index_dir):
         try:
             with file_lock(folder.with_suffix(".lock")).acquire(timeout=0):
                 yield _folder_finding(ledger, projection, folder, progress, repair=repair)

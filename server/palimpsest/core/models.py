@@ -216,7 +216,8 @@ class Decision:
 class Outcome:
     """What applying one decision did.
 
-    `previous` is the memory's text before, or the texts of the memories it replaced; `replaced` has their ids.
+    `previous` is the memory's text before, or the texts of the memories it replaced; `replaced` has their ids and
+    `replaced_projects` the project of each.
     `duplicate_of` is the id of the memory that already has this exact text. With kind "message", `memory` is the
     message in the form of `Message.as_memory`.
     """
@@ -226,6 +227,7 @@ class Outcome:
     previous: str | None = None
     duplicate_of: str | None = None
     replaced: tuple[str, ...] = ()
+    replaced_projects: tuple[str, ...] = ()
     kind: Kind = "memory"
 
 

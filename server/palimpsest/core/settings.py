@@ -20,6 +20,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    IPvAnyNetwork,
     ModelWrapValidatorHandler,
     PrivateAttr,
     SecretStr,
@@ -164,12 +165,14 @@ class HttpSettings(Section):
     """Where HTTP is served and who may use it.
 
     `requests_per_minute` applies to each access token, or to each address if there are no tokens. With `issuer`, the
-    server accepts JSON web tokens of that OAuth server whose audience is `audience`, the URL of this server.
+    server accepts JSON web tokens of that OAuth server whose audience is `audience`, the URL of this server. Proxies at
+    the addresses or in the networks `trusted_proxies` say who their clients are, by `X-Forwarded-For`.
     """
 
     host: str = "127.0.0.1"
     port: int = Field(default=8765, ge=0, le=65535)
     allowed_hosts: tuple[str, ...] = ()
+    trusted_proxies: tuple[IPvAnyNetwork, ...] = ()
     tokens: tuple[StaticToken, ...] = ()
     requests_per_minute: int = Field(default=1200, ge=1)
     issuer: str = ""

@@ -1,9 +1,10 @@
-"""Threads for blocking work, with limits on how many are used at once, and a way to end work that nobody waits for."""
+"""Threads for blocking work, with limits on how many are used at once, and who waits for the work."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Generator
+from contextlib import AsyncExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -14,22 +15,52 @@ import anyio.to_thread
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
+_is_background: ContextVar[bool] = ContextVar("_is_background", default=False)
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Threads:
-    """Worker threads for blocking work. Work waits for its turn in each of the limits, the narrowest first."""
+    """Worker threads for blocking work. Work waits for its turn in each of the limits, the narrowest first.
+
+    Writes have limits of their own. They wait for other processes, and must not keep threads from reads meanwhile.
+    """
 
     limits: tuple[anyio.CapacityLimiter, ...]
+    writing: tuple[anyio.CapacityLimiter, ...]
 
     async def run(self, blocking: Callable[[], _T]) -> _T:
         """Run blocking work in a thread and return its result.
 
         If the caller is cancelled, the work finishes or ends at its next `end_if_cancelled`.
         """
-        *outer, last = self.limits
-        async with AsyncExitStack() as stack:
-            for limit in outer:
-                await stack.enter_async_context(limit)
-            return await anyio.to_thread.run_sync(blocking, limiter=last)
+        return await _run(blocking, self.limits)
+
+    async def write(self, blocking: Callable[[], _T]) -> _T:
+        """Run blocking work that writes in a thread and return its result. It is finished even if cancelled."""
+        return await _run(blocking, self.writing)
+
+
+async def _run(blocking: Callable[[], _T], limits: tuple[anyio.CapacityLimiter, ...]) -> _T:
+    *outer, last = limits
+    async with AsyncExitStack() as stack:
+        for limit in outer:
+            await stack.enter_async_context(limit)
+        return await anyio.to_thread.run_sync(blocking, limiter=last)
+
+
+@contextmanager
+def in_background() -> Generator[None]:
+    """Mark the work of the block, also in threads that it starts, as work that no caller waits for."""
+    token = _is_background.set(True)
+    try:
+        yield
+    finally:
+        _is_background.reset(token)
+
+
+def is_background() -> bool:
+    """Return whether no caller waits for this work, so that nobody would read an error."""
+    return _is_background.get()
 
 
 def end_if_cancelled() -> None:

@@ -185,10 +185,14 @@ def text_of(content: Any) -> str:
 
 
 def text_from(text: str, what: str = "text") -> str:
-    """Return a text as `trimmed` does. Raises InputError if it is empty or too long."""
+    """Return a text as `trimmed` does. Raises InputError if it is empty, too long or not valid Unicode."""
     plain = trimmed(text)
     if not plain:
         raise InputError(f"{what} is empty. Nothing was done.")
+    if well_formed(text) != text:
+        raise InputError(
+            f"{what} is not valid Unicode: it has half a character, or bytes that are not UTF-8. Nothing was done."
+        )
     if len(plain) > MAX_TEXT_CHARS:
         raise InputError(
             f"{what} has {len(plain):,} characters, more than {MAX_TEXT_CHARS:,}. Nothing was stored. "

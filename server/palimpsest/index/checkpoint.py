@@ -61,9 +61,13 @@ class Checkpoint:
     def is_valid(self, initial: Checkpoint, conn: Connection) -> bool:
         """Return whether an index at this checkpoint can go on following the ledger.
 
-        It can if it was built like `initial`, and if the ledger still has the log row the index stopped at.
+        It can if it was built like `initial`, and if it `can_follow` the ledger.
         """
-        if replace(self, log_number=0, log_signature="") != initial:
+        return replace(self, log_number=0, log_signature="") == initial and self.can_follow(initial.ledger, conn)
+
+    def can_follow(self, ledger: str, conn: Connection) -> bool:
+        """Return whether it is of this ledger, and the ledger still has the log row the index stopped at."""
+        if self.ledger != ledger:
             return False
         if self.log_number > log_queries.newest_log_number(conn):
             return False

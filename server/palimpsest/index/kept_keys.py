@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from sqlalchemy import Connection
 
-from palimpsest.core.errors import LedgerError
+from palimpsest.core.errors import LedgerError, LedgerReplacedError
 from palimpsest.core.protocols import Vector
 from palimpsest.index.checkpoint import Checkpoint
 from palimpsest.index.sync import IndexHits, Projection
@@ -148,6 +148,8 @@ class KeptKeys:
                     return self._refreshed(conn, user_id)
             finally:
                 self._lock.release()
+        except LedgerReplacedError:
+            raise
         except (LedgerError, ValueError) as error:  # a damaged ledger; ValueError if a vector has another length
             logger.warning("the keys of a user cannot be read, so the vector index is queried: %s", error)
             return None

@@ -34,6 +34,7 @@ from palimpsest.core.protocols import Progress, Vector, VectorIndex
 from palimpsest.index import checkpoint
 from palimpsest.index.checkpoint import Checkpoint
 from palimpsest.index.lease import FolderLease
+from palimpsest.index.outdated import delete_outdated
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.queries import index_log as log_queries
 from palimpsest.store.queries import vectors as vector_queries
@@ -130,6 +131,7 @@ class Projection:
             with self._lease.writing():
                 if not self._reopen(progress):
                     self._build(progress)
+            self._delete_outdated()
 
     def rebuild(self, progress: Progress | None = None) -> int:
         """Replace the index with a new one built from the ledger, and return how many vectors it holds.
@@ -154,6 +156,7 @@ class Projection:
                 valid = self._valid_checkpoint()
                 if valid is None:
                     self._build(progress)
+                    self._delete_outdated()
                 else:
                     self._checkpoint = valid
                     self._apply_log(progress)
@@ -314,6 +317,11 @@ class Projection:
         with self._ledger.read() as conn:
             erased = previous is not None and previous.is_from_earlier_epoch(self.initial_checkpoint, conn)
         self._lease.empty(keep=not erased)
+
+    def _delete_outdated(self) -> None:
+        """Delete what other processes left behind before a restore or a purge."""
+        if self.root is not None and not self.shared:
+            delete_outdated(self.root, self._ledger)
 
     def _fill(self, progress: Progress | None) -> None:
         with self._ledger.read() as conn:

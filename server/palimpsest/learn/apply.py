@@ -103,4 +103,4 @@ async def apply_write(engine: Engine, write: Write) -> AppliedWrite:
         partial = frozenset(text for text in write.vectors if len(engine.embedder.windows(text)) > 1)
         return engine.ledger.apply(replace(write, partial=partial))
 
-    return await engine.run(apply)
+    return await engine.write(apply)

@@ -15,6 +15,7 @@ import anyio.abc
 from palimpsest.core.errors import EmbedderError, LedgerError, ModelError, PromptError, VectorIndexError
 from palimpsest.core.models import Scope
 from palimpsest.core.protocols import LanguageModel
+from palimpsest.core.threads import in_background
 from palimpsest.index.backfill import Backfill
 from palimpsest.index.erasure import finish_purge
 from palimpsest.index.sync import Projection
@@ -26,6 +27,13 @@ logger = logging.getLogger(__name__)
 REST_SECONDS = 1.0
 """How long the index rests after it has caught up. A write to it holds the interpreter lock for milliseconds, and
 searches find new entries without it. Set by hand."""
+
+REST_SHARE = 9
+"""The index rests at least this many times as long as it took to catch up: a tenth of a core. Every process follows the
+writes of all others, so on a busy machine the indexes of many would take the processors from the calls. Set by hand."""
+
+MAX_REST_SECONDS = 10.0
+"""The longest rest. Set by hand: with a write every second the index is ten entries behind."""
 
 MAX_PENDING_WRITES = 50
 """After this many writes the index stops resting, because each of them makes searches a little slower. Set by hand."""
@@ -61,16 +69,22 @@ class BackgroundWork:
         answer.
         """
         await self._work_waits.wait()
-        await self._log_failure(self._finish_purge)
+        with in_background():
+            await self._log_failure(self._finish_purge)
+            await self._follow()
+
+    async def _follow(self) -> None:
         while True:
             await self._work_waits.wait()
             self._work_waits = anyio.Event()
-            await self._embed()
+            is_embedded = await self._embed()
             if self._projection.state in ("closed", "broken"):
                 await self._log_failure(self._projection.open)
+            began = time.monotonic()
             await self._log_failure(self._projection.catch_up)
+            rest = min(REST_SHARE * (time.monotonic() - began), MAX_REST_SECONDS) if is_embedded else 0
             self._pending_writes, self._many_writes_wait = 0, anyio.Event()
-            with anyio.move_on_after(REST_SECONDS):
+            with anyio.move_on_after(max(rest, REST_SECONDS)):
                 await self._many_writes_wait.wait()
 
     async def after_write(self, scope: Scope) -> None:
@@ -89,7 +103,8 @@ class BackgroundWork:
 
     async def _summarize(self, scope: Scope, model: LanguageModel, missed: int) -> None:
         try:
-            await summaries.write_summary(self._engine, model, scope, "overall", "background")
+            with in_background():
+                await summaries.write_summary(self._engine, model, scope, "overall", "background")
             self._failed_at.pop(scope, None)
         except (ModelError, PromptError, LedgerError) as error:
             self._failed_at[scope] = missed  # a failing model is not asked again at every write
@@ -97,17 +112,19 @@ class BackgroundWork:
         finally:
             self._summarizing.discard(scope)
 
-    async def _embed(self) -> None:
+    async def _embed(self) -> bool:
         """Embed what is new, and then go on with the texts that another embedder has embedded, which is done once.
 
         Both stop after a while, so that the index is brought up to date in between. The next round then goes on. While
-        another process embeds, this one waits for the next round.
+        another process embeds, this one waits for the next round. Return whether nothing is left to embed.
         """
         try:
-            if not await self._engine.run(self._embed_in_turn):
-                self.wake()
+            if await self._engine.run(self._embed_in_turn):
+                return True
+            self.wake()
         except LedgerError as error:
             logger.warning("texts that wait for a vector are found by words only: %s", error)
+        return False
 
     def _embed_in_turn(self) -> bool:
         """Embed for a while unless another process does. Return whether this process has nothing left to embed."""

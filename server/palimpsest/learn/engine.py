@@ -55,3 +55,7 @@ class Engine:
     async def run(self, blocking: Callable[[], _T]) -> _T:
         """Run blocking work in one of our own threads. Unless it says otherwise, it finishes even if cancelled."""
         return await self.threads.run(blocking)
+
+    async def write(self, blocking: Callable[[], _T]) -> _T:
+        """Run blocking work that writes the ledger in a thread that only writes. It finishes even if cancelled."""
+        return await self.threads.write(blocking)

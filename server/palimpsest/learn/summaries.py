@@ -105,7 +105,7 @@ async def write_summary(engine: Engine, model: LanguageModel, scope: Scope, kind
         Provenance("summarize", model.name, prompt.fingerprint, caller),
         summary=Summary(scope, kind, text, seq, engine.clock()),
     )
-    await engine.run(lambda: engine.ledger.apply(write))
+    await engine.write(lambda: engine.ledger.apply(write))
     return text
 
 

@@ -15,6 +15,7 @@ from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import history as history_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
+from palimpsest.text.control_characters import visible
 from palimpsest.text.counting import counted
 from palimpsest.text.shorten import shorten_to_tokens
 from palimpsest.text.tokenizer import count_tokens
@@ -178,5 +179,5 @@ def cut_to_fit(hit: Hit, max_tokens: int) -> Hit:
 
 
 def hit_tokens(hit: Hit) -> int:
-    """Return what one hit costs in a reply, in tokens: its text and the rest of its line."""
-    return count_tokens(hit.text) + (LINE_TOKENS if hit.length is None else CUT_LINE_TOKENS)
+    """Return what one hit costs in a reply, in tokens: its text as replies show it, and the rest of its line."""
+    return count_tokens(visible(hit.text)) + (LINE_TOKENS if hit.length is None else CUT_LINE_TOKENS)

@@ -16,6 +16,7 @@ from mcp.types import InputRequiredResult
 
 from palimpsest.core.errors import PalimpsestError
 from palimpsest.server.auth.access import current_grant
+from palimpsest.server.log import show_control_characters
 from palimpsest.server.mcp_server import MemoryServer
 from palimpsest.server.prompts import add_prompts
 from palimpsest.server.resources import add_resources
@@ -25,6 +26,7 @@ from palimpsest.server.session.lazy_memory import LazyMemory
 from palimpsest.server.session.roots import RequestContext
 from palimpsest.server.session.state import ServerState
 from palimpsest.server.tools.register import READING_TOOLS, add_tools
+from palimpsest.server.wire.stdio import stdio_messages
 
 if TYPE_CHECKING:
     from palimpsest.core.settings import Settings
@@ -94,6 +96,7 @@ def build_server(
         middleware=[state.calls.bound, _open_after_handshake, _with_client_project],
         call_seconds=call_seconds,
     )
+    show_control_characters()
     add_tools(server)
     add_resources(server)
     add_prompts(server)
@@ -107,7 +110,12 @@ def run_stdio(load_settings: LoadSettings) -> None:
     would wait for the thread that reads stdin.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    build_server(load_settings).run("stdio")
+    anyio.run(_serve_stdio, build_server(load_settings))
+
+
+async def _serve_stdio(server: MemoryServer) -> None:
+    async with stdio_messages() as (incoming, outgoing):
+        await server.serve(incoming, outgoing)
 
 
 async def _open_after_handshake(ctx: RequestContext, call_next: CallNext) -> HandlerResult:

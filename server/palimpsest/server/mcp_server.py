@@ -7,12 +7,14 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeAlias
 
 import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.server import MCPServer
 from mcp.server.context import ServerMiddleware
 from mcp.server.lowlevel.server import RequestHandler
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
 from mcp.types import (
     INVALID_PARAMS,
     CallToolResult,
@@ -76,6 +78,14 @@ class MemoryServer(MCPServer[ServerState]):
     ) -> None:
         """Handle a request that MCPServer has no decorator for, or whose decorator hides the request's context."""
         self._lowlevel_server.add_request_handler(method, params_type, handler)
+
+    async def serve(
+        self,
+        incoming: MemoryObjectReceiveStream[SessionMessage | Exception],
+        outgoing: MemoryObjectSendStream[SessionMessage],
+    ) -> None:
+        """Serve one client over a pair of streams, until the incoming one ends."""
+        await self._lowlevel_server.run(incoming, outgoing, self._lowlevel_server.create_initialization_options())
 
     async def list_tools(self) -> list[Tool]:
         """Return the tools that the caller may use, with compact schemas."""

@@ -21,7 +21,7 @@ from palimpsest.store.protocols import Backups, Database, FullText
 from palimpsest.store.schema import meta
 from palimpsest.store.sqlite.backup import SqliteBackups
 from palimpsest.store.sqlite.connection import SqliteDatabase
-from palimpsest.store.upgrade import upgrade
+from palimpsest.store.upgrade import refuse_newer, upgrade
 from palimpsest.store.writes import apply as application
 from palimpsest.store.writes import entries, purge, transfer
 
@@ -57,18 +57,25 @@ class Ledger:
         with self._database.read() as conn:
             yield conn
 
+    @contextmanager
+    def _write(self) -> Generator[Connection]:
+        """Return a connection that holds the write lock, unless a newer version has migrated the ledger meanwhile."""
+        with self._database.write() as conn:
+            refuse_newer(conn, self.location)
+            yield conn
+
     def apply(self, write: application.Write) -> AppliedWrite:
         """Carry out a write in one transaction and return what it did.
 
         Raises StaleDecisionError if rows that the decisions were made on have changed, MemoryNotFoundError for an id
         outside the scope, and LedgerError if the database cannot be written. Nothing is written then.
         """
-        with self._database.write() as conn:
+        with self._write() as conn:
             return application.apply(conn, self.full_text, write, self._clock())
 
     def give_vectors(self, embedder: str, embedded: Sequence[entries.Embedded]) -> None:
         """Store vectors of entries that had none of this embedder."""
-        with self._database.write() as conn:
+        with self._write() as conn:
             entries.give_vectors(conn, self.full_text, embedder, embedded, self._clock())
 
     @contextmanager
@@ -82,19 +89,19 @@ class Ledger:
 
     def rebuild_full_text(self) -> int:
         """Rebuild the full text from the memories and messages and return the number of its rows."""
-        with self._database.write() as conn:
+        with self._write() as conn:
             return entries.rebuild_full_text(conn, self.full_text)
 
     def purge(self, scope: Scope, owner_ids: Sequence[str] | None) -> purge.PurgeSelection:
         """Erase the rows of memories and messages, or of a whole scope, and return what was erased."""
-        with self._database.write() as conn:
+        with self._write() as conn:
             return purge.purge(conn, self.full_text, scope, owner_ids, self._clock())
 
     def erase_free_space(self) -> bool:
         """Rewrite the database so that erased rows leave no trace. Return False if part of it is still in use."""
         complete = self._database.erase_free_space()
         if complete:
-            with self._database.write() as conn:
+            with self._write() as conn:
                 purge.note_free_space_erased(conn)
         return complete
 
@@ -106,12 +113,12 @@ class Ledger:
 
     def reserve_edits(self, state: transfer.ImportState, edits: int) -> None:
         """Reserve edit numbers for an import."""
-        with self._database.write() as conn:
+        with self._write() as conn:
             transfer.reserve_edits(conn, state, edits)
 
     def import_items(self, user_id: str, items: Sequence[transfer.Item], state: transfer.ImportState) -> None:
         """Store items of an import in one transaction. `state` then holds how many of them were new."""
-        with self._database.write() as conn:
+        with self._write() as conn:
             transfer.import_items(conn, self.full_text, user_id, items, state, self._clock())
 
     def verify(self, progress: Progress) -> verification.Faults:
@@ -121,7 +128,7 @@ class Ledger:
 
     def repair(self, faults: verification.Faults) -> None:
         """Rewrite the rows that do not agree."""
-        with self._database.write() as conn:
+        with self._write() as conn:
             verification.repair(conn, self._database, faults, self._clock())
 
     @property

@@ -6,7 +6,7 @@ import uuid
 from datetime import datetime
 from pathlib import Path
 
-from sqlalchemy import Connection, inspect
+from sqlalchemy import Connection, inspect, text
 
 from palimpsest.core.errors import LedgerError, LedgerTooNewError
 from palimpsest.store.protocols import Database
@@ -24,13 +24,25 @@ def upgrade(database: Database, now: datetime) -> None:
     """
     with database.read() as conn:
         revision = _revision(conn, database.location)
-    if revision is not None and revision not in KNOWN_REVISIONS:
-        raise LedgerTooNewError(
-            f"the ledger {database.location} has schema {revision}, which this version does not know (it knows up to "
-            f"{HEAD}). Nothing was changed. Upgrade palimpsest-mcp, or choose another data_dir."
-        )
+    _refuse_unknown(revision, database.location)
     if revision != HEAD:
         _migrate(database, now)
+
+
+def refuse_newer(conn: Connection, location: str) -> None:
+    """Raise LedgerTooNewError if a newer version has migrated the schema since the ledger was opened."""
+    _refuse_unknown(conn.execute(_STORED_REVISION).scalar_one_or_none(), location)
+
+
+_STORED_REVISION = text("SELECT version_num FROM alembic_version")
+
+
+def _refuse_unknown(revision: str | None, location: str) -> None:
+    if revision is not None and revision not in KNOWN_REVISIONS:
+        raise LedgerTooNewError(
+            f"the ledger {location} has schema {revision}, which this version does not know (it knows up to {HEAD}). "
+            "Nothing was changed. Upgrade palimpsest-mcp and start its clients again, or choose another data_dir."
+        )
 
 
 def _revision(conn: Connection, location: str) -> str | None:

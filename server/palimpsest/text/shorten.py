@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import unicodedata
 
+from palimpsest.text.control_characters import visible
+
 ELLIPSIS = "…"
 
 MAX_STEP_BACK = 30
@@ -18,11 +20,15 @@ def shorten(text: str, max_chars: int) -> str:
 
 
 def shorten_to_tokens(text: str, max_tokens: int) -> str:
-    """Return the same for a token count, as `count_tokens` estimates it. At least one character is kept."""
+    """Return the same for a token count, as `count_tokens` estimates it. At least one character is kept.
+
+    Control characters count as the escapes that `visible` shows for them.
+    """
     quarters = 0  # four ASCII characters are one token, as is every other character
     last_end = 0
     for end, char in enumerate(text, start=1):
-        quarters += 1 if char.isascii() else 4
+        shown = visible(char)
+        quarters += len(shown) if shown.isascii() else 4
         if quarters > 4 * max_tokens:
             return _beginning(text, last_end)
         if quarters <= 4 * (max_tokens - 1):  # leaves one token for the ellipsis

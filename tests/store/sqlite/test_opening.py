@@ -57,6 +57,21 @@ class TestOpening:
         with pytest.raises(LedgerTooNewError, match=r"9999.*Upgrade"):
             open_ledger(path, clock)
 
+    def test_a_ledger_that_a_newer_version_migrates_in_use_is_not_written(
+        self, tmp_path: Path, clock: StoppedClock
+    ) -> None:
+        """A server that runs for weeks must not write rows of the old schema into the new one."""
+        path = tmp_path / "ledger.db"
+        ledger = open_ledger(path, clock)
+        add(ledger, "A fact")
+        with sqlite3.connect(path) as conn:
+            conn.execute("UPDATE alembic_version SET version_num = '9999'")
+        with pytest.raises(LedgerTooNewError, match=r"9999.*start its clients again"):
+            add(ledger, "Another fact")
+        ledger.close()
+        assert conn.execute("SELECT text FROM memories").fetchall() == [("A fact",)]
+        conn.close()
+
     def test_a_file_of_another_program_is_refused(self, tmp_path: Path, clock: StoppedClock) -> None:
         """A database of another program is not touched."""
         path = tmp_path / "ledger.db"

@@ -6,6 +6,8 @@ import hashlib
 import math
 import time
 from collections import Counter, OrderedDict
+from collections.abc import Generator
+from contextlib import contextmanager
 
 from limits import RateLimitItemPerMinute
 from limits.storage import MemoryStorage
@@ -52,17 +54,25 @@ class LimitedBearerAuth(BearerAuthBackend):
         if not header.lower().startswith("bearer "):
             return None
         digest, address = hashlib.sha256(header.encode()).digest(), address_of(conn.scope)
-        if digest not in self._known:
-            self._refuse_if_limited(address)
+        if digest in self._known:
+            authenticated = await super().authenticate(conn)
+        else:
+            with self._attempt(address):
+                authenticated = await super().authenticate(conn)
+        self._remember(digest, address, is_valid=authenticated is not None)
+        return authenticated
+
+    @contextmanager
+    def _attempt(self, address: str) -> Generator[None]:
+        """Count an attempt as undecided until the block ends. Raises TooManyAttempts if it may not be made."""
+        self._refuse_if_limited(address)
         self._undecided[address] += 1
         try:
-            authenticated = await super().authenticate(conn)
+            yield
         finally:
             self._undecided[address] -= 1
             if not self._undecided[address]:
                 del self._undecided[address]
-        self._remember(digest, address, is_valid=authenticated is not None)
-        return authenticated
 
     def _refuse_if_limited(self, address: str) -> None:
         """Raise TooManyAttempts if the failures, and the attempts that are still being decided, reach the limit."""

@@ -14,7 +14,6 @@ from palimpsest.core.settings import HttpSettings
 from palimpsest.core.validation import scope_part
 from palimpsest.server.auth.access import PROJECT_CLAIM
 from palimpsest.server.auth.issuer_keys import IssuerKeys
-from palimpsest.text.control_characters import visible
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +45,7 @@ class Issuer:
             )
             return self._access_token(token, claims)
         except (jwt.PyJWTError, InputError, RecursionError) as error:  # RecursionError: JSON that is nested too deep
-            logger.warning("an access token was refused: %s", visible(str(error)))
+            logger.warning("an access token was refused: %s", error)
             return None
 
     async def _key_of(self, token: str) -> jwt.PyJWK:

@@ -1,7 +1,6 @@
 """Serve MCP over HTTP: streamable HTTP at /mcp and SSE at /sse, on one port, with one open memory.
 
-A request has to name a host of this server, which keeps out web pages of other sites (DNS rebinding). If there are
-access tokens, it has to carry one. Its user is then the scope of the request.
+`gate` says how a request is checked before it gets there.
 """
 
 from __future__ import annotations
@@ -9,46 +8,35 @@ from __future__ import annotations
 import ipaddress
 import socket
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, Literal, TypeAlias
 
 import anyio
 import uvicorn
-from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
-from mcp.server.auth.middleware.bearer_auth import RequireAuthMiddleware
-from mcp.server.auth.routes import build_resource_metadata_url, create_protected_resource_routes
+from mcp.server.auth.routes import create_protected_resource_routes
 from mcp.server.transport_security import TransportSecuritySettings
-from pydantic import AnyHttpUrl, TypeAdapter
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
-from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
+from starlette.types import Lifespan, Receive, Scope, Send
 
 from palimpsest import __version__
-from palimpsest.core.clock import now
 from palimpsest.core.errors import SettingsError
 from palimpsest.core.settings import Settings
 from palimpsest.server.app import LoadSettings, build_server
 from palimpsest.server.auth import tokens as access_tokens
 from palimpsest.server.auth.access import READ, WRITE
-from palimpsest.server.auth.attempts import LimitedBearerAuth, refusal
-from palimpsest.server.auth.bearer import AccessTokenVerifier
-from palimpsest.server.http.bodies import MAX_BODY_BYTES, BodyLimit
-from palimpsest.server.http.hosts import HostCheck
-from palimpsest.server.http.limits import RateLimit
-from palimpsest.server.http.open_paths import HEALTH, is_open
+from palimpsest.server.http.connections import BoundedConnection
+from palimpsest.server.http.gate import URL, gate
+from palimpsest.server.http.open_paths import HEALTH
 from palimpsest.server.mcp_server import MemoryServer
 from palimpsest.server.session.lazy_memory import LazyMemory
+from palimpsest.server.wire.json_text import MAX_MESSAGE_BYTES
 
 Transport: TypeAlias = Literal["http", "sse", "all"]
 
 PATHS = {"http": ("mcp",), "sse": ("sse",), "all": ("mcp", "sse")}
-
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 
 SHUTDOWN_SECONDS = 3
 """How long open streams may continue after the server is asked to stop."""
@@ -59,8 +47,6 @@ CALL_SECONDS = 300.0
 SWITCH_SECONDS = 0.001
 """How long a thread computes before another may. With Python's own 5 ms, each step of a call waits for the calls of
 others. Set by hand."""
-
-URL: TypeAdapter[AnyHttpUrl] = TypeAdapter(AnyHttpUrl)
 
 
 def serve(load_settings: LoadSettings, transport: Transport, host: str | None, port: int | None) -> None:
@@ -78,7 +64,9 @@ def serve(load_settings: LoadSettings, transport: Transport, host: str | None, p
             log_level="warning",
             server_header=False,
             ws="none",
-            http="h11",  # strips whitespace around header values, as RFC 9110 demands; httptools does not
+            http=BoundedConnection,
+            proxy_headers=bool(settings.http.trusted_proxies),
+            forwarded_allow_ips=[str(network) for network in settings.http.trusted_proxies],
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         )
         url_host = f"[{host}]" if ":" in host else host
@@ -116,33 +104,21 @@ def application(
 ) -> Starlette:
     """Return the ASGI application. It opens the memory at startup and closes it at shutdown."""
     server = build_server(load_settings, run_state=False, call_seconds=CALL_SECONDS)
-    # `HostCheck` stands before everything. The SDK's own check takes anything after a name's colon for a port.
+    # The gate checks hosts. The SDK's own check takes anything after a name's colon for a port.
     security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     routes: list[BaseRoute] = [Route(HEALTH, _Health(server.state.memory), methods=["GET"])]
     if transport != "sse":
-        app = server.streamable_http_app(transport_security=security, host=host, max_request_body_size=MAX_BODY_BYTES)
+        app = server.streamable_http_app(
+            transport_security=security, host=host, max_request_body_size=MAX_MESSAGE_BYTES
+        )
         routes += app.routes
     if transport != "http":
-        routes += server.sse_app(transport_security=security, host=host, max_request_body_size=MAX_BODY_BYTES).routes
+        routes += server.sse_app(transport_security=security, host=host, max_request_body_size=MAX_MESSAGE_BYTES).routes
     return Starlette(
         routes=[*routes, *(_oauth_metadata(settings) if protected else [])],
-        middleware=_middleware(settings, _host_names(host, settings.http.allowed_hosts), protected=protected),
+        middleware=gate(settings, host, protected=protected),
         lifespan=_lifespan(server, transport),
     )
-
-
-def _middleware(settings: Settings, host_names: Sequence[str], *, protected: bool) -> list[Middleware]:
-    """Return what stands before the routes, the first first. Bodies are read last, when it is known who sends them."""
-    limits = [Middleware(RateLimit, per_minute=settings.http.requests_per_minute)]
-    if protected:
-        verifier = AccessTokenVerifier(settings.http, settings.data_dir, now)
-        limits = [
-            Middleware(AuthenticationMiddleware, backend=LimitedBearerAuth(verifier), on_error=refusal),
-            *limits,
-            Middleware(AuthContextMiddleware),
-            Middleware(_RequireToken, audience=settings.http.audience),
-        ]
-    return [Middleware(HostCheck, names=host_names), *limits, Middleware(BodyLimit)]
 
 
 def _lifespan(server: MemoryServer, transport: Transport) -> Lifespan[Starlette]:
@@ -172,12 +148,6 @@ def _listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def _host_names(host: str, allowed_hosts: Sequence[str]) -> list[str]:
-    """Return the hosts that requests may name, with any port."""
-    bound = [] if host in ALL_ADDRESSES else [f"[{host}]" if ":" in host else host]
-    return [*LOOPBACK, *bound, socket.gethostname(), *allowed_hosts]
-
-
 def _oauth_metadata(settings: Settings) -> list[Route]:
     """Return the routes where clients learn which OAuth server issues access tokens (RFC 9728)."""
     if not settings.http.issuer:
@@ -187,22 +157,6 @@ def _oauth_metadata(settings: Settings) -> list[Route]:
         authorization_servers=[URL.validate_python(settings.http.issuer)],
         scopes_supported=[READ, WRITE],
     )
-
-
-class _RequireToken:
-    """Answer 401 or 403 to requests without a valid access token, except on open paths. ASGI middleware."""
-
-    def __init__(self, app: ASGIApp, audience: str) -> None:
-        metadata_url = build_resource_metadata_url(URL.validate_python(audience)) if audience else None
-        self._app = app
-        self._protected_app = RequireAuthMiddleware(app, [READ], metadata_url)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or refuse it."""
-        if scope["type"] != "http" or is_open(scope):
-            await self._app(scope, receive, send)
-        else:
-            await self._protected_app(scope, receive, send)
 
 
 class _Health:

@@ -1,8 +1,6 @@
-"""Limits for the body of a request: its size, its values, how long it takes to arrive. ASGI middleware."""
+"""Limits for the body of a request: its size, and how long it takes to arrive. ASGI middleware."""
 
 from __future__ import annotations
-
-import re
 
 import anyio
 from starlette.datastructures import Headers
@@ -12,34 +10,25 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from palimpsest.server.auth.caller import caller_of
 from palimpsest.server.http.open_paths import is_open
 from palimpsest.server.session.body_budget import SHARE, BodyBudget, BodyShare
+from palimpsest.server.wire.json_text import MAX_MESSAGE_BYTES
 
-MAX_BODY_BYTES = 4 * 1024 * 1024
 BODY_SECONDS = 20.0
 """How long a client may take to send its request."""
 
 MAX_DIGITS = 20
 """How much of a declared length is read. It is more than any length has."""
 
-MAX_JSON_VALUES = 20_000
-"""Values in a body. The longest conversation that is accepted has some 3,000."""
-
-JSON_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-"""A text, or the rest of a body whose last text does not end. It matches at every quote, so the search is linear."""
-
-BETWEEN_VALUES = (b",", b"[", b"{")
-
 
 class BodyLimit:
     """Read the body of a request before passing it on.
 
-    Answer 413 if it is too long or has too many values, 408 if it takes too long, and 503 if the unfinished requests
-    hold too much already.
+    Answer 413 if it is too long, 408 if it takes too long, and 503 if the unfinished requests hold too much already.
     """
 
     def __init__(
         self,
         app: ASGIApp,
-        max_bytes: int = MAX_BODY_BYTES,
+        max_bytes: int = MAX_MESSAGE_BYTES,
         seconds: float = BODY_SECONDS,
         budget: BodyBudget | None = None,
     ) -> None:
@@ -85,23 +74,7 @@ class BodyLimit:
                     return _refusal(503, too_many, {"retry-after": "1"})
         if reading.cancelled_caught:
             return _refusal(408, f"the request took longer than {self._seconds:g} seconds to arrive; nothing was done")
-        if has_too_many_values(body):
-            return _refusal(413, f"the request has more than {MAX_JSON_VALUES} JSON values; nothing was done")
         return body
-
-
-def has_too_many_values(body: bytes | bytearray) -> bool:
-    """Return whether a JSON text has more than `MAX_JSON_VALUES` values, without parsing it.
-
-    Each value takes many times as much memory as the two bytes it may be written with.
-    """
-    if _count(body) <= MAX_JSON_VALUES:
-        return False
-    return _count(JSON_STRING.sub(b"", body)) > MAX_JSON_VALUES
-
-
-def _count(body: bytes | bytearray) -> int:
-    return sum(body.count(mark) for mark in BETWEEN_VALUES)
 
 
 def _declared_length(scope: Scope) -> int:

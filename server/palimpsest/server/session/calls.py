@@ -41,7 +41,8 @@ class Calls:
         self._reading_tools = reading_tools
         self._unfinished: Counter[str] = Counter()
         self._shared = anyio.CapacityLimiter(THREADS)
-        self._by_caller: WeakValueDictionary[str, anyio.CapacityLimiter] = WeakValueDictionary()
+        self._writing = anyio.CapacityLimiter(1)
+        self._by_caller: WeakValueDictionary[str, Threads] = WeakValueDictionary()
 
     def threads(self, ctx: RequestContext) -> Threads | None:
         """Return the threads that a request may use, or None if it came over stdio."""
@@ -49,12 +50,13 @@ class Calls:
         if request is None:
             return None
         if current_grant() is None:  # without access tokens, all callers are one
-            return Threads((self._shared,))
+            return Threads((self._shared,), (self._writing,))
         caller = caller_of(request.scope)
-        own = self._by_caller.get(caller)
-        if own is None:
-            own = self._by_caller[caller] = anyio.CapacityLimiter(THREADS_PER_CALLER)
-        return Threads((own, self._shared))
+        threads = self._by_caller.get(caller)
+        if threads is None:
+            own, own_writing = anyio.CapacityLimiter(THREADS_PER_CALLER), anyio.CapacityLimiter(1)
+            threads = self._by_caller[caller] = Threads((own, self._shared), (own_writing, self._writing))
+        return threads
 
     async def bound(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
         """Handle a request, unless its caller has too many unfinished ones. MCP middleware."""

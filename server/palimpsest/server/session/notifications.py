@@ -25,9 +25,10 @@ async def notify_changed(ctx: Context[Any, Any], outcomes: Sequence[Outcome]) ->
     """Notify subscribers of the resources that a write changed: the lists, the memories and their histories."""
     uris_by_project: dict[str, list[str]] = {}
     for number, outcome in enumerate(outcomes):
-        uris = uris_by_project.setdefault(outcome.memory.scope.project, [f"{SCHEME}{name}" for name in LISTS])
-        if number < MAX_ANNOUNCED:
-            for memory_id in (outcome.memory.id, *outcome.replaced):
+        replaced = zip(outcome.replaced, outcome.replaced_projects, strict=True)
+        for memory_id, project in ((outcome.memory.id, outcome.memory.scope.project), *replaced):
+            uris = uris_by_project.setdefault(project, [f"{SCHEME}{name}" for name in LISTS])
+            if number < MAX_ANNOUNCED:
                 uris += [f"{SCHEME}{memory_id}", f"{SCHEME}{memory_id}/history"]
     for project, uris in uris_by_project.items():
         await state_of(ctx).subscribers.notify(uris, project)

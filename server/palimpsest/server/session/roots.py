@@ -76,6 +76,8 @@ class Roots:
     def _may_ask(self, connection: str) -> bool:
         """Return whether to ask: every concurrent first request is, but a client that did not answer is left alone."""
         now = anyio.current_time()
+        if len(self._asked_at) >= MAX_CONNECTIONS:  # of clients that did not answer
+            self._asked_at.clear()
         return now - self._asked_at.setdefault(connection, now) < TIMEOUT
 
     async def _store_project(self, connection: str, uris: Sequence[str]) -> str:

@@ -7,25 +7,26 @@ changes that it could read: those in the project, and those in no project.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import anyio
-from mcp.server.session import ServerSession
+from mcp.server.connection import Connection
 from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated, ServerEvent
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, EmptyResult, SubscribeRequestParams, UnsubscribeRequestParams
 
 from palimpsest.server.auth.access import Grant, current_grant, current_user
-from palimpsest.server.session.roots import RequestContext, connection_of
+from palimpsest.server.session.roots import RequestContext
+from palimpsest.text.control_characters import visible
 
 SCHEME = "memory://"
 
-MAX_SUBSCRIPTIONS_PER_USER = 1_000
-"""Beyond this the oldest subscription is dropped, which is also how those of closed connections go."""
+MAX_URIS = 200
+"""The number of resources one connection is told about. Beyond this the oldest is dropped."""
 
 MAX_URI_CHARS = 200
 SEND_TIMEOUT = 1.0
-"""Seconds that a client has to take a notification. A client that does not read loses its subscription."""
+"""Seconds that a write waits for clients to take its notifications. One that does not read loses its subscriptions."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,13 @@ class MemoryUpdated(ResourceUpdated):
     project: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Subscription:
-    """A connection that asked for one resource, and what its access token allows."""
+    """What one connection asked for, the oldest first, and what its access token allows."""
 
-    session: ServerSession
+    user: str
     grant: Grant | None
+    uris: dict[str, None] = field(default_factory=dict[str, None])
 
 
 class GrantedSubscriptionBus(InMemorySubscriptionBus):
@@ -66,24 +68,29 @@ class Subscribers:
 
     def __init__(self) -> None:
         self.bus = GrantedSubscriptionBus()
-        self._by_user: dict[str, dict[tuple[str, str], Subscription]] = {}
+        self._by_connection: dict[Connection, Subscription] = {}
 
     async def subscribe(self, ctx: RequestContext, params: SubscribeRequestParams) -> EmptyResult:
         """Notify this connection when a resource changes. Raises MCPError for a URI that is not `memory://…`."""
         uri = str(params.uri)
         if not uri.startswith(SCHEME) or len(uri) > MAX_URI_CHARS:
-            raise MCPError(
-                INVALID_PARAMS, f"there is no resource '{uri[:MAX_URI_CHARS]}'; resource URIs start with {SCHEME}"
-            )
-        subscriptions = self._by_user.setdefault(current_user(), {})
-        while len(subscriptions) >= MAX_SUBSCRIPTIONS_PER_USER:
-            del subscriptions[next(iter(subscriptions))]
-        subscriptions[uri, connection_of(ctx)] = Subscription(ctx.session, current_grant())
+            shown = visible(uri[:MAX_URI_CHARS])
+            raise MCPError(INVALID_PARAMS, f"there is no resource '{shown}'; resource URIs start with {SCHEME}")
+        connection = _connection(ctx)
+        subscription = self._by_connection.get(connection)
+        if subscription is None:
+            subscription = self._by_connection[connection] = Subscription(current_user(), current_grant())
+            connection.exit_stack.callback(self._by_connection.pop, connection, None)
+        subscription.uris[uri] = None
+        if len(subscription.uris) > MAX_URIS:
+            del subscription.uris[next(iter(subscription.uris))]
         return EmptyResult()
 
     async def unsubscribe(self, ctx: RequestContext, params: UnsubscribeRequestParams) -> EmptyResult:
         """Stop notifying this connection about a resource."""
-        self._by_user.get(current_user(), {}).pop((str(params.uri), connection_of(ctx)), None)
+        subscription = self._by_connection.get(_connection(ctx))
+        if subscription is not None:
+            subscription.uris.pop(str(params.uri), None)
         return EmptyResult()
 
     async def notify(self, uris: Sequence[str], project: str) -> None:
@@ -91,14 +98,23 @@ class Subscribers:
         user = current_user()
         for uri in uris:
             await self.bus.publish(MemoryUpdated(uri, user, project))
-        subscriptions = self._by_user.get(user, {})
-        for key, subscription in [(key, subscription) for key, subscription in subscriptions.items() if key[0] in uris]:
-            if not _may_hear(subscription.grant, project):
-                continue
-            with anyio.move_on_after(SEND_TIMEOUT) as sending:
-                await subscription.session.send_resource_updated(key[0])
-            if sending.cancelled_caught:
-                subscriptions.pop(key, None)
+        async with anyio.create_task_group() as tasks:
+            for connection, subscription in list(self._by_connection.items()):
+                if subscription.user == user and _may_hear(subscription.grant, project):
+                    changed = [uri for uri in uris if uri in subscription.uris]
+                    tasks.start_soon(self._send, connection, changed)
+
+    async def _send(self, connection: Connection, uris: Sequence[str]) -> None:
+        with anyio.move_on_after(SEND_TIMEOUT) as sending:
+            for uri in uris:
+                await connection.send_resource_updated(uri)
+        if sending.cancelled_caught:
+            self._by_connection.pop(connection, None)
+
+
+def _connection(ctx: RequestContext) -> Connection:
+    """Return a request's connection. The request itself is not kept, because it holds its body."""
+    return ctx.session._connection  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - the SDK has no public name for it
 
 
 def _may_hear(grant: Grant | None, project: str) -> bool:

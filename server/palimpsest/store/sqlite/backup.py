@@ -9,18 +9,25 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Generator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from datetime import datetime
 from pathlib import Path
 
 from palimpsest.core.errors import LedgerError
 from palimpsest.core.files import file_lock, files_below
 from palimpsest.store.protocols import LedgerCopy, Restored
+from palimpsest.store.sqlite.write_turn import turn_to_write
 
 KEPT = 5
 """How many copies of one occasion are kept. Older ones are deleted."""
 
 FOLDER = "backups"
+
+TIMEOUT_SECONDS = 30
+"""How long a copy or a restore waits for another process."""
+
+UNFINISHED = ".half"
+"""What the name of a copy ends in until it is complete."""
 
 TABLES = (
     "meta",
@@ -51,7 +58,8 @@ class SqliteBackups:
     def keep(self, occasion: str, now: datetime) -> LedgerCopy:
         """Copy the ledger into its backup folder and delete the oldest copies of the same occasion."""
         stem = self._path.stem
-        with file_lock(self._path.with_suffix(".copying")):  # two processes at once would choose the same name
+        with self._naming():
+            self._delete_unfinished(f"{stem}-{occasion}-")
             copy = _copy(self._path, _free_name(self._folder, f"{stem}-{occasion}-{now:%Y%m%dT%H%M%SZ}"))
             kept = sorted(
                 self._folder.glob(f"{stem}-{occasion}-*.db"), key=lambda file: (file.stat().st_mtime, file.name)
@@ -59,6 +67,13 @@ class SqliteBackups:
             for file in kept[:-KEPT]:
                 file.unlink()
         return copy
+
+    def rescue(self, conn: sqlite3.Connection) -> LedgerCopy:
+        """Copy what a connection sees, whose files may be deleted, into the backup folder. Raises LedgerError."""
+        name = f"{self._path.stem}-rescued"
+        with self._naming():
+            self._delete_unfinished(name)
+            return _copy_from(lambda: nullcontext(conn), _free_name(self._folder, name))
 
     def files(self) -> list[Path]:
         """Return the files in the backup folder."""
@@ -100,6 +115,15 @@ class SqliteBackups:
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
 
+    def _naming(self) -> AbstractContextManager[object]:
+        """Let one process at a time choose a name in the backup folder."""
+        return file_lock(self._path.with_suffix(".copying"))
+
+    def _delete_unfinished(self, name: str) -> None:
+        """Delete copies whose names begin so and that a killed process has left unfinished. The caller has a lock."""
+        for file in self._folder.glob(f"{name}*{UNFINISHED}"):
+            file.unlink(missing_ok=True)
+
     def _put_in_place(
         self, copy: Path, now: datetime, migrate: Callable[[Path], None], refuse_if_in_use: Callable[[], None]
     ) -> Path | None:
@@ -117,7 +141,9 @@ class SqliteBackups:
             self._drop_log()
             _copy(copy, self._path)
             return before
-        before = _free_name(self._folder, f"{self._path.stem}-before-restore-{now:%Y%m%dT%H%M%SZ}")
+        name = f"{self._path.stem}-before-restore-"
+        self._delete_unfinished(name)
+        before = _free_name(self._folder, f"{name}{now:%Y%m%dT%H%M%SZ}")
         self._replace_all_rows(copy, before)
         return before
 
@@ -127,7 +153,10 @@ class SqliteBackups:
         The transaction holds the write lock, so no write of another process falls between the two. Raises LedgerError.
         """
         try:
-            with closing(sqlite3.connect(self._path, timeout=30, isolation_level=None)) as conn:
+            with (
+                turn_to_write(self._path, TIMEOUT_SECONDS),
+                closing(sqlite3.connect(self._path, TIMEOUT_SECONDS, isolation_level=None)) as conn,
+            ):
                 conn.execute("PRAGMA synchronous=FULL")
                 conn.execute("ATTACH ? AS copy", (str(copy),))
                 conn.execute("BEGIN IMMEDIATE")
@@ -162,12 +191,16 @@ class SqliteBackups:
 
 
 def _copy(source: Path, target: Path) -> LedgerCopy:
-    half = target.with_name(f"{target.name}.half")
+    return _copy_from(lambda: _opened(source), target)
+
+
+def _copy_from(source: Callable[[], AbstractContextManager[sqlite3.Connection]], target: Path) -> LedgerCopy:
+    half = target.with_name(f"{target.name}{UNFINISHED}")
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         half.unlink(missing_ok=True)
         os.close(os.open(half, os.O_CREAT | os.O_RDWR | os.O_EXCL, 0o600))
-        with _opened(source) as original, closing(sqlite3.connect(half)) as copy:
+        with source() as original, closing(sqlite3.connect(half)) as copy:
             original.backup(copy)
             copy.execute("PRAGMA journal_mode=DELETE")  # the copy is a single file
         content = _inspect(half)
@@ -239,5 +272,5 @@ def _replace_rows(conn: sqlite3.Connection) -> None:
 @contextmanager
 def _opened(path: Path) -> Generator[sqlite3.Connection]:
     """Open the file of a ledger for reading only."""
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=30)) as conn:
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", TIMEOUT_SECONDS, uri=True)) as conn:
         yield conn

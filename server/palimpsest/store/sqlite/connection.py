@@ -6,49 +6,59 @@ open. A write takes SQLite's only write lock at its beginning (`BEGIN IMMEDIATE`
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 import stat
 import threading
 from collections.abc import Generator
 from contextlib import closing, contextmanager, suppress
+from errno import EACCES
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from filelock import Timeout
-from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import QueuePool
 
-from palimpsest.core.errors import PalimpsestError
+from palimpsest.core.errors import LedgerError, LedgerReplacedError, PalimpsestError
 from palimpsest.core.files import file_lock, files_below, refuse_without_locks
+from palimpsest.core.threads import is_background
 from palimpsest.store.schema import KNOWN_REVISIONS
 from palimpsest.store.sqlite import dialect
 from palimpsest.store.sqlite.backup import SqliteBackups
 from palimpsest.store.sqlite.errors import as_ledger_errors, unwritable_as_ledger_error
 from palimpsest.store.sqlite.full_text import OPTIMIZE, SqliteFullText
+from palimpsest.store.sqlite.open_files import LedgerConnection, LedgerFiles
+from palimpsest.store.sqlite.replacement import settle
+from palimpsest.store.sqlite.write_turn import note_writer, turn_to_write
 
 BUSY_TIMEOUT_SECONDS = 30
 """How long a connection waits for the write lock."""
 
-CACHE_KIB = 4_096
-"""Page cache of a connection. SQLite's default of 2,000 KiB holds a small part of 10,000 memories."""
-
-WAL_VERSIONS = b"\x02\x02"
-"""Bytes 18 and 19 of a file in WAL mode: https://www.sqlite.org/fileformat2.html#file_format_version_numbers."""
-
 OTHERS = 0o077
 """The permissions of everybody but the owner."""
+
+logger = logging.getLogger(__name__)
 
 dialect.register()
 
 
 class SqliteDatabase:
-    """Implement `Database` with one SQLite file."""
+    """Implement `Database` with one SQLite file.
+
+    Each connection is compared with the files at the path before it is used and afterwards. If they were replaced or
+    deleted, the call fails, and what the connection still sees is saved.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._engine = _engine(path)
+        self._ledger_file = LedgerFiles.at(path).ledger
+        self._connections: set[LedgerConnection] = set()
+        self._engine = self._new_engine()
         self._writing = threading.Lock()
+        self._settling = threading.Lock()
+        self._settled: dict[LedgerFiles, str] = {}
         self.full_text = SqliteFullText()
         self.backups = SqliteBackups(path)
 
@@ -60,8 +70,13 @@ class SqliteDatabase:
         refuse_without_locks(path.parent)
         with as_ledger_errors(path), unwritable_as_ledger_error(path):
             _make_private_file(path)
-            _use_wal(path)
-        return cls(path)
+            database = cls(path)
+            with database.read() as conn:
+                mode = conn.exec_driver_sql("PRAGMA journal_mode").scalar_one()
+            if mode != "wal":
+                database.close()
+                _use_wal(path)
+        return database
 
     @property
     def location(self) -> str:
@@ -73,7 +88,11 @@ class SqliteDatabase:
         """Return a connection that sees one state of the ledger. Raises LedgerError."""
         # The transaction is never committed: SQLite refuses a commit after it has met a damaged page.
         with as_ledger_errors(self._path), self._engine.connect() as conn, _dropped_after_failure(conn):
+            if self._is_replaced(conn):
+                self._wait_and_refuse(conn)
             yield conn
+            if self._is_replaced(conn):
+                self._wait_and_refuse(conn)
 
     @contextmanager
     def write(self) -> Generator[Connection]:
@@ -81,11 +100,75 @@ class SqliteDatabase:
         with (
             as_ledger_errors(self._path),
             self._writing,
+            turn_to_write(self._path, BUSY_TIMEOUT_SECONDS),
             self._engine.connect() as conn,
             _dropped_after_failure(conn),
-            conn.execution_options(begin="BEGIN IMMEDIATE").begin() as transaction,
         ):
-            yield transaction.connection
+            if self._is_replaced(conn):
+                self._refuse(conn)
+            note_writer(self._path, _driver(conn).files)
+            with conn.execution_options(begin="BEGIN IMMEDIATE").begin() as transaction:
+                yield transaction.connection
+            if self._is_replaced(conn):
+                self._refuse(conn, "What this call wrote is in the copy.")
+
+    def _is_replaced(self, conn: Connection) -> bool:
+        """Return whether the files at the path are no longer those that a connection has open."""
+        driver = _driver(conn)
+        if not driver.is_current:
+            return True
+        self._settled.pop(driver.files, None)  # they were put back
+        return False
+
+    def _wait_and_refuse(self, conn: Connection) -> None:
+        with turn_to_write(self._path, BUSY_TIMEOUT_SECONDS):
+            self._refuse(conn)
+
+    def _refuse(self, conn: Connection, done: str = "This call did nothing.") -> None:
+        """Save what a connection to replaced files sees, once, and raise LedgerError.
+
+        If the ledger at the path is the same one, it is used from the next call on.
+        """
+        conn.rollback()
+        if is_background():
+            raise LedgerReplacedError(
+                f"the files of the ledger {self._path} were replaced or deleted while this process was using them. The "
+                "next call of a client saves what they hold."
+            )
+        driver = _driver(conn)
+        with self._settling:
+            if driver.files not in self._settled:
+                self._settled[driver.files], can_go_on = settle(driver, self.backups)
+                if can_go_on:
+                    self._open_again()
+            raise LedgerReplacedError(f"{self._settled[driver.files]} {done}")
+
+    def _open_again(self) -> None:
+        """Give up all connections, and connect to the files that are at the path now."""
+        for conn in self._connections:
+            conn.keep_open()
+        self._connections = set()
+        self._ledger_file = LedgerFiles.at(self._path).ledger
+        self._engine = self._new_engine()
+
+    def _new_engine(self) -> Engine:
+        # The connection returned last is reused first, because its pages are in memory.
+        engine = create_engine("sqlite://", creator=self._connect, poolclass=QueuePool, pool_use_lifo=True)
+
+        @event.listens_for(engine, "begin")
+        def _(conn: Connection) -> None:
+            conn.exec_driver_sql(conn.get_execution_options().get("begin", "BEGIN"))  # no BEGIN of Python's
+
+        return engine
+
+    def _connect(self) -> LedgerConnection:
+        now = LedgerFiles.at(self._path)
+        if now.ledger != self._ledger_file or any(conn.files != now for conn in self._connections.copy()):
+            raise LedgerReplacedError(
+                f"the files of the ledger {self._path} were replaced or deleted while this process was using them. "
+                "This call did nothing. Call again; if that does not help, start the client again."
+            )
+        return LedgerConnection.open(self._path, BUSY_TIMEOUT_SECONDS, self._connections)
 
     @contextmanager
     def migrating(self) -> Generator[None]:
@@ -121,8 +204,15 @@ class SqliteDatabase:
 
     def erase_free_space(self) -> bool:
         """Rewrite the file without deleted rows and empty its log. Return False if another process reads the log."""
-        with as_ledger_errors(self._path), self._writing, closing(self._engine.raw_connection()) as pooled:
-            conn: Any = pooled.driver_connection
+        with (
+            as_ledger_errors(self._path),
+            self._writing,
+            turn_to_write(self._path, BUSY_TIMEOUT_SECONDS),
+            self._engine.connect() as checked,
+        ):
+            if self._is_replaced(checked):
+                self._refuse(checked)
+            conn = _driver(checked)
             conn.execute(OPTIMIZE)
             conn.execute("VACUUM")
             (busy, _, _) = conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -137,7 +227,14 @@ class SqliteDatabase:
         return sum(file.stat().st_size for file in self._path.parent.glob(f"{self._path.name}*"))
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections. What is in files that were replaced or deleted is saved."""
+        try:
+            with as_ledger_errors(self._path):
+                if any(not conn.is_current for conn in self._connections.copy()):
+                    with self._engine.connect() as conn:
+                        self._wait_and_refuse(conn)
+        except LedgerError as error:
+            logger.warning("%s", error)
         self._engine.dispose()
 
 
@@ -153,26 +250,8 @@ def _dropped_after_failure(conn: Connection) -> Generator[None]:
         raise
 
 
-def _engine(path: Path) -> Engine:
-    # The connection returned last is reused first, because its pages are in memory.
-    engine = create_engine(
-        URL.create("sqlite", database=str(path)),
-        connect_args={"timeout": BUSY_TIMEOUT_SECONDS},
-        poolclass=QueuePool,
-        pool_use_lifo=True,
-    )
-
-    @event.listens_for(engine, "connect")
-    def _(connection: sqlite3.Connection, _record: object) -> None:
-        connection.isolation_level = None  # transactions begin with a BEGIN of ours
-        for pragma in ("synchronous=FULL", "foreign_keys=ON", f"cache_size=-{CACHE_KIB}"):
-            connection.execute(f"PRAGMA {pragma}")
-
-    @event.listens_for(engine, "begin")
-    def _(conn: Connection) -> None:
-        conn.exec_driver_sql(conn.get_execution_options().get("begin", "BEGIN"))
-
-    return engine
+def _driver(conn: Connection) -> LedgerConnection:
+    return cast("LedgerConnection", conn.connection.driver_connection)
 
 
 def _migration_lock(path: Path) -> Path:
@@ -187,16 +266,20 @@ def _make_private_folder(folder: Path) -> None:
 
 
 def _make_private_file(path: Path) -> None:
-    """Create the file with mode 0600, before SQLite creates it with the mode of the umask."""
-    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    """Create the file with mode 0600, before SQLite creates it with the mode of the umask.
+
+    An existing file is not opened: closing it would release the locks of this process's other connections to it
+    (https://www.sqlite.org/howtocorrupt.html, 2.2).
+    """
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    if not os.access(path, os.W_OK):
+        raise PermissionError(EACCES, os.strerror(EACCES))
     _make_private(path)
 
 
 def _use_wal(path: Path) -> None:
     """Put the file in WAL mode, one process at a time: SQLite refuses at once if two processes try."""
-    with path.open("rb") as file:
-        if file.read(20)[18:] == WAL_VERSIONS:
-            return
     with file_lock(_migration_lock(path)), closing(sqlite3.connect(path, BUSY_TIMEOUT_SECONDS)) as conn:
         tables = {name for (name,) in conn.execute("SELECT name FROM sqlite_master")}
         revision = "alembic_version" in tables and conn.execute("SELECT version_num FROM alembic_version").fetchone()

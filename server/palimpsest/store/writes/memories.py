@@ -123,7 +123,12 @@ def _with_replaced(outcome: Outcome, replaced: Sequence[Memory]) -> Outcome:
     if not replaced:
         return outcome
     texts = "; ".join(memory.text for memory in replaced)
-    return replace(outcome, previous=texts, replaced=tuple(memory.id for memory in replaced))
+    return replace(
+        outcome,
+        previous=texts,
+        replaced=tuple(memory.id for memory in replaced),
+        replaced_projects=tuple(memory.scope.project for memory in replaced),
+    )
 
 
 def _stated_at(tx: Transaction, fact: Fact) -> datetime | None:

@@ -1,0 +1,1 @@
+"""What `fuzz.py` sends, to whom, and what it expects in return."""

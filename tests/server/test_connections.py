@@ -1,0 +1,300 @@
+"""Connections and sessions that are opened and not used: they end, and leave room for others."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import httpx2
+import pytest
+import uvicorn
+from starlette.types import Receive, Scope, Send
+
+from palimpsest.server.auth.attempts import FAILED_PER_MINUTE
+from palimpsest.server.http import connections
+from palimpsest.server.http.connections import BoundedConnection
+from palimpsest.server.http.limits import MAX_UNFINISHED
+from palimpsest.server.http.sessions import MAX_SESSIONS_PER_CALLER
+from tests.support.http_server import TIMEOUT, HttpServer, new_access_token, run_http_server
+
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+}
+ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+GET = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
+
+
+class Paths:
+    """An ASGI application that answers 204. At /wait it waits until the client is gone; /large is an endless answer.
+
+    `has_ended` once an endless answer has ended.
+    """
+
+    def __init__(self) -> None:
+        self.has_ended = threading.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer."""
+        if scope["path"] == "/wait":
+            await gone(receive)
+        if scope["path"] == "/large":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(flood, send)
+                await gone(receive)
+                tasks.cancel_scope.cancel()
+            self.has_ended.set()
+            return
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def flood(send: Send) -> None:
+    """Send without an end."""
+    while True:
+        await send({"type": "http.response.body", "body": b"x" * 65_536, "more_body": True})
+        await anyio.lowlevel.checkpoint()  # once the client is gone, nothing waits any more
+
+
+async def gone(receive: Receive) -> None:
+    """Wait until the client disconnects."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+@contextmanager
+def listening(app: Paths | None = None, **limits: float) -> Generator[int]:
+    """Run a small server with other limits for connections, in a thread. Yield its port."""
+    with pytest.MonkeyPatch.context() as patch, socket.create_server(("127.0.0.1", 0)) as listener:
+        for name, value in limits.items():
+            patch.setattr(connections, name, value)
+        config = uvicorn.Config(app or Paths(), log_level="error", lifespan="off", http=BoundedConnection, ws="none")
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            server.should_exit = True
+            thread.join(TIMEOUT)
+
+
+def connected(port: int, sent: bytes = b"") -> socket.socket:
+    """Open a connection and send something."""
+    connection = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT)
+    connection.sendall(sent)
+    return connection
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Return whether the server closes a connection before it sends anything more. Wait for either."""
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def is_answered(port: int) -> bool:
+    """Return whether a new connection's request is answered."""
+    with connected(port, GET) as connection:
+        return not is_closed(connection)
+
+
+def answer(connection: socket.socket) -> bytes:
+    """Return the headers of the next answer."""
+    received = b""
+    while not received.endswith(b"\r\n\r\n"):
+        part = connection.recv(1)
+        assert part, received
+        received += part
+    return received
+
+
+class TestSlowHeaders:
+    @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nhost: loc", b"PO"])
+    def test_a_connection_that_sends_no_whole_request_is_closed(self, sent: bytes) -> None:
+        """Guards against slow headers (Slowloris), even if a byte arrives now and then."""
+        with listening(REQUEST_SECONDS=0.2) as port, connected(port, sent) as connection:
+            assert is_closed(connection)
+
+    def test_a_second_request_has_no_more_time_than_the_first(self) -> None:
+        """Guards against clients that send one quick request and then a slow one."""
+        with listening(REQUEST_SECONDS=0.5) as port, connected(port, GET) as connection:
+            assert b" 204 " in answer(connection)
+            connection.sendall(GET + GET[:10])
+            assert b" 204 " in answer(connection)
+            assert is_closed(connection)
+
+    def test_the_body_of_an_answered_request_has_no_more_time_either(self) -> None:
+        """Guards against clients that are refused by their headers and go on sending their body."""
+        head = b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000\r\n\r\n"
+        with listening(REQUEST_SECONDS=0.5) as port, connected(port, head) as connection:
+            assert b" 204 " in answer(connection)
+            connection.sendall(b"x")
+            assert is_closed(connection)
+
+    def test_a_request_that_is_being_answered_may_take_long(self) -> None:
+        """Guards calls that wait for a language model, and streams."""
+        with listening(REQUEST_SECONDS=0.2) as port, connected(port, GET.replace(b"/ ", b"/wait ")) as waiting:
+            with connected(port) as silent:
+                assert is_closed(silent)
+            waiting.shutdown(socket.SHUT_WR)
+            assert is_closed(waiting)  # only now
+
+
+class TestSlowReaders:
+    def test_a_client_that_does_not_read_its_answer_is_disconnected(self) -> None:
+        """Guards connections and memory from clients that ask and never read."""
+        app = Paths()
+        with listening(app, READ_SECONDS=0.2) as port, connected(port, GET.replace(b"/ ", b"/large ")):
+            assert app.has_ended.wait(TIMEOUT)
+
+
+class TestManyConnections:
+    def test_the_connection_that_waits_longest_makes_room(self) -> None:
+        """Guards honest clients, who send their headers at once, from those who only connect."""
+        with listening(MAX_CONNECTIONS=3) as port, ExitStack() as stack:
+            oldest, *rest = (stack.enter_context(connected(port)) for _ in range(3))
+            for _ in range(2):
+                with connected(port, GET) as honest:
+                    assert b" 204 " in answer(honest)
+            assert is_closed(oldest)
+            for connection in rest:
+                connection.close()
+
+    def test_a_request_that_is_being_answered_is_never_closed_for_room(self) -> None:
+        """Guards running calls: the newest connection is closed if all others are in use."""
+        with listening(MAX_CONNECTIONS=3) as port, ExitStack() as stack:
+            busy = GET.replace(b"/ ", b"/wait ")
+            running = [stack.enter_context(connected(port, busy)) for _ in range(3)]
+            with connected(port) as one_too_many:
+                assert is_closed(one_too_many)
+            running[0].close()
+            assert any(is_answered(port) for _ in range(1000))  # once the server has seen the end
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[HttpServer]:
+    folder = tmp_path_factory.mktemp("guarded")
+    new_access_token(folder / "data", "nobody")
+    with run_http_server(folder) as running:
+        yield running
+
+
+def opened(http: httpx2.Client, bearer: str) -> str:
+    """Open a session and return its id."""
+    reply = http.post("/mcp", json=INITIALIZE, headers=with_token(bearer))
+    assert reply.status_code == 200, reply.text
+    return reply.headers["mcp-session-id"]
+
+
+def ping(http: httpx2.Client, bearer: str, session: str) -> int:
+    """Send a request of a session and return the status of its answer."""
+    headers = {**with_token(bearer), "mcp-session-id": session}
+    return http.post("/mcp", json={"jsonrpc": "2.0", "id": 2, "method": "ping"}, headers=headers).status_code
+
+
+def with_token(bearer: str) -> dict[str, str]:
+    return {**ACCEPT, "authorization": f"Bearer {bearer}"}
+
+
+class TestSessions:
+    def test_the_session_that_was_idle_longest_ends_and_its_client_is_told(self, server: HttpServer) -> None:
+        """Guards memory from sessions without an end. A client that gets 404 opens a new one, as MCP demands."""
+        greedy, modest = (new_access_token(server.data, "alice") for _ in range(2))
+        with httpx2.Client(base_url=server.base, timeout=TIMEOUT) as http:
+            other = opened(http, modest)
+            first, second, *rest = (opened(http, greedy) for _ in range(MAX_SESSIONS_PER_CALLER))
+            assert ping(http, greedy, first) == 200  # now the second is the one that was idle longest
+            newest = opened(http, greedy)
+            expected = {first: 200, second: 404, rest[0]: 200, rest[-1]: 200, newest: 200}
+            assert {session: ping(http, greedy, session) for session in expected} == expected
+            assert ping(http, modest, other) == 200
+
+    def test_a_session_that_its_client_closed_is_not_counted(self, server: HttpServer) -> None:
+        """Guards a session that is in use from many short ones of the same caller."""
+        bearer = new_access_token(server.data, "alice")
+        with httpx2.Client(base_url=server.base, timeout=TIMEOUT) as http:
+            kept = opened(http, bearer)
+            for _ in range(MAX_SESSIONS_PER_CALLER + 1):
+                headers = {**with_token(bearer), "mcp-session-id": opened(http, bearer)}
+                assert http.delete("/mcp", headers=headers).status_code == 200
+            assert ping(http, bearer, kept) == 200
+
+    def test_a_session_with_an_open_stream_is_in_use(self, server: HttpServer) -> None:
+        """Guards clients that only listen. Nobody can close their sessions by opening others."""
+        bearer = new_access_token(server.data, "alice")
+        limits = httpx2.Limits(max_connections=None)
+        with httpx2.Client(base_url=server.base, timeout=TIMEOUT, limits=limits) as http, ExitStack() as streams:
+            for _ in range(MAX_SESSIONS_PER_CALLER):
+                headers = {**with_token(bearer), "mcp-session-id": opened(http, bearer)}
+                streams.enter_context(http.stream("GET", "/mcp", headers=headers))
+            refused = http.post("/mcp", json=INITIALIZE, headers=with_token(bearer))
+            assert refused.status_code == 503
+            assert f"{MAX_SESSIONS_PER_CALLER} of your sessions are in use" in refused.text
+
+    def test_streams_of_sse_are_sessions_too(self, server: HttpServer) -> None:
+        """Guards the older transport, where each stream is a session."""
+        bearer = new_access_token(server.data, "alice")
+        limits = httpx2.Limits(max_connections=None)
+        with httpx2.Client(base_url=server.base, timeout=TIMEOUT, limits=limits) as http, ExitStack() as streams:
+            for _ in range(MAX_SESSIONS_PER_CALLER):
+                stream = streams.enter_context(http.stream("GET", "/sse", headers=with_token(bearer)))
+                assert stream.status_code == 200
+            assert http.get("/sse", headers=with_token(bearer)).status_code == 503
+
+
+class TestUnfinished:
+    def test_one_caller_has_a_bounded_number_of_unfinished_requests(self, server: HttpServer) -> None:
+        """Guards the connections of others from a token that sends bodies without an end."""
+        greedy, modest = (new_access_token(server.data, "alice") for _ in range(2))
+        with httpx2.Client(base_url=server.base, timeout=TIMEOUT) as http, ExitStack() as stack:
+            for _ in range(MAX_UNFINISHED):
+                unfinished = stack.enter_context(connected(server.port, begun(greedy)))
+                assert b" 100 " in answer(unfinished)
+            with connected(server.port, begun(greedy)) as refused:
+                assert b" 503 " in answer(refused)
+            opened(http, modest)
+            assert http.get("/health").status_code == 200
+
+
+def begun(bearer: str) -> bytes:
+    """Return the headers of a request whose body is to follow."""
+    headers = {**with_token(bearer), "host": "localhost", "content-length": "2", "expect": "100-continue"}
+    lines = ["POST /mcp HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
+    return "\r\n".join(lines).encode()
+
+
+class TestProxies:
+    def forged_until_limited(self, server: HttpServer) -> list[int]:
+        """Return the statuses of many wrong tokens, each as if forwarded for another client."""
+        return [
+            httpx2.post(
+                f"{server.base}/mcp",
+                content=json.dumps(INITIALIZE),
+                headers={**with_token(f"wrong {n}"), "x-forwarded-for": f"10.0.0.{n}"},
+                timeout=TIMEOUT,
+            ).status_code
+            for n in range(FAILED_PER_MINUTE + 10)
+        ]
+
+    def test_a_client_cannot_say_that_it_is_another(self, tmp_path: Path) -> None:
+        """Guards the limits by address from programs on the same machine."""
+        new_access_token(tmp_path / "data", "nobody")
+        with run_http_server(tmp_path, FORWARDED_ALLOW_IPS="*") as server:
+            assert self.forged_until_limited(server)[-1] == 429
+
+    def test_a_proxy_named_in_the_settings_is_believed(self, tmp_path: Path) -> None:
+        """Guards the clients of a proxy from the limit of one of them."""
+        new_access_token(tmp_path / "data", "nobody")
+        with run_http_server(tmp_path, PALIMPSEST_HTTP__TRUSTED_PROXIES='["127.0.0.0/8"]') as server:
+            assert set(self.forged_until_limited(server)) == {401}

@@ -1,0 +1,280 @@
+"""Messages that are not what they should be: each request is answered with an error, and the connection goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from hypothesis import given
+from mcp.types import INVALID_REQUEST, PARSE_ERROR, JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from fuzzing.calls import Sent, initialize
+from fuzzing.expected import Answers
+from fuzzing.inputs import inputs
+from fuzzing.pipes import Pipes, stdio_server
+from palimpsest.server.http.bodies import BodyLimit
+from palimpsest.server.http.messages import RESERVED_IDS, SESSION, MessageCheck
+from palimpsest.server.wire.json_text import MAX_DIGITS, MAX_JSON_DEPTH, MAX_JSON_VALUES, MAX_MESSAGE_BYTES
+from palimpsest.server.wire.messages import Refused, read_message
+from tests.support.environment import clean_environment
+from tests.support.examples import examples
+from tests.support.http_server import TIMEOUT, HttpServer, run_http_server
+
+
+def call(request_id: str, arguments: str = "{}", members: str = "") -> bytes:
+    """Return a tool call as text, with members after its own."""
+    params = f'{{"name": "list_memories", "arguments": {arguments}}}'
+    return f'{{"jsonrpc": "2.0", "id": {request_id}, "method": "tools/call", "params": {params}{members}}}'.encode()
+
+
+def backwards(request_id: str, arguments: str) -> bytes:
+    """Return a tool call with its id last, as the TypeScript SDK writes it."""
+    params = f'{{"name": "list_memories", "arguments": {arguments}}}'
+    return f'{{"method":"tools/call","params":{params},"jsonrpc":"2.0","id":{request_id}}}'.encode()
+
+
+DEEP = "[" * 295 + "]" * 295
+VERY_DEEP = "[" * 15_000 + "]" * 15_000
+MANY = "[" + "0," * MAX_JSON_VALUES + "0]"
+LONG = f'{{"text": "{"x" * MAX_MESSAGE_BYTES}"}}'
+
+FAULTY: dict[str, tuple[bytes, int, Any, str]] = {
+    "a lone surrogate": (call("1", r'{"text": "a\ud83d"}'), INVALID_REQUEST, 1, "half a character"),
+    "a lone surrogate in a key": (call("1", r'{"\udc00": 1}'), INVALID_REQUEST, 1, "half a character"),
+    "a lone surrogate in the id": (call(r'"\ud83d"'), INVALID_REQUEST, None, "half a character"),
+    "deep metadata": (call("1", f'{{"metadata": {DEEP}}}'), INVALID_REQUEST, 1, f"deeper than {MAX_JSON_DEPTH}"),
+    "very deep": (call("1", VERY_DEEP), INVALID_REQUEST, 1, f"deeper than {MAX_JSON_DEPTH}"),
+    "very deep, id last": (backwards('"a-1"', VERY_DEEP), INVALID_REQUEST, "a-1", "deeper than"),
+    "very deep, half a character in the id": (
+        call('"ID"', VERY_DEEP).replace(b"ID", b"\xed\xb0\x80"),
+        INVALID_REQUEST,
+        None,
+        "deeper than",
+    ),
+    "an integer of 8,000 digits": (call("1", f'{{"limit": {"9" * 8_000}}}'), INVALID_REQUEST, 1, "8,000 digits"),
+    "an id of 8,000 digits": (call("9" * 8_000), INVALID_REQUEST, None, f"more than {MAX_DIGITS:,}"),
+    "an infinite number": (call("1", '{"metadata": {"a": 1e999}}'), INVALID_REQUEST, 1, "too large"),
+    "many values": (call("1", MANY), INVALID_REQUEST, 1, str(MAX_JSON_VALUES)),
+    "many values, id last": (backwards("7", MANY), INVALID_REQUEST, 7, str(MAX_JSON_VALUES)),
+    "not JSON": (b'{"jsonrpc": "2.0", "id": 1, "method": "ping"', PARSE_ERROR, None, "not JSON"),
+    "a word": (b"hello", PARSE_ERROR, None, "not JSON"),
+    "NaN": (call("1", '{"limit": NaN}'), PARSE_ERROR, None, "NaN"),
+    "invalid UTF-8": (call("1", '{"text": "ü"}').decode().encode("latin-1"), PARSE_ERROR, None, "not UTF-8"),
+    "a surrogate in UTF-8": (call("1").replace(b"list", b"\xed\xa0\xbd"), PARSE_ERROR, None, "not UTF-8"),
+    "UTF-16": (call("1").decode().encode("utf-16-le").replace(b"\n", b""), PARSE_ERROR, None, "not JSON"),
+    "a batch": (b"[" + call("1") + b"]", INVALID_REQUEST, None, "batch"),
+    "null": (b"null", INVALID_REQUEST, None, "object"),
+    "a number": (b"0", INVALID_REQUEST, None, "object"),
+    "a fractional id": (call("1.5"), INVALID_REQUEST, None, "the id"),
+    "an id of null": (call("null"), INVALID_REQUEST, None, "the id"),
+    "an id of true": (call("true"), INVALID_REQUEST, None, "the id"),
+    "an id that is a list": (call("[1]"), INVALID_REQUEST, None, "the id"),
+    "no method": (b'{"jsonrpc": "2.0", "id": 1}', INVALID_REQUEST, 1, "no method"),
+    "nothing": (b"{}", INVALID_REQUEST, None, "no method"),
+    "a method of 1": (b'{"jsonrpc": "2.0", "id": 1, "method": 1}', INVALID_REQUEST, 1, "the method"),
+    "a method of 1 and no id": (b'{"jsonrpc": "2.0", "method": 1}', INVALID_REQUEST, None, "the method"),
+    "no version": (b'{"id": "x", "method": "ping"}', INVALID_REQUEST, "x", "jsonrpc"),
+    "params that are a list": (call("1", members=', "params": [1]'), INVALID_REQUEST, 1, "params"),
+}
+
+FAULTY_LINES: dict[str, tuple[bytes, int, Any, str]] = {
+    **FAULTY,
+    "a long line": (call("1", LONG), INVALID_REQUEST, 1, str(MAX_MESSAGE_BYTES)),
+    "a long line, id last": (backwards('"a-1"', LONG), INVALID_REQUEST, "a-1", str(MAX_MESSAGE_BYTES)),
+}
+
+NOTIFICATIONS = [
+    b'{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "none"}}',
+    b'{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": [1.5]}}',
+    b'{"jsonrpc": "2.0", "method": "notifications/progress", "params": "no"}',
+    b'{"jsonrpc": "1.0", "method": "notifications/unknown"}',
+    rb'{"jsonrpc": "2.0", "method": "\ud83d"}',
+]
+"""Notifications, faulty ones among them. Nobody answers a notification."""
+
+REPLIES = [
+    b'{"jsonrpc": "2.0", "id": 99, "result": {}}',
+    b'{"jsonrpc": "2.0", "id": 99, "result": [1]}',
+    b'{"jsonrpc": "2.0", "id": 99, "result": null}',
+    b'{"jsonrpc": "2.0", "id": 99, "error": "no"}',
+    b'{"jsonrpc": "2.0", "id": 1.5, "result": {}}',
+    b'{"jsonrpc": "2.0", "result": {}}',
+    b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32700, "message": "what?"}}',
+    rb'{"jsonrpc": "2.0", "id": 99, "result": {"text": "\ud83d"}}',
+]
+"""Replies to requests that the server never sent. Nobody answers a reply."""
+
+
+class TestReadMessage:
+    @pytest.mark.parametrize(("text", "code", "request_id", "reason"), FAULTY.values(), ids=FAULTY)
+    def test_a_faulty_message_is_refused_with_the_id_of_its_request(
+        self, text: bytes, code: int, request_id: Any, reason: str
+    ) -> None:
+        """Guards the answer to every kind of fault, and that a client can match it with its request."""
+        message = read_message(text)
+        assert isinstance(message, Refused)
+        assert (message.code, message.id, message.expects_answer) == (code, request_id, True)
+        assert reason in message.reason
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            call("1", '{"text": "' + r"a, [b], {c}, \", \\" * MAX_JSON_VALUES + '"}'),
+            call("-1", '{"text": "' + "[" * 1_000_000 + '", "list": [1, 2]}'),
+            call('"\\ud83c\\udf75"', r'{"text": "🍵 \ud83c\udf75 \\ud83d"}'),
+            call("1", "[" * (MAX_JSON_DEPTH - 2) + "]" * (MAX_JSON_DEPTH - 2)),
+            b" " + call("9" * MAX_DIGITS) + b" \r\n",
+            b'{"jsonrpc": "2.0", "id": "", "method": "ping", "params": null}',
+        ],
+        ids=["marks in a text", "brackets in a text", "whole characters", "deep enough", "white space", "null params"],
+    )
+    def test_a_sound_request_is_passed_on(self, text: bytes) -> None:
+        """Guards long texts and other scripts from being refused."""
+        message = read_message(text)
+        assert isinstance(message, JSONRPCRequest)
+        assert message.model_dump(exclude_unset=True) == json.loads(text)
+
+    @pytest.mark.parametrize("text", [b'"' + rb",\"" * 1_000_000 + b"\\", b"]" * MAX_MESSAGE_BYTES])
+    def test_what_is_not_json_is_refused_without_many_steps(self, text: bytes) -> None:
+        """Guards time from texts that do not end, and from brackets that only close."""
+        message = read_message(text)
+        assert isinstance(message, Refused)
+        assert (message.code, message.too_large) == (PARSE_ERROR, False)
+
+    @examples(400)
+    @given(inputs(["0123456789"], modern=True, long_ones=False))
+    def test_every_message_is_owed_what_the_protocol_says(self, batch: list[Sent]) -> None:
+        """Guards every kind of message that the fuzz sends, against a judge that knows only the documented limits."""
+        for sent in batch:
+            owed = Answers()
+            owed.expect(sent.data)
+            message = read_message(sent.data)
+            if isinstance(message, Refused):
+                answers = [message.as_error().model_dump()] if message.expects_answer else []
+            else:
+                answers = [{"id": message.id}] if isinstance(message, JSONRPCRequest) else []
+            assert [owed.receive(answer) for answer in answers] == [""] * len(answers), sent
+            assert owed.complete, sent
+
+    def test_an_id_inside_the_parameters_is_not_taken_for_that_of_the_request(self) -> None:
+        """Guards other requests from being answered in place of a notification or a reply."""
+        inner = f'{{"method": "x", "id": 5, "list": {MANY}, "id": 5}}'
+        for text in (
+            f'{{"jsonrpc": "2.0", "method": "notifications/x", "params": {inner}}}',
+            f'{{"params": {inner}, "method": "notifications/x"}}',
+            f'{{"jsonrpc": "2.0", "id": 5, "result": {inner}}}',
+            f'{{"result": {inner}, "jsonrpc": "2.0", "id": 5}}',
+        ):
+            message = read_message(text.encode())
+            assert isinstance(message, Refused)
+            assert message.id is None
+
+    @pytest.mark.parametrize("text", NOTIFICATIONS)
+    def test_no_notification_expects_an_answer(self, text: bytes) -> None:
+        """Guards clients from answers to what they did not ask."""
+        message = read_message(text)
+        assert isinstance(message, JSONRPCNotification) or (isinstance(message, Refused) and not message.expects_answer)
+
+    @pytest.mark.parametrize("text", REPLIES)
+    def test_a_faulty_reply_ends_the_wait_for_it(self, text: bytes) -> None:
+        """Guards a call that asks the client's model from waiting for a reply that has come."""
+        message = read_message(text)
+        if isinstance(message, Refused):
+            assert not message.expects_answer
+        else:
+            assert isinstance(message, JSONRPCResponse | JSONRPCError)
+            assert message.id == json.loads(text)["id"]
+
+
+@pytest.fixture(scope="module")
+def stdio(tmp_path_factory: pytest.TempPathFactory) -> Generator[Pipes]:
+    folder = tmp_path_factory.mktemp("stdio")
+    with stdio_server(folder, clean_environment(folder)) as server:
+        assert "result" in server.ask(initialize({}))
+        yield server
+
+
+class TestStdio:
+    @pytest.mark.parametrize(("text", "code", "request_id", "reason"), FAULTY_LINES.values(), ids=FAULTY_LINES)
+    def test_a_faulty_line_is_answered_once_and_the_next_is_served(
+        self, stdio: Pipes, text: bytes, code: int, request_id: Any, reason: str
+    ) -> None:
+        """Guards clients from waiting for ever, and others' requests from a faulty line."""
+        answer = stdio.ask(text)
+        assert (answer["error"]["code"], answer["id"]) == (code, request_id)
+        assert reason in answer["error"]["message"]
+        assert stdio.ask(b'{"jsonrpc": "2.0", "id": "next", "method": "ping"}') == {
+            "jsonrpc": "2.0",
+            "id": "next",
+            "result": {},
+        }
+
+    def test_notifications_replies_and_empty_lines_get_no_answer(self, stdio: Pipes) -> None:
+        """Guards the protocol, and the session from odd replies."""
+        stdio.send(*NOTIFICATIONS, *REPLIES, b"", b"  \r")
+        assert stdio.ask(b'{"jsonrpc": "2.0", "id": 8, "method": "ping"}')["id"] == 8
+
+    def test_every_faulty_line_is_in_the_log_and_the_last_needs_no_end(self, tmp_path: Path) -> None:
+        """Guards whoever looks for the fault of a client, and clients that close their pipe in the middle of a line."""
+        with stdio_server(tmp_path, clean_environment(tmp_path)) as server:
+            assert "result" in server.ask(initialize({}))
+            server.send(b"null", NOTIFICATIONS[-1])
+            assert server.answer()["error"]["code"] == INVALID_REQUEST
+            server.close(b'{"jsonrpc": "2.0", "id": 2, "meth')
+            assert server.answer()["error"]["code"] == PARSE_ERROR
+        assert server.process.returncode == 0
+        assert b"".join(server.log).count(b"refused a line on stdin") == 3
+
+
+@pytest.fixture(scope="module")
+def http(tmp_path_factory: pytest.TempPathFactory) -> Generator[HttpServer]:
+    with run_http_server(tmp_path_factory.mktemp("http")) as server:
+        yield server
+
+
+class TestHttp:
+    @pytest.mark.parametrize("path", ["/mcp", "/messages/"])
+    @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+    @pytest.mark.parametrize(("text", "code", "request_id", "reason"), FAULTY.values(), ids=FAULTY)
+    def test_a_faulty_body_is_answered_with_the_same_error(
+        self, http: HttpServer, version: str, path: str, text: bytes, code: int, request_id: Any, reason: str
+    ) -> None:
+        """Guards every protocol style over HTTP."""
+        headers = {
+            "accept": "application/json, text/event-stream",
+            "content-type": "application/json",
+            "mcp-protocol-version": version,
+        }
+        response = httpx2.post(f"{http.base}{path}", content=text, headers=headers, timeout=TIMEOUT)
+        assert response.status_code in {400, 413}
+        answer = response.json()
+        assert (answer["error"]["code"], answer["id"]) == (code, request_id)
+        assert reason in answer["error"]["message"]
+
+    @pytest.mark.anyio
+    async def test_an_id_that_is_in_use_is_refused(self) -> None:
+        """Guards the first of two requests with one id: the SDK would give its answer to the second."""
+        statuses: list[int] = []
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            if not statuses:
+                for text, session in ((b"1", "a"), (b'"1"', "a"), (b"2", "a"), (b"1", "b")):
+                    statuses.append(0)
+                    statuses[-1] = (await post(call(text.decode()), session)).status_code
+            await Response()(scope, receive, send)
+
+        async def post(text: bytes, session: str) -> httpx2.Response:
+            async with httpx2.AsyncClient(transport=httpx2.ASGITransport(checked)) as client:
+                return await client.post("http://localhost/mcp", content=text, headers={SESSION: session})
+
+        checked = BodyLimit(MessageCheck(app))
+        assert (await post(call("1"), "a")).status_code == 200
+        assert statuses == [400, 400, 200, 200]
+        assert (await post(call("1"), "a")).status_code == 200
+        assert (await post(call(f'"{RESERVED_IDS[0]}"'), "a")).status_code == 400
