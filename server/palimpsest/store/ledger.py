@@ -18,12 +18,14 @@ from palimpsest.core.models import AppliedWrite, Scope
 from palimpsest.core.protocols import Progress
 from palimpsest.store import verify as verification
 from palimpsest.store.protocols import Backups, Database, FullText
+from palimpsest.store.queries.jobs import Job
 from palimpsest.store.schema import meta
 from palimpsest.store.sqlite.backup import SqliteBackups
 from palimpsest.store.sqlite.connection import SqliteDatabase
 from palimpsest.store.upgrade import refuse_newer, upgrade
 from palimpsest.store.writes import apply as application
 from palimpsest.store.writes import entries, purge, transfer
+from palimpsest.store.writes import jobs as job_writes
 
 
 class Ledger:
@@ -86,6 +88,27 @@ class Ledger:
         """
         with self._database.embedding() as is_our_turn:
             yield is_our_turn
+
+    @contextmanager
+    def working_on_jobs(self) -> Generator[bool]:
+        """Give True and keep other processes from working on jobs, or False if one is doing it."""
+        with self._database.working_on_jobs() as is_our_turn:
+            yield is_our_turn
+
+    def finish_job(self, job: Job, end: job_writes.JobEnd) -> None:
+        """Record how an attempt at a job ended."""
+        with self._write() as conn:
+            job_writes.finish(conn, job, end, self._clock())
+
+    def retry_jobs(self, user_id: str) -> int:
+        """Make all jobs of a user due that wait or have failed, and return how many there are."""
+        with self._write() as conn:
+            return job_writes.retry(conn, user_id, self._clock())
+
+    def mark_reported(self, seqs: Sequence[int]) -> None:
+        """Record that a reply has told how jobs ended."""
+        with self._write() as conn:
+            job_writes.mark_reported(conn, seqs)
 
     def rebuild_full_text(self) -> int:
         """Rebuild the full text from the memories and messages and return the number of its rows."""

@@ -204,6 +204,10 @@ class Database(Protocol):
         """Give True and keep other processes from embedding in the background, or False if one is doing it."""
         ...
 
+    def working_on_jobs(self) -> AbstractContextManager[bool]:
+        """Give True and keep other processes from working on jobs, or False if one is doing it."""
+        ...
+
     def check(self) -> str:
         """Return "ok", or the first fault of a quick check."""
         ...

@@ -25,10 +25,10 @@ from sqlalchemy.types import TypeDecorator
 
 from palimpsest.core.clock import exact_iso
 
-HEAD = "0007"
+HEAD = "0008"
 """The schema revision this version writes: the newest file in migrations/versions."""
 
-KNOWN_REVISIONS = frozenset({"0001", "0002", "0003", "0004", "0005", "0006", "0007"})
+KNOWN_REVISIONS = frozenset({"0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008"})
 
 DIALECTS = ("sqlite", "postgresql")
 """The databases whose partial indexes are declared."""
@@ -236,6 +236,37 @@ means = Table(
     # The float64 sum of the living keys. Search subtracts their mean.
     Column("total", LargeBinary, nullable=False),
 )
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("seq", Integer, primary_key=True, autoincrement=True),
+    Column("kind", String(32), nullable=False),
+    *_scope_columns(),
+    # What the work is about, as its kind defines it.
+    Column("payload", JSON, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("due_at", UtcTime, nullable=False),
+    # How often it failed.
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    # waiting, done or failed.
+    Column("state", String(8), nullable=False),
+    Column("error", Text, nullable=False, server_default=""),
+    Column("result", JSON, nullable=False),
+    Column("finished_at", UtcTime),
+    # Whether a reply has said how it ended.
+    Column("reported", Boolean, nullable=False, server_default=false()),
+)
+Index(
+    "jobs_once",
+    *[jobs.c[n] for n in ("kind", "user_id", "project", "agent_id", "run_id")],
+    unique=True,
+    **only_where("state != 'done'"),
+)
+Index("jobs_due", jobs.c.state, jobs.c.due_at)
+UNREPORTED = "state != 'waiting' AND NOT reported"
+"""The condition for jobs that have ended and that no reply has told of."""
+Index("jobs_unreported", jobs.c.user_id, **only_where(UNREPORTED))
 
 index_log = Table(
     "changes",

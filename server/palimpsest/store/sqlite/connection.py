@@ -12,7 +12,7 @@ import sqlite3
 import stat
 import threading
 from collections.abc import Generator
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from errno import EACCES
 from pathlib import Path
 from typing import cast
@@ -176,10 +176,17 @@ class SqliteDatabase:
         with unwritable_as_ledger_error(self._path), file_lock(_migration_lock(self._path)):
             yield
 
-    @contextmanager
-    def embedding(self) -> Generator[bool]:
+    def embedding(self) -> AbstractContextManager[bool]:
         """Give True and keep other processes from embedding in the background, or False if one is doing it."""
-        lock = file_lock(self._path.with_suffix(".embedding.lock"))
+        return self._alone_at("embedding")
+
+    def working_on_jobs(self) -> AbstractContextManager[bool]:
+        """Give True and keep other processes from working on jobs, or False if one is doing it."""
+        return self._alone_at("jobs")
+
+    @contextmanager
+    def _alone_at(self, work: str) -> Generator[bool]:
+        lock = file_lock(self._path.with_suffix(f".{work}.lock"))
         with unwritable_as_ledger_error(self._path), suppress(Timeout):
             lock.acquire(timeout=0)
         try:

@@ -30,8 +30,11 @@ from palimpsest.core.models import (
 from palimpsest.core.protocols import Vector
 from palimpsest.store.mapping import chunks, is_scope, scope_values, sees
 from palimpsest.store.protocols import FullText
+from palimpsest.store.queries import messages as message_queries
+from palimpsest.store.queries.jobs import MESSAGES
 from palimpsest.store.schema import index_log, memories, messages, meta, summaries
 from palimpsest.store.writes import entries as entry_writes
+from palimpsest.store.writes import jobs as job_writes
 from palimpsest.store.writes import memories as memory_writes
 from palimpsest.store.writes import messages as message_writes
 from palimpsest.store.writes import undo as undo_writes
@@ -49,7 +52,8 @@ class Write:
     `vectors` maps texts to their vectors of `embedder`. A text without a vector is found by its words until it is
     embedded. `partial` are the texts of which only the first window was embedded. `read` holds the revisions of the
     memories that the decisions were made on, and `based_on` the newest number of the index log at that time.
-    `learned_from` are the ids of the messages that the decisions were drawn from.
+    `learned_from` are the ids of the messages that the decisions were drawn from. With `learn_later` a job learns from
+    those of `messages` that no facts were extracted from yet.
     """
 
     scope: Scope
@@ -62,6 +66,7 @@ class Write:
     read: Mapping[str, int] = field(default_factory=dict[str, int])
     based_on: int | None = None
     learned_from: tuple[str, ...] = ()
+    learn_later: job_writes.LearnLater | None = None
     summary: Summary | None = None
     undo: Undo | None = None
 
@@ -77,6 +82,8 @@ def apply(conn: Connection, full_text: FullText, write: Write, now: datetime) ->
     )
     _mark_learned(conn, write.learned_from)
     stored, new_ids = message_writes.store(tx, write.messages) if write.messages else ((), frozenset[str]())
+    if write.learn_later is not None:
+        _learn_later(conn, write.scope, stored, write.learn_later, now)
     outcomes = [outcome for decision in write.decisions for outcome in _carry_out(tx, decision)]
     if write.undo is not None:
         outcomes += undo_writes.undo(tx, write.undo)
@@ -125,6 +132,18 @@ def _mark_learned(conn: Connection, message_ids: tuple[str, ...]) -> None:
         fresh = and_(messages.c.id.in_(chunk), messages.c.learnt.is_(False), messages.c.deleted_at.is_(None))
         if conn.execute(update(messages).where(fresh).values(learnt=True)).rowcount != len(chunk):
             raise StaleDecisionError("another call has learned from these messages, or they were deleted")
+
+
+def _learn_later(
+    conn: Connection, scope: Scope, stored: tuple[Message, ...], request: job_writes.LearnLater, now: datetime
+) -> None:
+    """Queue a job that learns from messages, unless facts were extracted from all of them."""
+    new = message_queries.awaiting_extraction(conn, [message.id for message in stored])
+    if not new:
+        return
+    ids = [message.id for message in stored if message.id in new]
+    payload = {MESSAGES: ids, "context": list(request.context), "caller": request.caller}
+    job_writes.enqueue(conn, "learn", scope, payload, now)
 
 
 def _carry_out(tx: Transaction, decision: Decision) -> list[Outcome]:

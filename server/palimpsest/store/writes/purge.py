@@ -32,6 +32,7 @@ from palimpsest.store.schema import (
 )
 from palimpsest.store.writes import contextual_keys
 from palimpsest.store.writes import entries as entry_writes
+from palimpsest.store.writes import jobs as job_writes
 from palimpsest.store.writes.transaction import next_edit_number, reserve_edit_numbers
 
 ERASED_AT = "erased_at"
@@ -93,6 +94,7 @@ def purge(
         conn.execute(delete(message_history).where(message_history.c.message_id.in_(chunk)))
         conn.execute(delete(messages).where(messages.c.id.in_(chunk)))
     conn.execute(delete(summaries).where(summaries.c.user_id == scope.user_id))
+    job_writes.erase(conn, scope.user_id, selection.message_ids)
     entry_writes.index(conn, full_text, touched, now)
     _begin_epoch(conn, newest_edit)
     return selection
