@@ -1,0 +1,136 @@
+"""The written cases: what is said, what should be stored, closed and forgotten at the end, and scripted replies.
+
+A word of a case may be the beginning of a word, because a model words freely: "allerg" is found in "allergic" and
+"allergy". "six|6" is either of two words. A number is found only as a whole.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from palimpsest.core.validation import MessageInput
+
+CASES_FILE = Path(__file__).parent.parent / "pipeline_cases.json"
+CONVERSATION_FILE = Path(__file__).parent.parent / "pipeline_conversation.json"
+
+Words: TypeAlias = tuple[str, ...]
+
+
+class Part(BaseModel):
+    """A part of a case. An unknown key is an error, so that a mistyped expectation is not passed over."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Pattern(Part):
+    """A text with all of `words` and none of `without`."""
+
+    words: Words
+    without: Words = ()
+
+
+class Stored(Pattern):
+    """A memory that lives at the end: the date that it shows, a tag that it has, and words of an earlier text of it.
+
+    An earlier text is one of its own or that of a memory that it replaced.
+    """
+
+    date: str = ""
+    tag: str = ""
+    replaced: Words = ()
+
+
+class Closed(Pattern):
+    """A memory that no longer holds but is not forgotten, and the beginning of the date until when it held."""
+
+    until: str = ""
+
+
+class Forgotten(Pattern):
+    """What no living memory says, and no hit of a search for the question shows."""
+
+    question: str
+
+
+class Limit(Pattern):
+    """How many living memories say something, at most."""
+
+    at_most: int
+
+
+class Expected(Part):
+    """What should hold at the end of a case.
+
+    What is `absent` is said by no memory, living or not. `notes` are words of the replies, each of one note, and
+    `no_notes` are words that no note of a reply has.
+    """
+
+    stored: tuple[Stored, ...] = ()
+    closed: tuple[Closed, ...] = ()
+    forgotten: tuple[Forgotten, ...] = ()
+    absent: tuple[Pattern, ...] = ()
+    limits: tuple[Limit, ...] = ()
+    notes: tuple[str, ...] = ()
+    no_notes: tuple[str, ...] = ()
+
+
+class Step(Part):
+    """One call at a time: messages or a text are added. With `summarize` the summary is written after it."""
+
+    at: datetime
+    messages: tuple[MessageInput, ...] = ()
+    text: str = ""
+    infer: bool | None = None
+    summarize: bool = False
+
+
+class Rule(Part):
+    """A scripted decision about each fact or request with the words `fact` and each memory with the words `memory`."""
+
+    fact: Words
+    event: Literal["ADD", "UPDATE", "DELETE", "NONE"]
+    memory: Words = ()
+    text: str | None = None
+
+
+class Script(Part):
+    """The replies of a scripted endpoint: to each extraction in order, to decisions by rule, to each summary in order.
+
+    A fact that no rule is about is added. With `cut` the replies to extractions end in the middle, as if the model had
+    reached its limit.
+    """
+
+    extract: tuple[dict[str, Any], ...] = ()
+    decide: tuple[Rule, ...] = ()
+    summaries: tuple[str, ...] = ()
+    cut: bool = False
+
+
+class Case(Part):
+    """One case. `language` is an ISO 639-1 code, `point` what the case tests, `settings` are added to the defaults.
+
+    `only_scripted` is whether the case tests what a real model does only by chance.
+    """
+
+    id: str
+    language: str
+    point: str
+    steps: tuple[Step, ...] = Field(min_length=1)
+    expected: Expected
+    script: Script
+    settings: dict[str, Any] = Field(default_factory=dict[str, Any])
+    only_scripted: bool = False
+
+
+def read_cases(path: Path) -> tuple[Case, ...]:
+    """Return the cases of a file. Raises pydantic's ValidationError, a ValueError, if it is not in this form."""
+    return TypeAdapter(tuple[Case, ...]).validate_json(path.read_bytes())
+
+
+def read_conversation(path: Path) -> Case:
+    """Return the conversation whose prompts are counted: a case that expects nothing."""
+    return Case.model_validate_json(path.read_bytes())

@@ -1,0 +1,144 @@
+"""The written cases of `benchmarks/pipeline.py` pass with their scripts, and its judge finds what is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pipeline
+from cases.data import CASES_FILE, Case, read_cases
+from cases.endpoint import scripted
+from cases.judge import failures
+from cases.run import run
+from cases.words import has_words
+
+CASES = read_cases(CASES_FILE)
+
+SAID = {"role": "user", "content": "I live in Rome. My cat is Miso. Mark drinks."}
+FACTS = ["User lives in Rome.", "User has a cat named Miso.", "Mark drinks."]
+
+
+def case_that_expects(**expected: Any) -> Case:
+    """Return a case in which three facts are learned, and the last of them contradicts the first in a second call."""
+    return Case.model_validate(
+        {
+            "id": "judged",
+            "language": "en",
+            "point": "the judge",
+            "steps": [
+                {"at": "2026-01-05T10:00:00Z", "messages": [SAID]},
+                {"at": "2026-02-05T10:00:00Z", "messages": [{"role": "user", "content": "I live in Oslo."}]},
+            ],
+            "expected": expected,
+            "script": {
+                "extract": [
+                    {"facts": [{"text": text, "sources": [1]} for text in FACTS]},
+                    {"facts": [{"text": "User lives in Oslo.", "sources": [1]}]},
+                ],
+                "decide": [{"fact": ["Oslo"], "event": "DELETE", "memory": ["Rome"]}],
+            },
+        }
+    )
+
+
+async def faults_of(case: Case) -> list[str]:
+    return failures(case.expected, await run(case, scripted(case.script), "scripted", "static"))
+
+
+class TestCases:
+    @pytest.mark.anyio
+    @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+    async def test_what_is_stored_closed_and_forgotten_is_what_should_be(self, case: Case) -> None:
+        """With the replies of a careful model the pipeline does what a careful person would."""
+        assert await faults_of(case) == []
+
+    def test_there_are_cases_in_english_and_at_least_five_other_languages(self) -> None:
+        """The ids are different, so that `--only` chooses one case."""
+        assert len({case.id for case in CASES}) == len(CASES) >= 40
+        assert len(Counter(case.language for case in CASES)) >= 6
+
+
+@pytest.mark.anyio
+class TestJudge:
+    async def test_a_case_that_expects_what_is_there_passes(self) -> None:
+        """Shows that the failures below are due to the expectation."""
+        right = case_that_expects(
+            stored=[{"words": ["Oslo"], "date": "2026-02-05", "replaced": ["Rome"]}],
+            closed=[{"words": ["Rome"], "until": "2026-02-05"}],
+            limits=[{"words": ["Miso"], "at_most": 1}],
+            absent=[{"words": ["Paris"]}],
+        )
+        assert await faults_of(right) == []
+
+    @pytest.mark.parametrize(
+        ("expected", "fault"),
+        [
+            ({"stored": [{"words": ["Rome"]}]}, "not stored: Rome"),
+            ({"stored": [{"words": ["lives", "Oslo"], "without": ["User"]}]}, "not stored: lives, Oslo, not User"),
+            ({"stored": [{"words": ["Oslo"], "date": "2025"}]}, "dated 2026-02-05, not 2025: Oslo"),
+            ({"stored": [{"words": ["Oslo"], "tag": "place"}]}, "tagged with nothing, not place: Oslo"),
+            ({"stored": [{"words": ["Oslo"], "replaced": ["Bern"]}]}, "its history names nothing with Bern: Oslo"),
+            ({"closed": [{"words": ["Miso"]}]}, "not closed: Miso"),
+            ({"closed": [{"words": ["Rome"], "until": "2025"}]}, "not 2025: Rome"),
+            ({"forgotten": [{"words": ["Mark"], "question": "Mark"}]}, "not forgotten: Mark drinks."),
+            ({"forgotten": [{"words": ["Mark"], "question": "Mark"}]}, "shown to 'Mark': Mark drinks."),
+            ({"absent": [{"words": ["Rome"]}]}, "should be in no memory (Rome): User lives in Rome."),
+            ({"limits": [{"words": ["User"], "at_most": 1}]}, "2 memories instead of 1 at most: User"),
+            ({"notes": ["forgotten"]}, "no reply says: forgotten"),
+        ],
+    )
+    async def test_what_is_not_as_it_should_be_is_named(self, expected: dict[str, Any], fault: str) -> None:
+        """Each kind of expectation fails if what is there does not fit it."""
+        assert any(fault in line for line in await faults_of(case_that_expects(**expected)))
+
+    async def test_a_note_that_should_not_be_is_named(self) -> None:
+        """A script that ends too early makes the reply say so."""
+        case = case_that_expects(no_notes=["learned"])
+        script = case.script.model_copy(update={"extract": ()})
+        end = await run(case, scripted(script), "scripted", "static")
+        assert any("a reply says" in line for line in failures(case.expected, end))
+
+
+@pytest.mark.parametrize(
+    ("text", "word", "is_there"),
+    [
+        ("User is allergic to nuts.", "allerg", True),
+        ("User joined the team.", "tea", True),
+        ("User likes steaks.", "tea", False),
+        ("User is 42.", "4", False),
+        ("她七岁。", "7|七", True),
+        ("用户的女儿７岁", "7岁", True),
+        ("Миша любит шахматы", "Шахмат", True),
+    ],
+)
+def test_a_word_is_found_where_a_word_begins(text: str, word: str, is_there: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    """A model words freely, and inflects."""
+    assert has_words(text, [word]) is is_there
+
+
+class TestCommand:
+    def test_a_failed_case_is_shown_and_ends_with_1(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        """The table names what should be there and what is, and the cost of the calls follows it."""
+        case = case_that_expects(stored=[{"words": ["Rome"]}], closed=[{"words": ["Rome"]}])
+        file = tmp_path / "cases.json"
+        file.write_text(json.dumps([case.model_dump(mode="json")]), "utf-8")
+        arguments = ["--cases", str(file), "--scripted", "--embedder", "static"]
+        assert pipeline.main(arguments) == 1
+        lines = capsys.readouterr().out.splitlines()
+        assert "FAILED  judged  (en; the judge)" in lines
+        assert "  ! not stored: Rome" in lines
+        assert "  is closed            User lives in Rome. (until 2026-02-05)" in lines
+        assert "1 of 1 cases failed" in lines
+
+    def test_the_prompts_of_a_usual_turn_are_within_two_thousand_tokens(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """Both calls of every turn of the written conversation keep to the limit."""
+        assert pipeline.main(["--tokens", "--embedder", "static"]) == 0
+        largest = [line.rsplit(" ", 1)[1] for line in capsys.readouterr().out.splitlines() if "largest" in line]
+        assert len(largest) == 2
+        assert all(int(tokens) <= 2_000 for tokens in largest)
