@@ -16,11 +16,12 @@ from typing import Any, Literal, TextIO
 import anyio
 
 from palimpsest.care.export import export
+from palimpsest.care.health import health
 from palimpsest.care.import_file import ImportResult, plan_import, preview_import, run_import
 from palimpsest.care.purge import PurgeResult, purge
 from palimpsest.core import models
 from palimpsest.core.clock import Clock, now
-from palimpsest.core.errors import LedgerError
+from palimpsest.core.errors import InputError
 from palimpsest.core.models import Edit, Fact, Message, Predecessor, Scope, Undo, Version
 from palimpsest.core.protocols import LanguageModel, Progress, ReportProgress
 from palimpsest.core.settings import Settings
@@ -31,7 +32,9 @@ from palimpsest.index.kept_keys import KeptKeys
 from palimpsest.index.sync import Projection
 from palimpsest.learn import add, edit, summaries
 from palimpsest.learn.apply import WriteResult
-from palimpsest.learn.background import BackgroundWork
+from palimpsest.learn.background import reports
+from palimpsest.learn.background.jobs import work_on_jobs
+from palimpsest.learn.background.work import BackgroundWork
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.factory import open_embedder, open_model, open_projection, open_prompts
 from palimpsest.recall import listing
@@ -289,22 +292,27 @@ class Memory:
 
     async def health(self) -> dict[str, str]:
         """Return the state of the ledger, the vectors and the index, in one word each."""
-
-        def read() -> dict[str, str]:
-            try:
-                with self.engine.ledger.read() as conn:
-                    embedder = self.engine.embedder.fingerprint
-                    waiting = vector_queries.has_missing_vectors(conn, embedder)
-                    waiting = waiting or vector_queries.has_partial_vectors(conn, embedder)
-            except LedgerError:
-                return {"status": "failed", "ledger": "unreadable"}
-            index = self.projection.state
-            degraded = waiting or index == "broken"
-            vectors = "waiting" if waiting else "complete"
-            return {"status": "degraded" if degraded else "ok", "ledger": "ok", "vectors": vectors, "index": index}
-
+        ledger, embedder = self.engine.ledger, self.engine.embedder.fingerprint
         with in_background():
-            return await self.engine.run(read)
+            return await self.engine.run(lambda: health(ledger, embedder, self.projection.state))
+
+    async def jobs(self) -> Sequence[reports.JobReport]:
+        """Return the jobs of the settings' user, the newest first."""
+        return await self.engine.run(lambda: reports.reports_of_user(self.engine, self.scope.user_id))
+
+    async def retry_jobs(self) -> int:
+        """Work now on the jobs of the settings' user that wait or have failed; return how many there were."""
+        if self.engine.model is None:
+            raise InputError("there is no language model to ask, so nothing was tried again. Set llm.provider")
+        jobs = await self.engine.write(lambda: self.engine.ledger.retry_jobs(self.scope.user_id))
+        await work_on_jobs(self.engine, self.engine.model)
+        return jobs
+
+    async def news(self, scope: Scope) -> tuple[str, ...]:
+        """Return notes on what was learned in the background, each once: what one call returns, the next does not."""
+        if self._background is None:
+            return ()
+        return self._background.report(await self.engine.run(lambda: reports.unreported(self.engine, scope)))
 
     async def waiting(self) -> int:
         """Return how many texts wait for a vector of this embedder, or for the rest of theirs."""
@@ -350,9 +358,9 @@ async def open_memory(settings: Settings, *, clock: Clock = now, background: boo
             projection = open_projection(settings, ledger, embedder.fingerprint)
             index = KeptKeys(ledger, projection)
             model = open_model(settings)
-            engine = Engine(
-                ledger, embedder, model, prompts, clock, index, threads, settings.keep_secrets, settings.excludes
-            )
+            secrets, learns_in_background = settings.keep_secrets, background and bool(settings.learn.in_background)
+            engine = Engine(ledger, embedder, model, prompts, clock, index, threads, secrets, settings.excludes)
+            engine = replace(engine, learns_in_background=learns_in_background)
         except BaseException:
             ledger.close()
             raise

@@ -42,7 +42,12 @@ class SlowModel:
     @property
     def settings(self) -> dict[str, str]:
         """Return the settings with which a server uses this model."""
-        return {"PALIMPSEST_LLM__PROVIDER": "openai", "OPENAI_API_KEY": "k", "OPENAI_BASE_URL": self.url}
+        return {
+            "PALIMPSEST_LLM__PROVIDER": "openai",
+            "OPENAI_API_KEY": "k",
+            "OPENAI_BASE_URL": self.url,
+            "PALIMPSEST_LEARN__IN_BACKGROUND": "false",
+        }
 
 
 @contextmanager

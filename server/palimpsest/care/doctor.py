@@ -22,6 +22,7 @@ from palimpsest.index.outdated import index_folders, is_outdated
 from palimpsest.learn.factory import open_embedder, open_model, open_projection, open_prompts, why_not_e5
 from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.store.queries import index_log as log_queries
+from palimpsest.store.queries import jobs as job_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.text.counting import counted
@@ -59,6 +60,7 @@ def _local_findings(settings: Settings, clock: Clock) -> list[Finding]:
         findings.append(_or_error("ledger", lambda: _ledger_finding(ledger, scope)))
         if embedder is not None:
             fingerprint = embedder.fingerprint
+            findings.append(_or_error("jobs", lambda: _jobs_finding(settings, ledger)))
             findings.append(_or_error("vectors", lambda: _vectors_finding(ledger, fingerprint)))
             findings.append(_or_error("index", lambda: _index_finding(settings, ledger, fingerprint)))
     return findings
@@ -101,6 +103,19 @@ def _ledger_finding(ledger: Ledger, scope: Scope) -> Finding:
     if verdict == "ok":
         return Finding("ledger", text)
     return Finding("ledger", f"{text}; DAMAGED: {verdict}. Run palimpsest doctor --deep", ok=False)
+
+
+def _jobs_finding(settings: Settings, ledger: Ledger) -> Finding:
+    with ledger.read() as conn:
+        states = job_queries.count_states(conn)
+    waiting, failed = states.get("waiting", 0), states.get("failed", 0)
+    if failed:
+        text = f"failed: {counted(failed, 'job')}; palimpsest jobs says why, and palimpsest jobs --retry tries again"
+        return Finding("jobs", text, ok=False)
+    if waiting and settings.llm_provider != "openai":
+        text = f"waiting for a server with llm.provider = 'openai': {counted(waiting, 'job')}"
+        return Finding("jobs", text, ok=False)
+    return Finding("jobs", f"waiting: {counted(waiting, 'job')}")
 
 
 def _vectors_finding(ledger: Ledger, embedder: str) -> Finding:

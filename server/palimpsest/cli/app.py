@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from palimpsest import __version__
 from palimpsest.cli import care as care_commands
 from palimpsest.cli import embedder as embedder_commands
+from palimpsest.cli import jobs as job_commands
 from palimpsest.cli import prompts as prompt_commands
 from palimpsest.cli import tokens as token_commands
 from palimpsest.cli import transfer as transfer_commands
@@ -44,6 +45,7 @@ app.add_typer(client_commands.app)
 app.add_typer(care_commands.app)
 app.add_typer(transfer_commands.app)
 app.add_typer(embedder_commands.app)
+app.add_typer(job_commands.app)
 app.add_typer(prompt_commands.app, name="prompts")
 app.add_typer(token_commands.app, name="token")
 

@@ -147,6 +147,12 @@ class SummaryConfig(Section):
     every: int = Field(default=20, ge=1)
 
 
+class LearnConfig(Section):
+    """With `in_background`, messages are learned from after their call was answered. None: over HTTP only."""
+
+    in_background: bool | None = None
+
+
 class StaticToken(Section):
     """An access token for the memory of a user, or of one project of that user. It may allow only reading."""
 
@@ -218,6 +224,7 @@ class Settings(BaseSettings):
     llm: Llm = Llm()
     embedder: EmbedderChoice = EmbedderChoice()
     summary: SummaryConfig = SummaryConfig()
+    learn: LearnConfig = LearnConfig()
     http: HttpSettings = HttpSettings()
     keep_secrets: bool = False
     explain: bool = False
@@ -259,6 +266,12 @@ class Settings(BaseSettings):
         copy = self.model_copy(update={"project": _scope_part("project", project_of(folder))})
         copy._project_was_found = True  # noqa: SLF001 - an instance of this class
         return copy
+
+    def learning_in_background(self) -> Settings:
+        """Return a copy of the settings that learns in the background, unless they say whether to."""
+        if self.learn.in_background is not None:
+            return self
+        return self.model_copy(update={"learn": LearnConfig(in_background=True)})
 
     @property
     def ledger_path(self) -> Path:

@@ -25,11 +25,13 @@ from palimpsest.learn.sanitize import original_text, sanitize_fact, sanitize_mes
 from palimpsest.store.queries import id_lookup
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.writes.apply import Write
+from palimpsest.store.writes.jobs import LearnLater
 from palimpsest.text.dates.finder import dates_in
 from palimpsest.text.dates.spans import day_or_days
 
 logger = logging.getLogger(__name__)
 
+LEARNING = "facts are learned from these messages in the background; a later reply says which"
 NO_MODEL = "there is no language model to ask: "
 
 MAX_NOTED_DATES = 5
@@ -54,7 +56,9 @@ async def add_messages(
         return WriteResult(notes=sanitized.notes)
     vectors, embedding_notes = await embed_texts(engine, [message.content for message in sanitized.messages])
     provenance = Provenance("keep", caller=caller)
-    write = Write(scope, provenance, sanitized.messages, vectors=vectors, embedder=engine.embedder.fingerprint)
+    later = LearnLater(tuple(sanitized.context), caller) if engine.learns_later and infer is not False else None
+    fingerprint = engine.embedder.fingerprint
+    write = Write(scope, provenance, sanitized.messages, vectors=vectors, embedder=fingerprint, learn_later=later)
     applied = await apply_write(engine, write)
     notes = [*sanitized.notes, *embedding_notes, *applied.notes]
     if not applied.new_message_ids:
@@ -65,6 +69,8 @@ async def add_messages(
     new = await engine.run(lambda: not_learned_from(engine, applied.messages))
     if infer is False or not new:
         return kept
+    if later is not None:
+        return replace(kept, notes=(*kept.notes, LEARNING), is_learning=True)
     if engine.model is None:
         note = f"{NO_MODEL}messages are kept as they are, searchable. Add what matters as text, one fact a call."
         return replace(kept, notes=(*kept.notes, note)) if applied.new_message_ids else kept

@@ -24,12 +24,16 @@ FIRST_CHARS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """What a write did: its outcomes, for each changed memory the others that resemble it, and notes for the caller."""
+    """What a write did: its outcomes, for each changed memory the others that resemble it, and notes for the caller.
+
+    `is_learning` says that messages are learned from in the background.
+    """
 
     outcomes: tuple[Outcome, ...] = ()
     similar: Mapping[str, Sequence[SimilarMemory]] = field(default_factory=dict[str, Sequence[SimilarMemory]])
     kept_messages: int = 0
     notes: tuple[str, ...] = ()
+    is_learning: bool = False
 
 
 async def embed_texts(

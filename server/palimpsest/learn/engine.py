@@ -37,7 +37,7 @@ class Engine:
     `model` is None if there is no language model. With `keep_secrets` passwords, keys and tokens are stored like any
     other text. Facts with a tag in `excluded_topics` are not kept. `report_progress` receives messages about the
     progress of a call. `is_model_borrowed` means that the model is available during this call only, so the background
-    work cannot use it.
+    work cannot use it. With `learns_in_background` messages are learned from after their call was answered.
     """
 
     ledger: Ledger
@@ -51,6 +51,12 @@ class Engine:
     excluded_topics: tuple[str, ...] = ()
     report_progress: ReportProgress = _ignore_progress
     is_model_borrowed: bool = False
+    learns_in_background: bool = False
+
+    @property
+    def learns_later(self) -> bool:
+        """Return whether messages are learned from after their call, which needs a model that is always there."""
+        return self.learns_in_background and self.model is not None and not self.is_model_borrowed
 
     async def run(self, blocking: Callable[[], _T]) -> _T:
         """Run blocking work in one of our own threads. Unless it says otherwise, it finishes even if cancelled."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from palimpsest.core.errors import LedgerError, ModelError, PromptError
 from palimpsest.core.models import USER_NAME, Fact, Message, Provenance, Scope
@@ -35,6 +35,15 @@ FULL_SHARE = 0.5
 """A piece that is at least this full ends where a session ends, so that few sessions are cut in two. Set by hand."""
 
 
+@dataclass(frozen=True, slots=True)
+class Learning:
+    """What was learned from the first `messages` messages, and the error that ended it, or None."""
+
+    result: WriteResult
+    messages: int
+    error: Exception | None = None
+
+
 async def learn_from(
     engine: Engine,
     model: LanguageModel,
@@ -48,6 +57,25 @@ async def learn_from(
 
     `vectors` are those of the messages: a fact may have the very text of one.
     """
+    learning = await learn_pieces(engine, model, scope, messages, context, vectors, caller)
+    learned = learning.result
+    if learning.error is not None:
+        return _with_notes(learned, await _failure(engine, messages, learning.messages, learning.error))
+    if not learned.outcomes and not learned.notes:
+        return _with_notes(learned, "nothing in these messages was found worth a memory")
+    return learned
+
+
+async def learn_pieces(
+    engine: Engine,
+    model: LanguageModel,
+    scope: Scope,
+    messages: Sequence[Message],
+    context: Sequence[str],
+    vectors: Mapping[str, Vector],
+    caller: str,
+) -> Learning:
+    """Extract facts from stored messages and reconcile them, piece by piece, until a piece fails."""
     parts = list(pieces(messages))
     learned = WriteResult()
     done = 0
@@ -57,14 +85,12 @@ async def learn_from(
         try:
             result = await _learn_from_piece(engine, model, scope, piece, context, vectors, caller)
         except (ModelError, PromptError, LedgerError) as error:
-            return _with_notes(learned, await _failure(engine, messages, done, error))
+            return Learning(learned, done, error)
         done += len(piece)
         learned = replace(
             learned, outcomes=(*learned.outcomes, *result.outcomes), notes=(*learned.notes, *result.notes)
         )
-    if not learned.outcomes and not learned.notes:
-        return _with_notes(learned, "nothing in these messages was found worth a memory")
-    return learned
+    return Learning(learned, done)
 
 
 def pieces(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:

@@ -24,10 +24,14 @@ FILTERED_BATCH = 200
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page of a listing. `cursor` requests the next page, after the last hit, and is None on the last page."""
+    """One page of a listing. `cursor` requests the next page, after the last hit, and is None on the last page.
+
+    `notes` are remarks for the caller.
+    """
 
     hits: tuple[Hit, ...]
     cursor: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 def page(

@@ -103,7 +103,7 @@ def application(
     load_settings: LoadSettings, settings: Settings, transport: Transport, host: str, *, protected: bool
 ) -> Starlette:
     """Return the ASGI application. It opens the memory at startup and closes it at shutdown."""
-    server = build_server(load_settings, run_state=False, call_seconds=CALL_SECONDS)
+    server = build_server(lambda: load_settings().learning_in_background(), run_state=False, call_seconds=CALL_SECONDS)
     # The gate checks hosts. The SDK's own check takes anything after a name's colon for a port.
     security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     routes: list[BaseRoute] = [Route(HEALTH, _Health(server.state.memory), methods=["GET"])]

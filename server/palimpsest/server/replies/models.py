@@ -140,7 +140,7 @@ class PageReply(Reply):
     def of(cls, page: Page, scope: Scope) -> PageReply:
         """Return the reply for a page of memories."""
         hits = tuple(HitReply.of(hit, with_score=False) for hit in page.hits)
-        notes = (*shortened_notes(page.hits), scope_note(scope))
+        notes = (*page.notes, *shortened_notes(page.hits), scope_note(scope))
         return cls(results=hits, cursor=page.cursor, notes=notes)
 
 

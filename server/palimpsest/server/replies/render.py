@@ -101,14 +101,14 @@ def page_text(page: Page, scope: Scope) -> str:
     lines = [hit_line(hit) for hit in page.hits] or ["no memories"]
     if page.cursor:
         lines.append(f"(there are more: call list_memories with cursor='{page.cursor}')")
-    return _with_notes(lines, shortened_notes(page.hits), scope)
+    return _with_notes(lines, (*page.notes, *shortened_notes(page.hits)), scope)
 
 
 def added_text(result: WriteResult, scope: Scope, advice: Advice = TOOLS) -> str:
     """Return what an add did. The number of stored messages is named if nothing else was done."""
     lines = _outcome_lines(result)
     if not lines and result.kept_messages:
-        lines = [f"kept {counted(result.kept_messages, 'message')}"]
+        lines = [f"kept {counted(result.kept_messages, 'message')}{'; learning' if result.is_learning else ''}"]
     return _with_notes(lines or ["unchanged"], added_notes(result, advice), scope)
 
 

@@ -18,6 +18,7 @@ from palimpsest.server.replies.history import HistoryReply
 from palimpsest.server.replies.models import PageReply, SearchReply, SummaryReply
 from palimpsest.server.replies.notes import LIST_TOKENS
 from palimpsest.server.session.context import memory_of, scope_of
+from palimpsest.server.session.news import news
 from palimpsest.server.session.sampling import with_client_model
 from palimpsest.server.tools.arguments import FiltersArgument, MemoryId, ScopeArgument
 from palimpsest.server.tools.results import CALLER, tool_result
@@ -48,6 +49,7 @@ async def search_memories(
     if not result.hits and (search_scope.agent_id or search_scope.run_id):
         note = f"only what was stored for {search_scope} was searched; leave agent_id and run_id out to search more"
         result = replace(result, notes=(*result.notes, note))
+    result = replace(result, notes=(*result.notes, *await news(memory, search_scope)))
     return tool_result(render.search_text(result, search_scope), SearchReply.of(result, search_scope))
 
 
@@ -71,6 +73,7 @@ async def list_memories(
         deleted=deleted,
         filters=filters,
     )
+    page = replace(page, notes=await news(memory, list_scope))
     return tool_result(render.page_text(page, list_scope), PageReply.of(page, list_scope))
 
 
@@ -89,6 +92,7 @@ async def get_summary(
     )
     if isinstance(summary, InputRequiredResult):
         return summary
+    summary = replace(summary, notes=(*summary.notes, *await news(memory, summary_scope)))
     return tool_result(render.summary_text(summary, summary_scope), SummaryReply.of(summary, summary_scope))
 
 

@@ -19,6 +19,7 @@ from palimpsest.server.errors import TOOL, mcp_errors
 from palimpsest.server.replies import render
 from palimpsest.server.replies.models import AddReply, ChangeReply
 from palimpsest.server.session.context import memory_of, scope_of
+from palimpsest.server.session.news import news
 from palimpsest.server.session.notifications import notify_changed
 from palimpsest.server.session.sampling import with_client_model
 from palimpsest.server.tools.arguments import MemoryId, ScopeArgument
@@ -68,6 +69,7 @@ async def add_memory(
     if isinstance(result, InputRequiredResult):
         return result
     await notify_changed(ctx, result.outcomes)
+    result = replace(result, notes=(*result.notes, *await news(memory, write_scope)))
     reply = AddReply.of(result, write_scope)
     reply_text = render.added_text(result, write_scope)
     if memory.settings.version == "v1.0":

@@ -24,6 +24,9 @@ MESSAGES = "messages"
 NOTES = "notes"
 """The key in the result of a job of what its caller should know."""
 
+LEARNED = "learned"
+"""The key in the result of a job of the number of messages it has learned from."""
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -48,6 +51,11 @@ class Job:
     def message_ids(self) -> tuple[str, ...]:
         """Return the ids of the messages that it is about."""
         return tuple(self.payload[MESSAGES])
+
+    @property
+    def learned(self) -> int:
+        """Return how many messages it has learned from so far."""
+        return self.result.get(LEARNED, 0)
 
     @property
     def notes(self) -> tuple[str, ...]:

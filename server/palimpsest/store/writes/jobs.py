@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, cast
 
@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from palimpsest.core.models import Scope
 from palimpsest.store.mapping import is_scope, scope_values
-from palimpsest.store.queries.jobs import MESSAGES, NOTES, Job, JobKind
+from palimpsest.store.queries.jobs import LEARNED, MESSAGES, NOTES, Job, JobKind
 from palimpsest.store.schema import jobs
 
 DEBOUNCE = timedelta(seconds=5)
@@ -46,17 +46,18 @@ class LearnLater:
 class JobEnd:
     """How an attempt at a job ended: done, or with an error.
 
-    `notes` are for the caller. `has_progressed` says that part of the work was done before the error.
+    `learned` is how many messages it has learned from, also before an error. `notes` are for the caller.
     """
 
     error: str = ""
-    notes: tuple[str, ...] = field(default=())
-    has_progressed: bool = False
+    learned: int = 0
+    notes: tuple[str, ...] = ()
 
 
 def enqueue(conn: Connection, kind: JobKind, scope: Scope, payload: Mapping[str, Any], now: datetime) -> None:
-    """Queue work, or add it to the job of this kind and scope that waits or has failed, which is then tried again.
+    """Queue work, or add it to the job of this kind and scope that waits or has failed.
 
+    A job that has failed is then tried again, and so is one that rests after a failure if its messages are sent again.
     Lists in the payload are joined; of other values the new one holds.
     """
     row = conn.execute(
@@ -66,7 +67,8 @@ def enqueue(conn: Connection, kind: JobKind, scope: Scope, payload: Mapping[str,
         _insert(conn, kind, scope, payload, now)
         return
     values: dict[str, Any] = {"payload": _joined(row.payload, payload)}
-    if row.state == "failed":
+    is_sent_again = bool(set(row.payload[MESSAGES]) & set(payload[MESSAGES]))
+    if row.state == "failed" or (row.attempts and is_sent_again):
         values |= _tried_again(now + DEBOUNCE)
     elif not row.attempts:
         values["due_at"] = min(now + DEBOUNCE, max(row.created_at + MAX_DELAY, now))
@@ -79,14 +81,15 @@ def finish(conn: Connection, job: Job, end: JobEnd, now: datetime) -> None:
     if row is None:
         return  # a purge erased it
     if not set(job.message_ids) <= set(row.payload[MESSAGES]):  # what the model said may quote what a purge erased
-        end = JobEnd(ERASED_MEANWHILE if end.error else "", has_progressed=end.has_progressed)
-    values: dict[str, Any] = {"result": {NOTES: [*row.result.get(NOTES, ()), *end.notes]}, "error": end.error}
+        end = JobEnd(ERASED_MEANWHILE if end.error else "", end.learned)
+    learned, notes = row.result.get(LEARNED, 0) + end.learned, [*row.result.get(NOTES, ()), *end.notes]
+    values: dict[str, Any] = {"result": {LEARNED: learned, NOTES: notes}, "error": end.error}
     if end.error:
         conn.execute(update(jobs).where(jobs.c.seq == job.seq).values(**values, **_failed(row, end, now)))
         return
     done, rest = set(job.message_ids), row.payload
     values["payload"] = {**rest, MESSAGES: [item for item in rest[MESSAGES] if item in done]}
-    values |= {"state": "done", "finished_at": now}
+    values |= {"state": "done", "finished_at": now, "reported": not learned}
     conn.execute(update(jobs).where(jobs.c.seq == job.seq).values(**values))
     if later := [item for item in rest[MESSAGES] if item not in done]:
         _insert(conn, job.kind, job.scope, {**rest, MESSAGES: later}, now)
@@ -146,7 +149,7 @@ def _tried_again(due_at: datetime) -> dict[str, Any]:
 
 def _failed(row: Row[Any], end: JobEnd, now: datetime) -> dict[str, Any]:
     """Return the state after a failure. After progress the failures are counted from the first again."""
-    attempts = 1 if end.has_progressed else row.attempts + 1
+    attempts = 1 if end.learned else row.attempts + 1
     if attempts > len(PAUSES):
         return {"attempts": attempts, "state": "failed", "finished_at": now, "reported": False}
     return {"attempts": attempts, "due_at": now + PAUSES[attempts - 1]}

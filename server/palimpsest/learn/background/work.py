@@ -1,4 +1,4 @@
-"""Background work: embed what has no vector, keep the vector index up to date, refresh summaries.
+"""Background work: learn, embed what has no vector, keep the vector index up to date, refresh summaries.
 
 It runs in the task group of the facade.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import datetime
 
 import anyio
 import anyio.abc
@@ -20,6 +21,8 @@ from palimpsest.index.backfill import Backfill
 from palimpsest.index.erasure import finish_purge
 from palimpsest.index.sync import Projection
 from palimpsest.learn import summaries
+from palimpsest.learn.background.jobs import JobRunner
+from palimpsest.learn.background.reports import JobReport, notes_on
 from palimpsest.learn.engine import Engine
 
 logger = logging.getLogger(__name__)
@@ -57,17 +60,20 @@ class BackgroundWork:
         self._summarizing: set[Scope] = set()
         self._failed_at: dict[Scope, int] = {}
         self._change_over = Backfill(engine.ledger, engine.embedder)
+        self._jobs = JobRunner(engine, self._after_learning)
+        self._reported: set[tuple[int, datetime | None]] = set()
 
     def wake(self) -> None:
         """Start the next round, because there is something new."""
         self._work_waits.set()
 
     async def run(self) -> None:
-        """Embed and index what is new until cancelled. Failures are logged, and the next round tries again.
+        """Learn, embed and index what is new until cancelled. Failures are logged, and the next round tries again.
 
-        The first round waits until the first call was answered. Opening the index imports much, which would delay the
-        answer.
+        Learning goes on at once. The first round of the rest waits until the first call was answered. Opening the index
+        imports much, which would delay the answer.
         """
+        self._tasks.start_soon(self._jobs.run)
         await self._work_waits.wait()
         with in_background():
             await self._log_failure(self._finish_purge)
@@ -88,7 +94,26 @@ class BackgroundWork:
                 await self._many_writes_wait.wait()
 
     async def after_write(self, scope: Scope) -> None:
-        """Index a write to a scope, and refresh the scope's summary in the background if that is due."""
+        """Do what a write to a scope makes necessary: learn, index, and refresh the scope's summary if that is due."""
+        self._jobs.wake()
+        await self._after_learning(scope)
+
+    def report(self, reports: Sequence[JobReport]) -> tuple[str, ...]:
+        """Return notes on jobs for a reply, unless another reply has them, and record that in the background."""
+        new = [report for report in reports if (report.job.seq, report.job.finished_at) not in self._reported]
+        self._reported.update((report.job.seq, report.job.finished_at) for report in new)
+        if new:
+            self._tasks.start_soon(self._mark_reported, [report.job.seq for report in new])
+        return notes_on(new)
+
+    async def _mark_reported(self, seqs: Sequence[int]) -> None:
+        try:
+            with in_background():
+                await self._engine.write(lambda: self._engine.ledger.mark_reported(seqs))
+        except LedgerError as error:
+            logger.warning("what was learned will be told again: %s", error)
+
+    async def _after_learning(self, scope: Scope) -> None:
         self._pending_writes += 1
         if self._pending_writes >= MAX_PENDING_WRITES:
             self._many_writes_wait.set()

@@ -1,0 +1,68 @@
+"""The command that shows what is learned in the background."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from palimpsest.cli.console import AsJson, with_memory
+from palimpsest.cli.output import Part, plain, print_result, table
+from palimpsest.core.clock import iso
+from palimpsest.learn.background.reports import JobReport
+from palimpsest.memory import Memory
+from palimpsest.text.counting import counted
+
+app = typer.Typer()
+
+
+@app.command()
+def jobs(
+    ctx: typer.Context,
+    retry: Annotated[bool, typer.Option("--retry", help="Work now on what waits or has failed.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List what is learned in the background: what waits, what failed, and what was learned last."""
+
+    async def work(memory: Memory) -> None:
+        done = ""
+        if retry:
+            done = f"due at once: {counted(await memory.retry_jobs(), 'job')}"
+        reports = await memory.jobs()
+        parts: list[Part] = [*([done] if done else []), _table(reports) if reports else "there are no jobs"]
+        print_result(as_json, {"jobs": [_as_json(report) for report in reports]}, *parts, done=done)
+
+    with_memory(ctx, work)
+
+
+def _table(reports: Sequence[JobReport]) -> Part:
+    rows = table("job", "scope", "since", "state", "failures", "result")
+    for report in reports:
+        job = report.job
+        what = f"{job.kind} from {counted(len(job.message_ids), 'message')}"
+        since, failures = iso(job.created_at), str(job.attempts or "")
+        rows.add_row(what, plain(str(job.scope)), since, job.state, failures, plain(_result(report)))
+    return rows
+
+
+def _result(report: JobReport) -> str:
+    texts = [memory.text for memory in report.memories]
+    return "\n".join([*texts, *report.job.notes, *([report.job.error] if report.job.error else [])])
+
+
+def _as_json(report: JobReport) -> dict[str, Any]:
+    job = report.job
+    return {
+        "kind": job.kind,
+        "scope": str(job.scope),
+        "state": job.state,
+        "messages": list(job.message_ids),
+        "created_at": iso(job.created_at),
+        "due_at": iso(job.due_at),
+        "finished_at": iso(job.finished_at) if job.finished_at else None,
+        "failures": job.attempts,
+        "error": job.error,
+        "learned": [{"id": memory.id, "memory": memory.text} for memory in report.memories],
+        "notes": list(job.notes),
+    }

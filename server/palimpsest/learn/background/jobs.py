@@ -1,0 +1,124 @@
+"""Work on the jobs in the ledger: learn from messages after their call was answered.
+
+A job stays in the ledger until it is done. Of all processes one works on jobs at a time, by a lock of the operating
+system; if that process is killed, another goes on. Each piece of a conversation marks its messages as learned from, so
+work that was interrupted goes on with the rest.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from datetime import datetime
+from functools import partial
+
+import anyio
+
+from palimpsest.core.errors import LedgerError
+from palimpsest.core.models import Message, Scope
+from palimpsest.core.protocols import LanguageModel
+from palimpsest.core.threads import in_background
+from palimpsest.learn.engine import Engine
+from palimpsest.learn.from_messages import learn_pieces
+from palimpsest.learn.reconcile import not_learned_from
+from palimpsest.store.queries import jobs as job_queries
+from palimpsest.store.queries import messages as message_queries
+from palimpsest.store.queries.jobs import Job
+from palimpsest.store.writes.jobs import JobEnd
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 30.0
+"""How often a process looks for jobs of others: those of a process that was killed, or that has no time to do them. Set
+by hand; a look takes less than a millisecond."""
+
+BUSY_SECONDS = 5.0
+"""How long a process waits while another one works on jobs, and after an error of the ledger. Set by hand."""
+
+AfterWork = Callable[[Scope], Awaitable[None]]
+
+
+class JobRunner:
+    """Works on the jobs of all users while the memory is open."""
+
+    def __init__(self, engine: Engine, after_work: AfterWork) -> None:
+        self._engine = engine
+        self._after_work = after_work
+        self._woken = anyio.Event()
+
+    def wake(self) -> None:
+        """Look for jobs now, because there may be a new one."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Work on what is due until cancelled, beginning with what waits from before. Without a model do nothing."""
+        model = self._engine.model
+        if model is None:
+            return
+        with in_background():
+            while True:
+                self._woken = anyio.Event()
+                rest = await self._work(model)
+                with anyio.move_on_after(rest):
+                    await self._woken.wait()
+
+    async def _work(self, model: LanguageModel) -> float:
+        """Work on what is due and return for how many seconds there is nothing to do."""
+        engine = self._engine
+        try:
+            due_at = await engine.run(lambda: _next_due_at(engine))
+            if due_at is not None and due_at <= engine.clock():
+                if not await work_on_jobs(engine, model, self._after_work):
+                    return BUSY_SECONDS
+                due_at = await engine.run(lambda: _next_due_at(engine))
+        except LedgerError as error:
+            logger.warning("what waits to be learned from is not looked at: %s", error)
+            return BUSY_SECONDS
+        if due_at is None:
+            return LOOK_SECONDS
+        return min(max((due_at - engine.clock()).total_seconds(), 0.0), LOOK_SECONDS)
+
+
+async def work_on_jobs(engine: Engine, model: LanguageModel, after_work: AfterWork | None = None) -> bool:
+    """Work on the jobs that are due, one after the other. Return False if another process is doing it.
+
+    `after_work` is awaited after each job, with its scope. Raises LedgerError.
+    """
+    with ExitStack() as stack:
+        if not await engine.run(lambda: stack.enter_context(engine.ledger.working_on_jobs())):
+            return False
+        while (job := await engine.run(lambda: _due_job(engine))) is not None:
+            end = await _learn(engine, model, job)
+            await engine.write(partial(engine.ledger.finish_job, job, end))
+            if after_work is not None:
+                await after_work(job.scope)
+    return True
+
+
+async def _learn(engine: Engine, model: LanguageModel, job: Job) -> JobEnd:
+    """Learn from the messages of a job that were neither learned from nor deleted since it was queued."""
+    messages = await engine.run(lambda: _messages(engine, job))
+    context, caller = job.payload["context"], job.payload["caller"]
+    learned = await learn_pieces(engine, model, job.scope, messages, context, {}, caller)
+    notes = learned.result.notes
+    if learned.error is None or not await engine.run(lambda: not_learned_from(engine, messages)):
+        return JobEnd(learned=learned.messages, notes=notes)
+    logger.warning("learned from %d of %d messages: %s", learned.messages, len(messages), learned.error)
+    return JobEnd(str(learned.error), learned.messages, notes)
+
+
+def _messages(engine: Engine, job: Job) -> list[Message]:
+    with engine.ledger.read() as conn:
+        messages = message_queries.messages_by_id(conn, job.message_ids)
+    return not_learned_from(engine, [messages[key] for key in job.message_ids if key in messages])
+
+
+def _next_due_at(engine: Engine) -> datetime | None:
+    with engine.ledger.read() as conn:
+        return job_queries.next_due_at(conn)
+
+
+def _due_job(engine: Engine) -> Job | None:
+    with engine.ledger.read() as conn:
+        return job_queries.due_job(conn, engine.clock())

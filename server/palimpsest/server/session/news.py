@@ -1,0 +1,17 @@
+"""What was learned in the background, as notes on the next reply of its scope."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from palimpsest.core.models import Scope
+from palimpsest.server.auth.access import current_grant
+
+if TYPE_CHECKING:
+    from palimpsest.memory import Memory
+
+
+async def news(memory: Memory, scope: Scope) -> tuple[str, ...]:
+    """Return what no reply has told yet. An access token that only reads leaves it to those that write."""
+    grant = current_grant()
+    return () if grant is not None and grant.read_only else await memory.news(scope)

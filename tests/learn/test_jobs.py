@@ -1,0 +1,251 @@
+"""Messages that are learned from after their call: nothing is lost, done twice, or told twice."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from loopback import OpenAIServer, Reply
+from palimpsest.core.files import files_below
+from palimpsest.core.models import Scope
+from palimpsest.memory import Memory
+from palimpsest.store.writes.jobs import PAUSES
+from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, memory_texts, messages_from
+from tests.support.scripted_model import is_extraction
+
+pytestmark = pytest.mark.anyio
+
+TIMEOUT = 30
+"""Seconds to wait for work in the background."""
+
+
+class HastyClock(StoppedClock):
+    """A clock that moves ten seconds ahead whenever it is read, so that what waits is soon due."""
+
+    def __call__(self) -> Any:
+        """Return the next time."""
+        self.forward(seconds=10)
+        return self.at
+
+
+def model(request: dict[str, Any]) -> str:
+    """Extract each message as a fact about Alice, and add everything."""
+    prompt = request["messages"][1]["content"]
+    if is_extraction(request):
+        new = json.loads(prompt.split("New messages: ")[1])
+        facts = [
+            {"text": message["text"].replace("I like", "Alice likes"), "sources": [number]}
+            for number, message in enumerate(new, 1)
+        ]
+        return json.dumps({"facts": facts})
+    facts = json.loads(prompt.removeprefix("New facts: ").split("\n\nStored memories: ")[0])
+    return json.dumps({"decisions": [{"fact": fact["fact"], "event": "ADD"} for fact in facts]})
+
+
+class HeldModel:
+    """The model above, which answers when it may. It counts the extractions."""
+
+    def __init__(self) -> None:
+        self.was_asked, self.may_answer = threading.Event(), threading.Event()
+        self.extractions = 0
+
+    def __call__(self, request: dict[str, Any]) -> str:
+        """Answer one request."""
+        self.extractions += is_extraction(request)
+        self.was_asked.set()
+        assert self.may_answer.wait(TIMEOUT)
+        return model(request)
+
+
+@asynccontextmanager
+async def learning_memory(folder: Path, url: str, clock: StoppedClock | None = None) -> AsyncGenerator[Memory]:
+    """Open Alice's memory, which learns in the background."""
+    settings: dict[str, Any] = {"llm": llm_settings(url, timeout=TIMEOUT), "learn": {"in_background": True}}
+    async with memory_in(folder, clock or HastyClock(), background=True, **settings) as memory:
+        yield memory
+
+
+async def next_news(memory: Memory, scope: Scope = ALICE) -> tuple[str, ...]:
+    """Wait until something was learned and return the notes on it."""
+    with anyio.fail_after(TIMEOUT):
+        while not (notes := await memory.news(scope)):
+            await anyio.lowlevel.checkpoint()
+    return notes
+
+
+class TestAnswer:
+    async def test_a_call_is_answered_while_the_model_thinks(self, tmp_path: Path) -> None:
+        """The reply says that the messages are kept; they are found, and what they teach is told later, once."""
+        held = HeldModel()
+        with OpenAIServer(held) as server:
+            async with learning_memory(tmp_path, server.base_url) as memory:
+                result = await memory.add_messages(messages_from(("user", "I like tea")))
+                assert (result.kept_messages, result.is_learning, result.outcomes) == (1, True, ())
+                assert await anyio.to_thread.run_sync(held.was_asked.wait, TIMEOUT)
+                assert [hit.text for hit in (await memory.search(ALICE, "tea")).hits] == ["I like tea"]
+                assert await memory.news(ALICE) == ()
+                held.may_answer.set()
+                assert await next_news(memory) == ("learned from 1 message:\n- Alice likes tea",)
+                assert await memory.news(ALICE) == ()
+                assert await memory_texts(memory) == ["Alice likes tea"]
+
+    async def test_a_long_list_of_facts_is_cut(self, tmp_path: Path) -> None:
+        """A note stays short, however much was learned."""
+        with OpenAIServer(model) as server:
+            async with learning_memory(tmp_path, server.base_url) as memory:
+                await memory.add_messages(messages_from(*(("user", f"I like cake number {n}") for n in range(8))))
+                (note,) = await next_news(memory)
+        assert note.startswith("learned from 8 messages:\n- Alice likes cake number 0\n")
+        assert note.endswith("\n- and 3 more")
+
+    async def test_another_scope_is_not_told(self, tmp_path: Path) -> None:
+        """Guards one user's facts from the replies of another."""
+        with OpenAIServer(model) as server:
+            async with learning_memory(tmp_path, server.base_url) as memory:
+                await memory.add_messages(messages_from(("user", "I like tea"), scope=Scope("alice", "garden")))
+                await next_news(memory, Scope("alice", "garden"))
+                await memory.add_messages(messages_from(("user", "I like figs"), scope=Scope("alice", "garden")))
+                with anyio.fail_after(TIMEOUT):
+                    while (await memory.jobs())[0].job.state != "done":
+                        await anyio.lowlevel.checkpoint()
+                for other in (Scope("bob"), ALICE, Scope("alice", "kitchen")):
+                    assert await memory.news(other) == ()
+                assert await memory.news(Scope("alice", "garden")) == ("learned from 1 message:\n- Alice likes figs",)
+
+    async def test_without_a_model_for_it_the_call_itself_learns(self, tmp_path: Path) -> None:
+        """Over stdio, the default, a reply says at once what was learned."""
+        with OpenAIServer(model) as server:
+            async with memory_in(tmp_path, background=True, llm=llm_settings(server.base_url)) as memory:
+                result = await memory.add_messages(messages_from(("user", "I like tea")))
+                assert [outcome.memory.text for outcome in result.outcomes] == ["Alice likes tea"]
+                assert await memory.jobs() == []
+
+
+class TestQueue:
+    async def test_two_adds_become_one_job(self, tmp_path: Path) -> None:
+        """The model reads a conversation that comes in several calls at once."""
+        clock = StoppedClock()
+        with OpenAIServer(model) as server:
+            async with learning_memory(tmp_path, server.base_url, clock) as memory:
+                await memory.add_messages(messages_from(("user", "I like tea")))
+                await memory.add_messages(messages_from(("user", "I like figs")))
+                (report,) = await memory.jobs()
+                assert (report.job.state, len(report.job.message_ids)) == ("waiting", 2)
+                assert await memory.retry_jobs() == 1
+                assert sum(map(is_extraction, server.chat_requests)) == 1
+                assert await memory_texts(memory) == ["Alice likes figs", "Alice likes tea"]
+
+    async def test_a_job_does_not_wait_for_ever(self, tmp_path: Path) -> None:
+        """Something is added every four seconds, and after a minute the job is due all the same."""
+        clock = StoppedClock()
+        with OpenAIServer(model) as server:
+            async with learning_memory(tmp_path, server.base_url, clock) as memory:
+                for number in range(30):
+                    await memory.add_messages(messages_from(("user", f"I like cake {number}"), at=clock.at))
+                    clock.forward(seconds=4)
+                    (report, *_) = await memory.jobs()
+                    if report.job.due_at <= clock.at:
+                        break
+        assert clock.at - StoppedClock().at <= timedelta(seconds=64)
+
+    async def test_what_is_added_while_the_model_thinks_is_learned_too(self, tmp_path: Path) -> None:
+        """The job that is under way ends with what it began with, and the rest is a job of its own."""
+        held = HeldModel()
+        with OpenAIServer(held) as server:
+            async with learning_memory(tmp_path, server.base_url) as memory:
+                await memory.add_messages(messages_from(("user", "I like tea")))
+                assert await anyio.to_thread.run_sync(held.was_asked.wait, TIMEOUT)
+                await memory.add_messages(messages_from(("user", "I like figs")))
+                held.may_answer.set()
+                assert await next_news(memory) == ("learned from 1 message:\n- Alice likes tea",)
+                assert await next_news(memory) == ("learned from 1 message:\n- Alice likes figs",)
+        assert held.extractions == 2
+
+    async def test_messages_that_are_only_to_be_kept_are_never_learned_from(self, tmp_path: Path) -> None:
+        """With `infer` False no model is asked, not even with the messages of other calls."""
+        with OpenAIServer(model) as server:
+            async with learning_memory(tmp_path, server.base_url) as memory:
+                await memory.add_messages(messages_from(("user", "I like secrets")), infer=False)
+                await memory.add_messages(messages_from(("user", "I like tea")))
+                await next_news(memory)
+                assert await memory_texts(memory) == ["Alice likes tea"]
+
+
+class TestErased:
+    async def test_a_message_deleted_before_is_not_learned_from(self, tmp_path: Path) -> None:
+        """What was deleted while it waited is not shown to the model."""
+        with OpenAIServer(model) as server:
+            async with learning_memory(tmp_path, server.base_url, StoppedClock()) as memory:
+                await memory.add_messages(messages_from(("user", "I like tea"), ("user", "I like gin")))
+                (gin,) = [hit for hit in (await memory.search(ALICE, "gin")).hits if "gin" in hit.text]
+                await memory.delete(ALICE, [gin.id])
+                await memory.retry_jobs()
+                assert await memory_texts(memory) == ["Alice likes tea"]
+                assert "gin" not in json.dumps([request["messages"][1] for request in server.chat_requests])
+
+    async def test_a_purge_leaves_nothing_of_it_in_a_job(self, tmp_path: Path) -> None:
+        """Guards what was said around it and what the model said of it, too."""
+        with OpenAIServer(model) as server:
+            async with learning_memory(tmp_path, server.base_url, StoppedClock()) as memory:
+                context = ("Alice was asked about gin",)
+                await memory.add_messages(messages_from(("user", "I like gin")), context=context)
+                (gin,) = (await memory.search(ALICE, "gin")).hits
+                await memory.purge(ALICE, [gin.id])
+                assert await memory.jobs() == []
+                await memory.add_messages(messages_from(("user", "I like rum")), context=context)
+                await memory.retry_jobs()
+                assert (await memory.purge(ALICE, None)).clean
+                assert await memory.jobs() == []
+        assert b"asked about gin" not in b"".join(file.read_bytes() for file in files_below(tmp_path))
+
+
+class TestFailure:
+    async def test_a_job_that_failed_is_tried_again_after_a_pause(self, tmp_path: Path) -> None:
+        """A failure of the endpoint loses nothing, and nobody has to do anything."""
+        replies = iter([Reply("no credit", status=402)])
+        clock = StoppedClock()
+        with OpenAIServer(lambda request: next(replies, None) or model(request)) as server:
+            async with learning_memory(tmp_path, server.base_url, clock) as memory:
+                await memory.add_messages(messages_from(("user", "I like tea")))
+                await memory.retry_jobs()
+                (report,) = await memory.jobs()
+                assert (report.job.state, report.job.attempts) == ("waiting", 1)
+                assert report.job.due_at == clock.at + PAUSES[0]
+                assert "no credit" in report.job.error
+                await memory.retry_jobs()
+                assert await memory_texts(memory) == ["Alice likes tea"]
+
+    async def test_after_many_failures_a_person_is_needed(self, tmp_path: Path) -> None:
+        """The next reply says what failed and why; sending the messages again, or a retry, learns from them."""
+        answers: list[Reply] = [Reply("no credit", status=402)] * (len(PAUSES) + 1)
+        with OpenAIServer(lambda request: answers.pop() if answers else model(request)) as server:
+            clock = HastyClock()
+            async with learning_memory(tmp_path, server.base_url, clock) as memory:
+                await memory.add_messages(
+                    messages_from(
+                        (
+                            "user",
+                            "I like tea",
+                        )
+                    )
+                )
+                with anyio.fail_after(TIMEOUT):
+                    while (await memory.jobs())[0].job.state != "failed":
+                        clock.forward(hours=3)
+                        await memory.delete_all(Scope("nobody"))
+                (note,) = await next_news(memory)
+                assert note.startswith("not learned from 1 message, which are kept: ")
+                assert "no credit" in note
+                assert "palimpsest jobs --retry" in note
+                result = await memory.add_messages(messages_from(("user", "I like tea")))
+                assert (result.kept_messages, result.is_learning) == (0, True)
+                assert await next_news(memory) == ("learned from 1 message:\n- Alice likes tea",)
