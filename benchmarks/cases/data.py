@@ -6,11 +6,10 @@ A word of a case may be the beginning of a word, because a model words freely: "
 
 from __future__ import annotations
 
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter
 
 from palimpsest.core.validation import MessageInput
 
@@ -81,7 +80,7 @@ class Expected(Part):
 class Step(Part):
     """One call at a time: messages or a text are added. With `summarize` the summary is written after it."""
 
-    at: datetime
+    at: AwareDatetime
     messages: tuple[MessageInput, ...] = ()
     text: str = ""
     infer: bool | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -52,14 +52,14 @@ class End:
 async def run(case: Case, chat: Chat, model: str, embedder: str) -> End:
     """Take the steps of a case with a model behind `chat`. Raises PalimpsestError."""
     endpoint = Endpoint(chat)
-    clock = StoppedClock()
+    clock = StoppedClock(min(step.at for step in case.steps))
     with tempfile.TemporaryDirectory() as folder, OpenAIServer(endpoint) as server:
         settings = _settings(case, Path(folder), server.base_url, model, embedder)
         async with open_memory(settings, clock=clock, background=False) as memory:
             notes: list[str] = []
             for step in case.steps:
-                clock.at = step.at if step.at.tzinfo else step.at.replace(tzinfo=UTC)
-                notes += _notes(await _add(memory, step, clock.at))
+                clock.at = max(clock.at, step.at)  # old messages may arrive late, but a clock never goes back
+                notes += _notes(await _add(memory, step, step.at, clock.at))
                 if step.summarize:
                     notes += (await memory.summary(memory.scope, refresh=True)).notes
             return await _end(memory, case, notes, endpoint.calls)
@@ -77,10 +77,11 @@ def _settings(case: Case, folder: Path, base_url: str, model: str, embedder: str
     return load_settings(None, data_dir=folder, **(values | case.settings))
 
 
-async def _add(memory: Memory, step: Step, at: datetime) -> WriteResult:
+async def _add(memory: Memory, step: Step, said_at: datetime, now: datetime) -> WriteResult:
     if step.text:
-        return await memory.add_text(memory.scope, step.text, at=at, infer=step.infer)
-    messages = conversation_from(step.messages, memory.scope, at).messages
+        return await memory.add_text(memory.scope, step.text, at=said_at, infer=step.infer)
+    dated = [message.model_copy(update={"at": message.at or said_at.isoformat()}) for message in step.messages]
+    messages = conversation_from(dated, memory.scope, now).messages
     return await memory.add_messages(messages, infer=step.infer)
 
 
