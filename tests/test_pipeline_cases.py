@@ -15,6 +15,7 @@ from cases.endpoint import scripted
 from cases.judge import failures
 from cases.run import run
 from cases.words import has_words
+from loopback import OpenAIServer
 
 CASES = read_cases(CASES_FILE)
 
@@ -133,6 +134,20 @@ class TestCommand:
         assert "  ! not stored: Rome" in lines
         assert "  is closed            User lives in Rome. (until 2026-02-05)" in lines
         assert "1 of 1 cases failed" in lines
+
+    def test_a_real_endpoint_is_asked_with_the_key(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Every request reaches the endpoint, and the tokens are those that it counted."""
+        case = case_that_expects(stored=[{"words": ["Oslo"]}])
+        file = tmp_path / "cases.json"
+        file.write_text(json.dumps([case.model_dump(mode="json")]), "utf-8")
+        monkeypatch.setenv("KEY_OF_A_TEST", "correct-key")
+        with OpenAIServer(scripted(case.script), api_key="correct-key") as server:
+            endpoint = ["--base-url", server.base_url, "--model", "careful", "--api-key-env", "KEY_OF_A_TEST"]
+            assert pipeline.main(["--cases", str(file), "--embedder", "static", *endpoint]) == 0
+            assert [request["model"] for request in server.chat_requests] == ["careful"] * 3
+        assert "as counted by the endpoint" in capsys.readouterr().out
 
     def test_the_prompts_of_a_usual_turn_are_within_two_thousand_tokens(
         self, capsys: pytest.CaptureFixture[str]
