@@ -1,0 +1,164 @@
+"""Learning after the call, by real processes: over HTTP by default, resumed after a kill, never done twice."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+from mcp import Client
+
+from loopback import OpenAIServer
+from tests.support.command_line import palimpsest
+from tests.support.http_server import TIMEOUT, connect_http, new_access_token, run_http_server
+from tests.support.mcp_client import reply_text
+from tests.support.scripted_model import facts_reply, is_extraction
+
+pytestmark = pytest.mark.anyio
+
+TEA = {"messages": [{"role": "user", "content": "I do like tea"}]}
+LEARNED = "learned from 1 message:\n- Alice likes tea"
+
+
+class HeldModel:
+    """A model that extracts one fact when it may. It counts the extractions."""
+
+    def __init__(self) -> None:
+        self.was_asked, self.may_answer = threading.Event(), threading.Event()
+        self.extractions = 0
+        self.url = ""
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Return the settings with which a server uses this model."""
+        return {
+            "PALIMPSEST_LLM__PROVIDER": "openai",
+            "PALIMPSEST_LLM__CONFIG__TIMEOUT": "300",
+            "OPENAI_API_KEY": "k",
+            "OPENAI_BASE_URL": self.url,
+        }
+
+    async def wait(self) -> None:
+        """Wait until it was asked."""
+        assert await anyio.to_thread.run_sync(self.was_asked.wait, TIMEOUT)
+
+    def answer(self, request: dict[str, Any]) -> str:
+        """Answer one request."""
+        self.extractions += is_extraction(request)
+        self.was_asked.set()
+        assert self.may_answer.wait(3 * TIMEOUT)
+        return facts_reply("Alice likes tea") if is_extraction(request) else json.dumps({"decisions": []})
+
+
+@contextmanager
+def held_model() -> Generator[HeldModel]:
+    """Run the model until the block ends."""
+    model = HeldModel()
+    with OpenAIServer(model.answer) as server:
+        model.url = server.base_url
+        try:
+            yield model
+        finally:
+            model.may_answer.set()
+
+
+async def search_until_told(client: Client) -> str:
+    """Search until a reply tells what was learned, and return that reply."""
+    with anyio.fail_after(TIMEOUT):
+        while "learned from" not in (reply := reply_text(await client.call_tool("search_memories", {"query": "tea"}))):
+            await anyio.lowlevel.checkpoint()
+    return reply
+
+
+def jobs(folder: Path, *options: str, **settings: str) -> list[dict[str, Any]]:
+    """Return the jobs as the command line prints them."""
+    return json.loads(palimpsest(folder, "jobs", "--json", *options, settings=settings))["jobs"]
+
+
+async def test_over_http_a_call_is_answered_at_once_and_a_later_reply_says_what_was_learned(tmp_path: Path) -> None:
+    """The default over HTTP: a client gives up after a minute, and a slow model takes longer."""
+    with held_model() as model, run_http_server(tmp_path, **model.settings) as server:
+        async with connect_http(server, "auto") as client:
+            reply = reply_text(await client.call_tool("add_memory", TEA))
+            assert reply.startswith("kept 1 message; learning\n")
+            assert not model.may_answer.is_set()
+            model.may_answer.set()
+            assert f"note: {LEARNED}" in await search_until_told(client)
+            for tool, arguments in (("search_memories", {"query": "tea"}), ("list_memories", {}), ("get_summary", {})):
+                assert "learned from" not in reply_text(await client.call_tool(tool, arguments))
+
+
+async def test_a_token_that_only_reads_leaves_the_news_to_the_others(tmp_path: Path) -> None:
+    """Reading changes nothing, and what was learned is told to those who taught it."""
+    reading = new_access_token(tmp_path / "data", "alice", read_only=True)
+    writing = new_access_token(tmp_path / "data", "alice")
+    with held_model() as model, run_http_server(tmp_path, **model.settings) as server:
+        model.may_answer.set()
+        async with connect_http(server, "auto", writing) as writer, connect_http(server, "auto", reading) as reader:
+            await writer.call_tool("add_memory", TEA)
+            with anyio.fail_after(TIMEOUT):
+                while (page := reply_text(await reader.call_tool("list_memories", {}))).startswith("no memories"):
+                    await anyio.lowlevel.checkpoint()
+            assert "learned from" not in page
+            assert f"note: {LEARNED}" in await search_until_told(writer)
+
+
+async def test_a_killed_server_loses_nothing_and_the_next_one_goes_on(tmp_path: Path) -> None:
+    """What was acknowledged is in the ledger. The next server resumes before anybody calls it."""
+    with held_model() as model:
+        with run_http_server(tmp_path, **model.settings) as server:
+            async with connect_http(server, "auto") as client:
+                await client.call_tool("add_memory", TEA)
+                await model.wait()
+                server.process.kill()
+        (job,) = jobs(tmp_path)
+        assert (job["state"], len(job["messages"]), job["learned"]) == ("waiting", 1, [])
+        model.was_asked.clear()
+        with run_http_server(tmp_path, **model.settings) as server:
+            await model.wait()
+            model.may_answer.set()
+            async with connect_http(server, "auto") as client:
+                assert LEARNED in await search_until_told(client)
+        (job,) = jobs(tmp_path)
+        assert (job["state"], [fact["memory"] for fact in job["learned"]]) == ("done", ["Alice likes tea"])
+
+
+async def test_two_processes_never_work_on_one_job(tmp_path: Path) -> None:
+    """While a server waits for the model, a retry on the command line leaves the job to it."""
+    with held_model() as model, run_http_server(tmp_path, **model.settings) as server:
+        async with connect_http(server, "auto") as client:
+            await client.call_tool("add_memory", TEA)
+            await model.wait()
+            (job,) = await anyio.to_thread.run_sync(lambda: jobs(tmp_path, "--retry", **model.settings))
+            assert job["state"] == "waiting"
+            model.may_answer.set()
+            assert LEARNED in await search_until_told(client)
+    assert model.extractions == 1
+
+
+async def test_the_command_line_learns_from_what_waits(tmp_path: Path) -> None:
+    """A person need not wait for a server, and sees what was learned; the doctor counts what waits."""
+    with held_model() as model:
+        with run_http_server(tmp_path, **model.settings) as server:
+            async with connect_http(server, "auto") as client:
+                await client.call_tool("add_memory", TEA)
+        doctor = json.loads(palimpsest(tmp_path, "doctor", "--json", settings=model.settings))
+        assert {"part": "jobs", "text": "waiting: 1 job", "ok": True} in doctor["findings"]
+        model.may_answer.set()
+        text = palimpsest(tmp_path, "jobs", "--retry", settings=model.settings)
+    assert "due at once: 1 job" in text
+    assert "done" in text
+    assert "Alice likes tea" in text
+
+
+def test_the_command_line_says_when_there_is_nothing_to_do(tmp_path: Path) -> None:
+    """There may be no jobs, and without a model nothing can be tried again."""
+    assert "there are no jobs" in palimpsest(tmp_path, "jobs", settings={"PALIMPSEST_LLM__PROVIDER": "none"})
+    refused = palimpsest(tmp_path, "jobs", "--retry", code=1, settings={"PALIMPSEST_LLM__PROVIDER": "none"})
+    assert "nothing was tried again" in refused
