@@ -73,6 +73,7 @@ def _settings(case: Case, folder: Path, base_url: str, model: str, embedder: str
         "llm": {"provider": "openai", "config": config},
         "embedder": {"provider": embedder},
         "summary": {"every": NEVER},
+        "learn": {"in_background": False},
     }
     return load_settings(None, data_dir=folder, **(values | case.settings))
 
