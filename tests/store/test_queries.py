@@ -27,6 +27,7 @@ from palimpsest.store.queries import (
     history,
     id_lookup,
     index_log,
+    jobs,
     memories,
     messages,
     summaries,
@@ -48,6 +49,13 @@ def _postgresql_json_elements(element: json_elements, compiler: SQLCompiler, **o
 AGENT = Scope("alice", "web", "coder", "r1")
 NOW = StoppedClock().at
 
+
+def learning(message: Message) -> jobs.Job:
+    """Return a job that learns from a message."""
+    payload = {jobs.MESSAGES: [message.id]}
+    return jobs.Job(1, "learn", ALICE, payload, NOW, NOW, 0, "done", "", {}, NOW)
+
+
 CALLS: dict[Callable[..., object], Callable[[Connection, Memory, Message], object]] = {
     edits.edits: lambda conn, _, __: edits.edits(conn, AGENT, 9, before=9),
     entries.candidates: lambda conn, _, __: entries.candidates(conn, ALICE, "e", [1, 2]),
@@ -68,6 +76,12 @@ CALLS: dict[Callable[..., object], Callable[[Connection, Memory, Message], objec
     index_log.log_signature: lambda conn, _, __: index_log.log_signature(conn, 1),
     index_log.epoch: lambda conn, _, __: index_log.epoch(conn),
     index_log.entries_changed_since: lambda conn, _, __: index_log.entries_changed_since(conn, "alice", 0, 9),
+    jobs.due_job: lambda conn, _, __: jobs.due_job(conn, NOW),
+    jobs.next_due_at: lambda conn, _, __: jobs.next_due_at(conn),
+    jobs.jobs_of: lambda conn, _, __: jobs.jobs_of(conn, "alice"),
+    jobs.unreported_jobs: lambda conn, _, __: jobs.unreported_jobs(conn, AGENT),
+    jobs.count_states: lambda conn, _, __: jobs.count_states(conn),
+    jobs.memories_of_job: lambda conn, _, message: jobs.memories_of_job(conn, learning(message)),
     memories.list_memories: lambda conn, _, __: memories.list_memories(conn, ALICE, 9, before=9),
     memories.count_memories: lambda conn, _, __: memories.count_memories(conn, ALICE),
     memories.memories_of: lambda conn, _, __: memories.memories_of(conn, AGENT),

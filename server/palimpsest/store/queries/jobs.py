@@ -63,7 +63,7 @@ class Job:
         return tuple(self.result.get(NOTES, ()))
 
 
-def to_job(row: Row[Any]) -> Job:
+def _to_job(row: Row[Any]) -> Job:
     """Return a row of `jobs` as a model."""
     return Job(
         seq=row.seq,
@@ -84,7 +84,7 @@ def due_job(conn: Connection, now: datetime) -> Job | None:
     """Return the job of all users that has been due for longest, or None if none is due."""
     query = select(jobs).where(jobs.c.state == "waiting", jobs.c.due_at <= now).order_by(jobs.c.due_at).limit(1)
     row = conn.execute(query).one_or_none()
-    return None if row is None else to_job(row)
+    return None if row is None else _to_job(row)
 
 
 def next_due_at(conn: Connection) -> datetime | None:
@@ -96,13 +96,13 @@ def next_due_at(conn: Connection) -> datetime | None:
 def jobs_of(conn: Connection, user_id: str) -> list[Job]:
     """Return the jobs of a user, the newest first."""
     query = select(jobs).where(jobs.c.user_id == user_id).order_by(jobs.c.seq.desc())
-    return [to_job(row) for row in conn.execute(query)]
+    return [_to_job(row) for row in conn.execute(query)]
 
 
 def unreported_jobs(conn: Connection, scope: Scope) -> list[Job]:
     """Return the jobs the scope sees that have ended and that no reply has told of, the oldest first."""
     query = select(jobs).where(sees(jobs, scope), text(UNREPORTED)).order_by(jobs.c.seq)
-    return [to_job(row) for row in conn.execute(query)]
+    return [_to_job(row) for row in conn.execute(query)]
 
 
 def count_states(conn: Connection) -> dict[JobState, int]:
