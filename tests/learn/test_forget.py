@@ -23,6 +23,17 @@ DRINKS, DIVORCED, ALLERGIC = (
     "User and Mark divorced in 2024.",
     "User is allergic to hazelnuts.",
 )
+ABOUT_MARK = (
+    "Mark was born in Ghent in 1981.",
+    "User married Mark in 2009.",
+    "Mark plays the trumpet in a brass band.",
+    "Mark's mother has diabetes.",
+    "Mark owes User 4,000 euros.",
+    "Mark works night shifts at the steel mill.",
+    "Mark's new girlfriend is called Sandra.",
+    "Mark broke his wrist while skiing in 2018.",
+    "The house in Aalst still belongs to Mark and User.",
+)
 LEARNED = json.dumps({"facts": [{"text": text, "sources": [1]} for text in (DRINKS, DIVORCED, ALLERGIC)]})
 
 
@@ -93,6 +104,18 @@ class TestForget:
                 await memory.add_messages(messages_from(("user", "Mark drinks too much.")), infer=False)
                 await memory.add_messages(messages_from(("user", REQUEST)))
                 assert (await memory.search(ALICE, "Does Mark drink?")).hits == ()
+
+    async def test_everything_about_a_person_is_forgotten_however_little_it_resembles_the_request(
+        self, tmp_path: Path
+    ) -> None:
+        """The model sees many memories for each request, because what it does not see is not forgotten."""
+        with OpenAIServer(model) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                for text in ABOUT_MARK:
+                    await memory.add_text(ALICE, text, infer=False)
+                await memory.add_text(ALICE, ALLERGIC, infer=False)
+                await memory.add_messages(messages_from(("user", REQUEST)))
+                assert await memory_texts(memory) == [ALLERGIC]
 
     async def test_a_request_that_fits_nothing_is_named(self, tmp_path: Path) -> None:
         """Nothing is guessed: what fits no memory is said."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -30,8 +31,13 @@ MIN_LIKENESS_OF_FACTS = 0.4
 """The likeness from which two facts of one call are held against each other. Set by hand: facts of one conversation
 are about one subject, and only those that say nearly the same matter."""
 
-FORGETTABLE_MESSAGES = 3
-"""How many messages are shown for each request to forget."""
+FORGETTABLE_MEMORIES, FORGETTABLE_MESSAGES = 30, 10
+"""How many memories and messages are shown for each request to forget, however little they resemble it. Set by hand: a
+request names a person or a matter in a few words, and what is not shown is not forgotten."""
+
+MAX_FORGETTABLE_TOKENS = 2_400
+"""How many tokens they take together with the memories of the facts. Set by hand: few turns have a request, and thirty
+memories have room."""
 
 
 @dataclass(slots=True)
@@ -42,11 +48,11 @@ class _Shown:
     numbers: dict[str, int] = field(default_factory=dict[str, int])
     tokens: int = 0
 
-    def number_of(self, memory: Memory, kind: Kind, *, is_best: bool) -> int | None:
+    def number_of(self, memory: Memory, kind: Kind, max_tokens: float) -> int | None:
         """Return the number of an entry, which is added if it has none; None if there is no room for it."""
         if memory.id not in self.numbers:
             cost = count_tokens(memory.text)
-            if not is_best and self.tokens + cost > MAX_SHOWN_TOKENS:
+            if self.tokens + cost > max_tokens:
                 return None
             self.tokens += cost
             self.numbers[memory.id] = len(self.entries)
@@ -65,15 +71,28 @@ def compared(
 
     `vectors` maps texts to their vectors, of shape (dims,), as far as they could be embedded. Raises LedgerError.
     """
-    parts = engine.ledger, engine.embedder, engine.index, scope
-    texts = [*(fact.text for fact in facts), *(request.what for request in requests)]
-    memories = similar_memories(*parts, {text: vectors.get(text) for text in texts}, NEAREST_MEMORIES)
-    asked = {request.what: vectors.get(request.what) for request in requests}
-    own = {source for request in requests for source in request.sources}
-    messages = similar_messages(*parts, asked, FORGETTABLE_MESSAGES + len(own))
     shown = _Shown()
+    near = _near_each_fact(engine, scope, facts, vectors, shown)
+    near += _near_each_request(engine, scope, requests, vectors, shown)
+    similar_ids = frozenset(
+        shown.entries[number].memory.id
+        for entries in near
+        for number, likeness in entries.items()
+        if likeness >= MIN_LIKENESS and shown.entries[number].kind == "memory"
+    )
+    listed = _near_facts(engine, scope, facts, vectors, len(shown.entries), near)
+    entries = tuple(_last_said(engine, shown.entries))
+    return Comparison(tuple(facts), entries, tuple(requests), _ordered(near), listed), similar_ids
+
+
+def _near_each_fact(
+    engine: Engine, scope: Scope, facts: Sequence[Fact], vectors: Mapping[str, Vector], shown: _Shown
+) -> list[dict[int, float]]:
+    """Return for each fact the numbers of the memories to show, and their likeness."""
+    texts = [fact.text for fact in facts]
+    parts = engine.ledger, engine.embedder, engine.index, scope
+    memories = similar_memories(*parts, {text: vectors.get(text) for text in texts}, NEAREST_MEMORIES)
     near: list[dict[int, float]] = [{} for _ in texts]
-    similar_ids: set[str] = set()
     for place in range(NEAREST_MEMORIES):  # the best of each text first
         for number, text in enumerate(texts):
             # A project's facts do not change the user's global memories, which are visible outside the project too.
@@ -81,20 +100,36 @@ def compared(
             if place >= len(found) or (found[place].likeness < MIN_LIKENESS and place >= ALWAYS_SHOWN):
                 continue
             item = found[place]
-            if item.likeness >= MIN_LIKENESS:
-                similar_ids.add(item.memory.id)
-            entry = shown.number_of(item.memory, "memory", is_best=place == 0)
+            entry = shown.number_of(item.memory, "memory", MAX_SHOWN_TOKENS if place else math.inf)
             if entry is not None:
                 near[number][entry] = item.likeness
-    for number, request in enumerate(requests, len(facts)):
-        for message, likeness in messages[request.what]:
-            if message.id not in own and likeness >= MIN_LIKENESS and message.scope.project == scope.project:
-                entry = shown.number_of(message.as_memory, "message", is_best=False)
-                if entry is not None:
-                    near[number][entry] = likeness
-    listed = _near_facts(engine, scope, facts, vectors, len(shown.entries), near)
-    entries = tuple(_last_said(engine, shown.entries))
-    return Comparison(tuple(facts), entries, tuple(requests), _ordered(near), listed), frozenset(similar_ids)
+    return near
+
+
+def _near_each_request(
+    engine: Engine, scope: Scope, requests: Sequence[ForgetRequest], vectors: Mapping[str, Vector], shown: _Shown
+) -> list[dict[int, float]]:
+    """Return for each request the numbers of the memories and messages to show, and their likeness."""
+    parts = engine.ledger, engine.embedder, engine.index, scope
+    asked = {request.what: vectors.get(request.what) for request in requests}
+    own = {source for request in requests for source in request.sources}
+    memories = similar_memories(*parts, asked, FORGETTABLE_MEMORIES)
+    messages = similar_messages(*parts, asked, FORGETTABLE_MESSAGES + len(own))
+    near: list[dict[int, float]] = []
+    for request in requests:
+        found: list[tuple[Memory, Kind, float]] = [
+            *((item.memory, "memory", item.likeness) for item in memories[request.what]),
+            *((item.as_memory, "message", likeness) for item, likeness in messages[request.what] if item.id not in own),
+        ]
+        entries: dict[int, float] = {}
+        for memory, kind, likeness in found:
+            if memory.scope.project != scope.project:
+                continue
+            entry = shown.number_of(memory, kind, MAX_FORGETTABLE_TOKENS)
+            if entry is not None:
+                entries[entry] = likeness
+        near.append(entries)
+    return near
 
 
 def _near_facts(
