@@ -68,3 +68,17 @@ async def test_markdown_has_the_current_memories_by_project(tmp_path: Path) -> N
         "\n## Project web\n\n"
         f"- 2026-05-08 The site is blue `{blue[:8]}`\n"
     )
+
+
+async def test_markdown_leaves_out_a_summary_that_may_mention_what_was_deleted(tmp_path: Path) -> None:
+    """What was deleted after the summary was written is not shown by way of it."""
+    with OpenAIServer([json.dumps({"summary": "Lives at 4 Elm Street."})]) as server:
+        async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+            address = store_memory(memory, "User lives at 4 Elm Street")
+            store_memory(memory, "User bakes")
+            await memory.summary(ALICE)
+            await memory.delete(ALICE, [address])
+            stream = StringIO()
+            await memory.export(stream, "markdown", ignore_progress)
+    assert "Elm" not in stream.getvalue()
+    assert "User bakes" in stream.getvalue()
