@@ -233,7 +233,8 @@ async def _work(target: Target, attack: Attack) -> None:
         try:
             await attack.act(target)
         except CLOSED as error:
-            target.answers[attack.act.__name__.replace("_", " "), type(error).__name__] += 1
+            answer = type(error).__name__ if isinstance(error, httpx2.HTTPError) else "disconnected"
+            target.answers[attack.act.__name__.replace("_", " "), answer] += 1
         await anyio.sleep(attack.pause)
 
 
