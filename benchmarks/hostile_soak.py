@@ -33,8 +33,8 @@ from palimpsest.memory import open_memory
 from palimpsest.server.auth import tokens
 
 HONEST = 50
-PAUSE = 2.0
-"""The mean seconds between the calls of an honest client, so that 50 make some 25 calls a second."""
+PAUSE = 5.0
+"""The mean seconds between the calls of an honest client, so that 50 make some ten calls a second."""
 
 ADDS = 0.2
 """The share of adds among the calls of an honest client. The others are searches."""

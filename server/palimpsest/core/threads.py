@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator
 from contextlib import AsyncExitStack, contextmanager
 from contextvars import ContextVar
@@ -11,6 +12,8 @@ from typing import TypeVar
 import anyio
 import anyio.from_thread
 import anyio.to_thread
+
+from palimpsest.core.cpu_share import CpuShare
 
 _T = TypeVar("_T")
 
@@ -23,29 +26,47 @@ class Threads:
     """Worker threads for blocking work. Work waits for its turn in each of the limits, the narrowest first.
 
     Writes have limits of their own. They wait for other processes, and must not keep threads from reads meanwhile.
+    With `share`, work also waits until its caller has earned it; what a thread computes is counted, and not its waiting.
     """
 
     limits: tuple[anyio.CapacityLimiter, ...]
     writing: tuple[anyio.CapacityLimiter, ...]
+    share: CpuShare | None = None
 
     async def run(self, blocking: Callable[[], _T]) -> _T:
         """Run blocking work in a thread and return its result.
 
         If the caller is cancelled, the work finishes or ends at its next `end_if_cancelled`.
         """
-        return await _run(blocking, self.limits)
+        return await _run(blocking, self.limits, self.share)
 
     async def write(self, blocking: Callable[[], _T]) -> _T:
         """Run blocking work that writes in a thread and return its result. It is finished even if cancelled."""
-        return await _run(blocking, self.writing)
+        return await _run(blocking, self.writing, self.share)
 
 
-async def _run(blocking: Callable[[], _T], limits: tuple[anyio.CapacityLimiter, ...]) -> _T:
+async def _run(blocking: Callable[[], _T], limits: tuple[anyio.CapacityLimiter, ...], share: CpuShare | None) -> _T:
     *outer, last = limits
     async with AsyncExitStack() as stack:
         for limit in outer:
             await stack.enter_async_context(limit)
-        return await anyio.to_thread.run_sync(blocking, limiter=last)
+        if share is None:
+            return await anyio.to_thread.run_sync(blocking, limiter=last)
+        await share.wait()
+        used: list[float] = []
+        try:
+            return await anyio.to_thread.run_sync(_timed, blocking, used, limiter=last)
+        finally:
+            share.use(sum(used))
+
+
+def _timed(blocking: Callable[[], _T], used: list[float]) -> _T:
+    """Run blocking work, and add the seconds that this thread computed to `used`."""
+    started = time.thread_time()
+    try:
+        return blocking()
+    finally:
+        used.append(time.thread_time() - started)
 
 
 @contextmanager

@@ -116,7 +116,7 @@ def application(
         routes += server.sse_app(transport_security=security, host=host, max_request_body_size=MAX_MESSAGE_BYTES).routes
     return Starlette(
         routes=[*routes, *(_oauth_metadata(settings) if protected else [])],
-        middleware=gate(settings, host, protected=protected),
+        middleware=gate(settings, host, server.state.calls.shares, protected=protected),
         lifespan=_lifespan(server, transport),
     )
 
