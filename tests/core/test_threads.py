@@ -112,6 +112,7 @@ async def test_what_a_thread_computes_counts(monkeypatch: pytest.MonkeyPatch) ->
     """Guards the share: it is counted in the thread, and also if the work fails."""
     monkeypatch.setattr(anyio, "current_time", lambda: 1_000.0)
     share = CpuShare()
+    threads = Threads((anyio.CapacityLimiter(1),), (anyio.CapacityLimiter(1),), share)
     with pytest.raises(ZeroDivisionError):
         await Threads((anyio.CapacityLimiter(1),), (anyio.CapacityLimiter(1),), share).run(
             lambda: sum(range(1_000_000)) / 0

@@ -26,7 +26,7 @@ class Threads:
     """Worker threads for blocking work. Work waits for its turn in each of the limits, the narrowest first.
 
     Writes have limits of their own. They wait for other processes, and must not keep threads from reads meanwhile.
-    With `share`, work also waits until its caller has earned it; what a thread computes is counted, and not its waiting.
+    With `share`, work also waits until its caller has earned it. What a thread computes is counted, not its waiting.
     """
 
     limits: tuple[anyio.CapacityLimiter, ...]
