@@ -114,7 +114,5 @@ async def test_what_a_thread_computes_counts(monkeypatch: pytest.MonkeyPatch) ->
     share = CpuShare()
     threads = Threads((anyio.CapacityLimiter(1),), (anyio.CapacityLimiter(1),), share)
     with pytest.raises(ZeroDivisionError):
-        await Threads((anyio.CapacityLimiter(1),), (anyio.CapacityLimiter(1),), share).run(
-            lambda: sum(range(1_000_000)) / 0
-        )
+        await threads.run(lambda: sum(range(1_000_000)) / 0)
     assert not share.is_unused
