@@ -98,13 +98,13 @@ async def test_a_caller_that_computed_long_waits_until_it_has_earned_it(monkeypa
     monkeypatch.setattr(anyio, "current_time", lambda: seconds[0])
     monkeypatch.setattr(anyio, "sleep_until", sleep_until)
     share = CpuShare()
-    share.use(ADVANCE_SECONDS)
+    share.use(ADVANCE_SECONDS / 2)
     await share.wait()
     assert slept == []
-    share.use(1.0)
+    share.use(ADVANCE_SECONDS)
     await share.wait()
-    assert slept == [1.0 / SHARE]
-    seconds[0] += ADVANCE_SECONDS / SHARE
+    assert slept == pytest.approx([ADVANCE_SECONDS / 2 / SHARE])
+    seconds[0] += 2 * ADVANCE_SECONDS / SHARE
     assert share.is_unused
 
 

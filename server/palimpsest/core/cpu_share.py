@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import anyio
 
-SHARE = 0.1
+SHARE = 0.3
 """The part of one CPU that a caller may use for long. One that uses more makes the others wait, because Python computes
-in one thread at a time. Set by hand: some three searches a second, which is more than an agent makes for long."""
+in one thread at a time. Set by hand: some ten searches a second, which is more than an agent makes for long."""
 
 ADVANCE_SECONDS = 2.0
 """How long a caller may compute before only its share is left: some fifty searches at once. Set by hand."""

@@ -30,6 +30,7 @@ from palimpsest.server.auth.access import READ, WRITE
 from palimpsest.server.http.connections import BoundedConnection
 from palimpsest.server.http.gate import URL, gate
 from palimpsest.server.http.open_paths import HEALTH
+from palimpsest.server.http.short_pauses import keep_pauses_short
 from palimpsest.server.mcp_server import MemoryServer
 from palimpsest.server.session.lazy_memory import LazyMemory
 from palimpsest.server.wire.json_text import MAX_MESSAGE_BYTES
@@ -126,6 +127,7 @@ def _lifespan(server: MemoryServer, transport: Transport) -> Lifespan[Starlette]
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.state.run)
+            tasks.start_soon(keep_pauses_short)
             server.state.memory.start_opening()
             if transport == "sse":
                 yield
