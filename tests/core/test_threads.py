@@ -8,8 +8,15 @@ import anyio
 import anyio.from_thread
 import pytest
 
-from palimpsest.core.cpu_share import ADVANCE_SECONDS, SHARE, CpuShare
-from palimpsest.core.threads import Threads, end_if_cancelled, in_background, is_background
+from palimpsest.core.threads import (
+    ADVANCE_SECONDS,
+    SHARE,
+    CpuShare,
+    Threads,
+    end_if_cancelled,
+    in_background,
+    is_background,
+)
 
 pytestmark = pytest.mark.anyio
 

@@ -14,8 +14,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INTERNAL_ERROR
 from starlette.requests import Request
 
-from palimpsest.core.cpu_share import CpuShare
-from palimpsest.core.threads import Threads
+from palimpsest.core.threads import CpuShare, Threads
 from palimpsest.server.auth.access import current_grant
 from palimpsest.server.auth.caller import caller_of
 from palimpsest.server.session.body_budget import SHARE, BodyShare
