@@ -116,7 +116,7 @@ async def call(soak: Soak, client: Client, number: int) -> None:
     started = time.perf_counter()
     try:
         result = await client.call_tool(tool, arguments)
-    except Exception as error:
+    except Exception as error:  # whatever it is, it counts as a failed call before it goes on
         soak.note(phase, tool, (time.perf_counter() - started) * 1000, str(error)[:80] or type(error).__name__)
         raise
     content = result.content[0]
