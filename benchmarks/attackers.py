@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import secrets
 import sys
 from collections import Counter
@@ -23,6 +24,9 @@ import anyio.to_thread
 import httpx2
 
 HOST = "127.0.0.1"
+LOWEST_PRIORITY = 19
+"""The priority of this process: attackers elsewhere would compute on machines of their own."""
+
 ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 MODERN = "2026-07-28"
 META = {
@@ -233,7 +237,8 @@ async def _work(target: Target, attack: Attack) -> None:
         try:
             await attack.act(target)
         except CLOSED as error:
-            target.answers[attack.act.__name__.replace("_", " "), type(error).__name__] += 1
+            answer = type(error).__name__ if isinstance(error, httpx2.HTTPError) else "disconnected"
+            target.answers[attack.act.__name__.replace("_", " "), answer] += 1
         await anyio.sleep(attack.pause)
 
 
@@ -258,6 +263,7 @@ def main() -> None:
     for name in ("reader", "writer", "other"):
         parser.add_argument(f"--{name}", required=True, help="an access token; see `Target`")
     options = parser.parse_args()
+    os.nice(LOWEST_PRIORITY)
     answers = anyio.run(attack_all, options.port, options.reader, options.writer, options.other)
     print(json.dumps([[name, answer, number] for (name, answer), number in sorted(answers.items())]))
 

@@ -33,8 +33,8 @@ from palimpsest.memory import open_memory
 from palimpsest.server.auth import tokens
 
 HONEST = 50
-PAUSE = 2.0
-"""The mean seconds between the calls of an honest client, so that 50 make some 25 calls a second."""
+PAUSE = 5.0
+"""The mean seconds between the calls of an honest client, so that 50 make some ten calls a second."""
 
 ADDS = 0.2
 """The share of adds among the calls of an honest client. The others are searches."""
@@ -116,7 +116,7 @@ async def call(soak: Soak, client: Client, number: int) -> None:
     started = time.perf_counter()
     try:
         result = await client.call_tool(tool, arguments)
-    except Exception as error:
+    except Exception as error:  # whatever it is, it counts as a failed call before it goes on
         soak.note(phase, tool, (time.perf_counter() - started) * 1000, str(error)[:80] or type(error).__name__)
         raise
     content = result.content[0]

@@ -36,7 +36,7 @@ from palimpsest.core.models import Edit, Outcome, Undo
 from palimpsest.core.settings import load_settings
 from palimpsest.memory import Memory
 from tests.support import restricted_process
-from tests.support.command_line import palimpsest, palimpsest_json
+from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_restricted
 from tests.support.environment import clean_environment
 from tests.support.examples import examples
 from tests.support.ledger_access import copy_database, do_not_wait_for_locks, row_faults
@@ -78,23 +78,6 @@ async def restricted_server(folder: Path, restrictions: dict[str, Any], **settin
     )
     async with Client(server) as connected:
         yield connected
-
-
-def restricted_command(folder: Path, restrictions: dict[str, Any], *arguments: str) -> str:
-    """Run a command in a restricted process. It must fail without a traceback. Return its error."""
-    done = subprocess.run(
-        [sys.executable, LAUNCHER, json.dumps(restrictions), *arguments],
-        env=clean_environment(folder, COLUMNS="1000"),
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr, done.stderr
-    return done.stderr
 
 
 async def all_texts(memory: Client) -> list[str]:
@@ -211,7 +194,9 @@ class TestFullDisk:
             (("backup", "out.db"), "could not be made: "),
             (("restore", "copy.db", "--yes"), "could not be made: "),
         ):
-            assert error in await anyio.to_thread.run_sync(restricted_command, tmp_path, {"room": 50_000}, *arguments)
+            assert error in await anyio.to_thread.run_sync(
+                palimpsest_restricted, tmp_path, {"room": 50_000}, *arguments
+            )
             assert stored_files(tmp_path) == before
         async with memory_in(tmp_path / "data", vector_store=EXACT) as memory:
             assert len((await memory.list(ALICE)).hits) == 5

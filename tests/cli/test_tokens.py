@@ -2,34 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support import restricted_process
-from tests.support.command_line import palimpsest_json
-from tests.support.environment import clean_environment
-
-LAUNCHER = str(Path(restricted_process.__file__))
-
-
-def restricted(folder: Path, restrictions: dict[str, Any], *arguments: str) -> tuple[int, str]:
-    """Run a command in a restricted process. Return its exit code and its standard error."""
-    done = subprocess.run(
-        [sys.executable, LAUNCHER, json.dumps(restrictions), *arguments],
-        env=clean_environment(folder),
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    return done.returncode, done.stderr
+from tests.support.command_line import palimpsest_json, palimpsest_restricted
 
 
 @pytest.mark.parametrize(
@@ -45,8 +23,7 @@ def test_a_token_that_cannot_be_stored_is_one_line(tmp_path: Path, restrictions:
         data.chmod(0o500)
     try:
         for command, otherwise in ((("create",), "no token was created"), (("revoke", first["id"]), "was revoked")):
-            code, error = restricted(tmp_path, restrictions, "token", *command)
-            assert code == 1
+            error = palimpsest_restricted(tmp_path, restrictions, "token", *command)
             assert error.startswith("error: the access tokens cannot be written")
             assert error.count("\n") == 1
             assert reason in error

@@ -8,7 +8,15 @@ import anyio
 import anyio.from_thread
 import pytest
 
-from palimpsest.core.threads import Threads, end_if_cancelled, in_background, is_background
+from palimpsest.core.threads import (
+    ADVANCE_SECONDS,
+    SHARE,
+    CpuShare,
+    Threads,
+    end_if_cancelled,
+    in_background,
+    is_background,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -83,3 +91,35 @@ async def test_work_knows_whether_a_caller_waits_for_it() -> None:
     with in_background():
         assert await threads.run(is_background)
     assert not await threads.run(is_background)
+
+
+async def test_a_caller_that_computed_long_waits_until_it_has_earned_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards other callers' calls, because Python computes in one thread at a time."""
+    seconds = [1_000.0]
+    slept: list[float] = []
+
+    async def sleep_until(deadline: float) -> None:
+        slept.append(deadline - seconds[0])
+        seconds[0] = deadline
+
+    monkeypatch.setattr(anyio, "current_time", lambda: seconds[0])
+    monkeypatch.setattr(anyio, "sleep_until", sleep_until)
+    share = CpuShare()
+    share.use(ADVANCE_SECONDS / 2)
+    await share.wait()
+    assert slept == []
+    share.use(ADVANCE_SECONDS)
+    await share.wait()
+    assert slept == pytest.approx([ADVANCE_SECONDS / 2 / SHARE])
+    seconds[0] += 2 * ADVANCE_SECONDS / SHARE
+    assert share.is_unused
+
+
+async def test_what_a_thread_computes_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the share: it is counted in the thread, and also if the work fails."""
+    monkeypatch.setattr(anyio, "current_time", lambda: 1_000.0)
+    share = CpuShare()
+    threads = Threads((anyio.CapacityLimiter(1),), (anyio.CapacityLimiter(1),), share)
+    with pytest.raises(ZeroDivisionError):
+        await threads.run(lambda: sum(range(1_000_000)) / 0)
+    assert not share.is_unused

@@ -21,15 +21,8 @@ from palimpsest.server.http import connections
 from palimpsest.server.http.connections import BoundedConnection
 from palimpsest.server.http.limits import MAX_UNFINISHED
 from palimpsest.server.http.sessions import MAX_SESSIONS_PER_CALLER
-from tests.support.http_server import TIMEOUT, HttpServer, new_access_token, run_http_server
+from tests.support.http_server import ACCEPT, INITIALIZE, TIMEOUT, HttpServer, new_access_token, run_http_server
 
-INITIALIZE = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
-}
-ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 GET = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
@@ -163,13 +156,14 @@ class TestManyConnections:
     def test_the_connection_that_waits_longest_makes_room(self) -> None:
         """Guards honest clients, who send their headers at once, from those who only connect."""
         with listening(MAX_CONNECTIONS=3) as port, ExitStack() as stack:
-            oldest, *rest = (stack.enter_context(connected(port)) for _ in range(3))
+            waiting: list[socket.socket] = []
+            for _ in range(3):  # after its answer a connection waits, and the server knows it before the next one
+                waiting.append(stack.enter_context(connected(port, GET)))
+                assert b" 204 " in answer(waiting[-1])
             for _ in range(2):
                 with connected(port, GET) as honest:
                     assert b" 204 " in answer(honest)
-            assert is_closed(oldest)
-            for connection in rest:
-                connection.close()
+            assert is_closed(waiting[0])
 
     def test_a_request_that_is_being_answered_is_never_closed_for_room(self) -> None:
         """Guards running calls: the newest connection is closed if all others are in use."""
@@ -180,14 +174,6 @@ class TestManyConnections:
                 assert is_closed(one_too_many)
             running[0].close()
             assert any(is_answered(port) for _ in range(1000))  # once the server has seen the end
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[HttpServer]:
-    folder = tmp_path_factory.mktemp("guarded")
-    new_access_token(folder / "data", "nobody")
-    with run_http_server(folder) as running:
-        yield running
 
 
 def opened(http: httpx2.Client, bearer: str) -> str:
@@ -208,10 +194,10 @@ def with_token(bearer: str) -> dict[str, str]:
 
 
 class TestSessions:
-    def test_the_session_that_was_idle_longest_ends_and_its_client_is_told(self, server: HttpServer) -> None:
+    def test_the_session_that_was_idle_longest_ends_and_its_client_is_told(self, protected_server: HttpServer) -> None:
         """Guards memory from sessions without an end. A client that gets 404 opens a new one, as MCP demands."""
-        greedy, modest = (new_access_token(server.data, "alice") for _ in range(2))
-        with httpx2.Client(base_url=server.base, timeout=TIMEOUT) as http:
+        greedy, modest = (new_access_token(protected_server.data, "alice") for _ in range(2))
+        with httpx2.Client(base_url=protected_server.base, timeout=TIMEOUT) as http:
             other = opened(http, modest)
             first, second, *rest = (opened(http, greedy) for _ in range(MAX_SESSIONS_PER_CALLER))
             assert ping(http, greedy, first) == 200  # now the second is the one that was idle longest
@@ -220,21 +206,24 @@ class TestSessions:
             assert {session: ping(http, greedy, session) for session in expected} == expected
             assert ping(http, modest, other) == 200
 
-    def test_a_session_that_its_client_closed_is_not_counted(self, server: HttpServer) -> None:
+    def test_a_session_that_its_client_closed_is_not_counted(self, protected_server: HttpServer) -> None:
         """Guards a session that is in use from many short ones of the same caller."""
-        bearer = new_access_token(server.data, "alice")
-        with httpx2.Client(base_url=server.base, timeout=TIMEOUT) as http:
+        bearer = new_access_token(protected_server.data, "alice")
+        with httpx2.Client(base_url=protected_server.base, timeout=TIMEOUT) as http:
             kept = opened(http, bearer)
             for _ in range(MAX_SESSIONS_PER_CALLER + 1):
                 headers = {**with_token(bearer), "mcp-session-id": opened(http, bearer)}
                 assert http.delete("/mcp", headers=headers).status_code == 200
             assert ping(http, bearer, kept) == 200
 
-    def test_a_session_with_an_open_stream_is_in_use(self, server: HttpServer) -> None:
+    def test_a_session_with_an_open_stream_is_in_use(self, protected_server: HttpServer) -> None:
         """Guards clients that only listen. Nobody can close their sessions by opening others."""
-        bearer = new_access_token(server.data, "alice")
+        bearer = new_access_token(protected_server.data, "alice")
         limits = httpx2.Limits(max_connections=None)
-        with httpx2.Client(base_url=server.base, timeout=TIMEOUT, limits=limits) as http, ExitStack() as streams:
+        with (
+            httpx2.Client(base_url=protected_server.base, timeout=TIMEOUT, limits=limits) as http,
+            ExitStack() as streams,
+        ):
             for _ in range(MAX_SESSIONS_PER_CALLER):
                 headers = {**with_token(bearer), "mcp-session-id": opened(http, bearer)}
                 streams.enter_context(http.stream("GET", "/mcp", headers=headers))
@@ -242,11 +231,14 @@ class TestSessions:
             assert refused.status_code == 503
             assert f"{MAX_SESSIONS_PER_CALLER} of your sessions are in use" in refused.text
 
-    def test_streams_of_sse_are_sessions_too(self, server: HttpServer) -> None:
+    def test_streams_of_sse_are_sessions_too(self, protected_server: HttpServer) -> None:
         """Guards the older transport, where each stream is a session."""
-        bearer = new_access_token(server.data, "alice")
+        bearer = new_access_token(protected_server.data, "alice")
         limits = httpx2.Limits(max_connections=None)
-        with httpx2.Client(base_url=server.base, timeout=TIMEOUT, limits=limits) as http, ExitStack() as streams:
+        with (
+            httpx2.Client(base_url=protected_server.base, timeout=TIMEOUT, limits=limits) as http,
+            ExitStack() as streams,
+        ):
             for _ in range(MAX_SESSIONS_PER_CALLER):
                 stream = streams.enter_context(http.stream("GET", "/sse", headers=with_token(bearer)))
                 assert stream.status_code == 200
@@ -254,14 +246,14 @@ class TestSessions:
 
 
 class TestUnfinished:
-    def test_one_caller_has_a_bounded_number_of_unfinished_requests(self, server: HttpServer) -> None:
+    def test_one_caller_has_a_bounded_number_of_unfinished_requests(self, protected_server: HttpServer) -> None:
         """Guards the connections of others from a token that sends bodies without an end."""
-        greedy, modest = (new_access_token(server.data, "alice") for _ in range(2))
-        with httpx2.Client(base_url=server.base, timeout=TIMEOUT) as http, ExitStack() as stack:
+        greedy, modest = (new_access_token(protected_server.data, "alice") for _ in range(2))
+        with httpx2.Client(base_url=protected_server.base, timeout=TIMEOUT) as http, ExitStack() as stack:
             for _ in range(MAX_UNFINISHED):
-                unfinished = stack.enter_context(connected(server.port, begun(greedy)))
+                unfinished = stack.enter_context(connected(protected_server.port, begun(greedy)))
                 assert b" 100 " in answer(unfinished)
-            with connected(server.port, begun(greedy)) as refused:
+            with connected(protected_server.port, begun(greedy)) as refused:
                 assert b" 503 " in answer(refused)
             opened(http, modest)
             assert http.get("/health").status_code == 200

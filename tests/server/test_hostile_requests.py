@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Generator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -14,32 +13,9 @@ import pytest
 from palimpsest.server.auth.attempts import FAILED_PER_MINUTE
 from palimpsest.server.session.body_budget import MAX_HELD_BYTES_PER_CALLER
 from palimpsest.server.wire.json_text import MAX_JSON_VALUES, MAX_MESSAGE_BYTES
-from tests.support.http_server import TIMEOUT, HttpServer, new_access_token, run_http_server
+from tests.support.http_server import ACCEPT, INITIALIZE, TIMEOUT, HttpServer, new_access_token, run_http_server
 
 pytestmark = pytest.mark.anyio
-
-INITIALIZE = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
-}
-ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
-
-
-@pytest.fixture(scope="module")
-def open_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[HttpServer]:
-    with run_http_server(tmp_path_factory.mktemp("open")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def protected_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[HttpServer]:
-    """Run a server that requires an access token, because one exists."""
-    folder = tmp_path_factory.mktemp("guarded")
-    new_access_token(folder / "data", "nobody")
-    with run_http_server(folder) as running:
-        yield running
 
 
 def post(server: HttpServer, bearer: str = "", content: bytes | None = None) -> httpx2.Response:

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Generator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,34 +22,20 @@ from loopback import OpenAIServer
 from palimpsest.server.auth import tokens as access_tokens
 from tests.support.command_line import palimpsest, palimpsest_process
 from tests.support.environment import clean_environment
-from tests.support.http_server import TIMEOUT, HttpServer, connect_http, new_access_token, run_http_server
+from tests.support.http_server import (
+    ACCEPT,
+    INITIALIZE,
+    TIMEOUT,
+    HttpServer,
+    connect_http,
+    new_access_token,
+    run_http_server,
+)
 from tests.support.mcp_client import connect_stdio, subscribe, text_of
 
 pytestmark = pytest.mark.anyio
 
 VIOLIN = "Alice plays the violin"
-INITIALIZE = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
-}
-ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
-
-
-@pytest.fixture(scope="module")
-def open_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[HttpServer]:
-    with run_http_server(tmp_path_factory.mktemp("open")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def protected_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[HttpServer]:
-    """Run a server that requires an access token, because one exists."""
-    folder = tmp_path_factory.mktemp("guarded")
-    new_access_token(folder / "data", "nobody")
-    with run_http_server(folder) as running:
-        yield running
 
 
 def post(server: HttpServer, bearer: str = "", path: str = "/mcp", **headers: str) -> httpx2.Response:

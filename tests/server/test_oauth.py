@@ -28,19 +28,19 @@ from palimpsest.server.auth.issuer_keys import (
     MAX_KEYS_BYTES,
     IssuerKeys,
 )
-from tests.support.http_server import TIMEOUT, HttpServer, connect_http, new_access_token, run_http_server
+from tests.support.http_server import (
+    ACCEPT,
+    INITIALIZE,
+    TIMEOUT,
+    HttpServer,
+    connect_http,
+    new_access_token,
+    run_http_server,
+)
 from tests.support.mcp_client import text_of
 from tests.support.oauth_issuer import AUDIENCE, Issuer, Key, run_issuer
 
 pytestmark = pytest.mark.anyio
-
-INITIALIZE = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
-}
-ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 `palimpsest` calls the entry point in this process, which saves a second of imports per command. `palimpsest_process`
 starts a real process, for what only a process shows. Both take the same arguments and return the same text.
+`palimpsest_restricted` starts one that lacks something, such as disk space.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from unittest import mock
 
 from palimpsest import __main__ as entry_point
 from palimpsest.cli import output
+from tests.support import restricted_process
 from tests.support.environment import clean_environment, inside
 
 COLUMNS = 500
@@ -46,17 +48,15 @@ def palimpsest_process(
     folder: Path, *arguments: str, code: int = 0, answer: str = "", settings: Mapping[str, str] | None = None
 ) -> str:
     """Do what `palimpsest` does in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "palimpsest", *arguments],
-        env=_environment(folder, settings),
-        cwd=folder,
-        input=answer,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    return _printed(done, code, answer)
+    return _printed(_run_process(folder, ("-m", "palimpsest", *arguments), answer, settings), code, answer)
+
+
+def palimpsest_restricted(folder: Path, restrictions: Mapping[str, Any], *arguments: str) -> str:
+    """Run `palimpsest` in a restricted process. It must fail, without a traceback. Return its standard error."""
+    launcher = (restricted_process.__file__, json.dumps(restrictions))
+    done = _run_process(folder, (*launcher, *arguments), "", None)
+    _printed(done, 1, "")
+    return done.stderr
 
 
 def palimpsest_json(folder: Path, *arguments: str, code: int = 0, settings: Mapping[str, str] | None = None) -> Any:
@@ -66,6 +66,21 @@ def palimpsest_json(folder: Path, *arguments: str, code: int = 0, settings: Mapp
 
 def _environment(folder: Path, settings: Mapping[str, str] | None) -> dict[str, str]:
     return clean_environment(folder, COLUMNS=str(COLUMNS), **(settings or {}))
+
+
+def _run_process(
+    folder: Path, arguments: tuple[str, ...], answer: str, settings: Mapping[str, str] | None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env=_environment(folder, settings),
+        cwd=folder,
+        input=answer,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
 
 
 def _run_here(

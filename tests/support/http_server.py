@@ -23,6 +23,16 @@ from tests.support.environment import clean_environment
 TIMEOUT = 30
 """Seconds to wait for a request, or for the server to stop."""
 
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+}
+"""The first message of a client."""
+
+ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+
 
 @dataclass(frozen=True)
 class HttpServer:

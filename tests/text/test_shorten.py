@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palimpsest.text.control_characters import visible
 from palimpsest.text.shorten import shorten, shorten_to_tokens
 from palimpsest.text.tokenizer import count_tokens
 
@@ -30,10 +31,15 @@ def test_a_long_text_is_cut_at_the_end_of_a_word_if_one_is_near(text: str, max_c
     assert shorten(text, max_chars) == expected
 
 
+def shown_tokens(text: str) -> int:
+    """Return what a text costs in a reply, where control characters are escapes."""
+    return count_tokens(visible(text))
+
+
 @given(st.text(max_size=200), st.integers(min_value=2, max_value=60))
 def test_a_cut_text_fits_and_is_the_beginning(text: str, bound: int) -> None:
     """Guards the token budget, for every text: what is shown fits, and only the end is left out."""
-    for cut, size in ((shorten(text, bound), len), (shorten_to_tokens(text, bound), count_tokens)):
+    for cut, size in ((shorten(text, bound), len), (shorten_to_tokens(text, bound), shown_tokens)):
         assert size(cut) <= bound
         assert cut == text or (cut.endswith("…") and text.startswith(cut[:-1]))
         assert (cut == text) == (size(text) <= bound)

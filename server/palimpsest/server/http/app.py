@@ -30,6 +30,7 @@ from palimpsest.server.auth.access import READ, WRITE
 from palimpsest.server.http.connections import BoundedConnection
 from palimpsest.server.http.gate import URL, gate
 from palimpsest.server.http.open_paths import HEALTH
+from palimpsest.server.http.short_pauses import keep_pauses_short
 from palimpsest.server.mcp_server import MemoryServer
 from palimpsest.server.session.lazy_memory import LazyMemory
 from palimpsest.server.wire.json_text import MAX_MESSAGE_BYTES
@@ -116,7 +117,7 @@ def application(
         routes += server.sse_app(transport_security=security, host=host, max_request_body_size=MAX_MESSAGE_BYTES).routes
     return Starlette(
         routes=[*routes, *(_oauth_metadata(settings) if protected else [])],
-        middleware=gate(settings, host, protected=protected),
+        middleware=gate(settings, host, server.state.calls.shares, protected=protected),
         lifespan=_lifespan(server, transport),
     )
 
@@ -126,6 +127,7 @@ def _lifespan(server: MemoryServer, transport: Transport) -> Lifespan[Starlette]
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.state.run)
+            tasks.start_soon(keep_pauses_short)
             server.state.memory.start_opening()
             if transport == "sse":
                 yield

@@ -10,10 +10,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from palimpsest.server.auth.caller import caller_of
 from palimpsest.server.http.open_paths import is_open
 from palimpsest.server.session.body_budget import SHARE, BodyBudget, BodyShare
+from palimpsest.server.session.calls import CpuShares
 from palimpsest.server.wire.json_text import MAX_MESSAGE_BYTES
 
 BODY_SECONDS = 20.0
 """How long a client may take to send its request."""
+
+SECONDS_PER_BYTE = 50e-3 / (4 * 1024 * 1024)
+"""What a body costs of its sender's share of the CPU: parsing the longest, twice, takes some 50 ms."""
 
 MAX_DIGITS = 20
 """How much of a declared length is read. It is more than any length has."""
@@ -23,6 +27,7 @@ class BodyLimit:
     """Read the body of a request before passing it on.
 
     Answer 413 if it is too long, 408 if it takes too long, and 503 if the unfinished requests hold too much already.
+    With `shares`, its sender's share of the CPU pays for parsing it.
     """
 
     def __init__(
@@ -31,21 +36,28 @@ class BodyLimit:
         max_bytes: int = MAX_MESSAGE_BYTES,
         seconds: float = BODY_SECONDS,
         budget: BodyBudget | None = None,
+        shares: CpuShares | None = None,
     ) -> None:
         self.app = app
         self._max_bytes = max_bytes
         self._seconds = seconds
         self._budget = budget or BodyBudget()
+        self._shares = shares
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on with its whole body, or refuse it."""
         if scope["type"] != "http" or is_open(scope):
             await self.app(scope, receive, send)
             return
-        share = BodyShare(self._budget, caller_of(scope))
+        caller = caller_of(scope)
+        share = BodyShare(self._budget, caller)
         scope[SHARE] = share
+        if self._shares is not None:
+            await self._shares.of(caller).wait()
         with share.held():
             body = await self._body(scope, receive, share)
+            if self._shares is not None and isinstance(body, bytearray):
+                self._shares.of(caller).use(len(body) * SECONDS_PER_BYTE)
             if isinstance(body, PlainTextResponse):
                 await body(scope, receive, send)
             elif body is not None:

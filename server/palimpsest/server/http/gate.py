@@ -24,6 +24,7 @@ from palimpsest.server.http.limits import RateLimit, UnfinishedLimit
 from palimpsest.server.http.messages import MessageCheck
 from palimpsest.server.http.open_paths import is_open
 from palimpsest.server.http.sessions import SessionLimit
+from palimpsest.server.session.calls import CpuShares
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
@@ -31,8 +32,8 @@ ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 URL: TypeAdapter[AnyHttpUrl] = TypeAdapter(AnyHttpUrl)
 
 
-def gate(settings: Settings, host: str, *, protected: bool) -> list[Middleware]:
-    """Return the steps, the first first. `protected`: whether requests need an access token.
+def gate(settings: Settings, host: str, shares: CpuShares, *, protected: bool) -> list[Middleware]:
+    """Return the steps, the first first. `protected`: whether requests need an access token, and callers have shares.
 
     Before these, `BoundedConnection` waits for the headers. After these, the SDK and our `Calls` answer the request.
     """
@@ -48,7 +49,7 @@ def gate(settings: Settings, host: str, *, protected: bool) -> list[Middleware]:
         # Without a valid access token, it ends here: 401, and no body was read.
         *require,
         # The body is read, within its limits, and has to be a message.
-        Middleware(BodyLimit),
+        Middleware(BodyLimit, shares=shares if protected else None),
         Middleware(MessageCheck),
         # A new session may close an old one.
         Middleware(SessionLimit),

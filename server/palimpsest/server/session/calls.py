@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INTERNAL_ERROR
 from starlette.requests import Request
 
-from palimpsest.core.threads import Threads
+from palimpsest.core.threads import CpuShare, Threads
 from palimpsest.server.auth.access import current_grant
 from palimpsest.server.auth.caller import caller_of
 from palimpsest.server.session.body_budget import SHARE, BodyShare
@@ -34,6 +34,26 @@ THREADS_PER_CALLER = 2
 """How many of them one caller uses at a time; its other calls wait. Set by hand: three leave some to a fourth."""
 
 
+MAX_SHARES = 1_000
+"""Of more callers, those who have their whole advance again are forgotten, which changes nothing for them."""
+
+
+class CpuShares:
+    """The share of the CPU of every caller that has used some of it lately."""
+
+    def __init__(self) -> None:
+        self._by_caller: dict[str, CpuShare] = {}
+
+    def of(self, caller: str) -> CpuShare:
+        """Return a caller's share."""
+        share = self._by_caller.get(caller)
+        if share is None:
+            if len(self._by_caller) >= MAX_SHARES:
+                self._by_caller = {name: share for name, share in self._by_caller.items() if not share.is_unused}
+            share = self._by_caller[caller] = CpuShare()
+        return share
+
+
 class Calls:
     """The unfinished calls of every caller over HTTP. Over stdio there is one caller, and nothing is bounded."""
 
@@ -43,6 +63,7 @@ class Calls:
         self._shared = anyio.CapacityLimiter(THREADS)
         self._writing = anyio.CapacityLimiter(1)
         self._by_caller: WeakValueDictionary[str, Threads] = WeakValueDictionary()
+        self.shares = CpuShares()
 
     def threads(self, ctx: RequestContext) -> Threads | None:
         """Return the threads that a request may use, or None if it came over stdio."""
@@ -55,7 +76,9 @@ class Calls:
         threads = self._by_caller.get(caller)
         if threads is None:
             own, own_writing = anyio.CapacityLimiter(THREADS_PER_CALLER), anyio.CapacityLimiter(1)
-            threads = self._by_caller[caller] = Threads((own, self._shared), (own_writing, self._writing))
+            threads = self._by_caller[caller] = Threads(
+                (own, self._shared), (own_writing, self._writing), self.shares.of(caller)
+            )
         return threads
 
     async def bound(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:

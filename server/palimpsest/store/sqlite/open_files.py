@@ -71,8 +71,15 @@ class LedgerConnection(sqlite3.Connection):
 
     @property
     def is_current(self) -> bool:
-        """Return whether the files that it has open are those at the path of the ledger."""
-        return self.files == LedgerFiles.at(self.path)
+        """Return whether the files that it has open are those at the path of the ledger.
+
+        A copy of a ledger has no log until the first connection turns it on. The others open it with their next
+        statement.
+        """
+        present = LedgerFiles.at(self.path)
+        if self.files.log is None and self.files.ledger == present.ledger:
+            self.files = present
+        return self.files == present
 
     def close(self) -> None:
         """Close the connection, unless its files are no longer in their places.

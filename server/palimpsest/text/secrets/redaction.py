@@ -119,11 +119,14 @@ _BEGIN = re.compile(r"-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5
 _END = re.compile(r"-{4,5} ?END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|Private-MAC: ?[0-9a-f]{40,64}")
 _BASE64 = re.compile(r"(?=[A-Za-z+/]{0,64}\d|[a-z+/]{0,64}[A-Z]|[A-Z+/]{1,64}[a-z])[A-Za-z0-9+/]{12,}")
 _BODY = re.compile(
-    r"(?:(?:\s|\\[rn]|[>|\"+])*+"
-    r"(?:[A-Za-z0-9+/]{16,}+={0,2}|(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset):[^\n]*+))*+"
+    r"(?:(?:[\s>|\"+]|\\[rn])*"
+    r"(?:[A-Za-z0-9+/]{16,}+={0,2}|(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset):[^\n]*+))*"
     r"(?:\s*+[A-Za-z0-9+/]{1,15}={1,2}|\s*+[A-Za-z0-9+/]{0,14}\d[A-Za-z0-9+/]{0,14}\s*\Z)?"
 )
-"""What belongs to a private key without an END line: headers, lines of base64, and a short last line."""
+"""What belongs to a private key without an END line: headers, lines of base64, and a short last line.
+
+Its groups are not possessive: before Python 3.11.5 such a group keeps what it had matched when it failed (gh-106052).
+"""
 
 _MAX_KEY_CHARS = 40_000
 """The longest private key with an END line. An RSA key of 16,384 bits has a third of it."""
@@ -154,7 +157,7 @@ def _private_keys(text: str) -> Iterator[Span]:
 # --- Keys and tokens, by their format
 
 _LONG_WORD = re.compile(r"[!-~]{16}")
-_REST = re.compile(r"[\w-]*+(?:\.[\w-]{9,})*+", re.ASCII)
+_REST = re.compile(r"[\w-]*+(?:\.[\w-]{9,}+)*", re.ASCII)
 """The rest of a token that is longer than its format says."""
 
 

@@ -1,0 +1,25 @@
+"""Servers over HTTP that the tests of one module share."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+
+from tests.support.http_server import HttpServer, new_access_token, run_http_server
+
+
+@pytest.fixture(scope="module")
+def open_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[HttpServer]:
+    """Run a server that needs no access token."""
+    with run_http_server(tmp_path_factory.mktemp("open")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def protected_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[HttpServer]:
+    """Run a server that requires an access token, because one exists."""
+    folder = tmp_path_factory.mktemp("guarded")
+    new_access_token(folder / "data", "nobody")
+    with run_http_server(folder) as running:
+        yield running
