@@ -139,6 +139,16 @@ async def test_a_summary_that_mentions_a_deleted_memory_is_not_returned(tmp_path
             assert "Elm" not in server.chat_requests[-1]["messages"][1]["content"]
 
 
+async def test_a_summary_that_mentions_a_reworded_memory_is_not_returned(tmp_path: Path) -> None:
+    """A caller's model would believe it."""
+    with OpenAIServer([summary("Favours Vim."), summary("Favours VS Code.")]) as server:
+        async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+            added = await memory.add_text(ALICE, "User's favourite editor is Vim", infer=False)
+            await memory.summary(ALICE)
+            await memory.update(ALICE, added.outcomes[0].memory.id, text="User's favourite editor is VS Code")
+            assert (await memory.summary(ALICE)).text == "Favours VS Code."
+
+
 async def test_a_recent_summary_is_refreshed_whenever_that_is_requested(tmp_path: Path) -> None:
     """The recent summary is outdated by messages and by time alone."""
     with OpenAIServer([summary("One."), summary("Two.")]) as server:

@@ -222,7 +222,7 @@ class TestMessages:
         for _ in range(2):
             keep(ledger, *messages_from({"role": "user", "content": "Hi there", "id": "t1"}))
         with ledger.read() as conn:
-            assert len(message_queries.recent_messages(conn, ALICE, 10)) == 1
+            assert len(message_queries.messages_of(conn, ALICE)) == 1
 
     def test_keys_and_their_mean_follow_every_change(self, ledger: Ledger) -> None:
         """Search centres vectors on this mean, so it must not drift."""

@@ -104,7 +104,6 @@ CALLS: dict[Callable[..., object], Callable[[Connection, Memory, Message], objec
     summaries.latest_summary: lambda conn, _, __: summaries.latest_summary(conn, ALICE, "overall"),
     summaries.count_changes_since: lambda conn, _, __: summaries.count_changes_since(conn, ALICE, 0),
     summaries.has_corrections_since: lambda conn, _, __: summaries.has_corrections_since(conn, ALICE, 0),
-    summaries.has_deletions_since: lambda conn, _, __: summaries.has_deletions_since(conn, ALICE, 0),
     vectors.keys_of: lambda conn, _, __: vectors.keys_of(conn, "e", [1, 2]),
     vectors.own_vectors: lambda conn, memory, _: vectors.own_vectors(conn, "e", "memory", [memory.id]),
     vectors.scope_keys: lambda conn, _, __: list(vectors.scope_keys(conn, AGENT, "e", "memory")),

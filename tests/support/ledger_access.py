@@ -68,7 +68,7 @@ async def store_messages(
     """Store messages, and return all messages of the scope as they are stored."""
     await memory.add_messages(messages_from(*messages, scope=scope, at=memory.engine.clock()), infer=False)
     with memory.engine.ledger.read() as conn:
-        return message_queries.recent_messages(conn, scope, 1_000)
+        return message_queries.messages_of(conn, scope)
 
 
 def write_elsewhere(folder: Path, *decisions: Decision, **rest: Any) -> None:

@@ -18,9 +18,9 @@ from palimpsest.core.protocols import Vector
 from palimpsest.learn.apply import WriteResult, apply_decisions, apply_write, embed_texts
 from palimpsest.learn.edit import has_text
 from palimpsest.learn.engine import Engine
+from palimpsest.learn.facts.near_duplicates import with_near_duplicates
+from palimpsest.learn.facts.reconcile import ReconcileRequest, not_learned_from, reconcile
 from palimpsest.learn.from_messages import learn_from
-from palimpsest.learn.near_duplicates import with_near_duplicates
-from palimpsest.learn.reconcile import ReconcileRequest, not_learned_from, reconcile
 from palimpsest.learn.sanitize import original_text, sanitize_fact, sanitize_messages
 from palimpsest.store.queries import id_lookup
 from palimpsest.store.queries import memories as memory_queries

@@ -12,7 +12,7 @@ from palimpsest.core.models import Decision, Event, Fact, Kind, Memory, Message,
 from palimpsest.index.backfill import Backfill
 from palimpsest.learn.apply import CALL_SECONDS, WriteResult, apply_decisions, apply_write, embed_texts
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.near_duplicates import with_near_duplicates
+from palimpsest.learn.facts.near_duplicates import with_near_duplicates
 from palimpsest.learn.sanitize import sanitize_fact
 from palimpsest.store.mapping import memory_hash
 from palimpsest.store.queries import id_lookup

@@ -11,7 +11,7 @@ from palimpsest.core.settings import Settings
 from palimpsest.embed.questions import QuestionCache
 from palimpsest.index.sync import Projection
 from palimpsest.learn.engine import NEEDED_PROMPTS
-from palimpsest.learn.topics import instructions
+from palimpsest.learn.facts.topics import instructions
 from palimpsest.llm.prompts import PromptFiles
 from palimpsest.store.ledger import Ledger
 

@@ -15,8 +15,8 @@ from palimpsest.core.models import USER_NAME, Fact, Message, Provenance, Scope
 from palimpsest.core.protocols import LanguageModel, Vector
 from palimpsest.learn.apply import WriteResult, apply_write, embed_texts
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.reconcile import ReconcileRequest, not_learned_from, reconcile
-from palimpsest.learn.topics import without_excluded
+from palimpsest.learn.facts.reconcile import ReconcileRequest, not_learned_from, reconcile
+from palimpsest.learn.facts.topics import without_excluded
 from palimpsest.llm.extract import RECENT_MESSAGES, Conversation, Extraction, extract
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries

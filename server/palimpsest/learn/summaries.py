@@ -64,19 +64,20 @@ async def get_summary(engine: Engine, scope: Scope, kind: str, *, refresh: bool,
     kind = kind.strip().lower()
     if kind not in KINDS:
         raise InputError(f"there is no summary '{kind}'; there are {', '.join(KINDS)}")
-    last, missed, has_deleted = await engine.run(lambda: _last(engine, scope, kind))
+    last, missed, is_corrected = await engine.run(lambda: _last(engine, scope, kind))
     if engine.model is None:
         if last is not None and not missed:  # written while there was a model, and nothing has changed since
             return SummaryResult(last.text, kind, 0)
         return await _listed(engine, scope, kind, "there is no language model to ask")
-    # A summary that may mention what was deleted is not returned again. The recent summary also ages by itself.
-    is_stale = has_deleted or (refresh and (missed > 0 or kind == "recent"))
+    # A summary that may say what was deleted, replaced or reworded since is not returned again. The recent summary also
+    # ages by itself.
+    is_stale = is_corrected or (refresh and (missed > 0 or kind == "recent"))
     if last is not None and not is_stale:
         return SummaryResult(last.text, kind, missed)
     try:
         text = await write_summary(engine, engine.model, scope, kind, caller)
     except (ModelError, PromptError) as error:
-        if last is None or has_deleted:
+        if last is None or is_corrected:
             return await _listed(engine, scope, kind, f"the summary could not be written ({error})")
         return SummaryResult(last.text, kind, missed, (f"the summary could not be refreshed: {error}",))
     return SummaryResult(NOTHING if text is None else text, kind, 0)
@@ -116,14 +117,14 @@ async def missed_changes(engine: Engine, scope: Scope, kind: str) -> int:
 
 
 def _last(engine: Engine, scope: Scope, kind: str) -> tuple[Summary | None, int, bool]:
-    """Return the last summary, how many changes were made since, and whether a deletion is among them."""
+    """Return the last summary, how many changes were made since, and whether a correction is among them."""
     with engine.ledger.read() as conn:
         last = summary_queries.latest_summary(conn, scope, kind)
         seq = last.seq if last else 0
         return (
             last,
             summary_queries.count_changes_since(conn, scope, seq),
-            summary_queries.has_deletions_since(conn, scope, seq),
+            summary_queries.has_corrections_since(conn, scope, seq),
         )
 
 

@@ -20,8 +20,8 @@ from palimpsest.core.models import Message, Scope
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.threads import in_background
 from palimpsest.learn.engine import Engine
+from palimpsest.learn.facts.reconcile import not_learned_from
 from palimpsest.learn.from_messages import learn_pieces
-from palimpsest.learn.reconcile import not_learned_from
 from palimpsest.store.queries import jobs as job_queries
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.queries.jobs import Job

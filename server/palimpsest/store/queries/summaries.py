@@ -34,7 +34,7 @@ def count_changes_since(conn: Connection, scope: Scope, log_number: int) -> int:
 def has_corrections_since(conn: Connection, scope: Scope, log_number: int) -> bool:
     """Return whether what a summary may say was deleted, replaced or reworded after a number of the index log.
 
-    Such a summary is not shown to a model, which would believe it.
+    Such a summary is not shown again, because a model would believe it.
     """
     reworded = (
         select(index_log.c.seq)
@@ -46,10 +46,10 @@ def has_corrections_since(conn: Connection, scope: Scope, log_number: int) -> bo
             sees(memories, scope),
         )
     )
-    return has_deletions_since(conn, scope, log_number) or conn.execute(reworded.limit(1)).first() is not None
+    return _has_deletions_since(conn, scope, log_number) or conn.execute(reworded.limit(1)).first() is not None
 
 
-def has_deletions_since(conn: Connection, scope: Scope, log_number: int) -> bool:
+def _has_deletions_since(conn: Connection, scope: Scope, log_number: int) -> bool:
     """Return whether a memory or message that the scope sees was deleted after a number of the index log.
 
     A superseded memory counts as deleted.

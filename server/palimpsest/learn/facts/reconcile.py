@@ -15,8 +15,8 @@ from palimpsest.core.errors import StaleDecisionError
 from palimpsest.core.models import Decision, Event, Fact, ForgetRequest, Message, Provenance, Scope
 from palimpsest.core.protocols import LanguageModel, Vector
 from palimpsest.learn.apply import WriteResult, apply_write, embed_texts
-from palimpsest.learn.comparison import compared
 from palimpsest.learn.engine import Engine
+from palimpsest.learn.facts.comparison import compared
 from palimpsest.llm.decide import decide
 from palimpsest.llm.verdicts import Comparison, Decisions
 from palimpsest.store.queries import index_log as log_queries
