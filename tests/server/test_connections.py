@@ -88,6 +88,12 @@ def connected(port: int, sent: bytes = b"") -> socket.socket:
     return connection
 
 
+def send_without_end(connection: socket.socket) -> None:
+    """Send until the connection is cut off."""
+    while True:
+        connection.sendall(b"x")
+
+
 def is_closed(connection: socket.socket) -> bool:
     """Return whether the server closes a connection before it sends anything more. Wait for either."""
     try:
@@ -142,6 +148,27 @@ class TestSlowHeaders:
                 assert is_closed(silent)
             waiting.shutdown(socket.SHUT_WR)
             assert is_closed(waiting)  # only now
+
+
+class TestRefusedBodies:
+    """A server that closes a connection with unread bytes resets it, and its client may never see the answer."""
+
+    @pytest.mark.parametrize("length", ["8000000", "unknown"])
+    def test_a_client_that_sends_its_whole_body_first_can_read_the_answer(self, length: str) -> None:
+        """Guards clients that are refused by their headers, and read only when they have sent everything."""
+        head = f"POST / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n".encode()
+        with listening() as port, connected(port, head) as connection:
+            connection.sendall(b"x" * 8_000_000)
+            assert answer(connection).startswith(b"HTTP/1.1 ")
+
+    def test_a_client_that_goes_on_sending_is_cut_off(self) -> None:
+        """Guards connections from bodies without an end."""
+        head = b"POST / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 9\r\n\r\n"
+        with listening(REQUEST_SECONDS=0.2) as port, connected(port, head) as connection:
+            assert b" 204 " in answer(connection)
+            assert is_closed(connection)
+            with pytest.raises((ConnectionResetError, BrokenPipeError)):
+                send_without_end(connection)
 
 
 class TestSlowReaders:
