@@ -14,7 +14,20 @@ _COMPOUNDS = (
 )
 """What is not about the person if it follows "User", as in "User accounts are stored in PostgreSQL". Set by hand."""
 
-_PERSON = re.compile(rf"(?:the\s+)?user(?P<possessive>['\u2019]s)?(?=[\s,])(?!\s+(?:{_COMPOUNDS})\b)", re.IGNORECASE)
+_PERSON = re.compile(
+    rf"(?:(?:the\s+)?user(?P<possessive>['\u2019]s)?(?=[\s,])(?!\s+(?:{_COMPOUNDS})\b)"
+    r"|(?:(?:der|die)\s+)?(?:be)?nutzer(?:in)?(?=[\s,])"  # German
+    r"|l['\u2019]utilisat(?:eur|rice)(?=[\s,])"  # French
+    r"|(?:el\s+usuario|la\s+usuaria)(?=[\s,])"  # Spanish
+    r"|(?:o\s+usuário|a\s+usuária)(?=[\s,])"  # Portuguese
+    r"|l['\u2019]utente(?=[\s,])"  # Italian
+    r"|пользовател(?:ь|ьница)(?=[\s,])"  # Russian
+    r"|المستخدم(?:ة)?(?=[\s،])"  # Arabic
+    r"|用户(?!界面|体验|账|帐|名|数据|组|权限|手册|协议|反馈|故事)"  # Chinese
+    r"|ユーザー(?=[はがもをにの、]))",  # Japanese
+    re.IGNORECASE,
+)
+"""The user as the subject of a fact, in the languages in which models write the word instead of "User"."""
 
 
 def with_name(text: str, user_name: str) -> str:
