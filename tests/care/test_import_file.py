@@ -201,6 +201,39 @@ def time_in_log(edits: Any, share: float) -> datetime:
     return edits[int(len(edits) * share)].made_at
 
 
+def as_version_1(line: dict[str, Any]) -> dict[str, Any]:
+    """Return a line of an export as older versions of Palimpsest wrote it. `valid_from` was when it was last said."""
+    if line.get("format"):
+        return {**line, "version": 1}
+    if line["type"] != "memory":
+        return line
+
+    def older(item: dict[str, Any]) -> dict[str, Any]:
+        new = {"happened_precision", "stated_at"}
+        return {key: value for key, value in item.items() if key not in new} | {"valid_from": item["stated_at"]}
+
+    return {**older(line), "history": [{**row, "state": older(row["state"])} for row in line["history"]]}
+
+
+async def test_an_export_of_version_1_is_imported(tmp_path: Path) -> None:
+    """Guards the copies that people have: dates, and what an undo brings back, are what they were."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path / "here", clock) as memory:
+        lives = store_memory(memory, "User lives in Nice")
+        clock.forward(days=400)
+        await memory.update(ALICE, lives, text="User lives in Lyon")
+        lines = [json.loads(line) for line in (await exported(memory)).splitlines()]
+        listed = (await memory.list(ALICE)).hits
+    file = tmp_path / "alice.jsonl"
+    file.write_text("".join(f"{json.dumps(as_version_1(line))}\n" for line in lines))
+    async with memory_in(tmp_path / "there", clock) as memory:
+        await memory.import_file(ALICE, file, ignore_progress)
+        assert (await memory.list(ALICE)).hits == listed
+        await memory.undo(ALICE)
+        (hit,) = (await memory.list(ALICE)).hits
+        assert (hit.text, hit.date) == ("User lives in Nice", "2026-05-08")
+
+
 async def test_an_undone_edit_stays_undone_after_an_import(tmp_path: Path) -> None:
     """Guards undo after an import: it skips the edit that was undone before the export."""
     clock = StoppedClock()
@@ -339,7 +372,7 @@ DAMAGES: dict[str, tuple[int, Callable[[dict[str, Any]], Any], str]] = {
         lambda _: {"format": "palimpsest-export", "version": 1, "user_id": "alice"},
         "line 3: ",
     ),
-    "a newer version": (1, changed(version=2), "line 1: version"),
+    "a newer version": (1, changed(version=3), "line 1: version"),
     "a header with an unknown field": (1, changed(project="web"), "line 1: project"),
 }
 

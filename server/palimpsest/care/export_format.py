@@ -156,15 +156,6 @@ class MemoryLine(_Line):
     history: list[MemoryHistoryRow] = Field(min_length=1)
     sources: list[Source]
 
-    @model_validator(mode="before")
-    @classmethod
-    def _complete(cls, value: Any) -> Any:
-        """Turn the times of version 1 into those of version 2: its `valid_from` was when the memory was last said."""
-        if not isinstance(value, dict) or "stated_at" in value:
-            return cast("Any", value)
-        line = cast("dict[str, Any]", value)
-        return {**line, "happened_precision": "", "stated_at": line.get("valid_from"), "valid_from": None}
-
     @model_validator(mode="after")
     def _sources_have_versions(self) -> Self:
         if not {source.history_id for source in self.sources} <= {row.id for row in self.history}:
@@ -213,15 +204,16 @@ def is_export(file: Path) -> bool:
 
 def read_items(file: Path) -> Iterator[dict[str, Any]]:
     """Yield the items of an export, with times as datetimes. Raises InputError that names the damaged line."""
-    number = 0
+    number, version = 0, VERSION
     ids: set[str] = set()
     try:
         with file.open(encoding="utf-8") as stream:
             for number, line in enumerate(stream, 1):
                 if number == 1:
-                    Header.model_validate_json(line)
+                    version = Header.model_validate_json(line).version
                 elif line.strip():
-                    item = _LINE.validate_json(line).model_dump(exclude_unset=True)
+                    current = _from_version_1(line) if version == 1 else line
+                    item = _LINE.validate_json(current).model_dump(exclude_unset=True)
                     for item_id in _ids_in(item):
                         if item_id in ids:
                             raise InputError(
@@ -236,6 +228,19 @@ def read_items(file: Path) -> Iterator[dict[str, Any]]:
         place = ".".join(str(part) for part in fault["loc"])
         at_fault = f"{place}: {fault['msg']}" if place else fault["msg"]
         raise InputError(f"{file}, line {number}: {at_fault}. Nothing was imported") from error
+
+
+def _from_version_1(line: str) -> str:
+    """Return a line of version 1 as one of version 2. The `valid_from` of a memory was when it was last said."""
+    try:
+        item: Any = json.loads(line)
+    except (ValueError, RecursionError):  # its validation says what is wrong
+        return line
+    if not isinstance(item, dict) or cast("dict[str, Any]", item).get("type") != "memory":
+        return line
+    memory = cast("dict[str, Any]", item)
+    times = {"happened_precision": "", "stated_at": memory.get("valid_from"), "valid_from": None}
+    return json.dumps({**memory, **times})
 
 
 def _ids_in(item: dict[str, Any]) -> list[str]:
