@@ -34,7 +34,7 @@ from palimpsest.learn import add, edit, summaries
 from palimpsest.learn.apply import WriteResult
 from palimpsest.learn.background import reports
 from palimpsest.learn.background.jobs import work_on_jobs
-from palimpsest.learn.background.work import BackgroundWork
+from palimpsest.learn.background.work import BackgroundWork, OnLearned
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.factory import open_embedder, open_model, open_projection, open_prompts
 from palimpsest.recall import listing
@@ -341,12 +341,20 @@ class Memory:
         return result
 
 
+async def _tell_nobody(outcomes: Sequence[models.Outcome]) -> None:
+    """Ignore what was learned."""
+    del outcomes
+
+
 @asynccontextmanager
-async def open_memory(settings: Settings, *, clock: Clock = now, background: bool = True) -> AsyncGenerator[Memory]:
+async def open_memory(
+    settings: Settings, *, clock: Clock = now, background: bool = True, on_learned: OnLearned = _tell_nobody
+) -> AsyncGenerator[Memory]:
     """Open the ledger, the embedder, the index and the model, and close them at the end.
 
     With `background` the vector index is opened and kept up to date in the background. Without it, searches read the
-    vectors in the ledger, which suits a process that makes a single call. Raises PalimpsestError.
+    vectors in the ledger, which suits a process that makes a single call. `on_learned` is awaited with what was
+    learned in the background. Raises PalimpsestError.
     """
     threads = Threads((anyio.CapacityLimiter(THREADS),), (anyio.CapacityLimiter(1),))
 
@@ -370,8 +378,9 @@ async def open_memory(settings: Settings, *, clock: Clock = now, background: boo
     failure: Exception | None = None
     try:
         async with anyio.create_task_group() as tasks:
-            background_work = BackgroundWork(engine, projection, tasks, settings.summary.every) if background else None
-            if background_work is not None:
+            background_work = None
+            if background:
+                background_work = BackgroundWork(engine, projection, tasks, settings.summary.every, on_learned)
                 tasks.start_soon(background_work.run)
             try:
                 yield Memory(settings, engine, projection, kept_keys, background_work)

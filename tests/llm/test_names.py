@@ -17,7 +17,7 @@ from palimpsest.llm.names import with_name
         ("L'utilisatrice habite à Nice.", "Ana habite à Nice."),
         ("La usuaria vive en Sevilla.", "Ana vive en Sevilla."),
         ("O usuário mora no Porto.", "Ana mora no Porto."),
-        ("L’utente vive a Roma.", "Ana vive a Roma."),
+        ("L\u2019utente vive a Roma.", "Ana vive a Roma."),
         ("Пользователь живёт в Риге.", "Ana живёт в Риге."),
         ("المستخدم يعيش في القاهرة.", "Ana يعيش في القاهرة."),
         ("用户住在北京。", "Ana住在北京。"),

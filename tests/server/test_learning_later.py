@@ -109,6 +109,23 @@ async def test_a_token_that_only_reads_leaves_the_news_to_the_others(tmp_path: P
             assert f"note: {LEARNED}" in await search_until_told(writer)
 
 
+@pytest.mark.parametrize("protected", [False, True])
+async def test_subscribers_hear_of_what_was_learned(tmp_path: Path, *, protected: bool) -> None:
+    """Guards clients that show a memory: no call of theirs returns when it has changed."""
+    bearer = new_access_token(tmp_path / "data", "alice") if protected else ""
+    with held_model() as model, run_http_server(tmp_path, **model.settings) as server:
+        async with (
+            connect_http(server, "auto", bearer) as client,
+            client.listen(resource_subscriptions=["memory://recent"]) as events,
+        ):
+            await client.call_tool("add_memory", TEA)
+            model.may_answer.set()
+            with anyio.fail_after(TIMEOUT):
+                event = await anext(aiter(events))
+            assert str(getattr(event, "uri", "")) == "memory://recent"
+            assert "Alice likes tea" in reply_text(await client.call_tool("list_memories", {}))
+
+
 async def test_a_killed_server_loses_nothing_and_the_next_one_goes_on(tmp_path: Path) -> None:
     """What was acknowledged is in the ledger. The next server resumes before anybody calls it."""
     with held_model() as model:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -11,20 +11,12 @@ import pytest
 from mcp import Client
 from mcp.types import ResourceUpdatedNotification
 
-from tests.support.http_server import TIMEOUT, HttpServer, connect_http, new_access_token, run_http_server
+from tests.support.http_server import TIMEOUT, HttpServer, connect_http, new_access_token
 from tests.support.mcp_client import reply_results, subscribe
 
 pytestmark = pytest.mark.anyio
 
 LISTS = ["memory://recent", "memory://summary"]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[HttpServer]:
-    folder = tmp_path_factory.mktemp("guarded")
-    new_access_token(folder / "data", "nobody")
-    with run_http_server(folder) as running:
-        yield running
 
 
 async def added(client: Client, text: str, project: str) -> str:
@@ -73,13 +65,13 @@ async def subscribed(
 
 @pytest.mark.parametrize("how", ["legacy", "auto"])
 async def test_a_projects_token_hears_of_its_project_and_of_what_all_projects_share(
-    server: HttpServer, how: str
+    protected_server: HttpServer, how: str
 ) -> None:
     """Guards even the fact that something was stored in another project: no URI of it, and not that a list changed."""
     user = f"alice by {how}"
-    everything = new_access_token(server.data, user)
-    atlas = new_access_token(server.data, user, "atlas")
-    async with connect_http(server, how, everything) as writer:
+    everything = new_access_token(protected_server.data, user)
+    atlas = new_access_token(protected_server.data, user, "atlas")
+    async with connect_http(protected_server, how, everything) as writer:
         ids = {project: await added(writer, f"A note for '{project}'", project) for project in ("atlas", "other", "")}
         uris = [*LISTS, *(f"memory://{memory_id}" for memory_id in ids.values())]
 
@@ -89,8 +81,8 @@ async def test_a_projects_token_hears_of_its_project_and_of_what_all_projects_sh
 
         own, shared, other = (f"memory://{ids[project]}" for project in ("atlas", "", "other"))
         async with (
-            subscribed(server, how, atlas, uris, shared) as (by_project, project_is_done),
-            subscribed(server, how, everything, uris, shared) as (by_user, user_is_done),
+            subscribed(protected_server, how, atlas, uris, shared) as (by_project, project_is_done),
+            subscribed(protected_server, how, everything, uris, shared) as (by_user, user_is_done),
         ):
             with anyio.fail_after(TIMEOUT):
                 for project in ("other", "atlas", ""):
@@ -105,15 +97,17 @@ async def test_a_projects_token_hears_of_its_project_and_of_what_all_projects_sh
 
 
 @pytest.mark.parametrize("how", ["legacy", "auto"])
-async def test_the_lists_of_another_project_are_not_announced(server: HttpServer, how: str) -> None:
+async def test_the_lists_of_another_project_are_not_announced(protected_server: HttpServer, how: str) -> None:
     """Guards even the fact that something was stored elsewhere, from a client that only follows the lists."""
     user = f"bob by {how}"
-    atlas = new_access_token(server.data, user, "atlas")
-    async with connect_http(server, how, new_access_token(server.data, user)) as writer:
+    atlas = new_access_token(protected_server.data, user, "atlas")
+    async with connect_http(protected_server, how, new_access_token(protected_server.data, user)) as writer:
         await added(writer, "It is there from the start", "atlas")
-        async with subscribed(server, how, atlas, LISTS, "memory://summary") as (heard, has_heard):
+        async with subscribed(protected_server, how, atlas, LISTS, "memory://summary") as (heard, has_heard):
             await added(writer, "Bob builds another boat", "other")
-            async with connect_http(server, how, atlas) as reader:  # answered after what the add announced was sent
+            async with connect_http(
+                protected_server, how, atlas
+            ) as reader:  # answered after what the add announced was sent
                 await reader.list_tools()
             assert heard == []
             with anyio.fail_after(TIMEOUT):
@@ -124,16 +118,16 @@ async def test_the_lists_of_another_project_are_not_announced(server: HttpServer
 
 @pytest.mark.parametrize("how", ["legacy", "auto"])
 async def test_a_shared_memory_that_a_project_replaces_is_announced_to_all_projects(
-    server: HttpServer, how: str
+    protected_server: HttpServer, how: str
 ) -> None:
     """Guards subscribers from believing a memory that was replaced where they do not look."""
     user = f"carol by {how}"
-    atlas, other = (new_access_token(server.data, user, project) for project in ("atlas", "other"))
-    async with connect_http(server, how, new_access_token(server.data, user)) as writer:
+    atlas, other = (new_access_token(protected_server.data, user, project) for project in ("atlas", "other"))
+    async with connect_http(protected_server, how, new_access_token(protected_server.data, user)) as writer:
         shared = f"memory://{await added(writer, 'Carol lives in Rome', '')}"
         async with (
-            subscribed(server, how, other, [shared, *LISTS], shared) as (heard, has_heard),
-            connect_http(server, how, atlas) as project_writer,
+            subscribed(protected_server, how, other, [shared, *LISTS], shared) as (heard, has_heard),
+            connect_http(protected_server, how, atlas) as project_writer,
         ):
             with anyio.fail_after(TIMEOUT):
                 new = {"text": "Carol lives in Oslo", "replaces": [shared.removeprefix("memory://")]}

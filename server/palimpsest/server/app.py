@@ -6,6 +6,7 @@ import signal
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -23,8 +24,10 @@ from palimpsest.server.resources import add_resources
 from palimpsest.server.session.calls import Calls
 from palimpsest.server.session.context import state_of
 from palimpsest.server.session.lazy_memory import LazyMemory
+from palimpsest.server.session.notifications import notify_changed
 from palimpsest.server.session.roots import RequestContext
 from palimpsest.server.session.state import ServerState
+from palimpsest.server.session.subscriptions import Subscribers
 from palimpsest.server.tools.register import READING_TOOLS, add_tools
 from palimpsest.server.wire.stdio import stdio_messages
 
@@ -77,7 +80,9 @@ def build_server(
     `run_state`: whether the server's lifespan runs `server.state`. Pass False if the caller runs it: over SSE the SDK
     enters the lifespan once per connection. `call_seconds`: how long a tool call may take.
     """
-    state = ServerState(LazyMemory(load_settings), Calls(READING_TOOLS))
+    subscribers = Subscribers()
+    memory = LazyMemory(load_settings, partial(notify_changed, subscribers))
+    state = ServerState(memory, Calls(READING_TOOLS), subscribers)
 
     @asynccontextmanager
     async def lifespan(_: MCPServer[ServerState]) -> AsyncGenerator[ServerState]:

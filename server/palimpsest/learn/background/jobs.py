@@ -8,7 +8,7 @@ work that was interrupted goes on with the rest.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from functools import partial
@@ -16,7 +16,7 @@ from functools import partial
 import anyio
 
 from palimpsest.core.errors import LedgerError
-from palimpsest.core.models import Message, Scope
+from palimpsest.core.models import Message, Outcome, Scope
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.threads import in_background
 from palimpsest.learn.engine import Engine
@@ -36,7 +36,7 @@ by hand; a look takes less than a millisecond."""
 BUSY_SECONDS = 5.0
 """How long a process waits while another one works on jobs, and after an error of the ledger. Set by hand."""
 
-AfterWork = Callable[[Scope], Awaitable[None]]
+AfterWork = Callable[[Scope, Sequence[Outcome]], Awaitable[None]]
 
 
 class JobRunner:
@@ -83,29 +83,29 @@ class JobRunner:
 async def work_on_jobs(engine: Engine, model: LanguageModel, after_work: AfterWork | None = None) -> bool:
     """Work on the jobs that are due, one after the other. Return False if another process is doing it.
 
-    `after_work` is awaited after each job, with its scope. Raises LedgerError.
+    `after_work` is awaited after each job, with its scope and what was learned. Raises LedgerError.
     """
     with ExitStack() as stack:
         if not await engine.run(lambda: stack.enter_context(engine.ledger.working_on_jobs())):
             return False
         while (job := await engine.run(lambda: _due_job(engine))) is not None:
-            end = await _learn(engine, model, job)
+            end, outcomes = await _learn(engine, model, job)
             await engine.write(partial(engine.ledger.finish_job, job, end))
             if after_work is not None:
-                await after_work(job.scope)
+                await after_work(job.scope, outcomes)
     return True
 
 
-async def _learn(engine: Engine, model: LanguageModel, job: Job) -> JobEnd:
+async def _learn(engine: Engine, model: LanguageModel, job: Job) -> tuple[JobEnd, Sequence[Outcome]]:
     """Learn from the messages of a job that were neither learned from nor deleted since it was queued."""
     messages = await engine.run(lambda: _messages(engine, job))
     context, caller = job.payload["context"], job.payload["caller"]
     learned = await learn_pieces(engine, model, job.scope, messages, context, {}, caller)
-    notes = learned.result.notes
+    notes, outcomes = learned.result.notes, learned.result.outcomes
     if learned.error is None or not await engine.run(lambda: not_learned_from(engine, messages)):
-        return JobEnd(learned=learned.messages, notes=notes)
+        return JobEnd(learned=learned.messages, notes=notes), outcomes
     logger.warning("learned from %d of %d messages: %s", learned.messages, len(messages), learned.error)
-    return JobEnd(str(learned.error), learned.messages, notes)
+    return JobEnd(str(learned.error), learned.messages, notes), outcomes
 
 
 def _messages(engine: Engine, job: Job) -> list[Message]:

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
+from typing import TypeAlias
 
 import anyio
 import anyio.abc
 
 from palimpsest.core.errors import EmbedderError, LedgerError, ModelError, PromptError, VectorIndexError
-from palimpsest.core.models import Scope
+from palimpsest.core.models import Outcome, Scope
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.threads import in_background
 from palimpsest.index.backfill import Backfill
@@ -26,6 +27,8 @@ from palimpsest.learn.background.reports import JobReport, notes_on
 from palimpsest.learn.engine import Engine
 
 logger = logging.getLogger(__name__)
+
+OnLearned: TypeAlias = Callable[[Sequence[Outcome]], Awaitable[None]]
 
 REST_SECONDS = 1.0
 """How long the index rests after it has caught up. A write to it holds the interpreter lock for milliseconds, and
@@ -47,20 +50,31 @@ ROUND_SECONDS = 5.0
 
 
 class BackgroundWork:
-    """The background work of one open memory. A summary is due after `summary_every` changes of its memories."""
+    """The background work of one open memory.
 
-    def __init__(self, engine: Engine, projection: Projection, tasks: anyio.abc.TaskGroup, summary_every: int) -> None:
+    A summary is due after `summary_every` changes of its memories. `on_learned` is awaited with what was learned.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        projection: Projection,
+        tasks: anyio.abc.TaskGroup,
+        summary_every: int,
+        on_learned: OnLearned,
+    ) -> None:
         self._engine = engine
         self._projection = projection
         self._tasks = tasks
         self._summary_every = summary_every
+        self._on_learned = on_learned
         self._work_waits = anyio.Event()
         self._many_writes_wait = anyio.Event()
         self._pending_writes = 0
         self._summarizing: set[Scope] = set()
         self._failed_at: dict[Scope, int] = {}
         self._change_over = Backfill(engine.ledger, engine.embedder)
-        self._jobs = JobRunner(engine, self._after_learning)
+        self._jobs = JobRunner(engine, self._after_job)
         self._reported: set[tuple[int, datetime | None]] = set()
 
     def wake(self) -> None:
@@ -112,6 +126,10 @@ class BackgroundWork:
                 await self._engine.write(lambda: self._engine.ledger.mark_reported(seqs))
         except LedgerError as error:
             logger.warning("what was learned will be told again: %s", error)
+
+    async def _after_job(self, scope: Scope, outcomes: Sequence[Outcome]) -> None:
+        await self._after_learning(scope)
+        await self._on_learned(outcomes)
 
     async def _after_learning(self, scope: Scope) -> None:
         self._pending_writes += 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 import anyio
@@ -17,6 +17,7 @@ import anyio.to_thread
 from palimpsest.core.errors import PalimpsestError
 
 if TYPE_CHECKING:
+    from palimpsest.core.models import Outcome
     from palimpsest.core.settings import Settings
     from palimpsest.memory import Memory
 
@@ -26,11 +27,15 @@ logger = logging.getLogger(__name__)
 class LazyMemory:
     """A memory that is opened on first use. If opening fails, every waiting request gets the error.
 
-    The next request after a failure tries to open the memory again.
+    The next request after a failure tries to open the memory again. `on_learned` is awaited with what was learned in
+    the background.
     """
 
-    def __init__(self, load_settings: Callable[[], Settings]) -> None:
+    def __init__(
+        self, load_settings: Callable[[], Settings], on_learned: Callable[[Sequence[Outcome]], Awaitable[None]]
+    ) -> None:
         self._load_settings = load_settings
+        self._on_learned = on_learned
         self._memory: Memory | None = None
         self._error: PalimpsestError | None = None
         self._requested = anyio.Event()
@@ -72,7 +77,7 @@ class LazyMemory:
 
     async def _keep_open(self) -> None:
         module = await anyio.to_thread.run_sync(importlib.import_module, "palimpsest.memory")
-        async with module.open_memory(self._load_settings()) as memory:
+        async with module.open_memory(self._load_settings(), on_learned=self._on_learned) as memory:
             self._memory = memory
             self._settled.set()
             try:

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-from mcp.server.mcpserver import Context
 
 from palimpsest.core.models import Outcome
-from palimpsest.server.session.context import state_of
-from palimpsest.server.session.subscriptions import SCHEME
+from palimpsest.server.session.subscriptions import SCHEME, Subscribers
 
 SUMMARY = "summary"
 RECENT = "recent"
@@ -21,14 +17,15 @@ MAX_ANNOUNCED = 100
 """The number of changed memories that one write announces individually."""
 
 
-async def notify_changed(ctx: Context[Any, Any], outcomes: Sequence[Outcome]) -> None:
+async def notify_changed(subscribers: Subscribers, outcomes: Sequence[Outcome]) -> None:
     """Notify subscribers of the resources that a write changed: the lists, the memories and their histories."""
-    uris_by_project: dict[str, list[str]] = {}
+    uris_by_project: dict[tuple[str, str], list[str]] = {}
     for number, outcome in enumerate(outcomes):
         replaced = zip(outcome.replaced, outcome.replaced_projects, strict=True)
         for memory_id, project in ((outcome.memory.id, outcome.memory.scope.project), *replaced):
-            uris = uris_by_project.setdefault(project, [f"{SCHEME}{name}" for name in LISTS])
+            user = outcome.memory.scope.user_id
+            uris = uris_by_project.setdefault((user, project), [f"{SCHEME}{name}" for name in LISTS])
             if number < MAX_ANNOUNCED:
                 uris += [f"{SCHEME}{memory_id}", f"{SCHEME}{memory_id}/history"]
-    for project, uris in uris_by_project.items():
-        await state_of(ctx).subscribers.notify(uris, project)
+    for (user, project), uris in uris_by_project.items():
+        await subscribers.notify(uris, user, project)

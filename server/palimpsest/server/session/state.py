@@ -23,9 +23,9 @@ class ServerState:
 
     memory: LazyMemory
     calls: Calls
+    subscribers: Subscribers
     continuations: Continuations = field(default_factory=Continuations)
     roots: Roots = field(default_factory=Roots)
-    subscribers: Subscribers = field(default_factory=Subscribers)
     client_project: str = ""
 
     async def run(self) -> None:

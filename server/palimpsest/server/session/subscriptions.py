@@ -39,7 +39,10 @@ class MemoryUpdated(ResourceUpdated):
 
 @dataclass(slots=True)
 class Subscription:
-    """What one connection asked for, the oldest first, and what its access token allows."""
+    """What one connection asked for, the oldest first, and what its access token allows.
+
+    `user` is "" if the server needs no access tokens: then all hear of everything.
+    """
 
     user: str
     grant: Grant | None
@@ -57,7 +60,7 @@ class GrantedSubscriptionBus(InMemorySubscriptionBus):
         user, grant = current_user(), current_grant()
 
         def deliver(event: ServerEvent) -> None:
-            if isinstance(event, MemoryUpdated) and event.user == user and _may_hear(grant, event.project):
+            if isinstance(event, MemoryUpdated) and user in {"", event.user} and _may_hear(grant, event.project):
                 listener(event)
 
         return super().subscribe(deliver)
@@ -93,14 +96,13 @@ class Subscribers:
             subscription.uris.pop(str(params.uri), None)
         return EmptyResult()
 
-    async def notify(self, uris: Sequence[str], project: str) -> None:
-        """Notify those who may read these resources of the current request's user, which changed in a project."""
-        user = current_user()
+    async def notify(self, uris: Sequence[str], user: str, project: str) -> None:
+        """Notify those who may read these resources of a user, which changed in a project."""
         for uri in uris:
             await self.bus.publish(MemoryUpdated(uri, user, project))
         async with anyio.create_task_group() as tasks:
             for connection, subscription in list(self._by_connection.items()):
-                if subscription.user == user and _may_hear(subscription.grant, project):
+                if subscription.user in {"", user} and _may_hear(subscription.grant, project):
                     changed = [uri for uri in uris if uri in subscription.uris]
                     tasks.start_soon(self._send, connection, changed)
 

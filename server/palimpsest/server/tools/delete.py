@@ -15,7 +15,7 @@ from palimpsest.core.validation import ScopeInput
 from palimpsest.server.errors import TOOL, mcp_errors
 from palimpsest.server.replies import render
 from palimpsest.server.replies.models import ChangeReply, DeleteAllReply
-from palimpsest.server.session.context import can_ask_user, memory_of, scope_of
+from palimpsest.server.session.context import can_ask_user, memory_of, scope_of, state_of
 from palimpsest.server.session.notifications import notify_changed
 from palimpsest.server.tools.arguments import ScopeArgument
 from palimpsest.server.tools.results import CALLER, tool_result
@@ -72,7 +72,7 @@ async def delete_memory(
         ids = memory_ids or []
         validation.bounded("the number of memory_ids", len(ids), 1, validation.MAX_IDS)
         result = await memory.delete(delete_scope, ids, caller=CALLER)
-        await notify_changed(ctx, result.outcomes)
+        await notify_changed(state_of(ctx).subscribers, result.outcomes)
         return tool_result(render.changed_text(result, delete_scope), ChangeReply.of(result, delete_scope))
     if not (isinstance(answer, AcceptedElicitation) and (answer.data.delete or answer.data is NOT_ASKED)):
         raise InputError("the user was asked and said no; nothing was deleted. Do not call again unless they ask")
@@ -82,5 +82,5 @@ async def delete_memory(
     if (stored.memories or stored.messages) and confirm != confirmation and not user_agreed:
         raise InputError(render.confirm_delete_all_text(stored, delete_scope, confirmation))
     result = await memory.delete_all(delete_scope, caller=CALLER)
-    await notify_changed(ctx, result.outcomes)
+    await notify_changed(state_of(ctx).subscribers, result.outcomes)
     return tool_result(render.all_deleted_text(result, delete_scope), DeleteAllReply.of(result))

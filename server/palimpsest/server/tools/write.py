@@ -18,7 +18,7 @@ from palimpsest.core.validation import ConversationInput, MessageInput
 from palimpsest.server.errors import TOOL, mcp_errors
 from palimpsest.server.replies import render
 from palimpsest.server.replies.models import AddReply, ChangeReply
-from palimpsest.server.session.context import memory_of, scope_of
+from palimpsest.server.session.context import memory_of, scope_of, state_of
 from palimpsest.server.session.news import news
 from palimpsest.server.session.notifications import notify_changed
 from palimpsest.server.session.sampling import with_client_model
@@ -68,7 +68,7 @@ async def add_memory(
     result = await with_client_model(ctx, memory, work)
     if isinstance(result, InputRequiredResult):
         return result
-    await notify_changed(ctx, result.outcomes)
+    await notify_changed(state_of(ctx).subscribers, result.outcomes)
     result = replace(result, notes=(*result.notes, *await news(memory, write_scope)))
     reply = AddReply.of(result, write_scope)
     reply_text = render.added_text(result, write_scope)
@@ -136,5 +136,5 @@ async def update_memory(
             caller=CALLER,
         )
         reply_text = render.changed_text(result, write_scope)
-    await notify_changed(ctx, result.outcomes)
+    await notify_changed(state_of(ctx).subscribers, result.outcomes)
     return tool_result(reply_text, ChangeReply.of(result, write_scope))
