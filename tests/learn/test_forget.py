@@ -117,6 +117,19 @@ class TestForget:
                 await memory.add_messages(messages_from(("user", REQUEST)))
                 assert await memory_texts(memory) == [ALLERGIC]
 
+    async def test_more_than_the_model_sees_takes_a_second_request(self, tmp_path: Path) -> None:
+        """A person who is told that more may fit asks again; in silence the rest would be taken for forgotten."""
+        with OpenAIServer(model) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                for number in range(40):
+                    await memory.add_text(ALICE, f"Mark's song number {number} is about rain.", infer=False)
+                first = await memory.add_messages(messages_from(("user", REQUEST)))
+                assert await memory_texts(memory) != []
+                assert any("more may fit" in note for note in first.notes)
+                second = await memory.add_messages(messages_from(("user", f"{REQUEST} All of it.")))
+                assert await memory_texts(memory) == []
+        assert not any("more may fit" in note for note in second.notes)
+
     async def test_a_request_that_fits_nothing_is_named(self, tmp_path: Path) -> None:
         """Nothing is guessed: what fits no memory is said."""
         with OpenAIServer([asks("the code of the safe")]) as server:

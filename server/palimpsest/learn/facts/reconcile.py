@@ -16,7 +16,7 @@ from palimpsest.core.models import Decision, Event, Fact, ForgetRequest, Message
 from palimpsest.core.protocols import LanguageModel, Vector
 from palimpsest.learn.apply import WriteResult, apply_write, embed_texts
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.facts.comparison import compared
+from palimpsest.learn.facts.comparison import FORGETTABLE_MEMORIES, compared
 from palimpsest.llm.decide import decide
 from palimpsest.llm.verdicts import Comparison, Decisions
 from palimpsest.store.queries import index_log as log_queries
@@ -167,12 +167,15 @@ async def _apply(
         learned_from=request.learned_from,
     )
     applied = await apply_write(engine, write)
-    return WriteResult(applied.outcomes, notes=(*notes, *_notes(decisions)))
+    return WriteResult(applied.outcomes, notes=(*notes, *_notes(decisions, basis.shown)))
 
 
-def _notes(decisions: Decisions) -> list[str]:
+def _notes(decisions: Decisions, shown: Comparison) -> list[str]:
     notes = [f"not kept, because the model found it not worth remembering: {fact.text}" for fact in decisions.dropped]
     notes += [f"added, although the model decided nothing about it: {fact.text}" for fact in decisions.undecided]
     for request, texts in decisions.forgotten:
         notes.append(f"forgotten, as asked ({request.what}): {'; '.join(texts)}. palimpsest undo brings it back")
+        compared_with = len(shown.near[len(shown.facts) + shown.requests.index(request)])
+        if compared_with >= FORGETTABLE_MEMORIES and len(texts) > compared_with / 2:
+            notes.append(f"only {compared_with} entries were looked at, so more may fit; ask again: {request.what}")
     return notes + [f"asked to forget, but nothing stored fits: {request.what}" for request in decisions.unmatched]
