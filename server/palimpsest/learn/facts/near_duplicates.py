@@ -13,8 +13,9 @@ from palimpsest.learn.engine import Engine
 from palimpsest.recall.near_duplicates import NewText, near_duplicates
 from palimpsest.recall.similar import SimilarMemory
 
-MAX_SHOWN = 3
-"""How many near-duplicates are named for each memory. Set by hand: each costs a line of the agent's context."""
+MAX_SHOWN = 1
+"""How many near-duplicates are named for each memory. Set by hand: each costs a line of the agent's context, and the
+first is the likeliest."""
 
 
 async def with_near_duplicates(
