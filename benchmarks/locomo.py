@@ -6,8 +6,10 @@
 The data set (Maharana et al., ACL 2024; CC BY-NC 4.0) is not part of this project. Recall at k is the share of a
 question's evidence turns that are sources of the first k hits, averaged over the questions of categories 1 to 4. It is
 measured twice: with the messages only, and with the `observation` facts of the data set. An OpenAI-compatible server on
-loopback returns these facts in place of a language model's extraction, so they pass through the real pipeline. The
-questions are asked after every text has its vector.
+loopback returns these facts in place of a language model's extraction, so they pass through the real pipeline. With
+facts, a second figure says how often a memory is what is shown first: the share of the questions with a memory that
+cites an evidence turn among the first five hits, of those with such a memory at all. The questions are asked after
+every text has its vector.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -37,6 +39,8 @@ from palimpsest.memory import Memory, open_memory
 
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}
 DEPTHS = (5, 10, 20)
+FIRST = 5
+"""How many hits a memory that cites evidence must be among."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +74,12 @@ class Conversation:
 class Score:
     """The recall of each question by category and depth, and the seconds of each search, of adding and embedding.
 
-    `embedding` is the time it takes to embed, after the adds, what these left for the background.
+    `embedding` is the time it takes to embed, after the adds, what these left for the background. `cited_first` has for
+    each question of which a fact cites evidence whether a memory among the first hits does.
     """
 
     recalls: dict[tuple[int, int], list[float]] = field(default_factory=dict[tuple[int, int], list[float]])
+    cited_first: list[bool] = field(default_factory=list[bool])
     seconds: list[float] = field(default_factory=list[float])
     adding: float = 0.0
     embedding: float = 0.0
@@ -147,23 +153,32 @@ def messages_of(session: Session, scope: Scope) -> list[Message]:
     return messages
 
 
-def _extraction(session: Session) -> str:
-    """Return the facts of a session as a reply of a model to the extraction stage."""
-    numbers = {turn["dia_id"]: number for number, turn in enumerate(session.turns, start=1)}
-    facts = [
-        {"text": text, "sources": [numbers[turn] for turn in cited if turn in numbers], "happened_at": None}
-        for text, cited in session.facts
-    ]
-    return json.dumps({"facts": facts})
+def scripted_chat(sessions: Sequence[Session]) -> Callable[[dict[str, Any]], str]:
+    """Return a chat function that answers an extraction with the facts of its messages, and a decision with ADD.
 
+    A long session is extracted in pieces. A fact belongs to the piece of the last turn that it cites.
+    """
+    scope = Scope("nobody")
+    turn_ids = {
+        (f"{message.said_at:%Y-%m-%d %H:%M}", message.content): message.external_id
+        for session in sessions
+        for message in messages_of(session, scope)
+    }
+    facts = [fact for session in sessions for fact in session.facts if fact[1]]
 
-def scripted_chat(sessions: Iterator[Session]) -> Any:
-    """Return a chat function that answers an extraction with the next session's facts, and a decision with ADD."""
+    def extraction(messages: list[dict[str, Any]]) -> str:
+        numbers = {turn_ids[message["said_at"][:16], message["text"]]: message["number"] for message in messages}
+        found = [
+            {"text": text, "sources": [numbers[turn] for turn in cited if turn in numbers], "happened_at": None}
+            for text, cited in facts
+            if cited[-1] in numbers
+        ]
+        return json.dumps({"facts": found})
 
     def chat(request: dict[str, Any]) -> str:
         user: str = request["messages"][1]["content"]
-        if "New messages:" in user:
-            return _extraction(next(sessions))
+        if "New messages: " in user:
+            return extraction(json.loads(user.split("New messages: ", 1)[1]))
         count = len(json.loads(user.split("New facts: ", 1)[1].split("\n\nStored memories:", 1)[0]))
         decisions = [{"fact": number, "event": "ADD", "memory": None, "text": None} for number in range(count)]
         return json.dumps({"decisions": decisions})
@@ -180,11 +195,15 @@ async def _measure(memory: Memory, conversation: Conversation, score: Score, *, 
     await embed_waiting(memory)
     score.adding += added - began
     score.embedding += time.perf_counter() - added
+    cited = {turn for session in conversation.sessions for _, turns in session.facts for turn in turns}
     for question in conversation.questions:
         began = time.perf_counter()
         reply = await memory.search(scope, question.text, limit=max(DEPTHS), max_tokens=20_000)
         score.seconds.append(time.perf_counter() - began)
         score.add(question, [hit.sources for hit in reply.hits])
+        if question.evidence & cited:
+            memories = [hit for hit in reply.hits[:FIRST] if hit.kind == "memory"]
+            score.cited_first.append(any(question.evidence & set(hit.sources) for hit in memories))
 
 
 async def _run(conversations: Sequence[Conversation], embedder: str, *, facts: bool) -> Score:
@@ -192,7 +211,7 @@ async def _run(conversations: Sequence[Conversation], embedder: str, *, facts: b
     for conversation in conversations:
         with (
             tempfile.TemporaryDirectory() as folder,
-            OpenAIServer(scripted_chat(iter(conversation.sessions))) as server,
+            OpenAIServer(scripted_chat(conversation.sessions)) as server,
         ):
             settings = settings_for(Path(folder), server.base_url if facts else None, embedder)
             async with open_memory(settings) as memory:
@@ -212,7 +231,7 @@ def settings_for(folder: Path, base_url: str | None, embedder: str) -> Settings:
     )
 
 
-def _table(name: str, score: Score) -> None:
+def _table(name: str, score: Score, *, facts: bool) -> None:
     total = len(score.recalls[0, DEPTHS[0]])
     print(f"\n{name}: {total} questions, added in {score.adding:.1f} s, then embedded in {score.embedding:.1f} s")
     print(f"{'':<14}{'n':>5}" + "".join(f"{f'recall@{depth}':>12}" for depth in DEPTHS))
@@ -220,6 +239,9 @@ def _table(name: str, score: Score) -> None:
         if (category, DEPTHS[0]) in score.recalls:
             row = "".join(f"{score.recall(category, depth):>12.3f}" for depth in DEPTHS)
             print(f"{label:<14}{len(score.recalls[category, DEPTHS[0]]):>5}{row}")
+    if facts:
+        share, asked = statistics.fmean(score.cited_first), len(score.cited_first)
+        print(f"with a memory that cites evidence among the first {FIRST}: {share:.3f} of {asked} questions")
     ordered = sorted(score.seconds)
     p50, p95 = statistics.median(ordered), ordered[int(0.95 * len(ordered))]
     print(f"search: p50 {p50 * 1000:.1f} ms, p95 {p95 * 1000:.1f} ms")
@@ -235,9 +257,9 @@ def main() -> None:
     conversations = read(arguments.data)
     print(f"{len(conversations)} conversations, Python {sys.version.split()[0]}")
     if arguments.only != "facts":
-        _table("messages only", anyio.run(lambda: _run(conversations, arguments.embedder, facts=False)))
+        _table("messages only", anyio.run(lambda: _run(conversations, arguments.embedder, facts=False)), facts=False)
     if arguments.only != "messages":
-        _table("messages and facts", anyio.run(lambda: _run(conversations, arguments.embedder, facts=True)))
+        _table("messages and facts", anyio.run(lambda: _run(conversations, arguments.embedder, facts=True)), facts=True)
 
 
 if __name__ == "__main__":

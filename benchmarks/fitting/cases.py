@@ -125,7 +125,7 @@ def _renamed(text: str, names: dict[str, str]) -> str:
 
 @asynccontextmanager
 async def _filled(conversation: Conversation, scope: Scope, embedder: str, *, facts: bool) -> AsyncGenerator[Memory]:
-    with tempfile.TemporaryDirectory() as folder, OpenAIServer(scripted_chat(iter(conversation.sessions))) as server:
+    with tempfile.TemporaryDirectory() as folder, OpenAIServer(scripted_chat(conversation.sessions)) as server:
         settings = settings_for(Path(folder), server.base_url if facts else None, embedder)
         async with open_memory(settings, background=False) as memory:
             for session in conversation.sessions:

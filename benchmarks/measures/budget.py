@@ -30,7 +30,7 @@ async def budget(file: Path, embedder: str) -> list[Table]:
 async def _measure_recall(conversation: Conversation, scores: dict[int, Score], embedder: str, *, facts: bool) -> None:
     """Add one conversation as locomo.py does, and ask each of its questions with each token budget."""
     scope = Scope(user_id=conversation.name)
-    with tempfile.TemporaryDirectory() as folder, OpenAIServer(scripted_chat(iter(conversation.sessions))) as server:
+    with tempfile.TemporaryDirectory() as folder, OpenAIServer(scripted_chat(conversation.sessions)) as server:
         async with open_memory(settings_for(Path(folder), server.base_url if facts else None, embedder)) as memory:
             for session in conversation.sessions:
                 await memory.add_messages(messages_of(session, scope), infer=None if facts else False)
