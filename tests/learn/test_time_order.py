@@ -149,3 +149,15 @@ class TestNames:
                 shown = server.chat_requests[1]["messages"][1]["content"]
         assert "The user's name is Nadia." in shown
         assert "Nadia likes sailing." in texts
+
+    async def test_memories_of_before_the_name_was_known_are_shown_with_it(self, tmp_path: Path) -> None:
+        """Otherwise the model would hold "User" and "Nadia" for two people, and keep both towns."""
+        moved = {"fact": 0, "event": "DELETE", "memory": 0, "text": "Nadia lives in Oslo."}
+        with OpenAIServer([learned("Nadia lives in Oslo."), json.dumps({"decisions": [moved]})]) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                await memory.add_text(ALICE, "User lives in Rome.", infer=False)
+                message = {"role": "user", "name": "Nadia", "content": "I live in Oslo now"}
+                await memory.add_messages(messages_from(message))
+                assert await memory_texts(memory) == ["Nadia lives in Oslo."]
+                shown = server.chat_requests[1]["messages"][1]["content"]
+        assert "Nadia lives in Rome." in shown

@@ -132,7 +132,15 @@ async def _learn_from_piece(
         return WriteResult(notes=notes)
     texts = [*(fact.text for fact in found.facts), *(request.what for request in found.requests)]
     vectors, _ = await embed_texts(engine, texts, vectors)
-    request = ReconcileRequest(scope, _with_told_name(found), caller, found.requests, message_ids, vectors=vectors)
+    request = ReconcileRequest(
+        scope,
+        _with_told_name(found),
+        caller,
+        found.requests,
+        message_ids,
+        user_name=found.user_name or conversation.user_name,
+        vectors=vectors,
+    )
     return _with_notes(await reconcile(engine, model, request), *notes)
 
 

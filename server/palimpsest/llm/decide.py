@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from palimpsest.core.clock import shown_date
 from palimpsest.core.models import Event, Fact
 from palimpsest.core.protocols import LanguageModel
+from palimpsest.llm.names import with_name
 from palimpsest.llm.prompts import Prompt
 from palimpsest.llm.structured_output import ask
 from palimpsest.llm.verdicts import Comparison, Decisions, Verdict, settle, with_items
@@ -127,9 +128,12 @@ def _dates(fact: Fact) -> dict[str, str]:
 
 
 def _shown_entries(comparison: Comparison) -> list[dict[str, Any]]:
-    """Return what the facts are held against. The facts of the call that resemble another one come last."""
+    """Return what the facts are held against. The facts of the call that resemble another one come last.
+
+    Memories of the time before the user's name was known are shown with the name, as the facts have it.
+    """
     shown: list[dict[str, Any]] = [
-        {"id": number, "text": entry.memory.text, "date": entry.memory.date}
+        {"id": number, "text": with_name(entry.memory.text, comparison.user_name), "date": entry.memory.date}
         for number, entry in enumerate(comparison.entries)
     ]
     new = [{"text": comparison.facts[fact].text, "new": f"fact {fact}"} for fact in comparison.listed_facts]

@@ -32,7 +32,7 @@ class Comparison:
 
     The items are the facts, and after them the requests. `near` has for each item the numbers of the entries near it
     and their likeness, best first. `listed_facts` are facts that resemble another fact of the call. They are entries
-    too, with the numbers that follow those of `entries`.
+    too, with the numbers that follow those of `entries`. `user_name` is "" if it is not known.
     """
 
     facts: tuple[Fact, ...]
@@ -40,6 +40,7 @@ class Comparison:
     requests: tuple[ForgetRequest, ...] = ()
     near: tuple[tuple[tuple[int, float], ...], ...] = ()
     listed_facts: tuple[int, ...] = ()
+    user_name: str = ""
 
     def listed_fact(self, entry: int | None) -> int | None:
         """Return which fact of the call an entry is, or None if it is a stored one."""

@@ -39,7 +39,8 @@ class ReconcileRequest:
     """Facts to reconcile with the memories of a scope, and what its user asks to forget.
 
     `learned_from` are the ids of the messages the facts come from. With `keep_all` a fact is added even if the model
-    finds it not worth keeping. `vectors` maps texts to their vectors, as far as they could be embedded.
+    finds it not worth keeping. `user_name` is "" if it is not known. `vectors` maps texts to their vectors, as far as
+    they could be embedded.
     """
 
     scope: Scope
@@ -48,6 +49,7 @@ class ReconcileRequest:
     requests: tuple[ForgetRequest, ...] = ()
     learned_from: tuple[str, ...] = ()
     keep_all: bool = False
+    user_name: str = ""
     vectors: Mapping[str, Vector] = field(default_factory=dict[str, Vector])
 
 
@@ -114,7 +116,7 @@ def _compare(engine: Engine, request: ReconcileRequest) -> _Basis:
     with engine.ledger.read() as conn:
         seq = log_queries.newest_log_number(conn)
     shown, similar_ids = compared(engine, request.scope, request.facts, request.requests, request.vectors)
-    return _Basis(seq, shown, similar_ids)
+    return _Basis(seq, replace(shown, user_name=request.user_name), similar_ids)
 
 
 def _still_holds(engine: Engine, basis: _Basis, current: _Basis) -> bool:
