@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from palimpsest.core.models import Hit
 from palimpsest.recall.folding import FoldWords, fold, holds_more, same_words_key
-from palimpsest.text.tokenizer import query_tokens
 from tests.support.scripted_model import NOW
 
 
@@ -154,5 +153,4 @@ def test_a_message_with_a_word_that_the_query_asks_for_holds_more(query: str, ex
     """The one word that a memory leaves out may be the answer. A speaker's name is not such a word."""
     said = message("t", "Ana here: my sister Eva likes hiking in the Alps around Zermatt", name="Ana")
     remembered = memory("m", "User's sister Eva likes hiking in the Alps.", "t")
-    asked: Set[str] = frozenset(query_tokens(query))
-    assert ids(fold([said], [remembered], asked)) == expected
+    assert ids(fold([said], [remembered], FoldWords.of([said], query))) == expected

@@ -37,19 +37,24 @@ class FoldWords:
     names: Set[str] = frozenset()
     query: Set[str] = frozenset()
 
+    @classmethod
+    def of(cls, hits: Sequence[Hit], query: str) -> FoldWords:
+        """Return the names of the speakers of the hits, and the words of a query."""
+        names = {token for hit in hits if hit.kind == "message" for token in search_tokens(hit.name)}
+        return cls(names, frozenset(query_tokens(query)))
 
-def fold(hits: Sequence[Hit], memories_below: Sequence[Hit] = (), query_words: Set[str] = frozenset()) -> list[Hit]:
+
+def fold(hits: Sequence[Hit], memories_below: Sequence[Hit] = (), words: FoldWords | None = None) -> list[Hit]:
     """Return the hits in order, without those that only repeat another one.
 
     A message that holds no more than the memories above it is left out. If it holds no more with one memory that stands
-    below it, this memory takes its place and its score. `memories_below` are memories that follow after the hits,
-    `query_words` the search tokens of the query without function words.
+    below it, this memory takes its place and its score. `memories_below` are memories that follow after the hits;
+    `words` are by default those of the hits' speakers.
     """
+    words = words or FoldWords.of(hits, "")
     kept: list[Hit] = []
     kept_ids: set[str] = set()
     speakers: dict[str, set[str]] = {}
-    names = {token for hit in hits if hit.kind == "message" for token in search_tokens(hit.name)}
-    words = FoldWords(names, query_words)
     for place, hit in enumerate(hits):
         if hit.id in kept_ids:
             continue

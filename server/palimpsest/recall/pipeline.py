@@ -20,8 +20,9 @@ from palimpsest.core.filters import compile_filter
 from palimpsest.core.models import Candidate, Hit, Scope
 from palimpsest.core.protocols import Embedder, Vector
 from palimpsest.recall.fitted.weights import weights_for
-from palimpsest.recall.folding import fold
+from palimpsest.recall.folding import FoldWords, fold
 from palimpsest.recall.hits import hits_of, irrelevant_note, relevant, strongest, within_budget
+from palimpsest.recall.memories_first import memories_first
 from palimpsest.recall.query import ParsedQuery
 from palimpsest.recall.retrieval.candidates import NearestEntries, retrieve
 from palimpsest.recall.retrieval.features import CandidateRequest, Candidates, PoolSize
@@ -31,7 +32,6 @@ from palimpsest.recall.scoring.scoring import SearchScoring
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import vectors as vector_queries
-from palimpsest.text.tokenizer import query_tokens
 
 POOL = 80
 """How many candidates are requested by meaning and by words each. In conversations 120 find no more of the evidence for
@@ -163,21 +163,21 @@ def _read_in_batches(
     ranked: Sequence[Ranked],
     query: SearchQuery,
 ) -> list[Hit]:
-    """Return the folded hits of the first candidates.
+    """Return the folded hits of the first candidates, memories before their messages.
 
-    A message folds into a memory however far below it the memory stands, so these memories are read with each batch.
+    The memories of a message are read with it, however far below it they stand.
     """
     hits: list[Hit] = []
     memories_below: list[Hit] = []
     folded: list[Hit] = []
-    query_words = frozenset(query_tokens(query.text))
     size = query.limit + SPARE
     for start in range(0, len(ranked), size):
         batch, rest = ranked[start : start + size], ranked[start + size :]
         hits += _read(read, batch, query)
         memory_ids = learned_from([item.candidate.owner_id for item in batch if item.candidate.kind == "message"])
         memories_below += _read(read, [item for item in rest if item.candidate.owner_id in memory_ids], query)
-        folded = fold(hits, memories_below, query_words)
+        words = FoldWords.of(hits, query.text)
+        folded = memories_first(fold(hits, memories_below, words), memories_below, words)
         if len(folded) >= query.limit:
             break
     return folded
