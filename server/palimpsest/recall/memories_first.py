@@ -44,7 +44,7 @@ def _place_memory(placed: list[Hit], place: int, spare: list[Hit], words: FoldWo
     """Put a memory of the message at a place there, or directly below it. It may come from `spare`."""
     message = placed[place]
     memories = [hit for hit in (*placed[place + 1 :], *spare) if hit.kind == "memory" and message.id in hit.message_ids]
-    asked = words.query.intersection(query_tokens(message.text)) - words.names
+    asked = (words.query & set(query_tokens(message.text))) - words.names
     holder = next((memory for memory in memories if asked <= set(search_tokens(memory.text))), None)
     if not memories or (holder is None and place >= FOLLOWED):
         return
