@@ -196,7 +196,8 @@ class Decision:
 
     - ADD stores `fact` and closes the memories in `replaces`. With `memory_id` it restores that memory.
     - UPDATE gives the memory `memory_id` the text of `fact` and adds its sources. The id stays the same.
-    - DELETE deletes `memory_id`. With `ended_at` it is closed instead: it held until then and is not forgotten.
+    - DELETE deletes `memory_id`. With `forgets` somebody asked for that: the memory is forgotten, with the turns it
+      came from. Otherwise it is closed at `ended_at`: it held until then.
     - NONE changes nothing. `memory_id` is the memory that already says the same.
 
     `outdated` are facts that were true before the memory of this decision. They are stored as closed by it. With kind
@@ -210,6 +211,7 @@ class Decision:
     kind: Kind = "memory"
     outdated: tuple[Fact, ...] = ()
     ended_at: datetime | None = None
+    forgets: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,7 +144,9 @@ def _forget(
             and verdict.entry is not None
             and comparison.listed_fact(verdict.entry) is None
         ]
-        decisions += [Decision(Event.DELETE, memory_id=entry.memory.id, kind=entry.kind) for entry in entries]
+        decisions += [
+            Decision(Event.DELETE, memory_id=entry.memory.id, kind=entry.kind, forgets=True) for entry in entries
+        ]
         if entries:
             forgotten.append((request, tuple(entry.memory.text for entry in entries)))
         else:
