@@ -200,8 +200,9 @@ class Decision:
       came from. Otherwise it is closed at `ended_at`: it held until then.
     - NONE changes nothing. `memory_id` is the memory that already says the same.
 
-    `outdated` are facts that were true before the memory of this decision. They are stored as closed by it. With kind
-    "message", DELETE and ADD by id apply to a message.
+    `outdated` are facts that were true before the memory of this decision. They are stored as closed by it. With
+    `successor`, a memory that came later, ADD stores `fact` as closed by that memory at `ended_at`, and DELETE closes
+    `memory_id` in its favour. With kind "message", DELETE and ADD by id apply to a message.
     """
 
     event: Event
@@ -212,6 +213,7 @@ class Decision:
     outdated: tuple[Fact, ...] = ()
     ended_at: datetime | None = None
     forgets: bool = False
+    successor: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ from palimpsest.store.writes import memories as memory_writes
 from palimpsest.store.writes import messages as message_writes
 from palimpsest.store.writes import undo as undo_writes
 from palimpsest.store.writes.purge import ERASED_AT
-from palimpsest.store.writes.transaction import Transaction, cite, find, find_living, next_edit_number
+from palimpsest.store.writes.transaction import Transaction, cite, find, find_newest, next_edit_number
 
 CLOCK_SLACK = timedelta(minutes=1)
 """Clocks are corrected by seconds all the time. Such corrections are not worth a note."""
@@ -158,14 +158,18 @@ def _change(tx: Transaction, decision: Decision) -> Outcome:
     match decision.event:
         case Event.ADD if decision.memory_id is not None:
             return memory_writes.restore(tx, find(tx, decision.memory_id))
+        case Event.ADD if decision.successor is not None:
+            return memory_writes.add_between(tx, _required(decision.fact), decision)
         case Event.ADD:
             return memory_writes.add(tx, _required(decision.fact), decision.replaces)
         case Event.UPDATE:
             return memory_writes.change(tx, find(tx, decision.memory_id), _required(decision.fact))
+        case Event.DELETE if decision.successor is not None:
+            return memory_writes.replace_by(tx, find(tx, decision.memory_id), find_newest(tx, decision.successor))
         case Event.DELETE:
             return memory_writes.delete(tx, find(tx, decision.memory_id), decision.ended_at)
         case Event.NONE:
-            memory = find_living(tx, decision.memory_id)
+            memory = find_newest(tx, decision.memory_id)
             if decision.fact is not None:
                 cite(tx, memory.id, decision.fact, None)
             return Outcome(Event.NONE, memory)

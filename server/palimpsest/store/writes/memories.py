@@ -10,7 +10,7 @@ from datetime import datetime
 from sqlalchemy import func, insert, select, update
 
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import Event, Fact, Memory, Outcome
+from palimpsest.core.models import Decision, Event, Fact, Memory, Outcome
 from palimpsest.store.mapping import is_scope, memory_hash, scope_values, to_memory
 from palimpsest.store.schema import memories, messages, vectors
 from palimpsest.store.writes.transaction import (
@@ -47,18 +47,30 @@ def add(tx: Transaction, fact: Fact, replaces: Sequence[str]) -> Outcome:
     return _with_replaced(Outcome(Event.ADD, memory), replaced)
 
 
-def add_outdated(tx: Transaction, fact: Fact, successor: Memory) -> Outcome:
+def add_between(tx: Transaction, fact: Fact, decision: Decision) -> Outcome:
+    """Store a fact as closed by the memory that came after it, and close the memories that it replaced itself."""
+    outcome = add_outdated(tx, fact, find(tx, decision.successor), decision.ended_at)
+    older = [find(tx, memory_id) for memory_id in dict.fromkeys(decision.replaces)]
+    older = [memory for memory in older if memory.deleted_at is None and memory.id != outcome.memory.id]
+    for memory in older:
+        close(tx, memory, outcome.memory)
+    return _with_replaced(outcome, older)
+
+
+def add_outdated(tx: Transaction, fact: Fact, successor: Memory, ended_at: datetime | None = None) -> Outcome:
     """Store a fact that no longer holds as a memory that was closed by the one that holds now.
+
+    It held until `ended_at`, or until the other began to hold.
 
     If a memory already has the same text, that memory is closed instead, unless it was before.
     """
     same = find_duplicate(tx, tx.scope, fact.text) or _find_superseded(tx, fact.text, successor)
     if same is None:
-        return Outcome(Event.ADD, close(tx, _store(tx, fact), successor))
+        return Outcome(Event.ADD, close(tx, _store(tx, fact), successor, ended_at))
     cite(tx, same.id, fact, None)
     if same.id == successor.id or same.deleted_at is not None:
         return Outcome(Event.NONE, same, duplicate_of=same.id)
-    return Outcome(Event.DELETE, close(tx, same, successor), previous=same.text)
+    return Outcome(Event.DELETE, close(tx, same, successor, ended_at), previous=same.text)
 
 
 def _find_superseded(tx: Transaction, text: str, successor: Memory) -> Memory | None:
@@ -190,9 +202,16 @@ def delete(tx: Transaction, memory: Memory, ended_at: datetime | None = None) ->
     return Outcome(Event.DELETE, _delete(tx, replace(memory, valid_until=valid_until), memory), previous=memory.text)
 
 
-def close(tx: Transaction, memory: Memory, successor: Memory) -> Memory:
-    """Mark a memory as superseded by another one. It held until the other began to hold."""
-    valid_until = max(memory.holds_from, successor.holds_from)
+def replace_by(tx: Transaction, memory: Memory, successor: Memory) -> Outcome:
+    """Close a memory in favour of a living one. A memory that is closed already stays as it is."""
+    if memory.deleted_at is not None or memory.id == successor.id:
+        return Outcome(Event.NONE, memory)
+    return Outcome(Event.DELETE, close(tx, memory, successor), previous=memory.text)
+
+
+def close(tx: Transaction, memory: Memory, successor: Memory, ended_at: datetime | None = None) -> Memory:
+    """Mark a memory as superseded by another one. It held until `ended_at`, or until the other began to hold."""
+    valid_until = max(memory.holds_from, ended_at or successor.holds_from)
     return _delete(tx, replace(memory, superseded_by=successor.id, valid_until=valid_until), memory)
 
 

@@ -163,3 +163,13 @@ def find_living(tx: Transaction, memory_id: str | None) -> Memory:
     if memory.deleted_at is not None:
         raise MemoryNotFoundError(f"memory {memory.id[:8]} was deleted in the meantime; nothing was changed")
     return memory
+
+
+def find_newest(tx: Transaction, memory_id: str | None) -> Memory:
+    """Return the living memory with that id, or the one that took its place. Raises MemoryNotFoundError."""
+    memory = find(tx, memory_id)
+    seen: set[str] = set()
+    while memory.superseded_by is not None and memory.id not in seen:
+        seen.add(memory.id)
+        memory = find(tx, memory.superseded_by)
+    return find_living(tx, memory.id)
