@@ -33,6 +33,10 @@ MAX_DECISIONS = 5
 MAX_COMPARISONS = 50
 """How often facts are compared with what is known. Set by hand: a comparison costs milliseconds and no model."""
 
+NOT_KEPT = "not kept, because the model found it not worth remembering: "
+UNDECIDED = "added, although the model decided nothing about it: "
+"""How the notes begin that are left out first where there is little room."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReconcileRequest:
@@ -173,8 +177,8 @@ async def _apply(
 
 
 def _notes(decisions: Decisions, shown: Comparison) -> list[str]:
-    notes = [f"not kept, because the model found it not worth remembering: {fact.text}" for fact in decisions.dropped]
-    notes += [f"added, although the model decided nothing about it: {fact.text}" for fact in decisions.undecided]
+    notes = [f"{NOT_KEPT}{fact.text}" for fact in decisions.dropped]
+    notes += [f"{UNDECIDED}{fact.text}" for fact in decisions.undecided]
     for request, texts in decisions.forgotten:
         notes.append(f"forgotten, as asked ({request.what}): {'; '.join(texts)}. palimpsest undo brings it back")
         compared_with = len(shown.near[len(shown.facts) + shown.requests.index(request)])
