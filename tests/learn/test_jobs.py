@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,11 @@ import pytest
 from loopback import OpenAIServer, Reply
 from palimpsest.core.files import files_below
 from palimpsest.core.models import Scope
+from palimpsest.learn.background.jobs import work_on_jobs
 from palimpsest.memory import Memory
 from palimpsest.store.writes.jobs import PAUSES
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, memory_texts, messages_from
-from tests.support.scripted_model import is_extraction
+from tests.support.scripted_model import ScriptedModel, is_extraction
 
 pytestmark = pytest.mark.anyio
 
@@ -249,3 +250,52 @@ class TestFailure:
                 result = await memory.add_messages(messages_from(("user", "I like tea")))
                 assert (result.kept_messages, result.is_learning) == (0, True)
                 assert await next_news(memory) == ("learned from 1 message:\n- Alice likes tea",)
+
+    async def test_a_decision_that_cannot_be_carried_out_leaves_the_memory_open(self, tmp_path: Path) -> None:
+        """Two facts of one call contradict the same memory, one as its successor and one as its predecessor."""
+        rome, oslo, paris = (f"User lives in {city}." for city in ("Rome", "Oslo", "Paris"))
+
+        def contradicting(request: dict[str, Any]) -> str:
+            if "They like tea" in request["messages"][1]["content"]:
+                return json.dumps({"facts": [{"text": "User likes tea.", "sources": [1]}]})
+            if is_extraction(request):
+                return json.dumps({"facts": [{"text": oslo, "sources": [2]}, {"text": paris, "sources": [1]}]})
+            facts, stored = (
+                json.loads(part)
+                for part in request["messages"][1]["content"].removeprefix("New facts: ").split("\n\nStored memories: ")
+            )
+            known = [item["id"] for item in stored if item["text"] == rome]
+            if len(facts) == 1:
+                return json.dumps({"decisions": [{"fact": 0, "event": "ADD"}]})
+            return json.dumps({"decisions": [{"fact": n, "event": "DELETE", "memory": known[0]} for n in range(2)]})
+
+        with OpenAIServer(contradicting) as server:
+            clock = HastyClock()
+            async with learning_memory(tmp_path, server.base_url, clock) as memory:
+                await memory.add_text(ALICE, rome, at=datetime(2022, 1, 1, tzinfo=UTC), infer=False)
+                years = (("I live in Paris", "2019-01-01"), ("I live in Oslo", "2026-01-01"))
+                told = [{"role": "user", "content": text, "at": f"{day}T10:00:00Z"} for text, day in years]
+                await memory.add_messages(messages_from(*told))
+                await next_news(memory)
+                garden = Scope("alice", "garden")
+                await memory.add_messages(messages_from(("user", "They like tea"), scope=garden))
+                await next_news(memory, garden)
+
+    async def test_an_error_that_nobody_foresaw_is_told_like_any_other(self, tmp_path: Path) -> None:
+        """Guards the other jobs, and the callers whose memory would be closed."""
+
+        class BrokenModel(ScriptedModel):
+            async def complete(self, messages: Any, schema: Any) -> str:
+                del messages, schema
+                raise ArithmeticError("a division by zero")
+
+        clock = StoppedClock()
+        with OpenAIServer(model) as server:
+            async with learning_memory(tmp_path, server.base_url, clock) as memory:
+                await memory.add_messages(messages_from(("user", "I like tea")))
+                clock.forward(minutes=1)
+                assert await work_on_jobs(memory.engine, BrokenModel([]))
+                (note,) = await memory.news(ALICE)
+                assert "ArithmeticError: a division by zero" in note
+                await memory.retry_jobs()
+                assert await memory_texts(memory) == ["Alice likes tea"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ async def test_excluded_topics_are_told_to_the_model_and_checked(tmp_path: Path)
 @pytest.mark.parametrize("custom_prompt", [None, "List what the user likes as JSON."])
 async def test_instructions_and_included_topics_follow_the_prompt(tmp_path: Path, custom_prompt: str | None) -> None:
     """They are added to the shipped prompt and to one of the settings, and a dollar sign in them is a dollar sign."""
-    settings = {"custom_fact_extraction_prompt": custom_prompt} if custom_prompt else {}
+    settings: dict[str, Any] = {"custom_fact_extraction_prompt": custom_prompt} if custom_prompt else {}
     with OpenAIServer(['{"facts": []}']) as server:
         async with memory_in(
             tmp_path,

@@ -10,7 +10,7 @@ import typer
 from palimpsest.cli.console import AsJson, with_memory
 from palimpsest.cli.output import Part, plain, print_result, table
 from palimpsest.core.clock import iso
-from palimpsest.learn.background.reports import JobReport
+from palimpsest.learn.background.reports import JobReport, shown_fact
 from palimpsest.memory import Memory
 from palimpsest.text.counting import counted
 
@@ -47,7 +47,7 @@ def _table(reports: Sequence[JobReport]) -> Part:
 
 
 def _result(report: JobReport) -> str:
-    texts = [memory.text for memory in report.memories]
+    texts = [shown_fact(memory) for memory in report.memories]
     return "\n".join([*texts, *report.job.notes, *([report.job.error] if report.job.error else [])])
 
 
@@ -63,6 +63,8 @@ def _as_json(report: JobReport) -> dict[str, Any]:
         "finished_at": iso(job.finished_at) if job.finished_at else None,
         "failures": job.attempts,
         "error": job.error,
-        "learned": [{"id": memory.id, "memory": memory.text} for memory in report.memories],
+        "learned": [
+            {"id": memory.id, "memory": memory.text, "holds": memory.deleted_at is None} for memory in report.memories
+        ],
         "notes": list(job.notes),
     }

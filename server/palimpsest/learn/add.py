@@ -20,7 +20,7 @@ from palimpsest.learn.edit import has_text
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.facts.near_duplicates import with_near_duplicates
 from palimpsest.learn.facts.reconcile import ReconcileRequest, not_learned_from, reconcile
-from palimpsest.learn.from_messages import learn_from
+from palimpsest.learn.from_messages import Lesson, learn_from
 from palimpsest.learn.sanitize import original_text, sanitize_fact, sanitize_messages
 from palimpsest.store.queries import id_lookup
 from palimpsest.store.queries import memories as memory_queries
@@ -74,7 +74,8 @@ async def add_messages(
     if engine.model is None:
         note = f"{NO_MODEL}messages are kept as they are, searchable. Add what matters as text, one fact a call."
         return replace(kept, notes=(*kept.notes, note)) if applied.new_message_ids else kept
-    learned = await learn_from(engine, engine.model, scope, new, sanitized.context, vectors, caller)
+    lesson = Lesson(scope, new, tuple(sanitized.context), caller, vectors)
+    learned = await learn_from(engine, engine.model, lesson)
     return replace(learned, kept_messages=kept.kept_messages, notes=(*kept.notes, *learned.notes))
 
 

@@ -7,32 +7,44 @@ rest wait until they are sent again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
-from palimpsest.core.errors import LedgerError, ModelError, PromptError
+from palimpsest.core.errors import PalimpsestError
 from palimpsest.core.models import USER_NAME, Fact, Message, Provenance, Scope
 from palimpsest.core.protocols import LanguageModel, Vector
 from palimpsest.learn.apply import WriteResult, apply_write, embed_texts
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.facts.reconcile import ReconcileRequest, not_learned_from, reconcile
 from palimpsest.learn.facts.topics import without_excluded
+from palimpsest.learn.pieces import Piece, pieces
 from palimpsest.llm.extract import RECENT_MESSAGES, Conversation, Extraction, extract
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.queries import summaries as summary_queries
 from palimpsest.store.writes.apply import Write
 from palimpsest.text.counting import counted
-from palimpsest.text.tokenizer import count_tokens
 
 logger = logging.getLogger(__name__)
 
-PIECE_TOKENS = 2_000
-"""How long the messages are that are extracted in one call, in tokens. Set by hand: it leaves a small model with a
-context of 8,000 tokens room for the prompt and the reply, and longer pieces lose facts."""
+OnPiece: TypeAlias = Callable[[int, WriteResult], Awaitable[None]]
+"""Is told after each piece from how many messages it has learned, and what."""
 
-FULL_SHARE = 0.5
-"""A piece that is at least this full ends where a session ends, so that few sessions are cut in two. Set by hand."""
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """Stored messages to learn from.
+
+    `context` is shown to the model, but no facts are learned from it. `vectors` are those of the messages, as far as
+    they are known: a fact may have the very text of one.
+    """
+
+    scope: Scope
+    messages: Sequence[Message]
+    context: Sequence[str] = ()
+    caller: str = ""
+    vectors: Mapping[str, Vector] = field(default_factory=dict[str, Vector])
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,100 +56,61 @@ class Learning:
     error: Exception | None = None
 
 
-async def learn_from(
-    engine: Engine,
-    model: LanguageModel,
-    scope: Scope,
-    messages: Sequence[Message],
-    context: Sequence[str],
-    vectors: Mapping[str, Vector],
-    caller: str,
-) -> WriteResult:
-    """Extract facts from stored messages and reconcile them. A failure is noted, together with what was learned.
-
-    `vectors` are those of the messages: a fact may have the very text of one.
-    """
-    learning = await learn_pieces(engine, model, scope, messages, context, vectors, caller)
+async def learn_from(engine: Engine, model: LanguageModel, lesson: Lesson) -> WriteResult:
+    """Extract facts from stored messages and reconcile them. A failure is noted, together with what was learned."""
+    learning = await learn_pieces(engine, model, lesson)
     learned = learning.result
     if learning.error is not None:
-        return _with_notes(learned, await _failure(engine, messages, learning.messages, learning.error))
+        return _with_notes(learned, await _failure(engine, lesson.messages, learning.messages, learning.error))
     if not learned.outcomes and not learned.notes:
         return _with_notes(learned, "nothing in these messages was found worth a memory")
     return learned
 
 
 async def learn_pieces(
-    engine: Engine,
-    model: LanguageModel,
-    scope: Scope,
-    messages: Sequence[Message],
-    context: Sequence[str],
-    vectors: Mapping[str, Vector],
-    caller: str,
+    engine: Engine, model: LanguageModel, lesson: Lesson, on_piece: OnPiece | None = None
 ) -> Learning:
     """Extract facts from stored messages and reconcile them, piece by piece, until a piece fails."""
-    parts = list(pieces(messages))
+    parts = list(pieces(lesson.messages))
+    kept = f"kept {counted(len(lesson.messages), 'message')}"
     learned = WriteResult()
     done = 0
     for number, piece in enumerate(parts, 1):
         which = f", piece {number} of {len(parts)}" if len(parts) > 1 else ""
-        await engine.report_progress(f"kept {counted(len(messages), 'message')}; asking the model for facts{which}")
+        await engine.report_progress(f"{kept}; asking the model for facts{which}")
         try:
-            result = await _learn_from_piece(engine, model, scope, piece, context, vectors, caller)
-        except (ModelError, PromptError, LedgerError) as error:
+            result = await _learn_from_piece(engine, model, lesson, piece)
+        except PalimpsestError as error:
             return Learning(learned, done, error)
-        done += len(piece)
+        done += len(piece.finished)
         learned = replace(
             learned, outcomes=(*learned.outcomes, *result.outcomes), notes=(*learned.notes, *result.notes)
         )
+        if on_piece is not None:
+            await on_piece(len(piece.finished), result)
     return Learning(learned, done)
 
 
-def pieces(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
-    """Split messages into pieces of about `PIECE_TOKENS`, where a session ends if possible."""
-    piece: list[Message] = []
-    tokens = 0
-    for message in messages:
-        cost = count_tokens(message.content)
-        is_next_session = bool(piece) and message.session_id != piece[-1].session_id
-        if piece and (tokens + cost > PIECE_TOKENS or (is_next_session and tokens >= FULL_SHARE * PIECE_TOKENS)):
-            yield piece
-            piece, tokens = [], 0
-        piece.append(message)
-        tokens += cost
-    if piece:
-        yield piece
-
-
-async def _learn_from_piece(
-    engine: Engine,
-    model: LanguageModel,
-    scope: Scope,
-    messages: Sequence[Message],
-    context: Sequence[str],
-    vectors: Mapping[str, Vector],
-    caller: str,
-) -> WriteResult:
-    is_agents = bool(scope.agent_id) and any(message.role == "assistant" for message in messages)
-    message_ids = tuple(message.id for message in messages)
-    prompt = engine.prompts.get("extract_agent" if is_agents else "extract")
-    conversation = await engine.run(lambda: _conversation(engine, scope, messages, context))
+async def _learn_from_piece(engine: Engine, model: LanguageModel, lesson: Lesson, piece: Piece) -> WriteResult:
+    scope = lesson.scope
+    prompt = engine.prompts.get("extract_agent" if scope.agent_id else "extract")
+    conversation = await engine.run(lambda: _conversation(engine, scope, piece.messages, lesson.context))
     found = await extract(model, prompt, conversation, engine.clock())
     kept, excluded = without_excluded(found.facts, engine.excluded_topics)
     found = replace(found, facts=tuple(kept))
     notes = (*_notes(found), *excluded)
     if not found.facts and not found.requests:
-        provenance = Provenance("extract", model.name, prompt.fingerprint, caller)
-        await apply_write(engine, Write(scope, provenance, learned_from=message_ids))
+        provenance = Provenance("extract", model.name, prompt.fingerprint, lesson.caller)
+        await apply_write(engine, Write(scope, provenance, learned_from=piece.finished))
         return WriteResult(notes=notes)
     texts = [*(fact.text for fact in found.facts), *(request.what for request in found.requests)]
-    vectors, _ = await embed_texts(engine, texts, vectors)
+    vectors, _ = await embed_texts(engine, texts, lesson.vectors)
     request = ReconcileRequest(
         scope,
         _with_told_name(found),
-        caller,
+        lesson.caller,
         found.requests,
-        message_ids,
+        piece.finished,
         user_name=found.user_name or conversation.user_name,
         vectors=vectors,
     )

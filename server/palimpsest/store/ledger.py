@@ -95,20 +95,25 @@ class Ledger:
         with self._database.working_on_jobs() as is_our_turn:
             yield is_our_turn
 
-    def finish_job(self, job: Job, end: job_writes.JobEnd) -> None:
-        """Record how an attempt at a job ended."""
+    def progress_job(self, job: Job, learned: int, notes: Sequence[str]) -> None:
+        """Record from how many more messages a job has learned, and what its caller should know."""
         with self._write() as conn:
-            job_writes.finish(conn, job, end, self._clock())
+            job_writes.progress(conn, job, learned, notes)
+
+    def finish_job(self, job: Job, error: str) -> None:
+        """Record how an attempt at a job ended; `error` is "" if it is done."""
+        with self._write() as conn:
+            job_writes.finish(conn, job, error, self._clock())
 
     def retry_jobs(self, user_id: str) -> int:
         """Make all jobs of a user due that wait or have failed, and return how many there are."""
         with self._write() as conn:
             return job_writes.retry(conn, user_id, self._clock())
 
-    def mark_reported(self, seqs: Sequence[int]) -> None:
-        """Record that a reply has told how jobs ended."""
+    def mark_reported(self, jobs: Sequence[Job]) -> None:
+        """Record that a reply has told of jobs."""
         with self._write() as conn:
-            job_writes.mark_reported(conn, seqs)
+            job_writes.mark_reported(conn, jobs)
 
     def rebuild_full_text(self) -> int:
         """Rebuild the full text from the memories and messages and return the number of its rows."""

@@ -254,7 +254,7 @@ jobs = Table(
     Column("error", Text, nullable=False, server_default=""),
     Column("result", JSON, nullable=False),
     Column("finished_at", UtcTime),
-    # Whether a reply has said how it ended.
+    # Whether a reply has said how it ended, or that it failed.
     Column("reported", Boolean, nullable=False, server_default=false()),
 )
 Index(
@@ -264,8 +264,8 @@ Index(
     **only_where("state != 'done'"),
 )
 Index("jobs_due", jobs.c.state, jobs.c.due_at)
-UNREPORTED = "state != 'waiting' AND NOT reported"
-"""The condition for jobs that have ended and that no reply has told of."""
+UNREPORTED = "NOT reported AND (state != 'waiting' OR attempts > 0)"
+"""The condition for jobs that have ended or failed once, and that no reply has told of."""
 Index("jobs_unreported", jobs.c.user_id, **only_where(UNREPORTED))
 
 index_log = Table(

@@ -15,17 +15,17 @@ from functools import partial
 
 import anyio
 
-from palimpsest.core.errors import LedgerError
+from palimpsest.core.errors import LedgerError, PalimpsestError
 from palimpsest.core.models import Message, Outcome, Scope
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.threads import in_background
+from palimpsest.learn.apply import WriteResult
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.facts.reconcile import not_learned_from
-from palimpsest.learn.from_messages import learn_pieces
+from palimpsest.learn.from_messages import Lesson, learn_pieces
 from palimpsest.store.queries import jobs as job_queries
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.queries.jobs import Job
-from palimpsest.store.writes.jobs import JobEnd
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +75,9 @@ class JobRunner:
         except LedgerError as error:
             logger.warning("what waits to be learned from is not looked at: %s", error)
             return BUSY_SECONDS
+        except Exception:
+            logger.exception("what waits to be learned from is not looked at for a while")
+            return LOOK_SECONDS  # an error that escaped would close the memory for all its callers
         if due_at is None:
             return LOOK_SECONDS
         return min(max((due_at - engine.clock()).total_seconds(), 0.0), LOOK_SECONDS)
@@ -89,23 +92,35 @@ async def work_on_jobs(engine: Engine, model: LanguageModel, after_work: AfterWo
         if not await engine.run(lambda: stack.enter_context(engine.ledger.working_on_jobs())):
             return False
         while (job := await engine.run(lambda: _due_job(engine))) is not None:
-            end, outcomes = await _learn(engine, model, job)
-            await engine.write(partial(engine.ledger.finish_job, job, end))
+            error, outcomes = await _learn(engine, model, job)
+            await engine.write(partial(engine.ledger.finish_job, job, error))
             if after_work is not None:
                 await after_work(job.scope, outcomes)
     return True
 
 
-async def _learn(engine: Engine, model: LanguageModel, job: Job) -> tuple[JobEnd, Sequence[Outcome]]:
-    """Learn from the messages of a job that were neither learned from nor deleted since it was queued."""
+async def _learn(engine: Engine, model: LanguageModel, job: Job) -> tuple[str, Sequence[Outcome]]:
+    """Learn from the messages of a job that were neither learned from nor deleted since it was queued.
+
+    Return the error that ended it, "" if there was none, and what was learned.
+    """
     messages = await engine.run(lambda: _messages(engine, job))
-    context, caller = job.payload["context"], job.payload["caller"]
-    learned = await learn_pieces(engine, model, job.scope, messages, context, {}, caller)
-    notes, outcomes = learned.result.notes, learned.result.outcomes
-    if learned.error is None or not await engine.run(lambda: not_learned_from(engine, messages)):
-        return JobEnd(learned=learned.messages, notes=notes), outcomes
-    logger.warning("learned from %d of %d messages: %s", learned.messages, len(messages), learned.error)
-    return JobEnd(str(learned.error), learned.messages, notes), outcomes
+    outcomes: list[Outcome] = []
+    error: Exception | None
+
+    async def on_piece(learned: int, result: WriteResult) -> None:
+        outcomes.extend(result.outcomes)
+        await engine.write(partial(engine.ledger.progress_job, job, learned, result.notes))
+
+    try:
+        lesson = Lesson(job.scope, messages, job.payload["context"], job.payload["caller"])
+        error = (await learn_pieces(engine, model, lesson, on_piece)).error
+    except Exception as fault:  # noqa: BLE001  # whatever one job meets, the memory and the other jobs go on
+        error = fault
+    if error is None or not await engine.run(lambda: not_learned_from(engine, messages)):
+        return "", outcomes
+    logger.warning("a job ended before its end: %s", error, exc_info=not isinstance(error, PalimpsestError))
+    return (str(error) if isinstance(error, PalimpsestError) else f"{type(error).__name__}: {error}."), outcomes
 
 
 def _messages(engine: Engine, job: Job) -> list[Message]:

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
+from palimpsest.core.clock import iso
 from palimpsest.core.models import Memory, Scope
 from palimpsest.core.validation import one_line
 from palimpsest.learn.engine import Engine
+from palimpsest.learn.facts.reconcile import NOT_KEPT, UNDECIDED
 from palimpsest.store.queries import jobs as job_queries
 from palimpsest.store.queries.jobs import Job
 from palimpsest.text.counting import counted
@@ -22,12 +24,12 @@ MAX_CHARS = 200
 """How much of a fact a note quotes. Set by hand: a fact is a sentence."""
 
 MAX_NOTES = 3
-"""How many remarks of the model's work are passed on. Set by hand, as `MAX_FACTS`."""
+"""How many remarks on facts that were not kept, or kept in doubt, are passed on. Set by hand, as `MAX_FACTS`."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """A job and the living memories that it added or changed."""
+    """A job and the memories that it added or changed, without those that were deleted later."""
 
     job: Job
     memories: tuple[Memory, ...]
@@ -40,7 +42,10 @@ def reports_of_user(engine: Engine, user_id: str) -> list[JobReport]:
 
 
 def unreported(engine: Engine, scope: Scope) -> list[JobReport]:
-    """Return the jobs the scope sees that have ended and that no reply has told of, the oldest first. Blocking."""
+    """Return the jobs the scope sees that have ended or failed, and that no reply has told of, the oldest first.
+
+    Blocking.
+    """
     with engine.ledger.read() as conn:
         return _reports(conn, job_queries.unreported_jobs(conn, scope))
 
@@ -50,26 +55,50 @@ def _reports(conn: Connection, jobs: Sequence[Job]) -> list[JobReport]:
 
 
 def notes_on(reports: Sequence[JobReport]) -> tuple[str, ...]:
-    """Return notes for a reply: what was learned, remarks of the work, and what failed."""
-    done = [report for report in reports if report.job.state == "done"]
-    failed = [report.job for report in reports if report.job.state == "failed"]
-    remarks = [note for report in done for note in report.job.notes][:MAX_NOTES]
-    return (*([_learned(done)] if done else []), *remarks, *(_failure(job) for job in failed))
+    """Return notes for a reply: what was learned, remarks of the work, and what failed.
+
+    A job that failed and is tried again tells what it learned when it has ended.
+    """
+    ended = [report for report in reports if report.job.state != "waiting"]
+    failed = [report.job for report in reports if report.job.state != "done"]
+    remarks = _remarks(ended)
+    return (*_learned(ended, has_remarks=bool(remarks)), *remarks, *(_failure(job) for job in failed))
 
 
-def _learned(done: Sequence[JobReport]) -> str:
-    learned_from = f"learned from {counted(sum(report.job.learned for report in done), 'message')}"
-    texts = list(dict.fromkeys(memory.text for report in done for memory in report.memories))
+def shown_fact(memory: Memory) -> str:
+    """Return the text of a memory that was learned, and whether it holds no longer."""
+    return memory.text if memory.deleted_at is None else f"{memory.text} (no longer true)"
+
+
+def _remarks(reports: Sequence[JobReport]) -> list[str]:
+    """Return the remarks of the work. Only those that change nothing for anybody are cut."""
+    notes = list(dict.fromkeys(note for report in reports for note in report.job.notes))
+    minor = [note for note in notes if note.startswith((NOT_KEPT, UNDECIDED))]
+    remarks = [note for note in notes if note not in minor] + minor[:MAX_NOTES]
+    if len(minor) > MAX_NOTES:
+        remarks.append(f"palimpsest jobs shows {counted(len(minor) - MAX_NOTES, 'more note')} of this kind")
+    return remarks
+
+
+def _learned(reports: Sequence[JobReport], *, has_remarks: bool) -> list[str]:
+    """Return a note on what was learned. If that is nothing, the remarks say why, if there are any."""
+    count = sum(report.job.learned for report in reports)
+    texts = list(dict.fromkeys(shown_fact(memory) for report in reports for memory in report.memories))
+    if not count or (has_remarks and not texts):
+        return []
+    learned_from = f"learned from {counted(count, 'message')}"
     if not texts:
-        return f"{learned_from}: nothing new"
+        return [f"{learned_from}: nothing new"]
     lines = [f"- {shorten(one_line(text), MAX_CHARS)}" for text in texts[:MAX_FACTS]]
     if len(texts) > MAX_FACTS:
         lines.append(f"- and {len(texts) - MAX_FACTS} more")
-    return "\n".join([f"{learned_from}:", *lines])
+    return ["\n".join([f"{learned_from}:", *lines])]
 
 
 def _failure(job: Job) -> str:
-    return (
-        f"not learned from {counted(len(job.message_ids), 'message')}, which are kept: {job.error} "
-        "palimpsest jobs --retry tries again, and so does sending them again."
-    )
+    what = f"{counted(len(job.message_ids), 'message')}, which are kept: {job.error}"
+    if job.state == "waiting":
+        return (
+            f"not learned yet from {what} This is tried again after {iso(job.due_at)}, or with palimpsest jobs --retry."
+        )
+    return f"not learned from {what} palimpsest jobs --retry tries again, and so does sending them again."

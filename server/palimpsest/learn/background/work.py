@@ -25,8 +25,11 @@ from palimpsest.learn import summaries
 from palimpsest.learn.background.jobs import JobRunner
 from palimpsest.learn.background.reports import JobReport, notes_on
 from palimpsest.learn.engine import Engine
+from palimpsest.store.queries.jobs import Job
 
 logger = logging.getLogger(__name__)
+
+_JobState: TypeAlias = tuple[int, str, datetime]
 
 OnLearned: TypeAlias = Callable[[Sequence[Outcome]], Awaitable[None]]
 
@@ -75,7 +78,7 @@ class BackgroundWork:
         self._failed_at: dict[Scope, int] = {}
         self._change_over = Backfill(engine.ledger, engine.embedder)
         self._jobs = JobRunner(engine, self._after_job)
-        self._reported: set[tuple[int, datetime | None]] = set()
+        self._reported: set[_JobState] = set()
 
     def wake(self) -> None:
         """Start the next round, because there is something new."""
@@ -114,16 +117,16 @@ class BackgroundWork:
 
     def report(self, reports: Sequence[JobReport]) -> tuple[str, ...]:
         """Return notes on jobs for a reply, unless another reply has them, and record that in the background."""
-        new = [report for report in reports if (report.job.seq, report.job.finished_at) not in self._reported]
-        self._reported.update((report.job.seq, report.job.finished_at) for report in new)
+        new = [report for report in reports if _state(report.job) not in self._reported]
+        self._reported.update(_state(report.job) for report in new)
         if new:
-            self._tasks.start_soon(self._mark_reported, [report.job.seq for report in new])
+            self._tasks.start_soon(self._mark_reported, [report.job for report in new])
         return notes_on(new)
 
-    async def _mark_reported(self, seqs: Sequence[int]) -> None:
+    async def _mark_reported(self, jobs: Sequence[Job]) -> None:
         try:
             with in_background():
-                await self._engine.write(lambda: self._engine.ledger.mark_reported(seqs))
+                await self._engine.write(lambda: self._engine.ledger.mark_reported(jobs))
         except LedgerError as error:
             logger.warning("what was learned will be told again: %s", error)
 
@@ -194,3 +197,8 @@ class BackgroundWork:
             await self._engine.run(work)
         except (VectorIndexError, LedgerError) as error:
             logger.warning("the vector index is not up to date: %s", error)
+
+
+def _state(job: Job) -> _JobState:
+    """Return what tells one end of a job from another."""
+    return job.seq, job.state, job.due_at

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
-from sqlalchemy import Connection, Row, func, select, text
+from sqlalchemy import Connection, Row, and_, func, or_, select, text
 
 from palimpsest.core.models import Memory, Scope
 from palimpsest.store.mapping import chunks, sees, to_memory, to_scope
@@ -100,7 +100,7 @@ def jobs_of(conn: Connection, user_id: str) -> list[Job]:
 
 
 def unreported_jobs(conn: Connection, scope: Scope) -> list[Job]:
-    """Return the jobs the scope sees that have ended and that no reply has told of, the oldest first."""
+    """Return the jobs the scope sees that have ended or failed, and that no reply has told of, the oldest first."""
     query = select(jobs).where(sees(jobs, scope), text(UNREPORTED)).order_by(jobs.c.seq)
     return [_to_job(row) for row in conn.execute(query)]
 
@@ -111,7 +111,10 @@ def count_states(conn: Connection) -> dict[JobState, int]:
 
 
 def memories_of_job(conn: Connection, job: Job) -> list[Memory]:
-    """Return the living memories that a job added or changed, the oldest first."""
+    """Return the memories that a job added or changed, the oldest first, without those that were deleted later.
+
+    A fact that no longer held when it was learned is among them, as a memory that was closed at once.
+    """
     return [to_memory(row) for ids in chunks(job.message_ids) for row in conn.execute(_learned(ids, job.created_at))]
 
 
@@ -121,4 +124,10 @@ def _learned(message_ids: Sequence[str], since: datetime) -> Any:
         .join(history, history.c.id == memory_sources.c.history_id)
         .where(memory_sources.c.message_id.in_(message_ids), history.c.updated_at >= since)
     )
-    return select(memories).where(memories.c.id.in_(cited), memories.c.deleted_at.is_(None)).order_by(memories.c.seq)
+    closed_at_once = and_(
+        memories.c.superseded_by.is_not(None),
+        memories.c.created_at >= since,
+        memories.c.deleted_at == memories.c.created_at,
+    )
+    shown = or_(memories.c.deleted_at.is_(None), closed_at_once)
+    return select(memories).where(memories.c.id.in_(cited), shown).order_by(memories.c.seq)

@@ -26,8 +26,13 @@ PAUSES = (timedelta(minutes=1), timedelta(minutes=5), timedelta(minutes=30), tim
 answers after a minute, one that is restarted after half an hour, and what lasts longer needs a person."""
 
 KEPT_DONE = 20
-"""How many jobs of a user are kept that are done. Set by hand: `palimpsest jobs` shows them on one screen."""
+"""How many jobs of a user are kept that are done and told. Set by hand: `palimpsest jobs` shows them on one screen."""
 
+KEPT_UNREPORTED = 500
+"""How many more are kept that no reply has told of, because their scopes were not used again. Set by hand: a year of
+conversations, and less than a megabyte."""
+
+ERASED_NOTES = "what was noted on it was erased by a purge"
 ERASED_MEANWHILE = "some of its messages were erased meanwhile"
 
 
@@ -40,18 +45,6 @@ class LearnLater:
 
     context: tuple[str, ...] = ()
     caller: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class JobEnd:
-    """How an attempt at a job ended: done, or with an error.
-
-    `learned` is how many messages it has learned from, also before an error. `notes` are for the caller.
-    """
-
-    error: str = ""
-    learned: int = 0
-    notes: tuple[str, ...] = ()
 
 
 def enqueue(conn: Connection, kind: JobKind, scope: Scope, payload: Mapping[str, Any], now: datetime) -> None:
@@ -75,25 +68,60 @@ def enqueue(conn: Connection, kind: JobKind, scope: Scope, payload: Mapping[str,
     conn.execute(update(jobs).where(jobs.c.seq == row.seq).values(**values))
 
 
-def finish(conn: Connection, job: Job, end: JobEnd, now: datetime) -> None:
-    """Record how an attempt at a job ended. What was added to the job meanwhile waits as a job of its own."""
-    row = conn.execute(select(jobs).where(jobs.c.seq == job.seq, jobs.c.state == "waiting")).one_or_none()
+def progress(conn: Connection, job: Job, learned: int, notes: Sequence[str]) -> None:
+    """Record from how many more messages a job has learned, and what its caller should know.
+
+    After progress the failures are counted from the first again.
+    """
+    row = _under_way(conn, job)
     if row is None:
-        return  # a purge erased it
-    if not set(job.message_ids) <= set(row.payload[MESSAGES]):  # what the model said may quote what a purge erased
-        end = JobEnd(ERASED_MEANWHILE if end.error else "", end.learned)
-    learned, notes = row.result.get(LEARNED, 0) + end.learned, [*row.result.get(NOTES, ()), *end.notes]
-    values: dict[str, Any] = {"result": {LEARNED: learned, NOTES: notes}, "error": end.error}
-    if end.error:
-        conn.execute(update(jobs).where(jobs.c.seq == job.seq).values(**values, **_failed(row, end, now)))
+        return
+    told = notes if _is_whole(row, job) else ()
+    result = {
+        LEARNED: row.result.get(LEARNED, 0) + learned,
+        NOTES: list(dict.fromkeys((*row.result.get(NOTES, ()), *told))),
+    }
+    attempts = {"attempts": 0} if learned else {}
+    conn.execute(update(jobs).where(jobs.c.seq == job.seq).values(result=result, **attempts))
+
+
+def finish(conn: Connection, job: Job, error: str, now: datetime) -> None:
+    """Record how an attempt at a job ended: with an error, or done if it is "".
+
+    What was added to the job meanwhile waits as a job of its own.
+    """
+    row = _under_way(conn, job)
+    if row is None:
+        return
+    if error:
+        error = error if _is_whole(row, job) else ERASED_MEANWHILE
+        conn.execute(update(jobs).where(jobs.c.seq == job.seq).values(error=error, **_failed(row, now)))
         return
     done, rest = set(job.message_ids), row.payload
-    values["payload"] = {**rest, MESSAGES: [item for item in rest[MESSAGES] if item in done]}
-    values |= {"state": "done", "finished_at": now, "reported": not learned}
-    conn.execute(update(jobs).where(jobs.c.seq == job.seq).values(**values))
+    conn.execute(
+        update(jobs)
+        .where(jobs.c.seq == job.seq)
+        .values(
+            payload={**rest, MESSAGES: [item for item in rest[MESSAGES] if item in done]},
+            state="done",
+            error="",
+            finished_at=now,
+            reported=not (row.result.get(LEARNED) or row.result.get(NOTES)),
+        )
+    )
     if later := [item for item in rest[MESSAGES] if item not in done]:
         _insert(conn, job.kind, job.scope, {**rest, MESSAGES: later}, now)
     _drop_oldest_done(conn, job.scope.user_id)
+
+
+def _under_way(conn: Connection, job: Job) -> Row[Any] | None:
+    """Return the row of a job that is being worked on, or None if a purge erased it."""
+    return conn.execute(select(jobs).where(jobs.c.seq == job.seq, jobs.c.state == "waiting")).one_or_none()
+
+
+def _is_whole(row: Row[Any], job: Job) -> bool:
+    """Return whether no message of a job was erased while it was worked on. Else what was said may quote it."""
+    return set(job.message_ids) <= set(row.payload[MESSAGES])
 
 
 def retry(conn: Connection, user_id: str, now: datetime) -> int:
@@ -102,14 +130,16 @@ def retry(conn: Connection, user_id: str, now: datetime) -> int:
     return conn.execute(update(jobs).where(*unfinished).values(**_tried_again(now))).rowcount
 
 
-def mark_reported(conn: Connection, seqs: Sequence[int]) -> None:
-    """Record that a reply has told how jobs ended."""
-    conn.execute(update(jobs).where(jobs.c.seq.in_(seqs)).values(reported=True))
+def mark_reported(conn: Connection, told: Sequence[Job]) -> None:
+    """Record that a reply has told of jobs, unless something else has become of them since."""
+    for job in told:
+        is_same = (jobs.c.seq == job.seq, jobs.c.state == job.state, jobs.c.due_at == job.due_at)
+        conn.execute(update(jobs).where(*is_same).values(reported=True))
 
 
 def erase(conn: Connection, user_id: str, message_ids: Sequence[str]) -> None:
     """Take messages out of the jobs of a user, and all text that may quote them."""
-    conn.execute(delete(jobs).where(jobs.c.user_id == user_id, jobs.c.state == "done"))
+    conn.execute(delete(jobs).where(jobs.c.user_id == user_id, jobs.c.state == "done", jobs.c.reported.is_(True)))
     erased = set(message_ids)
     for row in conn.execute(select(jobs).where(jobs.c.user_id == user_id)).all():
         left = [item for item in row.payload[MESSAGES] if item not in erased]
@@ -118,7 +148,10 @@ def erase(conn: Connection, user_id: str, message_ids: Sequence[str]) -> None:
             conn.execute(delete(jobs).where(is_row))
             continue
         payload = {**row.payload, MESSAGES: left, "context": []}
-        conn.execute(update(jobs).where(is_row).values(payload=payload, error="", result={}))
+        notes = [ERASED_NOTES] if row.result.get(NOTES) else []
+        result = {LEARNED: row.result.get(LEARNED, 0), NOTES: notes}
+        error = ERASED_MEANWHILE if row.error else ""
+        conn.execute(update(jobs).where(is_row).values(payload=payload, error=error, result=result))
 
 
 def _insert(conn: Connection, kind: JobKind, scope: Scope, payload: Mapping[str, Any], now: datetime) -> None:
@@ -147,15 +180,17 @@ def _tried_again(due_at: datetime) -> dict[str, Any]:
     return {"state": "waiting", "due_at": due_at, "attempts": 0, "error": "", "finished_at": None, "reported": False}
 
 
-def _failed(row: Row[Any], end: JobEnd, now: datetime) -> dict[str, Any]:
-    """Return the state after a failure. After progress the failures are counted from the first again."""
-    attempts = 1 if end.learned else row.attempts + 1
+def _failed(row: Row[Any], now: datetime) -> dict[str, Any]:
+    """Return the state after a failure."""
+    attempts = row.attempts + 1
     if attempts > len(PAUSES):
         return {"attempts": attempts, "state": "failed", "finished_at": now, "reported": False}
     return {"attempts": attempts, "due_at": now + PAUSES[attempts - 1]}
 
 
 def _drop_oldest_done(conn: Connection, user_id: str) -> None:
-    of_user = (jobs.c.user_id == user_id, jobs.c.state == "done")
-    kept = select(jobs.c.seq).where(*of_user).order_by(jobs.c.seq.desc()).limit(KEPT_DONE)
-    conn.execute(delete(jobs).where(*of_user, jobs.c.seq.not_in(kept)))
+    """Drop the oldest jobs of a user that are done. Those that no reply has told of stay longer."""
+    for is_reported, kept in ((jobs.c.reported.is_(True), KEPT_DONE), (jobs.c.reported.is_(False), KEPT_UNREPORTED)):
+        of_user = (jobs.c.user_id == user_id, jobs.c.state == "done", is_reported)
+        newest = select(jobs.c.seq).where(*of_user).order_by(jobs.c.seq.desc()).limit(kept)
+        conn.execute(delete(jobs).where(*of_user, jobs.c.seq.not_in(newest)))

@@ -27,7 +27,8 @@ def upgrade() -> None:
         sa.Column("finished_at", sa.String(32)),
         sa.Column("reported", sa.Boolean, nullable=False, server_default=sa.false()),
     )
-    unfinished, unreported = sa.text("state != 'done'"), sa.text("state != 'waiting' AND NOT reported")
+    unfinished = sa.text("state != 'done'")
+    unreported = sa.text("NOT reported AND (state != 'waiting' OR attempts > 0)")
     op.create_index(
         "jobs_once", "jobs", ["kind", *scope], unique=True, sqlite_where=unfinished, postgresql_where=unfinished
     )
