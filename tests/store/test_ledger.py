@@ -78,6 +78,14 @@ class TestWrites:
         assert outcome.duplicate_of == first.id
         assert len(current(ledger)) == 1
 
+    @pytest.mark.parametrize("text", ["User likes tea", "उसे चाय पसंद है", "彼女はお茶が好きだ"])
+    @pytest.mark.parametrize("end", [".", "!", "…", "।", "。"])
+    def test_what_ends_a_sentence_does_not_make_another_memory(self, ledger: Ledger, text: str, end: str) -> None:
+        """Models end a fact now with a full stop and now without."""
+        first = add(ledger, text)
+        (outcome,) = apply_decisions(ledger, Decision(Event.ADD, Fact(f"{text}{end}")))
+        assert outcome.duplicate_of == first.id
+
     def test_the_same_text_in_another_scope_is_another_memory(self, ledger: Ledger) -> None:
         """The scope is part of a memory's identity."""
         add(ledger, "Tests run with make")
@@ -121,6 +129,15 @@ class TestWrites:
         with ledger.read() as conn:
             superseded = id_lookup.find_memory(conn, ALICE, old.id)
         assert superseded.superseded_by == outcome.memory.id
+
+    def test_a_fact_of_before_a_memory_that_the_same_write_closed_is_stored(self, ledger: Ledger) -> None:
+        """One call may replace Rome by Oslo and tell of Paris, before Rome. Paris is what came before Rome."""
+        rome = add(ledger, "User lives in Rome")
+        replacing = Decision(Event.ADD, Fact("User lives in Oslo"), replaces=(rome.id,))
+        late = Decision(Event.NONE, memory_id=rome.id, outdated=(Fact("User lives in Paris"),))
+        outcomes = apply_decisions(ledger, replacing, late)
+        assert [outcome.event for outcome in outcomes] == [Event.ADD, Event.NONE, Event.ADD]
+        assert outcomes[-1].memory.superseded_by == rome.id
 
     def test_an_update_to_the_text_of_another_memory_deletes_the_updated_one(self, ledger: Ledger) -> None:
         """An update must not make two living memories with the same text."""

@@ -12,7 +12,10 @@ import pytest
 from palimpsest.core.errors import InputError, StaleDecisionError
 from palimpsest.core.models import Decision, Event, Fact, Scope, Undo
 from palimpsest.store.queries import edits as edit_queries
+from palimpsest.store.queries import history as history_queries
 from palimpsest.store.queries import index_log as log_queries
+from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.queries import messages as message_queries
 from tests.support.databases import DATABASES
 from tests.support.memory import ALICE
 from tests.support.recorded_ledger import WEB, RecordedLedger, memory_fields, recorded_ledger
@@ -58,6 +61,55 @@ class TestOneEdit:
             assert recorded.live_texts() == expected
         with pytest.raises(InputError, match="there is no edit left to undo"):
             recorded.undo()
+
+    def test_an_old_fact_that_came_late_is_undone_once(self, recorded: RecordedLedger) -> None:
+        """It was stored as closed, and after the undo nothing says that the newer memory replaced it."""
+        rome = recorded.add("User lives in Rome")
+        late = Decision(Event.NONE, memory_id=rome.id, outdated=(Fact("User lives in Oslo"),))
+        (_, oslo) = recorded.apply(ALICE, late).outcomes
+        assert [change.memory.id for change in recorded.undo().outcomes] == [oslo.memory.id]
+        with recorded.ledger.read() as conn:
+            assert history_queries.predecessors(conn, rome.id) == []
+            undone = memory_queries.memories_by_id(conn, [oslo.memory.id])[oslo.memory.id]
+        assert not undone.is_forgotten
+        recorded.undo()
+        assert recorded.live_texts() == [], "the next undo goes one edit further back"
+        recorded.undo(3)
+        with recorded.ledger.read() as conn:
+            (old,) = history_queries.predecessors(conn, rome.id)
+        assert (old.memory.text, old.memory.valid_until) == ("User lives in Oslo", oslo.memory.valid_until)
+
+    def test_forgetting_a_memory_forgets_what_it_replaced_until_it_is_undone(self, recorded: RecordedLedger) -> None:
+        """One undo brings back the memory, and the turns behind it and behind those that it replaced."""
+        first, second = recorded.store_messages("I'm married to Mark", "Mark and I divorced")
+        old = recorded.add("User is married to Mark", sources=(first.id,))
+        divorce = Fact("User and Mark divorced", sources=(second.id,))
+        (new,) = recorded.apply(ALICE, Decision(Event.ADD, divorce, replaces=(old.id,))).outcomes
+        messages = [first.id, second.id]
+        forget = Decision(Event.DELETE, memory_id=new.memory.id, forgets=True)
+        forgotten = recorded.apply(ALICE, forget).outcomes
+        assert [change.memory.text for change in forgotten] == ["User and Mark divorced", "User is married to Mark"]
+        with recorded.ledger.read() as conn:
+            assert message_queries.outdated_or_forgotten(conn, messages) == (set(), set(messages))
+        (again,) = recorded.apply(ALICE, forget).outcomes
+        assert again.event is Event.NONE
+        recorded.undo()
+        with recorded.ledger.read() as conn:
+            assert message_queries.outdated_or_forgotten(conn, messages) == ({first.id}, set())
+        assert "User and Mark divorced" in recorded.live_texts()
+
+    def test_a_closed_memory_can_be_forgotten(self, recorded: RecordedLedger) -> None:
+        """The memory that replaced it stays, and an undo closes it again."""
+        (first,) = recorded.store_messages("I live in Rome")
+        rome = recorded.add("User lives in Rome", sources=(first.id,))
+        recorded.apply(ALICE, Decision(Event.ADD, Fact("User lives in Oslo"), replaces=(rome.id,)))
+        recorded.apply(ALICE, Decision(Event.DELETE, memory_id=rome.id, forgets=True))
+        with recorded.ledger.read() as conn:
+            assert message_queries.outdated_or_forgotten(conn, [first.id]) == (set(), {first.id})
+        recorded.undo()
+        with recorded.ledger.read() as conn:
+            assert message_queries.outdated_or_forgotten(conn, [first.id]) == ({first.id}, set())
+        assert "User lives in Oslo" in recorded.live_texts()
 
     def test_undo_skips_edits_that_undo_since_has_undone(self, recorded: RecordedLedger) -> None:
         """After `since`, the next undo takes the edit just before, to the microsecond."""

@@ -24,7 +24,7 @@ from pydantic import (
 
 from palimpsest.core.clock import Precision
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import MAX_SCOPE_CHARS
+from palimpsest.core.models import MAX_SCOPE_CHARS, UNDO
 from palimpsest.core.validation import scope_part
 from palimpsest.text.control_characters import visible_json
 
@@ -98,8 +98,11 @@ class MemoryState(_Line):
     happened_precision: Precision = ""
     stated_at: str = ""
     valid_from: str | None
+    valid_from_precision: Precision = ""
     valid_until: str | None = None
+    valid_until_precision: Precision = ""
     superseded_by: Id | None = None
+    is_forgotten: bool | None = None
 
 
 class MemoryHistoryRow(_Line):
@@ -147,11 +150,14 @@ class MemoryLine(_Line):
     happened_precision: Precision
     stated_at: AwareDatetime
     valid_from: AwareDatetime | None
+    valid_from_precision: Precision
     valid_until: AwareDatetime | None
+    valid_until_precision: Precision
     created_at: AwareDatetime
     updated_at: AwareDatetime
     deleted_at: AwareDatetime | None
     superseded_by: Id | None
+    is_forgotten: bool
     revision: Number
     history: list[MemoryHistoryRow] = Field(min_length=1)
     sources: list[Source]
@@ -239,8 +245,24 @@ def _from_version_1(line: str) -> str:
     if not isinstance(item, dict) or cast("dict[str, Any]", item).get("type") != "memory":
         return line
     memory = cast("dict[str, Any]", item)
-    times = {"happened_precision": "", "stated_at": memory.get("valid_from"), "valid_from": None}
-    return json.dumps({**memory, **times})
+    now_known = {
+        "happened_precision": "",
+        "stated_at": memory.get("valid_from"),
+        "valid_from": None,
+        "valid_from_precision": "",
+        "valid_until_precision": "",
+        "is_forgotten": False,
+    }
+    if memory.get("deleted_at") and not memory.get("superseded_by"):
+        now_known |= {"valid_until": None, "is_forgotten": _was_deleted(memory.get("history"))}
+    return json.dumps({**memory, **now_known})
+
+
+def _was_deleted(history: Any) -> bool:
+    """Return whether anything but an undo deleted a memory, as its history in version 1 tells."""
+    rows = cast("list[Any]", history) if isinstance(history, list) else []
+    versions = [cast("dict[str, Any]", row) for row in rows if isinstance(row, dict)]
+    return any(row.get("is_deleted") and not str(row.get("stage")).startswith(UNDO) for row in versions)
 
 
 def _ids_in(item: dict[str, Any]) -> list[str]:

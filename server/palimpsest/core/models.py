@@ -94,7 +94,7 @@ class Fact:
 
     `sources` are ids of stored messages. `happened_at` is when the fact happened or will happen, if that is known, and
     `happened_precision` how exactly. `said_at` is when its newest source was said, or the time that a caller gives.
-    `valid_from` is since when it holds, if it says so.
+    `valid_from` is since when it holds, if it says so, and `valid_from_precision` how exactly that is known.
     """
 
     text: str
@@ -108,6 +108,7 @@ class Fact:
     said_at: datetime | None = None
     valid_from: datetime | None = None
     happened_precision: Precision = ""
+    valid_from_precision: Precision = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ class Memory:
 
     `stated_at` is when it was last said, and `valid_from` since when it holds, if it says so. A deleted memory has
     `deleted_at`. If another took its place, it also has `superseded_by`, and `valid_until` is until when it held.
-    Every edit of it raises `revision` by one.
+    If it `is_forgotten`, what its messages say about it is not shown either. Every edit raises `revision` by one.
     """
 
     id: str
@@ -145,6 +146,9 @@ class Memory:
     role: str = ""
     deleted_at: datetime | None = None
     superseded_by: str | None = None
+    valid_from_precision: Precision = ""
+    valid_until_precision: Precision = ""
+    is_forgotten: bool = False
 
     @property
     def at(self) -> datetime:
@@ -152,14 +156,19 @@ class Memory:
         return self.happened_at or self.stated_at
 
     @property
-    def is_forgotten(self) -> bool:
-        """Return whether the memory was deleted, and neither replaced by another one nor ended."""
-        return self.deleted_at is not None and self.superseded_by is None and self.valid_until is None
-
-    @property
     def holds_from(self) -> datetime:
         """Return since when the memory holds, as far as is known: since the time it names, else since it was said."""
         return self.valid_from or self.stated_at
+
+    @property
+    def since(self) -> str:
+        """Return since when it holds as ISO 8601, as exactly as that is known; "" if it does not say so."""
+        return shown_date(self.valid_from, self.valid_from_precision) if self.valid_from else ""
+
+    @property
+    def until(self) -> str:
+        """Return until when it held as ISO 8601, as exactly as that is known; "" if that is not known."""
+        return shown_date(self.valid_until, self.valid_until_precision) if self.valid_until else ""
 
     @property
     def date(self) -> str:
@@ -196,8 +205,9 @@ class Decision:
 
     - ADD stores `fact` and closes the memories in `replaces`. With `memory_id` it restores that memory.
     - UPDATE gives the memory `memory_id` the text of `fact` and adds its sources. The id stays the same.
-    - DELETE deletes `memory_id`. With `forgets` somebody asked for that: the memory is forgotten, with the turns it
-      came from. Otherwise it is closed at `ended_at`: it held until then.
+    - DELETE deletes `memory_id`, and what its messages say about it is not shown either. With `ended_at` it is closed
+      instead: it held until then, which is known as exactly as `ended_precision` says. With `forgets` somebody asked
+      for it, and what the memory replaced is forgotten too.
     - NONE changes nothing. `memory_id` is the memory that already says the same.
 
     `outdated` are facts that were true before the memory of this decision. They are stored as closed by it. With
@@ -214,6 +224,7 @@ class Decision:
     ended_at: datetime | None = None
     forgets: bool = False
     successor: str | None = None
+    ended_precision: Precision = ""
 
 
 @dataclass(frozen=True, slots=True)

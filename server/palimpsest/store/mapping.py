@@ -20,8 +20,11 @@ from palimpsest.core.protocols import Vector
 IN_CHUNK = 500
 """The number of values in one IN (...). Databases limit the parameters of a statement; the lowest limit is 32,766."""
 
-FULL_STOPS = " .。"
-"""What may end a memory without changing what it says. NFKC makes the other forms of these one of them."""
+FULL_STOPS = " .!。।॥۔։።။។"  # noqa: RUF001 - full stops are meant
+"""What may end a memory without changing what it says: the full stops of the scripts that have their own, and "!".
+
+NFKC makes the other forms of these one of them. A question mark is not among them, because a question says nothing.
+"""
 
 ListedValues: TypeAlias = "Select[tuple[Any]]"
 
@@ -206,6 +209,9 @@ def to_memory(row: Row[Any]) -> Memory:
         role=row.role,
         deleted_at=row.deleted_at,
         superseded_by=row.superseded_by,
+        valid_from_precision=row.valid_from_precision,
+        valid_until_precision=row.valid_until_precision,
+        is_forgotten=row.is_forgotten,
     )
 
 
@@ -221,6 +227,9 @@ def memory_state(memory: Memory) -> dict[str, Any]:
         "valid_from": memory.valid_from.isoformat() if memory.valid_from else None,
         "valid_until": memory.valid_until.isoformat() if memory.valid_until else None,
         "superseded_by": memory.superseded_by,
+        "valid_from_precision": memory.valid_from_precision,
+        "valid_until_precision": memory.valid_until_precision,
+        "is_forgotten": memory.is_forgotten,
     }
 
 
@@ -241,10 +250,13 @@ def with_state(memory: Memory, text: str, state: Mapping[str, Any], updated_at: 
         happened_precision=state.get("happened_precision", ""),
         stated_at=memory.stated_at if stated_at is None else stated_at,
         valid_from=None if is_old else to_time(state["valid_from"]),
+        valid_from_precision=state.get("valid_from_precision", ""),
         valid_until=None,
+        valid_until_precision="",
         updated_at=updated_at,
         deleted_at=None,
         superseded_by=None,
+        is_forgotten=False,
     )
 
 

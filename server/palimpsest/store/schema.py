@@ -121,11 +121,15 @@ memories = Table(
     Column("happened_precision", String(5), nullable=False, server_default=""),
     Column("stated_at", UtcTime, nullable=False),
     Column("valid_from", UtcTime),
+    Column("valid_from_precision", String(5), nullable=False, server_default=""),
     Column("valid_until", UtcTime),
+    Column("valid_until_precision", String(5), nullable=False, server_default=""),
     Column("created_at", UtcTime, nullable=False),
     Column("updated_at", UtcTime, nullable=False),
     Column("deleted_at", UtcTime),
     Column("superseded_by", String(36)),
+    # Whether its messages are hidden with it. A memory that was replaced or ended, or whose add was undone, is not.
+    Column("is_forgotten", Boolean, nullable=False, server_default=false()),
     Column("revision", Integer, nullable=False),
 )
 Index(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, Connection, and_, exists, func, or_, select
+from sqlalchemy import ColumnElement, Connection, func, or_, select
 
-from palimpsest.core.models import UNDO, USER_NAME, Memory, Scope
+from palimpsest.core.models import USER_NAME, Memory, Scope
 from palimpsest.store.mapping import chunks, listed, sees, to_memory
-from palimpsest.store.schema import history, memories, memory_sources, messages, vectors
+from palimpsest.store.schema import memories, memory_sources, messages, vectors
 
 _BY_ID = select(memories).where(memories.c.id.in_(listed("ids")))
 
@@ -93,18 +93,10 @@ def name_of_user(conn: Connection, scope: Scope) -> str:
 
 
 def learned_memories() -> ColumnElement[bool]:
-    """Return the condition for all memories except those that only an undo deleted."""
-    deleted = exists().where(
-        history.c.memory_id == memories.c.id, history.c.is_deleted.is_(True), history.c.stage.not_like(f"{UNDO}%")
-    )
-    return or_(memories.c.deleted_at.is_(None), deleted)
-
-
-def is_forgotten() -> ColumnElement[bool]:
-    """Return the condition for memories that were deleted, and neither replaced by another one nor ended."""
-    return and_(
-        memories.c.deleted_at.is_not(None), memories.c.superseded_by.is_(None), memories.c.valid_until.is_(None)
-    )
+    """Return the condition for memories that are living, forgotten, replaced or ended: not those of an undone add."""
+    columns = memories.c
+    was_closed = or_(columns.superseded_by.is_not(None), columns.valid_until.is_not(None))
+    return or_(columns.deleted_at.is_(None), columns.is_forgotten.is_(True), was_closed)
 
 
 _FROM_MESSAGES = (

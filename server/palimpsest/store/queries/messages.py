@@ -20,7 +20,7 @@ from palimpsest.store.mapping import (
     sees_named,
     to_message,
 )
-from palimpsest.store.queries.memories import is_forgotten, learned_memories
+from palimpsest.store.queries.memories import learned_memories
 from palimpsest.store.schema import memories, memory_sources, messages
 
 MAX_SPEAKERS = 1_000
@@ -123,7 +123,7 @@ _STATES_OF_MEMORIES = (
     select(
         memory_sources.c.message_id,
         func.sum(case((memories.c.deleted_at.is_(None), 1), else_=0)),
-        func.sum(case((is_forgotten(), 1), else_=0)),
+        func.sum(case((memories.c.is_forgotten.is_(True), 1), else_=0)),
     )
     .join(memories, memories.c.id == memory_sources.c.memory_id)
     .where(memory_sources.c.message_id.in_(listed("ids")), learned_memories())

@@ -147,7 +147,9 @@ def _learn_later(
 
 
 def _carry_out(tx: Transaction, decision: Decision) -> list[Outcome]:
-    """Return what became of a decision, and of the facts that were true before it."""
+    """Return what became of a decision, and of what goes with it: facts that were true before, or replaced memories."""
+    if decision.forgets and decision.kind == "memory":
+        return memory_writes.forget(tx, find(tx, decision.memory_id))
     outcome = _change(tx, decision)
     return [outcome, *(memory_writes.add_outdated(tx, fact, outcome.memory) for fact in decision.outdated)]
 
@@ -167,9 +169,10 @@ def _change(tx: Transaction, decision: Decision) -> Outcome:
         case Event.DELETE if decision.successor is not None:
             return memory_writes.replace_by(tx, find(tx, decision.memory_id), find_newest(tx, decision.successor))
         case Event.DELETE:
-            return memory_writes.delete(tx, find(tx, decision.memory_id), decision.ended_at)
+            return memory_writes.delete(tx, find(tx, decision.memory_id), decision)
         case Event.NONE:
-            memory = find_newest(tx, decision.memory_id)
+            # A decision before this one may have closed the memory. It still is what the fact repeats or came before.
+            memory = find(tx, decision.memory_id)
             if decision.fact is not None:
                 cite(tx, memory.id, decision.fact, None)
             return Outcome(Event.NONE, memory)

@@ -6,12 +6,14 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import TypeAlias
 
 from sqlalchemy import func, insert, select, update
 
+from palimpsest.core.clock import Precision
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Decision, Event, Fact, Memory, Outcome
-from palimpsest.store.mapping import is_scope, memory_hash, scope_values, to_memory
+from palimpsest.store.mapping import is_scope, memory_hash, scope_values, sees, to_memory
 from palimpsest.store.schema import memories, messages, vectors
 from palimpsest.store.writes.transaction import (
     Transaction,
@@ -22,6 +24,9 @@ from palimpsest.store.writes.transaction import (
     put_entry,
     record,
 )
+
+_Ended: TypeAlias = tuple[datetime, Precision]
+"""Until when a memory held, and how exactly that is known."""
 
 
 def add(tx: Transaction, fact: Fact, replaces: Sequence[str]) -> Outcome:
@@ -49,7 +54,7 @@ def add(tx: Transaction, fact: Fact, replaces: Sequence[str]) -> Outcome:
 
 def add_between(tx: Transaction, fact: Fact, decision: Decision) -> Outcome:
     """Store a fact as closed by the memory that came after it, and close the memories that it replaced itself."""
-    outcome = add_outdated(tx, fact, find(tx, decision.successor), decision.ended_at)
+    outcome = add_outdated(tx, fact, find(tx, decision.successor), _ended(decision))
     older = [find(tx, memory_id) for memory_id in dict.fromkeys(decision.replaces)]
     older = [memory for memory in older if memory.deleted_at is None and memory.id != outcome.memory.id]
     for memory in older:
@@ -57,20 +62,19 @@ def add_between(tx: Transaction, fact: Fact, decision: Decision) -> Outcome:
     return _with_replaced(outcome, older)
 
 
-def add_outdated(tx: Transaction, fact: Fact, successor: Memory, ended_at: datetime | None = None) -> Outcome:
+def add_outdated(tx: Transaction, fact: Fact, successor: Memory, ended: _Ended | None = None) -> Outcome:
     """Store a fact that no longer holds as a memory that was closed by the one that holds now.
 
-    It held until `ended_at`, or until the other began to hold.
-
-    If a memory already has the same text, that memory is closed instead, unless it was before.
+    It held until it `ended`, or until the other began to hold. If a memory already has the same text, that memory is
+    closed instead, unless it was before.
     """
     same = find_duplicate(tx, tx.scope, fact.text) or _find_superseded(tx, fact.text, successor)
     if same is None:
-        return Outcome(Event.ADD, close(tx, _store(tx, fact), successor, ended_at))
+        return Outcome(Event.ADD, close(tx, _store(tx, fact), successor, ended))
     cite(tx, same.id, fact, None)
     if same.id == successor.id or same.deleted_at is not None:
         return Outcome(Event.NONE, same, duplicate_of=same.id)
-    return Outcome(Event.DELETE, close(tx, same, successor, ended_at), previous=same.text)
+    return Outcome(Event.DELETE, close(tx, same, successor, ended), previous=same.text)
 
 
 def _find_superseded(tx: Transaction, text: str, successor: Memory) -> Memory | None:
@@ -78,6 +82,7 @@ def _find_superseded(tx: Transaction, text: str, successor: Memory) -> Memory | 
         is_scope(memories, tx.scope),
         memories.c.content_hash == memory_hash(text),
         memories.c.superseded_by == successor.id,
+        memories.c.is_forgotten.is_(False),
     )
     row = tx.conn.execute(query.limit(1)).one_or_none()
     return None if row is None else to_memory(row)
@@ -92,6 +97,7 @@ def _store(tx: Transaction, fact: Fact) -> Memory:
         updated_at=tx.now,
         stated_at=_stated_at(tx, fact) or tx.now,
         valid_from=fact.valid_from,
+        valid_from_precision=fact.valid_from_precision,
         happened_at=fact.happened_at,
         happened_precision=fact.happened_precision,
         keywords=fact.keywords,
@@ -121,6 +127,7 @@ def _insert(tx: Transaction, memory: Memory) -> None:
         "happened_precision": memory.happened_precision,
         "stated_at": memory.stated_at,
         "valid_from": memory.valid_from,
+        "valid_from_precision": memory.valid_from_precision,
         "created_at": memory.created_at,
         "updated_at": memory.updated_at,
         "revision": 1,
@@ -182,6 +189,7 @@ def change(tx: Transaction, memory: Memory, fact: Fact) -> Outcome:
         happened_precision=fact.happened_precision if fact.happened_at else memory.happened_precision,
         stated_at=max(memory.stated_at, _stated_at(tx, fact) or memory.stated_at),
         valid_from=fact.valid_from or memory.valid_from,
+        valid_from_precision=fact.valid_from_precision if fact.valid_from else memory.valid_from_precision,
     )
     # A later date is a change if the caller gives it. With messages it comes with every mention, which is none.
     is_dated_by_caller = fact.said_at is not None and not fact.sources
@@ -194,12 +202,34 @@ def change(tx: Transaction, memory: Memory, fact: Fact) -> Outcome:
     return Outcome(Event.UPDATE, new, previous=memory.text)
 
 
-def delete(tx: Transaction, memory: Memory, ended_at: datetime | None = None) -> Outcome:
-    """Delete a memory, or close one that held until `ended_at`. A deleted memory stays as it is."""
+def delete(tx: Transaction, memory: Memory, decision: Decision) -> Outcome:
+    """Delete a memory, or close it if the decision says when it ended. A deleted memory stays as it is."""
     if memory.deleted_at is not None:
         return Outcome(Event.NONE, memory)
-    valid_until = None if ended_at is None else max(memory.holds_from, ended_at)
-    return Outcome(Event.DELETE, _delete(tx, replace(memory, valid_until=valid_until), memory), previous=memory.text)
+    ended = _ended(decision)
+    gone = replace(memory, is_forgotten=True) if ended is None else _until(memory, ended)
+    return Outcome(Event.DELETE, _delete(tx, gone, memory), previous=memory.text)
+
+
+def forget(tx: Transaction, memory: Memory) -> list[Outcome]:
+    """Forget a memory, living or closed, and with it the memories that it replaced, which say nearly the same."""
+    wanted = [old for old in (memory, *_replaced_by(tx, memory)) if not old.is_forgotten]
+    outcomes = [
+        Outcome(Event.DELETE, _delete(tx, replace(old, is_forgotten=True), old), previous=old.text) for old in wanted
+    ]
+    return outcomes or [Outcome(Event.NONE, memory)]
+
+
+def _replaced_by(tx: Transaction, memory: Memory) -> list[Memory]:
+    """Return the memories that a memory replaced, and those that these replaced before."""
+    replaced: dict[str, Memory] = {}
+    newest = {memory.id}
+    while newest:
+        query = select(memories).where(memories.c.superseded_by.in_(newest), sees(memories, tx.scope))
+        found = {row.id: to_memory(row) for row in tx.conn.execute(query)}
+        newest = found.keys() - replaced.keys() - {memory.id}
+        replaced |= {old_id: found[old_id] for old_id in newest}
+    return list(replaced.values())
 
 
 def replace_by(tx: Transaction, memory: Memory, successor: Memory) -> Outcome:
@@ -209,10 +239,24 @@ def replace_by(tx: Transaction, memory: Memory, successor: Memory) -> Outcome:
     return Outcome(Event.DELETE, close(tx, memory, successor), previous=memory.text)
 
 
-def close(tx: Transaction, memory: Memory, successor: Memory, ended_at: datetime | None = None) -> Memory:
-    """Mark a memory as superseded by another one. It held until `ended_at`, or until the other began to hold."""
-    valid_until = max(memory.holds_from, ended_at or successor.holds_from)
-    return _delete(tx, replace(memory, superseded_by=successor.id, valid_until=valid_until), memory)
+def close(tx: Transaction, memory: Memory, successor: Memory, ended: _Ended | None = None) -> Memory:
+    """Mark a memory as superseded by another one. It held until it `ended`, or until the other began to hold."""
+    replaced = replace(memory, superseded_by=successor.id)
+    return _delete(tx, _until(replaced, ended or _beginning(successor)), memory)
+
+
+def _ended(decision: Decision) -> _Ended | None:
+    return None if decision.ended_at is None else (decision.ended_at, decision.ended_precision)
+
+
+def _beginning(memory: Memory) -> _Ended:
+    return memory.holds_from, memory.valid_from_precision if memory.valid_from else ""
+
+
+def _until(memory: Memory, ended: _Ended) -> Memory:
+    """Return a memory that held until a time, but not until before it began to hold."""
+    end, precision = max(ended, _beginning(memory), key=lambda time: time[0])
+    return replace(memory, valid_until=end, valid_until_precision=precision)
 
 
 def _delete(tx: Transaction, memory: Memory, old: Memory) -> Memory:
@@ -228,7 +272,8 @@ def restore(tx: Transaction, memory: Memory) -> Outcome:
     duplicate = find_duplicate(tx, memory.scope, memory.text)
     if duplicate is not None:
         raise InputError(f"memory {duplicate.id[:8]} already says the same, so {memory.id[:8]} was left deleted")
-    restored = update_row(tx, memory, replace(memory, deleted_at=None, superseded_by=None, valid_until=None))
+    living = replace(memory, deleted_at=None, superseded_by=None, is_forgotten=False)
+    restored = update_row(tx, memory, replace(living, valid_until=None, valid_until_precision=""))
     record(tx, Event.ADD, restored, old=None)
     return Outcome(Event.ADD, restored)
 
@@ -250,6 +295,9 @@ def update_row(tx: Transaction, old: Memory, new: Memory) -> Memory:
             stated_at=new.stated_at,
             valid_from=new.valid_from,
             valid_until=new.valid_until,
+            valid_from_precision=new.valid_from_precision,
+            valid_until_precision=new.valid_until_precision,
+            is_forgotten=new.is_forgotten,
             updated_at=new.updated_at,
             deleted_at=new.deleted_at,
             superseded_by=new.superseded_by,

@@ -166,10 +166,10 @@ def find_living(tx: Transaction, memory_id: str | None) -> Memory:
 
 
 def find_newest(tx: Transaction, memory_id: str | None) -> Memory:
-    """Return the living memory with that id, or the one that took its place. Raises MemoryNotFoundError."""
+    """Return the memory with that id, or the last one that took its place. Raises MemoryNotFoundError."""
     memory = find(tx, memory_id)
     seen: set[str] = set()
     while memory.superseded_by is not None and memory.id not in seen:
         seen.add(memory.id)
         memory = find(tx, memory.superseded_by)
-    return find_living(tx, memory.id)
+    return memory

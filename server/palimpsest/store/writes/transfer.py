@@ -31,7 +31,6 @@ from palimpsest.store.mapping import Query, content_hash, is_scope, memory_hash,
 from palimpsest.store.protocols import FullText
 from palimpsest.store.schema import (
     history,
-    index_log,
     memories,
     memory_sources,
     message_history,
@@ -51,11 +50,14 @@ MEMORY_STATE = (
     "happened_precision",
     "stated_at",
     "valid_from",
+    "valid_from_precision",
     "valid_until",
+    "valid_until_precision",
     "created_at",
     "updated_at",
     "deleted_at",
     "superseded_by",
+    "is_forgotten",
     "revision",
 )
 HISTORY = (
@@ -255,10 +257,9 @@ def _store_summary(
     del state, touched
     if _known_summary(conn, scope, item) is not None:
         return False
-    # The number it was current to belongs to another ledger. Summaries are imported last, so the newest number fits.
-    head = conn.execute(select(func.max(index_log.c.seq))).scalar_one() or 0
+    # The number it was current to belongs to another ledger. As nobody knows what it includes, everything comes later.
     values = {name: item[name] for name in SUMMARY}
-    conn.execute(insert(summaries).values(user_id=scope.user_id, seq=head, **values))
+    conn.execute(insert(summaries).values(user_id=scope.user_id, seq=0, **values))
     return True
 
 

@@ -127,7 +127,17 @@ def _in_effect(tx: Transaction, number: int) -> bool:
 
 def _state(row: HistoryRow) -> tuple[Any, ...]:
     """Return the state of a memory after a row of history."""
-    return (row.new_memory, row.is_deleted, {} if row.is_deleted else row.state)
+    return (row.new_memory, row.is_deleted, _fate(row) if row.is_deleted else row.state)
+
+
+def _fate(row: HistoryRow) -> tuple[str | None, str | None, bool]:
+    """Return what a row of history says of a deleted memory: its successor, its end, and whether it is forgotten.
+
+    Rows of before schema 0007 do not say whether it is forgotten. There, it was if it has no successor.
+    """
+    state, successor = row.state, row.state.get("superseded_by")
+    was_forgotten = successor is None and not row.stage.startswith(UNDO)
+    return successor, state.get("valid_until"), state.get("is_forgotten", was_forgotten)
 
 
 def _revert(tx: Transaction, of_memories: ColumnElement[bool], of_messages: ColumnElement[bool]) -> list[Outcome]:
@@ -151,22 +161,31 @@ def _revert(tx: Transaction, of_memories: ColumnElement[bool], of_messages: Colu
 
 
 def _differ(present: Memory, past: Memory) -> bool:
-    """Return whether two states of a memory differ. Two deleted states do not."""
-    if present.deleted_at is not None or past.deleted_at is not None:
-        return (present.deleted_at is None) is not (past.deleted_at is None)
+    """Return whether two states of a memory differ. Of two deleted states it matters what became of the memory."""
+    if present.deleted_at is not None and past.deleted_at is not None:
+        fates = [(memory.superseded_by, memory.valid_until, memory.is_forgotten) for memory in (present, past)]
+        return fates[0] != fates[1]
     return replace(past, updated_at=present.updated_at) != present
 
 
 def _before(tx: Transaction, present: Memory, row: HistoryRow | None) -> Memory:
     """Return a memory as a row of history left it. Without a row it did not exist yet, which counts as deleted."""
     if row is None:
-        return replace(present, deleted_at=tx.now, superseded_by=None)
+        never = replace(present, superseded_by=None, valid_until=None, valid_until_precision="", is_forgotten=False)
+        return replace(never, deleted_at=tx.now)
     text = (row.old_memory or present.text) if row.is_deleted else row.new_memory
     past = with_state(present, text, row.state, tx.now)
     if not row.is_deleted:
         return past
-    held_until = to_time(row.state.get("valid_until"))
-    return replace(past, deleted_at=tx.now, superseded_by=row.state.get("superseded_by"), valid_until=held_until)
+    successor, held_until, is_forgotten = _fate(row)
+    return replace(
+        past,
+        deleted_at=tx.now,
+        superseded_by=successor,
+        valid_until=to_time(held_until),
+        valid_until_precision=row.state.get("valid_until_precision", ""),
+        is_forgotten=is_forgotten,
+    )
 
 
 def _set_state(tx: Transaction, present: Memory, past: Memory) -> Outcome:
