@@ -2,13 +2,14 @@
 
 This is the update phase in section 2.1 of the Mem0 paper. All facts of a call, what people ask to forget, and the
 entries nearest to these go into one request. The model sees small integers instead of ids, and a number that was not
-shown is an error. The model says what is the same and what cannot both be true; `verdicts.py` turns that into
+shown is an error. The model says what is the same and what cannot both be true; `settle.py` turns that into
 decisions, and the later of two facts that contradict each other is the one that holds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -18,8 +19,9 @@ from palimpsest.core.models import Event, Fact
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.llm.names import with_name
 from palimpsest.llm.prompts import Prompt
+from palimpsest.llm.settle import settle
 from palimpsest.llm.structured_output import ask
-from palimpsest.llm.verdicts import Comparison, Decisions, Verdict, settle, with_items
+from palimpsest.llm.verdicts import Comparison, Decisions, Verdict, with_items
 
 INPUTS = frozenset({"facts", "memories"})
 
@@ -81,7 +83,7 @@ class DecideReply(BaseModel):
 async def decide(model: LanguageModel, prompt: Prompt, comparison: Comparison) -> Decisions:
     """Return the decisions about facts and requests to forget. Raises ModelError.
 
-    A fact that the model leaves out of both replies is added.
+    A fact that the model leaves out of both replies is added, and a request is not granted.
     """
     messages = prompt.render(facts=_shown_items(comparison), memories=_shown_entries(comparison))
 
@@ -90,8 +92,10 @@ async def decide(model: LanguageModel, prompt: Prompt, comparison: Comparison) -
 
     def convert(reply: DecideReply) -> Decisions:
         decided = convert_leniently(reply)
-        if decided.undecided:
-            numbers = [number for number, fact in enumerate(comparison.facts) if fact in decided.undecided]
+        if decided.undecided or decided.unanswered:
+            items = (*comparison.facts, *comparison.requests)
+            left_out = (*decided.undecided, *decided.unanswered)
+            numbers = [number for number, item in enumerate(items) if item in left_out]
             raise ValueError(f"it has no decision about fact {', '.join(map(str, numbers))}.")
         return decided
 
@@ -101,7 +105,7 @@ async def decide(model: LanguageModel, prompt: Prompt, comparison: Comparison) -
         DecideReply,
         convert,
         convert_leniently=convert_leniently,
-        convert_cut=convert_leniently,
+        convert_cut=lambda reply: replace(convert_leniently(reply), is_cut=True),
     )
 
 
@@ -128,12 +132,17 @@ def _dates(fact: Fact) -> dict[str, str]:
 
 
 def _shown_entries(comparison: Comparison) -> list[dict[str, Any]]:
-    """Return what the facts are held against. The facts of the call that resemble another one come last.
+    """Return what the facts are held against. The facts of the call that another item may be about come last.
 
     Memories of the time before the user's name was known are shown with the name, as the facts have it.
     """
     shown: list[dict[str, Any]] = [
-        {"id": number, "text": with_name(entry.memory.text, comparison.user_name), "date": entry.memory.date}
+        {
+            "id": number,
+            "text": with_name(entry.shown_text, comparison.user_name),
+            "date": entry.memory.date,
+            **({"message": True} if entry.kind == "message" else {}),
+        }
         for number, entry in enumerate(comparison.entries)
     ]
     new = [{"text": comparison.facts[fact].text, "new": f"fact {fact}"} for fact in comparison.listed_facts]

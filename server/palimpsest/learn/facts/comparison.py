@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from palimpsest.core.models import Fact, ForgetRequest, Kind, Memory, Scope
 from palimpsest.core.protocols import Vector
@@ -25,7 +25,7 @@ shares few words with what it changes."""
 
 MAX_SHOWN_TOKENS = 900
 """How many tokens the memories shown take together, beyond the first of each fact. Set by hand, so that a usual turn
-and the prompt stay within 2,000 tokens."""
+and the prompt stay within 2,000 tokens. No memory takes more than `MAX_ENTRY_TOKENS`."""
 
 MIN_LIKENESS_OF_FACTS = 0.4
 """The likeness from which two facts of one call are held against each other. Set by hand: facts of one conversation
@@ -48,15 +48,16 @@ class _Shown:
     numbers: dict[str, int] = field(default_factory=dict[str, int])
     tokens: int = 0
 
-    def number_of(self, memory: Memory, kind: Kind, max_tokens: float) -> int | None:
+    def number_of(self, entry: KnownEntry, max_tokens: float) -> int | None:
         """Return the number of an entry, which is added if it has none; None if there is no room for it."""
+        memory = entry.memory
         if memory.id not in self.numbers:
-            cost = count_tokens(memory.text)
+            cost = count_tokens(entry.shown_text)
             if self.tokens + cost > max_tokens:
                 return None
             self.tokens += cost
             self.numbers[memory.id] = len(self.entries)
-            self.entries.append(KnownEntry(memory, memory.stated_at, kind))
+            self.entries.append(entry)
         return self.numbers[memory.id]
 
 
@@ -73,16 +74,21 @@ def compared(
     """
     shown = _Shown()
     near = _near_each_fact(engine, scope, facts, vectors, shown)
-    near += _near_each_request(engine, scope, requests, vectors, shown)
+    near_requests, partly_shown = _near_each_request(engine, scope, requests, vectors, shown)
+    near += near_requests
     similar_ids = frozenset(
         shown.entries[number].memory.id
         for entries in near
         for number, likeness in entries.items()
         if likeness >= MIN_LIKENESS and shown.entries[number].kind == "memory"
     )
-    listed = _near_facts(engine, scope, facts, vectors, len(shown.entries), near)
+    listed = _near_facts(engine, scope, facts, vectors, len(shown.entries), near, all_listed=bool(requests))
     entries = tuple(_last_said(engine, shown.entries))
-    return Comparison(tuple(facts), entries, tuple(requests), _ordered(near), listed), similar_ids
+    now = engine.clock()
+    shown_to_model = Comparison(
+        tuple(facts), entries, tuple(requests), _ordered(near), listed, tuple(partly_shown), now=now
+    )
+    return shown_to_model, similar_ids
 
 
 def _near_each_fact(
@@ -100,36 +106,48 @@ def _near_each_fact(
             if place >= len(found) or (found[place].likeness < MIN_LIKENESS and place >= ALWAYS_SHOWN):
                 continue
             item = found[place]
-            entry = shown.number_of(item.memory, "memory", MAX_SHOWN_TOKENS if place else math.inf)
-            if entry is not None:
-                near[number][entry] = item.likeness
+            entry = KnownEntry(item.memory, item.memory.stated_at)
+            shown_as = shown.number_of(entry, MAX_SHOWN_TOKENS if place else math.inf)
+            if shown_as is not None:
+                near[number][shown_as] = item.likeness
     return near
 
 
 def _near_each_request(
     engine: Engine, scope: Scope, requests: Sequence[ForgetRequest], vectors: Mapping[str, Vector], shown: _Shown
-) -> list[dict[int, float]]:
-    """Return for each request the numbers of the memories and messages to show, and their likeness."""
+) -> tuple[list[dict[int, float]], list[frozenset[Kind]]]:
+    """Return for each request the numbers of the entries to show and their likeness, and of which kinds there are more.
+
+    A project's request does not change the user's global memories. They are shown, so that the reply can name them.
+    """
     parts = engine.ledger, engine.embedder, engine.index, scope
     asked = {request.what: vectors.get(request.what) for request in requests}
     own = {source for request in requests for source in request.sources}
     memories = similar_memories(*parts, asked, FORGETTABLE_MEMORIES)
     messages = similar_messages(*parts, asked, FORGETTABLE_MESSAGES + len(own))
     near: list[dict[int, float]] = []
+    partly_shown: list[frozenset[Kind]] = []
     for request in requests:
         found: list[tuple[Memory, Kind, float]] = [
             *((item.memory, "memory", item.likeness) for item in memories[request.what]),
             *((item.as_memory, "message", likeness) for item, likeness in messages[request.what] if item.id not in own),
         ]
         entries: dict[int, float] = {}
+        more: set[Kind] = set()
+        if len(memories[request.what]) == FORGETTABLE_MEMORIES:
+            more.add("memory")
+        if len(messages[request.what]) == FORGETTABLE_MESSAGES + len(own):
+            more.add("message")
         for memory, kind, likeness in found:
-            if memory.scope.project != scope.project:
-                continue
-            entry = shown.number_of(memory, kind, MAX_FORGETTABLE_TOKENS)
-            if entry is not None:
-                entries[entry] = likeness
+            entry = KnownEntry(memory, memory.stated_at, kind, is_elsewhere=memory.scope.project != scope.project)
+            shown_as = shown.number_of(entry, MAX_FORGETTABLE_TOKENS)
+            if shown_as is None:
+                more.add(kind)
+            else:
+                entries[shown_as] = likeness
         near.append(entries)
-    return near
+        partly_shown.append(frozenset(more))
+    return near, partly_shown
 
 
 def _near_facts(
@@ -139,8 +157,13 @@ def _near_facts(
     vectors: Mapping[str, Vector],
     first_number: int,
     near: Sequence[dict[int, float]],
+    *,
+    all_listed: bool,
 ) -> tuple[int, ...]:
-    """Add to `near` the facts of the call that resemble an earlier one. Return the earlier ones, in order."""
+    """Add to `near` the facts of the call that resemble an earlier one. Return the earlier ones, in order.
+
+    With `all_listed` all facts are returned, because a request to forget may mean each of them.
+    """
     likeness = likeness_among(engine.ledger, engine.embedder, scope, [fact.text for fact in facts], vectors)
     pairs = [
         (number, other)
@@ -148,7 +171,7 @@ def _near_facts(
         for other in range(number)
         if likeness[number, other] >= MIN_LIKENESS_OF_FACTS
     ]
-    listed = tuple(sorted({other for _, other in pairs}))
+    listed = tuple(range(len(facts))) if all_listed else tuple(sorted({other for _, other in pairs}))
     for number, other in pairs:
         near[number][first_number + listed.index(other)] = float(likeness[number, other])
     return listed
@@ -159,11 +182,7 @@ def _last_said(engine: Engine, entries: Sequence[KnownEntry]) -> list[KnownEntry
     with engine.ledger.read() as conn:
         sources = message_queries.sources_of(conn, [entry.memory.id for entry in entries if entry.kind == "memory"])
     return [
-        KnownEntry(
-            entry.memory,
-            max([entry.said_at, *(message.said_at for message in sources.get(entry.memory.id, ()))]),
-            entry.kind,
-        )
+        replace(entry, said_at=max([entry.said_at, *(message.said_at for message in sources.get(entry.memory.id, ()))]))
         for entry in entries
     ]
 

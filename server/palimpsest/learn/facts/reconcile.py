@@ -16,7 +16,7 @@ from palimpsest.core.models import Decision, Event, Fact, ForgetRequest, Message
 from palimpsest.core.protocols import LanguageModel, Vector
 from palimpsest.learn.apply import WriteResult, apply_write, embed_texts
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.facts.comparison import FORGETTABLE_MEMORIES, compared
+from palimpsest.learn.facts.comparison import compared
 from palimpsest.llm.decide import decide
 from palimpsest.llm.verdicts import Comparison, Decisions
 from palimpsest.store.queries import index_log as log_queries
@@ -155,9 +155,14 @@ async def _apply(
     provenance: Provenance,
     basis: _Basis,
 ) -> WriteResult:
-    # What asks to forget something is not found by a search for it.
-    asking = {source: None for asked in request.requests for source in asked.sources}
-    hidden = tuple(Decision(Event.DELETE, memory_id=message_id, kind="message") for message_id in asking)
+    # What asked to forget something is not found by a search for it. A request that was not granted stays.
+    asking = {source: None for granted in decisions.granted for source in granted.request.sources}
+    known = {decision.memory_id for decision in decisions.decisions}
+    hidden = tuple(
+        Decision(Event.DELETE, memory_id=message_id, kind="message", forgets=True)
+        for message_id in asking
+        if message_id not in known
+    )
     # A decision may give a memory a text of the model's own, which has no vector yet.
     facts = [fact for decision in decisions.decisions for fact in (decision.fact, *decision.outdated)]
     texts = [fact.text for fact in facts if fact is not None]
@@ -173,15 +178,27 @@ async def _apply(
         learned_from=request.learned_from,
     )
     applied = await apply_write(engine, write)
-    return WriteResult(applied.outcomes, notes=(*notes, *_notes(decisions, basis.shown)))
+    return WriteResult(applied.outcomes, notes=(*_notes(decisions), *notes))
 
 
-def _notes(decisions: Decisions, shown: Comparison) -> list[str]:
-    notes = [f"{NOT_KEPT}{fact.text}" for fact in decisions.dropped]
+def _notes(decisions: Decisions) -> list[str]:
+    """Return what the caller must know, what people asked for first."""
+    notes: list[str] = []
+    for granted in decisions.granted:
+        what = granted.request.what
+        notes.append(f"forgotten, as asked ({what}): {'; '.join(granted.texts)} (palimpsest undo brings it back)")
+        if granted.more_may_fit:
+            notes.append(f"more may fit than was looked at; ask again: {what}")
+    notes += [f"asked to forget, but nothing stored fits: {request.what}" for request in decisions.unmatched]
+    notes += [
+        f"asked to forget, but the model decided nothing about it; ask again: {request.what}"
+        for request in decisions.unanswered
+    ]
+    notes += [
+        f"not forgotten, because it is stored for all projects; ask for it outside the project: {text}"
+        for text in dict.fromkeys(decisions.elsewhere)
+    ]
+    if decisions.is_cut:
+        notes.append("the model's decisions were cut off; raise llm.config.max_tokens")
     notes += [f"{UNDECIDED}{fact.text}" for fact in decisions.undecided]
-    for request, texts in decisions.forgotten:
-        notes.append(f"forgotten, as asked ({request.what}): {'; '.join(texts)}. palimpsest undo brings it back")
-        compared_with = len(shown.near[len(shown.facts) + shown.requests.index(request)])
-        if compared_with >= FORGETTABLE_MEMORIES and len(texts) > compared_with / 2:
-            notes.append(f"only {compared_with} entries were looked at, so more may fit; ask again: {request.what}")
-    return notes + [f"asked to forget, but nothing stored fits: {request.what}" for request in decisions.unmatched]
+    return notes + [f"{NOT_KEPT}{fact.text}" for fact in decisions.dropped]

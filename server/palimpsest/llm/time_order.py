@@ -1,0 +1,89 @@
+"""Say which of two statements that contradict each other is the later one, and so the one that holds.
+
+The model does not decide this, because it orders dates badly. The times are those of section 2.2 of the Zep paper.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, time
+
+from palimpsest.core.clock import Precision, TimeSpan, span_of
+from palimpsest.core.models import Fact
+from palimpsest.llm.verdicts import KnownEntry
+
+_EARLIEST = datetime.min.replace(tzinfo=UTC)
+_LATEST = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """When something was said, None if that is not known, and since when it holds, if it says so."""
+
+    said_at: datetime | None
+    valid_from: datetime | None = None
+
+    @classmethod
+    def of_fact(cls, fact: Fact) -> Statement:
+        """Return the times of a fact."""
+        return cls(fact.said_at, fact.valid_from)
+
+    @classmethod
+    def of_entry(cls, entry: KnownEntry) -> Statement:
+        """Return the times of a stored memory: when it was last said, and since when it holds."""
+        return cls(entry.said_at, entry.memory.valid_from)
+
+    def is_plan(self, now: datetime | None) -> bool:
+        """Return whether it begins to hold in the future. What holds today is no contradiction to it."""
+        return now is not None and self.valid_from is not None and self.valid_from > now
+
+    def span(self, now: datetime | None) -> TimeSpan:
+        """Return since when it holds, as exactly as that is known, or else when it was said.
+
+        The latter also counts for a plan. What was said at no known time came last.
+        """
+        if self.valid_from is None or self.is_plan(now):
+            said_at = self.said_at or _LATEST
+            return TimeSpan(said_at, said_at)
+        return span_of(self.valid_from, _precision(self.valid_from))
+
+
+def later(first: Statement, second: Statement, now: datetime | None) -> int:
+    """Return 1 if the first of two statements is the later one, -1 if the second one is, and 0 if neither is.
+
+    The times since when they hold decide. If these overlap, the times at which they were said decide. Of two that were
+    said at one time ("in Oslo since 2025, before that in Rome"), the one that names a beginning is the later one.
+    """
+    first_said, second_said = first.said_at or _LATEST, second.said_at or _LATEST
+    if first_said == second_said and (first.valid_from is None) != (second.valid_from is None):
+        return 1 if second.valid_from is None else -1
+    first_span, second_span = first.span(now), second.span(now)
+    if first_span.first > second_span.last:
+        return 1
+    if second_span.first > first_span.last:
+        return -1
+    return (first_said > second_said) - (first_said < second_said)
+
+
+def is_later(fact: Fact, entry: KnownEntry, now: datetime | None) -> bool:
+    """Return whether a fact is later than the memory it contradicts. If neither is, the fact is: it came later."""
+    return later(Statement.of_fact(fact), Statement.of_entry(entry), now) >= 0
+
+
+def held_until(fact: Fact, successor: KnownEntry, now: datetime | None) -> datetime:
+    """Return until when a fact held that the memory `successor` ended: the first known time of that after the fact's.
+
+    A memory may be older than the fact by its first mention, and later by its last one.
+    """
+    began = Statement.of_fact(fact).span(now).first
+    times = (successor.memory.valid_from or _EARLIEST, successor.memory.stated_at, successor.said_at)
+    return min((instant for instant in times if instant > began), default=successor.said_at)
+
+
+def _precision(valid_from: datetime) -> Precision:
+    """Return how exactly a beginning is known. It is stored as an instant: the start of a day, a month or a year."""
+    if valid_from.timetz() != time(tzinfo=UTC):
+        return ""
+    if valid_from.day != 1:
+        return "day"
+    return "month" if valid_from.month != 1 else "year"
