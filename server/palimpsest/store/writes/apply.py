@@ -39,7 +39,7 @@ from palimpsest.store.writes import memories as memory_writes
 from palimpsest.store.writes import messages as message_writes
 from palimpsest.store.writes import undo as undo_writes
 from palimpsest.store.writes.purge import ERASED_AT
-from palimpsest.store.writes.transaction import Transaction, cite, find, find_newest, next_edit_number
+from palimpsest.store.writes.transaction import Transaction, find, find_newest, next_edit_number
 
 CLOCK_SLACK = timedelta(minutes=1)
 """Clocks are corrected by seconds all the time. Such corrections are not worth a note."""
@@ -172,10 +172,7 @@ def _change(tx: Transaction, decision: Decision) -> Outcome:
             return memory_writes.delete(tx, find(tx, decision.memory_id), decision)
         case Event.NONE:
             # A decision before this one may have closed the memory. It still is what the fact repeats or came before.
-            memory = find(tx, decision.memory_id)
-            if decision.fact is not None:
-                cite(tx, memory.id, decision.fact, None)
-            return Outcome(Event.NONE, memory)
+            return memory_writes.mention(tx, find(tx, decision.memory_id), decision.fact)
 
 
 def _required(fact: Fact | None) -> Fact:

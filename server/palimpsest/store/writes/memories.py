@@ -12,7 +12,7 @@ from sqlalchemy import func, insert, select, update
 
 from palimpsest.core.clock import Precision
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import Decision, Event, Fact, Memory, Outcome
+from palimpsest.core.models import USER_NAME, Decision, Event, Fact, Memory, Outcome
 from palimpsest.store.mapping import is_scope, memory_hash, scope_values, sees, to_memory
 from palimpsest.store.schema import memories, messages, vectors
 from palimpsest.store.writes.transaction import (
@@ -200,6 +200,16 @@ def change(tx: Transaction, memory: Memory, fact: Fact) -> Outcome:
     new = update_row(tx, memory, new)
     cite(tx, memory.id, fact, record(tx, Event.UPDATE, new, old=memory.text))
     return Outcome(Event.UPDATE, new, previous=memory.text)
+
+
+def mention(tx: Transaction, memory: Memory, fact: Fact | None) -> Outcome:
+    """Add the sources of a fact to a memory that says the same, and the user's name if the fact tells it."""
+    name = None if fact is None else fact.metadata.get(USER_NAME)
+    if fact is not None and name and memory.deleted_at is None:
+        change(tx, memory, Fact(memory.text, fact.sources, metadata={USER_NAME: name}))
+    elif fact is not None:
+        cite(tx, memory.id, fact, None)
+    return Outcome(Event.NONE, memory)
 
 
 def delete(tx: Transaction, memory: Memory, decision: Decision) -> Outcome:
