@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from loopback import OpenAIServer, Reply
-from tests.support.memory import llm_settings, memory_in, memory_texts, messages_from
+from palimpsest.learn.pieces import PIECE_TOKENS
+from palimpsest.text.tokenizer import count_tokens
+from tests.support.memory import ALICE, llm_settings, memory_in, memory_texts, messages_from
 from tests.support.scripted_model import is_extraction
 
 pytestmark = pytest.mark.anyio
@@ -37,8 +39,50 @@ class TestCutOffReplies:
         assert result.kept_messages == 1
         assert any("cut off" in note and "Send the same messages again" in note for note in result.notes)
 
+    async def test_a_request_to_forget_is_kept_although_the_facts_after_it_are_cut(self, tmp_path: Path) -> None:
+        """A request comes before the facts; that requests may be missing is said as well."""
+        reply = json.dumps(
+            {"forget": [{"forget": "Mark", "sources": [1]}], "facts": ["Ana likes tea.", "Ana has a cat."]}
+        )
+        cut = Reply(reply[: reply.index("cat.")], finish_reason="length")
+        forgets = json.dumps(
+            {"decisions": [{"fact": 0, "event": "ADD"}, {"fact": 1, "event": "DELETE", "memory": 0, "text": ""}]}
+        )
+        with OpenAIServer([cut, forgets]) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                await memory.add_text(ALICE, "Mark drinks.", infer=False)
+                result = await memory.add_messages(messages_from(("user", "I like tea and have a cat. Forget Mark.")))
+                assert await memory_texts(memory) == ["Ana likes tea."]
+        assert any("facts and requests to forget may be missing" in note for note in result.notes)
+
 
 class TestPieces:
+    async def test_a_message_longer_than_a_piece_is_split_where_sentences_end(self, tmp_path: Path) -> None:
+        """The model reads all of it, and every fact cites the message."""
+        seen: list[str] = []
+
+        def model(request: dict[str, Any]) -> str:
+            if not is_extraction(request):
+                return json.dumps({"decisions": [{"fact": 0, "event": "ADD"}]})
+            (new,) = json.loads(request["messages"][1]["content"].split("New messages: ")[1])
+            seen.append(new["text"])
+            return json.dumps({"facts": [{"text": f"Fact of part {len(seen)}.", "sources": [1]}]})
+
+        diary = " ".join(
+            f"On day {day} we looked at the ponds, hedges and sheds of garden {day}." for day in range(800)
+        )
+        with OpenAIServer(model) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                result = await memory.add_messages(messages_from(("user", diary)))
+                again = await memory.add_messages(messages_from(("user", diary)))
+                sources = {hit.message_ids for hit in (await memory.list(ALICE)).hits}
+        assert len(seen) > 3
+        assert "".join(seen) == diary
+        assert all(text.rstrip().endswith(".") and count_tokens(text) <= PIECE_TOKENS for text in seen)
+        assert (len(result.outcomes), result.kept_messages) == (len(seen), 1)
+        assert len(sources) == 1
+        assert again.outcomes == ()
+
     async def test_five_hundred_messages_are_learned_from_in_pieces(self, tmp_path: Path) -> None:
         """Every message is in one request, and no request has more than a small model can read."""
         seen: list[list[dict[str, Any]]] = []

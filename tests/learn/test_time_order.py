@@ -161,3 +161,24 @@ class TestNames:
                 assert await memory_texts(memory) == ["Nadia lives in Oslo."]
                 shown = server.chat_requests[1]["messages"][1]["content"]
         assert "Nadia lives in Rome." in shown
+
+    async def test_the_name_is_known_even_if_the_fact_that_tells_it_was_known_before(self, tmp_path: Path) -> None:
+        """The model finds that a memory says the same, and the memory then tells the name."""
+        tells = json.dumps({"user_name": "Nadia", "facts": [{"text": "User's name is Nadia.", "sources": [1]}]})
+        known = json.dumps({"decisions": [{"fact": 0, "event": "NONE", "memory": 0}]})
+        adds = json.dumps({"decisions": [{"fact": 0, "event": "ADD"}]})
+        with OpenAIServer([tells, known, learned("User likes sailing."), adds]) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                await memory.add_text(ALICE, "The user is called Nadia.", infer=False)
+                await memory.add_messages(messages_from(("user", "I'm Nadia")))
+                await memory.add_messages(messages_from(("user", "I like sailing")))
+                assert "The user's name is Nadia." in server.chat_requests[2]["messages"][1]["content"]
+                assert "Nadia likes sailing." in await memory_texts(memory)
+
+    async def test_a_name_that_nobody_said_is_not_taken_over(self, tmp_path: Path) -> None:
+        """Guards every fact that follows: all of them would be about John Smith."""
+        invents = json.dumps({"user_name": "John Smith", "facts": [{"text": "User likes tea.", "sources": [1]}]})
+        with OpenAIServer([invents]) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                await memory.add_messages(messages_from(("user", "I like tea")))
+                assert await memory_texts(memory) == ["User likes tea."]

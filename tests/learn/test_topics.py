@@ -31,7 +31,29 @@ async def test_excluded_topics_are_told_to_the_model_and_checked(tmp_path: Path)
             assert await memory_texts(memory) == ["Ana likes tea."]
             system = server.chat_requests[0]["messages"][0]["content"]
     assert "Never extract anything about these topics: health." in system
-    assert any("exclude 'Health'" in note for note in result.notes)
+    assert "add that topic to its tags" in system
+    assert any("exclude 'health'" in note for note in result.notes)
+
+
+@pytest.mark.parametrize(
+    ("labels", "is_kept"),
+    [
+        ({"tags": ["health-issues"]}, False),
+        ({"tags": ["health issues"]}, False),
+        ({"tags": ["event"], "keywords": ["asthma", "Health Issue"]}, False),
+        ({"tags": ["issue"], "keywords": ["asthma"]}, True),
+    ],
+    ids=str,
+)
+async def test_an_excluded_topic_is_known_by_its_words(
+    tmp_path: Path, labels: dict[str, Any], *, is_kept: bool
+) -> None:
+    """Models write a topic in another number or case, or among the keywords."""
+    reply = json.dumps({"facts": [{"text": "Ana has asthma.", "sources": [1], **labels}]})
+    with OpenAIServer([reply]) as server:
+        async with memory_in(tmp_path, llm=llm_settings(server.base_url), excludes=["health issues"]) as memory:
+            await memory.add_messages(messages_from(("user", "I have asthma.")))
+            assert (await memory_texts(memory) == ["Ana has asthma."]) is is_kept
 
 
 @pytest.mark.parametrize("custom_prompt", [None, "List what the user likes as JSON."])

@@ -11,7 +11,7 @@ import pytest
 from palimpsest.core.errors import ModelUnreachableError, ReplyError
 from palimpsest.core.models import Fact
 from palimpsest.learn.engine import NEEDED_PROMPTS
-from palimpsest.llm.extract import MAX_FACT_CHARS, MAX_FACTS, MAX_LABELS, Conversation, extract
+from palimpsest.llm.extract import MAX_FACT_CHARS, MAX_FACTS, MAX_LABELS, MAX_RECENT_CHARS, Conversation, extract
 from palimpsest.llm.prompts import Prompt, PromptFiles
 from tests.support.scripted_model import NOW, ScriptedModel, message
 
@@ -162,24 +162,108 @@ async def test_incomplete_dates_are_read(prompt: Prompt, date: Any, expected: da
 @pytest.mark.parametrize(
     ("wrong_reply", "fault"),
     [
-        (reply({"text": "x", "sources": [4]}), "it cites message 4; the messages are 1 to 3."),
-        (reply({"text": "x", "sources": [1, 0]}), "it cites message 0; the messages are 1 to 3."),
         (reply("tea", "  "), "one of its facts is empty."),
         (reply({"text": "", "sources": [1]}), "one of its facts is empty."),
         (reply("x" * (MAX_FACT_CHARS + 1)), f"longer than {MAX_FACT_CHARS} characters"),
         (reply(*(f"fact {number}" for number in range(MAX_FACTS + 1))), f"it holds {MAX_FACTS + 1} facts"),
         (reply({"sources": [1]}), "a fact has no text"),
     ],
-    ids=["source too high", "source zero", "blank", "empty", "too long", "too many", "no text"],
+    ids=["blank", "empty", "too long", "too many", "no text"],
 )
 async def test_facts_that_are_not_valid_are_repaired_or_refused(prompt: Prompt, wrong_reply: str, fault: str) -> None:
-    """Guards against invented sources, empty facts and too many facts: one repair is tried, then it is an error."""
+    """Guards against empty facts and too many facts: one repair is tried, then it is an error."""
     model = ScriptedModel([wrong_reply, reply("Rui likes tea.")])
 
     assert [fact.text for fact in (await extract(model, prompt, CONVERSATION, NOW)).facts] == ["Rui likes tea."]
     assert fault in model.calls[1].messages[-1]["content"]
     with pytest.raises(ReplyError):
         await facts_of(prompt, wrong_reply, wrong_reply)
+
+
+@pytest.mark.parametrize(("wrong", "named"), [([4], 4), ([1, 0], 0)])
+async def test_sources_that_do_not_exist_are_repaired_or_found_by_words(
+    prompt: Prompt, wrong: list[int], named: int
+) -> None:
+    """Models count from 0. If they do so twice, none of their numbers counts, and no fact is lost."""
+    wrong_reply = json.dumps(
+        {
+            "forget": [{"forget": "the river Douro", "sources": [1]}],
+            "facts": [{"text": "Rui likes tea.", "sources": wrong}, {"text": "Ana has a flat.", "sources": [2]}],
+        }
+    )
+    model = ScriptedModel([wrong_reply, reply({"text": "Rui likes tea.", "sources": [3]})])
+
+    assert [fact.text for fact in (await extract(model, prompt, CONVERSATION, NOW)).facts] == ["Rui likes tea."]
+    assert f"it cites message {named}; the messages are 1 to 3." in model.calls[1].messages[-1]["content"]
+
+    found = await extract(ScriptedModel([wrong_reply, wrong_reply]), prompt, CONVERSATION, NOW)
+    assert [(fact.text, fact.sources) for fact in found.facts] == [
+        ("Rui likes tea.", ("id-3",)),
+        ("Ana has a flat.", ("id-1",)),
+    ]
+    assert (found.requests, found.refused) == ((), ("the river Douro",)), "only the assistant speaks of it"
+
+
+@pytest.mark.parametrize(
+    "forget",
+    [
+        "none", "None.", "null", "N/A", "nothing", "", None, False, [], [None], ["none"], [{"forget": None}],
+        [{"forget": "", "sources": []}], [{"forget": "Nothing", "sources": [1]}], [{"sources": [1]}], {"forget": "n/a"},
+    ],
+    ids=repr,
+)  # fmt: skip
+async def test_words_for_nothing_are_no_request_to_forget(prompt: Prompt, forget: Any) -> None:
+    """Small models fill every list. A turn must not be forgotten because of that."""
+    found = await extract(
+        ScriptedModel([json.dumps({"facts": ["Rui likes tea."], "forget": forget})]), prompt, CONVERSATION, NOW
+    )
+    assert (len(found.facts), found.requests, found.refused) == (1, (), ())
+
+
+@pytest.mark.parametrize(
+    "reply_value",
+    [
+        {"facts": [], "forget": "Rui's tea"},
+        {"facts": [], "forget": ["Rui's tea"]},
+        {"facts": [], "forget": [{"forget": "Rui's tea"}]},
+        {"facts": [], "forget": [{"text": "Rui's tea", "sources": [3]}]},
+        {"facts": [], "forget": [{"memory": "Rui's tea", "sources": "3"}, None]},
+        {"facts": [], "forget": {"fact": "Rui's tea"}},
+        {"facts": [{"forget": "Rui's tea", "sources": [3]}, {"forget": None}]},
+        {"facts": [{"forget": "Rui's tea", "text": None}]},
+        {"facts": [{"forget": True, "text": "Rui's tea"}]},
+        [{"forget": "Rui's tea"}],
+    ],
+    ids=str,
+)
+async def test_other_forms_of_a_request_to_forget_are_understood(prompt: Prompt, reply_value: Any) -> None:
+    """Guards smaller models: bare strings, and the keys of a fact."""
+    found = await extract(ScriptedModel([json.dumps(reply_value)]), prompt, CONVERSATION, NOW)
+
+    assert [(request.what, request.sources) for request in found.requests] == [("Rui's tea", ("id-3",))]
+    assert found.facts == ()
+
+
+async def test_requests_to_forget_are_asked_for_before_facts(prompt: Prompt) -> None:
+    """If a long reply is cut off, its end is lost, and that must not be a request."""
+    model = ScriptedModel(['{"facts": []}'])
+    await extract(model, prompt, CONVERSATION, NOW)
+
+    (call,) = model.calls
+    assert call.schema is not None
+    assert list(call.schema["properties"]) == ["user_name", "forget", "facts"]
+    for name in ("extract", "extract_agent"):
+        system = PromptFiles(NEEDED_PROMPTS).get(name).system
+        assert system.rindex('"forget": [') < system.rindex('"facts": [')
+
+
+async def test_a_long_message_of_before_is_shortened(prompt: Prompt) -> None:
+    """Context helps to understand the new messages, and must not fill the prompt."""
+    model = ScriptedModel(['{"facts": []}'])
+    await extract(model, prompt, Conversation(MESSAGES, [message("All about ponds. " * 5_000)]), NOW)
+
+    (recent,) = model.calls[0].input("Recent messages, for context only")
+    assert len(recent["text"]) <= MAX_RECENT_CHARS
 
 
 async def test_the_maximum_number_of_facts_is_accepted(prompt: Prompt) -> None:

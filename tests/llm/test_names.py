@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from palimpsest.llm.names import with_name
+from palimpsest.llm.names import told_name, with_name
+from tests.support.scripted_model import message
 
 
 @pytest.mark.parametrize(
@@ -22,6 +23,11 @@ from palimpsest.llm.names import with_name
         ("المستخدم يعيش في القاهرة.", "Ana يعيش في القاهرة."),
         ("用户住在北京。", "Ana住在北京。"),
         ("ユーザーは京都に住んでいる。", "Anaは京都に住んでいる。"),
+        ("Nutzer wohnt in Köln.", "Ana wohnt in Köln."),
+        ("Usuario vive en Sevilla.", "Ana vive en Sevilla."),
+        ("Utilisateur habite à Nice.", "Ana habite à Nice."),
+        ("User needs glasses.", "Ana needs glasses."),
+        ("用户数学很好。", "Ana数学很好。"),
     ],
 )
 def test_a_fact_about_the_user_names_the_person(text: str, named: str) -> None:
@@ -38,6 +44,14 @@ def test_a_fact_about_the_user_names_the_person(text: str, named: str) -> None:
         "Nutzerdaten liegen in Frankfurt.",
         "用户界面是蓝色的。",
         "ユーザー名は短い。",
+        "User churn fell to 2 % in May.",
+        "User retention is the goal of the quarter.",
+        "User base doubled.",
+        "Nutzer können sich abmelden.",
+        "Nutzer koennen sich abmelden.",
+        "Die Nutzer beschweren sich.",
+        "用户端口是 8080。",
+        "用户数量增加了。",
     ],
 )
 def test_what_is_not_about_the_person_stays(text: str) -> None:
@@ -48,3 +62,47 @@ def test_what_is_not_about_the_person_stays(text: str) -> None:
 def test_an_unknown_name_changes_nothing() -> None:
     """Without a name a fact is about "User"."""
     assert with_name("User lives in Rome.", "") == "User lives in Rome."
+
+
+@pytest.mark.parametrize(
+    ("text", "user_name", "named"),
+    [
+        ("User Nadia likes tea.", "Nadia", "Nadia likes tea."),
+        ("User (Nadia) likes tea.", "Nadia", "Nadia likes tea."),
+        ("The user, Nadia Haddad, likes tea.", "Nadia", "Nadia Haddad, likes tea."),
+        ("User Nadia likes tea.", "Nadia Haddad", "Nadia likes tea."),
+        ("用户小明住在北京。", "小明", "小明住在北京。"),
+        ("User will move in May.", "Will", "Will will move in May."),
+        ("User Nadiana is a cat.", "Nadia", "Nadia Nadiana is a cat."),
+    ],
+)
+def test_a_name_that_is_there_already_is_not_repeated(text: str, user_name: str, named: str) -> None:
+    """Models write both, whatever the prompt says."""
+    assert with_name(text, user_name) == named
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "told"),
+    [
+        ("Nadia", "Hi, nadia here.", "Nadia"),
+        (" Nadia. ", "I'm Nadia.", "Nadia"),
+        ("小明", "我叫小明。", "小明"),
+        ("Nadia", "我叫Nadia。", "Nadia"),
+        ("John Smith", "I like tea.", ""),
+        ("Nad", "I'm Nadia.", ""),
+        ("Unknown", "The cause is unknown.", ""),
+        ("null", "It returns null.", ""),
+        ("the user", "The user is root.", ""),
+        ("User", "User nobody runs it.", ""),
+        ("", "I like tea.", ""),
+    ],
+)
+def test_a_name_must_stand_in_what_the_user_wrote(name: str, said: str, told: str) -> None:
+    """Models invent names, and write "unknown" where they should write null."""
+    assert told_name(name, [message(said)]) == told
+
+
+def test_the_name_of_a_message_counts_and_what_the_assistant_writes_does_not() -> None:
+    """The caller may know who speaks."""
+    assert told_name("Ana", [message("Tea!", name="Ana Silva")]) == "Ana"
+    assert told_name("Ana", [message("Hello Ana!", role="assistant")]) == ""

@@ -137,8 +137,8 @@ def _notes(found: Extraction) -> tuple[str, ...]:
     notes = [f"not forgotten, because only the user can ask for it: {what}" for what in found.refused]
     if found.is_cut:
         notes.append(
-            "the model's reply was cut off; the facts that were whole are kept, and some may be missing. Raise "
-            "llm.config.max_tokens"
+            "the model's reply was cut off; what was whole of it is kept, and facts and requests to forget may be "
+            "missing. Raise llm.config.max_tokens"
         )
     return tuple(notes)
 

@@ -14,9 +14,10 @@ from palimpsest.core.models import Fact, ForgetRequest, Message
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.validation import one_line
 from palimpsest.llm.extract_reply import ExtractReply, FactReply
-from palimpsest.llm.names import USER, with_name
+from palimpsest.llm.names import told_name, with_name
 from palimpsest.llm.prompts import Prompt
 from palimpsest.llm.structured_output import ask
+from palimpsest.text.shorten import shorten
 from palimpsest.text.tokenizer import search_tokens
 
 INPUTS = frozenset({"today", "summary", "recent", "context", "messages"})
@@ -24,10 +25,17 @@ INPUTS = frozenset({"today", "summary", "recent", "context", "messages"})
 RECENT_MESSAGES = 10
 """How many earlier messages the model sees as context; m in the paper."""
 
+MAX_RECENT_CHARS = 1_000
+"""How much of an earlier message the model sees. Set by hand: ten of them are about as long as a piece."""
+
 MAX_FACTS = 100
+"""More facts than this are no extraction. Set by hand: a piece of a conversation has some twenty."""
+
 MAX_FACT_CHARS = 4_000
+"""A longer fact is a copied text. Set by hand: a fact is a sentence."""
+
 MAX_LABELS = 12
-MAX_NAME_CHARS = 64
+"""How many keywords and tags of a fact are kept. Set by hand: twice as many as the prompt asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +70,7 @@ async def extract(model: LanguageModel, prompt: Prompt, conversation: Conversati
     messages = prompt.render(
         today=f"{now:%Y-%m-%d, %A}",
         summary=conversation.summary,
-        recent=[_shown(message) for message in conversation.recent],
+        recent=[_shown(message, MAX_RECENT_CHARS) for message in conversation.recent],
         context=[*known_name, *conversation.context],
         messages=[
             {"number": number, **_shown(message)} for number, message in enumerate(conversation.messages, start=1)
@@ -70,23 +78,45 @@ async def extract(model: LanguageModel, prompt: Prompt, conversation: Conversati
     )
 
     def convert(reply: ExtractReply) -> Extraction:
+        if wrong := _wrong_sources(reply, len(conversation.messages)):
+            raise ValueError(f"it cites message {wrong[0]}; the messages are 1 to {len(conversation.messages)}.")
+        return _extraction(reply, conversation)
+
+    def convert_leniently(reply: ExtractReply) -> Extraction:
+        if _wrong_sources(reply, len(conversation.messages)):  # numbers from 0, perhaps, so that none of them is right
+            reply = _without_sources(reply)
         return _extraction(reply, conversation)
 
     return await ask(
-        model, messages, ExtractReply, convert, convert_cut=lambda reply: replace(convert(reply), is_cut=True)
+        model,
+        messages,
+        ExtractReply,
+        convert,
+        convert_leniently=convert_leniently,
+        convert_cut=lambda reply: replace(convert_leniently(reply), is_cut=True),
+    )
+
+
+def _wrong_sources(reply: ExtractReply, count: int) -> list[int]:
+    """Return the numbers that are none of the messages."""
+    return [number for item in (*reply.facts, *reply.forget) for number in item.sources if not 1 <= number <= count]
+
+
+def _without_sources(reply: ExtractReply) -> ExtractReply:
+    return reply.model_copy(
+        update={
+            "facts": [item.model_copy(update={"sources": []}) for item in reply.facts],
+            "forget": [item.model_copy(update={"sources": []}) for item in reply.forget],
+        }
     )
 
 
 def _extraction(reply: ExtractReply, conversation: Conversation) -> Extraction:
     messages = conversation.messages
-    for sources in (item.sources for item in (*reply.facts, *reply.forget)):
-        if wrong := [number for number in sources if not 1 <= number <= len(messages)]:
-            raise ValueError(f"it cites message {wrong[0]}; the messages are 1 to {len(messages)}.")
-    told_name = one_line(reply.user_name or "")
-    told_name = "" if told_name.casefold() == USER.casefold() or len(told_name) > MAX_NAME_CHARS else told_name
-    facts = _facts(reply.facts, messages, told_name or conversation.user_name)
+    name = told_name(reply.user_name or "", messages)
+    facts = _facts(reply.facts, messages, name or conversation.user_name)
     requests, refused = _requests(reply, messages)
-    return Extraction(facts, requests, refused, told_name)
+    return Extraction(facts, requests, refused, name)
 
 
 def _facts(replies: Sequence[FactReply], messages: Sequence[Message], user_name: str) -> tuple[Fact, ...]:
@@ -153,12 +183,12 @@ class _LikelySource:
         return [self._messages[shared.index(best)]] if best else []
 
 
-def _shown(message: Message) -> dict[str, str]:
+def _shown(message: Message, max_chars: int | None = None) -> dict[str, str]:
     return {
         "role": message.role,
         **({"name": message.name} if message.name else {}),
         "said_at": f"{message.said_at:%Y-%m-%d %H:%M, %A}",
-        "text": message.content,
+        "text": message.content if max_chars is None else shorten(message.content, max_chars),
     }
 
 

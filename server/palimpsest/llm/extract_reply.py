@@ -12,6 +12,12 @@ from palimpsest.core.validation import one_line
 MAX_LABEL_CHARS = 64
 MAX_DIGITS = 9
 
+NOTHING = frozenset(
+    {"", "none", "null", "nil", "nothing", "n/a", "na", "no", "false", "not applicable", "unknown", "undefined"}
+)
+"""What models write where they have nothing to say, in lower case."""
+
+_AROUND = " \t\n.,;:!?-\u2013\u2014_'\"()[]<>"
 _TEXT_KEYS = ("text", "fact", "memory", "content", "data")
 _LIST_KEYS = ("facts", "fact", "memories", "memory")
 
@@ -50,7 +56,7 @@ class FactReply(BaseModel):
 
 
 class ForgetReply(BaseModel):
-    """One request to forget. A bare string is accepted too."""
+    """One request to forget. A bare string is accepted too, and the keys that hold the text of a fact."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -60,25 +66,22 @@ class ForgetReply(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _tolerate(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            value = {"forget": value}
-        if not isinstance(value, Mapping):
-            return value
-        item = cast("Mapping[str, Any]", value)
-        return {"forget": item.get("forget"), "sources": integers(item.get("sources"))}
+        sources = cast("Mapping[str, Any]", value).get("sources") if isinstance(value, Mapping) else None
+        return {"forget": _asked(value), "sources": integers(sources)}
 
 
 class ExtractReply(BaseModel):
-    """The model's reply: `{"facts": […], "forget": […]}`, a bare list, or a list under one of Mem0's other keys.
+    """The model's reply: `{"forget": […], "facts": […]}`, a bare list, or a list under one of Mem0's other keys.
 
-    A request to forget may also stand among the facts, as `{"forget": "what"}`.
+    A request to forget may also stand among the facts, as `{"forget": "what"}`. Requests come first, so that they are
+    whole if a long reply is cut off.
     """
 
     model_config = ConfigDict(extra="ignore")
 
-    facts: list[FactReply]
-    forget: list[ForgetReply]
     user_name: str | None
+    forget: list[ForgetReply]
+    facts: list[FactReply]
 
     @model_validator(mode="before")
     @classmethod
@@ -90,13 +93,13 @@ class ExtractReply(BaseModel):
         reply = cast("Mapping[str, Any]", value)
         key = next((key for key in _LIST_KEYS if key in reply), None)
         if key is None and "forget" not in reply:
-            return reply
+            raise ValueError('it has no list "facts"')
         items = _as_list(reply[key]) if key is not None else []
         requests = [item for item in items if _is_request(item)]
         return {
             "user_name": _scalar(reply.get("user_name")),
             "facts": [item for item in items if not _is_request(item)],
-            "forget": _as_list(reply.get("forget") or []) + requests,
+            "forget": [item for item in _as_list(reply.get("forget")) + requests if _asked(item) != ""],
         }
 
 
@@ -108,7 +111,22 @@ def integers(value: Any) -> list[int]:
 
 
 def _is_request(item: Any) -> bool:
-    return isinstance(item, Mapping) and "forget" in item and not any(key in item for key in _TEXT_KEYS)
+    """Return whether an item of the facts is a request to forget: it says so, or has that key and no text of a fact."""
+    if not isinstance(item, Mapping):
+        return False
+    keys = cast("Mapping[str, Any]", item)
+    return keys.get("forget") is True or ("forget" in keys and not any(keys.get(key) for key in _TEXT_KEYS))
+
+
+def _asked(value: Any) -> Any:
+    """Return what is to be forgotten; "" if nothing is, and the value itself if it cannot be read."""
+    if isinstance(value, Mapping):
+        item = cast("Mapping[str, Any]", value)
+        named = [item[key] for key in ("forget", *_TEXT_KEYS) if item.get(key) and item[key] is not True]
+        value = named[0] if named else ""
+    if not value or value is True:
+        return ""
+    return "" if isinstance(value, str) and value.strip(_AROUND).casefold() in NOTHING else value
 
 
 def _as_list(value: Any) -> list[Any]:
