@@ -263,11 +263,11 @@ class Memory:
         return await summaries.get_summary(self.engine, scope, kind, refresh=refresh, caller=caller)
 
     async def get(self, scope: Scope, owner_id: str) -> models.Memory | Message:
-        """Return a memory or a message, living or deleted, with its whole text."""
+        """Return a memory or message, living or deleted, with its whole text unless a fact of it is forgotten."""
 
         def read() -> models.Memory | Message:
             with self.engine.ledger.read() as conn:
-                return id_lookup.find(conn, scope, owner_id)
+                return id_lookup.find_shown(conn, scope, owner_id)
 
         return await self.engine.run(read)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 from palimpsest.core.models import Event, Hit, Provenance, Scope, Version
@@ -12,6 +13,7 @@ SCOPE_NOTE = "scope: user ana, project atlas"
 ID = "0a1b2c3d-4444-4555-8666-777788889999"
 OTHER_ID = "ffeeddcc-4444-4555-8666-777788889999"
 TEA = memory("Ana drinks\ngreen  tea.", ID)
+PAST = replace(TEA, deleted_at=NOW, superseded_by=OTHER_ID, valid_until=NOW, valid_until_precision="month")
 HIT = Hit(
     ID,
     "memory",

@@ -7,12 +7,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from palimpsest.core.models import Edit, Event, Hit, Outcome, Provenance, Step
+from palimpsest.core.models import Edit, Event, Hit, Outcome, Predecessor, Provenance, Step
 from palimpsest.learn.apply import WriteResult
 from palimpsest.learn.summaries import SummaryResult
 from palimpsest.memory import Page
 from palimpsest.recall.pipeline import SearchResult
 from palimpsest.recall.similar import SimilarMemory
+from palimpsest.server.replies.history import HistoryReply
 from palimpsest.server.replies.models import AddReply
 from palimpsest.server.replies.notes import short
 from palimpsest.server.replies.render import (
@@ -28,7 +29,7 @@ from palimpsest.server.replies.render import (
     summary_text,
     whole_text,
 )
-from tests.server.reply_examples import HIT, ID, OTHER_ID, SCOPE, SCOPE_NOTE, TEA, VERSION
+from tests.server.reply_examples import HIT, ID, OTHER_ID, PAST, SCOPE, SCOPE_NOTE, TEA, VERSION
 from tests.support.memory import messages_from
 from tests.support.scripted_model import NOW, memory
 
@@ -39,6 +40,7 @@ TEA_LINE = "[0a1b2c3d] Ana drinks green tea."
     ("outcome", "line"),
     [
         (Outcome(Event.ADD, TEA), f"added: {TEA_LINE}"),
+        (Outcome(Event.ADD, PAST), f"added as past: {TEA_LINE} (until 2026-05)"),
         (
             Outcome(Event.ADD, TEA, previous="Ana drinks coffee.", replaced=(OTHER_ID,)),
             f"replaced: {TEA_LINE} (was: [ffeeddcc] Ana drinks coffee.)",
@@ -265,6 +267,19 @@ def test_a_history_starts_with_the_state(deleted_at: datetime | None, superseded
     """Guards the three states a memory can be in."""
     stored = memory("Ana drinks tea.", ID, deleted_at=deleted_at, superseded_by=superseded_by)
     assert history_text(stored, [], []).splitlines() == [f"[0a1b2c3d] {state}: Ana drinks tea."]
+
+
+def test_a_history_says_since_when_and_until_when_as_exactly_as_it_is_known() -> None:
+    """Guards against a year or a month that is shown as its first day."""
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    new = replace(memory("Ana drinks tea.", ID), valid_from=start, valid_from_precision="year")
+    lines = history_text(new, [], [Predecessor(replace(PAST, superseded_by=ID))]).splitlines()
+    assert lines == [
+        "[0a1b2c3d] current, since 2026: Ana drinks tea.",
+        "  replaced [0a1b2c3d] 2026-05-08, until 2026-05: Ana drinks green tea.",
+    ]
+    content = HistoryReply.of(new, [], [Predecessor(PAST)]).as_json()
+    assert (content["valid_from"], content["replaced"][0]["valid_until"]) == ("2026", "2026-05")
 
 
 def test_a_history_says_what_made_each_version() -> None:

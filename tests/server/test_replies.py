@@ -27,7 +27,7 @@ from palimpsest.server.replies.models import (
     SearchReply,
     SummaryReply,
 )
-from tests.server.reply_examples import HIT, ID, OTHER_ID, SCOPE, SCOPE_NOTE, TEA, VERSION
+from tests.server.reply_examples import HIT, ID, OTHER_ID, PAST, SCOPE, SCOPE_NOTE, TEA, VERSION
 from tests.support.memory import messages_from
 from tests.support.scripted_model import NOW, memory
 
@@ -107,6 +107,7 @@ class TestWrites:
         ("outcome", "event", "other_keys"),
         [
             (Outcome(Event.ADD, TEA), "ADD", {}),
+            (Outcome(Event.ADD, PAST), "ADD", {"valid_until": "2026-05"}),
             (Outcome(Event.ADD, TEA, previous="old"), "ADD", {"previous": "old"}),
             (Outcome(Event.UPDATE, TEA, previous="old"), "UPDATE", {"previous": "old"}),
             (Outcome(Event.DELETE, TEA, previous="old"), "DELETE", {}),

@@ -186,7 +186,7 @@ def _notes(decisions: Decisions) -> list[str]:
     notes: list[str] = []
     for granted in decisions.granted:
         what = granted.request.what
-        notes.append(f"forgotten, as asked ({what}): {'; '.join(granted.texts)} (palimpsest undo brings it back)")
+        notes.append(f"forgotten, as asked ({what}): {'; '.join(granted.texts)}")
         if granted.more_may_fit:
             notes.append(f"more may fit than was looked at; ask again: {what}")
     notes += [f"asked to forget, but nothing stored fits: {request.what}" for request in decisions.unmatched]

@@ -55,18 +55,18 @@ class VersionReply(Reply):
 
 
 class ReplacedReply(Reply):
-    """A memory whose place another one took. `valid_until` is until when it held."""
+    """A memory whose place another one took. `valid_until` is until when it held, as exactly as that is known."""
 
     id: str
     memory: str
-    valid_until: Instant | None
+    valid_until: str | None
     sources: tuple[str, ...]
 
     @classmethod
     def of(cls, predecessor: Predecessor) -> ReplacedReply:
         """Return the reply for one replaced memory."""
         old = predecessor.memory
-        return cls(id=old.id, memory=old.text, valid_until=old.valid_until, sources=predecessor.sources)
+        return cls(id=old.id, memory=old.text, valid_until=old.until or None, sources=predecessor.sources)
 
 
 class HistoryReply(Reply):
@@ -80,6 +80,8 @@ class HistoryReply(Reply):
     memory: str
     deleted: bool
     superseded_by: str | None
+    valid_from: str | None = LeftOutIfNone
+    valid_until: str | None = LeftOutIfNone
     replaced: tuple[ReplacedReply, ...] = LeftOutIfEmpty
     history: tuple[VersionReply, ...]
 
@@ -91,6 +93,8 @@ class HistoryReply(Reply):
             memory=memory.text,
             deleted=memory.deleted_at is not None,
             superseded_by=memory.superseded_by,
+            valid_from=memory.since or None,
+            valid_until=memory.until or None,
             replaced=tuple(map(ReplacedReply.of, predecessors)),
             history=tuple(_version_replies(memory, versions)),
         )

@@ -169,7 +169,7 @@ class SimilarReply(Reply):
 
 
 class OutcomeReply(Reply):
-    """What a write did to one memory, in the form of Mem0.
+    """What a write did to one memory, in the form of Mem0. What was added as past has `valid_until`.
 
     Of long texts only the beginning is repeated. If `truncated` is true, `memory` is cut and has `length` characters.
     """
@@ -180,6 +180,7 @@ class OutcomeReply(Reply):
     previous: str | None = LeftOutIfNone
     replaced: tuple[str, ...] = LeftOutIfEmpty
     duplicate_of: str | None = LeftOutIfNone
+    valid_until: str | None = LeftOutIfNone
     similar: tuple[SimilarReply, ...] = LeftOutIfEmpty
     truncated: bool | None = LeftOutIfNone
     length: int | None = LeftOutIfNone
@@ -188,6 +189,7 @@ class OutcomeReply(Reply):
     def of(cls, outcome: Outcome, similar: Sequence[SimilarMemory] = ()) -> OutcomeReply:
         """Return the reply for one outcome, with the memories that the text resembles."""
         previous = outcome.previous
+        is_past = outcome.event is Event.ADD and outcome.memory.deleted_at is not None
         return cls(
             id=outcome.memory.id,
             event=outcome.event,
@@ -195,6 +197,7 @@ class OutcomeReply(Reply):
             previous=None if outcome.event is Event.DELETE or previous is None else shorten(previous, MAX_ECHO),
             replaced=outcome.replaced,
             duplicate_of=outcome.duplicate_of,
+            valid_until=outcome.memory.until if is_past else None,
             similar=tuple(map(SimilarReply.of, similar)),
             truncated=_is_long(outcome.memory.text),
             length=_long_length(outcome.memory.text),

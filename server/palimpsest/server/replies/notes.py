@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from palimpsest.core.models import Event, Hit, Scope
+from palimpsest.core.models import Event, Hit, Outcome, Scope
 
 if TYPE_CHECKING:  # slow to import, and only needed for the annotations
     from palimpsest.learn.apply import WriteResult
@@ -70,15 +70,20 @@ def shortened_notes(hits: Sequence[Hit]) -> Iterator[str]:
 
 
 def added_notes(result: WriteResult, advice: Advice) -> Iterator[str]:
-    """Yield the notes of a result, and what to do about similar memories."""
-    yield from result.notes
-    if any(result.similar.values()):
-        yield advice.similar
+    """Yield the notes of a result, what to do about similar memories, and how to restore what was forgotten."""
+    forgotten = [outcome for outcome in result.outcomes if outcome.memory.is_forgotten]
+    yield from _notes(result, advice, forgotten)
 
 
 def changed_notes(result: WriteResult, advice: Advice) -> Iterator[str]:
     """Yield the notes of a result, and how to restore or to erase what was deleted."""
-    yield from added_notes(result, advice)
-    deleted = next((outcome.memory.id for outcome in result.outcomes if outcome.event is Event.DELETE), None)
+    yield from _notes(result, advice, result.outcomes)
+
+
+def _notes(result: WriteResult, advice: Advice, restorable: Sequence[Outcome]) -> Iterator[str]:
+    yield from result.notes
+    if any(result.similar.values()):
+        yield advice.similar
+    deleted = next((outcome.memory.id for outcome in restorable if outcome.event is Event.DELETE), None)
     if deleted is not None:
         yield advice.deleted.format(id=short(deleted))

@@ -150,13 +150,14 @@ def confirm_delete_all_text(stored: ScopeContents, scope: Scope, confirmation: s
 def outcome_line(outcome: Outcome) -> str:
     """Return one outcome as one line. Its first word says what was done."""
     memory, previous = outcome.memory, _cut(outcome.previous or "")
-    text = _quote(memory)
+    is_past = outcome.event is Event.ADD and memory.deleted_at is not None
+    text = _quote(memory) + (f" (until {memory.until})" if is_past else "")
     if outcome.replaced:
         ids = ", ".join(f"[{short(memory_id)}]" for memory_id in outcome.replaced)
         return f"replaced: {text} (was: {ids} {previous})"
     match outcome.event:
         case Event.ADD:
-            return f"added: {text}"
+            return f"added{' as past' if is_past else ''}: {text}"
         case Event.UPDATE if outcome.previous == memory.text:
             return f"updated: {text} (same text; metadata, labels or date changed)"
         case Event.UPDATE:
@@ -236,7 +237,7 @@ def history_text(memory: Memory, versions: Sequence[Version], predecessors: Sequ
 
 def _predecessor_line(predecessor: Predecessor) -> str:
     old = predecessor.memory
-    until = f", until {iso(old.valid_until)[:10]}" if old.valid_until else ""
+    until = f", until {old.until}" if old.until else ""
     said = f", from {', '.join(map(_one_line, predecessor.sources))}" if predecessor.sources else ""
     return f"  replaced [{short(old.id)}] {old.date}{until}{said}: {_one_line(old.text)}"
 
@@ -251,9 +252,11 @@ def whole_text(owner: Memory | Message) -> str:
 
 
 def _state(memory: Memory) -> str:
+    since = f", since {memory.since}" if memory.since else ""
+    until = f", until {memory.until}" if memory.until else ""
     if memory.superseded_by:
-        return f"superseded by [{short(memory.superseded_by)}]"
-    return "deleted" if memory.deleted_at else "current"
+        return f"superseded by [{short(memory.superseded_by)}]{since}{until}"
+    return f"{'deleted' if memory.deleted_at else 'current'}{since}{until}"
 
 
 def _made_by(provenance: Provenance) -> str:

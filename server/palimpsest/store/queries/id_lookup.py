@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import re
 import uuid
+from dataclasses import replace
 
 from sqlalchemy import Connection, and_, select
 
 from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import Memory, Message, Scope
 from palimpsest.store.mapping import sees, to_memory, to_message
+from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.schema import memories, messages
 
 MIN_PREFIX = 8
 """The fewest characters that are accepted as the beginning of an id."""
+
+HIDDEN = "(not shown, because something that was said here is forgotten)"
+"""What stands for the text of a message with a forgotten fact. Nothing tells which part of the text says it."""
 
 UUID_DIGITS = 32
 
@@ -42,6 +47,13 @@ def find(conn: Connection, scope: Scope, owner_id: str) -> Memory | Message:
             "Otherwise use an id from a search or a list"
         )
     return matches[0]
+
+
+def find_shown(conn: Connection, scope: Scope, owner_id: str) -> Memory | Message:
+    """Return what `find` does. Of a message with a forgotten fact the text is not shown, only that there is one."""
+    match = find(conn, scope, owner_id)
+    is_hidden = isinstance(match, Message) and not message_queries.without_forgotten(conn, [match])
+    return replace(match, content=HIDDEN) if isinstance(match, Message) and is_hidden else match
 
 
 def find_memory(conn: Connection, scope: Scope, memory_id: str) -> Memory:

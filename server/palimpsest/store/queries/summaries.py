@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, exists, func, select
 
 from palimpsest.core.models import Scope, Summary
 from palimpsest.store.mapping import is_scope, sees, to_summary
-from palimpsest.store.schema import index_log, memories, summaries, vectors
+from palimpsest.store.schema import history, index_log, memories, summaries, vectors
 
 
 def latest_summary(conn: Connection, scope: Scope, kind: str) -> Summary | None:
@@ -36,6 +36,8 @@ def has_corrections_since(conn: Connection, scope: Scope, log_number: int) -> bo
 
     Such a summary is not shown again, because a model would believe it.
     """
+    # A mention of a memory is in the log too. What changes the memory also leaves a row of history, at the same time.
+    changed = exists().where(history.c.memory_id == memories.c.id, history.c.updated_at == index_log.c.at)
     reworded = (
         select(index_log.c.seq)
         .join(memories, memories.c.id == index_log.c.memory_id)
@@ -43,6 +45,7 @@ def has_corrections_since(conn: Connection, scope: Scope, log_number: int) -> bo
             index_log.c.user_id == scope.user_id,
             index_log.c.seq > log_number,
             memories.c.revision > 1,
+            changed,
             sees(memories, scope),
         )
     )
