@@ -164,14 +164,16 @@ class TestWithAModel:
     async def test_an_agents_conversation_is_read_with_the_agents_prompt(self, tmp_path: Path) -> None:
         """There are two extraction prompts."""
         scope = Scope("alice", agent_id="otto")
-        with OpenAIServer([facts("Otto must not deploy on Fridays"), facts()]) as server:
+        with OpenAIServer([facts("Otto must not deploy on Fridays"), facts(), facts()]) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 conversation = (("user", "Never deploy on Fridays"), ("assistant", "Understood"))
                 await memory.add_messages(messages_from(*conversation, scope=scope))
                 await memory.add_messages(messages_from(*conversation))
+                await memory.add_messages(messages_from(("user", "And never on Mondays"), scope=scope))
                 systems = [request["messages"][0]["content"] for request in server.chat_requests]
         assert "memory of an AI agent" in systems[0]
         assert "memory of an AI agent" not in systems[1]
+        assert "memory of an AI agent" in systems[2], "also if the agent has not answered yet"
 
     async def test_plain_facts_of_a_custom_prompt_find_their_source(self, tmp_path: Path) -> None:
         """Prompts written for Mem0, and the reply they ask for, work."""

@@ -83,6 +83,39 @@ class TestPieces:
         assert len(sources) == 1
         assert again.outcomes == ()
 
+    async def test_a_request_in_a_long_message_waits_until_all_of_it_was_read(self, tmp_path: Path) -> None:
+        """The message goes with what was asked for. What its other parts say is learned all the same."""
+        extractions = 0
+
+        def model(request: dict[str, Any]) -> str:
+            nonlocal extractions
+            if is_extraction(request):
+                extractions += 1
+                asks = [{"forget": "Mark", "sources": [1]}] if extractions == 1 else []
+                facts = [{"text": f"Fact of part {extractions}.", "sources": [1]}]
+                return json.dumps({"forget": asks, "facts": facts})
+            items, stored = (
+                json.loads(part)
+                for part in request["messages"][1]["content"].removeprefix("New facts: ").split("\n\nStored memories: ")
+            )
+            mark = next((item["id"] for item in stored if item["text"] == "Mark drinks."), None)
+            decisions = [
+                {"fact": item["fact"], "event": "DELETE", "memory": mark, "text": ""}
+                if "forget" in item
+                else {"fact": item["fact"], "event": "ADD"}
+                for item in items
+            ]
+            return json.dumps({"decisions": decisions})
+
+        diary = "Forget Mark. " + "We looked at the ponds, hedges and sheds. " * 600
+        with OpenAIServer(model) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                await memory.add_text(ALICE, "Mark drinks.", infer=False)
+                result = await memory.add_messages(messages_from(("user", diary)))
+                assert await memory_texts(memory) == [f"Fact of part {number + 1}." for number in range(extractions)]
+        assert extractions > 2
+        assert any(note.startswith("forgotten, as asked (Mark)") for note in result.notes)
+
     async def test_five_hundred_messages_are_learned_from_in_pieces(self, tmp_path: Path) -> None:
         """Every message is in one request, and no request has more than a small model can read."""
         seen: list[list[dict[str, Any]]] = []

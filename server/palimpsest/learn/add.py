@@ -101,7 +101,7 @@ async def add_text(
     request = ReconcileRequest(scope, (fact,), caller, keep_all=True, vectors=vectors)
     try:
         result = await reconcile(engine, engine.model, request)
-    except (ModelError, PromptError, StaleDecisionError) as error:
+    except (ModelError, PromptError, StaleDecisionError, MemoryNotFoundError) as error:
         notes.append(f"stored in your words, not reconciled with what was known: {error}")
         return await _add_as_it_is(engine, scope, Decision(Event.ADD, fact), caller, notes, vectors)
     return replace(result, notes=(*notes, *result.notes))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from palimpsest.core.errors import PalimpsestError
-from palimpsest.core.models import USER_NAME, Fact, Message, Provenance, Scope
+from palimpsest.core.models import USER_NAME, Fact, ForgetRequest, Message, Provenance, Scope
 from palimpsest.core.protocols import LanguageModel, Vector
 from palimpsest.learn.apply import WriteResult, apply_write, embed_texts
 from palimpsest.learn.engine import Engine
@@ -75,11 +75,12 @@ async def learn_pieces(
     kept = f"kept {counted(len(lesson.messages), 'message')}"
     learned = WriteResult()
     done = 0
+    postponed: tuple[ForgetRequest, ...] = ()
     for number, piece in enumerate(parts, 1):
         which = f", piece {number} of {len(parts)}" if len(parts) > 1 else ""
         await engine.report_progress(f"{kept}; asking the model for facts{which}")
         try:
-            result = await _learn_from_piece(engine, model, lesson, piece)
+            result, postponed = await _learn_from_piece(engine, model, lesson, piece, postponed)
         except PalimpsestError as error:
             return Learning(learned, done, error)
         done += len(piece.finished)
@@ -91,18 +92,26 @@ async def learn_pieces(
     return Learning(learned, done)
 
 
-async def _learn_from_piece(engine: Engine, model: LanguageModel, lesson: Lesson, piece: Piece) -> WriteResult:
+async def _learn_from_piece(
+    engine: Engine, model: LanguageModel, lesson: Lesson, piece: Piece, postponed: Sequence[ForgetRequest]
+) -> tuple[WriteResult, tuple[ForgetRequest, ...]]:
+    """Return what was learned, and the requests to forget of a message that does not end in this piece.
+
+    They wait for its end, because a request that is granted also deletes the message.
+    """
     scope = lesson.scope
     prompt = engine.prompts.get("extract_agent" if scope.agent_id else "extract")
     conversation = await engine.run(lambda: _conversation(engine, scope, piece.messages, lesson.context))
     found = await extract(model, prompt, conversation, engine.clock())
     kept, excluded = without_excluded(found.facts, engine.excluded_topics)
-    found = replace(found, facts=tuple(kept))
+    requests = (*postponed, *found.requests)
+    later = tuple(request for request in requests if piece.unfinished & set(request.sources))
+    found = replace(found, facts=tuple(kept), requests=tuple(item for item in requests if item not in later))
     notes = (*_notes(found), *excluded)
     if not found.facts and not found.requests:
         provenance = Provenance("extract", model.name, prompt.fingerprint, lesson.caller)
         await apply_write(engine, Write(scope, provenance, learned_from=piece.finished))
-        return WriteResult(notes=notes)
+        return WriteResult(notes=notes), later
     texts = [*(fact.text for fact in found.facts), *(request.what for request in found.requests)]
     vectors, _ = await embed_texts(engine, texts, lesson.vectors)
     request = ReconcileRequest(
@@ -114,7 +123,7 @@ async def _learn_from_piece(engine: Engine, model: LanguageModel, lesson: Lesson
         user_name=found.user_name or conversation.user_name,
         vectors=vectors,
     )
-    return _with_notes(await reconcile(engine, model, request), *notes)
+    return _with_notes(await reconcile(engine, model, request), *notes), later
 
 
 async def _failure(engine: Engine, messages: Sequence[Message], done: int, error: Exception) -> str:

@@ -31,6 +31,11 @@ class Piece:
     messages: tuple[Message, ...]
     finished: tuple[str, ...]
 
+    @property
+    def unfinished(self) -> set[str]:
+        """Return the ids of the messages that end in a later piece."""
+        return {message.id for message in self.messages} - set(self.finished)
+
 
 def pieces(messages: Sequence[Message]) -> Iterator[Piece]:
     """Split messages into pieces of about `PIECE_TOKENS`, where a session ends if possible.

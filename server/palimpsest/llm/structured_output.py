@@ -29,13 +29,14 @@ MAX_SHOWN_CHARS = 2_000
 MAX_BRACKETS = 1_000
 """How many brackets of a reply are tried as the start of a JSON value. It bounds the time for hostile replies."""
 
+LIST_DEPTH = 2
+"""How deep the items of a reply lie: in a list, or in a list of an object. Lists inside an item are deeper."""
+
 _THOUGHT = re.compile(r"\A.*</think(?:ing)?>|<think(?:ing)?>.*\Z", re.DOTALL | re.IGNORECASE)
 _STRING_OR_TRAILING_COMMA = re.compile(r'("(?:\\.|[^"\\])*+"?)|,(?=\s*[}\]])')
 """Also matches a string without an end. Otherwise the search would start again at each quote, in quadratic time."""
 
 _STRING_OR_BRACKET = re.compile(r'"(?:\\.|[^"\\])*+"|["{}\[\]]', re.DOTALL)
-LIST_DEPTH = 2
-"""How deep the items of a reply lie: in a list, or in a list of an object. Lists inside an item are deeper."""
 
 _START = re.compile(r"[{\[]")
 _EMPTY_LIST = re.compile(r"`*(?:json)?\s*\[\s*\]\s*`*", re.IGNORECASE)
