@@ -17,6 +17,7 @@ from tests.support.memory import ALICE, llm_settings, memory_in, memory_texts, m
 pytestmark = pytest.mark.anyio
 
 ROME, OSLO = "User lives in Rome.", "User lives in Oslo."
+ADDED = json.dumps({"decisions": [{"fact": 0, "event": "ADD"}]})
 
 
 def learned(text: str, **rest: Any) -> str:
@@ -116,6 +117,110 @@ class TestTimeOrder:
                 assert await memory_texts(memory) == [ROME]
                 (oslo,) = await deleted(memory)
         assert (oslo.text, oslo.valid_until) == (OSLO, datetime(2026, 1, 1, 10, tzinfo=UTC))
+
+    async def test_a_fact_between_two_memories_ends_the_older_one(self, tmp_path: Path) -> None:
+        """Berlin 2015 and Rome 2026 are stored; Oslo of 2020 arrives late. Berlin held until Oslo, Oslo until Rome."""
+        berlin, rome = "User lives in Berlin.", "User's home is in Rome."
+        both = [{"fact": 0, "event": "DELETE", "memory": number, "text": None} for number in (0, 1)]
+        replies = [learned(berlin), learned(rome), ADDED, learned(OSLO), json.dumps({"decisions": both})]
+        with OpenAIServer(replies) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                for text, at in (("Berlin", "2015"), ("Rome", "2026"), ("Oslo", "2020")):
+                    await memory.add_messages(said(text, f"{at}-01-05T10:00:00Z"))
+                assert await memory_texts(memory) == [rome]
+                until = {old.text: old.valid_until.year for old in await deleted(memory) if old.valid_until}
+        assert until == {berlin: 2020, OSLO: 2026}
+
+    async def test_a_late_fact_held_until_the_newer_one_was_said_again(self, tmp_path: Path) -> None:
+        """Rome was said in 2020 and in 2026; Oslo of 2023 was between, and did not end in the moment it began."""
+        known = json.dumps({"decisions": [{"fact": 0, "event": "NONE", "memory": 0}]})
+        replies = [learned(ROME), learned("User still lives in Rome."), known, learned(OSLO), contradicts()]
+        with OpenAIServer(replies) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                for text, at in (("Rome", "2020"), ("still Rome", "2026"), ("Oslo", "2023")):
+                    await memory.add_messages(said(text, f"{at}-03-01T10:00:00Z"))
+                (oslo,) = await deleted(memory)
+        assert oslo.valid_until == datetime(2026, 3, 1, 10, tzinfo=UTC)
+
+    async def test_an_older_fact_does_not_reword_a_newer_memory(self, tmp_path: Path) -> None:
+        """An UPDATE that takes words of the memory away is a contradiction, and the memory is the later one."""
+        updates = json.dumps({"decisions": [{"fact": 0, "event": "UPDATE", "memory": 0, "text": OSLO}]})
+        with OpenAIServer([learned(ROME), learned(OSLO), updates]) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                await memory.add_messages(said("Rome", "2026-01-05T10:00:00Z"))
+                await memory.add_messages(said("Oslo", "2020-01-05T10:00:00Z"))
+                assert await memory_texts(memory) == [ROME]
+                (oslo,) = await deleted(memory)
+        assert oslo.text == OSLO
+
+    async def test_an_older_fact_may_add_a_detail(self, tmp_path: Path) -> None:
+        """An UPDATE that keeps the words of the memory loses nothing."""
+        merged = "User lives in Rome with a cat."
+        updates = json.dumps({"decisions": [{"fact": 0, "event": "UPDATE", "memory": 0, "text": merged}]})
+        with OpenAIServer([learned(ROME), learned("User has a cat."), updates]) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                await memory.add_messages(said("Rome", "2026-01-05T10:00:00Z"))
+                await memory.add_messages(said("a cat", "2020-01-05T10:00:00Z"))
+                assert await memory_texts(memory) == [merged]
+
+    async def test_a_year_and_a_month_of_it_are_ordered_by_when_they_were_said(self, tmp_path: Path) -> None:
+        """The year "2026" does not begin before "2026-03"; nobody knows which came first."""
+        bosch = learned("User has worked at Bosch since March 2026.", valid_from="2026-03")
+        siemens = "User has worked at Siemens since 2026."
+        with OpenAIServer([bosch, learned(siemens, valid_from="2026"), contradicts()]) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                await memory.add_messages(said("At Bosch since March", "2026-04-05T10:00:00Z"))
+                await memory.add_messages(said("This year I joined Siemens", "2026-11-01T10:00:00Z"))
+                assert await memory_texts(memory) == [siemens]
+
+    async def test_a_beginning_is_held_against_the_time_the_other_was_said(self, tmp_path: Path) -> None:
+        """Told later, "from 2010 I lived in Oslo" does not replace what was said in 2026."""
+        with OpenAIServer([learned(ROME), learned(OSLO, valid_from="2010"), contradicts()]) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                await memory.add_messages(said("I live in Rome", "2026-01-05T10:00:00Z"))
+                await memory.add_messages(said("From 2010 I lived in Oslo", "2026-03-05T10:00:00Z"))
+                assert await memory_texts(memory) == [ROME]
+
+    async def test_of_one_message_the_fact_with_a_beginning_holds(self, tmp_path: Path) -> None:
+        """In "since 2025 in Oslo, before that in Rome", which fact is listed last does not matter."""
+        facts = [{"text": OSLO, "sources": [1], "valid_from": "2025"}, {"text": ROME, "sources": [1]}]
+        decisions = [{"fact": 0, "event": "ADD"}, {"fact": 1, "event": "DELETE", "memory": 0}]
+        replies = [json.dumps({"facts": facts}), json.dumps({"decisions": decisions})]
+        with OpenAIServer(replies) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                await memory.add_messages(said("In Oslo since 2025, before that in Rome", "2026-01-05T10:00:00Z"))
+                assert await memory_texts(memory) == [OSLO]
+
+    async def test_a_plan_does_not_end_what_holds_today(self, tmp_path: Path) -> None:
+        """Who will live in Rome from 2027 still lives in Oslo."""
+        plan = "User will live in Rome from 2027."
+        with OpenAIServer([learned(OSLO), learned(plan, valid_from="2027"), contradicts()]) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                await memory.add_messages(said("I live in Oslo", "2026-01-05T10:00:00Z"))
+                await memory.add_messages(said("To Rome next year", "2026-03-05T10:00:00Z"))
+                assert await memory_texts(memory) == sorted([OSLO, plan])
+
+    async def test_a_plan_that_is_given_up_ends(self, tmp_path: Path) -> None:
+        """A plan is as old as its saying, so that a later word can contradict it."""
+        plan, stays = "User will live in Rome from 2027.", "User stays in Oslo for good."
+        with OpenAIServer([learned(plan, valid_from="2027"), learned(stays), contradicts()]) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                await memory.add_messages(said("To Rome next year", "2026-01-05T10:00:00Z"))
+                await memory.add_messages(said("I stay in Oslo", "2026-03-05T10:00:00Z"))
+                assert await memory_texts(memory) == [stays]
+
+    async def test_what_has_ended_is_a_memory_and_its_turn_is_still_shown(self, tmp_path: Path) -> None:
+        """The end of something is told without a date and without a text: nothing of it is forgotten."""
+        died = "User's dog Rex died of cancer."
+        with OpenAIServer([learned("User has a dog named Rex."), contradicts(text="")]) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                await memory.add_messages(messages_from(("user", "My dog Rex sleeps in the garage.")))
+                await memory.add_text(ALICE, died)
+                assert await memory_texts(memory) == [died]
+                (rex,) = await deleted(memory)
+                texts = [hit.text for hit in (await memory.search(ALICE, "garage")).hits]
+        assert not rex.is_forgotten
+        assert "My dog Rex sleeps in the garage." in texts
 
 
 class TestPrecision:
