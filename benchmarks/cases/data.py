@@ -100,13 +100,15 @@ class Script(Part):
     """The replies of a scripted endpoint: to each extraction in order, to decisions by rule, to each summary in order.
 
     A fact that no rule is about is added. With `cut` the replies to extractions end in the middle, as if the model had
-    reached its limit.
+    reached its limit. With `as_mem0` decisions have the form that Mem0's prompts ask for: each memory with what becomes
+    of it, and the new ones.
     """
 
     extract: tuple[dict[str, Any], ...] = ()
     decide: tuple[Rule, ...] = ()
     summaries: tuple[str, ...] = ()
     cut: bool = False
+    as_mem0: bool = False
 
 
 class Case(Part):

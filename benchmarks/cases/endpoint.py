@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import httpx
 
@@ -20,6 +20,8 @@ CUT_CHARS = 25
 
 TIMEOUT = 600.0
 """How many seconds a real model may take for one reply: a small model without a graphics card takes minutes."""
+
+Items: TypeAlias = list[dict[str, Any]]
 
 _NO_RETRY = {"x-should-retry": "false"}
 
@@ -66,7 +68,10 @@ def scripted(script: Script) -> Chat:
     def chat(request: dict[str, Any]) -> Reply | str:
         stage = stage_of(request)
         if stage == "decide":
-            return json.dumps({"decisions": _decisions(request, script.decide)})
+            facts, memories = _shown(request)
+            decisions = _decisions(facts, memories, script.decide)
+            form = _mem0_items(decisions, facts, memories) if script.as_mem0 else decisions
+            return json.dumps({"memory" if script.as_mem0 else "decisions": form})
         replies: Iterator[Any] = extractions if stage == "extract" else summaries
         reply = next(replies, None)
         if reply is None:
@@ -94,12 +99,32 @@ def forwarded(base_url: str, api_key: str) -> Chat:
     return chat
 
 
-def _decisions(request: dict[str, Any], rules: tuple[Rule, ...]) -> list[dict[str, Any]]:
-    facts, memories = (
-        cast("list[dict[str, Any]]", json.loads(part))
-        for part in _user_part(request).removeprefix("New facts: ").split("\n\nStored memories: ")
-    )
-    decisions: list[dict[str, Any]] = []
+def _shown(request: dict[str, Any]) -> tuple[Items, Items]:
+    """Return the facts and the memories that a decide call shows."""
+    facts, memories = _user_part(request).removeprefix("New facts: ").split("\n\nStored memories: ")
+    return cast("Items", json.loads(facts)), cast("Items", json.loads(memories))
+
+
+def _mem0_items(decisions: Items, facts: Items, memories: Items) -> Items:
+    """Return decisions in Mem0's form: every memory with its text and event, and the new memories."""
+    made = {decision["memory"]: decision for decision in decisions if decision["memory"] is not None}
+    stay = {"event": "NONE", "text": None}
+    items = [
+        {"id": str(memory["id"]), "event": decision["event"], "text": decision["text"] or memory["text"]}
+        for memory in memories
+        if "new" not in memory and "message" not in memory
+        for decision in (made.get(memory["id"], stay),)
+    ]
+    texts = {fact["fact"]: fact["text"] for fact in facts if "text" in fact}
+    new = [texts[decision["fact"]] for decision in decisions if decision["event"] == "ADD"]
+    return [
+        *items,
+        *({"id": str(len(memories) + number), "event": "ADD", "text": text} for number, text in enumerate(new)),
+    ]
+
+
+def _decisions(facts: Items, memories: Items, rules: tuple[Rule, ...]) -> Items:
+    decisions: Items = []
     for fact in facts:
         made = [decision for rule in rules for decision in _by_rule(rule, fact, memories)]
         default = {"fact": fact["fact"], "event": "NONE" if "forget" in fact else "ADD", "memory": None, "text": None}
@@ -107,7 +132,7 @@ def _decisions(request: dict[str, Any], rules: tuple[Rule, ...]) -> list[dict[st
     return decisions
 
 
-def _by_rule(rule: Rule, fact: dict[str, Any], memories: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _by_rule(rule: Rule, fact: dict[str, Any], memories: Items) -> Iterator[dict[str, Any]]:
     if not has_words(fact.get("text") or fact["forget"], rule.fact):
         return
     made = {"fact": fact["fact"], "event": rule.event, "text": rule.text}
