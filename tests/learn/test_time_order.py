@@ -16,6 +16,7 @@ from tests.support.memory import ALICE, llm_settings, memory_in, memory_texts, m
 
 pytestmark = pytest.mark.anyio
 
+STORED = "\n\nStored memories: "
 ROME, OSLO = "User lives in Rome.", "User lives in Oslo."
 ADDED = json.dumps({"decisions": [{"fact": 0, "event": "ADD"}]})
 
@@ -224,6 +225,39 @@ class TestTimeOrder:
 
 
 class TestPrecision:
+    @pytest.mark.parametrize(
+        ("valid_from", "since"),
+        [
+            ("2025", "2025"),
+            ("2025-05", "2025-05"),
+            ("2025-05-00", "2025-05"),
+            ("2025-05-03", "2025-05-03"),
+            ("since 2025", "2025"),
+            ("May 2025", "2025-05"),
+            ("seit Mai 2025", "2025-05"),
+            ("last year", None),
+            ("before 2025", None),
+        ],
+    )
+    async def test_a_beginning_is_known_as_exactly_as_it_was_said(
+        self, tmp_path: Path, valid_from: str, since: str | None
+    ) -> None:
+        """What it replaced held until then, and the next decision sees the same: a year is not its first of January."""
+        decisions = [contradicts(), json.dumps({"decisions": [{"fact": 0, "event": "NONE", "memory": 0}]})]
+        same = learned("User's home is in Rome.")
+        replies = [learned(OSLO), learned(ROME, valid_from=valid_from), decisions[0], same, decisions[1]]
+        with OpenAIServer(replies) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                for text, at in (("Oslo", "2020-03-01"), ("Rome", "2026-01-05"), ("Rome", "2026-02-05")):
+                    await memory.add_messages(said(text, f"{at}T10:00:00Z"))
+                (oslo,) = await deleted(memory)
+            prompts = [request["messages"][1]["content"] for request in server.chat_requests]
+        assert oslo.until == (since or "2026-01-05")
+        new, stored = (json.loads(part) for part in prompts[2].removeprefix("New facts: ").split(STORED))
+        assert (new[0].get("since"), stored[0].get("since")) == (since, None)
+        (rome,) = json.loads(prompts[4].split(STORED)[1])
+        assert rome.get("since") == since
+
     async def test_a_month_stays_a_month(self, tmp_path: Path) -> None:
         """`2023-04` is shown and filtered as a month, and never as its first day."""
         with OpenAIServer([learned("User moved to Rome in April 2023.", happened_at="2023-04")]) as server:

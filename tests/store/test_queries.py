@@ -69,6 +69,7 @@ CALLS: dict[Callable[..., object], Callable[[Connection, Memory, Message], objec
     history.messages_at: lambda conn, _, __: history.messages_at(conn, ALICE, NOW),
     history.owners_of_passage: lambda conn, _, __: history.owners_of_passage(conn, ALICE, "cello"),
     id_lookup.find: lambda conn, memory, _: id_lookup.find(conn, ALICE, memory.id),
+    id_lookup.find_shown: lambda conn, memory, _: id_lookup.find_shown(conn, ALICE, memory.id),
     id_lookup.find_memory: lambda conn, memory, _: id_lookup.find_memory(conn, ALICE, memory.id),
     id_lookup.ids_beginning: lambda conn, _, __: id_lookup.ids_beginning(conn, ALICE, "3a", 9),
     index_log.newest_log_number: lambda conn, _, __: index_log.newest_log_number(conn),

@@ -127,8 +127,12 @@ def _nearness(entries: Sequence[tuple[int, float]]) -> dict[str, dict[str, float
 def _dates(fact: Fact) -> dict[str, str]:
     at = fact.happened_at or fact.said_at
     precision = fact.happened_precision if fact.happened_at else ""
-    since = {"since": shown_date(fact.valid_from)} if fact.valid_from else {}
-    return {**({"date": shown_date(at, precision)} if at else {}), **since}
+    since = shown_date(fact.valid_from, fact.valid_from_precision) if fact.valid_from else ""
+    return {**({"date": shown_date(at, precision)} if at else {}), **_since(since)}
+
+
+def _since(date: str) -> dict[str, str]:
+    return {"since": date} if date else {}
 
 
 def _shown_entries(comparison: Comparison) -> list[dict[str, Any]]:
@@ -141,6 +145,7 @@ def _shown_entries(comparison: Comparison) -> list[dict[str, Any]]:
             "id": number,
             "text": with_name(entry.shown_text, comparison.user_name),
             "date": entry.memory.date,
+            **_since(entry.memory.since),
             **({"message": True} if entry.kind == "message" else {}),
         }
         for number, entry in enumerate(comparison.entries)

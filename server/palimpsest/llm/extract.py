@@ -5,6 +5,7 @@ The summary and the recent messages are context. Facts come from the new message
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from palimpsest.llm.extract_reply import ExtractReply, FactReply
 from palimpsest.llm.names import told_name, with_name
 from palimpsest.llm.prompts import Prompt
 from palimpsest.llm.structured_output import ask
+from palimpsest.text.dates.finder import dates_in
 from palimpsest.text.shorten import shorten
 from palimpsest.text.tokenizer import search_tokens
 
@@ -36,6 +38,12 @@ MAX_FACT_CHARS = 4_000
 
 MAX_LABELS = 12
 """How many keywords and tags of a fact are kept. Set by hand: twice as many as the prompt asks for."""
+
+_UNKNOWN_PARTS = re.compile(r"(-00)+$")
+"""What stands in a date for a day or a month that is not known."""
+
+_ANY_DAY = datetime(2000, 1, 1, tzinfo=UTC)
+"""The day that dates in words count from. What does count from a day, as "last year", is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +142,14 @@ def _facts(replies: Sequence[FactReply], messages: Sequence[Message], user_name:
         text = with_name(text, next((message.name for message in cited if message.role == "user"), "") or user_name)
         known = facts[text].sources if text in facts else ()
         happened_at, precision = _date(item.happened_at)
+        valid_from, valid_from_precision = _date(item.valid_from)
         facts[text] = Fact(
             text=text,
             sources=tuple(dict.fromkeys((*known, *(message.id for message in cited)))),
             happened_at=happened_at,
             happened_precision=precision,
-            valid_from=_date(item.valid_from)[0],
+            valid_from=valid_from,
+            valid_from_precision=valid_from_precision,
             said_at=max((message.said_at for message in cited or messages), default=None),
             keywords=tuple(item.keywords[:MAX_LABELS]),
             tags=tuple(item.tags[:MAX_LABELS]),
@@ -196,11 +206,23 @@ def _date(value: str | None) -> tuple[datetime | None, Precision]:
     """Return the start of the day, month or year that the model names and which it is, or an exact time; else None."""
     if not value:
         return None, ""
-    named = parse_date(value)
+    named = parse_date(_UNKNOWN_PARTS.sub("", value.strip()))
     if named is not None:
         return named
     try:
         instant = datetime.fromisoformat(value.strip())
         return (instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)), ""
     except (ValueError, OverflowError):
-        return None, ""
+        return _date_in_words(value)
+
+
+def _date_in_words(value: str) -> tuple[datetime | None, Precision]:
+    """Return the one day, month or year that words such as "since 2015" or "April 2023" name, with its year."""
+    found = dates_in(value, _ANY_DAY)
+    if len(found) == 1 and not (found[0].is_relative or found[0].is_year_guessed or found[0].relation == "before"):
+        match found[0].unit:
+            case "day" | "month" | "year" as unit:
+                return found[0].start, unit
+            case _:
+                pass
+    return None, ""

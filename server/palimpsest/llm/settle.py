@@ -150,8 +150,9 @@ def _replacement(group: FactGroup, text: str, known_by: str | None, comparison: 
     if newer:
         now, fact = comparison.now, group.fact
         successor = min(newer, key=lambda entry: held_until(fact, entry, now))
-        ended_at = held_until(fact, successor, now)
-        return [Decision(Event.ADD, fact, replaces=tuple(older), successor=successor.memory.id, ended_at=ended_at)]
+        ended_at, precision = held_until(fact, successor, now)
+        closed = Decision(Event.ADD, fact, replaces=tuple(older), successor=successor.memory.id)
+        return [replace(closed, ended_at=ended_at, ended_precision=precision)]
     return [Decision(Event.ADD, with_text(group.fact, text), replaces=tuple(older))]
 
 

@@ -6,7 +6,7 @@ The model does not decide this, because it orders dates badly. The times are tho
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, time
+from datetime import UTC, datetime
 
 from palimpsest.core.clock import Precision, TimeSpan, span_of
 from palimpsest.core.models import Fact
@@ -22,16 +22,17 @@ class Statement:
 
     said_at: datetime | None
     valid_from: datetime | None = None
+    precision: Precision = ""
 
     @classmethod
     def of_fact(cls, fact: Fact) -> Statement:
         """Return the times of a fact."""
-        return cls(fact.said_at, fact.valid_from)
+        return cls(fact.said_at, fact.valid_from, fact.valid_from_precision)
 
     @classmethod
     def of_entry(cls, entry: KnownEntry) -> Statement:
         """Return the times of a stored memory: when it was last said, and since when it holds."""
-        return cls(entry.said_at, entry.memory.valid_from)
+        return cls(entry.said_at, entry.memory.valid_from, entry.memory.valid_from_precision)
 
     def is_plan(self, now: datetime | None) -> bool:
         """Return whether it begins to hold in the future. What holds today is no contradiction to it."""
@@ -45,7 +46,7 @@ class Statement:
         if self.valid_from is None or self.is_plan(now):
             said_at = self.said_at or _LATEST
             return TimeSpan(said_at, said_at)
-        return span_of(self.valid_from, _precision(self.valid_from))
+        return span_of(self.valid_from, self.precision)
 
 
 def later(first: Statement, second: Statement, now: datetime | None) -> int:
@@ -70,20 +71,16 @@ def is_later(fact: Fact, entry: KnownEntry, now: datetime | None) -> bool:
     return later(Statement.of_fact(fact), Statement.of_entry(entry), now) >= 0
 
 
-def held_until(fact: Fact, successor: KnownEntry, now: datetime | None) -> datetime:
+def held_until(fact: Fact, successor: KnownEntry, now: datetime | None) -> tuple[datetime, Precision]:
     """Return until when a fact held that the memory `successor` ended: the first known time of that after the fact's.
 
-    A memory may be older than the fact by its first mention, and later by its last one.
+    A memory may be older than the fact by its first mention, and later by its last one. Also return how exactly the
+    time is known.
     """
     began = Statement.of_fact(fact).span(now).first
-    times = (successor.memory.valid_from or _EARLIEST, successor.memory.stated_at, successor.said_at)
-    return min((instant for instant in times if instant > began), default=successor.said_at)
-
-
-def _precision(valid_from: datetime) -> Precision:
-    """Return how exactly a beginning is known. It is stored as an instant: the start of a day, a month or a year."""
-    if valid_from.timetz() != time(tzinfo=UTC):
-        return ""
-    if valid_from.day != 1:
-        return "day"
-    return "month" if valid_from.month != 1 else "year"
+    times: tuple[tuple[datetime, Precision], ...] = (
+        (successor.memory.valid_from or _EARLIEST, successor.memory.valid_from_precision),
+        (successor.memory.stated_at, ""),
+        (successor.said_at, ""),
+    )
+    return min((time for time in times if time[0] > began), default=times[-1])
