@@ -37,6 +37,9 @@ NOT_KEPT = "not kept, because the model found it not worth remembering: "
 UNDECIDED = "added, although the model decided nothing about it: "
 """How the notes begin that are left out first where there is little room."""
 
+FORGOTTEN = "forgotten, as asked "
+"""How the notes begin that quote what was forgotten."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReconcileRequest:
@@ -186,7 +189,7 @@ def _notes(decisions: Decisions) -> list[str]:
     notes: list[str] = []
     for granted in decisions.granted:
         what = granted.request.what
-        notes.append(f"forgotten, as asked ({what}): {'; '.join(granted.texts)}")
+        notes.append(f"{FORGOTTEN}({what}): {'; '.join(granted.texts)}")
         if granted.more_may_fit:
             notes.append(f"more may fit than was looked at; ask again: {what}")
     notes += [f"asked to forget, but nothing stored fits: {request.what}" for request in decisions.unmatched]
