@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
@@ -11,9 +11,9 @@ from palimpsest.core.clock import iso
 from palimpsest.core.models import Memory, Scope
 from palimpsest.core.validation import one_line
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.facts.reconcile import NOT_KEPT, UNDECIDED
+from palimpsest.learn.facts.reconcile import FORGOTTEN, NOT_KEPT, UNDECIDED
 from palimpsest.store.queries import jobs as job_queries
-from palimpsest.store.queries.jobs import Job
+from palimpsest.store.queries.jobs import NOTES, Job
 from palimpsest.text.counting import counted
 from palimpsest.text.shorten import shorten
 
@@ -66,8 +66,13 @@ def notes_on(reports: Sequence[JobReport]) -> tuple[str, ...]:
 
 
 def shown_fact(memory: Memory) -> str:
-    """Return the text of a memory that was learned, and whether it holds no longer."""
-    return memory.text if memory.deleted_at is None else f"{memory.text} (no longer true)"
+    """Return the text of a memory that was learned, and until when it held if it holds no longer."""
+    return memory.text if memory.deleted_at is None else f"{memory.text} (until {memory.until})"
+
+
+def once_told(job: Job) -> Job:
+    """Return a job that a reply has told of without the notes that quote what was forgotten."""
+    return replace(job, result={**job.result, NOTES: [note for note in job.notes if not note.startswith(FORGOTTEN)]})
 
 
 def _remarks(reports: Sequence[JobReport]) -> list[str]:

@@ -23,7 +23,7 @@ from palimpsest.index.erasure import finish_purge
 from palimpsest.index.sync import Projection
 from palimpsest.learn import summaries
 from palimpsest.learn.background.jobs import JobRunner
-from palimpsest.learn.background.reports import JobReport, notes_on
+from palimpsest.learn.background.reports import JobReport, notes_on, once_told
 from palimpsest.learn.engine import Engine
 from palimpsest.store.queries.jobs import Job
 
@@ -120,7 +120,7 @@ class BackgroundWork:
         new = [report for report in reports if _state(report.job) not in self._reported]
         self._reported.update(_state(report.job) for report in new)
         if new:
-            self._tasks.start_soon(self._mark_reported, [report.job for report in new])
+            self._tasks.start_soon(self._mark_reported, [once_told(report.job) for report in new])
         return notes_on(new)
 
     async def _mark_reported(self, jobs: Sequence[Job]) -> None:

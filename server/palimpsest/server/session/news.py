@@ -5,13 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from palimpsest.core.models import Scope
+from palimpsest.learn.facts.reconcile import FORGOTTEN
 from palimpsest.server.auth.access import current_grant
 
 if TYPE_CHECKING:
     from palimpsest.memory import Memory
 
 
+RESTORE = "list_memories(deleted=true) has the ids of what was forgotten; update_memory(restore=true) restores it"
+
+
 async def news(memory: Memory, scope: Scope) -> tuple[str, ...]:
     """Return what no reply has told yet. An access token that only reads leaves it to those that write."""
     grant = current_grant()
-    return () if grant is not None and grant.read_only else await memory.news(scope)
+    notes = () if grant is not None and grant.read_only else await memory.news(scope)
+    return (*notes, RESTORE) if any(note.startswith(FORGOTTEN) for note in notes) else notes

@@ -131,10 +131,14 @@ def retry(conn: Connection, user_id: str, now: datetime) -> int:
 
 
 def mark_reported(conn: Connection, told: Sequence[Job]) -> None:
-    """Record that a reply has told of jobs, unless something else has become of them since."""
+    """Record that a reply has told of jobs, unless something else has become of them since.
+
+    The results of those that have ended are kept as they are given here.
+    """
     for job in told:
         is_same = (jobs.c.seq == job.seq, jobs.c.state == job.state, jobs.c.due_at == job.due_at)
-        conn.execute(update(jobs).where(*is_same).values(reported=True))
+        result = {} if job.state == "waiting" else {"result": dict(job.result)}
+        conn.execute(update(jobs).where(*is_same).values(reported=True, **result))
 
 
 def erase(conn: Connection, user_id: str, message_ids: Sequence[str]) -> None:
