@@ -209,10 +209,11 @@ def as_version_1(line: dict[str, Any]) -> dict[str, Any]:
         return line
 
     def older(item: dict[str, Any]) -> dict[str, Any]:
-        new = {"happened_precision", "stated_at"}
+        new = {"happened_precision", "stated_at", "valid_from_precision", "valid_until_precision", "is_forgotten"}
         return {key: value for key, value in item.items() if key not in new} | {"valid_from": item["stated_at"]}
 
-    return {**older(line), "history": [{**row, "state": older(row["state"])} for row in line["history"]]}
+    versions = [{**row, "state": older(row["state"])} for row in line["history"]]
+    return {**older(line), "valid_until": line["deleted_at"], "history": versions}
 
 
 async def test_an_export_of_version_1_is_imported(tmp_path: Path) -> None:
@@ -232,6 +233,38 @@ async def test_an_export_of_version_1_is_imported(tmp_path: Path) -> None:
         await memory.undo(ALICE)
         (hit,) = (await memory.list(ALICE)).hits
         assert (hit.text, hit.date) == ("User lives in Nice", "2026-05-08")
+
+
+async def test_what_version_1_says_was_deleted_is_forgotten_and_what_it_says_was_undone_is_not(tmp_path: Path) -> None:
+    """Guards the turns behind deleted memories: they do not come back by way of an old export."""
+    async with memory_in(tmp_path / "here") as memory:
+        drinks, sings = await store_messages(memory, ("user", "Mark drinks"), ("user", "Mark sings"))
+        await memory.delete(ALICE, [store_memory(memory, "Mark is a drinker", sources=(drinks.id,))])
+        store_memory(memory, "Mark is a singer", sources=(sings.id,))
+        await memory.undo(ALICE)
+        lines = [json.loads(line) for line in (await exported(memory)).splitlines()]
+    file = tmp_path / "alice.jsonl"
+    file.write_text("".join(f"{json.dumps(as_version_1(line))}\n" for line in lines))
+    async with memory_in(tmp_path / "there") as memory:
+        await memory.import_file(ALICE, file, ignore_progress)
+        assert {hit.text for hit in (await memory.search(ALICE, "Mark")).hits} == {"Mark sings"}
+
+
+async def test_an_imported_summary_is_not_shown_if_anything_was_deleted(tmp_path: Path) -> None:
+    """Guards against a summary that quotes what was forgotten. The file is longer than a batch of the import."""
+    with OpenAIServer([json.dumps({"summary": "Mark drinks."}), json.dumps({"summary": "Plays chess."})]) as server:
+        llm = llm_settings(server.base_url)
+        async with memory_in(tmp_path / "here", llm=llm) as memory:
+            drinks = await add_text(memory, "Mark drinks")
+            await memory.summary(ALICE)
+            await memory.delete(ALICE, [drinks])
+            for number in range(import_file.BATCH + 1):
+                store_memory(memory, f"User plays chess on board {number}")
+            file = tmp_path / "alice.jsonl"
+            file.write_bytes(await exported(memory))
+        async with memory_in(tmp_path / "there", llm=llm) as memory:
+            await memory.import_file(ALICE, file, ignore_progress)
+            assert (await memory.summary(ALICE)).text == "Plays chess."
 
 
 async def test_an_undone_edit_stays_undone_after_an_import(tmp_path: Path) -> None:

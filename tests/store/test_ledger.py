@@ -21,6 +21,7 @@ from palimpsest.store.queries import id_lookup
 from palimpsest.store.queries import index_log as log_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
+from palimpsest.store.queries import summaries as summary_queries
 from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.schema import HEAD, KNOWN_REVISIONS, metadata
 from palimpsest.store.upgrade import MIGRATIONS
@@ -309,6 +310,24 @@ class TestConcurrency:
         add(ledger, "Bob lives in Nice", Scope("bob"))
         add(ledger, "The app is blue", Scope("alice", project="app"))
         apply_decisions(ledger, Decision(Event.ADD, Fact("User lives in Lyon")), based_on=log_number)
+
+    def test_a_mention_of_a_memory_does_not_make_a_summary_stale(self, ledger: Ledger, clock: StoppedClock) -> None:
+        """A new summary costs a call of the model. Only a change of what it may say is worth it."""
+        memory = add(ledger, "User has a cat")
+        clock.forward(minutes=1)
+        apply_decisions(ledger, Decision(Event.UPDATE, Fact("User has a cat named Miso"), memory.id))
+        clock.forward(minutes=1)
+        (message,) = messages_from(("user", "Miso is asleep"))
+        keep(ledger, message)
+        with ledger.read() as conn:
+            newest = log_queries.newest_log_number(conn)
+        apply_decisions(ledger, Decision(Event.NONE, Fact("Miso", sources=(message.id,)), memory.id))
+        with ledger.read() as conn:
+            assert summary_queries.count_changes_since(conn, ALICE, newest) == 1
+            assert not summary_queries.has_corrections_since(conn, ALICE, newest)
+        apply_decisions(ledger, Decision(Event.UPDATE, Fact("User has a dog"), memory.id))
+        with ledger.read() as conn:
+            assert summary_queries.has_corrections_since(conn, ALICE, newest)
 
     def test_identical_adds_from_many_threads_make_one_memory(self, ledger: Ledger) -> None:
         """The unique index holds for concurrent writers."""
