@@ -119,6 +119,26 @@ class TestRequestsAmongFacts:
                 assert await memory_texts(memory) == ["User lives in Oslo."]
 
 
+class TestWhatHoldsNoMore:
+    async def test_what_was_replaced_can_be_forgotten(self, tmp_path: Path) -> None:
+        """The former address is forgotten with the turn that told it, and the present one stays."""
+        rome, oslo = "User lives in Rome.", "User lives in Oslo."
+        forgets_rome = json.dumps({"facts": [], "forget": [{"forget": "that User lived in Rome", "sources": [1]}]})
+
+        def decide(facts: Items, memories: Items) -> list[tuple[Any, ...]]:
+            past = [item["id"] for item in memories if item.get("past")] if "forget" in facts[0] else [0]
+            return [(0, "DELETE", number, None) for number in past]
+
+        with OpenAIServer(scripted([tells(rome), tells(oslo), forgets_rome], decide)) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                await memory.add_messages(messages_from(("user", "I live in Rome.")))
+                await memory.add_messages(messages_from(("user", "I've moved to Oslo.")))
+                await memory.add_messages(messages_from(("user", "Forget that I lived in Rome.")))
+                assert await memory_texts(memory) == [oslo]
+                texts = [hit.text for hit in (await memory.search(ALICE, "Rome")).hits]
+        assert not any("Rome" in text for text in texts)
+
+
 class TestRequestsThatAreNotGranted:
     async def test_the_message_of_a_request_that_fits_nothing_stays(self, tmp_path: Path) -> None:
         """Whoever asks for nothing that is stored does not lose the rest of the message."""

@@ -147,6 +147,7 @@ def _shown_entries(comparison: Comparison) -> list[dict[str, Any]]:
             "date": entry.memory.date,
             **_since(entry.memory.since),
             **({"message": True} if entry.kind == "message" else {}),
+            **({"past": True} if entry.memory.deleted_at is not None else {}),
         }
         for number, entry in enumerate(comparison.entries)
     ]

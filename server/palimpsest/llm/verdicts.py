@@ -36,8 +36,8 @@ class KnownEntry:
 
     @property
     def is_for_facts(self) -> bool:
-        """Return whether a fact can change it. Messages, and memories stored elsewhere, are shown for requests only."""
-        return self.kind == "memory" and not self.is_elsewhere
+        """Return whether a fact can change it. All others are shown for requests only, closed memories among them."""
+        return self.kind == "memory" and not self.is_elsewhere and self.memory.deleted_at is None
 
 
 @dataclass(frozen=True, slots=True)

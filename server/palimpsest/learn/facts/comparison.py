@@ -12,6 +12,8 @@ from palimpsest.learn.engine import Engine
 from palimpsest.llm.decide import NEAREST_MEMORIES
 from palimpsest.llm.verdicts import Comparison, KnownEntry
 from palimpsest.recall.similar import likeness_among, similar_memories, similar_messages
+from palimpsest.store.queries import history as history_queries
+from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.text.tokenizer import count_tokens
 
@@ -139,15 +141,43 @@ def _near_each_request(
         if len(messages[request.what]) == FORGETTABLE_MESSAGES + len(own):
             more.add("message")
         for memory, kind, likeness in found:
-            entry = KnownEntry(memory, memory.stated_at, kind, is_elsewhere=memory.scope.project != scope.project)
-            shown_as = shown.number_of(entry, MAX_FORGETTABLE_TOKENS)
+            shown_as = shown.number_of(_entry(scope, memory, kind), MAX_FORGETTABLE_TOKENS)
             if shown_as is None:
                 more.add(kind)
             else:
                 entries[shown_as] = likeness
         near.append(entries)
         partly_shown.append(frozenset(more))
+    for memory in _closed(engine, scope, shown.entries) if requests else ():
+        shown.number_of(_entry(scope, memory, "memory"), MAX_FORGETTABLE_TOKENS)
     return near, partly_shown
+
+
+def _closed(engine: Engine, scope: Scope, entries: Sequence[KnownEntry]) -> list[Memory]:
+    """Return the memories that those shown replaced, or that came from the messages shown, and that hold no more.
+
+    Those of another project, agent or run than the scope's are left out.
+    """
+    messages = [entry.memory.id for entry in entries if entry.kind == "message"]
+    with engine.ledger.read() as conn:
+        told = [memory for found in memory_queries.memories_from(conn, messages).values() for memory in found]
+        replaced = [
+            old.memory
+            for entry in entries
+            if entry.kind == "memory"
+            for old in history_queries.predecessors(conn, entry.memory.id)
+        ]
+    return [
+        memory
+        for memory in (*replaced, *told)
+        if memory.deleted_at is not None and not memory.is_forgotten
+        if memory.scope.project == scope.project
+        if scope.agent_id in ("", memory.scope.agent_id) and scope.run_id in ("", memory.scope.run_id)
+    ]
+
+
+def _entry(scope: Scope, memory: Memory, kind: Kind) -> KnownEntry:
+    return KnownEntry(memory, memory.stated_at, kind, is_elsewhere=memory.scope.project != scope.project)
 
 
 def _near_facts(
