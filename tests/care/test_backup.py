@@ -588,6 +588,22 @@ class TestMigration:
         assert abs(before[1] - after[1]).max() < 1e-3
         assert ledger_faults(settings.ledger_path) == []
 
+    @pytest.mark.anyio
+    async def test_what_an_older_version_deleted_is_forgotten_and_what_it_undid_or_replaced_is_not(
+        self, settings: Settings
+    ) -> None:
+        """Guards the turns behind them: older versions did not say why a memory is deleted."""
+        async with memory_in(settings.data_dir) as memory:
+            deleted, rome = store_memory(memory, "Mark drinks"), store_memory(memory, "User lives in Rome")
+            await memory.delete(ALICE, [deleted])
+            await memory.add_text(ALICE, "User lives in Oslo", replaces=[rome])
+            undone = store_memory(memory, "User sings")
+            await memory.undo(ALICE)
+        downgrade(settings.ledger_path, "0006")
+        async with memory_in(settings.data_dir) as memory:
+            stored = [(await memory.history(ALICE, memory_id))[0] for memory_id in (deleted, rome, undone)]
+        assert [memory.is_forgotten for memory in stored] == [True, False, False]
+
 
 def test_the_commands_name_the_files_and_ask_first(tmp_path: Path) -> None:
     """Guards a person at the terminal: the commands name every file they write, and restore asks before it starts."""

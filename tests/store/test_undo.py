@@ -102,10 +102,11 @@ class TestOneEdit:
         """The memory that replaced it stays, and an undo closes it again."""
         (first,) = recorded.store_messages("I live in Rome")
         rome = recorded.add("User lives in Rome", sources=(first.id,))
-        recorded.apply(ALICE, Decision(Event.ADD, Fact("User lives in Oslo"), replaces=(rome.id,)))
+        (oslo,) = recorded.apply(ALICE, Decision(Event.ADD, Fact("User lives in Oslo"), replaces=(rome.id,))).outcomes
         recorded.apply(ALICE, Decision(Event.DELETE, memory_id=rome.id, forgets=True))
         with recorded.ledger.read() as conn:
             assert message_queries.outdated_or_forgotten(conn, [first.id]) == (set(), {first.id})
+            assert history_queries.predecessors(conn, oslo.memory.id) == [], "its history does not name it either"
         recorded.undo()
         with recorded.ledger.read() as conn:
             assert message_queries.outdated_or_forgotten(conn, [first.id]) == ({first.id}, set())

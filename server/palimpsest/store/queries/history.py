@@ -28,8 +28,9 @@ def versions_of(conn: Connection, memory_id: str) -> list[Version]:
 
 
 def predecessors(conn: Connection, memory_id: str) -> list[Predecessor]:
-    """Return the memories whose place a memory took, oldest first."""
-    query = select(memories).where(memories.c.superseded_by == memory_id).order_by(memories.c.seq)
+    """Return the memories whose place a memory took, oldest first, without those that are forgotten."""
+    is_shown = (memories.c.superseded_by == memory_id, memories.c.is_forgotten.is_(False))
+    query = select(memories).where(*is_shown).order_by(memories.c.seq)
     replaced = [to_memory(row) for row in conn.execute(query)]
     sources = sources_of(conn, [memory.id for memory in replaced])
     return [Predecessor(old, tuple(message.source for message in sources.get(old.id, ()))) for old in replaced]
