@@ -174,12 +174,20 @@ class TestTimeOrder:
                 await memory.add_messages(said("This year I joined Siemens", "2026-11-01T10:00:00Z"))
                 assert await memory_texts(memory) == [siemens]
 
-    async def test_a_beginning_is_held_against_the_time_the_other_was_said(self, tmp_path: Path) -> None:
-        """Told later, "from 2010 I lived in Oslo" does not replace what was said in 2026."""
-        with OpenAIServer([learned(ROME), learned(OSLO, valid_from="2010"), contradicts()]) as server:
+    async def test_a_beginning_does_not_make_a_fact_old(self, tmp_path: Path) -> None:
+        """Who says in March to have lived in Oslo since 2015 corrects what was said in January."""
+        with OpenAIServer([learned(ROME), learned(OSLO, valid_from="2015"), contradicts()]) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 await memory.add_messages(said("I live in Rome", "2026-01-05T10:00:00Z"))
-                await memory.add_messages(said("From 2010 I lived in Oslo", "2026-03-05T10:00:00Z"))
+                await memory.add_messages(said("I have lived in Oslo since 2015", "2026-03-05T10:00:00Z"))
+                assert await memory_texts(memory) == [OSLO]
+
+    async def test_a_late_message_is_older_than_a_long_known_state(self, tmp_path: Path) -> None:
+        """What has held "since 2015" was said in 2026, and a message of 2020 does not end it."""
+        with OpenAIServer([learned(ROME, valid_from="2015"), learned(OSLO), contradicts()]) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                await memory.add_messages(said("I have lived in Rome since 2015", "2026-01-05T10:00:00Z"))
+                await memory.add_messages(said("I live in Oslo", "2020-03-05T10:00:00Z"))
                 assert await memory_texts(memory) == [ROME]
 
     async def test_of_one_message_the_fact_with_a_beginning_holds(self, tmp_path: Path) -> None:

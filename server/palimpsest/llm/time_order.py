@@ -52,18 +52,21 @@ class Statement:
 def later(first: Statement, second: Statement, now: datetime | None) -> int:
     """Return 1 if the first of two statements is the later one, -1 if the second one is, and 0 if neither is.
 
-    The times since when they hold decide. If these overlap, the times at which they were said decide. Of two that were
-    said at one time ("in Oslo since 2025, before that in Rome"), the one that names a beginning is the later one.
+    If both say since when they hold, these times decide, unless they overlap; else the times at which they were said
+    decide: "since 2015" does not make a fact as old as that. Of two that were said at one time ("in Oslo since 2025,
+    before that in Rome"), the one that names a beginning is the later one.
     """
+    has_beginnings = first.valid_from is not None, second.valid_from is not None
+    if all(has_beginnings):
+        first_span, second_span = first.span(now), second.span(now)
+        if first_span.first > second_span.last:
+            return 1
+        if second_span.first > first_span.last:
+            return -1
     first_said, second_said = first.said_at or _LATEST, second.said_at or _LATEST
-    if first_said == second_said and (first.valid_from is None) != (second.valid_from is None):
-        return 1 if second.valid_from is None else -1
-    first_span, second_span = first.span(now), second.span(now)
-    if first_span.first > second_span.last:
-        return 1
-    if second_span.first > first_span.last:
-        return -1
-    return (first_said > second_said) - (first_said < second_said)
+    if first_said == second_said:
+        return has_beginnings[0] - has_beginnings[1]
+    return 1 if first_said > second_said else -1
 
 
 def is_later(fact: Fact, entry: KnownEntry, now: datetime | None) -> bool:
