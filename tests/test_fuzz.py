@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import fuzz
 from fuzzing.calls import Sent
 from fuzzing.expected import Answers
 from fuzzing.tally import Tally
+from tests.support.examples import examples
 
 
 def test_every_request_is_answered_once_and_the_servers_live(tmp_path: Path) -> None:
@@ -43,6 +47,47 @@ def result(request_id: Any) -> dict[str, Any]:
 
 def refusal(request_id: Any) -> dict[str, Any]:
     return {"id": request_id, "error": {"code": -32600, "message": "no"}}
+
+
+KINDS = ("sound", "sound", "refused", "large", "large, id unread", "no JSON", "cancelled", "cancellation refused")
+MESSAGES = st.tuples(st.sampled_from(KINDS), st.sampled_from((0, 1, "0")))
+
+
+class RightServer:
+    """A server that answers every message as it should: refusals at once, and sound requests when it likes."""
+
+    def __init__(self, random: Random) -> None:
+        self.unread: list[tuple[str, Any]] = []
+        self.unanswered: list[Any] = []
+        self._random = random
+
+    def step(self) -> dict[str, Any] | None:
+        """Read a message or answer a request, and return the answer. There has to be something to do."""
+        if not self.unread or (self.unanswered and self._random.random() < 0.5):
+            return result(self.unanswered.pop(self._random.randrange(len(self.unanswered))))
+        kind, request_id = self.unread.pop(0)
+        if kind in {"refused", "large"}:
+            return refusal(request_id)
+        if kind in {"large, id unread", "no JSON"}:
+            return refusal(None)
+        if kind == "sound":
+            self.unanswered.append(request_id)
+        if kind == "cancelled":
+            found = [place for place, other in enumerate(self.unanswered) if str(other) == str(request_id)]
+            if found:
+                del self.unanswered[found[-1]]
+        return None
+
+
+def as_line(kind: str, request_id: Any) -> bytes:
+    lines = {
+        "sound": ping(request_id),
+        "refused": ping(request_id, "[1]"),
+        "no JSON": b"[",
+        "cancelled": cancellation(request_id),
+        "cancellation refused": cancellation(request_id, "\ud83d"),
+    }
+    return lines.get(kind, ping(request_id, DEEP))
 
 
 NOT_ASKED = "an answer that nobody waits for"
@@ -137,6 +182,29 @@ class TestJudge:
         owed.expect(ping(0))
         assert [owed.receive(answer) for answer in (refusal(0), result(0))] == ["", ""]
         assert owed.complete
+
+    @examples(400)
+    @given(st.lists(st.lists(MESSAGES, min_size=1, max_size=5), min_size=1, max_size=4), st.randoms())
+    def test_a_server_that_answers_rightly_is_never_found_wrong(
+        self, batches: list[list[tuple[str, Any]]], random: Random
+    ) -> None:
+        """Guards the fuzz from failures that are none, and from a wait that nothing ends, however ids are repeated.
+
+        Without cancellations it also notices every answer that is missing, and every one too many.
+        """
+        server, owed = RightServer(random), Answers()
+        may_be_left = any(kind == "cancelled" for batch in batches for kind, _ in batch)
+        for number, batch in enumerate(batches):
+            for message in batch:
+                owed.expect(as_line(*message))
+            server.unread.extend(batch)
+            while server.unread or not owed.complete:
+                answer = server.step()
+                assert answer is None or owed.receive(answer) == ""
+            if not may_be_left:
+                assert not server.unanswered
+                assert [owed.receive(result(request_id)) for request_id in (0, 1, "0")] == [NOT_ASKED] * 3
+            owed = owed.after(float(number), number + 30.0)
 
     def test_a_failure_names_its_inputs(self) -> None:
         """Guards that a failure can be repeated."""

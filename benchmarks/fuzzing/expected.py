@@ -25,8 +25,8 @@ class Answers:
     earlier batches that may have been cancelled, the oldest first, each with the time until which it may be answered.
 
     `refusals` and `others` are the answers. A refusal with the id of a request may be for it, or for a message that is
-    too large and has the same id. So no answer is counted for one message: there is something wrong only if there is
-    no way to count them.
+    too large and has the same id. So answers are only counted, and something is wrong if they fit no way of matching
+    them with the messages.
     """
 
     known: Counter[Key] = field(default_factory=Counter[Key])
