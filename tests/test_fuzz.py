@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import fuzz
 from fuzzing.calls import Sent
 from fuzzing.expected import Answers
 from fuzzing.tally import Tally
+from tests.support.examples import examples
 
 
 def test_every_request_is_answered_once_and_the_servers_live(tmp_path: Path) -> None:
@@ -21,8 +25,73 @@ def test_every_request_is_answered_once_and_the_servers_live(tmp_path: Path) -> 
     assert all(tally.sent.total() > 10 and tally.answers.total() > 10 for tally in tallies)
 
 
-def ping(request_id: Any) -> bytes:
-    return json.dumps({"jsonrpc": "2.0", "id": request_id, "method": "ping"}).encode()
+def ping(request_id: Any, params: str = "{}") -> bytes:
+    return f'{{"jsonrpc": "2.0", "id": {json.dumps(request_id)}, "method": "ping", "params": {params}}}'.encode()
+
+
+def cancellation(request_id: Any, reason: str = "") -> bytes:
+    params = {"requestId": request_id, "reason": reason}
+    return json.dumps({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}).encode()
+
+
+def owed_for(*sent: bytes) -> Answers:
+    owed = Answers()
+    for data in sent:
+        owed.expect(data)
+    return owed
+
+
+def result(request_id: Any) -> dict[str, Any]:
+    return {"id": request_id, "result": {}}
+
+
+def refusal(request_id: Any) -> dict[str, Any]:
+    return {"id": request_id, "error": {"code": -32600, "message": "no"}}
+
+
+KINDS = ("sound", "sound", "refused", "large", "large, id unread", "no JSON", "cancelled", "cancellation refused")
+MESSAGES = st.tuples(st.sampled_from(KINDS), st.sampled_from((0, 1, "0")))
+
+
+class RightServer:
+    """A server that answers every message as it should: refusals at once, and sound requests when it likes."""
+
+    def __init__(self, random: Random) -> None:
+        self.unread: list[tuple[str, Any]] = []
+        self.unanswered: list[Any] = []
+        self._random = random
+
+    def step(self) -> dict[str, Any] | None:
+        """Read a message or answer a request, and return the answer. There has to be something to do."""
+        if not self.unread or (self.unanswered and self._random.random() < 0.5):
+            return result(self.unanswered.pop(self._random.randrange(len(self.unanswered))))
+        kind, request_id = self.unread.pop(0)
+        if kind in {"refused", "large"}:
+            return refusal(request_id)
+        if kind in {"large, id unread", "no JSON"}:
+            return refusal(None)
+        if kind == "sound":
+            self.unanswered.append(request_id)
+        if kind == "cancelled":
+            found = [place for place, other in enumerate(self.unanswered) if str(other) == str(request_id)]
+            if found:
+                del self.unanswered[found[-1]]
+        return None
+
+
+def as_line(kind: str, request_id: Any) -> bytes:
+    lines = {
+        "sound": ping(request_id),
+        "refused": ping(request_id, "[1]"),
+        "no JSON": b"[",
+        "cancelled": cancellation(request_id),
+        "cancellation refused": cancellation(request_id, "\ud83d"),
+    }
+    return lines.get(kind, ping(request_id, DEEP))
+
+
+NOT_ASKED = "an answer that nobody waits for"
+DEEP = "[" * 101 + "]" * 101
 
 
 class TestJudge:
@@ -30,50 +99,112 @@ class TestJudge:
         ("sent", "answers", "complete", "faults"),
         [
             ([ping(1)], [], False, []),
-            ([ping(1)], [1], True, []),
-            ([ping(1)], [1, 1], True, ["an answer that nobody waits for"]),
-            ([ping(1)], ["1"], False, ["an answer that nobody waits for"]),
-            ([ping(1), ping(1)], [1], False, []),
-            ([ping(None)], [None], True, []),
-            ([b"["], [None], True, []),
-            ([b"[" * 101], [None], True, []),
-            ([b'{"jsonrpc": "2.0", "method": "x"}'], [None], True, ["an answer that nobody waits for"]),
-            ([b'{"jsonrpc": "2.0", "id": 3, "result": {}}'], [3], True, ["an answer that nobody waits for"]),
+            ([ping(1)], [result(1)], True, []),
+            ([ping(1)], [result(1), result(1)], True, [NOT_ASKED]),
+            ([ping(1)], [result("1")], False, [NOT_ASKED]),
+            ([ping(1), ping(1)], [result(1)], False, []),
+            ([ping(None)], [refusal(None)], True, []),
+            ([ping(None)], [result(None)], False, [NOT_ASKED]),
+            ([b"["], [refusal(None)], True, []),
+            ([ping(1, DEEP)], [refusal(None)], True, []),
+            ([ping(1, DEEP)], [refusal(1)], True, []),
+            ([ping(1, DEEP)], [result(1)], False, [NOT_ASKED]),
+            ([b'{"jsonrpc": "2.0", "method": "x"}'], [refusal(None)], True, [NOT_ASKED]),
+            ([b'{"jsonrpc": "2.0", "id": 3, "result": {}}'], [result(3)], True, [NOT_ASKED]),
         ],
     )
     def test_a_missing_answer_and_one_too_many_are_noticed(
-        self, sent: list[bytes], answers: list[Any], faults: list[str], *, complete: bool
+        self, sent: list[bytes], answers: list[dict[str, Any]], faults: list[str], *, complete: bool
     ) -> None:
         """Guards the fuzz itself: it counts what was promised, and nothing else."""
-        owed = Answers()
-        for data in sent:
-            owed.expect(data)
-        assert [fault for key in answers if (fault := owed.receive({"id": key, "result": {}}))] == faults
+        owed = owed_for(*sent)
+        assert [fault for answer in answers if (fault := owed.receive(answer))] == faults
         assert owed.complete is complete
 
     def test_a_cancelled_request_may_be_answered_or_not(self) -> None:
         """Guards the fuzz from waiting for what was taken back."""
-        owed = Answers()
-        owed.expect(ping("7"))
-        owed.expect(b'{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}')
+        owed = owed_for(ping("7"), cancellation(7))
         assert owed.complete
-        assert owed.receive({"id": "7", "result": {}}) == ""
-        assert owed.receive({"id": "7", "result": {}}) != ""
+        assert [owed.receive(result("7")) for _ in range(2)] == ["", NOT_ASKED]
 
     def test_a_cancellation_forgives_one_request(self) -> None:
         """Guards the other requests with the same id, which are answered."""
-        owed = Answers()
-        for data in (
-            ping(7),
-            ping("7"),
-            b'{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}',
-        ):
-            owed.expect(data)
+        owed = owed_for(ping(7), ping("7"), cancellation(7))
         assert not owed.complete
-        assert owed.receive({"id": 7, "result": {}}) == ""
+        assert owed.receive(result(7)) == ""
         assert owed.complete
-        later = owed.after()
-        assert [later.receive({"id": "7", "result": {}}) for _ in range(2)] == ["", "an answer that nobody waits for"]
+        later = owed.after(0.0, 30.0)
+        assert [later.receive(result("7")) for _ in range(2)] == ["", NOT_ASKED]
+
+    @pytest.mark.parametrize("request_id", [7, "7"])
+    def test_a_cancelled_request_may_be_answered_for_as_long_as_any_other(self, request_id: Any) -> None:
+        """Guards slow calls, whose answers come after those to many later requests, from being taken for a second."""
+        owed = owed_for(ping(request_id), cancellation(request_id)).after(0.0, 30.0)
+        for second in range(1, 30):
+            owed = owed.after(float(second), second + 30.0)
+        assert [owed.receive(result(request_id)) for _ in range(2)] == ["", NOT_ASKED]
+        late = owed_for(ping(request_id), cancellation(request_id)).after(0.0, 30.0).after(30.0, 60.0)
+        assert late.receive(result(request_id)) == NOT_ASKED
+
+    def test_an_answer_that_came_leaves_nothing_to_come_later(self) -> None:
+        """Guards the next requests with the id, which are not answered twice."""
+        owed = owed_for(ping(7), cancellation(7))
+        assert owed.receive(result(7)) == ""
+        assert owed.after(0.0, 30.0).receive(result(7)) == NOT_ASKED
+
+    @pytest.mark.parametrize("refused", [cancellation(7, "\ud83d"), cancellation([7]), cancellation(None)])
+    def test_a_cancellation_that_is_refused_forgives_nothing(self, refused: bytes) -> None:
+        """Guards that its request is answered."""
+        assert not owed_for(ping(7), refused).complete
+
+    def test_a_result_is_not_taken_for_the_refusal_of_a_large_message(self) -> None:
+        """Guards the wait for all answers: one that was counted for another request would come after the batch."""
+        owed = owed_for(ping(0, DEEP), ping(0), ping("x"), cancellation("x"))
+        assert [owed.receive(answer) for answer in (refusal(0), result("x"))] == ["", ""]
+        assert not owed.complete
+        assert owed.receive(result(0)) == ""
+        assert owed.complete
+        assert owed.after(0.0, 30.0).receive(result(0)) == NOT_ASKED
+
+    def test_a_refusal_that_may_be_for_a_large_message_leaves_the_answer_to_its_request_to_come(self) -> None:
+        """Guards an answer that comes after the batch, because its request may have been cancelled."""
+        owed = owed_for(ping(0, DEEP), ping(0), cancellation(0))
+        assert owed.receive(refusal(0)) == ""
+        assert owed.complete
+        later = owed.after(0.0, 30.0)
+        assert [later.receive(result(0)) for _ in range(2)] == ["", NOT_ASKED]
+        assert [owed.receive(result(0)) for _ in range(2)] == ["", NOT_ASKED]
+
+    def test_an_answer_is_for_this_batch_rather_than_for_a_cancelled_request_of_an_earlier_one(self) -> None:
+        """Guards the fuzz from waiting for the refusal of a large message that it has counted for another request."""
+        owed = owed_for(ping(0), cancellation(0)).after(0.0, 30.0)
+        owed.expect(ping(0, DEEP))
+        owed.expect(ping(0))
+        assert [owed.receive(answer) for answer in (refusal(0), result(0))] == ["", ""]
+        assert owed.complete
+
+    @examples(400)
+    @given(st.lists(st.lists(MESSAGES, min_size=1, max_size=5), min_size=1, max_size=4), st.randoms())
+    def test_a_server_that_answers_rightly_is_never_found_wrong(
+        self, batches: list[list[tuple[str, Any]]], random: Random
+    ) -> None:
+        """Guards the fuzz from failures that are none, and from a wait that nothing ends, however ids are repeated.
+
+        Without cancellations it also notices every answer that is missing, and every one too many.
+        """
+        server, owed = RightServer(random), Answers()
+        may_be_left = any(kind == "cancelled" for batch in batches for kind, _ in batch)
+        for number, batch in enumerate(batches):
+            for message in batch:
+                owed.expect(as_line(*message))
+            server.unread.extend(batch)
+            while server.unread or not owed.complete:
+                answer = server.step()
+                assert answer is None or owed.receive(answer) == ""
+            if not may_be_left:
+                assert not server.unanswered
+                assert [owed.receive(result(request_id)) for request_id in (0, 1, "0")] == [NOT_ASKED] * 3
+            owed = owed.after(float(number), number + 30.0)
 
     def test_a_failure_names_its_inputs(self) -> None:
         """Guards that a failure can be repeated."""

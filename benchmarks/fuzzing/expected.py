@@ -17,12 +17,16 @@ NO_ID: Key = ("NoneType", "None")
 
 @dataclass
 class Answers:
-    """Answers that a server still owes, by id.
+    """Answers that a server owes for a batch of messages, and those that it gave, by id.
 
     `known`: requests with this id. `uncertain`: messages that are answered with an id or without one, because they are
     too large to be parsed. `anonymous`: messages that are answered without an id. `optional`: requests whose answer is
     a stream. `forgiven`: cancellations, by the text of the id; each ends one request at most. `earlier`: requests of
-    the batch before that were cancelled. `doubtful`: answers that may have been for a message that is too large.
+    earlier batches that may have been cancelled, the oldest first, each with the time until which it may be answered.
+
+    `refusals` and `others` are the answers. A refusal with the id of a request may be for it, or for a message that is
+    too large and has the same id. So answers are only counted, and something is wrong if they fit no way of matching
+    them with the messages.
     """
 
     known: Counter[Key] = field(default_factory=Counter[Key])
@@ -30,24 +34,62 @@ class Answers:
     anonymous: int = 0
     optional: Counter[Key] = field(default_factory=Counter[Key])
     forgiven: Counter[str] = field(default_factory=Counter[str])
-    earlier: Counter[Key] = field(default_factory=Counter[Key])
-    doubtful: int = 0
+    earlier: list[tuple[Key, float]] = field(default_factory=list[tuple[Key, float]])
+    refusals: Counter[Key] = field(default_factory=Counter[Key])
+    others: Counter[Key] = field(default_factory=Counter[Key])
+
+    @property
+    def missing(self) -> str:
+        """What is missing, as text, if refusals are for the requests with their ids."""
+        known = dict(self.known - self.refusals - self.others)
+        return f"{known}, {self.anonymous} without id, {self.uncertain} too large, refused {dict(self.refusals)}"
 
     @property
     def complete(self) -> bool:
-        """Return whether every request was answered that has to be."""
-        return not (self._unanswered() - self.forgiven or self.anonymous or self.uncertain > self.doubtful)
+        """Return whether every message may have been answered that has to be."""
+        answers = self.refusals + self.others
+        unanswered, spare = self._by_text(self.known - answers), self.refusals[NO_ID] - self.anonymous
+        if unanswered - self.forgiven or spare < 0:
+            return False
+        # What is left of the refusals may be for messages that are too large, if their requests need no answer.
+        without_need = self.refusals & (answers - self.known)
+        spare += without_need.total() - without_need[NO_ID]
+        in_need = self.refusals - without_need
+        del in_need[NO_ID]
+        spare += (self._by_text(in_need) & (self.forgiven - unanswered)).total()
+        return spare >= self.uncertain
 
-    def after(self) -> Answers:
-        """Return what may still be answered during the next batch."""
-        return Answers(earlier=self.known + self.optional)
+    def after(self, now: float, until: float) -> Answers:
+        """Return what may still be answered after `now`: what is left of this batch until `until`."""
+        surplus = self._surplus()
+        # A refusal that was for a message that is too large leaves the answer to the request with its id to come.
+        room = self.uncertain - surplus.total()
+        debts = [*self.earlier, *((key, until) for key in (self.known + self.optional).elements())]
+        answered = {
+            key: count - surplus[key] - min(room, self.refusals[key] - surplus[key])
+            for key, count in (self.refusals + self.others).items()
+        }
+        left: list[tuple[Key, float]] = []
+        for key, end in debts:
+            if answered.get(key, 0) > 0:
+                answered[key] -= 1
+            elif end > now:
+                left.append((key, end))
+        return Answers(earlier=left)
 
-    def _unanswered(self) -> Counter[str]:
-        """Return how many known requests are not answered, by the text of their ids."""
-        unanswered: Counter[str] = Counter()
-        for (_, text), count in self.known.items():
-            unanswered[text] += count
-        return unanswered
+    def _surplus(self) -> Counter[Key]:
+        """Return how many more answers than requests there are with an id: those for messages that are too large."""
+        requests = self.known + self.optional + Counter(key for key, _ in self.earlier)
+        requests[NO_ID] = self.anonymous
+        return self.refusals + self.others - requests
+
+    @staticmethod
+    def _by_text(counts: Counter[Key]) -> Counter[str]:
+        """Return counts by the text of the ids."""
+        by_text: Counter[str] = Counter()
+        for (_, text), count in counts.items():
+            by_text[text] += count
+        return by_text
 
     def expect(self, data: bytes) -> None:
         """Note what is owed for a message."""
@@ -65,7 +107,7 @@ class Answers:
         method = message.get("method")
         if "method" in message:
             if method == "notifications/cancelled" and "id" not in message:
-                self._forgive(message.get("params"))
+                self._forgive(message)
             if isinstance(method, str) and "id" not in message:
                 return
         elif "result" in message or "error" in message:
@@ -78,29 +120,30 @@ class Answers:
         else:
             self.known[key] += 1
 
-    def _forgive(self, params: Any) -> None:
-        """Note a cancellation. The SDK takes 1 and "1" for the same id, and of several requests it ends the last."""
-        text = str(cast("dict[str, Any]", params).get("requestId")) if isinstance(params, dict) else ""
-        if self._unanswered()[text] > self.forgiven[text]:
-            self.forgiven[text] += 1
+    def _forgive(self, message: dict[str, Any]) -> None:
+        """Note a cancellation, unless it is refused.
+
+        The SDK takes 1 and "1" for the same id, and of several requests it ends the last.
+        """
+        params = message.get("params")
+        request_id = cast("dict[str, Any]", params).get("requestId") if isinstance(params, dict) else None
+        key = key_of(request_id)
+        if key == NO_ID or not _is_utf8(json.dumps(message, ensure_ascii=False)):
+            return
+        if self._by_text(self.known)[key[1]] > self.forgiven[key[1]]:
+            self.forgiven[key[1]] += 1
 
     def receive(self, answer: dict[str, Any]) -> str:
         """Note an answer. Return what is wrong with it, or ""."""
         key = key_of(answer.get("id"))
         if "result" in answer and "error" in answer:
             return "an answer with both a result and an error"
-        if key == NO_ID and self.anonymous:
-            self.anonymous -= 1
-        elif self.known[key] > 0:
-            self.known[key] -= 1
-            self.doubtful += self.forgiven[key[1]] > 0
-        elif self.optional[key] > 0 or self.earlier[key] > 0:
-            counter = self.optional if self.optional[key] > 0 else self.earlier
-            counter[key] -= 1
-            self.doubtful += 1
-        elif self.uncertain:
-            self.uncertain -= 1
-        else:
+        is_refusal = _is_refusal(answer)
+        answers = self.refusals if is_refusal else self.others
+        answers[key] += 1
+        surplus = self._surplus()
+        if surplus.total() > self.uncertain or surplus[key] > self.refusals[key] or (key == NO_ID and not is_refusal):
+            answers[key] -= 1
             return "an answer that nobody waits for"
         return ""
 
@@ -114,6 +157,14 @@ MAX_BYTES, MAX_VALUES, MAX_DEPTH, MAX_DIGITS = 4 * 1024 * 1024, 20_000, 100, 1_0
 """The limits that docs/durability.md promises."""
 
 
+REFUSALS = (-32700, -32600)
+"""The errors for what is not passed on: it is not JSON, or no request."""
+
+
+def _is_refusal(answer: dict[str, Any]) -> bool:
+    return "error" in answer and answer["error"]["code"] in REFUSALS
+
+
 def key_of(request_id: Any) -> Key:
     """Return the key of an id, `NO_ID` if it is none."""
     if isinstance(request_id, bool) or not isinstance(request_id, int | str) or not _is_utf8(request_id):
@@ -125,7 +176,7 @@ def key_of(request_id: Any) -> Key:
 
 def _parsed(data: bytes) -> Any:
     """Return the value of a message, None if it is not JSON, or `TOO_LARGE`."""
-    if len(data) >= MAX_BYTES:
+    if len(data) > MAX_BYTES:
         return TOO_LARGE
     try:
         value = json.loads(

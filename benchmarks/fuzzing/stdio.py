@@ -48,18 +48,22 @@ class StdioTarget:
             while not self._owed.complete:
                 self._receive(lines, started, LIMIT - (time.perf_counter() - started))
         except queue.Empty:
-            known, anonymous, uncertain = +self._owed.known, self._owed.anonymous, self._owed.uncertain
-            self.tally.fail(f"no answer: {dict(known)}, {anonymous} without id, {uncertain} too large", lines)
-            self._owed = self._owed.after()
+            self.tally.fail(f"no answer: {self._owed.missing}", lines)
+            self._forget()
         except BrokenPipeError:
             self._end(lines)
             return
         self._fence(lines)
         if self.has_ended:
             return
-        self._owed = self._owed.after()
+        self._forget()
         self._before = lines
         self.tally.measure(self._pipes.process.pid)
+
+    def _forget(self) -> None:
+        """Wait no longer for the answers to a batch. Those to cancelled requests may still come within their time."""
+        now = time.perf_counter()
+        self._owed = self._owed.after(now, now + LIMIT)
 
     def _end(self, lines: Sequence[Sent]) -> None:
         """Note that the server has ended, with what was sent last."""
@@ -113,7 +117,7 @@ class StdioTarget:
         self.tally.answers[outcome(answer)] += 1
         self.tally.took(seconds, ", ".join(sorted({sent.kind for sent in lines})))
         if fault := self._owed.receive(answer):
-            self.tally.fail(f"{fault}: {str(answer)[:300]}", lines)
+            self.tally.fail(f"{fault}: {str(answer)[:300]}", [*self._before, *lines])
 
     def _message(self, timeout: float) -> dict[str, Any]:
         """Return the next message of the server, and reply to it if it is a request. Raises queue.Empty."""

@@ -107,7 +107,7 @@ class TestTokens:
         with run_http_server(tmp_path, PALIMPSEST_HTTP__REQUESTS_PER_MINUTE="20") as server:
             statuses = [post(server, f"new {number}").status_code for number in range(30)]
         assert statuses[0] == 200
-        assert statuses[-1] == 429
+        assert 429 in statuses  # perhaps not the last: a new minute lets one pass now and then
 
 
 class TestHosts:

@@ -17,32 +17,43 @@ _T = TypeVar("_T")
 
 SHARE = 0.3
 """The part of one CPU that a caller may use for long. One that uses more makes the others wait, because Python computes
-in one thread at a time. Set by hand: some ten searches a second, which is more than an agent makes for long."""
+in one thread at a time; so several who use more have it together. Set by hand: some ten searches a second, which is
+more than an agent makes for long."""
 
 ADVANCE_SECONDS = 2.0
 """How long a caller may compute before only its share is left: some fifty searches at once. Set by hand."""
 
 
+MAX_SHARES = 1_000
+"""Of more callers, those who have their whole advance again are forgotten, which changes nothing for them."""
+
 _is_background: ContextVar[bool] = ContextVar("_is_background", default=False)
 
 
 class CpuShare:
-    """How much of its share a caller has used. Times are those of the event loop."""
+    """How much of its share a caller has used. Times are those of the event loop.
 
-    def __init__(self) -> None:
+    `callers_in_debt` returns how many callers have used more than they have earned.
+    """
+
+    def __init__(self, callers_in_debt: Callable[[], int]) -> None:
+        self._callers_in_debt = callers_in_debt
         self._paid_until = -ADVANCE_SECONDS / SHARE
 
     async def wait(self) -> None:
         """Wait until the caller has earned what it used before."""
-        while not self._is_earned():  # noqa: ASYNC110 - what is waited for is time, and others may use more meanwhile
+        while self.is_in_debt:  # noqa: ASYNC110 - what is waited for is time, and others may use more meanwhile
             await anyio.sleep_until(self._paid_until)
 
     def use(self, seconds: float) -> None:
         """Count seconds that were computed for the caller."""
-        self._paid_until = max(self._paid_until, _earliest()) + seconds / SHARE
+        share = SHARE / max(self._callers_in_debt(), 1)
+        self._paid_until = max(self._paid_until, _earliest()) + seconds / share
 
-    def _is_earned(self) -> bool:
-        return self._paid_until <= anyio.current_time()
+    @property
+    def is_in_debt(self) -> bool:
+        """Return whether the caller has used more than it has earned."""
+        return self._paid_until > anyio.current_time()
 
     @property
     def is_unused(self) -> bool:
@@ -52,6 +63,25 @@ class CpuShare:
 
 def _earliest() -> float:
     return anyio.current_time() - ADVANCE_SECONDS / SHARE
+
+
+class CpuShares:
+    """The share of the CPU of every caller that has used some of it lately."""
+
+    def __init__(self) -> None:
+        self._by_caller: dict[str, CpuShare] = {}
+
+    def of(self, caller: str) -> CpuShare:
+        """Return a caller's share."""
+        share = self._by_caller.get(caller)
+        if share is None:
+            if len(self._by_caller) >= MAX_SHARES:
+                self._by_caller = {name: share for name, share in self._by_caller.items() if not share.is_unused}
+            share = self._by_caller[caller] = CpuShare(self._in_debt)
+        return share
+
+    def _in_debt(self) -> int:
+        return sum(share.is_in_debt for share in self._by_caller.values())
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

@@ -7,10 +7,10 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from palimpsest.core.threads import CpuShares
 from palimpsest.server.auth.caller import caller_of
 from palimpsest.server.http.open_paths import is_open
 from palimpsest.server.session.body_budget import SHARE, BodyBudget, BodyShare
-from palimpsest.server.session.calls import CpuShares
 from palimpsest.server.wire.json_text import MAX_MESSAGE_BYTES
 
 BODY_SECONDS = 20.0

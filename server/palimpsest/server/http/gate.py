@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from palimpsest.core.clock import now
 from palimpsest.core.settings import Settings
+from palimpsest.core.threads import CpuShares
 from palimpsest.server.auth.access import READ
 from palimpsest.server.auth.attempts import LimitedBearerAuth, refusal
 from palimpsest.server.auth.bearer import AccessTokenVerifier
@@ -24,7 +25,6 @@ from palimpsest.server.http.limits import RateLimit, UnfinishedLimit
 from palimpsest.server.http.messages import MessageCheck
 from palimpsest.server.http.open_paths import is_open
 from palimpsest.server.http.sessions import SessionLimit
-from palimpsest.server.session.calls import CpuShares
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to

@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INTERNAL_ERROR
 from starlette.requests import Request
 
-from palimpsest.core.threads import CpuShare, Threads
+from palimpsest.core.threads import CpuShares, Threads
 from palimpsest.server.auth.access import current_grant
 from palimpsest.server.auth.caller import caller_of
 from palimpsest.server.session.body_budget import SHARE, BodyShare
@@ -32,26 +32,6 @@ THREADS = 8
 
 THREADS_PER_CALLER = 2
 """How many of them one caller uses at a time; its other calls wait. Set by hand: three leave some to a fourth."""
-
-
-MAX_SHARES = 1_000
-"""Of more callers, those who have their whole advance again are forgotten, which changes nothing for them."""
-
-
-class CpuShares:
-    """The share of the CPU of every caller that has used some of it lately."""
-
-    def __init__(self) -> None:
-        self._by_caller: dict[str, CpuShare] = {}
-
-    def of(self, caller: str) -> CpuShare:
-        """Return a caller's share."""
-        share = self._by_caller.get(caller)
-        if share is None:
-            if len(self._by_caller) >= MAX_SHARES:
-                self._by_caller = {name: share for name, share in self._by_caller.items() if not share.is_unused}
-            share = self._by_caller[caller] = CpuShare()
-        return share
 
 
 class Calls:
