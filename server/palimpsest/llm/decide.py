@@ -2,7 +2,7 @@
 
 This is the update phase in section 2.1 of the Mem0 paper. All facts of a call, what people ask to forget, and the
 entries nearest to these go into one request. The model sees small integers instead of ids, and a number that was not
-shown is an error. The model says what is the same and what cannot both be true; `settle.py` turns that into
+shown is an error. The model says what is the same and what cannot both be true; `decisions/settle.py` turns that into
 decisions, and the later of two facts that contradict each other is the one that holds.
 """
 
@@ -17,11 +17,11 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from palimpsest.core.clock import shown_date
 from palimpsest.core.models import Event, Fact
 from palimpsest.core.protocols import LanguageModel
+from palimpsest.llm.decisions.settle import settle
+from palimpsest.llm.decisions.verdicts import Comparison, Decisions, Verdict, with_items
 from palimpsest.llm.names import with_name
 from palimpsest.llm.prompts import Prompt
-from palimpsest.llm.settle import settle
 from palimpsest.llm.structured_output import ask
-from palimpsest.llm.verdicts import Comparison, Decisions, Verdict, with_items
 
 INPUTS = frozenset({"facts", "memories"})
 

@@ -10,7 +10,7 @@ from palimpsest.core.models import Fact, ForgetRequest, Kind, Memory, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.learn.engine import Engine
 from palimpsest.llm.decide import NEAREST_MEMORIES
-from palimpsest.llm.verdicts import Comparison, KnownEntry
+from palimpsest.llm.decisions.verdicts import Comparison, KnownEntry
 from palimpsest.recall.similar import likeness_among, similar_memories, similar_messages
 from palimpsest.store.queries import history as history_queries
 from palimpsest.store.queries import memories as memory_queries

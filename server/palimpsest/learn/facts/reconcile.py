@@ -18,7 +18,7 @@ from palimpsest.learn.apply import WriteResult, apply_write, embed_texts
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.facts.comparison import compared
 from palimpsest.llm.decide import decide
-from palimpsest.llm.verdicts import Comparison, Decisions
+from palimpsest.llm.decisions.verdicts import Comparison, Decisions
 from palimpsest.store.queries import index_log as log_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries

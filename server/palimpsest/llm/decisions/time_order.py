@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from palimpsest.core.clock import Precision, TimeSpan, span_of
 from palimpsest.core.models import Fact
-from palimpsest.llm.verdicts import KnownEntry
+from palimpsest.llm.decisions.verdicts import KnownEntry
 
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
 _LATEST = datetime.max.replace(tzinfo=UTC)

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from palimpsest.core.models import Event, Fact
-from palimpsest.llm.forgetting import Forgetting
-from palimpsest.llm.time_order import Statement, later
-from palimpsest.llm.verdicts import Comparison, Verdict, with_text
+from palimpsest.llm.decisions.forgetting import Forgetting
+from palimpsest.llm.decisions.time_order import Statement, later
+from palimpsest.llm.decisions.verdicts import Comparison, Verdict, with_text
 
 
 @dataclass(frozen=True, slots=True)

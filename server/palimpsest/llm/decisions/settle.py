@@ -11,11 +11,11 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from palimpsest.core.models import Decision, Event, Fact
-from palimpsest.llm.fact_groups import FactGroup, fact_groups
-from palimpsest.llm.forgetting import Forgetting, forgetting
+from palimpsest.llm.decisions.fact_groups import FactGroup, fact_groups
+from palimpsest.llm.decisions.forgetting import Forgetting, forgetting
+from palimpsest.llm.decisions.time_order import Statement, held_until, is_later
+from palimpsest.llm.decisions.verdicts import Comparison, Decisions, KnownEntry, Verdict, with_text
 from palimpsest.llm.names import with_name
-from palimpsest.llm.time_order import Statement, held_until, is_later
-from palimpsest.llm.verdicts import Comparison, Decisions, KnownEntry, Verdict, with_text
 from palimpsest.text.tokenizer import search_tokens
 
 

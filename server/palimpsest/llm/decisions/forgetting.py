@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from palimpsest.core.models import Decision, Event, ForgetRequest, Kind
-from palimpsest.llm.verdicts import Comparison, Granted, Verdict
+from palimpsest.llm.decisions.verdicts import Comparison, Granted, Verdict
 
 
 @dataclass(slots=True)
