@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,38 +16,12 @@ from loopback import OpenAIServer, Reply
 from palimpsest.core.files import files_below
 from palimpsest.core.models import Scope
 from palimpsest.learn.background.jobs import work_on_jobs
-from palimpsest.memory import Memory
 from palimpsest.store.writes.jobs import PAUSES
+from tests.support.learning_jobs import TIMEOUT, HastyClock, learning_memory, model, next_news
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, memory_texts, messages_from
 from tests.support.scripted_model import ScriptedModel, is_extraction
 
 pytestmark = pytest.mark.anyio
-
-TIMEOUT = 30
-"""Seconds to wait for work in the background."""
-
-
-class HastyClock(StoppedClock):
-    """A clock that moves ten seconds ahead whenever it is read, so that what waits is soon due."""
-
-    def __call__(self) -> Any:
-        """Return the next time."""
-        self.forward(seconds=10)
-        return self.at
-
-
-def model(request: dict[str, Any]) -> str:
-    """Extract each message as a fact about Alice, and add everything."""
-    prompt = request["messages"][1]["content"]
-    if is_extraction(request):
-        new = json.loads(prompt.split("New messages: ")[1])
-        facts = [
-            {"text": message["text"].replace("I like", "Alice likes"), "sources": [number]}
-            for number, message in enumerate(new, 1)
-        ]
-        return json.dumps({"facts": facts})
-    facts = json.loads(prompt.removeprefix("New facts: ").split("\n\nStored memories: ")[0])
-    return json.dumps({"decisions": [{"fact": fact["fact"], "event": "ADD"} for fact in facts]})
 
 
 class HeldModel:
@@ -65,22 +37,6 @@ class HeldModel:
         self.was_asked.set()
         assert self.may_answer.wait(TIMEOUT)
         return model(request)
-
-
-@asynccontextmanager
-async def learning_memory(folder: Path, url: str, clock: StoppedClock | None = None) -> AsyncGenerator[Memory]:
-    """Open Alice's memory, which learns in the background."""
-    settings: dict[str, Any] = {"llm": llm_settings(url, timeout=TIMEOUT), "learn": {"in_background": True}}
-    async with memory_in(folder, clock or HastyClock(), background=True, **settings) as memory:
-        yield memory
-
-
-async def next_news(memory: Memory, scope: Scope = ALICE) -> tuple[str, ...]:
-    """Wait until something was learned and return the notes on it."""
-    with anyio.fail_after(TIMEOUT):
-        while not (notes := await memory.news(scope)):
-            await anyio.lowlevel.checkpoint()
-    return notes
 
 
 class TestAnswer:

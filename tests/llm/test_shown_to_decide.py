@@ -10,8 +10,7 @@ from palimpsest.llm.decide import decide
 from palimpsest.llm.decisions.verdicts import MAX_ENTRY_TOKENS, Comparison, KnownEntry
 from palimpsest.llm.prompts import Prompt, PromptFiles
 from palimpsest.text.tokenizer import count_tokens
-from tests.llm.test_decide import decision, reply
-from tests.support.scripted_model import ScriptedModel, fact, memory
+from tests.support.scripted_model import ScriptedModel, decision, decisions_reply, fact, memory
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +26,7 @@ def prompt() -> Prompt:
 
 async def test_a_memory_as_long_as_a_document_is_shown_shortened(prompt: Prompt) -> None:
     """Guards the size of the prompt: one long memory does not take the room of all others."""
-    model = ScriptedModel([reply(decision(0, "ADD"))])
+    model = ScriptedModel([decisions_reply(decision(0, "ADD"))])
     await decide(model, prompt, Comparison((ROSE,), (KnownEntry(DOCUMENT, DOCUMENT.stated_at),)))
 
     (shown,) = model.calls[0].input("Stored memories")
@@ -37,7 +36,7 @@ async def test_a_memory_as_long_as_a_document_is_shown_shortened(prompt: Prompt)
 
 async def test_a_memory_that_is_shown_shortened_is_not_rewritten(prompt: Prompt) -> None:
     """Guards the rest of the text: the model completes only what it has seen whole."""
-    model = ScriptedModel([reply(decision(0, "UPDATE", 0, "Ana has a garden and a rose called Flora."))])
+    model = ScriptedModel([decisions_reply(decision(0, "UPDATE", 0, "Ana has a garden and a rose called Flora."))])
     result = await decide(model, prompt, Comparison((ROSE,), (KnownEntry(DOCUMENT, DOCUMENT.stated_at),)))
 
     (made,) = result.decisions
@@ -48,7 +47,7 @@ async def test_a_request_sees_what_each_entry_is(prompt: Prompt) -> None:
     """Guards what a request may mean: memories, messages, and the facts of its own call."""
     message = KnownEntry(memory("Mark drinks.", "message-1"), DOCUMENT.stated_at, "message")
     comparison = Comparison((ROSE,), (message,), (ForgetRequest("Mark", ("id-1",)),), ((), ()), (0,), (frozenset(),))
-    model = ScriptedModel([reply(decision(0, "ADD"), decision(1, "DELETE", 0))])
+    model = ScriptedModel([decisions_reply(decision(0, "ADD"), decision(1, "DELETE", 0))])
     result = await decide(model, prompt, comparison)
 
     marks = [(item["id"], item.get("message"), item.get("new")) for item in model.calls[0].input("Stored memories")]

@@ -128,6 +128,16 @@ def facts_reply(*texts: str) -> str:
     return json.dumps({"facts": [{"text": text, "sources": [1]} for text in texts]})
 
 
+def decision(number: int, event: str, memory_id: int | str | None = None, text: str | None = None) -> dict[str, Any]:
+    """Return one decision in the form that the prompt describes."""
+    return {"fact": number, "event": event, "memory": memory_id, "text": text}
+
+
+def decisions_reply(*items: Any) -> str:
+    """Return a reply with these decisions."""
+    return json.dumps({"decisions": items})
+
+
 def reply_to_decide(request: dict[str, Any]) -> str:
     """Decide as the prompt asks: a fact that says where someone lives replaces every memory that says so."""
     prompt = request["messages"][1]["content"].removeprefix("New facts: ")

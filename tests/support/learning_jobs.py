@@ -1,0 +1,59 @@
+"""A memory that learns in the background, its model and its clock."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+
+from palimpsest.core.models import Scope
+from palimpsest.memory import Memory
+from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in
+from tests.support.scripted_model import is_extraction
+
+TIMEOUT = 30
+"""Seconds to wait for work in the background."""
+
+
+class HastyClock(StoppedClock):
+    """A clock that moves ten seconds ahead whenever it is read, so that what waits is soon due."""
+
+    def __call__(self) -> Any:
+        """Return the next time."""
+        self.forward(seconds=10)
+        return self.at
+
+
+def model(request: dict[str, Any]) -> str:
+    """Extract each message as a fact about Alice, and add everything."""
+    prompt = request["messages"][1]["content"]
+    if is_extraction(request):
+        new = json.loads(prompt.split("New messages: ")[1])
+        facts = [
+            {"text": message["text"].replace("I like", "Alice likes"), "sources": [number]}
+            for number, message in enumerate(new, 1)
+        ]
+        return json.dumps({"facts": facts})
+    facts = json.loads(prompt.removeprefix("New facts: ").split("\n\nStored memories: ")[0])
+    return json.dumps({"decisions": [{"fact": fact["fact"], "event": "ADD"} for fact in facts]})
+
+
+@asynccontextmanager
+async def learning_memory(folder: Path, url: str, clock: StoppedClock | None = None) -> AsyncGenerator[Memory]:
+    """Open Alice's memory, which learns in the background."""
+    settings: dict[str, Any] = {"llm": llm_settings(url, timeout=TIMEOUT), "learn": {"in_background": True}}
+    async with memory_in(folder, clock or HastyClock(), background=True, **settings) as memory:
+        yield memory
+
+
+async def next_news(memory: Memory, scope: Scope = ALICE) -> tuple[str, ...]:
+    """Wait until something was learned and return the notes on it."""
+    with anyio.fail_after(TIMEOUT):
+        while not (notes := await memory.news(scope)):
+            await anyio.lowlevel.checkpoint()
+    return notes
