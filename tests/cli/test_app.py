@@ -107,7 +107,7 @@ def test_a_conversation_is_learnt_and_answers_questions(tmp_path: Path) -> None:
     for name, text in texts.items():
         (tmp_path / name).write_text(text, "utf-8")
         printed = palimpsest(tmp_path, "learn", "--temporary", name, "--ask", "Where is the team retreat?")
-        assert "learnt 2 messages and 0 facts" in printed
+        assert "learned 2 messages and 0 facts" in printed
         assert "Lisbon" in printed.split("team retreat?", 1)[1]
     assert palimpsest_json(tmp_path, "search", "offsite")["results"] == []
 

@@ -108,7 +108,7 @@ def test_characters_that_the_encoding_lacks_are_escaped(tmp_path: Path, encoding
         assert result == (0, "")
         return printed.read_bytes()
 
-    assert b"learnt 1 message" in output_of("learn", "chat.json")
+    assert b"learned 1 message" in output_of("learn", "chat.json")
     assert rb"\u5317\u4eac \U0001f3f4" in output_of("search", "Ana")
     assert json.loads(output_of("search", "Ana", "--json"))["results"][0]["text"] == text
     exported = output_of("export", "-").decode("utf-8")

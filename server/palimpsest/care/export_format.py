@@ -126,7 +126,7 @@ class MemoryHistoryRow(_Line):
 
 
 class Source(_Line):
-    """A message that a memory came from, and the version that was learnt from it."""
+    """A message that a memory came from, and the version that was learned from it."""
 
     message_id: Id
     history_id: Id

@@ -137,24 +137,24 @@ def learn(
             message for message in _messages_in(file) if validation.trimmed(validation.text_of(message.content))
         ]
         with progress_bar("learning") as progress:
-            kept, learnt = 0, 0
+            kept, learned = 0, 0
             notes: dict[str, None] = {}
             for start in range(0, len(messages), LEARN_BATCH):
                 batch = validation.conversation_from(messages[start : start + LEARN_BATCH], memory.scope, now())
                 result = await memory.add_messages(batch.messages, context=batch.context, caller=CALLER)
                 kept += result.kept_messages
-                learnt += len(result.outcomes)
+                learned += len(result.outcomes)
                 notes.update(dict.fromkeys(result.notes))
                 progress(min(start + LEARN_BATCH, len(messages)), len(messages))
         answers = {question: await memory.search(memory.scope, question, limit=3) for question in ask or ()}
 
-        done = f"learnt {counted(kept, 'message')} and {counted(learnt, 'fact')} from {file}"
+        done = f"learned {counted(kept, 'message')} and {counted(learned, 'fact')} from {file}"
         parts: list[Part] = [done, *notes_text(tuple(notes))]
         for question, answer in answers.items():
             parts += search_parts(answer, question)
         content = {
             "kept_messages": kept,
-            "facts": learnt,
+            "facts": learned,
             "notes": list(notes),
             "answers": {
                 question: SearchReply.of(answer, memory.scope).as_json() for question, answer in answers.items()

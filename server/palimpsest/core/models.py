@@ -90,7 +90,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One thing learnt from messages or stated by a caller, before a decision about it.
+    """One thing learned from messages or stated by a caller, before a decision about it.
 
     `sources` are ids of stored messages. `happened_at` is when the fact happened or will happen, if that is known, and
     `happened_precision` how exactly. `said_at` is when its newest source was said, or the time that a caller gives.
