@@ -40,6 +40,7 @@ class HeldModel:
         return {
             "PALIMPSEST_LLM__PROVIDER": "openai",
             "PALIMPSEST_LLM__CONFIG__TIMEOUT": "300",
+            "PALIMPSEST_HTTP__REQUESTS_PER_MINUTE": "100000",  # the tests ask again and again
             "OPENAI_API_KEY": "k",
             "OPENAI_BASE_URL": self.url,
         }
@@ -111,7 +112,7 @@ async def test_a_later_reply_says_what_was_forgotten_and_how_to_restore_it(tmp_p
             with anyio.fail_after(TIMEOUT):
                 while "forgotten" not in (reply := reply_text(await client.call_tool("list_memories", {}))):
                     await anyio.lowlevel.checkpoint()
-    assert "note: forgotten, as asked (that Alice likes tea): Alice likes tea" in reply
+    assert 'note: forgotten, as asked (that Alice likes tea): "Alice likes tea"' in reply
     assert "update_memory(restore=true) restores it" in reply
 
 

@@ -189,7 +189,8 @@ def _notes(decisions: Decisions) -> list[str]:
     notes: list[str] = []
     for granted in decisions.granted:
         what = granted.request.what
-        notes.append(f"{FORGOTTEN}({what}): {'; '.join(granted.texts)}")
+        quoted = "; ".join(f'"{text}"' for text in granted.texts)
+        notes.append(f"{FORGOTTEN}({what}): {quoted}")
         if granted.more_may_fit:
             notes.append(f"more may fit than was looked at; ask again: {what}")
     notes += [f"asked to forget, but nothing stored fits: {request.what}" for request in decisions.unmatched]
