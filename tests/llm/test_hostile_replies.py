@@ -22,7 +22,7 @@ from palimpsest.learn.engine import NEEDED_PROMPTS
 from palimpsest.llm.decide import MAX_TEXT_CHARS, DecideReply, decide
 from palimpsest.llm.decisions.verdicts import Comparison, Decisions, KnownEntry
 from palimpsest.llm.extract import MAX_FACT_CHARS, MAX_FACTS, MAX_LABELS, Conversation, extract
-from palimpsest.llm.extract_reply import MAX_LABEL_CHARS, ExtractReply
+from palimpsest.llm.extract_reply import MAX_LABEL_CHARS
 from palimpsest.llm.prompts import PromptFiles
 from palimpsest.llm.structured_output import MAX_REPLY_CHARS, MAX_SHOWN_CHARS, read
 from palimpsest.llm.summarize import MAX_SUMMARY_CHARS, summarize
@@ -113,8 +113,8 @@ def check_facts(facts: Sequence[Fact], reply: str) -> None:
     assert facts or holds_no_facts(reply), "the result is empty, and the reply has no empty list"
     assert len(facts) <= MAX_FACTS
     assert len({fact.text for fact in facts}) == len(facts)
-    source_numbers = {number for item in read(reply, ExtractReply).facts for number in item.sources}
-    assert source_numbers <= set(range(1, len(MESSAGES) + 1)), "an unknown source is accepted"
+    sources = {source for fact in facts for source in fact.sources}
+    assert sources <= {message.id for message in MESSAGES}, "an unknown source is accepted"
     for new_fact in facts:
         assert is_plain(new_fact.text, MAX_FACT_CHARS)
         assert any(char.isalnum() for char in new_fact.text)

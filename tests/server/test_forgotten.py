@@ -58,7 +58,7 @@ async def test_no_id_leads_to_the_turn_and_the_reply_says_how_to_bring_it_back(t
                 assert "Mark" not in shown
 
             told = reply_text(reply)
-            assert "forgotten, as asked (Mark): Mark drinks." in told
+            assert 'forgotten, as asked (Mark): "Mark drinks."' in told
             assert ".." not in told
             (forgotten,) = re.findall(r'update_memory\(memory_id="(\w+)", restore=true\)', told)
             await server.call_tool("update_memory", {"memory_id": forgotten, "restore": True})
