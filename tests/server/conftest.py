@@ -11,8 +11,8 @@ from tests.support.http_server import HttpServer, new_access_token, run_http_ser
 
 @pytest.fixture(scope="module")
 def open_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[HttpServer]:
-    """Run a server that needs no access token."""
-    with run_http_server(tmp_path_factory.mktemp("open")) as running:
+    """Run a server that needs no access token. All tests are one caller, so it may send as much as it likes."""
+    with run_http_server(tmp_path_factory.mktemp("open"), PALIMPSEST_HTTP__REQUESTS_PER_MINUTE="100000") as running:
         yield running
 
 
