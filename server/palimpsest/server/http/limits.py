@@ -19,9 +19,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from palimpsest.server.auth.caller import caller_of
 from palimpsest.server.http.open_paths import is_open
 
-MAX_UNFINISHED = 300
-"""Requests of one caller that may be unfinished: calls, bodies that arrive, and a stream for each session. A third of
-all connections. Set by hand."""
+MAX_UNFINISHED = 450
+"""Requests of one caller that may be unfinished: calls, bodies that arrive, and streams. Set by hand: 200 sessions of
+one caller may each have a stream and a call, and some calls are just ending. It is half of all connections."""
 
 
 class RateLimit:
