@@ -75,9 +75,9 @@ class JobRunner:
         except LedgerError as error:
             logger.warning("what waits to be learned from is not looked at: %s", error)
             return BUSY_SECONDS
-        except Exception:
+        except Exception:  # one that escaped would close the memory for all its callers
             logger.exception("what waits to be learned from is not looked at for a while")
-            return LOOK_SECONDS  # an error that escaped would close the memory for all its callers
+            return LOOK_SECONDS
         if due_at is None:
             return LOOK_SECONDS
         return min(max((due_at - engine.clock()).total_seconds(), 0.0), LOOK_SECONDS)
@@ -115,7 +115,7 @@ async def _learn(engine: Engine, model: LanguageModel, job: Job) -> tuple[str, S
     try:
         lesson = Lesson(job.scope, messages, job.payload["context"], job.payload["caller"])
         error = (await learn_pieces(engine, model, lesson, on_piece)).error
-    except Exception as fault:  # noqa: BLE001  # whatever one job meets, the memory and the other jobs go on
+    except Exception as fault:  # noqa: BLE001 - whatever one job meets, the memory and the other jobs go on
         error = fault
     if error is None or not await engine.run(lambda: not_learned_from(engine, messages)):
         return "", outcomes
