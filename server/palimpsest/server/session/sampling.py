@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,7 +17,6 @@ from palimpsest.server.session.context import state_of
 from palimpsest.server.session.continuations import ASKED_BETWEEN_REQUESTS_SINCE, Continuation, WorkResult
 
 if TYPE_CHECKING:
-    from palimpsest.core.protocols import ReportProgress
     from palimpsest.memory import Memory
 
 T = TypeVar("T")
@@ -35,9 +33,11 @@ async def with_client_model(
     between_requests = _asks_between_requests(ctx)
     may_wait = not between_requests or continuations.has_room(user)
     if continuation_id is None and not (_may_ask_model(ctx, memory) and may_wait):
-        return await work(memory.for_call(_progress_reporter(ctx)))
+        with state_of(ctx).running.reporting(ctx) as report_progress:
+            return await work(memory.for_call(report_progress))
     if not between_requests:
-        return await work(memory.for_call(_progress_reporter(ctx), _model(memory, partial(_ask_during_call, ctx))))
+        with state_of(ctx).running.reporting(ctx) as report_progress:
+            return await work(memory.for_call(report_progress, _model(memory, partial(_ask_during_call, ctx))))
 
     async def work_over_requests(continuation: Continuation) -> T:
         return await work(memory.for_call(model=_model(memory, continuation.ask)))
@@ -81,13 +81,3 @@ def _model(memory: Memory, ask: Send) -> SamplingModel:
 async def _ask_during_call(ctx: Context[Any, Any], request: CreateMessageRequest) -> BaseModel:
     related = ServerMessageMetadata(related_request_id=ctx.request_id)
     return await ctx.session.send_request(request, CreateMessageResultWithTools, metadata=related)
-
-
-def _progress_reporter(ctx: Context[Any, Any]) -> ReportProgress:
-    """Return a function that sends progress notifications to a client that asked for them."""
-    steps = itertools.count(1)
-
-    async def report_progress(message: str) -> None:
-        await ctx.report_progress(next(steps), message=message)
-
-    return report_progress

@@ -9,6 +9,7 @@ import anyio
 from palimpsest.server.session.calls import Calls
 from palimpsest.server.session.continuations import Continuations
 from palimpsest.server.session.lazy_memory import LazyMemory
+from palimpsest.server.session.progress import RunningCalls
 from palimpsest.server.session.roots import Roots
 from palimpsest.server.session.subscriptions import Subscribers
 
@@ -25,11 +26,13 @@ class ServerState:
     calls: Calls
     subscribers: Subscribers
     continuations: Continuations = field(default_factory=Continuations)
+    running: RunningCalls = field(default_factory=RunningCalls)
     roots: Roots = field(default_factory=Roots)
     client_project: str = ""
 
     async def run(self) -> None:
-        """Keep the memory open and unfinished calls going until cancelled."""
+        """Keep the memory open, unfinished calls going and their clients informed until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.memory.run)
             tasks.start_soon(self.continuations.run)
+            tasks.start_soon(self.running.run)
