@@ -163,7 +163,7 @@ def _prepare(kind: str, folder: Path) -> None:
 async def _export(folder: Path) -> None:
     (folder / "moved.jsonl").unlink(missing_ok=True)
     async with open_memory(settings_for(folder), background=False) as memory:
-        await memory.export(folder / "moved.jsonl", "jsonl", lambda _done, _total: None)
+        await memory.care.export(folder / "moved.jsonl", "jsonl", lambda _done, _total: None)
 
 
 def _killed(
@@ -294,11 +294,11 @@ async def work(kind: str, folder: Path, base_url: str, seed: int) -> None:
         while True:
             await worker.write(memory)
             if kind == "rebuild":
-                await memory.rebuild()
+                await memory.care.rebuild()
             elif kind == "summary":
                 await memory.summary(SCOPE, refresh=True)
             elif kind == "import":
-                await memory.import_file(SCOPE, folder / "moved.jsonl", lambda _done, _total: None)
+                await memory.care.import_file(SCOPE, folder / "moved.jsonl", lambda _done, _total: None)
             elif kind == "restore":
                 await memory.engine.run(lambda: _back_up_and_restore(settings))
 

@@ -105,7 +105,7 @@ async def _rebuilt(data_dir: Path) -> list[tuple[float, int]]:
         ticks.append((time.perf_counter(), done))
 
     async with open_memory(load_settings(data_dir=data_dir), background=False) as memory:
-        await memory.rebuild(report)
+        await memory.care.rebuild(report)
     return ticks
 
 

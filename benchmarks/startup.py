@@ -220,7 +220,7 @@ def fill(data_dir: Path, count: int) -> None:
                         embedder=engine.embedder.fingerprint,
                     )
                 )
-            await memory.rebuild()
+            await memory.care.rebuild()
 
     anyio.run(write)
 

@@ -313,8 +313,8 @@ class TestLockedLedger:
                 lambda: memory.restore(ALICE, second.memory.id),
                 lambda: memory.undo(ALICE),
                 lambda: memory.delete_all(ALICE),
-                lambda: memory.purge(ALICE, None),
-                memory.rebuild,
+                lambda: memory.care.purge(ALICE, None),
+                memory.care.rebuild,
             ]
             with held_write_lock(tmp_path / "ledger.db"):
                 for write in writes:
@@ -449,7 +449,7 @@ class TestDamagedLedger:
             conn.execute("DELETE FROM lexical_docsize")
         async with memory_in(tmp_path / "data", vector_store=EXACT) as memory:
             assert "palimpsest rebuild" in (await memory.search(ALICE, "Lisbon")).notes[0]
-            assert (await memory.rebuild())[0] == 4
+            assert (await memory.care.rebuild())[0] == 4
             answer = await memory.search(ALICE, "Lisbon")
             assert (answer.hits[0].text, answer.notes) == (RETREAT, ())
             assert await row_faults(memory) == []
@@ -780,7 +780,7 @@ async def indexed(folder: Path) -> None:
     async with memory_in(folder) as memory:
         await memory.add_text(ALICE, RETREAT)
         await memory.add_text(ALICE, "User drinks tea")
-        await memory.rebuild()
+        await memory.care.rebuild()
 
 
 async def index_findings(data: Path) -> list[tuple[bool, str]]:

@@ -68,7 +68,7 @@ async def _cannot_reach(memory: Memory, other: Scope, memory_id: str) -> None:
         memory.restore(other, memory_id),
         memory.history(other, memory_id),
         memory.add_text(other, "The safe is gone", replaces=[memory_id[:8]]),
-        memory.purge(other, [memory_id]),
+        memory.care.purge(other, [memory_id]),
         memory.undo(other, Undo(edit=1)),
         memory.undo(other),
     ):
@@ -192,9 +192,9 @@ async def test_every_file_is_private(tmp_path: Path) -> None:
         reply_text(await memory.call_tool("add_memory", {"text": "User's door code is private"}))
         reply_text(await memory.call_tool("search_memories", {"query": "door"}))
     async with memory_in(tmp_path / "data") as memory:
-        await memory.rebuild()
-        await memory.export(tmp_path / "data" / "moved.jsonl", "jsonl", lambda _done, _total: None)
-        await memory.import_file(memory.scope, tmp_path / "data" / "moved.jsonl", lambda _done, _total: None)
+        await memory.care.rebuild()
+        await memory.care.export(tmp_path / "data" / "moved.jsonl", "jsonl", lambda _done, _total: None)
+        await memory.care.import_file(memory.scope, tmp_path / "data" / "moved.jsonl", lambda _done, _total: None)
     paths = [tmp_path / "data", *(tmp_path / "data").rglob("*")]
     kinds = {path.relative_to(tmp_path / "data").parts[:1] for path in paths}
     assert {("ledger.db",), ("index",), ("backups",), ("moved.jsonl",)} <= kinds

@@ -59,7 +59,7 @@ async def add(memory: Memory, text: str, replaces: Sequence[str] = ()) -> str:
 async def embed_waiting(memory: Memory) -> None:
     """Embed the texts that an add left for the background."""
     if (await memory.health())["vectors"] == "waiting":
-        await memory.rebuild()
+        await memory.care.rebuild()
 
 
 async def search(memory: Memory, question: str, as_of: datetime | None = None) -> SearchResult:

@@ -10,30 +10,24 @@ from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any
 
 import anyio
 
-from palimpsest.care.export import export
 from palimpsest.care.health import health
-from palimpsest.care.import_file import ImportResult, plan_import, preview_import, run_import
-from palimpsest.care.purge import PurgeResult, purge
 from palimpsest.core import models
 from palimpsest.core.clock import Clock, now
-from palimpsest.core.errors import InputError
 from palimpsest.core.models import Edit, Fact, Message, Predecessor, Scope, Undo, Version
-from palimpsest.core.protocols import LanguageModel, Progress, ReportProgress
+from palimpsest.core.protocols import LanguageModel, ReportProgress
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import Threads, in_background
 from palimpsest.core.validation import MAX_TOKENS
-from palimpsest.index.backfill import embed_missing
+from palimpsest.facade.care import Care
 from palimpsest.index.kept_keys import KeptKeys
 from palimpsest.index.sync import Projection
 from palimpsest.learn import add, edit, summaries
 from palimpsest.learn.apply import WriteResult
 from palimpsest.learn.background import reports
-from palimpsest.learn.background.jobs import work_on_jobs
 from palimpsest.learn.background.work import BackgroundWork, OnLearned
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.factory import open_embedder, open_model, open_projection, open_prompts
@@ -44,9 +38,6 @@ from palimpsest.store.ledger import open_ledger
 from palimpsest.store.queries import edits as edit_queries
 from palimpsest.store.queries import history as history_queries
 from palimpsest.store.queries import id_lookup
-from palimpsest.store.queries import vectors as vector_queries
-from palimpsest.store.writes import purge as purge_writes
-from palimpsest.store.writes.purge import PurgeSelection
 
 THREADS = 8
 """How many worker threads do blocking work. The MCP transport has threads of its own. Set by hand."""
@@ -77,6 +68,11 @@ class Memory:
         """Return the scope of the settings."""
         settings = self.settings
         return Scope(settings.user_id, settings.project, settings.agent_id, settings.run_id)
+
+    @property
+    def care(self) -> Care:
+        """Return what looks after this memory: export and import, purge, jobs, rebuild."""
+        return Care(self.engine, self.projection, self.kept_keys, self.scope)
 
     def for_call(
         self,
@@ -219,42 +215,6 @@ class Memory:
         """Undo one edit, all edits since an instant, or, by default, the newest edit still in effect."""
         return await self._after_write(scope, edit.undo(self.engine, scope, undo or Undo(), caller))
 
-    async def purge_selection(self, scope: Scope, owner_ids: Sequence[str] | None) -> PurgeSelection:
-        """Return what `purge` would erase."""
-
-        def read() -> PurgeSelection:
-            with self.engine.ledger.read() as conn:
-                return purge_writes.purge_selection(conn, scope, owner_ids)
-
-        return await self.engine.run(read)
-
-    async def purge(self, scope: Scope, owner_ids: Sequence[str] | None, *, and_backups: bool = False) -> PurgeResult:
-        """Erase memories and messages for good; with None, all of a scope itself. Then search the files for traces."""
-        ledger, projection = self.engine.ledger, self.projection
-
-        def work() -> PurgeResult:
-            try:
-                return purge(ledger, projection, scope, owner_ids, and_backups=and_backups)
-            finally:
-                self.kept_keys.clear()
-
-        return await self.engine.run(work)
-
-    async def export(self, out: Path | TextIO, form: Literal["jsonl", "markdown"], progress: Progress) -> int:
-        """Write everything of the settings' user; as Markdown only what is believed now. Return the number of items."""
-        return await self.engine.run(lambda: export(self.engine, self.scope, out, form, progress))
-
-    async def import_file(self, scope: Scope, file: Path, progress: Progress, *, dry_run: bool = False) -> ImportResult:
-        """Import an export of Palimpsest or of another tool, each item once. With `dry_run` only return the counts."""
-
-        def work() -> ImportResult:
-            plan = plan_import(self.engine, scope, file, self.engine.clock())
-            if dry_run:
-                return preview_import(self.engine, scope, plan)
-            return run_import(self.engine, scope, plan, progress)
-
-        return await self.engine.run(work)
-
     async def summary(
         self, scope: Scope, kind: str = "overall", *, refresh: bool = False, caller: str = ""
     ) -> summaries.SummaryResult:
@@ -296,39 +256,11 @@ class Memory:
         with in_background():
             return await self.engine.run(lambda: health(ledger, embedder, self.projection.state))
 
-    async def jobs(self) -> Sequence[reports.JobReport]:
-        """Return the jobs of the settings' user, the newest first."""
-        return await self.engine.run(lambda: reports.reports_of_user(self.engine, self.scope.user_id))
-
-    async def retry_jobs(self) -> int:
-        """Work now on the jobs of the settings' user that wait or have failed; return how many there were."""
-        if self.engine.model is None:
-            raise InputError("there is no language model to ask, so nothing was tried again. Set llm.provider")
-        jobs = await self.engine.write(lambda: self.engine.ledger.retry_jobs(self.scope.user_id))
-        await work_on_jobs(self.engine, self.engine.model)
-        return jobs
-
     async def news(self, scope: Scope) -> tuple[str, ...]:
         """Return notes on what was learned in the background, each once: what one call returns, the next does not."""
         if self._background is None:
             return ()
         return self._background.report(await self.engine.run(lambda: reports.unreported(self.engine, scope)))
-
-    async def waiting(self) -> int:
-        """Return how many texts wait for a vector of this embedder, or for the rest of theirs."""
-
-        def read() -> int:
-            with self.engine.ledger.read() as conn:
-                return vector_queries.count_missing_vectors(conn, self.engine.embedder.fingerprint)
-
-        return await self.engine.run(read)
-
-    async def rebuild(self, progress: Progress | None = None) -> tuple[int, int]:
-        """Rebuild the full text and the vector index from the ledger; return how many rows each has."""
-        ledger, embedder = self.engine.ledger, self.engine.embedder
-        rows = await self.engine.run(ledger.rebuild_full_text)
-        await self.engine.run(lambda: embed_missing(ledger, embedder, progress=progress))
-        return rows, await self.engine.run(lambda: self.projection.rebuild(progress))
 
     async def _summary_is_due(self, scope: Scope, kind: str) -> bool:
         return await summaries.missed_changes(self.engine, scope, kind) >= self.settings.summary.every

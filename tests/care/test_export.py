@@ -31,17 +31,17 @@ async def test_an_export_is_a_new_private_file_that_is_whole(tmp_path: Path) -> 
         store_memory(memory, "User likes tea")
         for form in ("jsonl", "markdown"):
             file = tmp_path / f"alice.{form}"
-            await memory.export(file, form, ignore_progress)
+            await memory.care.export(file, form, ignore_progress)
             assert stat.S_IMODE(file.stat().st_mode) == 0o600
             before = file.read_bytes()
             with pytest.raises(InputError, match="already exists"):
-                await memory.export(file, form, ignore_progress)
+                await memory.care.export(file, form, ignore_progress)
             assert file.read_bytes() == before
         with pytest.raises(CutOffError):
-            await memory.export(tmp_path / "half.jsonl", "jsonl", Interrupted(1))
+            await memory.care.export(tmp_path / "half.jsonl", "jsonl", Interrupted(1))
         for unwritable in (tmp_path / "nowhere" / "alice.jsonl", tmp_path / "alice.jsonl" / "alice.jsonl"):
             with pytest.raises(InputError, match="cannot be written"):
-                await memory.export(unwritable, "jsonl", ignore_progress)
+                await memory.care.export(unwritable, "jsonl", ignore_progress)
     assert {file.name for file in data_files(tmp_path)} == {"alice.jsonl", "alice.markdown", "ledger.db"}
 
 
@@ -58,7 +58,7 @@ async def test_markdown_has_the_current_memories_by_project(tmp_path: Path) -> N
             await memory.delete(ALICE, [deleted])
             await memory.summary(ALICE)
             stream = StringIO()
-            assert await memory.export(stream, "markdown", ignore_progress) == 3
+            assert await memory.care.export(stream, "markdown", ignore_progress) == 3
     assert stream.getvalue() == (
         "# Memories of alice\n"
         "\n## Global\n\n"
@@ -79,6 +79,6 @@ async def test_markdown_leaves_out_a_summary_that_may_mention_what_was_deleted(t
             await memory.summary(ALICE)
             await memory.delete(ALICE, [address])
             stream = StringIO()
-            await memory.export(stream, "markdown", ignore_progress)
+            await memory.care.export(stream, "markdown", ignore_progress)
     assert "Elm" not in stream.getvalue()
     assert "User bakes" in stream.getvalue()

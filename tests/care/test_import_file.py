@@ -114,7 +114,7 @@ async def full_memory(folder: Path, *, purged: bool = False) -> FullMemory:
         async with memory_in(folder, clock, llm=llm_settings(server.base_url)) as memory:
             secret = await make_history(memory, clock)
             if purged:
-                await memory.purge(ALICE, [secret], and_backups=False)
+                await memory.care.purge(ALICE, [secret], and_backups=False)
                 await memory.update(ALICE, (await memory.list(ALICE)).hits[0].id, metadata={"after": "the purge"})
                 await memory.summary(ALICE)
             return FullMemory(folder, clock, await exported(memory))
@@ -150,12 +150,12 @@ async def test_an_exported_memory_is_imported_without_loss(tmp_path: Path, *, pu
     file = tmp_path / "alice.jsonl"
     file.write_bytes(here.export)
     async with memory_in(tmp_path / "here", here.clock) as before, memory_in(tmp_path / "there", here.clock) as after:
-        done = await after.import_file(ALICE, file, ignore_progress)
+        done = await after.care.import_file(ALICE, file, ignore_progress)
         counted = [json.loads(line).get("type") for line in here.export.decode().split("\n") if line]
         assert done.new == {kind: counted.count(kind) for kind in ("turn", "memory", "summary")}
         assert (sum(done.known.values()), done.notes) == (0, ())
         assert await exported(after) == here.export
-        await after.rebuild()
+        await after.care.rebuild()
         assert ledger_faults(tmp_path / "there" / "ledger.db") == []
 
         for scope in (ALICE, WEB, CODER):
@@ -228,7 +228,7 @@ async def test_an_export_of_version_1_is_imported(tmp_path: Path) -> None:
     file = tmp_path / "alice.jsonl"
     file.write_text("".join(f"{json.dumps(as_version_1(line))}\n" for line in lines))
     async with memory_in(tmp_path / "there", clock) as memory:
-        await memory.import_file(ALICE, file, ignore_progress)
+        await memory.care.import_file(ALICE, file, ignore_progress)
         assert (await memory.list(ALICE)).hits == listed
         await memory.undo(ALICE)
         (hit,) = (await memory.list(ALICE)).hits
@@ -246,7 +246,7 @@ async def test_what_version_1_says_was_deleted_is_forgotten_and_what_it_says_was
     file = tmp_path / "alice.jsonl"
     file.write_text("".join(f"{json.dumps(as_version_1(line))}\n" for line in lines))
     async with memory_in(tmp_path / "there") as memory:
-        await memory.import_file(ALICE, file, ignore_progress)
+        await memory.care.import_file(ALICE, file, ignore_progress)
         assert {hit.text for hit in (await memory.search(ALICE, "Mark")).hits} == {"Mark sings"}
 
 
@@ -263,7 +263,7 @@ async def test_an_imported_summary_is_not_shown_if_anything_was_deleted(tmp_path
             file = tmp_path / "alice.jsonl"
             file.write_bytes(await exported(memory))
         async with memory_in(tmp_path / "there", llm=llm) as memory:
-            await memory.import_file(ALICE, file, ignore_progress)
+            await memory.care.import_file(ALICE, file, ignore_progress)
             assert (await memory.summary(ALICE)).text == "Plays chess."
 
 
@@ -278,7 +278,7 @@ async def test_an_undone_edit_stays_undone_after_an_import(tmp_path: Path) -> No
         file.write_bytes(await exported(before))
         for text in ("User plays chess", "User likes tea", "User fears spiders", "User sings"):
             await after.add_text(BOB, text)
-        await after.import_file(ALICE, file, ignore_progress)
+        await after.care.import_file(ALICE, file, ignore_progress)
         assert await exported(after) == file.read_bytes()
         done = await after.undo(ALICE)
         assert [change.memory.text for change in done.outcomes] == ["User has a cat"]
@@ -290,14 +290,14 @@ async def test_importing_again_changes_nothing(tmp_path: Path) -> None:
     file = tmp_path / "alice.jsonl"
     file.write_bytes(here.export)
     async with memory_in(tmp_path / "there", here.clock) as memory:
-        first = await memory.import_file(ALICE, file, ignore_progress)
+        first = await memory.care.import_file(ALICE, file, ignore_progress)
         before = table_rows(tmp_path / "there" / "ledger.db")
         for _ in range(2):
-            again = await memory.import_file(ALICE, file, ignore_progress)
+            again = await memory.care.import_file(ALICE, file, ignore_progress)
             assert (again.new, again.known) == (first.known, first.new)
         assert table_rows(tmp_path / "there" / "ledger.db") == before
     async with memory_in(tmp_path / "here", here.clock) as memory:
-        assert sum((await memory.import_file(ALICE, file, ignore_progress)).new.values()) == 0
+        assert sum((await memory.care.import_file(ALICE, file, ignore_progress)).new.values()) == 0
         assert await exported(memory) == here.export
 
 
@@ -316,12 +316,12 @@ async def test_only_unknown_items_are_imported(tmp_path: Path) -> None:
         store_memory(here, "User bakes rye bread", sources=[message.id])
         await exporting(here, tmp_path / "late.jsonl")
     async with memory_in(tmp_path / "there", clock) as there:
-        await there.import_file(ALICE, tmp_path / "early.jsonl", ignore_progress)
+        await there.care.import_file(ALICE, tmp_path / "early.jsonl", ignore_progress)
         (bakes,) = (await there.scope_contents(ALICE)).memories
         await there.update(ALICE, bakes.id, text="User bakes on Sundays")
         tea, other = store_memory(there, "User likes tea"), store_memory(there, "Bob likes tea", scope=BOB)
         before = table_rows(tmp_path / "there" / "ledger.db")
-        done = await there.import_file(ALICE, tmp_path / "late.jsonl", ignore_progress)
+        done = await there.care.import_file(ALICE, tmp_path / "late.jsonl", ignore_progress)
         assert (done.new["memory"], done.known["memory"], done.new["turn"], done.known["turn"]) == (2, 2, 0, 2)
         after = table_rows(tmp_path / "there" / "ledger.db")
         for table in ("messages", "message_history", "memories", "history", "memory_sources"):
@@ -349,18 +349,18 @@ async def test_an_interrupted_import_continues_to_the_same_result(
     file = tmp_path / "alice.jsonl"
     file.write_bytes(here.export)
     async with memory_in(tmp_path / "once", here.clock) as memory:
-        await memory.import_file(ALICE, file, ignore_progress)
+        await memory.care.import_file(ALICE, file, ignore_progress)
     async with memory_in(tmp_path / "twice", here.clock) as memory:
         with pytest.raises(CutOffError):
-            await memory.import_file(ALICE, file, Interrupted(cut))
+            await memory.care.import_file(ALICE, file, Interrupted(cut))
         assert sum(len(table_rows(tmp_path / "twice" / "ledger.db")[table]) for table in ("messages", "memories")) > 0
         store_memory(memory, "Bob came in between", scope=BOB)
         with pytest.raises(CutOffError):
-            await memory.import_file(ALICE, file, Interrupted(cut + 2))
-        await memory.import_file(ALICE, file, ignore_progress)
+            await memory.care.import_file(ALICE, file, Interrupted(cut + 2))
+        await memory.care.import_file(ALICE, file, ignore_progress)
         assert await exported(memory) == here.export
         assert len(await search_texts(memory, "harp")) > 0
-        await memory.import_file(ALICE, file, ignore_progress)
+        await memory.care.import_file(ALICE, file, ignore_progress)
         assert await exported(memory) == here.export
     assert ledger_faults(tmp_path / "twice" / "ledger.db") == []
     keys = [row["key"] for row in table_rows(tmp_path / "twice" / "ledger.db", "meta")["meta"]]
@@ -429,7 +429,7 @@ async def test_a_damaged_line_is_named_and_nothing_at_all_is_stored(tmp_path: Pa
         before = table_rows(tmp_path / "there" / "ledger.db", "meta", "changes")
         for dry_run in (True, False):
             with pytest.raises(InputError, match=rf"alice\.jsonl, {error_text}"):
-                await memory.import_file(ALICE, file, ignore_progress, dry_run=dry_run)
+                await memory.care.import_file(ALICE, file, ignore_progress, dry_run=dry_run)
         assert table_rows(tmp_path / "there" / "ledger.db", "meta", "changes") == before
         assert not (tmp_path / "there" / "backups").exists()
 
@@ -440,7 +440,7 @@ async def test_a_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     file.write_bytes(b'{"format":"palimpsest-export","user_id":"alice","version":1}\n\xff\xfe\n')
     async with memory_in(tmp_path / "there") as memory:
         with pytest.raises(InputError, match=r"alice\.jsonl cannot be read"):
-            await memory.import_file(ALICE, file, ignore_progress)
+            await memory.care.import_file(ALICE, file, ignore_progress)
 
 
 async def test_a_dry_run_counts_the_items_and_stores_nothing(tmp_path: Path) -> None:
@@ -451,13 +451,13 @@ async def test_a_dry_run_counts_the_items_and_stores_nothing(tmp_path: Path) -> 
     async with memory_in(tmp_path / "there", here.clock) as memory:
         store_memory(memory, "user lives in LYON")
         before = table_rows(tmp_path / "there" / "ledger.db", "meta", "changes")
-        would = await memory.import_file(ALICE, file, ignore_progress, dry_run=True)
+        would = await memory.care.import_file(ALICE, file, ignore_progress, dry_run=True)
         assert table_rows(tmp_path / "there" / "ledger.db", "meta", "changes") == before
         assert not (tmp_path / "there" / "backups").exists()
         assert would.examples[0] == "My sister plays the harp"
         assert len(would.examples) == 5
         assert would.known == {"turn": 0, "memory": 1, "summary": 0}
-        done = await memory.import_file(ALICE, file, ignore_progress)
+        done = await memory.care.import_file(ALICE, file, ignore_progress)
         assert (done.format, done.new, done.known) == ("palimpsest", would.new, would.known)
         assert "palimpsest restore" in done.notes[0], "the note names the backup from before the import"
 
@@ -470,10 +470,10 @@ async def test_items_of_another_user_of_the_ledger_are_refused(tmp_path: Path) -
         await exporting(memory, tmp_path / "alice.jsonl")
         before = table_rows(tmp_path / "ledger.db", "meta")
         with pytest.raises(InputError, match="another user of this ledger"):
-            await memory.import_file(BOB, tmp_path / "alice.jsonl", ignore_progress)
+            await memory.care.import_file(BOB, tmp_path / "alice.jsonl", ignore_progress)
         assert table_rows(tmp_path / "ledger.db", "meta") == before
     async with memory_in(tmp_path / "bobs") as memory:
-        await memory.import_file(BOB, tmp_path / "alice.jsonl", ignore_progress)
+        await memory.care.import_file(BOB, tmp_path / "alice.jsonl", ignore_progress)
         assert [item.text for item in (await memory.scope_contents(BOB)).memories] == ["User bakes"]
         assert await search_texts(memory, "bakes", ALICE) == []
 
@@ -503,9 +503,9 @@ async def test_an_import_does_not_wait_for_vectors(tmp_path: Path) -> None:
         file.write_bytes(await exported(before))
     async with memory_in(tmp_path / "there") as plain:
         memory, embedder = watched(plain)
-        imported = await memory.import_file(ALICE, file, ignore_progress)
+        imported = await memory.care.import_file(ALICE, file, ignore_progress)
         assert (imported.waiting, embedder.texts) == (2, [])
         found = await memory.search(ALICE, "harp")
         assert [hit.text for hit in found.hits] == ["User plays the harp"]
-        await memory.rebuild()
-        assert (await memory.import_file(ALICE, file, ignore_progress)).waiting == 0
+        await memory.care.rebuild()
+        assert (await memory.care.import_file(ALICE, file, ignore_progress)).waiting == 0

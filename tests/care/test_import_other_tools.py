@@ -159,13 +159,13 @@ class TestImport:
         data = tmp_path / "data"
         async with memory_in(data) as memory:
             store_memory(memory, "Bob drinks beer", scope=BOB)
-            done = await memory.import_file(ALICE, file, ignore_progress)
+            done = await memory.care.import_file(ALICE, file, ignore_progress)
             assert (done.format, done.new["turn"], done.new["memory"]) == (form, *sample.new)
             assert sum(done.known.values()) == 0
             assert any("github token" in note for note in done.notes)
             assert files_with_part_of(data, TOKEN) == set()
             assert (await search_texts(memory, sample.question))[0] == sample.answer
-            again = await memory.import_file(ALICE, file, ignore_progress)
+            again = await memory.care.import_file(ALICE, file, ignore_progress)
             assert (sum(again.new.values()), again.known) == (0, done.new)
             await exporting(memory, tmp_path / "ours.jsonl")
             (edit,) = await memory.log(ALICE)
@@ -178,21 +178,21 @@ class TestImport:
             assert (await search_texts(memory, sample.question))[0] == sample.answer
         assert ledger_faults(data / "ledger.db") == []
         async with memory_in(tmp_path / "other") as memory:
-            await memory.import_file(ALICE, tmp_path / "ours.jsonl", ignore_progress)
+            await memory.care.import_file(ALICE, tmp_path / "ours.jsonl", ignore_progress)
             assert await exported(memory) == (tmp_path / "ours.jsonl").read_bytes()
 
     async def test_a_secret_is_kept_if_the_settings_say_so(self, tmp_path: Path) -> None:
         """Guards the setting, and proves that the test above looks for the right bytes."""
         SAMPLES["mem0-export"].write(tmp_path / "file")
         async with memory_in(tmp_path / "data", keep_secrets=True) as memory:
-            await memory.import_file(ALICE, tmp_path / "file", ignore_progress)
+            await memory.care.import_file(ALICE, tmp_path / "file", ignore_progress)
         assert files_with_part_of(tmp_path / "data", TOKEN)
 
     async def test_the_history_of_mem0s_memories_is_imported(self, tmp_path: Path) -> None:
         """Guards imported history: versions, dates, searches in the past, and deleted memories."""
         _write_history(tmp_path / "file")
         async with memory_in(tmp_path / "data") as memory:
-            await memory.import_file(ALICE, tmp_path / "file", ignore_progress)
+            await memory.care.import_file(ALICE, tmp_path / "file", ignore_progress)
             tea = next(stored for stored in (await memory.scope_contents(ALICE)).memories if "tea" in stored.text)
             assert (tea.metadata["mem0_id"], tea.metadata["actor_id"], tea.revision) == ("m1", "ana", 2)
             _, versions = await memory.history(ALICE, tea.id)
@@ -222,7 +222,7 @@ class TestImport:
         sample.write(tmp_path / "file")
         async with memory_in(tmp_path / "data") as memory:
             for scope in (WEB, BOB, ALICE, CODER):
-                done = await memory.import_file(scope, tmp_path / "file", ignore_progress)
+                done = await memory.care.import_file(scope, tmp_path / "file", ignore_progress)
                 assert (done.new["turn"], done.new["memory"]) == sample.new
                 stored = await memory.scope_contents(scope)
                 assert {entry.scope for entry in (*stored.memories, *stored.messages)} >= {scope}
@@ -238,8 +238,8 @@ class TestImport:
         SAMPLES["server-memory"].write(tmp_path / "file")
         async with memory_in(tmp_path / "data") as memory:
             with pytest.raises(CutOffError):
-                await memory.import_file(ALICE, tmp_path / "file", Interrupted(2))
-            done = await memory.import_file(ALICE, tmp_path / "file", ignore_progress)
+                await memory.care.import_file(ALICE, tmp_path / "file", Interrupted(2))
+            done = await memory.care.import_file(ALICE, tmp_path / "file", ignore_progress)
             assert (done.new["memory"], done.known["memory"]) == (2, 2)
             await memory.undo(ALICE)
             assert str(await memory.scope_contents(ALICE)) == "nothing"
@@ -257,7 +257,7 @@ class TestImport:
             ):
                 (tmp_path / "file").write_text(text, "utf-8")
                 with pytest.raises(InputError, match=error_text):
-                    await memory.import_file(ALICE, tmp_path / "file", ignore_progress)
+                    await memory.care.import_file(ALICE, tmp_path / "file", ignore_progress)
             assert table_rows(tmp_path / "data" / "ledger.db", "meta") == before
 
     async def test_a_dry_run_stores_nothing(self, tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ class TestImport:
         SAMPLES["claude"].write(tmp_path / "file")
         async with memory_in(tmp_path / "data") as memory:
             before = table_rows(tmp_path / "data" / "ledger.db", "meta")
-            would = await memory.import_file(ALICE, tmp_path / "file", ignore_progress, dry_run=True)
+            would = await memory.care.import_file(ALICE, tmp_path / "file", ignore_progress, dry_run=True)
             assert (would.format, would.new["turn"], would.examples[0]) == ("claude", 2, "Tea?")
             assert TOKEN not in " ".join(would.examples)
             assert table_rows(tmp_path / "data" / "ledger.db", "meta") == before

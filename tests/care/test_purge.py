@@ -114,7 +114,7 @@ async def test_a_purged_memory_is_in_no_file_but_the_named_backup(tmp_path: Path
             vectors = vectors_of(tmp_path / "ledger.db", first, question.id, answer.id)
             folders = folders_of(tmp_path / "index")
 
-            done = await memory.purge(ALICE, [first[:8]], and_backups=False)
+            done = await memory.care.purge(ALICE, [first[:8]], and_backups=False)
 
             assert (done.clean, done.backups, done.notes) == (True, (copy,), ())
             assert set(done.erased.memory_ids) == {first}
@@ -150,13 +150,13 @@ async def test_backups_with_an_erased_text_are_deleted_on_request(tmp_path: Path
         short, secret = store_memory(memory, "PIN 42"), store_memory(memory, FIRST)
         await memory.update(ALICE, short, text="PIN 43")
         with_short = back_up(memory.settings, None, clock).path
-        await memory.purge(ALICE, [short], and_backups=False)
+        await memory.care.purge(ALICE, [short], and_backups=False)
         early = back_up(memory.settings, None, clock).path
         await memory.update(ALICE, secret, text=SECOND)
         later = back_up(memory.settings, None, clock).path
         (later.parent / "a note").write_text(f"… {SECOND} …", "utf-8")
 
-        done = await memory.purge(ALICE, [secret], and_backups=True)
+        done = await memory.care.purge(ALICE, [secret], and_backups=True)
 
         assert done.clean
         assert sorted(without.parent.iterdir()) == [without]
@@ -170,19 +170,19 @@ async def test_a_backup_with_a_very_short_text_is_named_too(tmp_path: Path) -> N
         short = store_memory(memory, "PIN 42")
         (message,) = await store_messages(memory, ("user", "77!"))
         copy = back_up(memory.settings, None, memory.engine.clock).path
-        assert (await memory.purge(ALICE, [short], and_backups=False)).backups == (copy,)
-        assert (await memory.purge(ALICE, [message.id], and_backups=False)).backups == (copy,)
-        assert (await memory.purge(ALICE, None, and_backups=True)).backups == ()
+        assert (await memory.care.purge(ALICE, [short], and_backups=False)).backups == (copy,)
+        assert (await memory.care.purge(ALICE, [message.id], and_backups=False)).backups == (copy,)
+        assert (await memory.care.purge(ALICE, None, and_backups=True)).backups == ()
 
 
 async def test_a_backup_made_after_a_purge_does_not_count_as_holding_it(tmp_path: Path) -> None:
     """Guards good backups: the id of a purged message may stay as the id of its session, which reveals nothing."""
     async with memory_in(tmp_path) as memory:
         first, _ = await store_messages(memory, ("user", ASKED), ("user", "I bake rye bread"))
-        await memory.purge(ALICE, [first.id], and_backups=False)
+        await memory.care.purge(ALICE, [first.id], and_backups=False)
         back_up(memory.settings, None, memory.engine.clock)
         other = store_memory(memory, "User bakes rye bread")
-        assert (await memory.purge(ALICE, [other], and_backups=False)).backups == ()
+        assert (await memory.care.purge(ALICE, [other], and_backups=False)).backups == ()
 
 
 async def test_a_text_of_many_pages_is_erased_and_its_traces_are_found(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ async def test_a_text_of_many_pages_is_erased_and_its_traces_are_found(tmp_path:
         stray.write_text(f"… {LONG[-3_000:]}", "utf-8")
         assert {stray, copy} < files_with_part_of(tmp_path, LONG)
 
-        done = await memory.purge(ALICE, [secret], and_backups=False)
+        done = await memory.care.purge(ALICE, [secret], and_backups=False)
 
         assert (done.clean, done.backups) == (False, (copy,))
         assert {trace.file for trace in done.traces if not trace.explained} == {stray, copy}
@@ -207,7 +207,7 @@ async def test_the_neighbours_of_a_purged_message_lose_its_context(tmp_path: Pat
         before, question, answer, after = await store_messages(
             memory, ("user", "I bake rye bread"), ("user", ASKED), ("assistant", ANSWERED), ("user", "With caraway")
         )
-        await memory.purge(ALICE, [question.id, answer.id], and_backups=False)
+        await memory.care.purge(ALICE, [question.id, answer.id], and_backups=False)
         await store_messages(other, ("user", "I bake rye bread"), ("user", "With caraway"))
         with memory.engine.ledger.read() as conn:
             assert SqliteFullText().search(conn, ALICE, search_tokens(ASKED + ANSWERED), 10) == {}
@@ -241,7 +241,7 @@ async def test_another_memory_from_a_purged_message_stays_without_it(tmp_path: P
         kept = store_memory(memory, "User's sister plays the harp", sources=[message.id, other.id])
         deleted = store_memory(memory, "User has a sister", sources=[message.id])
         await memory.delete(ALICE, [deleted])
-        done = await memory.purge(ALICE, [secret], and_backups=False)
+        done = await memory.care.purge(ALICE, [secret], and_backups=False)
         assert done.clean
         _, (entry,) = await memory.history(ALICE, kept)
         assert entry.sources == (other.id,)
@@ -259,7 +259,7 @@ async def test_deleted_and_replaced_items_are_purged_by_id_too(tmp_path: Path) -
         (message,) = await store_messages(memory, ("user", ASKED))
         new = (await memory.add_text(ALICE, "The lantern is lost", replaces=[old])).outcomes[0].memory.id
         await memory.delete(ALICE, [deleted, message.id])
-        done = await memory.purge(ALICE, [deleted, old, message.id], and_backups=False)
+        done = await memory.care.purge(ALICE, [deleted, old, message.id], and_backups=False)
         assert done.clean
         assert set(done.erased.memory_ids) == {deleted, old}
         assert [memory.id for memory in (await memory.scope_contents(ALICE)).memories] == [new]
@@ -273,9 +273,9 @@ async def test_the_numbers_of_purged_edits_are_not_reused(tmp_path: Path) -> Non
         kept = store_memory(memory, "User bakes rye bread")
         newest = [store_memory(memory, FIRST), store_memory(memory, SECOND)]
         numbers = {edit.number for edit in await memory.log(ALICE)}
-        await memory.purge(ALICE, newest, and_backups=False)
+        await memory.care.purge(ALICE, newest, and_backups=False)
         await memory.update(ALICE, kept, text="User bakes spelt bread")
-        await memory.purge(ALICE, [kept], and_backups=False)
+        await memory.care.purge(ALICE, [kept], and_backups=False)
         store_memory(memory, "User bakes")
         (edit,) = await memory.log(ALICE)
         assert edit.number > max(numbers) + 1
@@ -289,11 +289,11 @@ async def test_a_text_that_other_items_contain_is_explained(tmp_path: Path) -> N
         for scope in (ALICE, WEB, BOB):
             secret = store_memory(memory, f"The lantern is in {passage}")
             (message,) = await store_messages(memory, ("user", f"I found {passage}"), scope=scope)
-            done = await memory.purge(ALICE, [secret], and_backups=False)
+            done = await memory.care.purge(ALICE, [secret], and_backups=False)
             assert done.clean
             assert {trace.file for trace in done.traces} == {tmp_path / "ledger.db"}
             explanations.append((message.id[:8], {trace.explained for trace in done.traces}))
-            await memory.purge(scope, [message.id], and_backups=False)
+            await memory.care.purge(scope, [message.id], and_backups=False)
     (own_id, own_explanation), *others = explanations
     assert own_explanation == {f"also in {own_id}, which you can purge too"}
     assert [explanation for _, explanation in others] == [{"also in another scope"}] * 2
@@ -312,9 +312,9 @@ async def test_an_id_of_another_scope_is_refused_and_erases_nothing(tmp_path: Pa
         before = table_rows(tmp_path / "ledger.db", "meta", "changes")
         for other in (bobs, of_web, message.id):
             with pytest.raises(MemoryNotFoundError):
-                await memory.purge(asking, [own, other], and_backups=True)
+                await memory.care.purge(asking, [own, other], and_backups=True)
         with pytest.raises(InputError, match="is not a memory id"):
-            await memory.purge(asking, [own[:4]], and_backups=True)
+            await memory.care.purge(asking, [own[:4]], and_backups=True)
         assert table_rows(tmp_path / "ledger.db", "meta", "changes") == before
 
 
@@ -334,7 +334,7 @@ async def test_all_erases_one_scope_and_leaves_the_others_byte_for_byte(tmp_path
         path = tmp_path / "ledger.db"
         before = table_rows(path)
 
-        done = await memory.purge(purged, None, and_backups=False)
+        done = await memory.care.purge(purged, None, and_backups=False)
 
         assert (len(done.erased.memory_ids), len(done.erased.message_ids)) == (2, 2)
         assert done.clean
@@ -367,7 +367,7 @@ async def test_a_purge_erases_every_summary_of_its_user_only(tmp_path: Path) -> 
             ids = {scope: store_memory(memory, f"{scope} bakes", scope=scope) for scope in (ALICE, WEB, BOB)}
             for scope in ids:
                 await memory.summary(scope)
-            await memory.purge(ALICE, [ids[ALICE]], and_backups=False)
+            await memory.care.purge(ALICE, [ids[ALICE]], and_backups=False)
             with memory.engine.ledger.read() as conn:
                 left = [summary_queries.latest_summary(conn, scope, "overall") for scope in ids]
     assert [summary.text if summary else None for summary in left] == [None, None, f"Summary 2: {SUMMED}"]
@@ -390,7 +390,7 @@ async def test_a_summary_that_was_being_written_during_a_purge_is_not_stored(tmp
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(memory.summary, ALICE)
                 assert await anyio.to_thread.run_sync(model_called.wait, 60)
-                await memory.purge(ALICE, [secret], and_backups=False)
+                await memory.care.purge(ALICE, [secret], and_backups=False)
                 may_answer.set()
             with memory.engine.ledger.read() as conn:
                 assert summary_queries.latest_summary(conn, ALICE, "overall") is None
@@ -414,7 +414,7 @@ async def test_a_message_purged_while_a_model_reads_it_is_not_learnt_from(tmp_pa
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(memory.add_messages, messages_from(("user", ASKED)))
                 assert await anyio.to_thread.run_sync(model_called.wait, 60)
-                await memory.purge(ALICE, None, and_backups=False)
+                await memory.care.purge(ALICE, None, and_backups=False)
                 may_answer.set()
             assert str(await memory.scope_contents(ALICE)) == "nothing"
     assert files_with_part_of(tmp_path, ASKED, FIRST) == set()
@@ -440,7 +440,7 @@ async def test_a_running_server_rebuilds_its_index_at_its_next_call(tmp_path: Pa
         assert files_with_part_of(checkpoint, *vectors)
         folders = folders_of(checkpoint)
 
-        done = await memory.purge(ALICE, [secret], and_backups=False)
+        done = await memory.care.purge(ALICE, [secret], and_backups=False)
 
         assert not done.clean
         assert [note.startswith(f"{checkpoint} is in use") for note in done.notes] == [True]
@@ -478,12 +478,12 @@ async def test_a_log_that_another_process_reads_is_noted_and_emptied_by_the_next
         with closing(sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)) as reader:
             reader.execute("BEGIN")
             reader.execute("SELECT count(*) FROM memories").fetchone()
-            done = await memory.purge(ALICE, [secret], and_backups=False)
+            done = await memory.care.purge(ALICE, [secret], and_backups=False)
             assert not done.clean
             assert "being read by another process" in done.notes[0]
             assert files_with_part_of(tmp_path, FIRST) == {trace.file for trace in done.traces} != set()
             assert memory.engine.ledger.has_erased_rows_on_disk
-        assert (await memory.purge(ALICE, [other], and_backups=False)).clean
+        assert (await memory.care.purge(ALICE, [other], and_backups=False)).clean
         assert not memory.engine.ledger.has_erased_rows_on_disk
         assert files_with_part_of(tmp_path, FIRST) == set()
 

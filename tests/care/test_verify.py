@@ -394,7 +394,7 @@ async def test_an_index_that_was_reused_after_a_purge_is_whole(settings: Setting
     async with memory_in(settings.data_dir) as memory:
         memory.projection.open()
         newest = (await memory.list(BOB)).hits[0].id
-        await memory.purge(BOB, [newest], and_backups=False)
+        await memory.care.purge(BOB, [newest], and_backups=False)
         store_memory(memory, "Bob has a bicycle", scope=BOB)
         memory.projection.catch_up()
     assert results(verified(settings)) == {"rows": (True, AGREE), "index 0": (True, WHOLE)}

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from palimpsest.core.configuration.file import set_value
 from palimpsest.core.errors import SettingsError
-from palimpsest.core.settings_file import set_value
 
 
 def changed(path: Path, text: str) -> str:

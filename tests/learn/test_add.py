@@ -318,7 +318,7 @@ class TestWhenTheModelFails:
         assert "searched by words only" in search_result.notes[0]
         async with memory_in(tmp_path) as memory:
             assert "no vector of this embedder yet" in (await memory.search(ALICE, "cello")).notes[0]
-            await memory.rebuild()
+            await memory.care.rebuild()
             assert (await memory.search(ALICE, "musical instrument")).notes == ()
 
 

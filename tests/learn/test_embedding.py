@@ -122,7 +122,7 @@ async def test_of_a_long_text_a_call_embeds_the_first_window(tmp_path: Path) -> 
         assert (await memory.health())["vectors"] == "waiting"
         found = await memory.search(ALICE, "violin")
         assert len(found.hits) == 1
-        await memory.rebuild()
+        await memory.care.rebuild()
         assert (await memory.health())["vectors"] == "complete"
 
 
@@ -136,7 +136,7 @@ async def test_a_call_embeds_no_longer_than_a_client_waits(tmp_path: Path, monke
         assert embedder.texts == []
         assert [note for note in added.notes if "2 of 2 texts" in note]
         assert (await memory.search(ALICE, "Lyon")).hits[0].text == LYON
-        await memory.rebuild()
+        await memory.care.rebuild()
         assert (await memory.health())["vectors"] == "complete"
 
 
@@ -162,7 +162,7 @@ async def test_while_one_process_embeds_another_waits_for_its_turn(tmp_path: Pat
                 with anyio.fail_after(60):
                     while memory.projection.state != "ready":  # the index is opened after the embedding
                         await anyio.lowlevel.checkpoint()
-                assert await memory.waiting() == 1
+                assert await memory.care.waiting() == 1
                 assert (await memory.search(ALICE, "Nice")).hits[0].text == NICE
             await _until_complete(memory)
         with other_process.embedding() as is_its_turn:
@@ -175,7 +175,9 @@ async def test_a_memory_changes_over_to_another_embedder_and_can_be_searched_mea
         await before.add_text(ALICE, "Anna spielt Geige", infer=False)
         await before.add_text(ALICE, "User lives in Nice", infer=False)
         async with memory_in(tmp_path, background=True, embedder={"provider": "e5"}) as memory:
-            assert (await memory.waiting(), await memory.waiting()) == (2, 2), "nothing begins before the first call"
+            assert (await memory.care.waiting(), await memory.care.waiting()) == (2, 2), (
+                "nothing begins before the first call"
+            )
             found = await memory.search(ALICE, "Geige")
             assert found.hits[0].text == "Anna spielt Geige"
             await memory.add_text(ALICE, "User drinks tea", infer=False)

@@ -72,7 +72,7 @@ class TestAnswer:
                 await next_news(memory, Scope("alice", "garden"))
                 await memory.add_messages(messages_from(("user", "I like figs"), scope=Scope("alice", "garden")))
                 with anyio.fail_after(TIMEOUT):
-                    while (await memory.jobs())[0].job.state != "done":
+                    while (await memory.care.jobs())[0].job.state != "done":
                         await anyio.lowlevel.checkpoint()
                 for other in (Scope("bob"), ALICE, Scope("alice", "kitchen")):
                     assert await memory.news(other) == ()
@@ -84,7 +84,7 @@ class TestAnswer:
             async with memory_in(tmp_path, background=True, llm=llm_settings(server.base_url)) as memory:
                 result = await memory.add_messages(messages_from(("user", "I like tea")))
                 assert [outcome.memory.text for outcome in result.outcomes] == ["Alice likes tea"]
-                assert await memory.jobs() == []
+                assert await memory.care.jobs() == []
 
 
 class TestQueue:
@@ -95,9 +95,9 @@ class TestQueue:
             async with learning_memory(tmp_path, server.base_url, clock) as memory:
                 await memory.add_messages(messages_from(("user", "I like tea")))
                 await memory.add_messages(messages_from(("user", "I like figs")))
-                (report,) = await memory.jobs()
+                (report,) = await memory.care.jobs()
                 assert (report.job.state, len(report.job.message_ids)) == ("waiting", 2)
-                assert await memory.retry_jobs() == 1
+                assert await memory.care.retry_jobs() == 1
                 assert sum(map(is_extraction, server.chat_requests)) == 1
                 assert await memory_texts(memory) == ["Alice likes figs", "Alice likes tea"]
 
@@ -109,7 +109,7 @@ class TestQueue:
                 for number in range(30):
                     await memory.add_messages(messages_from(("user", f"I like cake {number}"), at=clock.at))
                     clock.forward(seconds=4)
-                    (report, *_) = await memory.jobs()
+                    (report, *_) = await memory.care.jobs()
                     if report.job.due_at <= clock.at:
                         break
         assert clock.at - StoppedClock().at <= timedelta(seconds=64)
@@ -145,7 +145,7 @@ class TestErased:
                 await memory.add_messages(messages_from(("user", "I like tea"), ("user", "I like gin")))
                 (gin,) = [hit for hit in (await memory.search(ALICE, "gin")).hits if "gin" in hit.text]
                 await memory.delete(ALICE, [gin.id])
-                await memory.retry_jobs()
+                await memory.care.retry_jobs()
                 assert await memory_texts(memory) == ["Alice likes tea"]
                 assert "gin" not in json.dumps([request["messages"][1] for request in server.chat_requests])
 
@@ -156,12 +156,12 @@ class TestErased:
                 context = ("Alice was asked about gin",)
                 await memory.add_messages(messages_from(("user", "I like gin")), context=context)
                 (gin,) = (await memory.search(ALICE, "gin")).hits
-                await memory.purge(ALICE, [gin.id])
-                assert await memory.jobs() == []
+                await memory.care.purge(ALICE, [gin.id])
+                assert await memory.care.jobs() == []
                 await memory.add_messages(messages_from(("user", "I like rum")), context=context)
-                await memory.retry_jobs()
-                assert (await memory.purge(ALICE, None)).clean
-                assert await memory.jobs() == []
+                await memory.care.retry_jobs()
+                assert (await memory.care.purge(ALICE, None)).clean
+                assert await memory.care.jobs() == []
         assert b"asked about gin" not in b"".join(file.read_bytes() for file in files_below(tmp_path))
 
 
@@ -173,12 +173,12 @@ class TestFailure:
         with OpenAIServer(lambda request: next(replies, None) or model(request)) as server:
             async with learning_memory(tmp_path, server.base_url, clock) as memory:
                 await memory.add_messages(messages_from(("user", "I like tea")))
-                await memory.retry_jobs()
-                (report,) = await memory.jobs()
+                await memory.care.retry_jobs()
+                (report,) = await memory.care.jobs()
                 assert (report.job.state, report.job.attempts) == ("waiting", 1)
                 assert report.job.due_at == clock.at + PAUSES[0]
                 assert "no credit" in report.job.error
-                await memory.retry_jobs()
+                await memory.care.retry_jobs()
                 assert await memory_texts(memory) == ["Alice likes tea"]
 
     async def test_after_many_failures_a_person_is_needed(self, tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ class TestFailure:
                     )
                 )
                 with anyio.fail_after(TIMEOUT):
-                    while (await memory.jobs())[0].job.state != "failed":
+                    while (await memory.care.jobs())[0].job.state != "failed":
                         clock.forward(hours=3)
                         await memory.delete_all(Scope("nobody"))
                 (note,) = await next_news(memory)
@@ -253,5 +253,5 @@ class TestFailure:
                 assert await work_on_jobs(memory.engine, BrokenModel([]))
                 (note,) = await memory.news(ALICE)
                 assert "ArithmeticError: a division by zero" in note
-                await memory.retry_jobs()
+                await memory.care.retry_jobs()
                 assert await memory_texts(memory) == ["Alice likes tea"]

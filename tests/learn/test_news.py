@@ -80,7 +80,7 @@ async def test_a_job_that_only_forgot_does_not_say_that_there_is_nothing_new(tmp
             await memory.add_messages(messages_from(("user", "Forget Mark.")))
             notes = await next_news(memory)
             with anyio.fail_after(TIMEOUT):
-                while any(report.job.notes for report in await memory.jobs()):
+                while any(report.job.notes for report in await memory.care.jobs()):
                     await anyio.lowlevel.checkpoint()
     assert any(note.startswith("forgotten, as asked (Mark)") for note in notes)
     assert not any("nothing new" in note for note in notes)
@@ -140,13 +140,13 @@ async def test_the_first_failure_is_told_and_so_is_the_success_after_it(tmp_path
     with OpenAIServer(lambda request: next(replies, None) or model(request)) as server:
         async with learning_memory(tmp_path, server.base_url, clock) as memory:
             await memory.add_messages(messages_from(("user", "I like tea")))
-            await memory.retry_jobs()
+            await memory.care.retry_jobs()
             (note,) = await memory.news(ALICE)
             assert note.startswith("not learned yet from 1 message, which are kept: ")
             assert "no credit" in note
             assert "This is tried again after 2026-05-08T12:01:00Z" in note
             assert await memory.news(ALICE) == ()
-            await memory.retry_jobs()
+            await memory.care.retry_jobs()
             assert await next_news(memory) == ("learned from 1 message:\n- Alice likes tea",)
 
 
@@ -156,11 +156,11 @@ async def test_news_wait_until_somebody_asks_for_them(tmp_path: Path) -> None:
     with OpenAIServer(model) as server:
         async with learning_memory(tmp_path, server.base_url, StoppedClock()) as memory:
             await memory.add_messages(messages_from(("user", "I like figs"), scope=garden))
-            await memory.retry_jobs()
+            await memory.care.retry_jobs()
             for number in range(KEPT_DONE + 2):
                 await memory.add_messages(messages_from(("user", f"I like cake number {number}")))
-                await memory.retry_jobs()
+                await memory.care.retry_jobs()
                 await memory.news(ALICE)
             (cake, *_) = (await memory.search(ALICE, "cake number 1")).hits
-            await memory.purge(ALICE, [cake.id])
+            await memory.care.purge(ALICE, [cake.id])
             assert await memory.news(garden) == ("learned from 1 message:\n- Alice likes figs",)

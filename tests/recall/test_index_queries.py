@@ -40,7 +40,7 @@ async def test_an_add_queries_the_index_for_near_duplicates_without_a_connection
     """Guards the ledger: an index server that hangs must not keep a snapshot of the ledger open."""
     async with memory_in(tmp_path) as memory:
         await memory.add_text(ALICE, "User's dog is named Rex", infer=False)
-        await memory.rebuild()
+        await memory.care.rebuild()
         with count_connections() as connections:
             index = WatchedIndex(memory.projection, connections)
             watched = Memory(
@@ -56,7 +56,7 @@ async def test_a_search_finds_what_the_index_does_not_have_yet(tmp_path: Path) -
     """Guards reading one's own writes: entries that changed after the query of the index are candidates too."""
     async with memory_in(tmp_path) as memory:
         await memory.add_text(ALICE, "User's dog is named Rex", infer=False)
-        await memory.rebuild()
+        await memory.care.rebuild()
         added = await memory.add_text(ALICE, "User keeps bees in the garden", infer=False)
         hits = (await memory.search(ALICE, "Which insects live behind the house?")).hits
         assert added.outcomes[0].memory.id in {hit.id for hit in hits}

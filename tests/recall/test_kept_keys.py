@@ -48,7 +48,7 @@ async def test_a_purge_leaves_no_keys_in_memory(tmp_path: Path) -> None:
         await add_text(memory, "User's dog is named Rex")
         assert (await texts_found(memory))[0] == BEES
         assert memory.kept_keys.kept_users() == ["alice"]
-        assert (await memory.purge(ALICE, [bees])).clean
+        assert (await memory.care.purge(ALICE, [bees])).clean
         assert memory.kept_keys.kept_users() == []
         assert await texts_found(memory) == ["User's dog is named Rex"]
 
@@ -74,7 +74,7 @@ async def test_a_user_with_too_many_keys(tmp_path: Path, monkeypatch: pytest.Mon
         await add_text(memory, "User's dog is named Rex")
         await add_text(memory, BEES)
         assert (await texts_found(memory))[0] == BEES
-        await memory.rebuild()
+        await memory.care.rebuild()
         assert (await texts_found(memory))[0] == BEES
         assert memory.kept_keys.kept_users() == []
 

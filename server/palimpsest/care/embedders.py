@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from palimpsest.core.configuration.file import set_value
+from palimpsest.core.configuration.sections import EmbedderChoice, Provider
 from palimpsest.core.errors import EmbedderError
-from palimpsest.core.settings import EmbedderChoice, Provider, Settings
-from palimpsest.core.settings_file import set_value
+from palimpsest.core.settings import Settings
 from palimpsest.learn.factory import open_embedder, why_not_e5
 
 

@@ -12,15 +12,13 @@ import getpass
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import platformdirs
 import pydantic_settings
 from pydantic import (
     BaseModel,
-    ConfigDict,
     Field,
-    IPvAnyNetwork,
     ModelWrapValidatorHandler,
     PrivateAttr,
     SecretStr,
@@ -37,10 +35,18 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from palimpsest.core.errors import InputError, SettingsError
+from palimpsest.core.configuration.file import file_source, find_settings_file
+from palimpsest.core.configuration.sections import (
+    EmbedderChoice,
+    HttpSettings,
+    LearnConfig,
+    Llm,
+    SummaryConfig,
+    VectorStore,
+    valid_scope_part,
+)
+from palimpsest.core.errors import SettingsError
 from palimpsest.core.git_project import project_of
-from palimpsest.core.settings_file import file_source, find_settings_file
-from palimpsest.core.validation import scope_part
 
 ENV_PREFIX = "PALIMPSEST_"
 CONFIG_VARIABLE = "PALIMPSEST_CONFIG"
@@ -53,148 +59,6 @@ def _system_user() -> str:
         return getpass.getuser()
     except (OSError, KeyError):  # a process without a user name, as in some containers
         return "user"
-
-
-def _scope_part(name: str, value: str) -> str:
-    """Return a valid part of a scope, without surrounding white space. Raises ValueError."""
-    try:
-        plain = scope_part(name, value)
-    except InputError as error:
-        raise ValueError(str(error)) from error
-    if name == "user_id" and not plain:
-        raise ValueError("user_id is empty")
-    return plain
-
-
-class Section(BaseModel):
-    """A section of the settings. Unknown keys are an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class VectorStoreConfig(Section):
-    """Where Chroma keeps its index: in the folder `path`, or on a Chroma server at `host` and `port`."""
-
-    path: Path | None = None
-    host: str | None = None
-    port: int | None = Field(default=None, ge=1, le=65535)
-    collection_name: str = Field(default="palimpsest", pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_-]{1,100}[a-zA-Z0-9]$")
-
-
-class VectorStore(Section):
-    """The vector index: `chroma`, or `exact`, a NumPy scan of all vectors of a user."""
-
-    provider: Literal["chroma", "exact"] = "chroma"
-    config: VectorStoreConfig = VectorStoreConfig()
-
-
-class LlmConfig(Section):
-    """An OpenAI-compatible chat endpoint. `timeout` is in seconds, for one request."""
-
-    model: str = "gpt-4o-mini"
-    api_key: SecretStr | None = None
-    openai_base_url: str | None = None
-    temperature: float | None = Field(default=0.1, ge=0, le=2)
-    max_tokens: int = Field(default=4000, ge=64)
-    timeout: float = Field(default=30.0, gt=0)
-
-
-class Llm(Section):
-    """The language model: `openai` for an endpoint, `sampling` for the connected client's own model, or `none`.
-
-    `auto` means `openai` if a key or a base URL is set, else `sampling`. A client that does not offer sampling leaves
-    the server without a model.
-    """
-
-    provider: Literal["auto", "openai", "sampling", "none"] = "auto"
-    config: LlmConfig = LlmConfig()
-
-
-Provider: TypeAlias = Literal["local", "e5", "static", "onnx", "openai", "chroma"]
-"""The embedders that can be chosen."""
-
-
-class EmbedderConfig(Section):
-    """The embedder's model: its name at an endpoint, or for `onnx` its folder. `timeout` is in seconds, per request.
-
-    The prefixes, `pooling` and `max_tokens` override what the files of an ONNX model say.
-    """
-
-    model: str | None = None
-    query_prefix: str | None = None
-    passage_prefix: str | None = None
-    pooling: Literal["mean", "cls", "last"] | None = None
-    max_tokens: int | None = Field(default=None, ge=4, le=32_768)
-    api_key: SecretStr | None = None
-    openai_base_url: str | None = None
-    embedding_dims: int | None = Field(default=None, ge=8, le=8192)
-    timeout: float = Field(default=30.0, gt=0)
-
-
-class EmbedderChoice(Section):
-    """The embedder. `local` takes the best that is installed: `e5` if it runs on this machine, else `static`.
-
-    `onnx` needs a folder with a model, `openai` an endpoint, `chroma` a download of 80 MB on first use.
-    """
-
-    provider: Provider = "local"
-    config: EmbedderConfig = EmbedderConfig()
-
-
-class SummaryConfig(Section):
-    """A scope's summary is rewritten after every `every` edits of the scope."""
-
-    every: int = Field(default=20, ge=1)
-
-
-class LearnConfig(Section):
-    """With `in_background`, messages are learned from after their call was answered. None: over HTTP only."""
-
-    in_background: bool | None = None
-
-
-class StaticToken(Section):
-    """An access token for the memory of a user, or of one project of that user. It may allow only reading."""
-
-    token: SecretStr = Field(min_length=16)
-    user_id: str = Field(min_length=1)
-    project: str = ""
-    read_only: bool = False
-
-    @field_validator("user_id", "project")
-    @classmethod
-    def _is_scope(cls, value: str, info: ValidationInfo) -> str:
-        return _scope_part(info.field_name or "", value)
-
-
-class HttpSettings(Section):
-    """Where HTTP is served and who may use it.
-
-    `requests_per_minute` applies to each access token, or to each address if there are no tokens. With `issuer`, the
-    server accepts JSON web tokens of that OAuth server whose audience is `audience`, the URL of this server. Proxies at
-    the addresses or in the networks `trusted_proxies` say who their clients are, by `X-Forwarded-For`.
-    """
-
-    host: str = "127.0.0.1"
-    port: int = Field(default=8765, ge=0, le=65535)
-    allowed_hosts: tuple[str, ...] = ()
-    trusted_proxies: tuple[IPvAnyNetwork, ...] = ()
-    tokens: tuple[StaticToken, ...] = ()
-    requests_per_minute: int = Field(default=1200, ge=1)
-    issuer: str = ""
-    jwks_url: str = ""
-    audience: str = ""
-
-    @property
-    def keys_url(self) -> str:
-        """Return the URL at which the issuer publishes its keys."""
-        return self.jwks_url or f"{self.issuer.rstrip('/')}/.well-known/jwks.json"
-
-    @model_validator(mode="after")
-    def _issuer_needs_audience(self) -> HttpSettings:
-        if self.issuer and not self.audience:
-            raise ValueError("http.issuer needs http.audience: the URL of this server, which its tokens are issued for")
-        return self
 
 
 class Settings(BaseSettings):
@@ -247,7 +111,7 @@ class Settings(BaseSettings):
     @field_validator("user_id", "project", "agent_id", "run_id")
     @classmethod
     def _is_scope(cls, value: str, info: ValidationInfo) -> str:
-        return _scope_part(info.field_name or "", value)
+        return valid_scope_part(info.field_name or "", value)
 
     @model_validator(mode="after")
     def _embedder_needs_model(self) -> Settings:
@@ -263,7 +127,7 @@ class Settings(BaseSettings):
 
     def with_project_of(self, folder: Path) -> Settings:
         """Return a copy of the settings with the project of a folder."""
-        copy = self.model_copy(update={"project": _scope_part("project", project_of(folder))})
+        copy = self.model_copy(update={"project": valid_scope_part("project", project_of(folder))})
         copy._project_was_found = True  # noqa: SLF001 - an instance of this class
         return copy
 

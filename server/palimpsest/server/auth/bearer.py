@@ -13,8 +13,8 @@ import anyio.to_thread
 from mcp.server.auth.provider import AccessToken
 
 from palimpsest.core.clock import Clock
+from palimpsest.core.configuration.sections import HttpSettings
 from palimpsest.core.errors import SettingsError
-from palimpsest.core.settings import HttpSettings
 from palimpsest.server.auth import tokens as access_tokens
 from palimpsest.server.auth.access import PROJECT_CLAIM, READ, WRITE
 from palimpsest.server.auth.issuer import Issuer

@@ -9,8 +9,8 @@ from typing import Any
 import jwt
 from mcp.server.auth.provider import AccessToken
 
+from palimpsest.core.configuration.sections import HttpSettings
 from palimpsest.core.errors import InputError
-from palimpsest.core.settings import HttpSettings
 from palimpsest.core.validation import scope_part
 from palimpsest.server.auth.access import PROJECT_CLAIM
 from palimpsest.server.auth.issuer_keys import IssuerKeys

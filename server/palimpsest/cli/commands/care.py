@@ -88,12 +88,12 @@ def purge(
         if everything == bool(ids):
             raise InputError("give either ids or --all. Nothing was erased")
         owner_ids = None if everything else ids
-        selection = await memory.purge_selection(memory.scope, owner_ids)
+        selection = await memory.care.purge_selection(memory.scope, owner_ids)
         if not yes:
             counts = f"{_counted(selection.memory_ids, selection.message_ids)} of {memory.scope}"
             examples = "".join(f"\n  {' '.join(text.split())[:100]}" for text in selection.texts[:SHOWN_TEXTS])
             typer.confirm(visible(f"Erase {counts} for good?{examples}\n"), abort=True, err=True)
-        result = await memory.purge(memory.scope, owner_ids, and_backups=backups)
+        result = await memory.care.purge(memory.scope, owner_ids, and_backups=backups)
         text = _purge_text(result)
         print_result(as_json, _purge_json(result), text, done=text)
         if not result.clean:
@@ -141,7 +141,7 @@ def rebuild(ctx: typer.Context, as_json: AsJson = False) -> None:
 
     async def work(memory: Memory) -> None:
         with progress_bar("rebuilding") as progress:
-            rows, vectors = await memory.rebuild(progress)
+            rows, vectors = await memory.care.rebuild(progress)
         folder = str(memory.projection.folder or "memory")
         content = {"full_text_rows": rows, "vectors": vectors, "index": folder}
         text = f"rebuilt: {counted(rows, 'full-text row')}, {counted(vectors, 'vector')} in {folder}"

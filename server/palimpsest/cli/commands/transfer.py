@@ -75,10 +75,10 @@ def export_(
     async def work(memory: Memory) -> None:
         if file == "-":
             with printing():
-                await memory.export(utf8_output(), form, lambda _result, _total: None)
+                await memory.care.export(utf8_output(), form, lambda _result, _total: None)
             return
         with progress_bar("exporting") as progress:
-            count = await memory.export(Path(file), form, progress)
+            count = await memory.care.export(Path(file), form, progress)
         text = f"exported {counted(count, 'item' if form == 'jsonl' else 'memory')} to {file}"
         print_text(text, done=text)
 
@@ -101,7 +101,7 @@ def import_(
 
     async def work(memory: Memory) -> None:
         with progress_bar("importing") as progress:
-            result = await memory.import_file(memory.scope, file, progress, dry_run=dry_run)
+            result = await memory.care.import_file(memory.scope, file, progress, dry_run=dry_run)
 
         verb = "would import" if dry_run else "imported"
         counts = f"{_counts(result.new)}; already known: {_counts(result.known)}"

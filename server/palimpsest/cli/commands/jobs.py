@@ -28,8 +28,8 @@ def jobs(
     async def work(memory: Memory) -> None:
         done = ""
         if retry:
-            done = f"due at once: {counted(await memory.retry_jobs(), 'job')}"
-        reports = await memory.jobs()
+            done = f"due at once: {counted(await memory.care.retry_jobs(), 'job')}"
+        reports = await memory.care.jobs()
         parts: list[Part] = [*([done] if done else []), _table(reports) if reports else "there are no jobs"]
         print_result(as_json, {"jobs": [_as_json(report) for report in reports]}, *parts, done=done)
 

@@ -10,8 +10,9 @@ import typer
 from palimpsest.care.embedders import choose_embedder, embedders
 from palimpsest.cli.console import AsJson, run_async, settings_of
 from palimpsest.cli.output import Part, plain, print_result, table
+from palimpsest.core.configuration.sections import Provider
 from palimpsest.core.errors import EmbedderError
-from palimpsest.core.settings import Provider, Settings
+from palimpsest.core.settings import Settings
 from palimpsest.memory import open_memory
 from palimpsest.text.counting import counted
 
@@ -63,7 +64,7 @@ async def _in_use(settings: Settings) -> tuple[str, int]:
     """Return the fingerprint of the embedder in use, or why it cannot be used, and how many texts wait for it."""
     try:
         async with open_memory(settings, background=False) as memory:
-            return memory.engine.embedder.fingerprint, await memory.waiting()
+            return memory.engine.embedder.fingerprint, await memory.care.waiting()
     except EmbedderError as error:
         return f"none: {error}", 0
 

@@ -1,0 +1,112 @@
+"""`palimpsest learn`: store a conversation from a file."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+from pydantic import TypeAdapter, ValidationError
+
+from palimpsest.cli.console import (
+    CALLER,
+    AsJson,
+    exit_on_error,
+    progress_bar,
+    settings_of,
+    with_memory,
+)
+from palimpsest.cli.output import Part, notes_text, print_result, search_parts
+from palimpsest.core import validation
+from palimpsest.core.clock import now
+from palimpsest.core.errors import InputError
+from palimpsest.core.validation import MessageInput
+from palimpsest.memory import Memory
+from palimpsest.server.replies.models import SearchReply
+from palimpsest.text.counting import counted
+
+app = typer.Typer()
+
+LEARN_BATCH = 40
+"""Messages per write. With a model, one extraction reads this many."""
+
+
+@app.command()
+def learn(
+    ctx: typer.Context,
+    file: Annotated[Path, typer.Argument(help="A conversation: JSON or JSON lines of {role, content, name?, at?}.")],
+    ask: Annotated[
+        list[str] | None, typer.Option(help="A question to search the memory for afterwards. May be repeated.")
+    ] = None,
+    temporary: Annotated[bool, typer.Option(help="Use a new memory that is deleted afterwards.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Store a conversation from a file, extract facts from it, and answer questions from it."""
+
+    async def work(memory: Memory) -> None:
+        messages = [
+            message for message in _messages_in(file) if validation.trimmed(validation.text_of(message.content))
+        ]
+        with progress_bar("learning") as progress:
+            kept, learned = 0, 0
+            notes: dict[str, None] = {}
+            for start in range(0, len(messages), LEARN_BATCH):
+                batch = validation.conversation_from(messages[start : start + LEARN_BATCH], memory.scope, now())
+                result = await memory.add_messages(batch.messages, context=batch.context, caller=CALLER)
+                kept += result.kept_messages
+                learned += len(result.outcomes)
+                notes.update(dict.fromkeys(result.notes))
+                progress(min(start + LEARN_BATCH, len(messages)), len(messages))
+        answers = {question: await memory.search(memory.scope, question, limit=3) for question in ask or ()}
+
+        done = f"learned {counted(kept, 'message')} and {counted(learned, 'fact')} from {file}"
+        parts: list[Part] = [done, *notes_text(tuple(notes))]
+        for question, answer in answers.items():
+            parts += search_parts(answer, question)
+        content = {
+            "kept_messages": kept,
+            "facts": learned,
+            "notes": list(notes),
+            "answers": {
+                question: SearchReply.of(answer, memory.scope).as_json() for question, answer in answers.items()
+            },
+        }
+        print_result(as_json, content, *parts, done="" if temporary else done)
+
+    if not temporary:
+        with_memory(ctx, work)
+        return
+    settings = exit_on_error(lambda: settings_of(ctx))
+    with tempfile.TemporaryDirectory(prefix="palimpsest-") as folder:
+        temporary_paths = {"data_dir": Path(folder), "history_db_path": None}
+        with_memory(ctx, work, settings.model_copy(update=temporary_paths))
+
+
+def _messages_in(file: Path) -> list[MessageInput]:
+    """Return the messages in a file: a JSON list, an object with `messages`, or JSON lines. Raises InputError."""
+    try:
+        text = file.read_text("utf-8-sig")
+        value: Any = (
+            [json.loads(line) for line in text.split("\n") if line.strip()]
+            if _is_json_lines(text)
+            else json.loads(text)
+        )
+        if isinstance(value, dict):
+            value = cast("dict[str, Any]", value).get("messages", value)
+        return TypeAdapter(list[MessageInput]).validate_python(value)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file} cannot be read: {error}. Nothing was stored") from error
+    except json.JSONDecodeError as error:
+        raise InputError(f"{file} is not JSON: {error}. Nothing was stored") from error
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in fault["loc"])
+        raise InputError(f"{file} is not a conversation: {place}: {fault['msg']}. Nothing was stored") from error
+
+
+def _is_json_lines(text: str) -> bool:
+    """Return whether a text is JSON lines: more than one line, and the first one is a whole JSON object."""
+    first, _, rest = text.strip().partition("\n")
+    return bool(rest) and first.startswith("{") and first.rstrip().endswith("}")

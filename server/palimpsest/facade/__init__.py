@@ -1,0 +1,1 @@
+"""Parts of the facade: what one can do with an open memory beside adding, searching and correcting."""

@@ -1,0 +1,100 @@
+"""Looking after an open memory: export and import, purge, jobs, rebuild."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, TextIO
+
+from palimpsest.care.export import export
+from palimpsest.care.import_file import ImportResult, plan_import, preview_import, run_import
+from palimpsest.care.purge import PurgeResult, purge
+from palimpsest.core.errors import InputError
+from palimpsest.core.models import Scope
+from palimpsest.core.protocols import Progress
+from palimpsest.index.backfill import embed_missing
+from palimpsest.index.kept_keys import KeptKeys
+from palimpsest.index.sync import Projection
+from palimpsest.learn.background import reports
+from palimpsest.learn.background.jobs import work_on_jobs
+from palimpsest.learn.engine import Engine
+from palimpsest.store.queries import vectors as vector_queries
+from palimpsest.store.writes import purge as purge_writes
+from palimpsest.store.writes.purge import PurgeSelection
+
+
+class Care:
+    """What looks after an open memory, as `memory.care`. `scope` is that of the settings.
+
+    Every method raises PalimpsestError.
+    """
+
+    def __init__(self, engine: Engine, projection: Projection, kept_keys: KeptKeys, scope: Scope) -> None:
+        self._engine = engine
+        self._projection = projection
+        self._kept_keys = kept_keys
+        self._scope = scope
+
+    async def purge_selection(self, scope: Scope, owner_ids: Sequence[str] | None) -> PurgeSelection:
+        """Return what `purge` would erase."""
+
+        def read() -> PurgeSelection:
+            with self._engine.ledger.read() as conn:
+                return purge_writes.purge_selection(conn, scope, owner_ids)
+
+        return await self._engine.run(read)
+
+    async def purge(self, scope: Scope, owner_ids: Sequence[str] | None, *, and_backups: bool = False) -> PurgeResult:
+        """Erase memories and messages for good; with None, all of a scope itself. Then search the files for traces."""
+        ledger, projection = self._engine.ledger, self._projection
+
+        def work() -> PurgeResult:
+            try:
+                return purge(ledger, projection, scope, owner_ids, and_backups=and_backups)
+            finally:
+                self._kept_keys.clear()
+
+        return await self._engine.run(work)
+
+    async def export(self, out: Path | TextIO, form: Literal["jsonl", "markdown"], progress: Progress) -> int:
+        """Write everything of the settings' user; as Markdown only what is believed now. Return the number of items."""
+        return await self._engine.run(lambda: export(self._engine, self._scope, out, form, progress))
+
+    async def import_file(self, scope: Scope, file: Path, progress: Progress, *, dry_run: bool = False) -> ImportResult:
+        """Import an export of Palimpsest or of another tool, each item once. With `dry_run` only return the counts."""
+
+        def work() -> ImportResult:
+            plan = plan_import(self._engine, scope, file, self._engine.clock())
+            if dry_run:
+                return preview_import(self._engine, scope, plan)
+            return run_import(self._engine, scope, plan, progress)
+
+        return await self._engine.run(work)
+
+    async def jobs(self) -> Sequence[reports.JobReport]:
+        """Return the jobs of the settings' user, the newest first."""
+        return await self._engine.run(lambda: reports.reports_of_user(self._engine, self._scope.user_id))
+
+    async def retry_jobs(self) -> int:
+        """Work now on the jobs of the settings' user that wait or have failed; return how many there were."""
+        if self._engine.model is None:
+            raise InputError("there is no language model to ask, so nothing was tried again. Set llm.provider")
+        jobs = await self._engine.write(lambda: self._engine.ledger.retry_jobs(self._scope.user_id))
+        await work_on_jobs(self._engine, self._engine.model)
+        return jobs
+
+    async def waiting(self) -> int:
+        """Return how many texts wait for a vector of this embedder, or for the rest of theirs."""
+
+        def read() -> int:
+            with self._engine.ledger.read() as conn:
+                return vector_queries.count_missing_vectors(conn, self._engine.embedder.fingerprint)
+
+        return await self._engine.run(read)
+
+    async def rebuild(self, progress: Progress | None = None) -> tuple[int, int]:
+        """Rebuild the full text and the vector index from the ledger; return how many rows each has."""
+        ledger, embedder = self._engine.ledger, self._engine.embedder
+        rows = await self._engine.run(ledger.rebuild_full_text)
+        await self._engine.run(lambda: embed_missing(ledger, embedder, progress=progress))
+        return rows, await self._engine.run(lambda: self._projection.rebuild(progress))
