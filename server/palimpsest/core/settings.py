@@ -90,6 +90,8 @@ class Settings(BaseSettings):
     summary: SummaryConfig = SummaryConfig()
     learn: LearnConfig = LearnConfig()
     http: HttpSettings = HttpSettings()
+    hooks: Literal["on", "off", "capture", "recall"] = "on"
+    hooks_excluded_folders: tuple[str, ...] = ()
     keep_secrets: bool = False
     explain: bool = False
     min_relevance: float = Field(default=0.0, ge=0, le=1)
@@ -135,7 +137,7 @@ class Settings(BaseSettings):
         """Return a copy of the settings that learns in the background, unless they say whether to."""
         if self.learn.in_background is not None:
             return self
-        return self.model_copy(update={"learn": LearnConfig(in_background=True)})
+        return self.model_copy(update={"learn": self.learn.model_copy(update={"in_background": True})})
 
     @property
     def ledger_path(self) -> Path:

@@ -113,9 +113,13 @@ class SummaryConfig(Section):
 
 
 class LearnConfig(Section):
-    """With `in_background`, messages are learned from after their call was answered. None: over HTTP only."""
+    """With `in_background`, messages are learned from after their call was answered. None: over HTTP only.
+
+    From messages that hooks captured, facts are learned with at most `captured_calls_per_day` model calls a UTC day.
+    """
 
     in_background: bool | None = None
+    captured_calls_per_day: int = Field(default=50, ge=0)
 
 
 class StaticToken(Section):
