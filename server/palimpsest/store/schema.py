@@ -25,10 +25,10 @@ from sqlalchemy.types import TypeDecorator
 
 from palimpsest.core.clock import exact_iso
 
-HEAD = "0008"
+HEAD = "0009"
 """The schema revision this version writes: the newest file in migrations/versions."""
 
-KNOWN_REVISIONS = frozenset({"0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008"})
+KNOWN_REVISIONS = frozenset({"0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009"})
 
 DIALECTS = ("sqlite", "postgresql")
 """The databases whose partial indexes are declared."""
@@ -104,6 +104,29 @@ Index(
     **only_where("external_id != ''"),
 )
 
+conversations = Table(
+    "conversations",
+    metadata,
+    Column("seq", Integer, primary_key=True, autoincrement=True),
+    # That of the messages. A conversation without a row is known by its messages alone.
+    Column("session_id", String(36), nullable=False),
+    *_scope_columns(),
+    # The program it was held in, such as claude-code or chatgpt, and the id it has there.
+    Column("client", String(32), nullable=False, server_default=""),
+    Column("external_id", String(256), nullable=False, server_default=""),
+    Column("title", Text, nullable=False, server_default=""),
+    Column("created_at", UtcTime, nullable=False),
+)
+Index(
+    "conversations_once",
+    *[conversations.c[n] for n in ("user_id", "project", "agent_id", "run_id", "session_id")],
+    unique=True,
+)
+Index(
+    "conversations_by_client",
+    *[conversations.c[n] for n in ("user_id", "project", "agent_id", "run_id", "client", "external_id")],
+)
+
 memories = Table(
     "memories",
     metadata,
@@ -171,6 +194,8 @@ history = Table(
     Column("caller", String(256), nullable=False, server_default=""),
     # The number of the edit, by which it can be undone.
     Column("change", Integer, nullable=False, server_default="0"),
+    # When it came into this ledger, if it was imported. `updated_at` is when it was made.
+    Column("recorded_at", UtcTime),
 )
 Index("history_by_memory", history.c.memory_id, history.c.seq)
 Index("history_by_change", history.c.change)
@@ -185,9 +210,18 @@ message_history = Table(
     Column("stage", String(32), nullable=False),
     Column("caller", String(256), nullable=False, server_default=""),
     Column("change", Integer, nullable=False),
+    # When it came into this ledger, if it was imported.
+    Column("recorded_at", UtcTime),
 )
 Index("message_history_by_message", message_history.c.message_id, message_history.c.seq)
 Index("message_history_by_change", message_history.c.change)
+
+purged = Table(
+    "purged",
+    metadata,
+    # The id of a memory or message that was purged. An import does not bring it back unless it is told to.
+    Column("owner_id", String(36), primary_key=True),
+)
 
 summaries = Table(
     "summaries",

@@ -38,6 +38,7 @@ from palimpsest.store.writes import jobs as job_writes
 from palimpsest.store.writes import memories as memory_writes
 from palimpsest.store.writes import messages as message_writes
 from palimpsest.store.writes import undo as undo_writes
+from palimpsest.store.writes.conversations import Conversation
 from palimpsest.store.writes.purge import ERASED_AT
 from palimpsest.store.writes.transaction import Transaction, find, find_newest, next_edit_number
 
@@ -52,6 +53,7 @@ class Write:
     `vectors` maps texts to their vectors of `embedder`. A text without a vector is found by its words until it is
     embedded. `partial` are the texts of which only the first window was embedded. `read` holds the revisions of the
     memories that the decisions were made on, and `based_on` the newest number of the index log at that time.
+    `conversation` is the one that all of `messages` belong to, if a client says so.
     `learned_from` are the ids of the messages that the decisions were drawn from. With `learn_later` a job learns from
     those of `messages` that no facts were extracted from yet.
     """
@@ -59,6 +61,7 @@ class Write:
     scope: Scope
     provenance: Provenance
     messages: tuple[Message, ...] = ()
+    conversation: Conversation | None = None
     decisions: tuple[Decision, ...] = ()
     vectors: Mapping[str, Vector] = field(default_factory=dict[str, Vector])
     embedder: str = ""
@@ -81,7 +84,9 @@ def apply(conn: Connection, full_text: FullText, write: Write, now: datetime) ->
         conn, write.scope, write.provenance, now, edit, write.vectors, write.embedder, touched, write.partial
     )
     _mark_learned(conn, write.learned_from)
-    stored, new_ids = message_writes.store(tx, write.messages) if write.messages else ((), frozenset[str]())
+    stored, new_ids = (), frozenset[str]()
+    if write.messages:
+        stored, new_ids = message_writes.store(tx, write.messages, write.conversation)
     if write.learn_later is not None:
         _learn_later(conn, write.scope, stored, write.learn_later, now)
     outcomes = [outcome for decision in write.decisions for outcome in _carry_out(tx, decision)]

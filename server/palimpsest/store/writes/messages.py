@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import bindparam, exists, insert, select, update
 
 from palimpsest.core.errors import MemoryNotFoundError
 from palimpsest.core.models import Event, Message, Outcome
 from palimpsest.store.mapping import Query, content_hash, is_scope, scope_values, sees, to_message
-from palimpsest.store.schema import messages, vectors
+from palimpsest.store.schema import conversations, messages, vectors
+from palimpsest.store.writes import conversations as conversation_writes
+from palimpsest.store.writes.conversations import SCOPE, Conversation
 from palimpsest.store.writes.transaction import Transaction, put_entry, record_message
 
 SESSION_GAP = timedelta(minutes=30)
@@ -21,17 +23,23 @@ RETRY_WINDOW = timedelta(minutes=10)
 """The same messages, without ids or times, within this span are a call that was repeated because its reply was lost."""
 
 
-def store(tx: Transaction, messages_in: Sequence[Message]) -> tuple[tuple[Message, ...], frozenset[str]]:
-    """Store messages, each once. Return them as they are stored, and the ids of those that are new."""
+def store(
+    tx: Transaction, messages_in: Sequence[Message], conversation: Conversation | None = None
+) -> tuple[tuple[Message, ...], frozenset[str]]:
+    """Store messages, each once. Return them as they are stored, and the ids of those that are new.
+
+    They belong to `conversation`, or, without one, to sessions that a silence ends.
+    """
     earlier = _stored_by_earlier_call(tx, messages_in)
     if earlier is not None:
         return earlier, frozenset()
+    session_id = "" if conversation is None else conversation_writes.record(tx, messages_in[0].scope, conversation)
     stored: dict[str, Message] = {}
     new_ids: set[str] = set()
     for message in messages_in:
         known = _find_known(tx, message)
         if known is None:
-            known = _insert(tx, message)
+            known = _insert(tx, message, session_id or _session_id(tx, message))
             new_ids.add(known.id)
         stored[known.id] = known
     return tuple(stored.values()), frozenset(new_ids)
@@ -74,7 +82,7 @@ def _find_known(tx: Transaction, message: Message) -> Message | None:
     return None if row is None else to_message(row)
 
 
-_OF_SCOPE = [messages.c[name] == bindparam(name) for name in ("user_id", "project", "agent_id", "run_id")]
+_OF_SCOPE = [messages.c[name] == bindparam(name) for name in SCOPE]
 _SAME_ID: Query = (
     select(messages)
     .where(*_OF_SCOPE, messages.c.content_hash == bindparam("digest"), messages.c.external_id == bindparam("external"))
@@ -88,10 +96,15 @@ _SAME_TEXT = _SAME_ID.where(
 )
 
 
-def _insert(tx: Transaction, message: Message) -> Message:
+def _session_id(tx: Transaction, message: Message) -> str:
+    """Return the session of the last message of the scope, or a new one after a silence."""
     last = tx.conn.execute(_LAST, scope_values(message.scope)).first()
-    same_session = last is not None and abs(message.said_at - last.said_at) <= SESSION_GAP
-    stored = replace(message, session_id=last.session_id if last is not None and same_session else message.id)
+    is_same = last is not None and abs(message.said_at - last.said_at) <= SESSION_GAP
+    return last.session_id if last is not None and is_same else message.id
+
+
+def _insert(tx: Transaction, message: Message, session_id: str) -> Message:
+    stored = replace(message, session_id=session_id)
     row = {
         "id": stored.id,
         **scope_values(stored.scope),
@@ -111,9 +124,18 @@ def _insert(tx: Transaction, message: Message) -> Message:
     return stored
 
 
-_LAST: Query = (
-    select(messages.c.session_id, messages.c.said_at).where(*_OF_SCOPE).order_by(messages.c.seq.desc()).limit(1)
-)
+RECENT = 50
+"""How many messages are looked through for the last one that no client gave to a conversation. Set by hand."""
+
+
+def _last() -> Query:
+    recent = select(messages).where(*_OF_SCOPE).order_by(messages.c.seq.desc()).limit(RECENT).subquery()
+    same = (recent.c[name] == conversations.c[name] for name in (*SCOPE, "session_id"))
+    newest = select(recent.c.session_id, recent.c.said_at).order_by(recent.c.seq.desc()).limit(1)
+    return newest.where(~exists().where(*same))
+
+
+_LAST = _last()
 _INSERT = insert(messages)
 
 

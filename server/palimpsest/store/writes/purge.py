@@ -31,6 +31,7 @@ from palimpsest.store.schema import (
     vectors,
 )
 from palimpsest.store.writes import contextual_keys
+from palimpsest.store.writes import conversations as conversation_writes
 from palimpsest.store.writes import entries as entry_writes
 from palimpsest.store.writes import jobs as job_writes
 from palimpsest.store.writes.transaction import next_edit_number, reserve_edit_numbers
@@ -93,6 +94,7 @@ def purge(
         conn.execute(delete(memory_sources).where(memory_sources.c.message_id.in_(chunk)))
         conn.execute(delete(message_history).where(message_history.c.message_id.in_(chunk)))
         conn.execute(delete(messages).where(messages.c.id.in_(chunk)))
+    conversation_writes.erase_empty(conn)
     conn.execute(delete(summaries).where(summaries.c.user_id == scope.user_id))
     job_writes.erase(conn, scope.user_id, selection.message_ids)
     entry_writes.index(conn, full_text, touched, now)
