@@ -17,13 +17,13 @@ from palimpsest.cli.commands import memories as memory_commands
 from palimpsest.cli.commands import prompts as prompt_commands
 from palimpsest.cli.commands import tokens as token_commands
 from palimpsest.cli.commands import transfer as transfer_commands
-from palimpsest.cli.console import (
-    Options,
-    exit_on_error,
-)
+from palimpsest.cli.console import exit_on_error
+from palimpsest.cli.options import SETUP, CommandLine, Options
 from palimpsest.cli.output import print_text
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Long-term memory for chat and coding agents.")
+app = typer.Typer(
+    cls=CommandLine, no_args_is_help=True, add_completion=False, help="Long-term memory for chat and coding agents."
+)
 app.add_typer(memory_commands.app)
 app.add_typer(learn_commands.app)
 app.add_typer(client_commands.app)
@@ -31,26 +31,40 @@ app.add_typer(care_commands.app)
 app.add_typer(transfer_commands.app)
 app.add_typer(embedder_commands.app)
 app.add_typer(job_commands.app)
-app.add_typer(prompt_commands.app, name="prompts")
-app.add_typer(token_commands.app, name="token")
+app.add_typer(prompt_commands.app, name="prompts", rich_help_panel=SETUP)
+app.add_typer(token_commands.app, name="token", rich_help_panel=SETUP)
+
+
+def _print_version(value: bool) -> None:  # noqa: FBT001 - the option's value
+    if value:
+        print_text(__version__)
+        raise typer.Exit
 
 
 @app.callback()
 def main(
     ctx: typer.Context,
-    config: Annotated[Path | None, typer.Option(help="Settings file, TOML or JSON.")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the memory.")] = None,
-    user: Annotated[str | None, typer.Option(help="The user whose memory it is.")] = None,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings file, TOML or JSON.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Folder of the memory.")] = None,
+    user: Annotated[str | None, typer.Option(metavar="NAME", help="The user whose memory it is.")] = None,
     project: Annotated[
-        str | None, typer.Option(help="A project, whose memory is used beside the user's global one.")
+        str | None, typer.Option(metavar="NAME", help="A project, whose memory is used beside the user's global one.")
     ] = None,
+    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Only what this agent stored.")] = None,
+    run: Annotated[str | None, typer.Option(metavar="NAME", help="Only what this run stored.")] = None,
+    show_version: Annotated[  # noqa: ARG001 - it is printed before this is called
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
 ) -> None:
     """Add to a memory, search it, and look after it."""
-    overrides = {"data_dir": data_dir, "user_id": user, "project": project}
-    ctx.obj = Options(config, {name: value for name, value in overrides.items() if value is not None})
+    options = Options()
+    values = {"config": config, "data_dir": data_dir, "user": user, "project": project, "agent": agent, "run": run}
+    for name, value in values.items():
+        options = options.with_value(name, value)
+    ctx.obj = options
 
 
-@app.command()
+@app.command(rich_help_panel=SETUP)
 def serve(
     ctx: typer.Context,
     transport: Annotated[
@@ -74,7 +88,7 @@ def serve(
     exit_on_error(lambda: http_app.serve(load_settings, transport, host, port))
 
 
-@app.command()
+@app.command(rich_help_panel=SETUP)
 def version() -> None:
     """Print the version."""
     print_text(__version__)

@@ -1,18 +1,17 @@
-"""What all commands share: global options, an open memory, one-line errors, and the progress of long work."""
+"""What all commands share: the settings, an open memory, one-line errors, and the progress of long work."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, TypeVar, cast
 
 import anyio
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
+from palimpsest.cli.options import Options
 from palimpsest.cli.output import err, print_error
 from palimpsest.core.errors import PalimpsestError
 from palimpsest.core.protocols import Progress
@@ -26,16 +25,8 @@ _T = TypeVar("_T")
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The global options, which stand before the command."""
-
-    config: Path | None
-    overrides: dict[str, Any]
-
-
 def settings_of(ctx: typer.Context) -> Settings:
-    """Return the settings from files, environment and global options. Raises SettingsError."""
+    """Return the settings from files, environment and the options of the call. Raises SettingsError."""
     options = cast("Options", ctx.obj)
     return load_settings(options.config, **options.overrides)
 

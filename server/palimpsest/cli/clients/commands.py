@@ -9,7 +9,8 @@ import typer
 
 from palimpsest.cli.clients import config_files
 from palimpsest.cli.clients.config_files import CLIENTS, Client, FileEdit, client_named, local_config_file
-from palimpsest.cli.console import Options, exit_on_error
+from palimpsest.cli.console import exit_on_error
+from palimpsest.cli.options import SETUP, Options
 from palimpsest.cli.output import print_text
 from palimpsest.core.errors import InputError
 from palimpsest.core.settings import CONFIG_VARIABLE, ENV_PREFIX
@@ -34,13 +35,13 @@ InProject = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the change and write nothing.")]
 
 
-@app.command()
+@app.command(rich_help_panel=SETUP)
 def install(ctx: typer.Context, client: ClientArgument, project: InProject = False, dry_run: DryRun = False) -> None:
-    """Add the memory to a client. Global options (--user, --data-dir, …) go into its entry."""
+    """Add the memory to a client. --user, --data-dir, --config, --agent and --run go into its entry."""
     options = cast("Options", ctx.obj)
     env = {f"{ENV_PREFIX}{name.upper()}": str(value) for name, value in options.overrides.items()}
     if options.config is not None:
-        env[CONFIG_VARIABLE] = str(options.config.expanduser().absolute())
+        env[CONFIG_VARIABLE] = str(options.config)
 
     def edit() -> FileEdit:
         entry = config_files.entry_for(client, env, shared=project)
@@ -50,7 +51,7 @@ def install(ctx: typer.Context, client: ClientArgument, project: InProject = Fal
     _apply(exit_on_error(edit), "is already up to date", next_step, dry_run=dry_run)
 
 
-@app.command()
+@app.command(rich_help_panel=SETUP)
 def uninstall(client: ClientArgument, project: InProject = False, dry_run: DryRun = False) -> None:
     """Remove the memory from a client's file. The stored memories stay."""
     edit = exit_on_error(lambda: config_files.without_entry(client, local_config_file(client, in_project=project)))

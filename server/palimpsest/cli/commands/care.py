@@ -14,6 +14,7 @@ from palimpsest.care.doctor import Finding, examine
 from palimpsest.care.purge import PurgeResult
 from palimpsest.care.verify import verify
 from palimpsest.cli.console import CALLER, AsJson, progress_bar, run_async, settings_of, with_memory
+from palimpsest.cli.options import CARE, MEMORIES
 from palimpsest.cli.output import plain, print_result, table
 from palimpsest.core import validation
 from palimpsest.core.clock import parse_instant
@@ -33,7 +34,7 @@ SHOWN_TEXTS = 5
 """Texts that purge shows before it asks."""
 
 
-@app.command()
+@app.command(rich_help_panel=MEMORIES)
 def log(
     ctx: typer.Context,
     limit: Annotated[int, typer.Option(min=1, max=validation.MAX_LIMIT, help="The largest number of edits.")] = 20,
@@ -49,7 +50,7 @@ def log(
     with_memory(ctx, work)
 
 
-@app.command()
+@app.command(rich_help_panel=MEMORIES)
 def undo(
     ctx: typer.Context,
     change: Annotated[int | None, typer.Option(help="The number of the edit, from palimpsest log.")] = None,
@@ -70,7 +71,7 @@ def undo(
     with_memory(ctx, work)
 
 
-@app.command()
+@app.command(rich_help_panel=MEMORIES)
 def purge(
     ctx: typer.Context,
     ids: Annotated[list[str] | None, typer.Argument(help="Ids of memories and messages, deleted or not.")] = None,
@@ -135,7 +136,7 @@ def _purge_json(result: PurgeResult) -> dict[str, object]:
     }
 
 
-@app.command()
+@app.command(rich_help_panel=CARE)
 def rebuild(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Rebuild the full text and the vector index from the ledger."""
 
@@ -150,7 +151,7 @@ def rebuild(ctx: typer.Context, as_json: AsJson = False) -> None:
     with_memory(ctx, work)
 
 
-@app.command()
+@app.command(rich_help_panel=CARE)
 def doctor(
     ctx: typer.Context,
     deep: Annotated[

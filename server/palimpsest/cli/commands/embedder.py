@@ -9,6 +9,7 @@ import typer
 
 from palimpsest.care.embedders import choose_embedder, embedders
 from palimpsest.cli.console import AsJson, run_async, settings_of
+from palimpsest.cli.options import SETUP
 from palimpsest.cli.output import Part, plain, print_result, table
 from palimpsest.core.configuration.sections import Provider
 from palimpsest.core.errors import EmbedderError
@@ -19,7 +20,7 @@ from palimpsest.text.counting import counted
 app = typer.Typer()
 
 
-@app.command()
+@app.command(rich_help_panel=SETUP)
 def embedder(
     ctx: typer.Context,
     name: Annotated[Provider | None, typer.Argument(help="The embedder to use from now on.")] = None,

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from palimpsest.cli.console import AsJson, with_memory
+from palimpsest.cli.options import CARE
 from palimpsest.cli.output import Part, plain, print_result, table
 from palimpsest.core.clock import iso
 from palimpsest.learn.background.reports import JobReport, shown_fact
@@ -17,7 +18,7 @@ from palimpsest.text.counting import counted
 app = typer.Typer()
 
 
-@app.command()
+@app.command(rich_help_panel=CARE)
 def jobs(
     ctx: typer.Context,
     retry: Annotated[bool, typer.Option("--retry", help="Work now on what waits or has failed.")] = False,

@@ -18,6 +18,7 @@ from palimpsest.cli.console import (
     settings_of,
     with_memory,
 )
+from palimpsest.cli.options import CONVERSATIONS
 from palimpsest.cli.output import Part, notes_text, print_result, search_parts
 from palimpsest.core import validation
 from palimpsest.core.clock import now
@@ -33,7 +34,7 @@ LEARN_BATCH = 40
 """Messages per write. With a model, one extraction reads this many."""
 
 
-@app.command()
+@app.command(rich_help_panel=CONVERSATIONS)
 def learn(
     ctx: typer.Context,
     file: Annotated[Path, typer.Argument(help="A conversation: JSON or JSON lines of {role, content, name?, at?}.")],

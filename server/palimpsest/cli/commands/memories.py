@@ -11,6 +11,7 @@ from palimpsest.cli.console import (
     AsJson,
     with_memory,
 )
+from palimpsest.cli.options import MEMORIES
 from palimpsest.cli.output import hits_table, print_result, search_parts, shortened_text
 from palimpsest.core import validation
 from palimpsest.core.clock import parse_instant, parse_until
@@ -26,7 +27,7 @@ app = typer.Typer()
 Limit = Annotated[int, typer.Option(min=1, max=validation.MAX_LIMIT, help="The largest number of results.")]
 
 
-@app.command()
+@app.command(rich_help_panel=MEMORIES)
 def add(
     ctx: typer.Context,
     text: Annotated[str, typer.Argument(help="One fact, as a sentence.")],
@@ -52,7 +53,7 @@ def add(
     with_memory(ctx, work)
 
 
-@app.command()
+@app.command(rich_help_panel=MEMORIES)
 def search(
     ctx: typer.Context,
     query: Annotated[str, typer.Argument(help="A question or keywords.")],
@@ -78,7 +79,7 @@ def search(
     with_memory(ctx, work)
 
 
-@app.command("list")
+@app.command("list", rich_help_panel=MEMORIES)
 def list_(
     ctx: typer.Context,
     limit: Limit = 20,
@@ -98,7 +99,7 @@ def list_(
     with_memory(ctx, work)
 
 
-@app.command()
+@app.command(rich_help_panel=MEMORIES)
 def history(ctx: typer.Context, memory_id: str, as_json: AsJson = False) -> None:
     """Show every version of a memory, or the whole text of a message."""
 
@@ -116,7 +117,7 @@ def history(ctx: typer.Context, memory_id: str, as_json: AsJson = False) -> None
     with_memory(ctx, work)
 
 
-@app.command()
+@app.command(rich_help_panel=MEMORIES)
 def summary(
     ctx: typer.Context,
     kind: Annotated[str, typer.Option(help="overall or recent.")] = "overall",

@@ -16,6 +16,7 @@ from palimpsest.cli.console import (
     settings_of,
     with_memory,
 )
+from palimpsest.cli.options import MOVING
 from palimpsest.cli.output import notes_text, print_result, print_text, printing, utf8_output
 from palimpsest.core.clock import now
 from palimpsest.memory import Memory
@@ -25,7 +26,7 @@ from palimpsest.text.counting import counted
 app = typer.Typer()
 
 
-@app.command("backup")
+@app.command("backup", rich_help_panel=MOVING)
 def backup_(
     ctx: typer.Context,
     file: Annotated[
@@ -41,7 +42,7 @@ def backup_(
     print_result(as_json, content, text, done=text)
 
 
-@app.command("restore")
+@app.command("restore", rich_help_panel=MOVING)
 def restore_(
     ctx: typer.Context,
     file: Annotated[Path, typer.Argument(help="A backup, or any other ledger file.")],
@@ -61,7 +62,7 @@ def restore_(
     print_result(as_json, content, text, done=text)
 
 
-@app.command("export")
+@app.command("export", rich_help_panel=MOVING)
 def export_(
     ctx: typer.Context,
     file: Annotated[str, typer.Argument(help="A new file, or - for standard output.")],
@@ -85,7 +86,7 @@ def export_(
     with_memory(ctx, work)
 
 
-@app.command("import")
+@app.command("import", rich_help_panel=MOVING)
 def import_(
     ctx: typer.Context,
     file: Annotated[Path, typer.Argument(help="The file to import.")],

@@ -1,0 +1,91 @@
+"""The options that every command takes, before its name or after it, and the panels of the help."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+import typer
+from typer.core import TyperGroup, TyperOption
+
+MEMORIES = "Memories"
+CONVERSATIONS = "Conversations"
+MOVING = "Moving"
+CARE = "Care"
+SETUP = "Setup"
+PANELS = (MEMORIES, CONVERSATIONS, MOVING, CARE, SETUP)
+"""The panels of the help, in the order in which they are printed."""
+
+SHARED_PANEL = "Options of every command"
+
+SETTINGS = {"data_dir": "data_dir", "user": "user_id", "project": "project", "agent": "agent_id", "run": "run_id"}
+"""The setting that each shared option overrides. `--config` overrides none; it names the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The shared options of one call. Paths are absolute. `overrides` are settings by name."""
+
+    config: Path | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def with_value(self, name: str, value: str | Path | None) -> Options:
+        """Return these options with one more, by its parameter's name; None leaves them as they are."""
+        if value is None:
+            return self
+        if name == "config":
+            return replace(self, config=absolute(value))
+        kept = absolute(value) if name == "data_dir" else str(value)
+        return replace(self, overrides={**self.overrides, SETTINGS[name]: kept})
+
+
+def absolute(path: str | Path) -> Path:
+    """Return a path that means the same in every folder, because `install` writes it into another program's file."""
+    return Path(path).expanduser().absolute()
+
+
+class CommandLine(TyperGroup):
+    """The whole command line: its own shared options are options of every command too, in one panel of the help."""
+
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        shared = [param for param in self.params if isinstance(param, TyperOption) and param.name in _SHARED]
+        for option in shared:
+            option.rich_help_panel = SHARED_PANEL
+        _share(self, shared)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of the commands in the order of their panels."""
+
+        def place(name: str) -> int:
+            panel = getattr(self.commands[name], "rich_help_panel", None)
+            return PANELS.index(panel) if panel in PANELS else len(PANELS)
+
+        return sorted(super().list_commands(ctx), key=place)
+
+
+_SHARED = frozenset({"config", *SETTINGS})
+
+
+def _share(group: TyperGroup, shared: list[TyperOption]) -> None:
+    """Add the shared options to every command of a group. One that has an option of that name keeps its own."""
+    for command in group.commands.values():
+        if isinstance(command, TyperGroup):
+            _share(command, shared)
+        own = {name for param in command.params for name in param.opts}
+        command.params += [_copy(option) for option in shared if own.isdisjoint(option.opts)]
+
+
+def _copy(option: TyperOption) -> TyperOption:
+    """Return the option for a command, whose function does not take it: its value goes into the context."""
+    shared = copy.copy(option)
+    shared.expose_value = False
+    shared.callback = cast("Any", _keep)  # its type names classes that Typer keeps to itself
+    return shared
+
+
+def _keep(ctx: typer.Context, param: TyperOption, value: Any) -> None:
+    ctx.obj = cast("Options", ctx.obj).with_value(param.name, value)

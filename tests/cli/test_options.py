@@ -1,0 +1,93 @@
+"""The options that every command takes: before its name, after it, and with the same effect; help, version, typos."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer.main
+
+from palimpsest import __version__
+from palimpsest.cli.app import app
+from palimpsest.cli.options import PANELS, SETTINGS
+from tests.support.command_line import palimpsest, palimpsest_json
+
+SHARED = {"--config", *(f"--{name.replace('_', '-')}" for name in SETTINGS)}
+
+
+def leaves(command: Any, name: str = "palimpsest") -> Iterator[tuple[str, Any]]:
+    """Yield every command that does something, with its name."""
+    if not hasattr(command, "commands"):
+        yield name, command
+        return
+    for child, inner in command.commands.items():
+        yield from leaves(inner, f"{name} {child}")
+
+
+def test_every_command_takes_the_shared_options() -> None:
+    """Guards against a command that can only be told which memory it works on before its name."""
+    for name, command in leaves(typer.main.get_command(app)):
+        options = {option for param in command.params for option in param.opts}
+        assert options >= SHARED, name
+
+
+def test_every_command_stands_in_a_panel_of_the_help(tmp_path: Path) -> None:
+    """Guards a new command against standing outside the panels, and their order."""
+    printed = palimpsest(tmp_path, "--help")
+    places = [printed.index(f"─ {panel} ─") for panel in PANELS]
+    assert places == sorted(places)
+    assert "─ Commands ─" not in printed
+
+
+def test_the_shared_options_mean_the_same_before_and_after_the_command(tmp_path: Path) -> None:
+    """Guards the scope of a command, and that the option nearest to the command's words wins."""
+    palimpsest(tmp_path, "add", "The site is blue", "--user", "bob", "--project", "web")
+    assert palimpsest_json(tmp_path, "search", "blue")["results"] == []
+    assert len(palimpsest_json(tmp_path, "--user", "bob", "search", "blue", "--project", "web")["results"]) == 1
+    assert len(palimpsest_json(tmp_path, "--user", "ann", "--project", "web", "list", "--user", "bob")["results"]) == 1
+    palimpsest(tmp_path, "add", "The lint step is slow", "--run", "r1", "--agent", "a1")
+    assert len(palimpsest_json(tmp_path, "list", "--run", "r1")["results"]) == 1
+    assert palimpsest_json(tmp_path, "list", "--run", "r2")["results"] == []
+    assert len(palimpsest_json(tmp_path, "list", "--agent", "a1")["results"]) == 1
+
+
+def test_the_folder_of_the_memory_is_taken_after_every_kind_of_command(tmp_path: Path) -> None:
+    """Guards memories, care, tokens and prompts against working on another folder than the one that is named."""
+    other = tmp_path / "other"
+    palimpsest(tmp_path, "add", "User likes tea", "--data-dir", "other")
+    assert palimpsest_json(tmp_path, "list")["results"] == []
+    assert len(palimpsest_json(tmp_path, "list", "--data-dir", "other")["results"]) == 1
+    token = palimpsest_json(tmp_path, "token", "create", "--data-dir", "other")
+    assert palimpsest_json(tmp_path, "token", "list")["tokens"] == []
+    (listed,) = palimpsest_json(tmp_path, "token", "list", "--data-dir", str(other))["tokens"]
+    assert listed["id"] == token["id"]
+    findings = palimpsest_json(tmp_path, "doctor", "--data-dir", "other")["findings"]
+    assert any(str(other) in finding["text"] for finding in findings)
+    (other / "config.toml").write_text(f"prompts_dir = {json.dumps(str(tmp_path / 'nowhere'))}\n", "utf-8")
+    assert "is not a folder" in palimpsest(tmp_path, "prompts", "check", "--data-dir", "other", code=1)
+    config = str(other / "config.toml")
+    assert "is not a folder" in palimpsest(tmp_path, "prompts", "check", "--config", config, code=1)
+    palimpsest(tmp_path, "prompts", "check")
+
+
+def test_install_writes_a_folder_that_means_the_same_everywhere(tmp_path: Path) -> None:
+    """Guards a client's entry, which runs in another folder, against a relative path."""
+    before = palimpsest(tmp_path, "--data-dir", "other", "install", "cursor", "--dry-run")
+    after = palimpsest(tmp_path, "install", "cursor", "--dry-run", "--data-dir", "other")
+    assert before == after
+    assert json.dumps(str(tmp_path / "other")) in after
+
+
+def test_the_version_is_an_option_and_a_command(tmp_path: Path) -> None:
+    """Guards what every other program answers to."""
+    assert palimpsest(tmp_path, "--version") == palimpsest(tmp_path, "version") == f"{__version__}\n"
+
+
+def test_a_misspelt_command_or_option_names_the_nearest(tmp_path: Path) -> None:
+    """Guards a person who mistypes, also within a group."""
+    assert "'search'" in palimpsest(tmp_path, "serach", "tea", code=2)
+    assert "'revoke'" in palimpsest(tmp_path, "token", "revok", "x", code=2)
+    assert "--limit" in palimpsest(tmp_path, "list", "--limti", "3", code=2)
+    assert "--data-dir" in palimpsest(tmp_path, "list", "--datadir", "x", code=2)
