@@ -1,0 +1,140 @@
+"""From an event of a client to a record in the spool and an answer."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from palimpsest.hook import payloads, session, spool, texts
+from palimpsest.hook.json_values import parsed_object
+from palimpsest.hook.options import CAPTURING, RECALLING, Options, mode_in, process_options
+from palimpsest.hook.payloads import Event
+
+CONTEXT_KEPT = ("resume", "fork")
+"""Sources of a session whose model still sees what it was shown before."""
+CONTEXT_LOST = ("clear", "compact")
+MAX_HOOKS_FILE = 1024 * 1024
+
+
+def handle(stdin: bytes | None, deadline: float) -> bytes:
+    """Return what to print for an event, b"" for nothing. `stdin` is None if it was too much to read.
+
+    The event is spooled before a server is asked. `deadline` is a time of `time.monotonic`.
+    """
+    options = process_options()
+    if options.started_by_program:
+        return b""
+    if stdin is None:
+        return _refused(options, "large")
+    try:
+        payload = parsed_object(stdin)
+    except (ValueError, RecursionError):
+        return _refused(options, "unreadable")
+    host = payloads.host_of(payload, options.client)
+    event = payloads.read_event(payload, host)
+    if event is None or is_foreign_copy(options.client, host, event.cwd):
+        return b""
+    if not event.session:
+        return _refused(options, "unreadable")
+    mode = mode_in(options, event.cwd)
+    if mode in CAPTURING:
+        _capture(options, event)
+    _forget_shown(options, event)
+    shown = _shown(options, event, deadline) if mode in RECALLING else ""
+    if not shown:
+        return b""
+    return json.dumps(payloads.answer(options.client or host, event.kind, shown)).encode()
+
+
+def is_foreign_copy(installed_for: str, host: str, folder: str) -> bool:
+    """Return whether a client runs a hook of another client although it has one of ours itself.
+
+    Cursor runs Claude Code's hooks, too. The client's files are asked and not a note of ours, because people edit them.
+    A hook without a client may be the client's own, unless that one names its client.
+    """
+    place = payloads.OWN_HOOKS.get(host)
+    if place is None or installed_for == host:
+        return False
+    needed = (b"palimpsest-hook", *(() if installed_for else (b"--client",)))
+    names = ("hooks.json", "settings.json", "config.toml")
+    homes = (os.path.expanduser("~"), folder)
+    return any(_has_all(os.path.join(home, place, name), needed) for home in homes for name in names)
+
+
+def _has_all(path: str, needed: tuple[bytes, ...]) -> bool:
+    try:
+        with open(path, "rb") as file:
+            content = file.read(MAX_HOOKS_FILE)
+    except OSError:
+        return False
+    return all(text in content for text in needed)
+
+
+def _refused(options: Options, reason: str) -> bytes:
+    """Write down that something was not kept, if the hook may keep things, and return that there is nothing to say."""
+    if mode_in(options, "") in CAPTURING:
+        spool.note_refusal(options.data_dir, reason)
+    return b""
+
+
+def _capture(options: Options, event: Event) -> None:
+    """Spool what an event says."""
+    kept = texts.kept_part(event.text)
+    if event.role and not kept:
+        return
+    record = spool.new_record(
+        event.client,
+        event.kind,
+        event.session,
+        message_id=event.message_id(kept) if event.role else "",
+        role=event.role,
+        text=kept,
+        transcript=event.transcript,
+        cwd=event.cwd,
+        user=options.user,
+        detail=event.detail,
+    )
+    try:
+        spool.write_record(options.data_dir, record)
+    except spool.SpoolFullError:
+        spool.note_refusal(options.data_dir, "full")
+
+
+def _forget_shown(options: Options, event: Event) -> None:
+    """Forget what a session was shown when its context is thrown away, and old sessions when a new one begins."""
+    if event.kind == "compact" or (event.kind in ("start", "end") and event.detail in CONTEXT_LOST):
+        session.forget_shown(options.data_dir, event.client, event.session)
+    if event.kind == "start":
+        session.forget_old_sessions(options.data_dir)
+
+
+def _shown(options: Options, event: Event, deadline: float) -> str:
+    """Return the text to put before the model, and write down which memories it names."""
+    if event.kind == "start" and event.detail not in CONTEXT_KEPT:
+        found = session.find_brief(options.data_dir, options.user, event.cwd)
+    elif event.kind == "prompt":
+        found = _recalled(options, event, deadline)
+    else:
+        found = None
+    if found is None:
+        return ""
+    session.note_shown(options.data_dir, event.client, event.session, found.ids)
+    return texts.injected(found.text)
+
+
+def _recalled(options: Options, event: Event, deadline: float) -> session.Injection | None:
+    """Return what a running server says about a prompt."""
+    asked = texts.question(texts.kept_part(event.text))
+    if not asked or event.client not in payloads.TAKES_RECALLED:
+        return None
+    from palimpsest.hook.recall_request import ask  # noqa: PLC0415 - sockets are loaded only for a question
+
+    request: dict[str, object] = {
+        "user": options.user,
+        "client": event.client,
+        "session": event.session,
+        "cwd": event.cwd,
+        "prompt": asked,
+        "shown": session.shown_ids(options.data_dir, event.client, event.session),
+    }
+    return ask(options.data_dir, request, deadline)

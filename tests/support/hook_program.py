@@ -1,0 +1,113 @@
+"""The program `palimpsest-hook` as clients run it, and a server that answers its questions as a test says."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from palimpsest.hook import paths
+from palimpsest.hook.private_files import make_private_folder
+
+CODE = "from palimpsest.hook.entry import main; main()"
+"""What the generated script of the entry point does."""
+TIMEOUT = 60
+"""Seconds after which a test fails because the hook has not ended."""
+
+Answer = Callable[[socket.socket, dict[str, Any]], None]
+
+
+def hook_command(*arguments: str) -> list[str]:
+    """Return the command line of the hook."""
+    return [sys.executable, "-c", CODE, *arguments]
+
+
+def hook_environment(data_dir: Path, **variables: str) -> dict[str, str]:
+    """Return an environment of a client: none of this process's own clients, and a folder as home."""
+    foreign = ("PALIMPSEST_", "CLAUDE", "CURSOR", "GEMINI", "CODEX", "XDG_")
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
+    return {**inherited, "HOME": str(data_dir.parent), "PALIMPSEST_DATA_DIR": str(data_dir), **variables}
+
+
+def run_hook(
+    data_dir: Path, payload: Mapping[str, Any] | bytes, *arguments: str, env: Mapping[str, str] | None = None
+) -> dict[str, Any] | None:
+    """Run the hook with a payload and return the object that it prints, None for nothing.
+
+    It fails the test if the hook does not exit with 0, or writes to stderr.
+    """
+    process = subprocess.run(
+        hook_command(*arguments),
+        input=payload if isinstance(payload, bytes) else json.dumps(payload).encode(),
+        capture_output=True,
+        timeout=TIMEOUT,
+        check=False,
+        env=hook_environment(data_dir) if env is None else dict(env),
+    )
+    assert (process.returncode, process.stderr) == (0, b"")
+    return json.loads(process.stdout) if process.stdout else None
+
+
+def spooled(data_dir: Path) -> list[dict[str, Any]]:
+    """Return the records in the spool, the oldest first."""
+    folder = Path(paths.spool_dir(str(data_dir)))
+    return [json.loads(path.read_bytes()) for path in sorted(folder.glob(f"*{paths.SPOOL_SUFFIX}"))]
+
+
+def says(text: str, *ids: str) -> Answer:
+    """Return a server's way to answer: a text and the ids in it."""
+    return sends(json.dumps({"ids": ids, "text": text}).encode() + b"\n")
+
+
+def sends(line: bytes) -> Answer:
+    """Return a server's way to answer: some bytes."""
+
+    def answer(connection: socket.socket, _request: dict[str, Any]) -> None:
+        connection.sendall(line)
+
+    return answer
+
+
+@contextmanager
+def answering(data_dir: Path, answer: Answer, name: str = "server") -> Generator[list[dict[str, Any]]]:
+    """Answer the hook's questions until the block ends. It yields the requests as they come.
+
+    An answer that returns closes the connection.
+    """
+    folder = paths.sockets_dir(str(data_dir))
+    make_private_folder(folder)
+    requests: list[dict[str, Any]] = []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(os.path.join(folder, f"{name}{paths.SOCKET_SUFFIX}"))
+        listener.listen()
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:  # the block has ended
+                    return
+                with connection, connection.makefile("rb") as lines:
+                    line = lines.readline()
+                    if not line:
+                        continue
+                    requests.append(json.loads(line))
+                    try:
+                        answer(connection, requests[-1])
+                    except OSError:  # the hook has gone
+                        continue
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield requests
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+    thread.join(TIMEOUT)
