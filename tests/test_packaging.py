@@ -102,7 +102,7 @@ def test_the_registry_entry_matches_the_package() -> None:
 
 def settings_of(variables: Any) -> set[str]:
     """Return the settings that environment variables set."""
-    return {name.removeprefix("PALIMPSEST_").lower() for name in variables}
+    return {name.removeprefix("PALIMPSEST_").lower().split("__")[0] for name in variables}
 
 
 def test_the_container_serves_requests_with_a_token(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ import anyio
 from palimpsest.care.health import health
 from palimpsest.core import models
 from palimpsest.core.clock import Clock, now
+from palimpsest.core.configuration.endpoints import unused_variables_text
+from palimpsest.core.errors import LedgerError
 from palimpsest.core.models import Edit, Fact, Message, Predecessor, Scope, Undo, Version
 from palimpsest.core.protocols import LanguageModel, ReportProgress
 from palimpsest.core.settings import Settings
@@ -38,6 +40,7 @@ from palimpsest.store.ledger import open_ledger
 from palimpsest.store.queries import edits as edit_queries
 from palimpsest.store.queries import history as history_queries
 from palimpsest.store.queries import id_lookup
+from palimpsest.store.writes import notices
 
 THREADS = 8
 """How many worker threads do blocking work. The MCP transport has threads of its own. Set by hand."""
@@ -261,6 +264,17 @@ class Memory:
         if self._background is None:
             return ()
         return self._background.report(await self.engine.run(lambda: reports.unreported(self.engine, scope)))
+
+    async def upgrade_notice(self) -> tuple[str, ...]:
+        """Return what people of an earlier version should know of this one; once, whichever process is asked."""
+        unused, ledger = self.settings.unused_openai_variables, self.engine.ledger
+        if not unused:
+            return ()
+        try:
+            is_new = await self.engine.write(lambda: ledger.take_notice(notices.OPENAI_VARIABLES))
+        except LedgerError:  # a ledger that can only be read still answers
+            return ()
+        return (f"since this version {unused_variables_text(unused)}",) if is_new else ()
 
     async def _summary_is_due(self, scope: Scope, kind: str) -> bool:
         return await summaries.missed_changes(self.engine, scope, kind) >= self.settings.summary.every

@@ -12,6 +12,7 @@ import pytest
 
 from palimpsest.core.errors import SettingsError
 from palimpsest.core.settings import Settings, load_settings
+from palimpsest.learn.factory import open_model
 
 
 @pytest.fixture(autouse=True)
@@ -176,35 +177,105 @@ def test_the_settings_name_the_file_they_were_read_from(tmp_path: Path) -> None:
     assert "config" not in load_settings(path).model_dump()
 
 
+HERE = "http://localhost:1/v1"
+ELSEWHERE = "https://models.example/v1"
+
+
 def test_our_own_settings_win_over_the_openai_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Guards the order: our own file and variables win over the variables that every OpenAI client reads."""
     monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:1/v1")
-    assert load_settings(data_dir=tmp_path).openai_base_url == "http://localhost:1/v1"
+    assert load_settings(data_dir=tmp_path).llm_endpoint.base_url == "http://localhost:1/v1"
 
     path = settings_file(tmp_path, 'openai_base_url = "http://localhost:2/v1"')
-    assert load_settings(path, data_dir=tmp_path).openai_base_url == "http://localhost:2/v1"
+    assert load_settings(path, data_dir=tmp_path).llm_endpoint.base_url == "http://localhost:2/v1"
 
     monkeypatch.setenv("PALIMPSEST_OPENAI_BASE_URL", "http://localhost:3/v1")
-    assert load_settings(path, data_dir=tmp_path).openai_base_url == "http://localhost:3/v1"
+    assert load_settings(path, data_dir=tmp_path).llm_endpoint.base_url == "http://localhost:3/v1"
+
+    monkeypatch.setenv("PALIMPSEST_LLM__CONFIG__OPENAI_BASE_URL", "http://localhost:4/v1")
+    settings = load_settings(path, data_dir=tmp_path)
+    assert (settings.llm_endpoint.base_url, settings.embedder_endpoint.base_url) == (
+        "http://localhost:4/v1",
+        "http://localhost:3/v1",
+    )
 
 
-@pytest.mark.parametrize("variable", ["OPENAI_API_KEY", "OPENAI_BASE_URL"])
-def test_the_usual_openai_variables_choose_openai(
-    variable: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"OPENAI_API_KEY": "k"},
+        {"OPENAI_BASE_URL": ELSEWHERE},
+        {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": ELSEWHERE},
+        {"OPENAI_API_KEY": "k", "PALIMPSEST_LLM__CONFIG__MODEL": "gpt-5"},
+        {"OPENAI_API_KEY": "k", "PALIMPSEST_EMBEDDER__CONFIG__OPENAI_BASE_URL": ELSEWHERE},
+    ],
+    ids=str,
+)
+def test_what_lies_in_the_environment_for_other_programs_sends_nothing_anywhere(
+    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Guards `auto`: a key or a base URL selects OpenAI, unless the settings name a provider."""
-    monkeypatch.setenv(variable, "http://localhost:1/v1")
+    """Guards a person's memories: a key that was set for another program is no consent to send them to its vendor."""
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    settings = load_settings(data_dir=tmp_path)
+    assert settings.llm_provider == "sampling"
+    assert open_model(settings) is None
+    assert settings.unused_openai_variables == tuple(name for name in variables if name.startswith("OPENAI_"))
 
-    assert load_settings(data_dir=tmp_path).llm_provider == "openai"
-    assert load_settings(data_dir=tmp_path, llm={"provider": "none"}).llm_provider == "none"
-    monkeypatch.setenv(variable, "")
-    assert load_settings(data_dir=tmp_path).llm_provider == "sampling"
+
+@pytest.mark.parametrize("provider", ["openai", "sampling", "none"])
+def test_a_provider_that_the_settings_name_is_the_one(
+    provider: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Guards that `openai` uses the key of the environment once it is chosen, and that no other provider does."""
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    monkeypatch.setenv("PALIMPSEST_LLM__PROVIDER", provider)
+    settings = load_settings(data_dir=tmp_path)
+    assert settings.llm_provider == provider
+    assert settings.llm_endpoint.api_key == "k"
+    assert settings.unused_openai_variables == ()
 
 
-@pytest.mark.parametrize("config", [{"api_key": "k"}, {"openai_base_url": "http://localhost:1/v1"}], ids=str)
-def test_a_key_or_url_in_the_settings_chooses_openai(config: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("url", "provider"),
+    [
+        (HERE, "openai"),
+        ("http://127.0.0.1:11434/v1", "openai"),
+        ("http://127.8.9.10/v1", "openai"),
+        ("http://[::1]:8000/v1", "openai"),
+        ("http://LOCALHOST:1234", "openai"),
+        (ELSEWHERE, "sampling"),
+        ("http://localhost.example/v1", "sampling"),
+        ("http://127.0.0.1@models.example/v1", "sampling"),
+        ("http://192.168.1.7:11434/v1", "sampling"),
+        ("localhost:11434", "sampling"),
+        ("http://[", "sampling"),
+        ("", "sampling"),
+    ],
+)
+def test_a_base_url_of_the_environment_is_followed_only_on_this_machine(
+    url: str, provider: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Guards `OPENAI_BASE_URL` for a model on one's own machine, and nothing that only looks like one."""
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    monkeypatch.setenv("OPENAI_BASE_URL", url)
+    assert load_settings(data_dir=tmp_path).llm_provider == provider
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"llm": {"config": {"api_key": "k"}}},
+        {"llm": {"config": {"openai_base_url": HERE}}},
+        {"llm": {"config": {"openai_base_url": ELSEWHERE}}},
+        {"openai_api_key": "k"},
+        {"openai_base_url": ELSEWHERE},
+    ],
+    ids=str,
+)
+def test_a_key_or_url_in_the_settings_chooses_openai(values: dict[str, Any], tmp_path: Path) -> None:
     """Guards `auto` if the key or the base URL is in the settings."""
-    assert load_settings(data_dir=tmp_path, llm={"config": config}).llm_provider == "openai"
+    assert load_settings(data_dir=tmp_path, **values).llm_provider == "openai"
 
 
 def test_a_key_is_never_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

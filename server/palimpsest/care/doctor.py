@@ -12,6 +12,7 @@ import anyio.to_thread
 from filelock import Timeout
 
 from palimpsest.core.clock import Clock, now
+from palimpsest.core.configuration.endpoints import unused_variables_text
 from palimpsest.core.errors import PalimpsestError
 from palimpsest.core.files import file_lock
 from palimpsest.core.models import Scope
@@ -180,7 +181,8 @@ async def _model_finding(settings: Settings) -> Finding:
         return Finding("model", "none: the connected agent writes the facts and resolves conflicts itself")
     if settings.llm_provider == "sampling":
         text = "the client's own, if the client offers sampling; otherwise the agent writes the facts itself"
-        return Finding("model", text)
+        unused = settings.unused_openai_variables
+        return Finding("model", f"{text}. {unused_variables_text(unused)}" if unused else text)
     try:
         model = await anyio.to_thread.run_sync(lambda: open_model(settings))
         if model is None:

@@ -1,8 +1,8 @@
 """The settings: their names, their defaults and where they come from. The only reader of the environment.
 
-Arguments win over the environment (`PALIMPSEST_…`, `__` for nesting), the environment over the settings file, and the
-file over OpenAI's own variables. They are merged key by key, also inside sections. Keys that Mem0 has are called as in
-Mem0.
+Arguments win over the environment (`PALIMPSEST_…`, `__` for nesting), and the environment over the settings file. They
+are merged key by key, also inside sections. Keys that Mem0 has are called as in Mem0. OpenAI's own variables complete
+an endpoint that these settings name.
 """
 
 from __future__ import annotations
@@ -29,18 +29,20 @@ from pydantic import (
 )
 from pydantic_settings import (
     BaseSettings,
-    EnvSettingsSource,
     InitSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
 )
 
+from palimpsest.core.configuration.endpoints import Endpoint, OpenAIVariables, is_on_this_machine
 from palimpsest.core.configuration.file import file_source, find_settings_file
 from palimpsest.core.configuration.sections import (
     EmbedderChoice,
+    EmbedderConfig,
     HttpSettings,
     LearnConfig,
     Llm,
+    LlmConfig,
     SummaryConfig,
     VectorStore,
     valid_scope_part,
@@ -103,6 +105,7 @@ class Settings(BaseSettings):
     excludes: tuple[str, ...] = ()
     openai_api_key: SecretStr | None = Field(default=None, exclude=True)
     openai_base_url: str | None = Field(default=None, exclude=True)
+    _openai_variables: OpenAIVariables = PrivateAttr(default_factory=OpenAIVariables)
     _project_was_found: bool = PrivateAttr(default=False)
 
     @field_validator("config", "data_dir", "history_db_path", "prompts_dir")
@@ -152,12 +155,37 @@ class Settings(BaseSettings):
 
     @property
     def llm_provider(self) -> Literal["openai", "sampling", "none"]:
-        """Return the provider, with `auto` resolved."""
+        """Return the provider, with `auto` resolved.
+
+        `auto` asks an endpoint only if these settings name it, or if it is on this machine.
+        """
         if self.llm.provider != "auto":
             return self.llm.provider
         config = self.llm.config
-        keys = (config.api_key, config.openai_base_url, self.openai_api_key, self.openai_base_url)
-        return "openai" if any(keys) else "sampling"
+        named = (config.api_key, config.openai_base_url, self.openai_api_key, self.openai_base_url)
+        here = is_on_this_machine(self._openai_variables.openai_base_url)
+        return "openai" if here or any(named) else "sampling"
+
+    @property
+    def unused_openai_variables(self) -> tuple[str, ...]:
+        """Return the names of OpenAI's variables that are set, and that `auto` alone does not follow."""
+        return self._openai_variables.names if self.llm.provider == "auto" and self.llm_provider != "openai" else ()
+
+    @property
+    def llm_endpoint(self) -> Endpoint:
+        """Return where the language model is asked. What the settings leave open comes from OpenAI's variables."""
+        return self._endpoint(self.llm.config)
+
+    @property
+    def embedder_endpoint(self) -> Endpoint:
+        """Return where the embedder `openai` is asked. What the settings leave open comes from OpenAI's variables."""
+        return self._endpoint(self.embedder.config)
+
+    def _endpoint(self, config: LlmConfig | EmbedderConfig) -> Endpoint:
+        variables = self._openai_variables
+        key = config.api_key or self.openai_api_key or variables.openai_api_key
+        url = config.openai_base_url or self.openai_base_url or variables.openai_base_url
+        return Endpoint(key.get_secret_value() if key else None, url)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -180,16 +208,7 @@ class Settings(BaseSettings):
         """Return the sources in order of precedence, the highest first."""
         path = find_settings_file({**env_settings(), **init_settings()})
         file = (file_source(settings_cls, path), InitSettingsSource(settings_cls, {"config": path})) if path else ()
-        return (init_settings, env_settings, *file, EnvSettingsSource(_OpenAIVariables))
-
-
-class _OpenAIVariables(BaseSettings):
-    """The variables that OpenAI's own client reads. They have no prefix and the lowest precedence."""
-
-    model_config = SettingsConfigDict(env_ignore_empty=True)
-
-    openai_api_key: str | None = None
-    openai_base_url: str | None = None
+        return (init_settings, env_settings, *file)
 
 
 def load_settings(config_file: Path | None = None, **overrides: Any) -> Settings:

@@ -45,11 +45,11 @@ def _chosen_embedder(settings: Settings) -> Embedder:
         case "openai" if config.model is not None:
             from palimpsest.embed.openai import OpenAIEmbedder  # noqa: PLC0415 - slow, not the default
 
-            key = config.api_key or settings.openai_api_key
+            endpoint = settings.embedder_endpoint
             return OpenAIEmbedder(
                 config.model,
-                api_key=key.get_secret_value() if key else None,
-                base_url=config.openai_base_url or settings.openai_base_url,
+                api_key=endpoint.api_key,
+                base_url=endpoint.base_url,
                 dims=config.embedding_dims,
                 timeout=config.timeout,
             )
@@ -89,12 +89,11 @@ def open_model(settings: Settings) -> LanguageModel | None:
         return None
     from palimpsest.llm.openai import OpenAIModel  # noqa: PLC0415 - slow; most have no model
 
-    config = settings.llm.config
-    key = config.api_key or settings.openai_api_key
+    config, endpoint = settings.llm.config, settings.llm_endpoint
     return OpenAIModel(
         config.model,
-        api_key=key.get_secret_value() if key else None,
-        base_url=config.openai_base_url or settings.openai_base_url,
+        api_key=endpoint.api_key,
+        base_url=endpoint.base_url,
         temperature=config.temperature,
         max_tokens=config.max_tokens,
         timeout=config.timeout,

@@ -24,7 +24,7 @@ from palimpsest.store.sqlite.backup import SqliteBackups
 from palimpsest.store.sqlite.connection import SqliteDatabase
 from palimpsest.store.upgrade import refuse_newer, upgrade
 from palimpsest.store.writes import apply as application
-from palimpsest.store.writes import entries, purge, transfer
+from palimpsest.store.writes import entries, notices, purge, transfer
 from palimpsest.store.writes import jobs as job_writes
 
 
@@ -114,6 +114,14 @@ class Ledger:
         """Record that a reply has told of jobs."""
         with self._write() as conn:
             job_writes.mark_reported(conn, jobs)
+
+    def take_notice(self, key: str) -> bool:
+        """Return whether people are to be told of a notice now; each notice is told once."""
+        with self.read() as conn:
+            if notices.is_told(conn, key):
+                return False
+        with self._write() as conn:
+            return notices.mark_told(conn, key)
 
     def rebuild_full_text(self) -> int:
         """Rebuild the full text from the memories and messages and return the number of its rows."""

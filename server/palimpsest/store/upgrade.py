@@ -11,7 +11,7 @@ from sqlalchemy import Connection, inspect, text
 from palimpsest.core.errors import LedgerError, LedgerTooNewError
 from palimpsest.store.protocols import Database
 from palimpsest.store.schema import HEAD, KNOWN_REVISIONS, meta
-from palimpsest.store.writes import entries
+from palimpsest.store.writes import entries, notices
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 
@@ -80,3 +80,5 @@ def _migrate(database: Database, now: datetime) -> None:
             entries.rebuild(conn, database.full_text, now)
             if revision is None:
                 conn.execute(meta.insert().values(key="ledger_id", value=str(uuid.uuid4())))
+                for key in notices.IN_NEW_LEDGERS:
+                    notices.mark_told(conn, key)

@@ -9,10 +9,11 @@ import typer
 
 from palimpsest.cli.clients import config_files
 from palimpsest.cli.clients.config_files import CLIENTS, Client, FileEdit, client_named, local_config_file
-from palimpsest.cli.console import exit_on_error
+from palimpsest.cli.console import exit_on_error, settings_of
 from palimpsest.cli.options import SETUP, Options
 from palimpsest.cli.output import print_text
-from palimpsest.core.errors import InputError
+from palimpsest.core.configuration.endpoints import unused_variables_text
+from palimpsest.core.errors import InputError, SettingsError
 from palimpsest.core.settings import CONFIG_VARIABLE, ENV_PREFIX
 from palimpsest.text.control_characters import visible
 
@@ -48,7 +49,16 @@ def install(ctx: typer.Context, client: ClientArgument, project: InProject = Fal
         return config_files.with_entry(client, local_config_file(client, in_project=project), entry)
 
     next_step = f"{client.next_step} Then tell it something, start a new conversation, and ask for it."
-    _apply(exit_on_error(edit), "is already up to date", next_step, dry_run=dry_run)
+    _apply(exit_on_error(edit), "is already up to date", next_step, *_on_unused_variables(ctx), dry_run=dry_run)
+
+
+def _on_unused_variables(ctx: typer.Context) -> list[str]:
+    """Return what a person should know of OpenAI's variables that are set and not followed, or why it is unknown."""
+    try:
+        unused = settings_of(ctx).unused_openai_variables
+    except SettingsError as error:
+        return [f"The server will not start with these settings: {error}"]
+    return [f"{unused_variables_text(unused)}."] if unused else []
 
 
 @app.command(rich_help_panel=SETUP)

@@ -67,8 +67,8 @@ class LlmConfig(Section):
 class Llm(Section):
     """The language model: `openai` for an endpoint, `sampling` for the connected client's own model, or `none`.
 
-    `auto` means `openai` if a key or a base URL is set, else `sampling`. A client that does not offer sampling leaves
-    the server without a model.
+    `auto` means `openai` if our own settings have a key or a base URL, or if $OPENAI_BASE_URL is on this machine, else
+    `sampling`. A client that does not offer sampling leaves the server without a model.
     """
 
     provider: Literal["auto", "openai", "sampling", "none"] = "auto"

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 import sys
 from collections.abc import AsyncGenerator
@@ -22,6 +21,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Lifespan, Receive, Scope, Send
 
 from palimpsest import __version__
+from palimpsest.core.configuration.endpoints import is_loopback
 from palimpsest.core.errors import SettingsError
 from palimpsest.core.settings import Settings
 from palimpsest.server.app import LoadSettings, build_server
@@ -88,16 +88,6 @@ def refuse_unprotected(host: str, *, protected: bool) -> None:
             f"{host} can be reached from other machines, and no access token is required. Create one "
             "(palimpsest token create), set http.tokens or http.issuer, or serve on 127.0.0.1."
         )
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether an address can only be reached from this machine."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def application(

@@ -1,4 +1,4 @@
-"""What was learned in the background, as notes on the next reply of its scope."""
+"""What was learned in the background, and what is new in this version, as notes on the next reply."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ RESTORE = "list_memories(deleted=true) has the ids of what was forgotten; update
 
 
 async def news(memory: Memory, scope: Scope) -> tuple[str, ...]:
-    """Return what no reply has told yet. An access token that only reads leaves it to those that write."""
+    """Return what no reply has told yet. An access token that only reads leaves it to those that write.
+
+    What is about this installation is for its owner, and for nobody who uses it with an access token.
+    """
     grant = current_grant()
     notes = () if grant is not None and grant.read_only else await memory.news(scope)
+    if grant is None:
+        notes = (*await memory.upgrade_notice(), *notes)
     return (*notes, RESTORE) if any(note.startswith(FORGOTTEN) for note in notes) else notes
