@@ -365,6 +365,22 @@ async def test_a_current_fact_comes_before_the_one_it_replaced(tmp_path: Path, o
         assert await first(memory, query, as_of=then) == old
 
 
+@pytest.mark.parametrize("query", ["wo wohnt Mira?", "où habite Mira ?", "where does Mira live?"])
+async def test_of_two_facts_about_one_person_the_one_that_answers_comes_first(tmp_path: Path, query: str) -> None:
+    """Guards small memories: the newer fact shares the person's name with the question, and nothing else."""
+    facts = [
+        "Mira lives in Majorna, a part of Gothenburg",
+        "Mira's dog must not eat chicken",
+        "We release on Thursdays",
+    ]
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock, embedder={"provider": "e5"}) as memory:
+        for fact in facts:
+            await memory.add_text(ALICE, fact)
+            clock.forward(minutes=1)
+        assert (await memory.search(ALICE, query)).hits[0].text == facts[0]
+
+
 async def test_an_arabic_plural_is_found_by_its_singular(tmp_path: Path) -> None:
     """Arabic plurals are formed inside the word, with and without the article."""
     async with memory_in(tmp_path) as memory:

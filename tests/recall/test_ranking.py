@@ -313,8 +313,9 @@ def test_the_newer_of_two_that_stand_out_comes_first() -> None:
         ("How old?", memory(3, "Ottoline has a kite", 5), RARE),
         ("How old?", OTHER, {"ottolin": 1.0, "old": 3.0}),
         ("How old was she before?", OTHER, RARE),
+        ("How old?", OTHER, {"ottolin": 0.7, "old": 0.3}),
     ],
-    ids=["a third is as near", "the newer lacks most of the words", "about the past"],
+    ids=["a third is as near", "the newer lacks most of the words", "about the past", "a common name"],
 )
 def test_the_older_of_two_stays_first(query: str, third: Candidate, weights: dict[str, float]) -> None:
     """Where the two do not stand out together, the older one is the better answer."""

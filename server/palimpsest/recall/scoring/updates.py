@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import cast
@@ -31,8 +32,13 @@ less in common, the older one often is the only answer."""
 CLEAR = 0.5
 """By how much both of the two best score higher than all others, if they stand out. Set by hand."""
 
-MAX_LEAD = 8.0
-"""By how much the older of the two may score higher. Set by hand: what is told in passing can be that far below."""
+IDENTIFYING = 0.55
+"""How rare the rarest common word is at least, as a share of the rarity of a word that no text has. Set by hand: a name
+that stands in two texts of three, or in every other one, does not say that two texts are about one matter."""
+
+MAX_LEAD = 4.0
+"""By how much the older of the two may score higher. Set by hand: what is told in passing is that far below. What is
+further below is about something else."""
 
 TINY = 1e-6
 """What is enough to come first."""
@@ -93,7 +99,9 @@ def _have_common_words(candidates: Candidates, newer: int, older: int) -> bool:
     weights = candidates.weights
     of_older = weights.keys() & candidates.words[older]
     of_both = of_older & candidates.words[newer]
-    return bool(of_both) and _weight(weights, of_both) >= SAME_WORDS * _weight(weights, of_older)
+    rarest = max((weights[word] for word in of_both), default=0.0)
+    is_identifying = rarest >= IDENTIFYING * math.log(1 + max(candidates.collection, 1))  # as in `rarity`
+    return is_identifying and _weight(weights, of_both) >= SAME_WORDS * _weight(weights, of_older)
 
 
 def _weight(weights: Mapping[str, float], words: Iterable[str]) -> float:
