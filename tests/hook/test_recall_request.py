@@ -69,11 +69,16 @@ def test_no_server_means_nothing_to_say(tmp_path: Path) -> None:
     assert len(spooled(tmp_path / "data")) == 1
 
 
+@pytest.mark.parametrize("answer", [hangs, stops_halfway])
+def test_the_hook_ends_although_a_server_hangs(tmp_path: Path, answer: Answer) -> None:
+    """Guards the prompt: the hook ends by itself and says nothing."""
+    with answering(tmp_path / "data", answer):
+        assert run_hook(tmp_path / "data", PROMPT, patient=False) is None
+
+
 @pytest.mark.parametrize(
     "answer",
     [
-        hangs,
-        stops_halfway,
         sends(b""),
         sends(b"\n"),
         sends(b"\x00\xff\xfe\n"),
@@ -88,7 +93,6 @@ def test_no_server_means_nothing_to_say(tmp_path: Path) -> None:
     ],
 )
 def test_a_server_that_does_not_answer_well_is_silence(tmp_path: Path, answer: Answer) -> None:
-    """Guards the prompt: the hook ends by itself, says nothing, and has spooled what was said."""
     with answering(tmp_path / "data", answer) as requests:
         assert run_hook(tmp_path / "data", PROMPT) is None
     assert len(requests) == len(spooled(tmp_path / "data")) == 1

@@ -18,15 +18,17 @@ from palimpsest.hook.private_files import make_private_folder
 
 CODE = "from palimpsest.hook.entry import main; main()"
 """What the generated script of the entry point does."""
+PATIENT_CODE = f"from palimpsest.hook import entry; entry.LIMIT = entry.ANSWER_LIMIT = 50; {CODE}"
+"""The same with time for a machine that runs many tests at once."""
 TIMEOUT = 60
 """Seconds after which a test fails because the hook has not ended."""
 
 Answer = Callable[[socket.socket, dict[str, Any]], None]
 
 
-def hook_command(*arguments: str) -> list[str]:
-    """Return the command line of the hook."""
-    return [sys.executable, "-c", CODE, *arguments]
+def hook_command(*arguments: str, patient: bool = True) -> list[str]:
+    """Return the command line of the hook. A patient one has time for a busy machine, and hangs with what it asks."""
+    return [sys.executable, "-c", PATIENT_CODE if patient else CODE, *arguments]
 
 
 def hook_environment(data_dir: Path, **variables: str) -> dict[str, str]:
@@ -37,14 +39,19 @@ def hook_environment(data_dir: Path, **variables: str) -> dict[str, str]:
 
 
 def run_hook(
-    data_dir: Path, payload: Mapping[str, Any] | bytes, *arguments: str, env: Mapping[str, str] | None = None
+    data_dir: Path,
+    payload: Mapping[str, Any] | bytes,
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    patient: bool = True,
 ) -> dict[str, Any] | None:
     """Run the hook with a payload and return the object that it prints, None for nothing.
 
-    It fails the test if the hook does not exit with 0, or writes to stderr.
+    It has time for a busy machine unless it is not `patient`: then it has the limits of the real program. The call
+    fails the test if the hook does not exit with 0, or writes to stderr.
     """
     process = subprocess.run(
-        hook_command(*arguments),
+        hook_command(*arguments, patient=patient),
         input=payload if isinstance(payload, bytes) else json.dumps(payload).encode(),
         capture_output=True,
         timeout=TIMEOUT,

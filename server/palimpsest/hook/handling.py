@@ -16,14 +16,25 @@ CONTEXT_LOST = ("clear", "compact")
 MAX_HOOKS_FILE = 1024 * 1024
 
 
-def handle(stdin: bytes | None, deadline: float) -> bytes:
-    """Return what to print for an event, b"" for nothing. `stdin` is None if it was too much to read.
+class Taken:
+    """An event that was taken in, and what is needed to answer it."""
 
-    The event is spooled before a server is asked. `deadline` is a time of `time.monotonic`.
+    __slots__ = ("event", "host", "options")
+
+    def __init__(self, options: Options, host: str, event: Event) -> None:
+        self.options = options
+        self.host = host
+        self.event = event
+
+
+def take_in(stdin: bytes | None) -> Taken | None:
+    """Spool the event on stdin and return it if it may be answered. `stdin` is None if it was too much to read.
+
+    Raises OSError if the data directory cannot be written.
     """
     options = process_options()
     if options.started_by_program:
-        return b""
+        return None
     if stdin is None:
         return _refused(options, "large")
     try:
@@ -33,17 +44,33 @@ def handle(stdin: bytes | None, deadline: float) -> bytes:
     host = payloads.host_of(payload, options.client)
     event = payloads.read_event(payload, host)
     if event is None or is_foreign_copy(options.client, host, event.cwd):
-        return b""
+        return None
     if not event.session:
         return _refused(options, "unreadable")
     mode = mode_in(options, event.cwd)
     if mode in CAPTURING:
         _capture(options, event)
     _forget_shown(options, event)
-    shown = _shown(options, event, deadline) if mode in RECALLING else ""
-    if not shown:
+    return Taken(options, host, event) if mode in RECALLING else None
+
+
+def answer_to(taken: Taken, deadline: float) -> bytes:
+    """Return what to print for an event, b"" for nothing. `deadline` is a time of `time.monotonic`.
+
+    Raises OSError and ValueError if a server cannot be asked, or does not answer as it should.
+    """
+    options, event = taken.options, taken.event
+    if event.kind == "start" and event.detail not in CONTEXT_KEPT:
+        found = session.find_brief(options.data_dir, options.user, event.cwd)
+    elif event.kind == "prompt":
+        found = _recalled(options, event, deadline)
+    else:
+        found = None
+    if found is None:
         return b""
-    return json.dumps(payloads.answer(options.client or host, event.kind, shown)).encode()
+    session.note_shown(options.data_dir, event.client, event.session, found.ids)
+    text = texts.injected(found.text)
+    return json.dumps(payloads.answer(options.client or taken.host, event.kind, text)).encode()
 
 
 def is_foreign_copy(installed_for: str, host: str, folder: str) -> bool:
@@ -70,11 +97,10 @@ def _has_all(path: str, needed: tuple[bytes, ...]) -> bool:
     return all(text in content for text in needed)
 
 
-def _refused(options: Options, reason: str) -> bytes:
-    """Write down that something was not kept, if the hook may keep things, and return that there is nothing to say."""
+def _refused(options: Options, reason: str) -> None:
+    """Write down that something was not kept, if the hook may keep things."""
     if mode_in(options, "") in CAPTURING:
         spool.note_refusal(options.data_dir, reason)
-    return b""
 
 
 def _capture(options: Options, event: Event) -> None:
@@ -108,24 +134,13 @@ def _forget_shown(options: Options, event: Event) -> None:
         session.forget_old_sessions(options.data_dir)
 
 
-def _shown(options: Options, event: Event, deadline: float) -> str:
-    """Return the text to put before the model, and write down which memories it names."""
-    if event.kind == "start" and event.detail not in CONTEXT_KEPT:
-        found = session.find_brief(options.data_dir, options.user, event.cwd)
-    elif event.kind == "prompt":
-        found = _recalled(options, event, deadline)
-    else:
-        found = None
-    if found is None:
-        return ""
-    session.note_shown(options.data_dir, event.client, event.session, found.ids)
-    return texts.injected(found.text)
-
-
 def _recalled(options: Options, event: Event, deadline: float) -> session.Injection | None:
     """Return what a running server says about a prompt."""
     asked = texts.question(texts.kept_part(event.text))
     if not asked or event.client not in payloads.TAKES_RECALLED:
+        return None
+    servers = session.find_servers(options.data_dir)
+    if not servers:
         return None
     from palimpsest.hook.recall_request import ask  # noqa: PLC0415 - sockets are loaded only for a question
 
@@ -137,4 +152,4 @@ def _recalled(options: Options, event: Event, deadline: float) -> session.Inject
         "prompt": asked,
         "shown": session.shown_ids(options.data_dir, event.client, event.session),
     }
-    return ask(options.data_dir, request, deadline)
+    return ask(servers, request, deadline)

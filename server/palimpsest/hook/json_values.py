@@ -8,6 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes a third of the time of all other modules
     from typing import TypeGuard
 
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 MAX_BYTES = 1024 * 1024
 """No file that servers and commands write for the hook comes near it."""
 
@@ -23,7 +24,7 @@ def parsed_object(text: bytes) -> dict[str, object]:
 
     Raises ValueError, and RecursionError if it is nested too deeply.
     """
-    value: object = json.loads(text.decode("utf-8-sig", "replace"))
+    value: object = json.loads(text.removeprefix(BYTE_ORDER_MARK).decode("utf-8", "replace"))
     if not is_object(value):
         raise ValueError("no JSON object")
     return value

@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import sys
 import time
 
-from palimpsest.hook import paths
 from palimpsest.hook.json_values import parsed_object, read_object, texts_in
-from palimpsest.hook.private_files import is_private_folder
 from palimpsest.hook.session import Injection
 from palimpsest.hook.texts import is_block
 
 VERSION = 1
 MAX_ANSWER_BYTES = 64 * 1024
 """A server answers with at most 300 tokens."""
-MAX_SOCKETS = 8
-"""So many servers are tried, the newest first. Those that were killed refuse at once."""
 MAX_ID_CHARS = 64
 
 
-def ask(data_dir: str, request: dict[str, object], deadline: float) -> Injection | None:
+def ask(servers: list[str], request: dict[str, object], deadline: float) -> Injection | None:
     """Return what a running server says about a prompt; None if there is no server or it has nothing to say.
 
-    `request` has the keys user, client, session, cwd, prompt and shown. `deadline` is a time of `time.monotonic`. The
-    first server that accepts the connection is asked. Raises OSError, TimeoutError among them, and ValueError for an
-    answer that is none.
+    `servers` are the files of `session.find_servers`; the first that accepts the connection is asked. `request` has the
+    keys user, client, session, cwd, prompt and shown. `deadline` is a time of `time.monotonic`. Raises OSError,
+    TimeoutError among them, and ValueError for an answer that is none.
     """
-    for path in _newest_first(paths.sockets_dir(data_dir)):
+    for path in servers:
         try:
             connection, token = _connect(path, deadline)
         except (OSError, ValueError):
@@ -39,19 +34,6 @@ def ask(data_dir: str, request: dict[str, object], deadline: float) -> Injection
             _send(connection, f"{line}\n".encode(), deadline)
             return _recalled(parsed_object(_receive_line(connection, deadline)))
     return None
-
-
-def _newest_first(folder: str) -> list[str]:
-    """Return the sockets in a folder that is ours alone."""
-    if not is_private_folder(folder):
-        return []
-    with os.scandir(folder) as entries:
-        found = [(entry.stat(follow_symlinks=False).st_mtime, entry.path) for entry in entries if _is_socket(entry)]
-    return [path for _, path in sorted(found, reverse=True)[:MAX_SOCKETS]]
-
-
-def _is_socket(entry: os.DirEntry[str]) -> bool:
-    return entry.name.endswith(paths.SOCKET_SUFFIX)
 
 
 def _connect(path: str, deadline: float) -> tuple[socket.socket, str]:

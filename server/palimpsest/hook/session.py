@@ -1,4 +1,4 @@
-"""What the hook reads of a session: the brief it begins with, and the memories that it was shown."""
+"""What the hook finds for a session: the brief it begins with, running servers, and the memories that it was shown."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import time
 
 from palimpsest.hook import paths
 from palimpsest.hook.json_values import is_object, read_object, texts_in
-from palimpsest.hook.private_files import append_line, make_private_folder
+from palimpsest.hook.private_files import append_line, is_private_folder, make_private_folder
 
+MAX_SERVERS = 8
+"""So many servers are tried. Those that were killed refuse at once."""
 MAX_SHOWN_BYTES = 1024 * 1024
 MAX_SHOWN = 500
 """The newest ids of a session that go into a request. A session that has seen more has been compacted long ago."""
@@ -39,6 +41,17 @@ def find_brief(data_dir: str, user: str, folder: str) -> Injection | None:
         return None
     text = brief.get("text")
     return Injection(text, texts_in(brief.get("ids"))) if isinstance(text, str) and text else None
+
+
+def find_servers(data_dir: str) -> list[str]:
+    """Return the files by which running servers are reached, the newest first, from a folder that is ours alone."""
+    folder = paths.sockets_dir(data_dir)
+    if not is_private_folder(folder):
+        return []
+    with os.scandir(folder) as entries:
+        files = [entry for entry in entries if entry.name.endswith(paths.SOCKET_SUFFIX)]
+        found = [(entry.stat(follow_symlinks=False).st_mtime, entry.path) for entry in files]
+    return [path for _, path in sorted(found, reverse=True)[:MAX_SERVERS]]
 
 
 def shown_ids(data_dir: str, client: str, session: str) -> list[str]:
