@@ -14,6 +14,8 @@ from typing import Any
 
 import anyio
 
+from palimpsest.capture.follow import follow_spool
+from palimpsest.capture.hook_settings import write_hook_settings
 from palimpsest.care.health import health
 from palimpsest.core import models
 from palimpsest.core.clock import Clock, now
@@ -24,6 +26,7 @@ from palimpsest.core.protocols import LanguageModel, ReportProgress
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import Threads, in_background
 from palimpsest.core.validation import MAX_TOKENS
+from palimpsest.facade.capture import Capture
 from palimpsest.facade.care import Care
 from palimpsest.index.kept_keys import KeptKeys
 from palimpsest.index.sync import Projection
@@ -76,6 +79,11 @@ class Memory:
     def care(self) -> Care:
         """Return what looks after this memory: export and import, purge, jobs, rebuild."""
         return Care(self.engine, self.projection, self.kept_keys, self.scope)
+
+    @property
+    def capture(self) -> Capture:
+        """Return what takes conversations of clients into this memory."""
+        return Capture(self.engine, self.settings, self._background.after_write if self._background else None)
 
     def for_call(
         self,
@@ -292,6 +300,28 @@ async def _tell_nobody(outcomes: Sequence[models.Outcome]) -> None:
     del outcomes
 
 
+def _build(
+    settings: Settings, clock: Clock, threads: Threads, *, background: bool
+) -> tuple[Engine, Projection, KeptKeys]:
+    """Return the engine, the projection and the keys in memory of a memory that is opened. Blocking."""
+    prompts = open_prompts(settings)
+    ledger = open_ledger(settings.ledger_path, clock)
+    try:
+        write_hook_settings(settings)
+        embedder = open_embedder(settings)
+        projection = open_projection(settings, ledger, embedder.fingerprint)
+        index = KeptKeys(ledger, projection)
+        model = open_model(settings)
+        secrets, learns_in_background = settings.keep_secrets, background and bool(settings.learn.in_background)
+        engine = Engine(ledger, embedder, model, prompts, clock, index, threads, secrets, settings.excludes)
+        calls_per_day = settings.learn.captured_calls_per_day
+        engine = replace(engine, learns_in_background=learns_in_background, captured_calls_per_day=calls_per_day)
+    except BaseException:
+        ledger.close()
+        raise
+    return engine, projection, index
+
+
 @asynccontextmanager
 async def open_memory(
     settings: Settings, *, clock: Clock = now, background: bool = True, on_learned: OnLearned = _tell_nobody
@@ -304,23 +334,7 @@ async def open_memory(
     """
     threads = Threads((anyio.CapacityLimiter(THREADS),), (anyio.CapacityLimiter(1),))
 
-    def build() -> tuple[Engine, Projection, KeptKeys]:
-        prompts = open_prompts(settings)
-        ledger = open_ledger(settings.ledger_path, clock)
-        try:
-            embedder = open_embedder(settings)
-            projection = open_projection(settings, ledger, embedder.fingerprint)
-            index = KeptKeys(ledger, projection)
-            model = open_model(settings)
-            secrets, learns_in_background = settings.keep_secrets, background and bool(settings.learn.in_background)
-            engine = Engine(ledger, embedder, model, prompts, clock, index, threads, secrets, settings.excludes)
-            engine = replace(engine, learns_in_background=learns_in_background)
-        except BaseException:
-            ledger.close()
-            raise
-        return engine, projection, index
-
-    engine, projection, kept_keys = await threads.run(build)
+    engine, projection, kept_keys = await threads.run(lambda: _build(settings, clock, threads, background=background))
     failure: Exception | None = None
     try:
         async with anyio.create_task_group() as tasks:
@@ -328,6 +342,7 @@ async def open_memory(
             if background:
                 background_work = BackgroundWork(engine, projection, tasks, settings.summary.every, on_learned)
                 tasks.start_soon(background_work.run)
+                tasks.start_soon(follow_spool, engine, settings, background_work.after_write)
             try:
                 yield Memory(settings, engine, projection, kept_keys, background_work)
             except Exception as error:  # noqa: BLE001 - raised again below, without the task group's wrapping

@@ -14,6 +14,7 @@
     └── ModelError               the language model failed
         ├── ModelUnreachableError   no answer: connection, time-out, server error
         ├── ModelRefusedError       an answer that declines: key, quota, unknown model, content
+        ├── DailyLimitError         our own limit on calls a day is reached
         └── ReplyError              an answer that does not fit the stage
 
 Every text says what happened, what was kept, and what to do next.
@@ -78,6 +79,10 @@ class ModelUnreachableError(ModelError):
 
 class ModelRefusedError(ModelError):
     """The endpoint or the model declined: key, quota, unknown model or content."""
+
+
+class DailyLimitError(ModelError):
+    """The model was not asked, because the calls that the settings allow for a day were made."""
 
 
 class ReplyError(ModelError):

@@ -251,13 +251,14 @@ class AppliedWrite:
     """What one write did: an outcome for each decision, in order, and the messages as they are stored.
 
     `messages` are all messages of the write, each once, in the order received. `new_message_ids` are the ids of those
-    that were not stored before. `notes` are remarks for the caller.
+    that were not stored before. `notes` are remarks for the caller, and `edit` is the number of the edit.
     """
 
     outcomes: tuple[Outcome, ...] = ()
     messages: tuple[Message, ...] = ()
     new_message_ids: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
+    edit: int = 0
 
 
 @dataclass(frozen=True, slots=True)

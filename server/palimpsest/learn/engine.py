@@ -38,6 +38,7 @@ class Engine:
     other text. Facts with a tag in `excluded_topics` are not kept. `report_progress` receives messages about the
     progress of a call. `is_model_borrowed` means that the model is available during this call only, so the background
     work cannot use it. With `learns_in_background` messages are learned from after their call was answered.
+    `captured_calls_per_day` is how often a model is asked a day (UTC) about what hooks captured.
     """
 
     ledger: Ledger
@@ -52,6 +53,7 @@ class Engine:
     report_progress: ReportProgress = _ignore_progress
     is_model_borrowed: bool = False
     learns_in_background: bool = False
+    captured_calls_per_day: int = 0
 
     @property
     def learns_later(self) -> bool:

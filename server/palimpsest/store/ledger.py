@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 
 from sqlalchemy import Connection, select
@@ -104,6 +105,21 @@ class Ledger:
         """Record how an attempt at a job ended; `error` is "" if it is done."""
         with self._write() as conn:
             job_writes.finish(conn, job, error, self._clock())
+
+    def postpone_job(self, job: Job, reason: str, due_at: datetime) -> None:
+        """Let a job wait until a time, which is no failure."""
+        with self._write() as conn:
+            job_writes.postpone(conn, job, reason, due_at)
+
+    def queue_captured(self, user_id: str, client: str, session: str, minimum: int) -> int:
+        """Queue the captured messages of a client's session to be learned from, if so many wait; return how many."""
+        with self._write() as conn:
+            return job_writes.queue_session(conn, user_id, client, session, minimum, self._clock())
+
+    def take_captured_call(self, limit: int) -> bool:
+        """Count one more call of the model for captured messages, unless `limit` were made today (UTC)."""
+        with self._write() as conn:
+            return job_writes.take_call(conn, limit, self._clock())
 
     def retry_jobs(self, user_id: str) -> int:
         """Make all jobs of a user due that wait or have failed, and return how many there are."""

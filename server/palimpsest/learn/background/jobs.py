@@ -15,11 +15,12 @@ from functools import partial
 
 import anyio
 
-from palimpsest.core.errors import LedgerError, PalimpsestError
+from palimpsest.core.errors import DailyLimitError, LedgerError, PalimpsestError
 from palimpsest.core.models import Message, Outcome, Scope
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.threads import in_background
 from palimpsest.learn.apply import WriteResult
+from palimpsest.learn.background.daily_limit import model_for, next_day
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.facts.reconcile import not_learned_from
 from palimpsest.learn.from_messages import Lesson, learn_pieces
@@ -92,7 +93,11 @@ async def work_on_jobs(engine: Engine, model: LanguageModel, after_work: AfterWo
         if not await engine.run(lambda: stack.enter_context(engine.ledger.working_on_jobs())):
             return False
         while (job := await engine.run(lambda: _due_job(engine))) is not None:
-            error, outcomes = await _learn(engine, model, job)
+            try:
+                error, outcomes = await _learn(engine, model_for(engine, model, job), job)
+            except DailyLimitError as limit:
+                await engine.write(partial(engine.ledger.postpone_job, job, str(limit), next_day(engine.clock())))
+                continue
             await engine.write(partial(engine.ledger.finish_job, job, error))
             if after_work is not None:
                 await after_work(job.scope, outcomes)
@@ -102,7 +107,7 @@ async def work_on_jobs(engine: Engine, model: LanguageModel, after_work: AfterWo
 async def _learn(engine: Engine, model: LanguageModel, job: Job) -> tuple[str, Sequence[Outcome]]:
     """Learn from the messages of a job that were neither learned from nor deleted since it was queued.
 
-    Return the error that ended it, "" if there was none, and what was learned.
+    Return the error that ended it, "" if there was none, and what was learned. Raises DailyLimitError.
     """
     messages = await engine.run(lambda: _messages(engine, job))
     outcomes: list[Outcome] = []
@@ -119,6 +124,8 @@ async def _learn(engine: Engine, model: LanguageModel, job: Job) -> tuple[str, S
         error = fault
     if error is None or not await engine.run(lambda: not_learned_from(engine, messages)):
         return "", outcomes
+    if isinstance(error, DailyLimitError):
+        raise error
     logger.warning("a job ended before its end: %s", error, exc_info=not isinstance(error, PalimpsestError))
     return (str(error) if isinstance(error, PalimpsestError) else f"{type(error).__name__}: {error}."), outcomes
 

@@ -13,8 +13,8 @@ from palimpsest.core.models import Memory, Scope
 from palimpsest.store.mapping import chunks, sees, to_memory, to_scope
 from palimpsest.store.schema import UNREPORTED, history, jobs, memories, memory_sources
 
-JobKind: TypeAlias = Literal["learn"]
-"""What kinds of work are done later: `learn` extracts facts from messages."""
+JobKind: TypeAlias = Literal["learn", "capture"]
+"""What kinds of work are done later: both extract facts from messages, `capture` from those that hooks captured."""
 
 JobState: TypeAlias = Literal["waiting", "done", "failed"]
 

@@ -53,7 +53,8 @@ class Write:
     `vectors` maps texts to their vectors of `embedder`. A text without a vector is found by its words until it is
     embedded. `partial` are the texts of which only the first window was embedded. `read` holds the revisions of the
     memories that the decisions were made on, and `based_on` the newest number of the index log at that time.
-    `conversation` is the one that all of `messages` belong to, if a client says so.
+    `conversation` is the one that all of `messages` belong to, if a client says so. With `edit` the write goes on with
+    the edit of that number, so that one undo takes back what took several transactions.
     `learned_from` are the ids of the messages that the decisions were drawn from. With `learn_later` a job learns from
     those of `messages` that no facts were extracted from yet.
     """
@@ -72,6 +73,7 @@ class Write:
     learn_later: job_writes.LearnLater | None = None
     summary: Summary | None = None
     undo: Undo | None = None
+    edit: int | None = None
 
 
 def apply(conn: Connection, full_text: FullText, write: Write, now: datetime) -> AppliedWrite:
@@ -79,7 +81,7 @@ def apply(conn: Connection, full_text: FullText, write: Write, now: datetime) ->
     _refuse_stale(conn, write)
     touched = entry_writes.TouchedEntries()
     notes = _clock_notes(conn, now)
-    edit = next_edit_number(conn)
+    edit = write.edit or next_edit_number(conn)
     tx = Transaction(
         conn, write.scope, write.provenance, now, edit, write.vectors, write.embedder, touched, write.partial
     )
@@ -95,7 +97,7 @@ def apply(conn: Connection, full_text: FullText, write: Write, now: datetime) ->
     entry_writes.index(conn, full_text, touched, now)
     if write.summary is not None:
         _store_summary(conn, write.summary, write.provenance)
-    return AppliedWrite(tuple(outcomes), stored, new_ids, notes)
+    return AppliedWrite(tuple(outcomes), stored, new_ids, notes, edit)
 
 
 def _clock_notes(conn: Connection, now: datetime) -> tuple[str, ...]:

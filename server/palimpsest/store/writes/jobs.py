@@ -10,9 +10,10 @@ from typing import Any, cast
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from palimpsest.core.models import Scope
-from palimpsest.store.mapping import is_scope, scope_values
+from palimpsest.store.mapping import is_scope, scope_values, to_scope
+from palimpsest.store.queries.capture import CALLS, calls_on
 from palimpsest.store.queries.jobs import LEARNED, MESSAGES, NOTES, Job, JobKind
-from palimpsest.store.schema import jobs
+from palimpsest.store.schema import conversations, jobs, messages, meta
 
 DEBOUNCE = timedelta(seconds=5)
 """A job begins when nothing was added to it for this long. Set by hand: an agent that passes on a conversation in
@@ -31,6 +32,9 @@ KEPT_DONE = 20
 KEPT_UNREPORTED = 500
 """How many more are kept that no reply has told of, because their scopes were not used again. Set by hand: a year of
 conversations, and less than a megabyte."""
+
+HOOKS = "hooks"
+"""The caller in the history of what hooks brought."""
 
 ERASED_NOTES = "what was noted on it was erased by a purge"
 ERASED_MEANWHILE = "some of its messages were erased meanwhile"
@@ -66,6 +70,51 @@ def enqueue(conn: Connection, kind: JobKind, scope: Scope, payload: Mapping[str,
     elif not row.attempts:
         values["due_at"] = min(now + DEBOUNCE, max(row.created_at + MAX_DELAY, now))
     conn.execute(update(jobs).where(jobs.c.seq == row.seq).values(**values))
+
+
+def queue_session(conn: Connection, user_id: str, client: str, session: str, minimum: int, now: datetime) -> int:
+    """Queue the messages of a client's session that wait to be learned from, if there are `minimum`; return how many.
+
+    A session has messages in several scopes if its folder changed. Each scope is counted by itself.
+    """
+    of_session = (
+        conversations.c.user_id == user_id,
+        conversations.c.client == client,
+        conversations.c.external_id == session,
+    )
+    queued = 0
+    for row in conn.execute(select(conversations).where(*of_session)).all():
+        scope = to_scope(row)
+        waiting = _waiting(conn, scope, row.session_id)
+        if len(waiting) >= minimum:
+            payload = {MESSAGES: waiting, "context": [], "caller": HOOKS}
+            enqueue(conn, "capture", scope, payload, now)
+            queued += len(waiting)
+    return queued
+
+
+def take_call(conn: Connection, limit: int, now: datetime) -> bool:
+    """Count one more call of the model, unless `limit` were made today (UTC). Return whether it may be made."""
+    made = calls_on(conn, now)
+    if made >= limit:
+        return False
+    conn.execute(delete(meta).where(meta.c.key == CALLS))
+    conn.execute(insert(meta).values(key=CALLS, value=f"{now:%Y-%m-%d} {made + 1}"))
+    return True
+
+
+def _waiting(conn: Connection, scope: Scope, session_id: str) -> list[str]:
+    """Return the messages of a session that facts may be learned from and that no job has, the oldest first."""
+    learnable = (
+        is_scope(messages, scope),
+        messages.c.session_id == session_id,
+        messages.c.learnt.is_(False),
+        messages.c.deleted_at.is_(None),
+    )
+    in_jobs = select(jobs.c.payload).where(is_scope(jobs, scope), jobs.c.kind == "capture", jobs.c.state != "done")
+    queued = {message_id for payload in conn.execute(in_jobs).scalars() for message_id in payload[MESSAGES]}
+    ids = conn.execute(select(messages.c.id).where(*learnable).order_by(messages.c.seq)).scalars()
+    return [message_id for message_id in ids if message_id not in queued]
 
 
 def progress(conn: Connection, job: Job, learned: int, notes: Sequence[str]) -> None:
@@ -122,6 +171,12 @@ def _under_way(conn: Connection, job: Job) -> Row[Any] | None:
 def _is_whole(row: Row[Any], job: Job) -> bool:
     """Return whether no message of a job was erased while it was worked on. Else what was said may quote it."""
     return set(job.message_ids) <= set(row.payload[MESSAGES])
+
+
+def postpone(conn: Connection, job: Job, reason: str, due_at: datetime) -> None:
+    """Let a job wait until a time, which is no failure. `reason` is what `palimpsest jobs` says of it."""
+    is_job = (jobs.c.seq == job.seq, jobs.c.state == "waiting")
+    conn.execute(update(jobs).where(*is_job).values(due_at=due_at, error=reason))
 
 
 def retry(conn: Connection, user_id: str, now: datetime) -> int:

@@ -1,0 +1,1 @@
+"""The forms of the transcripts that clients write."""

@@ -1,0 +1,114 @@
+"""Sessions of clients as they leave them: records in the spool, and transcripts in the clients' own forms."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import select
+
+from palimpsest.hook import paths, spool
+from palimpsest.memory import Memory
+from palimpsest.store.schema import messages
+
+BEGAN = datetime(2026, 5, 8, 9, tzinfo=UTC)
+
+
+def spooled(
+    folder: Path, event: str, text: str = "", *, session: str = "s1", client: str = "claude-code", **rest: Any
+) -> Path:
+    """Leave a record in the spool as a hook does, and return its file. `rest` may name any field, also `at`."""
+    role = {"prompt": "user", "reply": "assistant"}.get(event, "")
+    at = rest.pop("at", None)
+    record = spool.new_record(client, event, session, role=role, text=text, **rest)
+    if at is not None:
+        record["at"] = at.isoformat()
+    return Path(spool.write_record(str(folder), record))
+
+
+def waiting(folder: Path) -> list[str]:
+    """Return the names of what lies in the spool."""
+    place = Path(paths.spool_dir(str(folder)))
+    return sorted(path.name for path in place.iterdir()) if place.is_dir() else []
+
+
+def unknown_lines(folder: Path) -> Any:
+    """Return how many lines of each unknown type were met, by client."""
+    return json.loads(Path(paths.transcripts_file(str(folder))).read_text("utf-8"))["unknown"]
+
+
+class ClaudeSession:
+    """A transcript of Claude Code that is being written. Times are a second apart."""
+
+    def __init__(self, path: Path, session: str = "s1", cwd: str = "/nowhere") -> None:
+        self.path, self.session, self.cwd = path, session, cwd
+        self.lines: list[dict[str, Any]] = []
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def now(self) -> datetime:
+        """Return the time of the next line."""
+        return BEGAN + timedelta(seconds=len(self.lines))
+
+    def user(self, content: Any, **rest: Any) -> str:
+        """Write a line of the user and return its id."""
+        return self._line("user", {"role": "user", "content": content}, rest)
+
+    def assistant(self, content: Any, **rest: Any) -> str:
+        """Write a line of the assistant and return its id."""
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        return self._line("assistant", {"id": "msg_1", "role": "assistant", "content": blocks}, rest)
+
+    def other(self, kind: str, **rest: Any) -> None:
+        """Write a line of another type."""
+        self.write({"type": kind, **rest})
+
+    def write(self, line: dict[str, Any]) -> None:
+        """Append a line."""
+        self.lines.append(line)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+    def _line(self, kind: str, message: dict[str, Any], rest: dict[str, Any]) -> str:
+        name = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{self.path} {len(self.lines)}"))
+        line = {
+            "type": kind,
+            "uuid": name,
+            "timestamp": self.now.isoformat().replace("+00:00", "Z"),
+            "sessionId": self.session,
+            "cwd": self.cwd,
+            "version": "2.1.0",
+            "isSidechain": False,
+            "message": message,
+        }
+        self.write({**line, **rest})
+        return name
+
+
+def codex_rollout(path: Path, items: Sequence[dict[str, Any]], *, session: str = "c1", **meta: Any) -> Path:
+    """Write a rollout of Codex: the line of the session, and one for each item."""
+    lines = [{"type": "session_meta", "payload": {"id": session, "cwd": "/nowhere", "source": "cli", **meta}}, *items]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as file:
+        for number, line in enumerate(lines):
+            at = (BEGAN + timedelta(seconds=number)).isoformat().replace("+00:00", "Z")
+            file.write(json.dumps({"timestamp": at, **line}, ensure_ascii=False) + "\n")
+    return path
+
+
+def codex_message(role: str, *texts: str, **rest: Any) -> dict[str, Any]:
+    """Return a line of a rollout with a message."""
+    kind = "output_text" if role == "assistant" else "input_text"
+    content = [{"type": kind, "text": text} for text in texts]
+    return {"type": "response_item", "payload": {"type": "message", "role": role, "content": content, **rest}}
+
+
+def kept(memory: Memory) -> list[tuple[str, str]]:
+    """Return role and text of all living messages of the ledger, in the order in which they were said."""
+    with memory.engine.ledger.read() as conn:
+        query = select(messages.c.role, messages.c.content).where(messages.c.deleted_at.is_(None))
+        return [(row.role, row.content) for row in conn.execute(query.order_by(messages.c.said_at, messages.c.seq))]
