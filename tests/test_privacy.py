@@ -163,13 +163,15 @@ async def test_a_secret_is_never_stored_or_sent_and_the_reply_says_so(tmp_path: 
             added = await memory.call_tool(
                 "add_memory", {"text": secret, "infer": False, "metadata": {"note": secret, "password": PASSWORD}}
             )
-            assert "secrets are not kept" in reply_text(added)
+            assert "look whether others are left" in reply_text(added)
             assert "[secret removed: github token]" in reply_text(added)
             talk = [{"role": "system", "content": secret}, {"role": "user", "content": f"Look: {secret}"}]
-            assert "secrets are not kept" in reply_text(await memory.call_tool("add_memory", {"messages": talk}))
+            assert "look whether others are left" in reply_text(
+                await memory.call_tool("add_memory", {"messages": talk})
+            )
             (kept,) = reply_results(added)
             changed = {"memory_id": kept["id"], "text": f"Now {secret}", "metadata": {"token": TOKEN}}
-            assert "secrets are not kept" in reply_text(await memory.call_tool("update_memory", changed))
+            assert "look whether others are left" in reply_text(await memory.call_tool("update_memory", changed))
         sent = json.dumps([request["json"] for request in server.requests])
     held = b"".join(path.read_bytes() for path in (tmp_path / "data").rglob("*") if path.is_file())
     for secret in (TOKEN, PASSWORD):

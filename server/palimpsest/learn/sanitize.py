@@ -22,6 +22,7 @@ from palimpsest.store.queries import history as history_queries
 from palimpsest.store.queries import id_lookup
 from palimpsest.store.queries import summaries as summary_queries
 from palimpsest.text.control_characters import visible
+from palimpsest.text.counting import counted
 from palimpsest.text.secrets.redaction import is_marker, redact, redact_json
 
 _HIT = re.compile(r"\s*(?:[-*>]\s*)?\[(?P<id>[0-9a-f]{8}[0-9a-f-]{0,28})\]\s*\d{4}-\d\d-\d\d\s(?P<text>.*)")
@@ -149,6 +150,7 @@ class Cleaner:
         """Return a note on the secrets that were replaced, if there were any."""
         if not self.kinds:
             return []
-        counted = Counter(self.kinds).items()
-        listed = ", ".join(f"{kind} ({number} times)" if number > 1 else kind for kind, number in counted)
-        return [f"secrets are not kept: {listed} replaced by a marker before anything was stored"]
+        kinds = Counter(self.kinds).items()
+        listed = ", ".join(f"{number} times {kind}" if number > 1 else kind for kind, number in kinds)
+        secrets = counted(len(self.kinds), "secret")
+        return [f"replaced {secrets} by a marker before anything was stored ({listed}); look whether others are left"]

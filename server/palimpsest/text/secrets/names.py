@@ -20,8 +20,9 @@ _NAMES = {
     r"|解錠番号|código (?:secreto|de acceso|de la puerta|de la alarma)|код от (?:двери|домофона|подъезда|сейфа|ворот)",
     "pin": r"p(?<![a-z]p)in(?:[ _-]?(?:code|number|nummer))?(?:码|碼|コード)?(?![a-z])|geheimzahl"
     r"|п(?<!\wп)ин(?:[ -]?код\w{0,2})?(?!\w)|暗証番号",
-    "password": r"pass[ _-]?wor[dt]|passwd|passcode|kennwort|mot de passe|m(?<![a-z]m)dp(?![a-z\d])|senha|clave"
-    r"|contrase(?:ñ|n\u0303?)a|парол(?:ь|я|ю|ем?)|密[码碼]|口令|パスワード|パスコード|pwd|p(?<![a-z]p)w(?![a-z])"
+    "password": r"pass[ _-]?wor[dt]|passwd|passcode|kennwort|passwörter|kennwörter"
+    r"|mots? de passe|m(?<![a-z]m)dp(?![a-z\d])|senha|clave"
+    r"|contrase(?:ñ|n\u0303?)a|парол(?:ь|я|и|ю|ем?)|密[码碼]|口令|パスワード|パスコード|pwd|p(?<![a-z]p)w(?![a-z])"
     r"|wi-?fi[ -]key|wlan-?schlüssel|p(?:(?<![^_/;(|,\n-]p)|(?<=[,;|(/] p))ass(?![a-z])|p(?<![a-z]p)ass(?==)",
     "token": r"token|bearer|authorization|токен\w{0,2}|jeton|令牌|トークン",
     "secret": r"secret(?![a-z])|シークレット",

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple, cast
 
+from palimpsest.text.secrets.further import further_secrets
 from palimpsest.text.secrets.names import NAME, kind_of, lower_case
 from palimpsest.text.secrets.values import CHOSEN_KINDS, PIN, Statement, is_phrase, is_secret
 
@@ -29,7 +30,8 @@ _AFTER_NAME = (
     r"s?\d?(?:_(?:prod|production|dev|test|staging|live|main|root|admin|old|new|value|plain)\b)?"
     r"(?:\\?[\"'`]|\]|\*\*|__){0,3}"
     r"(?:\s\([^()\n\x00]{1,40}\)|\uff08[^\uff08\uff09\n\x00]{1,40}\uff09|\s(?:wi-?fi|wlan|admin|root"
-    r"|server|router|ssh|gmail|google|apple|icloud|amazon|netflix|github|openai|paypal|windows)\b"
+    r"|server|router|ssh|gmail|google|apple|icloud|amazon|netflix|github|openai|paypal|windows"
+    r"|antigu[oa]|anterior|nuev[oa]|actual|actuel)\b"
     r"| (?:for|of|to|on|at|in|from|für|fürs|vom|von|zum|zur|des|der|im|pour|du|de|del|para|en|от|для|к|на|из|в"
     r"|that|which|i|we|you|he|she|they)"
     r"(?: (?:[^\s.,:;!?=\x00\"()<>]|[.:/](?=\w)){1,40}){1,5}?)??"
@@ -40,8 +42,9 @@ _SIGN = (
 )
 _VERB = (
     r"\s?[\u2013\u2014]\s(?:это|c['\u2019]est)(?=\s)"
-    r"|\s(?:is|was|will be|equals|ist|war|lautete?|heißt|heisst|est|était|sera|c['\u2019]est|es|era|será|è|é|это|такой"
-    r"|был|теперь)(?:\s(?:now|still|currently|set to|changed to|jetzt|nun|maintenant|désormais|ahora|теперь))?"
+    r"|\s(?:is|was|will be|equals|are|were|ist|war|sind|waren|lautete?n?|heißt|heisst|est|était|sera|sont|étaient"
+    r"|c['\u2019]est|es|era|será|son|eran|è|é|это|такой|был|теперь)(?:\s(?:either|now|still|currently"
+    r"|set to|changed to|entweder|jetzt|nun|soit|maintenant|désormais|ahora|теперь))?"
     r"(?:\s?[:\uff1a]|(?=\s))"
     r"|['\u2019]s(?=\s)|\s?已?(?:是|为|為|改成|改[为為]|设[为置]为?|設[為定]|[换換]成|は|が|を)[:\uff1a]?"
 )
@@ -114,8 +117,11 @@ def stated_secrets(text: str) -> Iterator[Span]:
         spans = (_value_after_name(text, low, name, joint) for joint in joints if joint)
         span = next((span for span in spans if span), None) or _value_before_name(text, low, name)
         if span:
-            position = max(position, span.end)
             yield span
+            position = max(position, span.end)
+            for start, end in further_secrets(text, position, span.kind, text[span.start : span.end]):
+                yield Span(start, end, span.kind)
+                position = end
 
 
 def _value_after_name(text: str, low: str, name: re.Match[str], link: re.Match[str]) -> Span | None:
