@@ -263,12 +263,12 @@ def test_cursor_with_claude_codes_hooks_alone_is_remembered_as_cursor(tmp_path: 
 
 
 @pytest.mark.parametrize("place", ["home", "project"])
-def test_cursor_with_hooks_of_its_own_runs_ours_once(tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("arguments", [" --client cursor", '", "args": ["--client", "cursor"], "x": "'])
+def test_cursor_with_hooks_of_its_own_runs_ours_once(tmp_path: Path, place: str, arguments: str) -> None:
     folder = {"home": tmp_path, "project": tmp_path / "app"}[place]
     file = folder / ".cursor" / "hooks.json"
     file.parent.mkdir(parents=True)
-    handler = {"command": "/opt/bin/palimpsest-hook --client cursor"}
-    file.write_text(json.dumps({"version": 1, "hooks": {"beforeSubmitPrompt": [handler]}}))
+    file.write_text(f'{{"hooks": {{"beforeSubmitPrompt": [{{"command": "/opt/palimpsest-hook{arguments}"}}]}}}}')
     payload = {**PROMPTS["cursor"], "workspace_roots": [str(tmp_path / "app")]}
     with answering(tmp_path / "data", says(BLOCK, "m1")) as requests:
         assert run_hook(tmp_path / "data", payload, "--client", "claude-code") is None
@@ -277,9 +277,11 @@ def test_cursor_with_hooks_of_its_own_runs_ours_once(tmp_path: Path, place: str)
     assert len(requests) == len(spooled(tmp_path / "data")) == 1
 
 
-def test_the_hooks_of_others_in_cursor_do_not_silence_ours(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["notify --client cursor", "palimpsest-hook --client claude-code"])
+def test_other_hooks_in_cursor_do_not_silence_ours(tmp_path: Path, command: str) -> None:
+    """Guards a copy of Claude Code's hooks in Cursor's file, which is then the only one."""
     (tmp_path / ".cursor").mkdir()
-    (tmp_path / ".cursor" / "hooks.json").write_text('{"hooks": {"stop": [{"command": "notify"}]}}')
+    (tmp_path / ".cursor" / "hooks.json").write_text(json.dumps({"hooks": {"stop": [{"command": command}]}}))
     run_hook(tmp_path / "data", PROMPTS["cursor"], "--client", "claude-code")
     assert len(spooled(tmp_path / "data")) == 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 
 from palimpsest.hook import payloads, session, spool, texts
 from palimpsest.hook.json_values import parsed_object
@@ -13,6 +14,7 @@ from palimpsest.hook.payloads import Event
 CONTEXT_KEPT = ("resume", "fork")
 """Sources of a session whose model still sees what it was shown before."""
 CONTEXT_LOST = ("clear", "compact")
+HOOK_FILES = ("hooks.json", "settings.json", "config.toml")
 MAX_HOOKS_FILE = 1024 * 1024
 
 
@@ -74,27 +76,25 @@ def answer_to(taken: Taken, deadline: float) -> bytes:
 
 
 def is_foreign_copy(installed_for: str, host: str, folder: str) -> bool:
-    """Return whether a client runs a hook of another client although it has one of ours itself.
+    """Return whether a client runs a hook of another client although it has one of ours that names this client.
 
     Cursor runs Claude Code's hooks, too. The client's files are asked and not a note of ours, because people edit them.
-    A hook without a client may be the client's own, unless that one names its client.
     """
     place = payloads.OWN_HOOKS.get(host)
     if place is None or installed_for == host:
         return False
-    needed = (b"palimpsest-hook", *(() if installed_for else (b"--client",)))
-    names = ("hooks.json", "settings.json", "config.toml")
+    own = re.compile(rb"--client[\s\"',]+" + host.encode())
     homes = (os.path.expanduser("~"), folder)
-    return any(_has_all(os.path.join(home, place, name), needed) for home in homes for name in names)
+    return any(_has_ours(os.path.join(home, place, name), own) for home in homes for name in HOOK_FILES)
 
 
-def _has_all(path: str, needed: tuple[bytes, ...]) -> bool:
+def _has_ours(path: str, own: re.Pattern[bytes]) -> bool:
     try:
         with open(path, "rb") as file:
             content = file.read(MAX_HOOKS_FILE)
     except OSError:
         return False
-    return all(text in content for text in needed)
+    return b"palimpsest-hook" in content and own.search(content) is not None
 
 
 def _refused(options: Options, reason: str) -> None:
