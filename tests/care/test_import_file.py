@@ -152,7 +152,7 @@ async def test_an_exported_memory_is_imported_without_loss(tmp_path: Path, *, pu
     async with memory_in(tmp_path / "here", here.clock) as before, memory_in(tmp_path / "there", here.clock) as after:
         done = await after.care.import_file(ALICE, file, ignore_progress)
         counted = [json.loads(line).get("type") for line in here.export.decode().split("\n") if line]
-        assert done.new == {kind: counted.count(kind) for kind in ("turn", "memory", "summary")}
+        assert done.new == {kind: counted.count(kind) for kind in ("conversation", "turn", "memory", "summary")}
         assert (sum(done.known.values()), done.notes) == (0, ())
         assert await exported(after) == here.export
         await after.care.rebuild()
@@ -405,7 +405,7 @@ DAMAGES: dict[str, tuple[int, Callable[[dict[str, Any]], Any], str]] = {
         lambda _: {"format": "palimpsest-export", "version": 1, "user_id": "alice"},
         "line 3: ",
     ),
-    "a newer version": (1, changed(version=3), "line 1: version"),
+    "a newer version": (1, changed(version=4), "line 1: version"),
     "a header with an unknown field": (1, changed(project="web"), "line 1: project"),
 }
 
@@ -454,9 +454,9 @@ async def test_a_dry_run_counts_the_items_and_stores_nothing(tmp_path: Path) -> 
         would = await memory.care.import_file(ALICE, file, ignore_progress, dry_run=True)
         assert table_rows(tmp_path / "there" / "ledger.db", "meta", "changes") == before
         assert not (tmp_path / "there" / "backups").exists()
-        assert would.examples[0] == "My sister plays the harp"
+        assert would.examples[0] == "(deleted) My sister plays the harp"
         assert len(would.examples) == 5
-        assert would.known == {"turn": 0, "memory": 1, "summary": 0}
+        assert would.known == {"conversation": 0, "turn": 0, "memory": 1, "summary": 0}
         done = await memory.care.import_file(ALICE, file, ignore_progress)
         assert (done.format, done.new, done.known) == ("palimpsest", would.new, would.known)
         assert "palimpsest restore" in done.notes[0], "the note names the backup from before the import"

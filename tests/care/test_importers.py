@@ -438,7 +438,7 @@ class TestChatGPT:
         assert [message.content for message in imported.messages] == ["Look:", "A cat", "Thanks\n!", "Read? it"]
         assert sorted(imported.notes) == [
             "left out: hidden messages (2)",
-            "left out: images, recordings, attachments and pasted files (2)",
+            "left out: images, recordings and files without text (2)",
             "left out: messages that are not text (2)",
             "left out: messages without text (1)",
             "left out: model reasoning (1)",
@@ -497,7 +497,7 @@ class TestClaude:
             "sender": "human",
             "text": "",
             "content": [],
-            "attachments": [{"extracted_content": "…"}],
+            "attachments": [{"file_name": "notes.txt", "extracted_content": "Oats."}],
         }
         imported = read(file, [claude_conversation(HUMAN_MESSAGE, answer, pasted, {"sender": "system", "text": "?"})])
 
@@ -506,11 +506,11 @@ class TestClaude:
         assert imported.messages == (
             ImportedMessage("m1", "user", "Hi", at),
             ImportedMessage("m2", "assistant", "Let me look.\nFound?.", at),
+            ImportedMessage("m3/notes.txt", "user", "notes.txt:\nOats.", at),
         )
         assert sorted(imported.notes) == [
-            "left out: images, recordings, attachments and pasted files (2)",
+            "left out: images, recordings and files without text (1)",
             "left out: messages from an unknown sender (1)",
-            "left out: messages without text (1)",
             "left out: model reasoning (1)",
             "left out: tool calls and their results (2)",
         ]
@@ -599,9 +599,10 @@ class TestFiles:
 
     def test_a_file_that_cannot_be_opened_is_refused(self, file: Path) -> None:
         """Guards against unhandled exceptions of the operating system."""
-        for path in (file, file.parent):
-            with pytest.raises(InputError, match=r"cannot be read: .*\. Expected"):
-                read_file(path, NOW)
+        with pytest.raises(InputError, match=r"cannot be read: .*\. Expected"):
+            read_file(file, NOW)
+        with pytest.raises(InputError, match=r"no conversations\.json in it\. Expected"):
+            read_file(file.parent, NOW)
 
     def test_a_zip_without_conversations_is_refused(self, file: Path) -> None:
         """Guards against other, truncated and damaged ZIP files, and against an unknown compression."""

@@ -1,7 +1,7 @@
 """The JSON lines of an exported memory: their fields, strict reading, and writing that is the same every time.
 
-The first line names the format and the user. Then come messages (with the type "turn"), memories and summaries, one
-JSON object per line. The keys are sorted, so the same memory is always exported to the same bytes.
+The first line names the format and the user. Then come conversations, messages (with the type "turn"), memories and
+summaries, one JSON object per line. The keys are sorted, so the same memory is always exported to the same bytes.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from palimpsest.core.clock import Precision
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import MAX_SCOPE_CHARS, UNDO
 from palimpsest.core.validation import scope_part
+from palimpsest.store.writes.conversations import MAX_TITLE_CHARS
 from palimpsest.text.control_characters import visible_json
 
 FORMAT = "palimpsest-export"
-VERSION = 2
-"""Version 1 knew fewer times of a memory. Its files can still be imported."""
+VERSION = 3
+"""Version 1 knew fewer times of a memory, and version 2 no conversations. Their files can still be imported."""
 
 
 def _valid_scope_part(value: str) -> str:
@@ -54,18 +55,33 @@ class Header(_Line):
     """The first line."""
 
     format: Literal["palimpsest-export"]
-    version: Literal[1, 2]
+    version: Literal[1, 2, 3]
     user_id: ScopePart
 
 
+class ConversationLine(_Line):
+    """What is known of a conversation besides its messages, which have its session id."""
+
+    type: Literal["conversation"]
+    session_id: Id
+    project: ScopePart
+    agent_id: ScopePart
+    run_id: ScopePart
+    client: Annotated[str, Field(max_length=32)]
+    external_id: Name
+    title: Annotated[str, Field(max_length=MAX_TITLE_CHARS)]
+    created_at: AwareDatetime
+
+
 class MessageHistoryRow(_Line):
-    """One row of a message's history. `change` is the number of the edit."""
+    """One row of a message's history. `change` is the number of the edit, `recorded_at` when it was imported."""
 
     event: Literal["ADD", "DELETE"]
     updated_at: AwareDatetime
     stage: Name
     caller: Name
     change: Number
+    recorded_at: AwareDatetime | None = None
 
 
 class MessageLine(_Line):
@@ -106,7 +122,7 @@ class MemoryState(_Line):
 
 
 class MemoryHistoryRow(_Line):
-    """One version of a memory. `change` is the number of the edit."""
+    """One version of a memory. `change` is the number of the edit, `recorded_at` when it was imported."""
 
     id: Id
     old_memory: str | None
@@ -123,6 +139,7 @@ class MemoryHistoryRow(_Line):
     prompt: Name
     caller: Name
     change: Number
+    recorded_at: AwareDatetime | None = None
 
 
 class Source(_Line):
@@ -183,8 +200,8 @@ class SummaryLine(_Line):
     created_at: AwareDatetime
 
 
-Line: TypeAlias = Annotated[MessageLine | MemoryLine | SummaryLine, Field(discriminator="type")]
-_LINE: TypeAdapter[MessageLine | MemoryLine | SummaryLine] = TypeAdapter(Line)
+Line: TypeAlias = Annotated[ConversationLine | MessageLine | MemoryLine | SummaryLine, Field(discriminator="type")]
+_LINE: TypeAdapter[ConversationLine | MessageLine | MemoryLine | SummaryLine] = TypeAdapter(Line)
 
 
 def line_of(value: Any) -> str:

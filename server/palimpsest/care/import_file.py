@@ -51,7 +51,8 @@ class ImportPlan:
 class ImportResult:
     """What an import did or would do: the number of new and known items by type, the first new texts, and notes.
 
-    `waiting` is the number of texts in the ledger that wait to be embedded and are found by their words until then.
+    `deleted` is how many of the new items are deleted in the file: they are kept as deleted. `waiting` is the number of
+    texts in the ledger that wait to be embedded and are found by their words until then.
     """
 
     format: str
@@ -60,6 +61,7 @@ class ImportResult:
     examples: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     waiting: int = 0
+    deleted: int = 0
 
 
 def plan_import(engine: Engine, scope: Scope, file: Path, now: datetime) -> ImportPlan:
@@ -71,7 +73,7 @@ def plan_import(engine: Engine, scope: Scope, file: Path, now: datetime) -> Impo
         return _plan_export(engine, scope, file)
     imported = read_file(file, now)
     cleaner = Cleaner(engine)
-    items = items_of(imported, scope, cleaner)
+    items = items_of(imported, scope, cleaner, now)
     notes = (*imported.notes, *cleaner.notes())
     return ImportPlan(imported.format, _key(file, scope), lambda: iter(items), len(items), 1, notes)
 
@@ -88,26 +90,54 @@ def _plan_export(engine: Engine, scope: Scope, file: Path) -> ImportPlan:
     return ImportPlan("palimpsest", _key(file, scope), lambda: read_items(file), total, edits)
 
 
-def preview_import(engine: Engine, scope: Scope, plan: ImportPlan) -> ImportResult:
+def preview_import(engine: Engine, scope: Scope, plan: ImportPlan, *, brings_back: bool = False) -> ImportResult:
     """Return what an import would bring. Nothing is stored."""
-    new: dict[str, int] = {"turn": 0, "memory": 0, "summary": 0}
-    known = dict(new)
-    examples: list[str] = []
+    state = transfer_writes.ImportState()
+    deleted, examples = 0, list[str]()
     items = plan.items()
     while batch := list(islice(items, BATCH)):
         with engine.ledger.read() as conn:
-            batch_known = [transfer_writes.is_known(conn, scope.user_id, item) for item in batch]
-        for item, is_known in zip(batch, batch_known, strict=True):
-            (known if is_known else new)[item["type"]] += 1
-            if not is_known and len(examples) < EXAMPLES:
-                examples.append(one_line(item.get("text") or item.get("content") or ""))
-    return ImportResult(plan.format, new, known, tuple(examples), plan.notes)
+            standings = [transfer_writes.standing_of(conn, scope.user_id, item) for item in batch]
+        for item, standing in zip(batch, standings, strict=True):
+            is_left_out = standing in state.left_out and not brings_back
+            if is_left_out:
+                state.left_out[standing] += 1
+            is_new = standing != "known" and not is_left_out
+            (state.stored if is_new else state.known)[item["type"]] += 1
+            deleted += is_new and _is_deleted(item)
+            if is_new and item["type"] != "conversation" and len(examples) < EXAMPLES:
+                examples.append(_example(item))
+    notes = (*plan.notes, *_left_out_notes(state))
+    return ImportResult(plan.format, state.stored, state.known, tuple(examples), notes, deleted=deleted)
 
 
-def run_import(engine: Engine, scope: Scope, plan: ImportPlan, progress: Progress) -> ImportResult:
+def _is_deleted(item: transfer_writes.Item) -> bool:
+    return item.get("deleted_at") is not None
+
+
+def _example(item: transfer_writes.Item) -> str:
+    text = one_line(item.get("text") or item.get("content") or "")
+    return f"(deleted) {text}" if _is_deleted(item) else text
+
+
+def _left_out_notes(state: transfer_writes.ImportState) -> list[str]:
+    """Return a note on the items that stay deleted, if there are any."""
+    counts = [f"{count:,} were {how}" for how, count in state.left_out.items() if count]
+    if not counts:
+        return []
+    return [
+        f"left out: items that were imported before, of which {' and '.join(counts)} here since. "
+        "palimpsest import FILE --deleted brings them back"
+    ]
+
+
+def run_import(
+    engine: Engine, scope: Scope, plan: ImportPlan, progress: Progress, *, brings_back: bool = False
+) -> ImportResult:
     """Store each item once. The texts are embedded later, in the background. Raises LedgerError.
 
-    A ledger that is not empty is backed up first. An import that was interrupted continues when it is run again.
+    A ledger that is not empty is backed up first. An import that was interrupted continues when it is run again. What
+    an undo of an earlier import took back is brought back; what a person deleted or purged since, with `brings_back`.
     """
     notes = list(plan.notes)
     with engine.ledger.read() as conn:
@@ -115,7 +145,7 @@ def run_import(engine: Engine, scope: Scope, plan: ImportPlan, progress: Progres
     if not is_empty:
         copy = engine.ledger.backups.keep("before-import", engine.clock())
         notes.append(f"palimpsest restore {copy.path} undoes this import")
-    state = transfer_writes.ImportState(plan.key, plan.total)
+    state = transfer_writes.ImportState(plan.key, plan.total, brings_back)
     engine.ledger.reserve_edits(state, plan.edits)
     items, done = plan.items(), 0
     while batch := list(islice(items, BATCH)):
@@ -124,9 +154,15 @@ def run_import(engine: Engine, scope: Scope, plan: ImportPlan, progress: Progres
         progress(done, plan.total)
     with engine.ledger.read() as conn:
         waiting = vector_queries.count_missing_vectors(conn, engine.embedder.fingerprint, only_failed=True)
-    return ImportResult(plan.format, state.stored, state.known, notes=tuple(notes), waiting=waiting)
+    notes += _left_out_notes(state)
+    return ImportResult(
+        plan.format, state.stored, state.known, notes=tuple(notes), waiting=waiting, deleted=state.deleted
+    )
 
 
 def _key(file: Path, scope: Scope) -> str:
+    """Return what identifies a file, or a folder by its path, and the scope it is imported into."""
+    if file.is_dir():
+        return f"import {derived_id(str(file.resolve()), str(scope))}"
     with file.open("rb") as stream:
         return f"import {derived_id(hashlib.file_digest(stream, 'sha256').hexdigest(), str(scope))}"

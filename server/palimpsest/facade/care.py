@@ -60,14 +60,19 @@ class Care:
         """Write everything of the settings' user; as Markdown only what is believed now. Return the number of items."""
         return await self._engine.run(lambda: export(self._engine, self._scope, out, form, progress))
 
-    async def import_file(self, scope: Scope, file: Path, progress: Progress, *, dry_run: bool = False) -> ImportResult:
-        """Import an export of Palimpsest or of another tool, each item once. With `dry_run` only return the counts."""
+    async def import_file(
+        self, scope: Scope, file: Path, progress: Progress, *, dry_run: bool = False, brings_back: bool = False
+    ) -> ImportResult:
+        """Import an export of Palimpsest or of another tool, each item once. With `dry_run` only return the counts.
+
+        With `brings_back` items that were deleted or purged here since an earlier import are stored again.
+        """
 
         def work() -> ImportResult:
             plan = plan_import(self._engine, scope, file, self._engine.clock())
             if dry_run:
-                return preview_import(self._engine, scope, plan)
-            return run_import(self._engine, scope, plan, progress)
+                return preview_import(self._engine, scope, plan, brings_back=brings_back)
+            return run_import(self._engine, scope, plan, progress, brings_back=brings_back)
 
         return await self._engine.run(work)
 

@@ -194,7 +194,7 @@ history = Table(
     Column("caller", String(256), nullable=False, server_default=""),
     # The number of the edit, by which it can be undone.
     Column("change", Integer, nullable=False, server_default="0"),
-    # When it came into this ledger, if it was imported. `updated_at` is when it was made.
+    # When it was imported from another tool. `updated_at` is then the date that the other tool gives.
     Column("recorded_at", UtcTime),
 )
 Index("history_by_memory", history.c.memory_id, history.c.seq)
@@ -210,7 +210,7 @@ message_history = Table(
     Column("stage", String(32), nullable=False),
     Column("caller", String(256), nullable=False, server_default=""),
     Column("change", Integer, nullable=False),
-    # When it came into this ledger, if it was imported.
+    # When it was imported from another tool.
     Column("recorded_at", UtcTime),
 )
 Index("message_history_by_message", message_history.c.message_id, message_history.c.seq)

@@ -14,10 +14,14 @@ from palimpsest.care.importers.records import (
     REASONING,
     TOOLS,
     UNKNOWN_CONVERSATION,
+    ImportedConversation,
     ImportedFile,
     ImportedMessage,
+    Memories,
     Skipped,
+    keep_memory,
     skipped_notes,
+    unread_notes,
 )
 from palimpsest.care.importers.source import SourceFile
 from palimpsest.care.importers.values import OLDEST, instant_of, list_of, object_of, plausible_instant, text_of
@@ -27,24 +31,56 @@ _REASONING_TYPES = ("thoughts", "reasoning_recap")
 _CITATION = re.compile(r"\ue200(?:cite|filecite)\ue202[^\ue200\ue201]{0,500}\ue201")
 """A mark that the web page draws as a link to a source. The source itself is not in the text."""
 
+_FORGET = re.compile(r"(?:please )?(?:forget|delete|remove)\b", re.IGNORECASE)
+
+SAVED = (
+    "memories are what ChatGPT saved in these chats; the export does not tell which of them were changed or deleted in "
+    "its settings since"
+)
+
 
 def read(source: SourceFile, now: datetime) -> ImportedFile | None:
-    """Return the user's and assistant's messages on the branch last shown of each conversation.
+    """Return the user's and assistant's messages on the branch last shown of each conversation, and the memories.
 
-    Return None if the file has no ChatGPT conversation.
+    Memories are what ChatGPT saved on these branches with its tool `bio`, and those of the export's own list, where it
+    has one. Return None if the file has no ChatGPT conversation.
     """
     if not any(_is_conversation(item) for item in source.items):
         return None
-    skipped = Skipped()
-    messages = in_order([_messages(object_of(item), now, skipped) for item in source.items])
-    return ImportedFile("chatgpt", messages=messages, notes=skipped_notes(skipped))
+    skipped, memories = Skipped(), Memories()
+    conversations = in_order([_conversation(object_of(item), now, skipped, memories) for item in source.items])
+    memories_notes = (SAVED,) if memories else ()
+    for item in source.beside.get("memories", ()):
+        _take_listed(object_of(item), now, skipped, memories)
+    notes = (*memories_notes, *skipped_notes(skipped), *unread_notes(source.unread))
+    return ImportedFile("chatgpt", tuple(memories.values()), conversations, notes)
+
+
+def _conversation(
+    conversation: dict[str, Any], now: datetime, skipped: Skipped, memories: Memories
+) -> ImportedConversation:
+    name = text_of(conversation.get("conversation_id")) or text_of(conversation.get("id"))
+    messages = _messages(conversation, now, skipped, memories)
+    return ImportedConversation(name, text_of(conversation.get("title")), tuple(messages))
+
+
+def _take_listed(item: dict[str, Any], now: datetime, skipped: Skipped, memories: Memories) -> None:
+    """Take in a memory of the export's own list."""
+    text = text_of(item.get("content"))
+    if not text or item.get("enabled") is False:
+        skipped["memories that are turned off" if text else "memories in an unknown format"] += 1
+    else:
+        at = instant_of(item.get("updated_at")) or instant_of(item.get("created_at"))
+        keep_memory(memories, skipped, "chatgpt", text, plausible_instant(at, now))
 
 
 def _is_conversation(value: Any) -> bool:
     return isinstance(object_of(value).get("mapping"), dict)
 
 
-def _messages(conversation: dict[str, Any], now: datetime, skipped: Skipped) -> list[ImportedMessage]:
+def _messages(
+    conversation: dict[str, Any], now: datetime, skipped: Skipped, memories: Memories
+) -> list[ImportedMessage]:
     if not _is_conversation(conversation):
         skipped[UNKNOWN_CONVERSATION] += 1
         return []
@@ -54,11 +90,23 @@ def _messages(conversation: dict[str, Any], now: datetime, skipped: Skipped) -> 
     for name in _shown_branch(nodes, text_of(conversation.get("current_node")), skipped):
         message = object_of(object_of(nodes[name]).get("message"))
         at = instant_of(message.get("create_time")) or at  # without a time of its own, it has that of its parent
-        if message and (content := _content(message, skipped)):
+        said_at = plausible_instant(at, now)
+        if message.get("recipient") == "bio":
+            _take_saved(message, said_at, skipped, memories)
+        elif message and (content := _content(message, skipped)):
             author, message_id = object_of(message["author"]), text_of(message.get("id")) or text_of(name)
-            said_at = plausible_instant(at, now)
             messages.append(ImportedMessage(message_id, author["role"], content, said_at, text_of(author.get("name"))))
     return messages
+
+
+def _take_saved(message: dict[str, Any], said_at: datetime, skipped: Skipped, memories: Memories) -> None:
+    """Take in what the model gave to its memory. A request to forget something there changes nothing here."""
+    parts = list_of(object_of(message.get("content")).get("parts"))
+    text = text_of("\n".join(part for part in parts if isinstance(part, str)))
+    if not text or _FORGET.match(text):
+        skipped["requests to forget a memory"] += 1
+    else:
+        keep_memory(memories, skipped, "chatgpt", text, said_at)
 
 
 def _shown_branch(nodes: dict[str, Any], current: str, skipped: Skipped) -> list[str]:

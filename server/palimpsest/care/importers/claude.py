@@ -6,6 +6,7 @@ import re
 from datetime import datetime
 from typing import Any
 
+from palimpsest.care.importers import claude_account as account
 from palimpsest.care.importers.conversations import branch_to, in_order, leaves_of
 from palimpsest.care.importers.records import (
     BRANCHES,
@@ -14,13 +15,16 @@ from palimpsest.care.importers.records import (
     REASONING,
     TOOLS,
     UNKNOWN_CONVERSATION,
+    ImportedConversation,
     ImportedFile,
     ImportedMessage,
     Skipped,
     skipped_notes,
+    unread_notes,
 )
 from palimpsest.care.importers.source import SourceFile
 from palimpsest.care.importers.values import OLDEST, instant_of, list_of, object_of, plausible_instant, text_of
+from palimpsest.core.validation import one_line
 
 _ROLES = {"human": "user", "assistant": "assistant"}
 _SKIPPED_BLOCKS = {"thinking": REASONING, "redacted_thinking": REASONING, "tool_use": TOOLS, "tool_result": TOOLS}
@@ -35,19 +39,33 @@ _PLACEHOLDER = re.compile(
 
 
 def read(source: SourceFile, now: datetime) -> ImportedFile | None:
-    """Return the human's and assistant's messages on the newest branch of each conversation.
+    """Return the human's and assistant's messages on the newest branch of each conversation, and the memories.
 
-    Return None if the file has no Claude conversation.
+    Memories are what Claude remembers of the chats and of its projects, and the descriptions of the projects. Return
+    None if the file has none of these.
     """
-    if not any(_is_conversation(item) for item in source.items):
+    if not any(_is_conversation(item) or account.is_of_claude(item) for item in (*source.items, *_beside(source))):
         return None
     skipped = Skipped()
-    messages = in_order([_messages(object_of(item), now, skipped) for item in source.items])
-    return ImportedFile("claude", messages=messages, notes=skipped_notes(skipped))
+    items = [item for item in source.items if not account.is_of_claude(item)]
+    conversations = in_order([_conversation(object_of(item), now, skipped) for item in items])
+    memories = account.memories_of([*source.items, *_beside(source)], now, skipped)
+    notes = (*skipped_notes(skipped), *unread_notes(source.unread))
+    return ImportedFile("claude", memories, conversations, notes)
+
+
+def _beside(source: SourceFile) -> list[Any]:
+    return [item for items in source.beside.values() for item in items]
 
 
 def _is_conversation(value: Any) -> bool:
     return isinstance(object_of(value).get("chat_messages"), list)
+
+
+def _conversation(conversation: dict[str, Any], now: datetime, skipped: Skipped) -> ImportedConversation:
+    messages = _messages(conversation, now, skipped)
+    name, title = text_of(conversation.get("uuid")), text_of(conversation.get("name"))
+    return ImportedConversation(name, title, tuple(messages))
 
 
 def _messages(conversation: dict[str, Any], now: datetime, skipped: Skipped) -> list[ImportedMessage]:
@@ -63,11 +81,32 @@ def _messages(conversation: dict[str, Any], now: datetime, skipped: Skipped) -> 
     for name in _newest_branch(by_name, text_of(conversation.get("current_leaf_message_uuid")), skipped):
         message = by_name[name]
         at = instant_of(message.get("created_at")) or at
-        content = _content(message, skipped)
+        role, said_at = _ROLES.get(text_of(message.get("sender"))), plausible_instant(at, now)
+        if role is None:
+            skipped["messages from an unknown sender"] += 1
+            continue
+        message_id, files = text_of(message.get("uuid")), _attached_texts(message, skipped)
+        # Before the message, so that a question and its answer stay side by side.
+        messages += [ImportedMessage(f"{message_id}/{file}", role, f"{file}:\n{text}", said_at) for file, text in files]
+        content = _content(message)
+        _count_blocks(message, skipped)
         if content:
-            role, said_at = _ROLES[text_of(message["sender"])], plausible_instant(at, now)
-            messages.append(ImportedMessage(text_of(message.get("uuid")), role, content, said_at))
+            messages.append(ImportedMessage(message_id, role, content, said_at))
+        elif not files:
+            skipped[EMPTY] += 1
     return messages
+
+
+def _attached_texts(message: dict[str, Any], skipped: Skipped) -> list[tuple[str, str]]:
+    """Return the name and the text of each attached file of which the export has the text. Count the others."""
+    attachments = [object_of(attachment) for attachment in list_of(message.get("attachments"))]
+    texts = [
+        (one_line(text_of(attachment.get("file_name"))) or "pasted text", text)
+        for attachment in attachments
+        if (text := text_of(attachment.get("extracted_content")))
+    ]
+    skipped[NO_TEXT] += len(attachments) - len(texts) + len(list_of(message.get("files")))
+    return texts
 
 
 def _newest_branch(messages: dict[str, dict[str, Any]], current: str, skipped: Skipped) -> list[str]:
@@ -91,20 +130,16 @@ def _created_at(message: dict[str, Any]) -> datetime:
     return instant_of(message.get("created_at")) or OLDEST
 
 
-def _content(message: dict[str, Any], skipped: Skipped) -> str:
-    """Return the text of a message. Return "" and count the message if it has no text or an unknown sender."""
-    if text_of(message.get("sender")) not in _ROLES:
-        skipped["messages from an unknown sender"] += 1
-        return ""
-    skipped[NO_TEXT] += len(list_of(message.get("attachments"))) + len(list_of(message.get("files")))
+def _content(message: dict[str, Any]) -> str:
+    """Return the text of a message."""
     blocks = [object_of(block) for block in list_of(message.get("content"))]
-    for block in blocks:
-        if block.get("type") != "text":
-            skipped[_SKIPPED_BLOCKS.get(text_of(block.get("type")), NO_TEXT)] += 1
     texts = [block.get("text") for block in blocks if block.get("type") == "text"]
     # Old exports have only `text`. Where there are blocks, `text` repeats them, with placeholders for non-text blocks.
     whole = "\n".join(text for text in texts if isinstance(text, str)) if blocks else text_of(message.get("text"))
-    content = text_of(_PLACEHOLDER.sub("", whole))
-    if not content:
-        skipped[EMPTY] += 1
-    return content
+    return text_of(_PLACEHOLDER.sub("", whole))
+
+
+def _count_blocks(message: dict[str, Any], skipped: Skipped) -> None:
+    """Count the blocks of a message that are not text."""
+    kinds = [text_of(object_of(block).get("type")) for block in list_of(message.get("content"))]
+    skipped.update(_SKIPPED_BLOCKS.get(kind, NO_TEXT) for kind in kinds if kind != "text")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from palimpsest.care.importers.records import ImportedMessage
+from palimpsest.care.importers.records import ImportedConversation
 
 
-def in_order(conversations: Iterable[list[ImportedMessage]]) -> tuple[ImportedMessage, ...]:
-    """Return the messages of all conversations, the conversation that began first at the front.
+def in_order(conversations: Iterable[ImportedConversation]) -> tuple[ImportedConversation, ...]:
+    """Return the conversations that have messages, the one that began first at the front.
 
     Exports begin with the newest conversation.
     """
-    by_start = sorted((messages for messages in conversations if messages), key=lambda messages: messages[0].said_at)
-    return tuple(message for messages in by_start for message in messages)
+    with_messages = (conversation for conversation in conversations if conversation.messages)
+    return tuple(sorted(with_messages, key=lambda conversation: conversation.messages[0].said_at))
 
 
 def leaves_of(parents: Mapping[str, str | None]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The memories and messages of another tool's file as items of the export format.
+"""The conversations, messages and memories of another tool's file as items of the export format.
 
 The id of an item is derived from the tool, the scope and what identifies the item, so a second import recognizes it.
 """
@@ -7,21 +7,28 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from palimpsest.care.importers.records import ImportedFile, ImportedMemory, ImportedMessage
 from palimpsest.core.models import MAX_SCOPE_CHARS, Event, Scope
 from palimpsest.core.validation import one_line
 from palimpsest.learn.sanitize import Cleaner
-from palimpsest.store.writes.messages import SESSION_GAP
+from palimpsest.store.writes.conversations import MAX_TITLE_CHARS, session_id_of
 
 NAMESPACE = uuid.UUID("5b1f9a34-0a52-4a0e-9d0c-6a8f0f2c9b1e")
 
 
-def items_of(imported: ImportedFile, scope: Scope, cleaner: Cleaner) -> list[dict[str, Any]]:
-    """Return every message and memory of a file as an item for `scope`, with secrets removed by `cleaner`."""
+def items_of(imported: ImportedFile, scope: Scope, cleaner: Cleaner, now: datetime) -> list[dict[str, Any]]:
+    """Return each conversation, message and memory of a file as an item for `scope`, without secrets.
+
+    `now` is when they are imported, which is the time of the edit. All other times are those of the content.
+    """
     memories = (_memory_item(imported.format, memory, scope, cleaner) for memory in imported.memories)
-    return [*_message_items(imported, scope, cleaner), *memories]
+    items = [*_conversation_items(imported, scope, cleaner), *memories]
+    for version in (version for item in items for version in item.get("history", ())):
+        version["recorded_at"] = now
+    return items
 
 
 def derived_id(*parts: str) -> str:
@@ -29,14 +36,30 @@ def derived_id(*parts: str) -> str:
     return str(uuid.uuid5(NAMESPACE, "\0".join(parts)))
 
 
-def _message_items(imported: ImportedFile, scope: Scope, cleaner: Cleaner) -> Iterator[dict[str, Any]]:
-    session_id, previous_at = "", None
-    for message in imported.messages:
-        message_id = derived_id(imported.format, str(scope), message.id, message.said_at.isoformat(), message.content)
-        if previous_at is None or abs(message.said_at - previous_at) > SESSION_GAP:
-            session_id = message_id
-        previous_at = message.said_at
-        yield _message_item(message, scope, message_id, session_id, cleaner)
+def _conversation_items(imported: ImportedFile, scope: Scope, cleaner: Cleaner) -> Iterator[dict[str, Any]]:
+    """Yield every conversation and, after it, its messages, which are one session however long it paused."""
+    for conversation in imported.conversations:
+        first = conversation.messages[0]
+        external_id = one_line(conversation.id)[:MAX_SCOPE_CHARS]
+        known_by = external_id or _message_id(imported, first, scope)
+        session_id = session_id_of(scope, imported.format, known_by)
+        yield {
+            "type": "conversation",
+            "session_id": session_id,
+            "project": scope.project,
+            "agent_id": scope.agent_id,
+            "run_id": scope.run_id,
+            "client": imported.format,
+            "external_id": external_id,
+            "title": one_line(cleaner.text(conversation.title))[:MAX_TITLE_CHARS],
+            "created_at": first.said_at,
+        }
+        for message in conversation.messages:
+            yield _message_item(message, scope, _message_id(imported, message, scope), session_id, cleaner)
+
+
+def _message_id(imported: ImportedFile, message: ImportedMessage, scope: Scope) -> str:
+    return derived_id(imported.format, str(scope), message.id, message.said_at.isoformat(), message.content)
 
 
 def _message_item(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeAlias
@@ -18,8 +18,11 @@ TOO_LONG = f"memories longer than {MAX_TEXT_CHARS:,} characters"
 EMPTY = "messages without text"
 TOOLS = "tool calls and their results"
 REASONING = "model reasoning"
-NO_TEXT = "images, recordings, attachments and pasted files"
+NO_TEXT = "images, recordings and files without text"
 BRANCHES = "other branches of conversations (edited messages, regenerated answers)"
+MAX_NAMED_FILES = 8
+"""How many files that were not read are named. Set by hand: an export has up to ten, and folders of images."""
+
 UNKNOWN_CONVERSATION = "conversations in an unknown format"
 
 
@@ -44,6 +47,10 @@ class ImportedMemory:
     tags: tuple[str, ...] = ()
 
 
+Memories: TypeAlias = dict[str, ImportedMemory]
+"""Memories by their text, in the order of the file."""
+
+
 @dataclass(frozen=True, slots=True)
 class ImportedMessage:
     """One message of a conversation in another tool.
@@ -59,19 +66,51 @@ class ImportedMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class ImportedConversation:
+    """A conversation in another tool, with at least one message. `id` and `title` are "" if it has none."""
+
+    id: str
+    title: str
+    messages: tuple[ImportedMessage, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ImportedFile:
     """The contents of another tool's file.
 
-    `format` is "server-memory", "mem0-history", "mem0-export", "chatgpt" or "claude". Messages are grouped by
-    conversation; the conversation that began first comes first. `notes` say what was left out, one note per reason.
+    `format` is "server-memory", "mem0-history", "mem0-export", "chatgpt" or "claude". The conversation that began
+    first comes first. `notes` say what was left out, one note per reason.
     """
 
     format: str
     memories: tuple[ImportedMemory, ...] = ()
-    messages: tuple[ImportedMessage, ...] = ()
+    conversations: tuple[ImportedConversation, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def messages(self) -> tuple[ImportedMessage, ...]:
+        """Return the messages of all conversations."""
+        return tuple(message for conversation in self.conversations for message in conversation.messages)
 
 
 def skipped_notes(skipped: Skipped) -> tuple[str, ...]:
     """Return one note for each reason why something was left out."""
     return tuple(f"left out: {reason} ({count:,})" for reason, count in skipped.items() if count)
+
+
+def unread_notes(names: Sequence[str]) -> tuple[str, ...]:
+    """Return a note on the files of an export that hold nothing to remember, if there are any."""
+    named = ", ".join(names[:MAX_NAMED_FILES])
+    rest = f" and {len(names) - MAX_NAMED_FILES} more" if len(names) > MAX_NAMED_FILES else ""
+    return (f"left out: {named}{rest}, which hold no conversations",) if names else ()
+
+
+def keep_memory(
+    memories: Memories, skipped: Skipped, tool: str, text: str, at: datetime, tags: tuple[str, ...] = ()
+) -> None:
+    """Add a memory without a history to those of a file, once. One that is too long is counted."""
+    if len(text) > MAX_TEXT_CHARS:
+        skipped[TOO_LONG] += 1
+    elif text not in memories:
+        version = ImportedVersion(Event.ADD, text, at)
+        memories[text] = ImportedMemory((version,), {"imported_from": tool}, tags)

@@ -6,7 +6,9 @@ import json
 import re
 import zipfile
 import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -15,7 +17,7 @@ from palimpsest.core.errors import InputError
 
 EXPECTED = (
     "Expected the JSONL file of the official MCP memory server, a mem0 history database or export, "
-    "or a ChatGPT or Claude conversation export (.json or .zip)"
+    "or a ChatGPT or Claude export (the .zip, its folder, or its conversations.json)"
 )
 MAX_BYTES = 2 * 1024**3
 """The largest text, unpacked. A ZIP of one megabyte can unpack to a thousand times its size."""
@@ -24,6 +26,9 @@ _SQLITE = b"SQLite format 3\x00"
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _CONVERSATIONS = re.compile(r"conversations(?:-\d+)?\.json")
 """ChatGPT splits a long export into numbered parts."""
+
+_BESIDE = re.compile(r"(memory|memories|projects)(?:\.json|/[^/]+\.json)")
+"""What an export has beside its conversations: memories and projects, in one file or in a folder of them."""
 
 _LIST_KEYS = ("conversations", "results", "memories")
 
@@ -36,6 +41,9 @@ class SourceFile:
     is what it holds and `items` is its list: the value itself, the list under one of the usual keys, or the value as
     the only item. If the text is not JSON, `json_error` says why. `name` is for error messages; it includes the
     member of a ZIP.
+
+    Of a ZIP or folder, `beside` has the lists of values of its memories and projects, by "memories" and "projects", and
+    `unread` the names of the files that no reader knows.
     """
 
     path: Path
@@ -45,6 +53,17 @@ class SourceFile:
     value: Any = None
     items: list[Any] = field(default_factory=list[Any])
     json_error: str = ""
+    beside: Mapping[str, list[Any]] = field(default_factory=dict[str, list[Any]])
+    unread: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A file in a ZIP or folder: its path there, its size in bytes, and how it is read."""
+
+    path: PurePosixPath
+    size: int
+    read: Callable[[], bytes]
 
 
 def open_source(file: Path) -> SourceFile:
@@ -53,6 +72,8 @@ def open_source(file: Path) -> SourceFile:
     Raises InputError if the file cannot be read, is empty, too large or not UTF-8, or is not a ZIP with conversations.
     """
     try:
+        if file.is_dir():
+            return _source_of(file, _folder_members(file))
         with file.open("rb") as stream:
             head = stream.read(len(_SQLITE))
         if head == _SQLITE:
@@ -72,39 +93,89 @@ def open_source(file: Path) -> SourceFile:
 
 
 def _zip_source(file: Path) -> SourceFile:
-    members = _zip_members(file)
-    values = [_parsed(name, text) for name, text in members]
-    value = values[0] if len(values) == 1 else [item for part in values for item in list_of(part)]
-    return SourceFile(file, members[0][0], text=members[0][1], value=value, items=_items_of(value))
-
-
-def _zip_members(file: Path) -> list[tuple[str, str]]:
-    """Return the name and text of each conversations file in a ZIP."""
     try:
         with zipfile.ZipFile(file) as archive:
-            members = _conversation_members(archive)
-            if not members:
-                raise InputError(f"{file} has no conversations.json in it. {EXPECTED}")
-            if sum(member.file_size for member in members) > MAX_BYTES:
-                raise InputError(f"{file} would unpack to more than {MAX_BYTES:,} bytes. {EXPECTED}")
-            if not {member.compress_type for member in members} <= {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
-                raise InputError(
-                    f"{file} uses a compression that no export uses. Unpack it and import its conversations.json"
-                )
+            members = [info for info in archive.infolist() if not info.is_dir()]
+            if not {info.compress_type for info in members} <= {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+                raise InputError(f"{file} uses a compression that no export uses. Unpack it and import its folder")
             # A member larger than its stated size is cut off at that size, and then fails its checksum.
-            named = ((f"{file}, {member.filename}", member) for member in members)
-            return [(name, _decoded(name, archive.read(member))) for name, member in named]
+            read = [
+                _Member(PurePosixPath(info.filename), info.file_size, partial(archive.read, info)) for info in members
+            ]
+            return _source_of(file, read)
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:
         raise InputError(f"{file} is a damaged or encrypted ZIP: {error}. {EXPECTED}") from error
 
 
-def _conversation_members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
-    """Return conversations.json or its numbered parts in order, from the folder nearest to the top of a ZIP."""
-    members = {PurePosixPath(member.filename): member for member in archive.infolist()}
-    paths = sorted((path for path in members if _CONVERSATIONS.fullmatch(path.name)), key=lambda path: len(path.parts))
-    in_top_folder = sorted(path for path in paths if path.parent == paths[0].parent)
-    unnumbered = [path for path in in_top_folder if path.name == "conversations.json"]
-    return [members[path] for path in unnumbered or in_top_folder]
+def _folder_members(folder: Path) -> list[_Member]:
+    """Return the files of an unpacked export. Of its folders, those of memories and projects are read."""
+    paths = [*folder.iterdir(), *folder.glob("memories/*.json"), *folder.glob("projects/*.json")]
+    return [
+        _Member(PurePosixPath(path.relative_to(folder).as_posix()), path.stat().st_size, path.read_bytes)
+        for path in sorted(paths)
+        if path.is_file()
+    ]
+
+
+def _source_of(file: Path, members: Sequence[_Member]) -> SourceFile:
+    """Return what a ZIP or folder has: the conversations, and what lies beside them."""
+    conversations = _conversation_members(members)
+    beside = [
+        (match[1], member) for member in members if (match := _BESIDE.fullmatch(_in_export(member, conversations)))
+    ]
+    if not conversations and not beside:
+        raise InputError(f"{file} has no conversations.json in it. {EXPECTED}")
+    if sum(member.size for member in (*conversations, *(member for _, member in beside))) > MAX_BYTES:
+        raise InputError(f"{file} would unpack to more than {MAX_BYTES:,} bytes. {EXPECTED}")
+    read = [_read(file, member) for member in conversations]
+    value = read[0][2] if len(read) == 1 else [item for _, _, part in read for item in list_of(part)]
+    values: dict[str, list[Any]] = {"memories": [], "projects": []}
+    for kind, member in beside:
+        part = _read(file, member)[2]
+        values["projects" if kind == "projects" else "memories"] += list_of(part) if isinstance(part, list) else [part]
+    known = {id(member) for member in (*conversations, *(member for _, member in beside))}
+    unread = (_in_export(member, conversations) for member in members if id(member) not in known)
+    name, text = (read[0][0], read[0][1]) if read else (str(file), "")
+    return SourceFile(
+        file, name, text=text, value=value, items=_items_of(value), beside=values, unread=_names_of_files(unread)
+    )
+
+
+def _read(file: Path, member: _Member) -> tuple[str, str, Any]:
+    """Return the name for errors, the text and the JSON value of a member."""
+    name = f"{file}, {member.path}"
+    text = _decoded(name, member.read())
+    return name, text, _parsed(name, text)
+
+
+def _in_export(member: _Member, conversations: Sequence[_Member]) -> str:
+    """Return the path of a member below the folder that has the conversations."""
+    top = conversations[0].path.parent if conversations else PurePosixPath()
+    return str(member.path.relative_to(top) if member.path.is_relative_to(top) else member.path)
+
+
+def _names_of_files(paths: Iterable[str]) -> tuple[str, ...]:
+    """Return names, one for each folder that files lie in. Hidden files are those of the system."""
+    return tuple(
+        dict.fromkeys(
+            f"{first}/" if rest else first
+            for first, _, rest in (path.partition("/") for path in paths)
+            if not first.startswith((".", "__MACOSX"))
+        )
+    )
+
+
+def _conversation_members(members: Sequence[_Member]) -> list[_Member]:
+    """Return conversations.json or its numbered parts in order, from the folder nearest to the top."""
+    found = sorted(
+        (member for member in members if _CONVERSATIONS.fullmatch(member.path.name)),
+        key=lambda member: len(member.path.parts),
+    )
+    in_top_folder = sorted(
+        (member for member in found if member.path.parent == found[0].path.parent), key=lambda member: member.path
+    )
+    unnumbered = [member for member in in_top_folder if member.path.name == "conversations.json"]
+    return unnumbered or in_top_folder
 
 
 def _decoded(name: str, raw: bytes) -> str:

@@ -91,21 +91,25 @@ def import_(
     ctx: typer.Context,
     file: Annotated[Path, typer.Argument(help="The file to import.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be imported, and store nothing.")] = False,
+    deleted: Annotated[
+        bool, typer.Option("--deleted", help="Also bring back what was deleted or purged since an earlier import.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Import memories and messages from a file. Items that are already stored are skipped.
+    """Import memories and conversations from a file. Items that are already stored are skipped.
 
     The file is an export of Palimpsest, the JSONL file of the official MCP memory server, a mem0 history database or
-    export, or a ChatGPT or Claude conversation export (.json or .zip). Messages are stored as they are; no model is
-    called.
+    export, or a ChatGPT or Claude export (the .zip, its folder, or its conversations.json). Messages are stored as they
+    are; no model is called.
     """
 
     async def work(memory: Memory) -> None:
         with progress_bar("importing") as progress:
-            result = await memory.care.import_file(memory.scope, file, progress, dry_run=dry_run)
+            result = await memory.care.import_file(memory.scope, file, progress, dry_run=dry_run, brings_back=deleted)
 
         verb = "would import" if dry_run else "imported"
-        counts = f"{_counts(result.new)}; already known: {_counts(result.known)}"
+        of_them = f" ({result.deleted:,} of them deleted there, and kept as deleted)" if result.deleted else ""
+        counts = f"{_counts(result.new)}{of_them}; already known: {_counts(result.known)}"
         done = f"{file} ({result.format}): {verb} {counts}"
         parts = [done, *(f"  {example[:100]}" for example in result.examples), *notes_text(result.notes)]
         if result.waiting:
@@ -119,8 +123,10 @@ def import_(
 
 
 def _counts(by_type: dict[str, int]) -> str:
-    nouns = {"turn": "message", "memory": "memory", "summary": "summary"}
-    return ", ".join(counted(by_type[item_type], noun) for item_type, noun in nouns.items())
+    nouns = {"conversation": "conversation", "turn": "message", "memory": "memory", "summary": "summary"}
+    return ", ".join(
+        counted(by_type[kind], noun) for kind, noun in nouns.items() if by_type[kind] or kind != "conversation"
+    )
 
 
 def _imported_json(result: ImportResult, *, dry_run: bool) -> dict[str, Any]:
@@ -129,6 +135,7 @@ def _imported_json(result: ImportResult, *, dry_run: bool) -> dict[str, Any]:
         "dry_run": dry_run,
         "new": result.new,
         "known": result.known,
+        "deleted": result.deleted,
         "examples": list(result.examples),
         "notes": list(result.notes),
         "waiting": result.waiting,

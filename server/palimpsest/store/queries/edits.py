@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import Connection, Row, literal, select, union_all
+from sqlalchemy import ColumnElement, Connection, Row, Table, func, literal, select, union_all
 
 from palimpsest.core.models import Edit, Event, Provenance, Scope, Step
 from palimpsest.store.mapping import Query, sees
 from palimpsest.store.schema import history, memories, message_history, messages
+
+
+def recorded(table: Table) -> ColumnElement[datetime]:
+    """Return when the edit of a row of `history` or `message_history` was made.
+
+    A row that was imported from another tool has the date of its content beside it.
+    """
+    return func.coalesce(table.c.recorded_at, table.c.updated_at)
 
 
 def edits(conn: Connection, scope: Scope, limit: int, before: int | None = None) -> list[Edit]:
@@ -26,7 +35,7 @@ def edits(conn: Connection, scope: Scope, limit: int, before: int | None = None)
 def _edit(rows: Sequence[Row[Any]]) -> Edit:
     first = rows[0]
     provenance = Provenance(first.stage, first.model, first.prompt, first.caller)
-    return Edit(first.change, first.updated_at, provenance, tuple(_step(row) for row in rows))
+    return Edit(first.change, first.made_at, provenance, tuple(_step(row) for row in rows))
 
 
 def _step(row: Row[Any]) -> Step:
@@ -45,7 +54,7 @@ def _memory_steps(scope: Scope, before: int | None) -> Query:
             history.c.event,
             history.c.old_memory.label("old"),
             history.c.new_memory.label("new"),
-            history.c.updated_at,
+            recorded(history).label("made_at"),
             history.c.stage,
             history.c.model,
             history.c.prompt,
@@ -67,7 +76,7 @@ def _message_steps(scope: Scope, before: int | None) -> Query:
             message_history.c.event,
             messages.c.content,
             messages.c.content,
-            message_history.c.updated_at,
+            recorded(message_history),
             message_history.c.stage,
             literal(""),
             literal(""),

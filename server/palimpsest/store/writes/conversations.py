@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import Connection, and_, delete, exists, insert, select, update
 
+from palimpsest.core.clock import exact_iso
 from palimpsest.core.models import MAX_SCOPE_CHARS, Scope
 from palimpsest.core.validation import one_line
 from palimpsest.store.mapping import is_scope, scope_values
@@ -17,6 +20,9 @@ NAMESPACE = uuid.UUID("c3d5b0a2-7f3e-4a52-9d0e-2a8a6b1f4e77")
 
 MAX_TITLE_CHARS = 300
 """A longer title is cut. Set by hand: clients write titles of a few words."""
+
+ITEM = ("session_id", "project", "agent_id", "run_id", "client", "external_id", "title")
+"""The columns of an item of an export, besides the time."""
 
 SCOPE = ("user_id", "project", "agent_id", "run_id")
 
@@ -68,6 +74,32 @@ def record(tx: Transaction, scope: Scope, conversation: Conversation) -> str:
         )
     )
     return session_id
+
+
+def of_user(conn: Connection, user_id: str) -> list[dict[str, Any]]:
+    """Return the rows of a user's conversations as items of an export, oldest first."""
+    query = select(conversations).where(conversations.c.user_id == user_id).order_by(conversations.c.seq)
+    return [
+        {"type": "conversation", **{name: getattr(row, name) for name in ITEM}, "created_at": exact_iso(row.created_at)}
+        for row in conn.execute(query)
+    ]
+
+
+def find(conn: Connection, scope: Scope, session_id: str) -> int | None:
+    """Return the number of the row of exactly this scope with a session id, if there is one."""
+    of_session = (is_scope(conversations, scope), conversations.c.session_id == session_id)
+    return conn.execute(select(conversations.c.seq).where(*of_session)).scalar_one_or_none()
+
+
+def store_item(conn: Connection, scope: Scope, item: Mapping[str, Any]) -> bool:
+    """Store a conversation of an import, or its title if that is new. Return whether the row is new."""
+    known = find(conn, scope, item["session_id"])
+    if known is None:
+        values = {name: item[name] for name in ITEM} | {"created_at": item["created_at"]}
+        conn.execute(insert(conversations).values(user_id=scope.user_id, **values))
+    elif item["title"]:
+        conn.execute(update(conversations).where(conversations.c.seq == known).values(title=item["title"]))
+    return known is None
 
 
 def erase_empty(conn: Connection) -> None:

@@ -27,6 +27,7 @@ from palimpsest.store.schema import (
     message_history,
     messages,
     meta,
+    purged,
     summaries,
     vectors,
 )
@@ -95,6 +96,9 @@ def purge(
         conn.execute(delete(message_history).where(message_history.c.message_id.in_(chunk)))
         conn.execute(delete(messages).where(messages.c.id.in_(chunk)))
     conversation_writes.erase_empty(conn)
+    for chunk in chunks((*selection.memory_ids, *selection.message_ids)):
+        conn.execute(delete(purged).where(purged.c.owner_id.in_(chunk)))
+        conn.execute(insert(purged), [{"owner_id": owner_id} for owner_id in chunk])
     conn.execute(delete(summaries).where(summaries.c.user_id == scope.user_id))
     job_writes.erase(conn, scope.user_id, selection.message_ids)
     entry_writes.index(conn, full_text, touched, now)

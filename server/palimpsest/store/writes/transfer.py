@@ -8,9 +8,9 @@ from every ledger. The format says "turn" for a message.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from sqlalchemy import (
     Connection,
@@ -23,23 +23,29 @@ from sqlalchemy import (
     insert,
     or_,
     select,
+    update,
 )
 
 from palimpsest.core.clock import exact_iso
-from palimpsest.core.models import UNDO, Scope
+from palimpsest.core.models import UNDO, Provenance, Scope
 from palimpsest.store.mapping import Query, content_hash, is_scope, memory_hash, scope_values
 from palimpsest.store.protocols import FullText
+from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.schema import (
+    conversations,
     history,
     memories,
     memory_sources,
     message_history,
     messages,
     meta,
+    purged,
     summaries,
 )
+from palimpsest.store.writes import conversations as conversation_writes
 from palimpsest.store.writes import entries as entry_writes
-from palimpsest.store.writes.transaction import next_edit_number, reserve_edit_numbers
+from palimpsest.store.writes.transaction import Transaction, next_edit_number, reserve_edit_numbers
+from palimpsest.store.writes.undo import bring_back, fate_of
 
 MESSAGE = ("id", "project", "agent_id", "run_id", "role", "name", "content", "external_id", "session_id", "said_at")
 MESSAGE_STATE = ("created_at", "learnt", "deleted_at")
@@ -80,6 +86,12 @@ SUMMARY = ("project", "agent_id", "run_id", "kind", "text", "model", "prompt", "
 
 Item = Mapping[str, Any]
 
+ITEM_TYPES = ("conversation", "turn", "memory", "summary")
+
+Standing: TypeAlias = Literal["new", "known", "undone", "deleted", "purged"]
+"""What the ledger has of an item of an import: nothing, the item, an item that an undo took back, an item that a person
+deleted, or only the id of one that a person purged."""
+
 
 @dataclass(slots=True)
 class ImportState:
@@ -88,20 +100,25 @@ class ImportState:
     `stored` and `known` count the new items and the items that were there already, by type. `key` names the file and
     `total` is its number of items: an interrupted import continues with the edit numbers it began with. `message_ids`
     maps ids of the file to ids of the ledger. Edit numbers of the file are added to `base`. Imported
-    texts have no vectors yet.
+    texts have no vectors yet. `deleted` counts the new items that are deleted in the file, and `left_out` the known
+    items that stay deleted or erased, because a person deleted or purged them here; with `brings_back` they are stored
+    again.
     """
 
     key: str = ""
     total: int = 0
-    stored: dict[str, int] = field(default_factory=lambda: {"turn": 0, "memory": 0, "summary": 0})
-    known: dict[str, int] = field(default_factory=lambda: {"turn": 0, "memory": 0, "summary": 0})
+    brings_back: bool = False
+    stored: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ITEM_TYPES, 0))
+    known: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ITEM_TYPES, 0))
+    deleted: int = 0
+    left_out: dict[str, int] = field(default_factory=lambda: {"deleted": 0, "purged": 0})
     message_ids: dict[str, str] = field(default_factory=dict[str, str])
     base: int = 0
 
 
 def count(conn: Connection, user_id: str) -> int:
     """Return the number of items that `export_items` yields."""
-    tables = (messages, memories, summaries)
+    tables = (conversations, messages, memories, summaries)
     return sum(
         conn.execute(select(func.count()).select_from(table).where(table.c.user_id == user_id)).scalar_one()
         for table in tables
@@ -109,15 +126,16 @@ def count(conn: Connection, user_id: str) -> int:
 
 
 def export_items(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
-    """Yield every message, then every memory, then every summary of a user, oldest first."""
+    """Yield every conversation, then every message, every memory and every summary of a user, oldest first."""
+    yield from conversation_writes.of_user(conn, user_id)
     rank = _ranks(conn, user_id)
     for row in conn.execute(select(messages).where(messages.c.user_id == user_id).order_by(messages.c.seq)):
         rows = _rows_of(conn, message_history, message_history.c.message_id, row.id)
-        past = [_ranked(_values(version, MESSAGE_HISTORY), version.change, rank) for version in rows]
+        past = [_ranked(_version(version, MESSAGE_HISTORY), version.change, rank) for version in rows]
         yield {"type": "turn", **_values(row, MESSAGE + MESSAGE_STATE), "history": past}
     for row in conn.execute(select(memories).where(memories.c.user_id == user_id).order_by(memories.c.seq)):
         rows = _rows_of(conn, history, history.c.memory_id, row.id)
-        past = [_ranked(_values(version, HISTORY), version.change, rank) for version in rows]
+        past = [_ranked(_version(version, HISTORY), version.change, rank) for version in rows]
         sources = (
             select(memory_sources.c.message_id, memory_sources.c.history_id)
             .join(messages, messages.c.id == memory_sources.c.message_id)
@@ -150,21 +168,59 @@ def import_items(
 ) -> None:
     """Store the items that are not known yet for a user, and index them. Times in items are datetimes."""
     touched = entry_writes.TouchedEntries()
-    store = {"turn": _store_message, "memory": _store_memory, "summary": _store_summary}
     for item in items:
         scope = Scope(user_id, item["project"], item["agent_id"], item["run_id"])
-        is_new = store[item["type"]](conn, scope, item, state, touched)
+        tx = Transaction(conn, scope, Provenance("import", caller="cli"), now, 0, {}, "", touched)
+        is_new = _store(tx, item, state)
         (state.stored if is_new else state.known)[item["type"]] += 1
+        state.deleted += is_new and item.get("deleted_at") is not None
     entry_writes.index(conn, full_text, touched, now)
     if sum(state.stored.values()) + sum(state.known.values()) == state.total:
         conn.execute(delete(meta).where(meta.c.key == state.key))
 
 
-def is_known(conn: Connection, user_id: str, item: Item) -> bool:
-    """Return whether an item is stored already, by its id or with the same content in its scope."""
+def _store(tx: Transaction, item: Item, state: ImportState) -> bool:
+    """Store an item, or bring back what an undo took back. Return whether there is something now that was not."""
+    if item["type"] == "conversation":
+        return conversation_writes.store_item(tx.conn, tx.scope, item)
+    if item["type"] == "summary":
+        return _store_summary(tx, item)
+    standing, known = _standing(tx.conn, tx.scope, item)
+    if item["type"] == "turn":
+        state.message_ids[item["id"]] = known or item["id"]
+    if standing in state.left_out and not state.brings_back:
+        state.left_out[standing] += 1
+        return False
+    if known is not None and standing != "known":
+        tx = replace(tx, edit=state.base + max(version["change"] for version in item["history"]))
+        return bring_back(tx, item, known)
+    if known is not None:
+        if item["type"] == "turn":
+            _join_conversation(tx, item, known)
+        return False
+    tx.conn.execute(delete(purged).where(purged.c.owner_id == item["id"]))
+    (_store_message if item["type"] == "turn" else _store_memory)(tx, item, state)
+    return True
+
+
+def standing_of(conn: Connection, user_id: str, item: Item) -> Standing:
+    """Return what the ledger has of an item, by its id or with the same content in its scope."""
     scope = Scope(user_id, item["project"], item["agent_id"], item["run_id"])
-    find = {"turn": _known_message, "memory": _known_memory, "summary": _known_summary}
-    return find[item["type"]](conn, scope, item) is not None
+    if item["type"] == "conversation":
+        return "new" if conversation_writes.find(conn, scope, item["session_id"]) is None else "known"
+    if item["type"] == "summary":
+        return "new" if _known_summary(conn, scope, item) is None else "known"
+    return _standing(conn, scope, item)[0]
+
+
+def _standing(conn: Connection, scope: Scope, item: Item) -> tuple[Standing, str | None]:
+    """Return what the ledger has of a message or memory, and the id it has here."""
+    is_message = item["type"] == "turn"
+    known = (_known_message if is_message else _known_memory)(conn, scope, item)
+    if known is None:
+        was_purged = conn.execute(select(purged.c.owner_id).where(purged.c.owner_id == item["id"])).first() is not None
+        return ("purged" if was_purged else "new"), None
+    return ("known" if item["deleted_at"] else fate_of(conn, "message" if is_message else "memory", known)), known
 
 
 def belongs_to_other_user(conn: Connection, user_id: str, item: Item) -> bool:
@@ -199,7 +255,10 @@ _DUPLICATE = and_(
     memories.c.deleted_at.is_(None),
 )
 _KNOWN_DELETED_MEMORY: Query = select(memories.c.id).where(_SAME_ID).limit(1)
-_KNOWN_MEMORY: Query = select(memories.c.id).where(or_(_SAME_ID, _DUPLICATE)).limit(1)
+# A living duplicate comes first: then nothing is brought back.
+_KNOWN_MEMORY: Query = (
+    select(memories.c.id).where(or_(_SAME_ID, _DUPLICATE)).order_by(memories.c.deleted_at.is_not(None)).limit(1)
+)
 
 
 def _known_summary(conn: Connection, scope: Scope, item: Item) -> str | None:
@@ -208,58 +267,53 @@ def _known_summary(conn: Connection, scope: Scope, item: Item) -> str | None:
     return None if summary_id is None else str(summary_id)
 
 
-def _store_message(
-    conn: Connection, scope: Scope, item: Item, state: ImportState, touched: entry_writes.TouchedEntries
-) -> bool:
-    known = _known_message(conn, scope, item)
-    state.message_ids[item["id"]] = known or item["id"]
-    if known is not None:
-        return False
+def _store_message(tx: Transaction, item: Item, state: ImportState) -> None:
     numbers = [state.base + version["change"] for version in item["history"]]
     values = {name: item[name] for name in MESSAGE + MESSAGE_STATE}
-    digest = content_hash(item["content"])
-    conn.execute(insert(messages), {"user_id": scope.user_id, "content_hash": digest, "change": numbers[0], **values})
+    values |= {"user_id": tx.scope.user_id, "content_hash": content_hash(item["content"]), "change": numbers[0]}
+    tx.conn.execute(insert(messages), values)
     for version, number in zip(item["history"], numbers, strict=True):
         values = {name: version[name] for name in MESSAGE_HISTORY} | {"stage": _numbered(version["stage"], state.base)}
-        conn.execute(insert(message_history), {"message_id": item["id"], "change": number, **values})
-    entry_writes.put(conn, "message", item["id"], scope, None, "", touched)
-    touched.messages.add(item["id"])
-    return True
+        values |= {"message_id": item["id"], "change": number, "recorded_at": version.get("recorded_at")}
+        tx.conn.execute(insert(message_history), values)
+    entry_writes.put(tx.conn, "message", item["id"], tx.scope, None, "", tx.touched)
+    tx.touched.messages.add(item["id"])
 
 
-def _store_memory(
-    conn: Connection, scope: Scope, item: Item, state: ImportState, touched: entry_writes.TouchedEntries
-) -> bool:
-    if _known_memory(conn, scope, item) is not None:
-        return False
+def _join_conversation(tx: Transaction, item: Item, message_id: str) -> None:
+    """Give a stored message to the conversation that its client names, if none is known for it."""
+    stored = tx.conn.execute(select(messages.c.session_id).where(messages.c.id == message_id)).scalar_one()
+    in_conversation = (conversation_writes.find(tx.conn, tx.scope, name) for name in (item["session_id"], stored))
+    if [number is not None for number in in_conversation] == [True, False]:
+        session = {"session_id": item["session_id"]}
+        tx.conn.execute(update(messages).where(messages.c.id == message_id).values(**session))
+        tx.touched.messages.add(message_id)
+
+
+def _store_memory(tx: Transaction, item: Item, state: ImportState) -> None:
     values = {name: item[name] for name in MEMORY + MEMORY_STATE}
-    conn.execute(insert(memories), {"user_id": scope.user_id, "content_hash": memory_hash(item["text"]), **values})
+    values |= {"user_id": tx.scope.user_id, "content_hash": memory_hash(item["text"])}
+    tx.conn.execute(insert(memories), values)
     for version in item["history"]:
         values = {name: version[name] for name in HISTORY} | {"stage": _numbered(version["stage"], state.base)}
-        number = state.base + version["change"]
-        conn.execute(insert(history), {"memory_id": item["id"], "change": number, **values})
+        number, recorded_at = state.base + version["change"], version.get("recorded_at")
+        values |= {"memory_id": item["id"], "change": number, "recorded_at": recorded_at}
+        tx.conn.execute(insert(history), values)
     for source in item["sources"]:
         message_id = state.message_ids.get(source["message_id"])
-        if message_id is not None:
-            conn.execute(
-                insert(memory_sources).values(
-                    memory_id=item["id"], message_id=message_id, history_id=source["history_id"]
-                )
-            )
-    entry_writes.put(conn, "memory", item["id"], scope, None, "", touched)
-    touched.memories.add(item["id"])
-    return True
+        if message_id is not None and message_queries.messages_by_id(tx.conn, [message_id]):
+            values = {"memory_id": item["id"], "message_id": message_id, "history_id": source["history_id"]}
+            tx.conn.execute(insert(memory_sources).values(**values))
+    entry_writes.put(tx.conn, "memory", item["id"], tx.scope, None, "", tx.touched)
+    tx.touched.memories.add(item["id"])
 
 
-def _store_summary(
-    conn: Connection, scope: Scope, item: Item, state: ImportState, touched: entry_writes.TouchedEntries
-) -> bool:
-    del state, touched
-    if _known_summary(conn, scope, item) is not None:
+def _store_summary(tx: Transaction, item: Item) -> bool:
+    if _known_summary(tx.conn, tx.scope, item) is not None:
         return False
     # The number it was current to belongs to another ledger. As nobody knows what it includes, everything comes later.
     values = {name: item[name] for name in SUMMARY}
-    conn.execute(insert(summaries).values(user_id=scope.user_id, seq=0, **values))
+    tx.conn.execute(insert(summaries).values(user_id=tx.scope.user_id, seq=0, **values))
     return True
 
 
@@ -284,6 +338,11 @@ def _numbered(stage: str, base: int) -> str:
     """Return the stage of an imported edit, with the number that the edit it undid has in this ledger."""
     undone = stage.removeprefix(f"{UNDO} ")
     return f"{UNDO} {base + int(undone)}" if stage != undone and undone.isdecimal() else stage
+
+
+def _version(row: Row[Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return a row of history as JSON values. Only a row of an import from another tool has `recorded_at`."""
+    return _values(row, names if row.recorded_at is None else (*names, "recorded_at"))
 
 
 def _rows_of(conn: Connection, table: Table, column: Any, owner_id: str) -> list[Row[Any]]:

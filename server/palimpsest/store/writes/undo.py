@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Row, and_, func, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, func, select, update
 
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import UNDO, Event, Memory, Outcome, Provenance, Undo
+from palimpsest.core.models import UNDO, Event, Kind, Memory, Outcome, Provenance, Undo
 from palimpsest.store.mapping import chunks, sees, to_memory, to_time, with_state
+from palimpsest.store.queries.edits import recorded
 from palimpsest.store.schema import history, memories, message_history, messages
 from palimpsest.store.writes import memories as memory_writes
 from palimpsest.store.writes import messages as message_writes
@@ -32,7 +34,7 @@ def undo(tx: Transaction, request: Undo) -> list[Outcome]:
     """Undo one edit or all edits since an instant, as far as the scope sees them. Raises InputError if it cannot."""
     if request.since is not None:
         tx = _as_stage(tx, f"{UNDO} since {_in_full(request.since)}")
-        return _revert(tx, history.c.updated_at >= request.since, message_history.c.updated_at >= request.since)
+        return _revert(tx, recorded(history) >= request.since, recorded(message_history) >= request.since)
     number = _newest_in_effect(tx) if request.edit is None else request.edit
     _refuse_partly_visible(tx, number)
     if not _in_effect(tx, number):
@@ -71,7 +73,7 @@ def _undone(tx: Transaction, number: int) -> bool:
     deletion left.
     """
     for table, _, key in _TABLES:
-        columns = (table.c[key], table.c.change, table.c.stage, table.c.updated_at)
+        columns = (table.c[key], table.c.change, table.c.stage, recorded(table))
         owners = select(table.c[key]).where(table.c.change == number)
         rows = select(*columns).where(table.c[key].in_(owners), table.c.change >= number).order_by(table.c.seq.desc())
         undos: dict[str, list[str]] = {}
@@ -237,6 +239,34 @@ def _message_rows(tx: Transaction, condition: ColumnElement[bool]) -> list[tuple
         .order_by(message_history.c.seq)
     )
     return [(message_id, event, bool(deleted)) for message_id, event, deleted in tx.conn.execute(query)]
+
+
+def fate_of(conn: Connection, kind: Kind, owner_id: str) -> Literal["known", "undone", "deleted"]:
+    """Return "undone" if an undo took back the add of a memory or message, "deleted" if somebody deleted it."""
+    table, owner, key = _TABLES[0] if kind == "memory" else _TABLES[1]
+    row = conn.execute(select(owner).where(owner.c.id == owner_id)).one()
+    if row.deleted_at is None or (kind == "memory" and row.superseded_by is not None):
+        return "known"
+    newest = select(table.c.stage).where(table.c[key] == owner_id).order_by(table.c.seq.desc()).limit(1)
+    if conn.execute(newest).scalar_one().startswith(UNDO):
+        return "undone"
+    return "deleted" if kind == "message" or row.is_forgotten else "known"
+
+
+def bring_back(tx: Transaction, item: Mapping[str, Any], owner_id: str) -> bool:
+    """Restore a deleted memory or message as an import has it. `owner_id` is its id here. Return whether it changed."""
+    if item["type"] == "turn":
+        return message_writes.set_deleted(tx, owner_id, deleted=False).event is not Event.NONE
+    present = to_memory(tx.conn.execute(select(memories).where(memories.c.id == owner_id)).one())
+    if find_duplicate(tx, present.scope, item["text"]) is not None:
+        return False
+    times = ("happened_at", "stated_at", "valid_from", "valid_until")
+    precisions = ("happened_precision", "valid_from_precision", "valid_until_precision")
+    told = {name: item[name] for name in ("text", "metadata", *times, *precisions)}
+    lists = {name: tuple(item[name]) for name in ("keywords", "tags")}
+    living = replace(present, **told, **lists, deleted_at=None, superseded_by=None, is_forgotten=False)
+    record(tx, Event.ADD, memory_writes.update_row(tx, present, living), old=None)
+    return True
 
 
 _TABLES = ((history, memories, "memory_id"), (message_history, messages, "message_id"))

@@ -1,4 +1,4 @@
-"""Keep what is known of conversations, when imported edits came into this ledger, and the ids of what was purged."""
+"""Keep what is known of conversations, when imports from other tools were made, and the ids of what was purged."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -12,12 +12,9 @@ RECORDED = """
 UPDATE {table} SET recorded_at = (
 SELECT min(changes.at) FROM changes JOIN vectors ON vectors.seq = changes.unit_seq
 WHERE vectors.kind = '{kind}' AND vectors.owner_id = {table}.{owner})
-WHERE updated_at < (
-SELECT min(changes.at) FROM changes JOIN vectors ON vectors.seq = changes.unit_seq
-WHERE vectors.kind = '{kind}' AND vectors.owner_id = {table}.{owner})
+WHERE stage = 'import'
 """
-"""An entry gets its first row in the index log in the transaction that stores it. An edit from before that time was
-made elsewhere, and was imported then."""
+"""An entry gets its first row in the index log in the transaction that imports it."""
 
 
 def upgrade() -> None:
