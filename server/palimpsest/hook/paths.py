@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-from hashlib import sha256
 
 SPOOL_SUFFIX = ".json"
 UNFINISHED_SUFFIX = ".part"
@@ -22,6 +21,8 @@ SHORT_TMP = "/tmp"  # noqa: S108 - in it lies a folder of our own, which its use
 
 def hashed(*parts: str) -> str:
     """Return the name of a file for some texts: 32 hexadecimal digits."""
+    from hashlib import sha256  # noqa: PLC0415 - it loads OpenSSL, and most events need no such name
+
     return sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 

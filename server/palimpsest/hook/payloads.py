@@ -6,8 +6,9 @@ VS Code, whose fields are in camelCase.
 
 from __future__ import annotations
 
+from binascii import crc32
+
 from palimpsest.hook.json_values import texts_in
-from palimpsest.hook.paths import hashed
 
 EVENTS = {
     "sessionStart": ("start", "", "source"),
@@ -71,7 +72,8 @@ class Event:
 
         A turn can have several prompts and replies, so the turn alone is not enough.
         """
-        return f"{self.turn}:{hashed(self.role, text)[:12]}" if self.turn else ""
+        check = crc32(f"{self.role}\0{text}".encode("utf-8", "surrogatepass"))
+        return f"{self.turn}:{check:08x}" if self.turn else ""
 
 
 def read_event(payload: dict[str, object], client: str) -> Event | None:

@@ -24,7 +24,7 @@ NOTIFICATIONS = (
 )
 """What Claude Code puts in place of a prompt when no person wrote one."""
 
-_BARE_COMMAND = re.compile(r"/[a-z][\w:.-]*", re.IGNORECASE)
+BARE_COMMAND = r"/[A-Za-z][\w:.-]*"
 
 
 def kept_part(text: str) -> str:
@@ -33,7 +33,7 @@ def kept_part(text: str) -> str:
     It is "" for commands without words of their own and for notifications.
     """
     kept = without_private(text).strip()
-    if kept.startswith(("!", *NOTIFICATIONS)) or _BARE_COMMAND.fullmatch(kept):
+    if kept.startswith(("!", *NOTIFICATIONS)) or (kept.startswith("/") and re.fullmatch(BARE_COMMAND, kept)):
         return ""
     return kept if len(kept) <= MAX_CHARS else f"{kept[:MAX_CHARS]}… ({len(kept)} characters)"
 
