@@ -114,9 +114,7 @@ def test_sockets_are_imported_for_a_question_only(tmp_path: Path) -> None:
     with answering(tmp_path / "data", says(BLOCK, "m1")):
         asking = imported_for(tmp_path / "data", PROMPT)
         resting = imported_for(tmp_path / "data", {**PROMPT, "prompt": "yes"})
-    assert public_roots(asking) - NEEDED_MODULES - NAMING_MODULES - NAMING_MODULES = {"hashlib"}
-"""What names the file of a session, where that is looked for."""
-SOCKET_MODULES == set()
+    assert public_roots(asking) - NEEDED_MODULES - NAMING_MODULES - SOCKET_MODULES == set()
     assert "socket" not in resting
 
 
