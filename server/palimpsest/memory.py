@@ -78,7 +78,7 @@ class Memory:
     @property
     def care(self) -> Care:
         """Return what looks after this memory: export and import, purge, jobs, rebuild."""
-        return Care(self.engine, self.projection, self.kept_keys, self.scope)
+        return Care(self.engine, self.projection, self.kept_keys, self.scope, self.settings)
 
     @property
     def capture(self) -> Capture:

@@ -9,12 +9,12 @@ from datetime import datetime
 from pathlib import Path
 
 from palimpsest.capture.cleaning import said
-from palimpsest.capture.formats.said import SaidLine
 from palimpsest.capture.identity import external_id, message_id, scope_of
-from palimpsest.capture.offsets import Counts, Offsets
 from palimpsest.capture.once import Met, count_before
 from palimpsest.capture.spool import Record
-from palimpsest.capture.transcripts import FORMATS, Place, Reading, read_transcript
+from palimpsest.capture.transcripts.offsets import Counts, Offsets
+from palimpsest.capture.transcripts.reading import FORMATS, Place, Reading, read_transcript
+from palimpsest.capture.transcripts.said import SaidLine
 from palimpsest.core.models import Message, Scope
 from palimpsest.core.settings import Settings
 from palimpsest.learn.engine import Engine

@@ -19,10 +19,10 @@ from filelock import Timeout
 
 from palimpsest.capture import spool
 from palimpsest.capture.gathering import Gathered, gather
-from palimpsest.capture.identity import is_excluded
-from palimpsest.capture.offsets import Offsets
+from palimpsest.capture.identity import is_excluded, scope_of
 from palimpsest.capture.once import decide
 from palimpsest.capture.store_messages import store
+from palimpsest.capture.transcripts.offsets import Offsets
 from palimpsest.core.errors import LedgerError
 from palimpsest.core.files import file_lock
 from palimpsest.core.models import Scope
@@ -45,6 +45,9 @@ CAPTURING = ("on", "capture")
 LEARN_AT = 30
 """So many messages of a session are learned from before it ends. Set by hand: one or two calls of the model."""
 
+PATIENCE = 30.0
+"""For how many seconds a purge waits for another process that is taking in. Set by hand."""
+
 ENDS = ("compact", "end")
 """The events after which all messages of a session are learned from, however few they are."""
 
@@ -63,12 +66,15 @@ class Intake:
     rest: frozenset[Path] = frozenset()
 
 
-async def take_in(engine: Engine, settings: Settings, seconds: float | None = None) -> Intake:
-    """Take in what waits, for at most about `seconds`. Raises LedgerError."""
+async def take_in(engine: Engine, settings: Settings, seconds: float | None = None, *, patience: float = 0) -> Intake:
+    """Take in what waits, for at most about `seconds`.
+
+    `patience` is for how many seconds to wait for another process that is doing it. Raises LedgerError.
+    """
     intake = Intake()
     began = time.monotonic()
     with ExitStack() as stack:
-        if not await engine.run(lambda: enter_lock(stack, settings.data_dir)):
+        if not await engine.run(lambda: enter_lock(stack, settings.data_dir, patience)):
             return replace(intake, is_busy=True)
         passed: set[Path] = set()
         while files := await engine.run(lambda: _next_files(settings.data_dir, passed)):
@@ -79,6 +85,26 @@ async def take_in(engine: Engine, settings: Settings, seconds: float | None = No
         await engine.run(lambda: spool.remove_leftovers(settings.data_dir))
         intake.rest = frozenset(await engine.run(lambda: spool.waiting_files(settings.data_dir)))
     return intake
+
+
+async def empty_spool(engine: Engine, settings: Settings, erased: Scope | None) -> None:
+    """Take in all that waits, because it is about to be erased from the ledger.
+
+    If the settings allow no capture, what belongs to the `erased` scope is removed from the spool. Raises LedgerError.
+    """
+    if settings.hooks in CAPTURING:
+        if (await take_in(engine, settings, patience=PATIENCE)).is_busy:
+            raise LedgerError(
+                "another process is taking in what hooks captured, so nothing was erased yet. Try again in a minute"
+            )
+    elif erased is not None:
+        await engine.run(lambda: _remove_spooled(settings, erased))
+
+
+def _remove_spooled(settings: Settings, scope: Scope) -> None:
+    """Remove what was said in a scope from the spool."""
+    spooled = spool.read_records(spool.waiting_files(settings.data_dir), settings.user_id)
+    spool.remove_records([item.file for item in spooled if scope_of(settings, item.record.cwd) == scope])
 
 
 def enter_lock(stack: ExitStack, data_dir: Path, seconds: float = 0) -> bool:

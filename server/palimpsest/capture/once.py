@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from palimpsest.capture.identity import session_prefix
-from palimpsest.capture.offsets import Counts
+from palimpsest.capture.transcripts.offsets import Counts
 from palimpsest.core.models import Message
 from palimpsest.hook.paths import hashed
 from palimpsest.store.mapping import content_hash

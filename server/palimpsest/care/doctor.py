@@ -11,6 +11,7 @@ import anyio
 import anyio.to_thread
 from filelock import Timeout
 
+from palimpsest.capture.status import status
 from palimpsest.core.clock import Clock, now
 from palimpsest.core.configuration.endpoints import unused_variables_text
 from palimpsest.core.errors import PalimpsestError
@@ -59,6 +60,7 @@ def _local_findings(settings: Settings, clock: Clock) -> list[Finding]:
         return [*findings, Finding("ledger", str(error), ok=False)]
     with closing(ledger):
         findings.append(_or_error("ledger", lambda: _ledger_finding(ledger, scope)))
+        findings.append(_or_error("capture", lambda: _capture_finding(settings, ledger, clock)))
         if embedder is not None:
             fingerprint = embedder.fingerprint
             findings.append(_or_error("jobs", lambda: _jobs_finding(settings, ledger)))
@@ -104,6 +106,11 @@ def _ledger_finding(ledger: Ledger, scope: Scope) -> Finding:
     if verdict == "ok":
         return Finding("ledger", text)
     return Finding("ledger", f"{text}; DAMAGED: {verdict}. Run palimpsest doctor --deep", ok=False)
+
+
+def _capture_finding(settings: Settings, ledger: Ledger, clock: Clock) -> Finding:
+    captured = status(settings, ledger, clock())
+    return Finding("capture", captured.text, captured.ok)
 
 
 def _jobs_finding(settings: Settings, ledger: Ledger) -> Finding:

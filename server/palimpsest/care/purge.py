@@ -59,13 +59,20 @@ class PurgeResult:
 
 
 def purge(
-    ledger: Ledger, projection: Projection, scope: Scope, owner_ids: Sequence[str] | None, *, and_backups: bool
+    ledger: Ledger,
+    projection: Projection,
+    scope: Scope,
+    owner_ids: Sequence[str] | None,
+    *,
+    and_backups: bool,
+    beside: Path | None = None,
 ) -> PurgeResult:
     """Erase memories and messages with all their versions, then search every file of the memory for their texts.
 
     If `owner_ids` is None, everything stored in the scope itself is erased. `and_backups` deletes the backups that
-    contain any of it. Raises LedgerError, InputError and VectorIndexError. If the purge is interrupted after the rows
-    are erased, the next purge or the next server finishes it.
+    contain any of it. `beside` is one more folder that is searched. Raises LedgerError, InputError and
+    VectorIndexError. If the purge is interrupted after the rows are erased, the next purge or the next server finishes
+    it.
     """
     erased = ledger.purge(scope, owner_ids)
     notes = finish_purge(ledger, projection)
@@ -79,7 +86,8 @@ def purge(
         for file in backups:
             file.unlink()
         backups = ()
-    files = [*ledger.files(), *(files_below(projection.root) if projection.root else ())]
+    folders = [folder for folder in (projection.root, beside) if folder]
+    files = [*ledger.files(), *(file for folder in folders for file in files_below(folder))]
     # Closing a file releases every lock that this process has on it, so no connection may be open to those searched.
     ledger.close()
     found = [(file, piece) for file in dict.fromkeys(files) for piece in _pieces_in(file, pieces)]

@@ -12,13 +12,19 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as RichProgress
 
 from palimpsest.cli.options import Options
-from palimpsest.cli.output import err, print_error
+from palimpsest.cli.output import err, print_error, print_note
 from palimpsest.core.errors import PalimpsestError
 from palimpsest.core.protocols import Progress
 from palimpsest.core.settings import Settings, load_settings
 from palimpsest.memory import Memory, open_memory
 
 CALLER = "cli"
+
+INTAKE_SECONDS = 0.2
+"""After this long a command begins no further batch of what hooks captured. Set by hand: nobody notices it."""
+
+OTHER_SCOPE = frozenset({"user_id", "project", "agent_id", "run_id"})
+"""With one of these options a command works in another scope than the one that captured conversations belong to."""
 
 _T = TypeVar("_T")
 
@@ -38,9 +44,19 @@ def with_memory(
 
     async def work_with_memory() -> None:
         async with open_memory(settings or settings_of(ctx), background=False) as memory:
+            if settings is None and OTHER_SCOPE.isdisjoint(cast("Options", ctx.obj).overrides):
+                await _take_in(memory)
             await work(memory)
 
     run_async(work_with_memory)
+
+
+async def _take_in(memory: Memory) -> None:
+    """Take in what hooks captured. The command goes on after a moment, and whatever happens."""
+    try:
+        await memory.capture.take_in(INTAKE_SECONDS)
+    except (PalimpsestError, OSError) as error:
+        print_note(f"what hooks captured waits in the spool: {error}")
 
 
 def run_async(work: Callable[[], Awaitable[_T]]) -> _T:

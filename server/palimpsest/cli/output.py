@@ -81,8 +81,17 @@ def table(*columns: str, title: str = "") -> Table:
 
 def print_error(text: str) -> None:
     """Print an error on stderr. The terminal wraps it. If stderr cannot be written either, the exit code has to do."""
+    _print_on_stderr(Text.assemble(("error:", "red"), " ", visible(text)))
+
+
+def print_note(text: str) -> None:
+    """Print a note on stderr, which does not get between the lines of a reply."""
+    _print_on_stderr(Text(visible(f"note: {text}")))
+
+
+def _print_on_stderr(text: Text) -> None:
     try:
-        err.print(Text.assemble(("error:", "red"), " ", visible(text)), soft_wrap=True)
+        err.print(text, soft_wrap=True)
     except OSError:
         _discard(sys.stderr)
 

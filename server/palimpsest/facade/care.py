@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, TextIO
 
+from palimpsest.capture.intake import empty_spool
 from palimpsest.care.export import export
 from palimpsest.care.import_file import ImportResult, plan_import, preview_import, run_import
 from palimpsest.care.purge import PurgeResult, purge
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Scope
 from palimpsest.core.protocols import Progress
+from palimpsest.core.settings import Settings
+from palimpsest.hook.paths import hooks_dir
 from palimpsest.index.backfill import embed_missing
 from palimpsest.index.kept_keys import KeptKeys
 from palimpsest.index.sync import Projection
@@ -29,8 +32,11 @@ class Care:
     Every method raises PalimpsestError.
     """
 
-    def __init__(self, engine: Engine, projection: Projection, kept_keys: KeptKeys, scope: Scope) -> None:
+    def __init__(
+        self, engine: Engine, projection: Projection, kept_keys: KeptKeys, scope: Scope, settings: Settings
+    ) -> None:
         self._engine = engine
+        self._settings = settings
         self._projection = projection
         self._kept_keys = kept_keys
         self._scope = scope
@@ -45,12 +51,17 @@ class Care:
         return await self._engine.run(read)
 
     async def purge(self, scope: Scope, owner_ids: Sequence[str] | None, *, and_backups: bool = False) -> PurgeResult:
-        """Erase memories and messages for good; with None, all of a scope itself. Then search the files for traces."""
+        """Erase memories and messages for good; with None, all of a scope itself. Then search the files for traces.
+
+        What hooks captured and nobody took in yet is erased like the rest.
+        """
         ledger, projection = self._engine.ledger, self._projection
+        hooks = Path(hooks_dir(str(self._settings.data_dir)))
+        await empty_spool(self._engine, self._settings, scope if owner_ids is None else None)
 
         def work() -> PurgeResult:
             try:
-                return purge(ledger, projection, scope, owner_ids, and_backups=and_backups)
+                return purge(ledger, projection, scope, owner_ids, and_backups=and_backups, beside=hooks)
             finally:
                 self._kept_keys.clear()
 

@@ -16,6 +16,7 @@ from palimpsest.store.queries.edits import recorded
 from palimpsest.store.schema import history, memories, message_history, messages
 from palimpsest.store.writes import memories as memory_writes
 from palimpsest.store.writes import messages as message_writes
+from palimpsest.store.writes.jobs import HOOKS
 from palimpsest.store.writes.transaction import Transaction, find_duplicate, record
 
 HistoryRow = Row[Any]
@@ -51,13 +52,16 @@ def _as_stage(tx: Transaction, stage: str) -> Transaction:
 
 
 def _newest_in_effect(tx: Transaction) -> int:
-    """Return the newest edit the scope sees that is not an undo and has not been undone. Raises InputError."""
+    """Return the newest edit the scope sees that is not an undo and has not been undone. Raises InputError.
+
+    What hooks captured meanwhile is passed over: nobody who undoes an edit of theirs means it.
+    """
     numbers: set[int] = set()
     for table, owner, key in _TABLES:
         query = (
             select(table.c.change)
             .join(owner, owner.c.id == table.c[key])
-            .where(sees(owner, tx.scope), table.c.stage.not_like(f"{UNDO}%"))
+            .where(sees(owner, tx.scope), table.c.stage.not_like(f"{UNDO}%"), table.c.caller != HOOKS)
         )
         numbers.update(tx.conn.execute(query.distinct()).scalars())
     for number in sorted(numbers, reverse=True):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from palimpsest.capture.formats.said import (
+from palimpsest.capture.transcripts.said import (
     ADDED,
     NO_TEXT,
     SUMMARIES,

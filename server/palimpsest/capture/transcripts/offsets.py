@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from palimpsest.capture.transcripts import Place
+from palimpsest.capture.transcripts.reading import Place
 from palimpsest.core.files import replace_file
 from palimpsest.hook import paths
 from palimpsest.hook.private_files import make_private_folder

@@ -14,8 +14,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from palimpsest.capture.formats import claude_code, codex
-from palimpsest.capture.formats.said import Notes, SaidLine
+from palimpsest.capture.transcripts import claude_code, codex
+from palimpsest.capture.transcripts.said import Notes, SaidLine
 from palimpsest.core.validation import well_formed
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
