@@ -28,6 +28,7 @@ from palimpsest.core.threads import Threads, in_background
 from palimpsest.core.validation import MAX_TOKENS
 from palimpsest.facade.capture import Capture
 from palimpsest.facade.care import Care
+from palimpsest.facade.filter_notes import filter_notes
 from palimpsest.index.kept_keys import KeptKeys
 from palimpsest.index.sync import Projection
 from palimpsest.learn import add, edit, summaries
@@ -43,6 +44,7 @@ from palimpsest.store.ledger import open_ledger
 from palimpsest.store.queries import edits as edit_queries
 from palimpsest.store.queries import history as history_queries
 from palimpsest.store.queries import id_lookup
+from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.writes import notices
 
 THREADS = 8
@@ -156,7 +158,13 @@ class Memory:
             scope, query, now, limit, max_tokens, filters or {}, as_of, explain, self.settings.min_relevance
         )
         ledger, embedder, index = self.engine.ledger, self.engine.embedder, self.engine.index
-        result = await self.engine.run(lambda: search(ledger, embedder, index, search_query))
+
+        def work() -> SearchResult:
+            result = search(ledger, embedder, index, search_query)
+            notes = filter_notes(ledger, scope, filters, result.hits, deleted=False if as_of is None else None)
+            return replace(result, notes=(*result.notes, *notes))
+
+        result = await self.engine.run(work)
         if self._background is not None and self.projection.is_behind():
             self._background.wake()
         return result
@@ -172,9 +180,13 @@ class Memory:
         filters: Mapping[str, Any] | None = None,
     ) -> Page:
         """Return a page of memories, newest first."""
-        return await self.engine.run(
-            lambda: listing.page(self.engine.ledger, scope, limit, max_tokens, cursor, deleted=deleted, filters=filters)
-        )
+        ledger = self.engine.ledger
+
+        def work() -> Page:
+            page = listing.page(ledger, scope, limit, max_tokens, cursor, deleted=deleted, filters=filters)
+            return replace(page, notes=(*page.notes, *filter_notes(ledger, scope, filters, page.hits, deleted=deleted)))
+
+        return await self.engine.run(work)
 
     async def update(
         self,
@@ -239,6 +251,17 @@ class Memory:
         def read() -> models.Memory | Message:
             with self.engine.ledger.read() as conn:
                 return id_lookup.find_shown(conn, scope, owner_id)
+
+        return await self.engine.run(read)
+
+    async def sources(self, scope: Scope, memory_id: str) -> Sequence[Message]:
+        """Return the messages behind a memory, oldest first, each with its text as `get` returns it."""
+
+        def read() -> Sequence[Message]:
+            with self.engine.ledger.read() as conn:
+                memory = id_lookup.find_memory(conn, scope, memory_id)
+                behind = message_queries.sources_of(conn, [memory.id]).get(memory.id, ())
+                return [id_lookup.shown(conn, message) for message in behind]
 
         return await self.engine.run(read)
 

@@ -107,7 +107,9 @@ def test_names_metadata_and_files_are_shown_visibly(tmp_path: Path) -> None:
         palimpsest(tmp_path, name, code=2),
     ]
     assert [steering_in(output) for output in printed] == [[]] * len(printed)
-    assert r"[/red]red \x1b[31m title" in printed[1]
+    assert r"[/red]red \x1b[…" in printed[1], "a table cuts a long name"
+    (hit,) = palimpsest_json(tmp_path, "search", "sign")["results"]
+    assert r"[/red]red \x1b[31m title" in palimpsest(tmp_path, "get", hit["id"])
 
 
 def test_a_prompt_file_is_redirected_word_for_word(tmp_path: Path) -> None:

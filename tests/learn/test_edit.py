@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -15,6 +16,7 @@ from loopback import OpenAIServer
 from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import Decision, Event, Fact, Hit, Scope, Undo
 from palimpsest.memory import Memory
+from palimpsest.server.replies import notes
 from tests.support.command_line import palimpsest, palimpsest_json
 from tests.support.ledger_access import write_decisions
 from tests.support.mcp_client import error_text, reply_results, reply_text
@@ -279,8 +281,9 @@ class TestByHand:
                 (memory.restore(ALICE, "0000000"), r"at least its first 8 characters"),
             ]
             for work, error_pattern in wrong:
-                with pytest.raises(InputError, match=error_pattern):
+                with pytest.raises(InputError) as error:
                     await work
+                assert re.search(error_pattern, notes.error_text(error.value, notes.TOOLS))
             assert await newest_edit(memory) == edits
 
     async def test_an_id_given_twice_or_deleted_already_is_deleted_once(self, tmp_path: Path) -> None:

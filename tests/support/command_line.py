@@ -65,7 +65,7 @@ def palimpsest_json(folder: Path, *arguments: str, code: int = 0, settings: Mapp
 
 
 def _environment(folder: Path, settings: Mapping[str, str] | None) -> dict[str, str]:
-    return clean_environment(folder, COLUMNS=str(COLUMNS), **(settings or {}))
+    return clean_environment(folder, **{"COLUMNS": str(COLUMNS), **(settings or {})})
 
 
 def _run_process(

@@ -10,6 +10,7 @@ import typer
 from palimpsest import __version__
 from palimpsest.cli.clients import commands as client_commands
 from palimpsest.cli.commands import care as care_commands
+from palimpsest.cli.commands import edits as edit_commands
 from palimpsest.cli.commands import embedder as embedder_commands
 from palimpsest.cli.commands import jobs as job_commands
 from palimpsest.cli.commands import learn as learn_commands
@@ -25,6 +26,7 @@ app = typer.Typer(
     cls=CommandLine, no_args_is_help=True, add_completion=False, help="Long-term memory for chat and coding agents."
 )
 app.add_typer(memory_commands.app)
+app.add_typer(edit_commands.app)
 app.add_typer(learn_commands.app)
 app.add_typer(client_commands.app)
 app.add_typer(care_commands.app)

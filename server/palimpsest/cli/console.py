@@ -17,6 +17,7 @@ from palimpsest.core.errors import PalimpsestError
 from palimpsest.core.protocols import Progress
 from palimpsest.core.settings import Settings, load_settings
 from palimpsest.memory import Memory, open_memory
+from palimpsest.server.replies.notes import COMMANDS, error_text
 
 CALLER = "cli"
 
@@ -73,10 +74,10 @@ def exit_on_error(work: Callable[[], _T]) -> _T:
     try:
         return work()
     except* PalimpsestError as group:
-        error: BaseException = group
+        error: PalimpsestError | BaseExceptionGroup[PalimpsestError] = group
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
-        print_error(str(error))
+        print_error(error_text(error, COMMANDS))
     raise typer.Exit(1)
 
 

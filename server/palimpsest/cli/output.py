@@ -17,20 +17,21 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO, TypeAlias, cast
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from palimpsest.cli.tables import MAX_NAME, MAX_TEXT, Rows, cut_to_width
 from palimpsest.core.models import Hit
 from palimpsest.recall.pipeline import SearchResult
 from palimpsest.server.replies import render
-from palimpsest.server.replies.notes import short
+from palimpsest.server.replies.notes import COMMANDS, short
 from palimpsest.text.control_characters import visible, visible_json
 
 LOST_OUTPUT = 3
 """The exit code of a command that did its work and could not print its reply; 1 and 2 mean that it failed."""
 
-Part: TypeAlias = str | Table
+Part: TypeAlias = str | Rows
 """A part of a reply: a text, or a table of `plain` texts."""
 
 
@@ -73,10 +74,9 @@ def plain(text: str) -> Text:
     return Text(visible(text))
 
 
-def table(*columns: str, title: str = "") -> Table:
+def table(*columns: str, title: str = "") -> Rows:
     """Return an empty table. Its cells must be `plain`."""
-    caption = Text(visible(title), style="italic") if title else None
-    return Table(*columns, title=caption, title_justify="left", box=None)
+    return Rows(columns, title)
 
 
 def print_error(text: str) -> None:
@@ -94,6 +94,12 @@ def _print_on_stderr(text: Text) -> None:
         err.print(text, soft_wrap=True)
     except OSError:
         _discard(sys.stderr)
+
+
+def print_note(text: str) -> None:
+    """Print a note on stderr, beside a reply or an error."""
+    with suppress(OSError):
+        err.print(f"note: {visible(text)}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _discard(stream: TextIO) -> None:
@@ -151,29 +157,53 @@ def notes_text(notes: Sequence[str]) -> list[str]:
     return [f"note: {note}" for note in notes]
 
 
-def hits_table(hits: Sequence[Hit], title: str) -> Table:
-    """Return hits as a table."""
+def hits_parts(hits: Sequence[Hit], title: str) -> list[Part]:
+    """Return hits as a table, and how to get the whole of what is cut; nothing if there are none."""
+    if not hits:
+        return []
     rows = table("id", "date", "who", "what", title=title)
     for hit in hits:
-        rows.add_row(short(hit.id), hit.date, plain(render.speaker_of(hit)), plain(render.text_of(hit)))
-    return rows
+        rows.add_row(short(hit.id), hit.date, _who(hit), _what(hit))
+    return [rows, *_shortened(hits)]
 
 
 def search_parts(result: SearchResult, query: str) -> list[Part]:
     """Return the hits of a search as a table, with the relevance of each, and what was left out."""
+    notes = notes_text(result.notes)
+    if not result.hits and not result.omitted:
+        return [f"nothing was found for: {cut_to_width(_one_line(query), MAX_TEXT)}", *notes]
     rows = table("id", "relevance", "date", "who", "what", title=query)
     for hit in result.hits:
-        who, text = plain(render.speaker_of(hit)), plain(render.text_of(hit))
-        rows.add_row(short(hit.id), f"{hit.relevance:.2f}", hit.date, who, text)
+        rows.add_row(short(hit.id), f"{hit.relevance:.2f}", hit.date, _who(hit), _what(hit))
         if hit.score_parts:
             rows.add_row("", "", "", "", plain(f"{hit.score:.3f}: {render.explanation(hit)}"))
     first = [render.WEAK] if result.hits and not result.confident else []
     omitted = [f"({render.omitted_text(result)}; a smaller --limit leaves them more room)"] if result.omitted else []
-    return [*first, rows, *omitted, *notes_text(result.notes), *shortened_text(result.hits)]
+    return [*first, rows, *omitted, *notes, *_shortened(result.hits)]
 
 
-def shortened_text(hits: Sequence[Hit]) -> list[str]:
+def _who(hit: Hit) -> Text:
+    return plain(cut_to_width(visible(render.speaker_of(hit)), MAX_NAME))
+
+
+def _what(hit: Hit) -> Text:
+    """Return the text of a hit on one line; of a long one the beginning, and how many characters the whole has."""
+    text = visible(_one_line(hit.text))
+    return plain(f"{cut_to_width(text, MAX_TEXT)} ({_length(hit):,} characters)" if _is_cut(hit) else text)
+
+
+def _is_cut(hit: Hit) -> bool:
+    return hit.length is not None or cell_len(visible(_one_line(hit.text))) > MAX_TEXT
+
+
+def _length(hit: Hit) -> int:
+    return len(hit.text) if hit.length is None else hit.length
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _shortened(hits: Sequence[Hit]) -> list[str]:
     """Return how to get the whole texts, if a text is cut."""
-    if any(hit.length is not None for hit in hits):
-        return ['a text that ends in "…" is longer; palimpsest history ID prints all of it']
-    return []
+    return [COMMANDS.shortened] if any(map(_is_cut, hits)) else []

@@ -17,12 +17,37 @@
         ├── DailyLimitError         our own limit on calls a day is reached
         └── ReplyError              an answer that does not fit the stage
 
-Every text says what happened, what was kept, and what to do next.
+Every text says what happened, what was kept, and what to do next. Where that is a tool's call for an
+agent and a command for a person, the error has a `Remedy`, and the door that reports it says it in its own words.
 """
+
+from enum import StrEnum
+
+
+class Remedy(StrEnum):
+    """What the caller can do about an error. The door that reports the error words it."""
+
+    RESTORE = "restore the memory"
+    DELETE = "delete the message, which cannot be edited"
+    REPLACE_NEWEST = "name the memory that took the place of the one to replace"
+    REPLACE_NOTHING = "add the text without naming the memory to replace"
+    NAME_SCOPE = "name the scope that the memory was found in"
+    NOT_A_FILTER = "give a part of the scope as such"
+    ONE_ID = "give one id"
+    ADD_MESSAGES = "add a long text as a conversation"
+    KEEP_ELSEWHERE = "store where the secret can be found"
 
 
 class PalimpsestError(Exception):
-    """The base class of all errors that this package raises on purpose."""
+    """The base class of all errors that this package raises on purpose.
+
+    `owner_id` is the short id of the memory or message that the remedy is about.
+    """
+
+    def __init__(self, text: str, remedy: Remedy | None = None, owner_id: str = "") -> None:
+        super().__init__(text)
+        self.remedy = remedy
+        self.owner_id = owner_id
 
 
 class SettingsError(PalimpsestError):

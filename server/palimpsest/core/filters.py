@@ -1,19 +1,20 @@
 """Filters on hits and memories. A filter is validated once and compiled to a function that tests records.
 
 A filter is `{"key": value}` or `{"key": {"gte": …, "lt": …}}`. A record must match all of its keys and operators.
-`AND` and `OR` take a list of filters, `NOT` takes a filter or a list; they nest freely. Filters are evaluated only
-here, so they mean the same with every database and vector index. Their size is bounded, because every record takes the
-time of every condition.
+`AND` and `OR` take a list of filters, `NOT` takes a filter or a list; they nest freely. A key that is no field belongs
+to the caller's metadata; `metadata.kind` does in any case. Filters are evaluated only here, so they mean the same with
+every database and vector index. Their size is bounded, because every record takes the time of every condition.
 """
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeAlias, cast
 
 from palimpsest.core.clock import TimeSpan, parse_span
-from palimpsest.core.errors import InputError
+from palimpsest.core.errors import InputError, Remedy
 
 Record: TypeAlias = Mapping[str, Any]
 """A hit or memory under test: `at`, `created_at`, `role`, `kind`, `tags`, and `metadata` with the caller's own keys."""
@@ -31,6 +32,21 @@ RESERVED = (*(name for name in FIELDS if name != "tags"), *SCOPE_PARTS, *JUNCTIO
 
 `tags` is not among them: a filter on tags looks at a memory's own tags and at `tags` in its metadata.
 """
+METADATA = "metadata."
+"""What a key begins with that names a key of the metadata, whatever fields and junctions there are."""
+
+OTHER_NAMES = {
+    **dict.fromkeys(("=", "==", "is", "equal", "equals"), "eq"),
+    **dict.fromkeys(("!=", "<>", "not", "neq", "not_equal", "not_equals"), "ne"),
+    **dict.fromkeys((">", "after", "greater_than"), "gt"),
+    **dict.fromkeys((">=", "since", "from", "min"), "gte"),
+    **dict.fromkeys(("<", "before", "less_than"), "lt"),
+    **dict.fromkeys(("<=", "until", "to", "max"), "lte"),
+    **dict.fromkeys(("any", "one_of", "any_of"), "in"),
+    **dict.fromkeys(("not_in", "notin", "none_of"), "nin"),
+}
+"""What other query languages, and people, call the operators. An error names ours."""
+
 MAX_DEPTH = 10
 MAX_CONDITIONS = 100
 """Comparisons in a whole filter. People and models write fewer than ten. Set by hand."""
@@ -46,6 +62,26 @@ def compile_filter(filters: Mapping[str, Any]) -> Test:
     """Return a function that tests whether a record matches. Raises InputError that names the wrong key or operator."""
     _refuse_too_large(filters)
     return _all_of(filters)
+
+
+def metadata_keys(filters: Mapping[str, Any]) -> list[str]:
+    """Return the keys of the metadata that a valid filter looks at, each once."""
+    keys = (key.removeprefix(METADATA) for key in _keys(filters) if key not in FIELDS)
+    return list(dict.fromkeys(keys))
+
+
+def fields_filtered(filters: Mapping[str, Any]) -> list[str]:
+    """Return the fields that a valid filter looks at and metadata cannot have under that name, each once."""
+    return list(dict.fromkeys(key for key in _keys(filters) if key in FIELDS and key in RESERVED))
+
+
+def _keys(filters: Any) -> Iterator[str]:
+    for key, value in cast("Mapping[str, Any]", filters).items():
+        if _is_junction(key, value):
+            for part in _as_list(value):
+                yield from _keys(part)
+        else:
+            yield key
 
 
 def _refuse_too_large(filters: Any) -> None:
@@ -111,8 +147,10 @@ def _junction(word: str, value: Any) -> Test:
 
 
 def _condition(key: str, value: Any) -> Test:
+    if (junction := key.lstrip("$").upper()) in JUNCTIONS and key.startswith("$"):
+        raise InputError(f"'{_shown(key)}' is not a key; use {junction}")
     if key in SCOPE_PARTS:
-        raise InputError(f"'{key}' cannot be filtered on; pass it in scope")
+        raise InputError(f"'{key}' is a part of the scope and cannot be filtered on", Remedy.NOT_A_FILTER)
     if not isinstance(value, Mapping):
         value = {"eq": value}
     if not value:
@@ -122,10 +160,17 @@ def _condition(key: str, value: Any) -> Test:
         if operator not in OPERATORS:
             raise InputError(
                 f"the filter on '{_shown(key)}' has the unknown operator '{_shown(operator)}'; "
-                f"use {', '.join(OPERATORS)}"
+                f"use {', '.join(OPERATORS)}{_nearest_operator(operator)}"
             )
         tests.append(_comparison(key, operator, _operand(key, operator, operand)))
     return lambda record: all(test(record) for test in tests)
+
+
+def _nearest_operator(name: str) -> str:
+    """Return a guess at what an unknown operator should have been, or ""."""
+    plain = name.lstrip("$").lower().replace(" ", "_")
+    near = OTHER_NAMES.get(plain) or next(iter(difflib.get_close_matches(plain, OPERATORS, n=1)), "")
+    return f" (did you mean '{near}'?)" if near else ""
 
 
 def _operand(key: str, operator: str, operand: Any) -> Any:
@@ -136,7 +181,10 @@ def _operand(key: str, operator: str, operand: Any) -> Any:
     if key in TIMES:
         return _span(key, operand)
     if key == "kind" and operand not in KINDS:
-        raise InputError(f"the filter on 'kind' is '{_shown(operand)}'; use memory or message")
+        raise InputError(
+            f"the filter on 'kind' is '{_shown(operand)}'; use memory or message, or the key "
+            "'metadata.kind' for a kind of your own"
+        )
     if isinstance(operand, list | dict):
         raise InputError(
             f"the filter on '{_shown(key)}' needs one value for '{operator}'; for several use {{\"in\": [...]}}"
@@ -161,7 +209,7 @@ def _values(record: Record, key: str) -> list[Any]:
     """Return the values of a record under a key. Tags are those of the memory and those of its metadata."""
     metadata = cast("Mapping[str, Any]", record["metadata"])
     if key not in FIELDS:
-        return _as_list(metadata.get(key))
+        return _as_list(metadata.get(key.removeprefix(METADATA)))
     own = _as_list(record[key])
     return own + _as_list(metadata[key]) if key == "tags" and key in metadata else own
 

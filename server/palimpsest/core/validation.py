@@ -14,7 +14,7 @@ from typing import Annotated, Any, cast
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from palimpsest.core.clock import parse_instant
-from palimpsest.core.errors import InputError
+from palimpsest.core.errors import InputError, Remedy
 from palimpsest.core.filters import JUNCTIONS, RESERVED
 from palimpsest.core.models import MAX_SCOPE_CHARS, Message, Scope
 
@@ -196,7 +196,8 @@ def text_from(text: str, what: str = "text") -> str:
     if len(plain) > MAX_TEXT_CHARS:
         raise InputError(
             f"{what} has {len(plain):,} characters, more than {MAX_TEXT_CHARS:,}. Nothing was stored. "
-            "A memory is one fact: store only what matters, or add a conversation as messages."
+            "A memory is one fact: store only what matters",
+            Remedy.ADD_MESSAGES,
         )
     return plain
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from palimpsest.core.errors import MemoryNotFoundError, ModelError, PromptError, StaleDecisionError
+from palimpsest.core.errors import MemoryNotFoundError, ModelError, PromptError, Remedy, StaleDecisionError
 from palimpsest.core.models import Decision, Event, Fact, Memory, Message, Provenance, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.learn.apply import WriteResult, apply_decisions, apply_write, embed_texts
@@ -176,11 +176,12 @@ def _cannot_replace(memory: Memory, successor: Memory | None) -> MemoryNotFoundE
         successor_id = successor.id[:8]
         quoted = successor.text[:MAX_QUOTED_CHARS]
         return MemoryNotFoundError(
-            f"memory '{memory.id[:8]}' was replaced by '{successor_id}' before ({quoted}); nothing was stored. "
-            f'If that is what the text replaces, add it again with replaces=["{successor_id}"].'
+            f"memory '{memory.id[:8]}' was replaced by '{successor_id}' before ({quoted}); nothing was stored",
+            Remedy.REPLACE_NEWEST,
+            successor_id,
         )
     return MemoryNotFoundError(
-        f"memory '{memory.id[:8]}' is deleted already; nothing was stored. Add the text again without it in replaces."
+        f"memory '{memory.id[:8]}' is deleted already; nothing was stored", Remedy.REPLACE_NOTHING
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from palimpsest.core.errors import EmbedderError, MemoryNotFoundError
+from palimpsest.core.errors import EmbedderError, MemoryNotFoundError, Remedy
 from palimpsest.core.models import Decision, Event, Fact, Kind, Memory, Message, Outcome, Provenance, Scope, Undo
 from palimpsest.index.backfill import Backfill
 from palimpsest.learn.apply import CALL_SECONDS, WriteResult, apply_decisions, apply_write, embed_texts
@@ -111,9 +111,8 @@ def has_text(memory: Memory, text: str) -> bool:
 def deleted_error(memory: Memory) -> MemoryNotFoundError:
     """Return the error that says how a memory was deleted or superseded."""
     fate = f"was superseded by '{memory.superseded_by[:8]}'" if memory.superseded_by else "is deleted already"
-    return MemoryNotFoundError(
-        f"memory '{memory.id[:8]}' {fate}, so nothing was changed; update_memory(restore=true) restores it"
-    )
+    memory_id = memory.id[:8]
+    return MemoryNotFoundError(f"memory '{memory_id}' {fate}, so nothing was changed", Remedy.RESTORE, memory_id)
 
 
 async def _delete(engine: Engine, scope: Scope, owners: Sequence[Memory | Message], caller: str) -> WriteResult:

@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from palimpsest.core.errors import InputError
+from palimpsest.core.errors import InputError, Remedy
 from palimpsest.core.models import Fact, Message, Scope
 from palimpsest.core.validation import one_line, trimmed
 from palimpsest.learn.engine import Engine
@@ -73,8 +73,8 @@ def sanitize_fact(engine: Engine, fact: Fact) -> tuple[Fact, list[str]]:
     cleaned = replace(fact, text=cleaner.text(fact.text), metadata=cleaner.value(dict(fact.metadata)))
     if cleaner.kinds and is_marker(cleaned.text):
         raise InputError(
-            f"the text is a secret ({cleaner.kinds[0]}) and nothing else; nothing was stored. Secrets are not kept: "
-            "tell the user, and store where it can be found instead."
+            f"the text is a secret ({cleaner.kinds[0]}) and nothing else; nothing was stored. Secrets are not kept",
+            Remedy.KEEP_ELSEWHERE,
         )
     return cleaned, cleaner.notes()
 

@@ -15,6 +15,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INTERNAL_ERROR, INVALID_PARAMS
 
 from palimpsest.core.errors import InputError, PalimpsestError
+from palimpsest.server.replies.notes import TOOLS, error_text
 from palimpsest.text.control_characters import visible
 
 
@@ -41,9 +42,9 @@ async def mcp_errors(types: ErrorTypes, nothing_done: str = "") -> AsyncGenerato
     try:
         yield
     except InputError as error:
-        text = str(error)
+        text = error_text(error, TOOLS)
         if nothing_done and "nothing was" not in text.lower():
             text = f"{text.rstrip('.')}. {nothing_done}"
         raise types.wrong_input(visible(text)) from error
     except PalimpsestError as error:
-        raise types.failure(visible(str(error))) from error
+        raise types.failure(visible(error_text(error, TOOLS))) from error

@@ -6,36 +6,43 @@ from typing import Annotated
 
 import typer
 
+from palimpsest.cli.arguments import FILTER_HELP, filters_from, metadata_from_words, text_given
+from palimpsest.cli.commands.edits import MemoryId
 from palimpsest.cli.console import (
     CALLER,
     AsJson,
     with_memory,
 )
 from palimpsest.cli.options import MEMORIES
-from palimpsest.cli.output import hits_table, print_result, search_parts, shortened_text
+from palimpsest.cli.output import hits_parts, notes_text, print_result, search_parts
 from palimpsest.core import validation
 from palimpsest.core.clock import parse_instant, parse_until
-from palimpsest.core.models import Message
+from palimpsest.core.models import Message, Scope
 from palimpsest.memory import Memory
 from palimpsest.server.replies import render
 from palimpsest.server.replies.history import HistoryReply
 from palimpsest.server.replies.models import AddReply, PageReply, SearchReply, SummaryReply
 from palimpsest.server.replies.notes import COMMANDS
+from palimpsest.server.replies.whole import WholeReply, whole_reply_text
 
 app = typer.Typer()
 
 Limit = Annotated[int, typer.Option(min=1, max=validation.MAX_LIMIT, help="The largest number of results.")]
+Filters = Annotated[list[str] | None, typer.Option("--filter", metavar="FILTER", help=FILTER_HELP)]
 
 
 @app.command(rich_help_panel=MEMORIES)
 def add(
     ctx: typer.Context,
-    text: Annotated[str, typer.Argument(help="One fact, as a sentence.")],
+    text: Annotated[str, typer.Argument(help="One fact, as a sentence; - reads standard input.")],
     at: Annotated[
         str, typer.Option(help="An ISO 8601 date or time: when it was said or holds from. Default: now.")
     ] = "",
     replaces: Annotated[
-        list[str] | None, typer.Option(help="Id of a memory that it replaces. May be repeated.")
+        list[str] | None, typer.Option(metavar="ID", help="Id of a memory that it replaces. May be repeated.")
+    ] = None,
+    metadata: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Metadata for filters. May be repeated.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -45,7 +52,12 @@ def add(
         scope = memory.scope
         said_at = parse_instant(at, "--at") if at else None
         result = await memory.add_text(
-            scope, validation.text_from(text), at=said_at, replaces=replaces or (), caller=CALLER
+            scope,
+            validation.text_from(text_given(text)),
+            at=said_at,
+            replaces=replaces or (),
+            metadata=validation.metadata_from(metadata_from_words(metadata or (), may_remove=False)),
+            caller=CALLER,
         )
         reply = render.added_text(result, scope, COMMANDS)
         print_result(as_json, AddReply.of(result, scope, COMMANDS).as_json(), reply, done=reply)
@@ -58,8 +70,9 @@ def search(
     ctx: typer.Context,
     query: Annotated[str, typer.Argument(help="A question or keywords.")],
     limit: Limit = 10,
+    filters: Filters = None,
     as_of: Annotated[str, typer.Option(help="An ISO 8601 date or time. Search the memory as it was then.")] = "",
-    explain: Annotated[bool, typer.Option(help="Show the parts of each hit's score.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Show the parts of each hit's score.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Search memories and messages by meaning and by words."""
@@ -71,10 +84,14 @@ def search(
             validation.query_from(query),
             limit=limit,
             max_tokens=validation.MAX_TOKENS,
+            filters=filters_from(filters or ()),
             as_of=instant,
             explain=explain or memory.settings.explain,
         )
-        print_result(as_json, SearchReply.of(answer, memory.scope).as_json(), *search_parts(answer, query))
+        parts = search_parts(answer, query)
+        if not answer.hits and not answer.omitted:
+            parts += _where_to_look(memory.scope, is_filtered=bool(filters))
+        print_result(as_json, SearchReply.of(answer, memory.scope, COMMANDS).as_json(), *parts)
 
     with_memory(ctx, work)
 
@@ -83,24 +100,66 @@ def search(
 def list_(
     ctx: typer.Context,
     limit: Limit = 20,
+    filters: Filters = None,
     cursor: Annotated[str | None, typer.Option(help="The cursor that the previous page ended with.")] = None,
-    deleted: Annotated[bool, typer.Option(help="List deleted memories instead.")] = False,
+    deleted: Annotated[bool, typer.Option("--deleted", help="List deleted memories instead.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List memories page by page, newest first."""
 
     async def work(memory: Memory) -> None:
-        page = await memory.list(memory.scope, limit=limit, cursor=cursor, deleted=deleted)
-        parts = [hits_table(page.hits, f"memories of {memory.scope}"), *shortened_text(page.hits)]
+        page = await memory.list(
+            memory.scope, limit=limit, cursor=cursor, deleted=deleted, filters=filters_from(filters or ())
+        )
+        title = f"{'deleted memories' if deleted else 'memories'} of {memory.scope}"
+        parts = [*hits_parts(page.hits, title), *notes_text(page.notes)]
+        if not page.hits:
+            parts.insert(0, _nothing_listed(memory.scope, deleted=deleted, is_filtered=bool(filters), cursor=cursor))
         if page.cursor:
             parts.append(f"more: --cursor {page.cursor}")
-        print_result(as_json, PageReply.of(page, memory.scope).as_json(), *parts)
+        print_result(as_json, PageReply.of(page, memory.scope, COMMANDS).as_json(), *parts)
+
+    with_memory(ctx, work)
+
+
+def _nothing_listed(scope: Scope, *, deleted: bool, is_filtered: bool, cursor: str | None) -> str:
+    """Return the sentence that stands in place of an empty list, with what to do next."""
+    if cursor:
+        return "there are no more"
+    if is_filtered:
+        return f"no {'deleted ' if deleted else ''}memory of {scope} matches the filter"
+    if deleted:
+        return f"no memory of {scope} is deleted"
+    return (
+        f"no memories are stored for {scope} yet. palimpsest add stores a fact, palimpsest import and palimpsest learn "
+        "take in files"
+    )
+
+
+def _where_to_look(scope: Scope, *, is_filtered: bool) -> list[str]:
+    """Return what to try after a search that found nothing."""
+    if scope.agent_id or scope.run_id:
+        return [f"only what was stored for {scope} was searched; leave out --agent and --run to search more"]
+    return [
+        "search without --filter, or see palimpsest list" if is_filtered else "palimpsest list shows what is stored"
+    ]
+
+
+@app.command(rich_help_panel=MEMORIES)
+def get(ctx: typer.Context, memory_id: MemoryId, as_json: AsJson = False) -> None:
+    """Print a memory or message whole, with its sources, metadata and dates."""
+
+    async def work(memory: Memory) -> None:
+        owner = await memory.get(memory.scope, memory_id)
+        sources = () if isinstance(owner, Message) else await memory.sources(memory.scope, owner.id)
+        content = WholeReply.of(owner, sources).as_json()
+        print_result(as_json, content, whole_reply_text(owner, sources), soft_wrap=True)
 
     with_memory(ctx, work)
 
 
 @app.command(rich_help_panel=MEMORIES)
-def history(ctx: typer.Context, memory_id: str, as_json: AsJson = False) -> None:
+def history(ctx: typer.Context, memory_id: MemoryId, as_json: AsJson = False) -> None:
     """Show every version of a memory, or the whole text of a message."""
 
     async def work(memory: Memory) -> None:
@@ -121,7 +180,7 @@ def history(ctx: typer.Context, memory_id: str, as_json: AsJson = False) -> None
 def summary(
     ctx: typer.Context,
     kind: Annotated[str, typer.Option(help="overall or recent.")] = "overall",
-    refresh: Annotated[bool, typer.Option(help="Write it again first.")] = False,
+    refresh: Annotated[bool, typer.Option("--refresh", help="Write it again first.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Summarize the memory in a paragraph."""

@@ -18,6 +18,9 @@ from palimpsest.server.auth import tokens as access_tokens
 
 _T = TypeVar("_T")
 
+DAY = len("2026-05-08")
+"""How much of a time is its day."""
+
 app = typer.Typer(no_args_is_help=True, help="Manage access tokens for HTTP.")
 
 
@@ -55,12 +58,13 @@ def create(
 def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List the access tokens, without their text."""
     tokens = exit_on_error(lambda: access_tokens.stored_tokens(settings_of(ctx).data_dir))
-    rows = table("id", "user", "project", "access", "created", "expires")
+    rows = table("id", "user", "project", "access", "created", "valid until")
     for token in tokens:
         access = "read" if token.read_only else "read and write"
-        cells = (token.id, token.user_id, token.project, access, token.created_at, token.expires_at or "never")
+        cells = (token.id, token.user_id, token.project, access, token.created_at[:DAY], _until(token))
         rows.add_row(*map(plain, cells))
-    print_result(as_json, {"tokens": [_token_json(token) for token in tokens]}, rows)
+    part = rows if tokens else "there are no access tokens; palimpsest token create prints a new one"
+    print_result(as_json, {"tokens": [_token_json(token) for token in tokens]}, part)
 
 
 @app.command()
@@ -71,6 +75,12 @@ def revoke(ctx: typer.Context, token_id: str, as_json: AsJson = False) -> None:
     )
     text = f"revoked: {token.id} of {token.user_id}"
     print_result(as_json, _token_json(token), text, done=text)
+
+
+def _until(token: access_tokens.StoredToken) -> str:
+    if token.expires_at is None:
+        return "it is revoked"
+    return f"{token.expires_at}{' (expired)' if token.is_expired(now()) else ''}"
 
 
 def _written(write: Callable[[], _T], otherwise: str) -> _T:

@@ -122,10 +122,10 @@ class SearchReply(Reply):
     notes: tuple[str, ...]
 
     @classmethod
-    def of(cls, result: SearchResult, scope: Scope) -> SearchReply:
+    def of(cls, result: SearchResult, scope: Scope, advice: Advice = TOOLS) -> SearchReply:
         """Return the reply for the result of a search."""
         hits = tuple(HitReply.of(hit) for hit in result.hits)
-        notes = (*result.notes, *shortened_notes(result.hits), scope_note(scope))
+        notes = (*result.notes, *shortened_notes(result.hits, advice), scope_note(scope))
         return cls(results=hits, confident=result.confident, omitted=result.omitted, notes=notes)
 
 
@@ -137,10 +137,10 @@ class PageReply(Reply):
     notes: tuple[str, ...]
 
     @classmethod
-    def of(cls, page: Page, scope: Scope) -> PageReply:
+    def of(cls, page: Page, scope: Scope, advice: Advice = TOOLS) -> PageReply:
         """Return the reply for a page of memories."""
         hits = tuple(HitReply.of(hit, with_score=False) for hit in page.hits)
-        notes = (*page.notes, *shortened_notes(page.hits), scope_note(scope))
+        notes = (*page.notes, *shortened_notes(page.hits, advice), scope_note(scope))
         return cls(results=hits, cursor=page.cursor, notes=notes)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from palimpsest.core.errors import PalimpsestError, Remedy
 from palimpsest.core.models import Event, Hit, Outcome, Scope
 
 if TYPE_CHECKING:  # slow to import, and only needed for the annotations
@@ -18,13 +19,17 @@ SHORT_ID = 8
 class Advice:
     """What to do next, in the words of the door that a reply goes through: tools for agents, commands for people.
 
-    `similar` is about memories that a new one resembles, `deleted` about a deletion, with `{id}` for its short id, and
-    `outdated` about a summary.
+    `similar` is about memories that a new one resembles, `deleted` about a deletion and `all_deleted` about that of a
+    whole scope, `outdated` about a summary, `shortened` about hits whose text is cut. `remedies` are about errors.
+    `{id}` stands for a short id.
     """
 
     similar: str
     deleted: str
+    all_deleted: str
     outdated: str
+    shortened: str
+    remedies: Mapping[Remedy, str]
 
 
 TOOLS = Advice(
@@ -32,15 +37,42 @@ TOOLS = Advice(
     "if one says the same, call delete_memory; if all are true, leave them",
     deleted='update_memory(memory_id="{id}", restore=true) restores it; only the command line erases for good: '
     "palimpsest purge",
+    all_deleted="list_memories(deleted=true) shows the memories; on the command line, palimpsest undo restores "
+    "everything",
     outdated="refresh=true rewrites the summary",
+    shortened='a text that ends in "…" is longer; get_history or memory://ID, with its id, gives all of it',
+    remedies={
+        Remedy.RESTORE: "update_memory(restore=true) restores it",
+        Remedy.DELETE: "delete_memory deletes them",
+        Remedy.REPLACE_NEWEST: 'If that is what the text replaces, add it again with replaces=["{id}"]',
+        Remedy.REPLACE_NOTHING: "Add the text again without it in replaces",
+        Remedy.NAME_SCOPE: "If it was found with another scope, use the same scope here",
+        Remedy.NOT_A_FILTER: "Pass it in scope",
+        Remedy.ONE_ID: "Use one id, or a list of ids if the tool accepts a list",
+        Remedy.ADD_MESSAGES: "Add a conversation as messages",
+        Remedy.KEEP_ELSEWHERE: "Tell the user, and store where it can be found instead",
+    },
 )
 
 COMMANDS = Advice(
-    similar="if a memory it resembles is no longer true, add the same text again with --replaces and its id; if all "
-    "are true, leave them",
-    deleted="palimpsest undo --change, with the number of this edit in palimpsest log, restores it; palimpsest purge "
-    "{id} erases it for good",
+    similar="if a memory it resembles is no longer true, add the same text again with --replaces and its id; if one "
+    "says the same, palimpsest delete deletes it; if all are true, leave them",
+    deleted="palimpsest undelete {id} restores it; palimpsest purge {id} erases it for good",
+    all_deleted="palimpsest undo restores everything; palimpsest purge erases for good",
     outdated="--refresh rewrites the summary",
+    shortened='a text that ends in "…" is longer; palimpsest get ID prints all of it',
+    remedies={
+        Remedy.RESTORE: "palimpsest undelete {id} restores it",
+        Remedy.DELETE: "palimpsest delete {id} deletes it",
+        Remedy.REPLACE_NEWEST: "If that is what the text replaces, add it again with --replaces {id}",
+        Remedy.REPLACE_NOTHING: "Add the text again without it in --replaces",
+        Remedy.NAME_SCOPE: "If it belongs to another user, project, agent or run, name it with --user, --project, "
+        "--agent or --run",
+        Remedy.NOT_A_FILTER: "Use --user, --project, --agent or --run",
+        Remedy.ONE_ID: "Put each id between spaces, without a comma",
+        Remedy.ADD_MESSAGES: "palimpsest learn takes in a conversation",
+        Remedy.KEEP_ELSEWHERE: "Store where it can be found instead",
+    },
 )
 
 MAX_ECHO = 200
@@ -49,8 +81,6 @@ MAX_ECHO = 200
 LIST_TOKENS = 2_000
 """The size of one page of a list. Set by hand: some 60 memories of a sentence, or one that is as long as a page of
 print. It is more than a search returns by default, because nothing in a list comes first for being relevant."""
-
-SHORTENED = 'a text that ends in "…" is longer; get_history or memory://ID, with its id, gives all of it'
 
 
 def short(memory_id: str) -> str:
@@ -63,10 +93,17 @@ def scope_note(scope: Scope) -> str:
     return f"scope: {scope}"
 
 
-def shortened_notes(hits: Sequence[Hit]) -> Iterator[str]:
+def error_text(error: PalimpsestError, advice: Advice) -> str:
+    """Return the text of an error, and what to do about it in the words of the door."""
+    if error.remedy is None:
+        return str(error)
+    return f"{error}. {advice.remedies[error.remedy].format(id=error.owner_id)}"
+
+
+def shortened_notes(hits: Sequence[Hit], advice: Advice) -> Iterator[str]:
     """Yield the note on how to get the whole text of hits that are cut, if there are any."""
     if any(hit.length is not None for hit in hits):
-        yield SHORTENED
+        yield advice.shortened
 
 
 def added_notes(result: WriteResult, advice: Advice) -> Iterator[str]:

@@ -88,7 +88,7 @@ def search_text(result: SearchResult, scope: Scope) -> str:
         lines.insert(0, WEAK)
     if result.omitted:
         lines.append(f"({omitted_text(result)}; raise max_tokens to see them)")
-    return _with_notes(lines, (*result.notes, *shortened_notes(result.hits)), scope)
+    return _with_notes(lines, (*result.notes, *shortened_notes(result.hits, TOOLS)), scope)
 
 
 def omitted_text(result: SearchResult) -> str:
@@ -101,7 +101,7 @@ def page_text(page: Page, scope: Scope) -> str:
     lines = [hit_line(hit) for hit in page.hits] or ["no memories"]
     if page.cursor:
         lines.append(f"(there are more: call list_memories with cursor='{page.cursor}')")
-    return _with_notes(lines, (*page.notes, *shortened_notes(page.hits)), scope)
+    return _with_notes(lines, (*page.notes, *shortened_notes(page.hits, TOOLS)), scope)
 
 
 def added_text(result: WriteResult, scope: Scope, advice: Advice = TOOLS) -> str:
@@ -127,14 +127,13 @@ def restored_text(result: WriteResult, scope: Scope) -> str:
     return _with_notes(lines, result.notes, scope)
 
 
-def all_deleted_text(result: WriteResult, scope: Scope) -> str:
+def all_deleted_text(result: WriteResult, scope: Scope, advice: Advice = TOOLS) -> str:
     """Return what the deletion of a whole scope did."""
     if not result.outcomes:
         return _with_notes(["unchanged: nothing is stored in this scope"], result.notes, scope)
     messages = sum(outcome.kind == "message" for outcome in result.outcomes)
     line = f"deleted: {counted(len(result.outcomes) - messages, 'memory')} and {counted(messages, 'message')}"
-    undo = "list_memories(deleted=true) shows the memories; on the command line, palimpsest undo restores everything"
-    return _with_notes([line], [*result.notes, undo], scope)
+    return _with_notes([line], [*result.notes, advice.all_deleted], scope)
 
 
 def confirm_delete_all_text(stored: ScopeContents, scope: Scope, confirmation: str) -> str:

@@ -73,7 +73,7 @@ async def list_memories(
         deleted=deleted,
         filters=filters,
     )
-    page = replace(page, notes=await news(memory, list_scope))
+    page = replace(page, notes=(*page.notes, *await news(memory, list_scope)))
     return tool_result(render.page_text(page, list_scope), PageReply.of(page, list_scope))
 
 

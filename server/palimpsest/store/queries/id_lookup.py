@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from sqlalchemy import Connection, and_, select
 
-from palimpsest.core.errors import InputError, MemoryNotFoundError
+from palimpsest.core.errors import InputError, MemoryNotFoundError, Remedy
 from palimpsest.core.models import Memory, Message, Scope
 from palimpsest.store.mapping import sees, to_memory, to_message
 from palimpsest.store.queries import messages as message_queries
@@ -43,8 +43,7 @@ def find(conn: Connection, scope: Scope, owner_id: str) -> Memory | Message:
         raise InputError(f"several memories begin with '{prefix}'. Use more characters of the id: {examples}")
     if not matches:
         raise MemoryNotFoundError(
-            f"no memory '{owner_id[:80]}' for {scope}. If it was found with another scope, use the same scope here. "
-            "Otherwise use an id from a search or a list"
+            f"no memory '{owner_id[:80]}' for {scope}; use an id from a search or a list", Remedy.NAME_SCOPE
         )
     return matches[0]
 
@@ -52,8 +51,12 @@ def find(conn: Connection, scope: Scope, owner_id: str) -> Memory | Message:
 def find_shown(conn: Connection, scope: Scope, owner_id: str) -> Memory | Message:
     """Return what `find` does. Of a message with a forgotten fact the text is not shown, only that there is one."""
     match = find(conn, scope, owner_id)
-    is_hidden = isinstance(match, Message) and not message_queries.without_forgotten(conn, [match])
-    return replace(match, content=HIDDEN) if isinstance(match, Message) and is_hidden else match
+    return shown(conn, match) if isinstance(match, Message) else match
+
+
+def shown(conn: Connection, message: Message) -> Message:
+    """Return a message as it may be shown: without its text if a fact of it is forgotten."""
+    return message if message_queries.without_forgotten(conn, [message]) else replace(message, content=HIDDEN)
 
 
 def find_memory(conn: Connection, scope: Scope, memory_id: str) -> Memory:
@@ -61,8 +64,9 @@ def find_memory(conn: Connection, scope: Scope, memory_id: str) -> Memory:
     match = find(conn, scope, memory_id)
     if isinstance(match, Message):
         raise InputError(
-            f"'{memory_id[:80]}' is a message of a conversation, not a memory. Messages cannot be edited; "
-            "delete_memory deletes them"
+            f"'{memory_id[:80]}' is a message of a conversation, not a memory. Messages cannot be edited",
+            Remedy.DELETE,
+            match.id[:MIN_PREFIX],
         )
     return match
 
@@ -90,9 +94,7 @@ def _prefix(argument: str) -> str:
             f"3a090c21, or at least its first {MIN_PREFIX} characters"
         )
     if len(ids) > 1 and not line.startswith("["):
-        raise InputError(
-            f"'{argument[:80]}' has several memory ids. Use one id, or a list of ids if the tool accepts a list"
-        )
+        raise InputError(f"'{argument[:80]}' has several memory ids", Remedy.ONE_ID)
     if len(ids[0]) == UUID_DIGITS and "-" not in ids[0]:
         return str(uuid.UUID(ids[0]))
     return ids[0]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from sqlalchemy import ColumnElement, Connection, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Text, cast, func, or_, select
 
 from palimpsest.core.models import USER_NAME, Memory, Scope
 from palimpsest.store.mapping import chunks, listed, sees, to_memory
@@ -29,6 +29,19 @@ def list_memories(
     if before is not None:
         query = query.where(memories.c.seq < before)
     return [(row.seq, to_memory(row)) for row in conn.execute(query)]
+
+
+def metadata_keys(conn: Connection, scope: Scope, *, deleted: bool | None) -> Iterator[str]:
+    """Yield every key of the metadata of the memories that the scope sees; a key once for each memory that has it.
+
+    `deleted`: of deleted memories, of living ones, or with None of both.
+    """
+    stored = memories.c.metadata
+    query = select(stored).where(sees(memories, scope), func.length(cast(stored, Text)) > len("{}"))
+    if deleted is not None:
+        query = query.where(memories.c.deleted_at.is_not(None) if deleted else memories.c.deleted_at.is_(None))
+    for metadata in conn.execute(query).scalars():
+        yield from metadata
 
 
 def count_memories(conn: Connection, scope: Scope) -> int:

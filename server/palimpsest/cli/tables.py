@@ -1,0 +1,94 @@
+"""Tables that fit any terminal.
+
+The last column takes the width that is left; where that is too little, each row stands as lines of its own. Widths are
+those of the terminal, where a Chinese or Japanese character takes two columns and a combining mark none.
+"""
+
+from __future__ import annotations
+
+from rich.cells import cell_len, split_graphemes
+from rich.console import ConsoleOptions, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from palimpsest.text.control_characters import visible
+from palimpsest.text.shorten import ELLIPSIS
+
+GAP = 2
+"""The columns of the terminal between two columns of a table."""
+
+MIN_LAST = 24
+"""The width that the last column needs. With less a sentence becomes a ribbon. Set by hand."""
+
+MAX_TEXT = 240
+"""How wide a text of a hit may be before it is cut. In a table of 80 columns it takes five lines. Set by hand."""
+
+MAX_NAME = 16
+"""How wide the name of a speaker may be before it is cut. Set by hand: most names are shorter."""
+
+
+class Rows:
+    """A table that Rich can print at any width. Its cells must be `plain`, or texts without control characters."""
+
+    def __init__(self, columns: tuple[str, ...], title: str = "") -> None:
+        self._columns = columns
+        self._title = Text(visible(title), style="italic") if title else None
+        self._rows: list[tuple[Text, ...]] = []
+
+    def add_row(self, *cells: str | Text) -> None:
+        """Add a row with a cell for each column."""
+        self._rows.append(tuple(Text(visible(cell)) if isinstance(cell, str) else cell for cell in cells))
+
+    def __rich_console__(self, _console: object, options: ConsoleOptions) -> RenderResult:
+        """Yield the title, then the rows side by side, or one below the other on a narrow terminal."""
+        if self._title is not None:
+            yield self._title
+        fixed = len(self._columns) - 1
+        widths = [max(map(cell_len, self._lines_of(place)), default=0) for place in range(fixed)]
+        is_wide = sum(widths) + GAP * fixed + min(MIN_LAST, self._natural_width(fixed)) <= options.max_width
+        yield self._side_by_side(widths) if is_wide else self._stacked()
+
+    def _lines_of(self, place: int) -> list[str]:
+        return [self._columns[place], *(line for row in self._rows for line in row[place].plain.split("\n"))]
+
+    def _natural_width(self, place: int) -> int:
+        return max(map(cell_len, self._lines_of(place)))
+
+    def _side_by_side(self, widths: list[int]) -> Table:
+        grid = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
+        for name, width in zip(self._columns, widths, strict=False):
+            grid.add_column(name, width=width, no_wrap=True)
+        grid.add_column(self._columns[-1], overflow="fold")
+        for row in self._rows:
+            grid.add_row(*row)
+        return grid
+
+    def _stacked(self) -> Table:
+        """Return each row as lines of name and value, with an empty line between two rows."""
+        grid = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), show_header=False)
+        grid.add_column(style="bold", overflow="fold")
+        grid.add_column(overflow="fold")
+        for number, row in enumerate(self._rows):
+            if number:
+                grid.add_row("", "")
+            for name, cell in zip(self._columns, row, strict=True):
+                if cell.plain:
+                    grid.add_row(name, cell)
+        return grid
+
+
+def cut_to_width(text: str, width: int) -> str:
+    """Return a text that is at most `width` columns wide as it is, and of a wider one the beginning and "…".
+
+    A character is never parted from its combining marks, nor an emoji from the parts it consists of.
+    """
+    if cell_len(text) <= width:
+        return text
+    spans, _ = split_graphemes(text)
+    end, left = 0, width - cell_len(ELLIPSIS)
+    for _, stop, cells in spans:
+        left -= cells
+        if left < 0:
+            break
+        end = stop
+    return text[:end].rstrip() + ELLIPSIS

@@ -1,0 +1,213 @@
+"""Commands that read, change, delete and restore one memory, from a person's words, standard input and an editor."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
+from tests.support.mcp_client import TOOL_NAMES
+
+CHANGES_AS = "import pathlib, sys; file = pathlib.Path(sys.argv[1]); file.write_text({!r}, 'utf-8')"
+
+
+def added(folder: Path, text: str, *options: str) -> str:
+    """Add a fact. Return its short id."""
+    (outcome,) = palimpsest_json(folder, "add", text, *options)["results"]
+    return outcome["id"][:8]
+
+
+def editor(folder: Path, code: str) -> dict[str, str]:
+    """Return the settings that make a Python program the editor."""
+    (folder / "editor.py").write_text(code, "utf-8")
+    return {"EDITOR": f"{sys.executable} {folder / 'editor.py'}"}
+
+
+def whole(folder: Path, memory_id: str) -> dict[str, Any]:
+    """Return what `get` prints as JSON."""
+    return palimpsest_json(folder, "get", memory_id)
+
+
+def test_a_memory_is_printed_whole(tmp_path: Path) -> None:
+    """Guards the text as it is stored, line breaks and all, and everything that is stored with it."""
+    text = "Émile repairs clocks:\n" + "北京 and Besançon. " * 60 + "The end."
+    memory_id = added(tmp_path, text, "--at", "2026-03-01", "--metadata", "topic=family", "--metadata", "size=3")
+    printed = palimpsest(tmp_path, "get", memory_id)
+    assert printed.startswith(f"[{memory_id}] current: {text}\n\n")
+    for line in (
+        'metadata  topic = "family"',
+        "          size = 3",
+        "date      2026-03-01T00:00:00Z",
+        "scope     user alice",
+    ):
+        assert f"\n{line}\n" in printed
+    reply = whole(tmp_path, memory_id)
+    assert reply["text"] == text
+    assert (reply["kind"], reply["metadata"], reply["deleted"]) == ("memory", {"topic": "family", "size": 3}, False)
+    assert (reply["scope"], reply["at"]) == ({"user_id": "alice"}, "2026-03-01T00:00:00Z")
+
+
+def test_a_message_is_printed_whole_with_its_own_id(tmp_path: Path) -> None:
+    """Guards the way to the whole of a message that a table cuts."""
+    said = "I went to the market. " * 100
+    message = {"role": "user", "name": "Ana", "content": said, "id": "D1:3", "at": "2026-05-01T10:00:00Z"}
+    (tmp_path / "chat.json").write_text(json.dumps([message]), "utf-8")
+    palimpsest(tmp_path, "learn", "chat.json")
+    (hit,) = palimpsest_json(tmp_path, "search", "market")["results"]
+    printed = palimpsest(tmp_path, "get", hit["id"])
+    assert f"2026-05-01 Ana said: {said.strip()}" in printed
+    assert "from      D1:3" in printed
+    assert whole(tmp_path, hit["id"])["sources"] == ["D1:3"]
+    refused = palimpsest(tmp_path, "edit", hit["id"], "x", code=1)
+    assert f"palimpsest delete {hit['id'][:8]} deletes it" in refused
+    assert "deleted: [" in palimpsest(tmp_path, "delete", hit["id"])
+    assert "restored: [" in palimpsest(tmp_path, "undelete", hit["id"])
+
+
+def test_text_and_metadata_are_edited_by_words(tmp_path: Path) -> None:
+    """Guards the values that metadata takes, the removal of a key, and the old text in the history."""
+    memory_id = added(tmp_path, "Rex is old", "--metadata", "topic=dog", "--metadata", 'tags=["pet"]')
+    printed = palimpsest(tmp_path, "edit", memory_id, "Rex is 12", "--metadata", "age=12", "--metadata", "topic=")
+    assert "updated: [" in printed
+    assert "(was: Rex is old)" in printed
+    assert whole(tmp_path, memory_id)["metadata"] == {"tags": ["pet"], "age": 12}
+    palimpsest(tmp_path, "edit", memory_id, "--metadata", 'age="12"', "--metadata", "sure=true")
+    assert whole(tmp_path, memory_id)["metadata"] == {"tags": ["pet"], "age": "12", "sure": True}
+    assert whole(tmp_path, memory_id)["text"] == "Rex is 12"
+    assert "is not KEY=VALUE" in palimpsest(tmp_path, "edit", memory_id, "--metadata", "age", code=1)
+    assert "has no value" in palimpsest(tmp_path, "add", "x", "--metadata", "age=", code=1)
+    assert "choose another key" in palimpsest(tmp_path, "add", "x", "--metadata", "kind=recipe", code=1)
+
+
+def test_a_text_is_read_from_standard_input(tmp_path: Path) -> None:
+    """Guards pipes into add and edit, in UTF-8 whatever the locale is."""
+    assert "added: [" in palimpsest(tmp_path, "add", "-", answer="李雷住在北京\n")
+    (hit,) = palimpsest_json(tmp_path, "list")["results"]
+    assert hit["text"] == "李雷住在北京"
+    palimpsest(tmp_path, "edit", hit["id"], "-", answer="李雷住在上海\n")
+    assert whole(tmp_path, hit["id"])["text"] == "李雷住在上海"
+    ascii_only = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}
+    palimpsest_process(tmp_path, "edit", hit["id"], "-", answer="Émile", settings=ascii_only)
+    assert whole(tmp_path, hit["id"])["text"] == "Émile"
+    assert "text is empty" in palimpsest(tmp_path, "add", "-", answer=" \n", code=1)
+
+
+def test_an_editor_opens_the_text(tmp_path: Path) -> None:
+    """Guards the editor: what is saved is stored, an unchanged text changes nothing, and its failure is one line."""
+    memory_id = added(tmp_path, "Rex is old")
+    palimpsest(tmp_path, "edit", memory_id, settings=editor(tmp_path, CHANGES_AS.format("Rex is 13\n")))
+    assert whole(tmp_path, memory_id)["text"] == "Rex is 13"
+    assert "unchanged: [" in palimpsest(tmp_path, "edit", memory_id, settings=editor(tmp_path, "pass"))
+    failed = palimpsest(tmp_path, "edit", memory_id, code=1, settings=editor(tmp_path, "raise SystemExit(1)"))
+    assert "Nothing was changed" in failed
+    assert "there is no new text" in palimpsest(tmp_path, "edit", memory_id, code=1)
+
+
+def test_a_text_that_is_refused_after_the_editor_is_not_lost(tmp_path: Path) -> None:
+    """Guards ten minutes of writing: the file is named, and the memory is as it was."""
+    memory_id = added(tmp_path, "Rex is old")
+    too_long = "Rex " * 6_000
+    printed = palimpsest(tmp_path, "edit", memory_id, code=1, settings=editor(tmp_path, CHANGES_AS.format(too_long)))
+    assert "palimpsest learn takes in a conversation" in printed
+    kept = Path(printed.split("your text is kept in ", 1)[1].strip())
+    assert kept.read_text("utf-8") == too_long
+    kept.unlink()
+    assert whole(tmp_path, memory_id)["text"] == "Rex is old"
+
+
+def test_a_memory_that_changes_while_it_is_edited_is_not_overwritten(tmp_path: Path) -> None:
+    """Guards what another program stores while the editor is open."""
+    memory_id = added(tmp_path, "Rex is old")
+    meanwhile = (
+        "import pathlib, subprocess, sys; "
+        f"subprocess.run([sys.executable, '-m', 'palimpsest', 'edit', '{memory_id}', 'Rex is 12'], check=True); "
+        "pathlib.Path(sys.argv[1]).write_text('Rex is 13')"
+    )
+    printed = palimpsest_process(tmp_path, "edit", memory_id, code=1, settings=editor(tmp_path, meanwhile))
+    assert "was changed while you edited it" in printed
+    Path(printed.split("your text is kept in ", 1)[1].strip()).unlink()
+    assert whole(tmp_path, memory_id)["text"] == "Rex is 12"
+
+
+def test_memories_are_deleted_and_restored(tmp_path: Path) -> None:
+    """Guards both ways back, and that all or none are deleted."""
+    ids = [added(tmp_path, text) for text in ("Rex is old", "Ana lives in Lyon")]
+    assert "Nothing was deleted" in palimpsest(tmp_path, "delete", code=1)
+    assert "no memory '00000000'" in palimpsest(tmp_path, "delete", ids[0], "00000000", code=1)
+    printed = palimpsest(tmp_path, "delete", *ids)
+    assert printed.count("deleted: [") == 2
+    assert f"palimpsest undelete {ids[0]} restores it" in printed
+    assert palimpsest_json(tmp_path, "list")["results"] == []
+    assert "palimpsest undelete" in palimpsest(tmp_path, "edit", ids[0], "x", code=1)
+    assert "restored: [" in palimpsest(tmp_path, "undelete", ids[0])
+    assert "unchanged (not deleted)" in palimpsest(tmp_path, "undelete", ids[0])
+    assert [hit["text"] for hit in palimpsest_json(tmp_path, "list")["results"]] == ["Rex is old"]
+
+
+def test_everything_is_deleted_only_after_a_yes(tmp_path: Path) -> None:
+    """Guards a whole memory, and that it comes back."""
+    for text in ("Rex is old", "Ana lives in Lyon"):
+        added(tmp_path, text)
+    palimpsest(tmp_path, "add", "The site is blue", "--project", "web")
+    asked = palimpsest(tmp_path, "delete", "--all", answer="n\n", code=1)
+    assert "Delete 2 memories of user alice (what belongs to projects stays)?" in asked
+    assert len(palimpsest_json(tmp_path, "list")["results"]) == 2
+    assert "deleted: 2 memories" in palimpsest(tmp_path, "delete", "--all", "--yes")
+    assert [hit["text"] for hit in palimpsest_json(tmp_path, "list", "--project", "web")["results"]] == [
+        "The site is blue"
+    ]
+    assert "unchanged: nothing is stored" in palimpsest(tmp_path, "delete", "--all")
+    palimpsest(tmp_path, "undo")
+    assert len(palimpsest_json(tmp_path, "list")["results"]) == 2
+
+
+SECRET = "sk-" + "a1B2c3D4" * 6
+
+
+@pytest.mark.parametrize("as_json", [(), ("--json",)], ids=["text", "json"])
+def test_every_reply_and_error_of_these_commands_names_commands(tmp_path: Path, as_json: tuple[str, ...]) -> None:
+    """Guards a person from the names of tools, in each text that an agent would read them in."""
+    long = added(tmp_path, "Rex sleeps. " * 1_500)
+    old = added(tmp_path, "Ana lives in Nice")
+    new = added(tmp_path, "Ana lives in Lyon", "--replaces", old)
+    gone = added(tmp_path, "Ben is tall")
+    palimpsest(tmp_path, "delete", gone)
+    for text in ("one", "two", "three"):
+        palimpsest(tmp_path, "add", f"Rex has {text} long tails. " * 600)
+    printed = [
+        palimpsest(tmp_path, *command, *as_json)
+        for command in (
+            ("list",),
+            ("search", "Rex sleeps"),
+            ("add", "Rex sleeps. " * 1_400),
+            ("delete", long),
+            ("undelete", long),
+            ("get", new),
+            ("history", new),
+            ("delete", "--all", "--yes"),
+            ("undo",),
+        )
+    ]
+    printed += [
+        palimpsest(tmp_path, *command, code=1)
+        for command in (
+            ("edit", gone, "x"),
+            ("edit", "00000000", "x"),
+            ("edit", f"{long},{new}", "x"),
+            ("add", "x", "--replaces", gone),
+            ("add", "x", "--replaces", old),
+            ("add", SECRET),
+            ("add", "x" * 20_001),
+            ("list", "--filter", "project=web"),
+            ("list", "--filter", "kind=recipe"),
+            ("list", "--filter", "a", "--cursor", "x"),
+            ("undo", "--change", "99"),
+            ("summary", "--kind", "x"),
+        )
+    ]
+    for text in printed:
+        assert not [word for word in (*TOOL_NAMES, "restore=true", "refresh=", "replaces=[") if word in text]

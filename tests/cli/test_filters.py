@@ -1,0 +1,150 @@
+"""Filters as a person types them, and what a reply says about keys that nothing has."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from palimpsest.cli.arguments import filters_from
+from palimpsest.core.errors import InputError
+from tests.support.command_line import palimpsest, palimpsest_json
+from tests.support.mcp_client import error_text, reply_text
+from tests.support.server_in_process import connect
+
+FACTS = {
+    "Ana grows roses": ("topic=garden", "size=3", "at=2026-01-05"),
+    "Ben grows beans": ("topic=garden", "size=12", "Farbe=grün", "at=2026-03-05"),
+    "Rex chases cats": ("topic=dog", 'size="3"', "at=2026-05-05"),
+}
+
+
+@pytest.fixture(scope="module")
+def memory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give the folder of a memory with three facts and their metadata."""
+    folder = tmp_path_factory.mktemp("filters")
+    for text, (*pairs, at) in FACTS.items():
+        options = [option for pair in pairs for option in ("--metadata", pair)]
+        palimpsest(folder, "add", text, *options, "--at", at.removeprefix("at="))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("conditions", "names"),
+    [
+        (["topic=garden"], "Ana Ben"),
+        (["topic = garden"], "Ana Ben"),
+        (["topic!=garden"], "Rex"),
+        (["size=3"], "Ana Rex"),
+        (['size="3"'], "Rex"),
+        (["size!=3"], "Ben"),
+        (["size>=3"], "Ana Ben Rex"),
+        (["size>3"], "Ben"),
+        (["Farbe=grün"], "Ben"),
+        (["Farbe=null"], "Ana Rex"),
+        (["Farbe!=null"], "Ben"),
+        (["at>=2026-03"], "Ben Rex"),
+        (["at<2026-03-05"], "Ana"),
+        (["at=2026-05"], "Rex"),
+        (["topic=garden", "at>=2026-02-01"], "Ben"),
+        (["kind=memory", "metadata.topic=dog"], "Rex"),
+        (['{"topic": {"in": ["dog", "cat"]}}'], "Rex"),
+        (['{"OR": [{"topic": "dog"}, {"size": {"gt": 10}}]}', "at<2026-04"], "Ben"),
+    ],
+    ids=str,
+)
+def test_a_list_and_a_search_show_only_what_matches(memory: Path, conditions: list[str], names: str) -> None:
+    """Guards every sign, numbers that may be texts, JSON, and that all conditions must match."""
+    options = [option for condition in conditions for option in ("--filter", condition)]
+    for command in (("list",), ("search", "Who grows or chases what?")):
+        results = palimpsest_json(memory, *command, *options)["results"]
+        assert sorted(hit["text"].split()[0] for hit in results) == names.split()
+
+
+@pytest.mark.parametrize(
+    ("condition", "complaint"),
+    [
+        ("garden", "has no KEY, sign and VALUE"),
+        ("=x", "has no KEY, sign and VALUE"),
+        ("topic=", "has no KEY, sign and VALUE"),
+        ('{"topic": ', "is not JSON"),
+        ('{"topic": {"$eqq": 1}}', "did you mean 'eq'?"),
+        ('{"at": {"after": "2026"}}', "did you mean 'gt'?"),
+        ('{"topic": {"not_in": ["x"]}}', "did you mean 'nin'?"),
+        ('{"$and": [{"topic": "x"}]}', "use AND"),
+        ("kind=recipe", "'metadata.kind'"),
+        ("project=web", "use --user, --project, --agent or --run"),
+        ("at>=someday", "is not an ISO 8601"),
+    ],
+)
+def test_a_wrong_filter_names_what_would_be_right(memory: Path, condition: str, complaint: str) -> None:
+    """Guards a person who guesses."""
+    for command in (("list",), ("search", "roses")):
+        assert complaint.lower() in palimpsest(memory, *command, "--filter", condition, code=1).lower()
+
+
+def test_conditions_make_one_filter() -> None:
+    """Guards the form that goes to the memory."""
+    assert filters_from([]) is None
+    assert filters_from(["a=x"]) == {"a": {"eq": "x"}}
+    assert filters_from(["a=x", '{"b": 1}']) == {"AND": [{"a": {"eq": "x"}}, {"b": 1}]}
+    assert filters_from(["a=b=c"]) == {"a": {"eq": "b=c"}}
+    assert filters_from(["a=NaN"]) == {"a": {"eq": "NaN"}}
+    with pytest.raises(InputError):
+        filters_from(["<3"])
+
+
+def test_a_key_that_no_memory_has_is_noted_on_the_command_line(memory: Path) -> None:
+    """Guards against an empty answer that looks like an empty memory, and against a note where all is well."""
+    missing = palimpsest(memory, "list", "--filter", "colour=red")
+    assert "no memory of user alice matches the filter" in missing
+    assert "note: no memory here has the key 'colour'; keys that are used: " in missing
+    assert "'topic'" in missing
+    near = palimpsest_json(memory, "search", "roses", "--filter", "topics=garden")["notes"]
+    assert "no memory here has the key 'topics'; did you mean 'topic'?" in near
+    case = palimpsest(memory, "list", "--filter", "farbe=grün")
+    assert "did you mean 'Farbe'?" in case
+    assert "note:" not in palimpsest(memory, "list", "--filter", "topic=garden")
+    assert "note:" not in palimpsest(memory, "list", "--filter", "topic=no such")
+    negated = palimpsest(memory, "list", "--filter", "colour!=red")
+    assert "Ana grows roses" in negated
+    assert "no memory here has the key 'colour'" in negated
+    deleted = palimpsest(memory, "list", "--deleted", "--filter", "topic=garden")
+    assert "no memory here has the key 'topic'; none has metadata" in deleted
+
+
+@pytest.mark.anyio
+async def test_the_tools_note_the_same(memory: Path) -> None:
+    """Guards agents as well, in text and in JSON, and beside the notes that were there before."""
+    async with connect(memory) as server:
+        for tool, arguments in (("list_memories", {}), ("search_memories", {"query": "roses"})):
+            reply = await server.call_tool(tool, {**arguments, "filters": {"topics": "garden"}})
+            assert "note: no memory here has the key 'topics'; did you mean 'topic'?" in reply_text(reply)
+            assert "'topics'" in json.dumps(reply.structured_content)
+        wrong = await server.call_tool("list_memories", {"filters": {"topic": {"$eqq": 1}}})
+        assert "did you mean 'eq'?" in error_text(wrong)
+
+
+def test_metadata_that_is_named_like_a_field_is_reached_and_explained(tmp_path: Path) -> None:
+    """Guards imports: `kind` of a memory is not `kind` of its metadata."""
+    (tmp_path / "mem0.json").write_text(
+        json.dumps(
+            {
+                "results": [
+                    {
+                        "id": "m1",
+                        "memory": "Pesto needs basil",
+                        "user_id": "alice",
+                        "metadata": {"role": "cook"},
+                        "created_at": "2026-01-01T00:00:00Z",
+                    }
+                ]
+            }
+        ),
+        "utf-8",
+    )
+    palimpsest(tmp_path, "import", "mem0.json")
+    assert len(palimpsest_json(tmp_path, "list", "--filter", "metadata.role=cook")["results"]) == 1
+    missed = palimpsest(tmp_path, "list", "--filter", "role=cook")
+    assert "the key of that name in the metadata is 'metadata.role'" in missed
