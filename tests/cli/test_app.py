@@ -129,7 +129,18 @@ def test_the_doctor_examines_every_part_of_a_new_installation_and_finds_it_well(
     report = palimpsest_json(tmp_path, "doctor")
     assert report["ok"]
     parts = {finding["part"] for finding in report["findings"]}
-    assert parts == {"scope", "prompts", "embedder", "ledger", "capture", "jobs", "vectors", "index", "model"}
+    assert parts == {
+        "scope",
+        "prompts",
+        "embedder",
+        "ledger",
+        "capture",
+        "jobs",
+        "vectors",
+        "index",
+        "model",
+        "clients",
+    }
 
 
 def test_rebuild_makes_an_index_that_the_doctor_counts(tmp_path: Path) -> None:

@@ -11,12 +11,16 @@ STATIC_EMBEDDER = ("PALIMPSEST_EMBEDDER__PROVIDER", "static")
 """The variable that chooses the static embedder, which is quick and the same on every machine."""
 
 
+OF_OTHERS = ("PALIMPSEST_", "OPENAI_", "CLAUDE", "CODEX", "XDG_CONFIG")
+"""How the variables begin that would lead a test to the memory, the model or the clients of whoever runs it."""
+
+
 def clean_environment(folder: Path, **settings: str) -> dict[str, str]:
-    """Return this process's environment without its Palimpsest and OpenAI settings, with a folder as home.
+    """Return this process's environment without its settings of ours, OpenAI's and clients', with a folder as home.
 
     The embedder is the static one.
     """
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PALIMPSEST_", "OPENAI_"))}
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(OF_OTHERS)}
     return {
         **inherited,
         "HOME": str(folder),

@@ -1,6 +1,7 @@
-"""Change one entry of a JSON file that people edit. Comments, order and everything else stay as they are.
+"""Change one value of a JSON file that people edit. Comments, order and everything else stay as they are.
 
-Reads JSON with `//` and `/* */` comments and trailing commas, as VS Code writes it. All functions are pure.
+Reads JSON with `//` and `/* */` comments and trailing commas, as VS Code writes it. A path leads through objects by
+their keys and through lists by the numbers of their items. All functions are pure.
 """
 
 from __future__ import annotations
@@ -9,18 +10,23 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
+
+Step: TypeAlias = str | int
+"""A key of an object, or the number of an item in a list."""
 
 _BLANK = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
 _LITERAL = re.compile(r"true|false|null|-?\d[\d.eE+-]*")
+_TRAILING_COMMENT = re.compile(r"[ \t]*(?://[^\r\n]*|/\*[^\r\n]*?\*/[ \t]*(?=\r?\n))")
+_INDENT = re.compile(r"\n([ \t]+)\S")
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An entry of an object: the offset where it begins, and that of the comma after it, if there is one."""
+    """An entry of an object or a list: the offset where it begins, and that of the comma after it, if there is one."""
 
-    key: str
+    key: Step
     start: int
     value: Node
     comma: int | None
@@ -28,33 +34,47 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value: the offsets where it begins and ends, and its members if it is an object."""
+    """A value, the offsets where it begins and ends, and its members if it is an object or a list."""
 
     start: int
     end: int
+    value: Any
     members: tuple[Member, ...] | None = None
 
 
-def with_entry(text: str, path: Sequence[str], value: Any) -> str:
-    """Return the text with `value` at a path of keys. Missing objects are added.
+def value_at(text: str, path: Sequence[Step] = ()) -> Any:
+    """Return the value at a path, or None if there is none.
 
-    Raises ValueError that names the line if the text is not JSON or a value on the path is not an object.
+    Raises ValueError that names the line if the text is not JSON or a value on the path is of another kind.
+    """
+    if not text.strip("\ufeff \t\r\n"):
+        return None
+    node, depth = _deepest(text, path)
+    return node.value if depth == len(path) else None
+
+
+def with_entry(text: str, path: Sequence[Step], value: Any) -> str:
+    """Return the text with `value` at a path. Missing objects are added; the number of no item adds one to its list.
+
+    Raises ValueError that names the line if the text is not JSON or a value on the path is of another kind.
     """
     if not text.strip():
         text = "{}\n"
     node, depth = _deepest(text, path)
     rest = path[depth:]
     if not rest:
-        return text[: node.start] + _dump(value, _indent_at(text, node.start)) + text[node.end :]
+        if node.value == value:
+            return text
+        return text[: node.start] + _dump(value, _indent_at(text, node.start), text) + text[node.end :]
     for key in reversed(rest[1:]):
-        value = {key: value}
+        value = {key: value} if isinstance(key, str) else [value]
     return _insert(text, node, rest[0], value)
 
 
-def without_entry(text: str, path: Sequence[str]) -> str:
-    """Return the text without the entry at a path of keys. If there is none, return the text as it is.
+def without_entry(text: str, path: Sequence[Step]) -> str:
+    """Return the text without the entry at a path. If there is none, return the text as it is.
 
-    Raises ValueError that names the line if the text is not JSON or a value on the path is not an object.
+    Raises ValueError that names the line if the text is not JSON or a value on the path is of another kind.
     """
     parent, depth = _deepest(text, path[:-1]) if text.strip() else (None, 0)
     members = parent.members or () if parent is not None and depth == len(path) - 1 else ()
@@ -70,43 +90,69 @@ def without_entry(text: str, path: Sequence[str]) -> str:
     return head.rstrip(" \t") + text[_after_line(text, member.value.end) :]
 
 
-def _deepest(text: str, path: Sequence[str]) -> tuple[Node, int]:
-    """Return the last existing value on a path, and the number of keys that lead to it.
+def _deepest(text: str, path: Sequence[Step]) -> tuple[Node, int]:
+    """Return the last existing value on a path, and the number of steps that lead to it.
 
-    Raises ValueError if a value before it is not an object.
+    Raises ValueError if a value before it has no such members, or has one of them twice.
     """
     node = _parse(text)
     for depth, key in enumerate(path):
-        if node.members is None:
-            raise ValueError(f"{_line_of(text, node.start)}: an object is expected here, to look for '{key}' in it")
-        member = next((candidate for candidate in node.members if candidate.key == key), None)
-        if member is None:
+        _expect_members(text, node, key)
+        members = [member for member in node.members or () if member.key == key]
+        if not members:
             return node, depth
-        node = member.value
+        if len(members) > 1:
+            raise ValueError(f"{_line_of(text, members[1].start)}: '{key}' is here a second time")
+        node = members[0].value
     return node, len(path)
 
 
-def _insert(text: str, node: Node, key: str, value: Any) -> str:
-    if node.members is None:
-        raise ValueError(f"{_line_of(text, node.start)}: an object is expected here, to add '{key}' to it")
+def _expect_members(text: str, node: Node, key: Step) -> None:
+    """Raise ValueError unless a value can have a member with such a key."""
+    kind, name = (dict, "an object") if isinstance(key, str) else (list, "a list")
+    if not isinstance(node.value, kind):
+        where = _line_of(text, node.start)
+        raise ValueError(f"{where}: {name} is expected here, to look for '{key}' in it")  # noqa: TRY004 - of the text
+
+
+def _insert(text: str, node: Node, key: Step, value: Any) -> str:
+    _expect_members(text, node, key)
+    newline, unit = _newline(text), _indent_unit(text)
     outer = _indent_at(text, node.start)
+    name = f"{json.dumps(key)}: " if isinstance(key, str) else ""
     if not node.members:
-        inner = outer + "  "
+        inner = outer + unit
         inside = text[node.start + 1 : node.end - 1].rstrip()  # comments, if there are any
-        entry = f"\n{inner}{json.dumps(key)}: {_dump(value, inner)}\n{outer}"
+        entry = f"{newline}{inner}{name}{_dump(value, inner, text)}{newline}{outer}"
         return text[: node.start + 1] + inside + entry + text[node.end - 1 :]
     last = node.members[-1]
     one_line = "\n" not in text[node.start : last.start]
-    inner = outer + "  " if one_line else _indent_at(text, last.start)
+    inner = outer + unit if one_line else _indent_at(text, last.start)
     end = last.value.end if last.comma is None else last.comma + 1
     comma = "," if last.comma is None else ""
-    entry = f"{comma}\n{inner}{json.dumps(key)}: {_dump(value, inner)}"
-    tail = f"\n{outer}{text[end:].lstrip(' ')}" if one_line else text[end:]
-    return text[:end] + entry + tail
+    comment = _TRAILING_COMMENT.match(text, end)
+    after = comment.end() if comment else end  # a comment behind the last member stays with it
+    entry = f"{newline}{inner}{name}{_dump(value, inner, text)}"
+    tail = f"{newline}{outer}{text[after:].lstrip(' ')}" if one_line else text[after:]
+    return text[:end] + comma + text[end:after] + entry + tail
 
 
-def _dump(value: Any, indent: str) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False).replace("\n", f"\n{indent}")
+def _dump(value: Any, indent: str, text: str) -> str:
+    """Return a value as JSON, with the line ends and the indentation of the text it becomes a part of."""
+    dumped = json.dumps(value, indent=_indent_unit(text), ensure_ascii=False)
+    return dumped.replace("\n", f"{_newline(text)}{indent}")
+
+
+def _newline(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
+
+
+def _indent_unit(text: str) -> str:
+    """Return what one level is indented by: a tab, or the spaces of the first indented line."""
+    match = _INDENT.search(text)
+    if match is None:
+        return "  "
+    return "\t" if match.group(1).startswith("\t") else match.group(1)
 
 
 def _indent_at(text: str, at: int) -> str:
@@ -144,7 +190,14 @@ def _parse_value(text: str, at: int) -> Node:
     match = _STRING.match(text, at) or _LITERAL.match(text, at)
     if match is None:
         raise ValueError(f"{_line_of(text, at)}: a value is missing")
-    return Node(at, match.end())
+    return Node(at, match.end(), _decoded(text, match))
+
+
+def _decoded(text: str, match: re.Match[str]) -> Any:
+    try:
+        return json.loads(match.group())
+    except ValueError as error:
+        raise ValueError(f"{_line_of(text, match.start())}: {match.group()} is not a value") from error
 
 
 def _parse_object(text: str, start: int) -> Node:
@@ -159,16 +212,20 @@ def _parse_object(text: str, start: int) -> Node:
             raise ValueError(f"{_line_of(text, colon)}: a colon is missing")
         value = _parse_value(text, _skip_blank(text, colon + 1))
         after, comma = _skip_comma(text, value.end, "}")
-        members.append(Member(json.loads(key.group()), at, value, comma))
+        members.append(Member(_decoded(text, key), at, value, comma))
         at = after
-    return Node(start, at + 1, tuple(members))
+    return Node(start, at + 1, {member.key: member.value.value for member in members}, tuple(members))
 
 
 def _parse_list(text: str, start: int) -> Node:
+    members: list[Member] = []
     at = _skip_blank(text, start + 1)
     while text[at : at + 1] != "]":
-        at, _ = _skip_comma(text, _parse_value(text, at).end, "]")
-    return Node(start, at + 1)
+        value = _parse_value(text, at)
+        after, comma = _skip_comma(text, value.end, "]")
+        members.append(Member(len(members), at, value, comma))
+        at = after
+    return Node(start, at + 1, [member.value.value for member in members], tuple(members))
 
 
 def _skip_comma(text: str, at: int, closing: str) -> tuple[int, int | None]:

@@ -13,6 +13,8 @@ from palimpsest import __version__
 from palimpsest.care.doctor import Finding, examine
 from palimpsest.care.purge import PurgeResult
 from palimpsest.care.verify import verify
+from palimpsest.cli.clients.catalog import Folders
+from palimpsest.cli.clients.overview import clients_finding
 from palimpsest.cli.console import CALLER, AsJson, progress_bar, run_async, settings_of, with_memory
 from palimpsest.cli.options import CARE, MEMORIES
 from palimpsest.cli.output import plain, print_result, table
@@ -170,7 +172,7 @@ def doctor(
         if deep:
             with progress_bar("comparing") as progress:
                 findings += verify(settings, progress, repair=repair)
-        return findings
+        return [*findings, clients_finding(Folders.of_this_machine())]
 
     findings = run_async(all_findings)
     ok = all(finding.ok for finding in findings)

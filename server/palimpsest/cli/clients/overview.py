@@ -1,0 +1,150 @@
+"""In which clients the memory is installed, and what is wrong there: for `palimpsest install` and `doctor`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from palimpsest.care.doctor import Finding
+from palimpsest.cli.clients import entries, hooks_text
+from palimpsest.cli.clients.catalog import CLIENTS, Client, Folders
+from palimpsest.cli.clients.client_settings import active_plugin, switched_off
+from palimpsest.cli.clients.file_edits import read_text
+from palimpsest.cli.clients.programs import invocation_of
+from palimpsest.core.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class ClientState:
+    """What was found of a client: whether it is on this machine, and what its files have of ours, in a word or two."""
+
+    client: Client
+    found: bool
+    entry: str
+    hooks: str
+
+
+def overview(folders: Folders) -> list[ClientState]:
+    """Return the state of each client's files of the user."""
+    return [_state(client, folders) for client in CLIENTS.values()]
+
+
+def clients_finding(folders: Folders) -> Finding:
+    """Return where the memory is installed, in the files of the user and of the current folder, and what is wrong."""
+    parts: dict[str, None] = {}  # in the order in which they are found
+    faults: list[str] = []
+    notes: list[str] = []
+    for client in CLIENTS.values():
+        try:
+            installed, client_faults = _examined(client, folders)
+            if "hooks" in installed:
+                notes += switched_off(client, folders)
+        except InputError as error:
+            notes.append(str(error))
+            continue
+        faults += client_faults
+        if installed:
+            parts[f"{client.title} ({', '.join(installed)})"] = None
+    text = ", ".join(parts) if parts else "in no client; palimpsest install lists them"
+    return Finding("clients", "; ".join([text, *faults, *notes]), ok=not faults)
+
+
+def _examined(client: Client, folders: Folders) -> tuple[list[str], list[str]]:
+    """Return what of ours a client has, and what is wrong with it. Raises InputError if a file cannot be read."""
+    has_entry, faults = _examined_entries(client, folders)
+    has_hooks, hook_faults = _examined_hooks(client, folders)
+    has_plugin = active_plugin(client, folders)
+    faults += hook_faults
+    if has_plugin and has_hooks:
+        faults.append(
+            "Claude Code runs the hooks twice, those of its settings and those of the plugin; remove one of them with "
+            "palimpsest uninstall claude-code or with /plugin"
+        )
+    parts = {"memory": has_entry, "hooks": has_hooks, "plugin": has_plugin}
+    return [name for name, is_there in parts.items() if is_there], faults
+
+
+def _examined_entries(client: Client, folders: Folders) -> tuple[bool, list[str]]:
+    faults: list[str] = []
+    found = False
+    for file in _entry_files(client, folders):
+        again = _again(client, folders, file)
+        for name, entry in _servers(client, file).items():
+            invocation = invocation_of(entry)
+            if name not in (entries.ENTRY_NAME, entries.OLD_NAME) or invocation is None:
+                continue
+            found = True
+            if name == entries.OLD_NAME:
+                faults.append(f"{file}: our entry still has its old name '{name}'; {again}")
+            if _is_gone(invocation.start[0]):
+                faults.append(f"{file}: {invocation.start[0]} no longer exists; {again}")
+    return found, faults
+
+
+def _examined_hooks(client: Client, folders: Folders) -> tuple[bool, list[str]]:
+    faults: list[str] = []
+    found = False
+    for file in _hooks_files(client, folders):
+        again = _again(client, folders, file, "--hooks")
+        for program in dict.fromkeys(handler.program for handler in _handlers(file)):
+            found = True
+            if _is_gone(program):
+                faults.append(f"{file}: the hooks' program {program} no longer exists; {again}")
+    return found, faults
+
+
+def _state(client: Client, folders: Folders) -> ClientState:
+    entry_file = folders.of_user(client.user_file)
+    hooks_file = folders.of_user(client.hooks.user_file) if client.hooks is not None else None
+    homes = {file.parent for file in (entry_file, hooks_file) if file is not None} - {Path(folders.home)}
+    found = entry_file.exists() or any(home.is_dir() for home in homes)
+    try:
+        servers = _servers(client, entry_file)
+        ours = [name for name in (entries.ENTRY_NAME, entries.OLD_NAME) if invocation_of(servers.get(name)) is not None]
+        entry = "" if not ours else "installed" if ours[0] == entries.ENTRY_NAME else f"installed as '{ours[0]}'"
+        if not ours and entries.ENTRY_NAME in servers:
+            entry = "another server"
+        if active_plugin(client, folders):
+            entry = entry or "plugin"
+        hooks = "installed" if hooks_file is not None and _handlers(hooks_file) else ""
+    except InputError as error:
+        return ClientState(client, found, str(error), "")
+    return ClientState(client, found, entry, hooks if hooks_file is not None else "none")
+
+
+def _entry_files(client: Client, folders: Folders) -> list[Path]:
+    project = [folders.entry_file(client, in_project=True)] if client.project_file is not None else []
+    return list(dict.fromkeys([folders.of_user(client.user_file), *project]))
+
+
+def _hooks_files(client: Client, folders: Folders) -> list[Path]:
+    if client.hooks is None:
+        return []
+    return list(dict.fromkeys(folders.hooks_file(client.hooks, in_project=inside) for inside in (False, True)))
+
+
+def _servers(client: Client, file: Path) -> dict[str, object]:
+    text = read_text(file)
+    try:
+        return dict(entries.servers_in(client, file, text)) if text else {}
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{file} cannot be read: {error}") from error
+
+
+def _handlers(file: Path) -> list[hooks_text.Handler]:
+    text = read_text(file)
+    try:
+        return hooks_text.handlers_in(text) if text else []
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{file} cannot be read: {error}") from error
+
+
+def _is_gone(program: str) -> bool:
+    """Return whether a program is named by its whole path and is not there."""
+    return Path(program).is_absolute() and not Path(program).exists()
+
+
+def _again(client: Client, folders: Folders, file: Path, *options: str) -> str:
+    in_users = file in (folders.of_user(client.user_file), *_hooks_files(client, folders)[:1])
+    words = ("palimpsest install", client.name, *options, *(() if in_users else ("--project",)))
+    return f"{' '.join(words)} mends it"

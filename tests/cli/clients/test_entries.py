@@ -1,0 +1,270 @@
+"""The entry in a client's file: whose it is, where it is, what it starts, and what stays when it is changed."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client, StdioServerParameters
+
+from palimpsest.cli.clients import programs
+from palimpsest.cli.clients.catalog import CLIENTS, Folders
+from palimpsest.cli.clients.programs import invocation_of
+from palimpsest.core.errors import InputError
+from tests.support.client_files import FOREIGN_SERVER, content_of, run, write_json
+from tests.support.command_line import palimpsest, palimpsest_process
+from tests.support.environment import clean_environment
+
+REPOSITORY = Path(__file__).parents[3]
+LINUX, MAC, WINDOWS = PurePosixPath("/home/me"), PurePosixPath("/Users/me"), PureWindowsPath("C:/Users/me")
+SUPPORT, ROAMING = MAC / "Library" / "Application Support", WINDOWS / "AppData" / "Roaming"
+USER_FILES: list[tuple[str, Any, Any, str]] = [
+    ("claude-desktop", LINUX, LINUX / ".config", "/home/me/.config/Claude/claude_desktop_config.json"),
+    ("claude-desktop", MAC, SUPPORT, "/Users/me/Library/Application Support/Claude/claude_desktop_config.json"),
+    ("claude-desktop", WINDOWS, ROAMING, "C:/Users/me/AppData/Roaming/Claude/claude_desktop_config.json"),
+    ("claude-code", WINDOWS, ROAMING, "C:/Users/me/.claude.json"),
+    ("codex", LINUX, LINUX / ".config", "/home/me/.codex/config.toml"),
+    ("gemini", MAC, SUPPORT, "/Users/me/.gemini/settings.json"),
+    ("cursor", MAC, SUPPORT, "/Users/me/.cursor/mcp.json"),
+    ("vscode", LINUX, LINUX / ".config", "/home/me/.config/Code/User/mcp.json"),
+    ("vscode", MAC, SUPPORT, "/Users/me/Library/Application Support/Code/User/mcp.json"),
+    ("vscode", WINDOWS, ROAMING, "C:/Users/me/AppData/Roaming/Code/User/mcp.json"),
+]
+
+OURS = [
+    ({"command": "/opt/venv/bin/palimpsest"}, ()),
+    ({"command": "C:\\Users\\Ünï\\venv\\Scripts\\palimpsest.exe", "args": ["serve"]}, ("serve",)),
+    ({"command": "palimpsest", "args": ["--user", "bob"]}, ("--user", "bob")),
+    ({"command": "/usr/bin/python3.12", "args": ["-m", "palimpsest"]}, ()),
+    ({"command": "python", "args": ["-I", "-m", "palimpsest", "serve"]}, ("serve",)),
+    ({"command": "uvx", "args": ["palimpsest-mcp"]}, ()),
+    ({"command": "/home/me/.local/bin/uvx", "args": ["palimpsest-mcp@0.2"]}, ()),
+    (
+        {"command": "uvx", "args": ["--python", "3.12", "--from", "palimpsest-mcp>=0.1", "palimpsest", "serve"]},
+        ("serve",),
+    ),
+    ({"command": "uv", "args": ["tool", "run", "--from=palimpsest-mcp", "palimpsest"]}, ()),
+    ({"command": "uv", "args": ["run", "--directory", "/src/x", "palimpsest"]}, ()),
+    ({"command": "pipx", "args": ["run", "--spec", "palimpsest-mcp", "palimpsest"]}, ()),
+]
+FOREIGN: list[object] = [
+    FOREIGN_SERVER,
+    {"command": "npx", "args": ["-y", "server-filesystem", "/home/me/palimpsest"]},
+    {"command": "uvx", "args": ["mcp-server-git", "--repository", "palimpsest"]},
+    {"command": "uvx", "args": ["--with", "palimpsest-mcp", "other-server"]},
+    {"command": "uvx", "args": ["palimpsest-mcp-fork"]},
+    {"command": "python", "args": ["server.py", "-m", "palimpsest"]},
+    {"command": "python", "args": ["-m", "palimpsest_notes"]},
+    {"command": "/opt/palimpsest/bin/server"},
+    {"url": "https://memory.example.org/mcp"},
+    {"command": ["palimpsest"]},
+    "palimpsest",
+    None,
+]
+
+
+@pytest.mark.parametrize(("entry", "arguments"), OURS)
+def test_an_entry_that_starts_our_server_is_ours(entry: dict[str, Any], arguments: tuple[str, ...]) -> None:
+    """Guards every way in which the server is started, and the arguments that a person gave it."""
+    invocation = invocation_of(entry)
+    assert invocation is not None
+    assert invocation.arguments == arguments
+
+
+@pytest.mark.parametrize("entry", FOREIGN)
+def test_any_other_entry_is_not_ours(entry: object) -> None:
+    """Guards other people's servers, also those that only mention our name."""
+    assert invocation_of(entry) is None
+
+
+@pytest.mark.parametrize(("client", "home", "config", "file"), USER_FILES)
+def test_each_client_has_its_file_on_each_platform(client: str, home: Any, config: Any, file: str) -> None:
+    """Guards the paths that the clients document."""
+    assert Folders(home, config, home, {}).place_of(CLIENTS[client].user_file).as_posix() == file
+
+
+def test_a_client_that_was_told_another_folder_is_followed(tmp_path: Path) -> None:
+    """Guards an installation into files that the client does not read."""
+    settings = {"CODEX_HOME": str(tmp_path / "cx"), "CLAUDE_CONFIG_DIR": str(tmp_path / "cc")}
+    run(tmp_path, "install", "codex", "--hooks", settings=settings)
+    run(tmp_path, "install", "claude-code", "--hooks", settings=settings)
+    written = {str(file.relative_to(tmp_path)) for folder in ("cx", "cc") for file in (tmp_path / folder).iterdir()}
+    assert written == {"cx/config.toml", "cx/hooks.json", "cc/.claude.json", "cc/settings.json"}
+
+
+def test_every_client_but_claude_desktop_has_a_file_in_a_project() -> None:
+    """Guards the files that are shared with everyone who works on a project."""
+    folders = Folders(LINUX, LINUX, PurePosixPath("/src"), {})
+    names = ("claude-code", "codex", "gemini", "cursor", "vscode")
+    assert [str(folders.entry_file(CLIENTS[name], in_project=True)) for name in names] == [
+        *("/src/.mcp.json", "/src/.codex/config.toml", "/src/.gemini/settings.json", "/src/.cursor/mcp.json"),
+        "/src/.vscode/mcp.json",
+    ]
+    with pytest.raises(InputError, match="Leave --project out"):
+        folders.entry_file(CLIENTS["claude-desktop"], in_project=True)
+
+
+def test_an_unknown_client_is_refused_with_the_known_names(tmp_path: Path) -> None:
+    """Guards a misspelt client: the error lists the names, and the exit code is that of a wrong argument."""
+    error_text = palimpsest(tmp_path, "install", "emacs", code=2)
+    assert "'emacs' is not a known client" in error_text
+    assert all(name in error_text for name in CLIENTS)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_every_client_has_a_page_in_the_documentation(client: str) -> None:
+    """Guards the documentation of a client that is added later, and that it tells about hooks where there are any."""
+    page = (REPOSITORY / "docs" / "clients" / f"{client}.md").read_text("utf-8")
+    assert f"palimpsest install {client}" in page
+    assert f"palimpsest uninstall {client}" in page
+    assert (f"palimpsest install {client} --hooks" in page) == (CLIENTS[client].hooks is not None)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_the_installed_entry_starts_a_server_and_is_removed_again(tmp_path: Path, client: str) -> None:
+    """Guards install and uninstall: a dry run writes nothing, the entry works, a second time changes nothing."""
+    file = Folders(tmp_path, tmp_path / ".config", tmp_path, {}).of_user(CLIENTS[client].user_file)
+    other = {"command": "x", "args": ["ü"]}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if file.suffix == ".toml":
+        file.write_text('# mine\nmodel = "o9"  # the best\n\n[mcp_servers.other]\ncommand = "x"\nargs = ["ü"]\n')
+    else:
+        write_json(file, {"theme": "dark", CLIENTS[client].section: {"other": other}})
+    before = file.read_text()
+    assert "+" in run(tmp_path, "--user", "bob", "install", client, "--dry-run")
+    assert file.read_text() == before
+    run(tmp_path, "--user", "bob", "install", client)
+    servers = content_of(file)[CLIENTS[client].section]
+    assert servers["other"] == other
+    entry = servers["palimpsest"]
+    assert entry["env"] == {"PALIMPSEST_USER_ID": "bob"}
+    assert file.with_name(f"{file.name}.before-palimpsest").read_text() == before
+    assert "is already up to date" in run(tmp_path, "--user", "bob", "install", client)
+    if client in {"codex", "vscode"}:  # the entries of the others are the same
+        assert "user bob" in started(tmp_path, entry)
+    run(tmp_path, "uninstall", client)
+    assert content_of(file) == {**content_of(file), CLIENTS[client].section: {"other": other}}
+    assert all(line in file.read_text() for line in before.splitlines() if line.startswith(("#", "model")))
+    assert "does not exist" in run(tmp_path, "uninstall", client)
+
+
+def started(folder: Path, entry: dict[str, Any], **variables: str) -> str:
+    """Start the server of an entry, and return its reply to a search."""
+
+    async def search() -> str:
+        env = {**clean_environment(folder), **variables, **entry.get("env", {})}
+        parameters = StdioServerParameters(command=entry["command"], args=entry.get("args", []), env=env)
+        async with Client(parameters) as server:
+            return str((await server.call_tool("search_memories", {"query": "x"})).content)
+
+    return anyio.run(search)
+
+
+class TestOtherServers:
+    def test_the_official_memory_server_is_never_touched(self, tmp_path: Path) -> None:
+        """Guards the fault that install replaced it without a word, and that uninstall removed it."""
+        file = tmp_path / ".cursor" / "mcp.json"
+        before = write_json(file, {"mcpServers": {"memory": FOREIGN_SERVER}})
+        run(tmp_path, "install", "cursor")
+        assert content_of(file)["mcpServers"]["memory"] == FOREIGN_SERVER
+        assert "the entry 'memory' belongs to another server and stays" in run(tmp_path, "uninstall", "cursor")
+        assert content_of(file)["mcpServers"] == {"memory": FOREIGN_SERVER}
+        assert (tmp_path / ".cursor" / "mcp.json.before-palimpsest").read_text() == before
+
+    @pytest.mark.parametrize("client", ["cursor", "codex"])
+    def test_another_server_under_our_name_is_refused(self, tmp_path: Path, client: str) -> None:
+        """Guards a server that happens to have our name: the error says what it starts, and nothing that is secret."""
+        file = Folders(tmp_path, tmp_path, tmp_path, {}).of_user(CLIENTS[client].user_file)
+        if client == "codex":
+            file.parent.mkdir()
+            file.write_text('[mcp_servers.palimpsest]\ncommand = "npx"\nenv = {TOKEN = "s3cret"}\n')
+        else:
+            write_json(file, {"mcpServers": {"palimpsest": FOREIGN_SERVER}})
+        before = file.read_text()
+        error = run(tmp_path, "install", client, code=1)
+        assert "'palimpsest' that does not start this program: npx" in error
+        assert "Rename that entry or remove it" in error
+        assert "s3cret" not in error
+        assert "'palimpsest' belongs to another server and stays" in run(tmp_path, "uninstall", client)
+        assert file.read_text() == before
+
+    def test_our_old_entry_moves_to_the_new_name_with_all_that_was_added_to_it(self, tmp_path: Path) -> None:
+        """Guards an upgrade: no second server, and no setting lost."""
+        file = tmp_path / ".cursor" / "mcp.json"
+        env = {"PALIMPSEST_LLM__PROVIDER": "none", "PALIMPSEST_USER_ID": "ann"}
+        old = {"command": "/old/palimpsest", "args": ["serve"], "env": env, "disabled": True}
+        write_json(file, {"mcpServers": {"memory": old, "z": {"url": "u"}}})
+        run(tmp_path, "--user", "bob", "install", "cursor")
+        servers = content_of(file)["mcpServers"]
+        program = str(Path(sys.executable).with_name("palimpsest"))
+        assert servers == {
+            "z": {"url": "u"},
+            "palimpsest": {
+                "command": program,
+                "args": ["serve"],
+                "env": {**env, "PALIMPSEST_USER_ID": "bob"},
+                "disabled": True,
+            },
+        }
+
+    def test_both_names_are_removed_if_both_are_ours(self, tmp_path: Path) -> None:
+        """Guards uninstall after an upgrade by hand."""
+        file = tmp_path / ".gemini" / "settings.json"
+        ours = {"command": "/x/palimpsest"}
+        write_json(file, {"mcpServers": {"memory": ours, "palimpsest": ours, "notes": ours}})
+        run(tmp_path, "uninstall", "gemini")
+        assert content_of(file) == {"mcpServers": {"notes": ours}}
+
+
+class TestSharedFiles:
+    def test_a_shared_entry_starts_wherever_uvx_is_on_the_path(self, tmp_path: Path) -> None:
+        """Guards the file of a project: no path of this machine, and a program that our distribution really has."""
+        printed = run(tmp_path, "install", "claude-code", "--project")
+        entry = content_of(tmp_path / ".mcp.json")["mcpServers"]["palimpsest"]
+        assert entry == {"type": "stdio", "command": "uvx", "args": ["palimpsest-mcp"]}
+        assert "Everybody who uses it needs uv" in printed
+        uvx = tmp_path / "bin" / "uvx"  # as uv does once it has the distribution: it starts the program of that name
+        uvx.parent.mkdir()
+        uvx.write_text(f'#!/bin/sh\nprogram=$1; shift\nexec "{Path(sys.executable).parent}/$program" "$@"\n')
+        uvx.chmod(0o755)
+        reply = started(tmp_path, {**entry, "command": str(uvx)}, PATH=f"{uvx.parent}:/usr/bin:/bin")
+        assert "user alice" in reply
+
+    def test_options_in_a_shared_file_are_named(self, tmp_path: Path) -> None:
+        """Guards one person's name or folder against becoming everybody's without a word."""
+        printed = run(tmp_path, "--user", "bob", "install", "cursor", "--project")
+        assert "the options of this call are in the file, for everybody who uses it" in printed
+
+    def test_a_temporary_installation_is_started_by_what_made_it(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Guards a path into a cache: it would be gone tomorrow. Hooks need one that stays, and are refused."""
+        monkeypatch.setattr(sys, "prefix", str(tmp_path / ".cache" / "uv" / "archive-v0" / "Xy1"))
+        uvx = tmp_path / "bin" / "uvx"
+        uvx.parent.mkdir()
+        shutil.copy("/bin/true", uvx)
+        settings = {"PATH": str(uvx.parent)}
+        assert "a temporary one" in run(tmp_path, "install", "cursor", settings=settings)
+        entry = content_of(tmp_path / ".cursor" / "mcp.json")["mcpServers"]["palimpsest"]
+        assert (entry["command"], entry["args"]) == (str(uvx), [programs.DISTRIBUTION])
+        error = run(tmp_path, "install", "codex", "--hooks", code=1, settings=settings)
+        assert "uv tool install palimpsest-mcp" in error
+        assert not (tmp_path / ".codex").exists()
+
+
+def test_a_file_that_is_not_valid_stays_unchanged(tmp_path: Path) -> None:
+    """Guards a file in the middle of an edit: the error names the line."""
+    file = tmp_path / ".cursor" / "mcp.json"
+    file.parent.mkdir()
+    file.write_text('{"mcpServers": {')
+    assert "line 1" in palimpsest_process(tmp_path, "install", "cursor", code=1)
+    assert file.read_text() == '{"mcpServers": {'
+    config = tmp_path / ".codex" / "config.toml"
+    config.parent.mkdir()
+    config.write_text("[mcp_servers\n")
+    assert "line 1" in run(tmp_path, "install", "codex", code=1)
+    assert config.read_text() == "[mcp_servers\n"
