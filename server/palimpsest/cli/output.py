@@ -96,12 +96,6 @@ def _print_on_stderr(text: Text) -> None:
         _discard(sys.stderr)
 
 
-def print_note(text: str) -> None:
-    """Print a note on stderr, beside a reply or an error."""
-    with suppress(OSError):
-        err.print(f"note: {visible(text)}", markup=False, highlight=False, soft_wrap=True)
-
-
 def _discard(stream: TextIO) -> None:
     """Discard what a stream still holds, which Python would try to write once more at its end."""
     with suppress(OSError):
