@@ -1,4 +1,4 @@
-"""One value of a settings file is changed, and everything else stays as it is."""
+"""Values of a settings file are changed, and everything else stays as it is."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.core.configuration.file import set_value
+from palimpsest.core.configuration.file import keep_copy, set_value, set_values
 from palimpsest.core.errors import SettingsError
 
 
@@ -83,3 +83,61 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     set_value(tmp_path / "config.toml", "embedder", "provider", "e5")
     assert (tmp_path / "config.toml").is_symlink()
     assert "e5" in (tmp_path / "real.toml").read_text("utf-8")
+
+
+VALUES: dict[str, str | None] = {
+    "user_id": "bob",
+    "llm.provider": "openai",
+    "llm.config.model": 'a "b" \\ ü',
+    "llm.config.api_key": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", 'user_id = "bob"\n\n[llm]\nprovider = "openai"\n\n[llm.config]\nmodel = "a \\"b\\" \\\\ ü"\n'),
+        (
+            '# me\nuser_id = "al\\"ice" # I\n\n[llm.config] # c\napi_key = "k" # secret\nmodel = \'m\' # m\n[llm]\n',
+            '# me\nuser_id = "bob" # I\n\n[llm.config] # c\nmodel = "a \\"b\\" \\\\ ü" # m\n[llm]\n'
+            'provider = "openai"\n',
+        ),
+        (
+            '[http]\nport = 1\n[embedder.config]\napi_key = "e"\n',
+            'user_id = "bob"\n[http]\nport = 1\n[embedder.config]\napi_key = "e"\n\n[llm]\nprovider = "openai"\n\n'
+            '[llm.config]\nmodel = "a \\"b\\" \\\\ ü"\n',
+        ),
+    ],
+    ids=["empty", "all there", "other sections"],
+)
+def test_several_values_are_set_and_removed_at_once(tmp_path: Path, before: str, after: str) -> None:
+    """Settings outside sections stand before the first section; what stands elsewhere under the same name stays."""
+    path = tmp_path / "config.toml"
+    path.write_text(before, "utf-8")
+    set_values(path, VALUES)
+    assert path.read_text("utf-8") == after
+    (tmp_path / "config.json").write_text(json.dumps(tomllib.loads(before)), "utf-8")
+    set_values(tmp_path / "config.json", VALUES)
+    assert json.loads((tmp_path / "config.json").read_text("utf-8")) == tomllib.loads(after)
+
+
+def test_an_error_does_not_show_a_key(tmp_path: Path) -> None:
+    """What a person is to write by hand is printed, a key is not."""
+    path = tmp_path / "config.toml"
+    path.write_text('llm = { provider = "none" }\n', "utf-8")
+    with pytest.raises(SettingsError, match=r"llm\.provider = .*llm\.config\.api_key = …") as error:
+        set_values(path, {"llm.provider": "openai", "llm.config.api_key": "of-a-vendor"})
+    assert "of-a-vendor" not in str(error.value)
+
+
+def test_a_file_that_gets_a_key_is_private_and_its_copies_too(tmp_path: Path) -> None:
+    """Others on the machine cannot read a key, and no copy of a file replaces an earlier one."""
+    path = tmp_path / "config.toml"
+    assert keep_copy(path) is None
+    path.write_text("explain = true\n", "utf-8")
+    path.chmod(0o644)
+    copies = [keep_copy(path), keep_copy(path)]
+    assert copies == [tmp_path / "config.toml.old", tmp_path / "config.toml.old1"]
+    set_values(path, {"llm.config.api_key": "k"}, private=True)
+    assert {stat.S_IMODE(file.stat().st_mode) for file in (path, *copies) if file} == {0o600}
+    assert (tmp_path / "config.toml.old").read_text("utf-8") == "explain = true\n"

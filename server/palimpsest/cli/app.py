@@ -16,6 +16,7 @@ from palimpsest.cli.commands import jobs as job_commands
 from palimpsest.cli.commands import learn as learn_commands
 from palimpsest.cli.commands import memories as memory_commands
 from palimpsest.cli.commands import prompts as prompt_commands
+from palimpsest.cli.commands import setup as setup_commands
 from palimpsest.cli.commands import tokens as token_commands
 from palimpsest.cli.commands import transfer as transfer_commands
 from palimpsest.cli.console import exit_on_error
@@ -33,6 +34,7 @@ app.add_typer(care_commands.app)
 app.add_typer(transfer_commands.app)
 app.add_typer(embedder_commands.app)
 app.add_typer(job_commands.app)
+app.add_typer(setup_commands.app)
 app.add_typer(prompt_commands.app, name="prompts", rich_help_panel=SETUP)
 app.add_typer(token_commands.app, name="token", rich_help_panel=SETUP)
 

@@ -226,6 +226,11 @@ def load_settings(config_file: Path | None = None, **overrides: Any) -> Settings
         raise SettingsError(f"the environment holds a setting that cannot be read: {error}") from error
 
 
+def environment_variable(name: str) -> str:
+    """Return the value of a variable that a person named, without white space around it; "" if it is not set."""
+    return os.environ.get(name, "").strip()
+
+
 def _with_project(settings: Settings) -> Settings:
     """Return the settings with `project = "auto"` resolved to the project of the working directory."""
     return settings.with_project_of(Path.cwd()) if settings.project == AUTO else settings

@@ -1,7 +1,8 @@
-"""The settings file in TOML or JSON: which one is read, how it is read, and how one value is changed."""
+"""The settings file in TOML or JSON: which one is read, how it is read, and how its values are changed."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import tomllib
@@ -49,26 +50,33 @@ def file_source(settings_cls: type[BaseSettings], path: Path) -> PydanticBaseSet
 
 
 def set_value(path: Path, section: str, key: str, value: str) -> None:
-    """Set one value of a section in a settings file; create the file if there is none.
+    """Set one value of a section in a settings file, as `set_values` does."""
+    set_values(path, {f"{section}.{key}": value})
+
+
+def set_values(path: Path, values: Mapping[str, str | None], *, private: bool = False) -> None:
+    """Set values by their dotted names in a settings file, or remove those that are None; create a file if need be.
 
     Of a TOML file every other line stays as it is. The new text is read back before it replaces the old one: where it
-    does not say the same with the one value changed, the file is written in a way that this function does not know.
-    Raises SettingsError, and the file is unchanged then.
+    does not say the same with the values changed, the file is written in a way that this function does not know. With
+    `private` only its owner can read it afterwards. Raises SettingsError, and the file is unchanged then.
     """
-    by_hand = f"Set {section}.{key} = {json.dumps(value)} in it by hand. Nothing was changed."
+    by_hand = f"Change it by hand: {'; '.join(_by_hand(name, value) for name, value in values.items())}. "
+    by_hand += "Nothing was changed."
     is_json = path.suffix == ".json"
     try:
-        mode = path.stat().st_mode & 0o777 if path.exists() else OWNER_ONLY
+        mode = path.stat().st_mode & 0o777 if path.exists() and not private else OWNER_ONLY
         # Line ends stay as they are, which `read_text` would change.
         before = path.read_bytes().decode("utf-8-sig") if path.exists() else ("{}" if is_json else "")
-        values: Any = json.loads(before) if is_json else tomllib.loads(before)
-        wanted = {**values, section: {**values.get(section, {}), key: value}}
+        wanted: Any = json.loads(before) if is_json else tomllib.loads(before)
+        text = before
+        for name, value in values.items():
+            wanted = _changed(wanted, name.split("."), value)
+            text = text if is_json else _with_value(text, name, value)
         if is_json:
             text = json.dumps(wanted, ensure_ascii=False, indent=2) + "\n"
-        else:
-            text = _with_value(before, section, key, value)
-            if tomllib.loads(text) != wanted:
-                raise SettingsError(f"the settings file {path} is not written line by line. {by_hand}")
+        elif tomllib.loads(text) != wanted:
+            raise SettingsError(f"the settings file {path} is not written line by line. {by_hand}")
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         # A link to a file elsewhere stays a link.
         with replace_file(path.resolve(), mode) as file:
@@ -77,22 +85,57 @@ def set_value(path: Path, section: str, key: str, value: str) -> None:
         raise SettingsError(f"the settings file {path} cannot be changed: {error}. {by_hand}") from error
 
 
-def _with_value(text: str, section: str, key: str, value: str) -> str:
-    """Return a TOML text with one value of a section replaced or added."""
-    line = f'{key} = "{value}"'
+def keep_copy(path: Path) -> Path | None:
+    """Copy a file beside itself, under a name that is still free, for its owner only. Return None if there is none."""
+    if not path.exists():
+        return None
+    names = (path.with_name(f"{path.name}.old{number or ''}") for number in itertools.count())
+    copy = next(name for name in names if not name.exists())
+    with replace_file(copy) as file:
+        file.write(path.read_bytes().decode("utf-8"))
+    return copy
+
+
+def _by_hand(name: str, value: str | None) -> str:
+    return f"remove {name}" if value is None else f"{name} = {'…' if is_key(name) else json.dumps(value)}"
+
+
+def is_key(name: str) -> bool:
+    """Return whether a setting is a secret, which is never printed."""
+    return name.endswith("api_key")
+
+
+def _changed(values: dict[str, Any], names: list[str], value: str | None) -> dict[str, Any]:
+    """Return nested values with one of them set, or removed if it is None."""
+    first, *rest = names
+    if rest:
+        inner = values.get(first)
+        return values if inner is None and value is None else {**values, first: _changed(inner or {}, rest, value)}
+    others = {name: other for name, other in values.items() if name != first or value is not None}
+    return others if value is None else {**others, first: value}
+
+
+def _with_value(text: str, name: str, value: str | None) -> str:
+    """Return a TOML text with the value of a dotted name replaced, added, or, if it is None, removed."""
+    section, _, key = name.rpartition(".")
+    line = f"{key} = {json.dumps(value, ensure_ascii=False)}"
     ending = "\r\n" if "\r\n" in text else "\n"
-    table = re.search(rf"^[ \t]*\[[ \t]*{section}[ \t]*\][^\n]*(?:\n|\Z)", text, re.MULTILINE)
-    if table is None:
+    table = re.search(rf"^[ \t]*\[[ \t]*{re.escape(section)}[ \t]*\][^\n]*(?:\n|\Z)", text, re.MULTILINE)
+    if section and table is None:
         gap = "" if not text else ending if text.endswith("\n") else 2 * ending
-        return f"{text}{gap}[{section}]{ending}{line}{ending}"
-    next_table = re.compile(r"^[ \t]*\[", re.MULTILINE).search(text, table.end())
+        return text if value is None else f"{text}{gap}[{section}]{ending}{line}{ending}"
+    start = table.end() if section and table else 0
+    next_table = re.compile(r"^[ \t]*\[", re.MULTILINE).search(text, start)
     end = next_table.start() if next_table else len(text)
-    body = text[table.end() : end]
-    old = re.compile(rf"^([ \t]*){key}[ \t]*=[ \t]*(?:\"[^\"\n]*\"|'[^'\n]*')", re.MULTILINE)
+    body = text[start:end]
+    quoted = r"(?:\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*')"
+    if value is None:
+        return text[:start] + re.sub(rf"^[ \t]*{key}[ \t]*=[ \t]*{quoted}[^\n]*\n?", "", body, flags=re.M) + text[end:]
+    old = re.compile(rf"^([ \t]*){key}[ \t]*=[ \t]*{quoted}", re.MULTILINE)
     if old.search(body):
-        return text[: table.end()] + old.sub(rf"\g<1>{line}", body, count=1) + text[end:]
-    head = text[: table.end()] if text[: table.end()].endswith("\n") else text[: table.end()] + ending
-    return f"{head}{line}{ending}{text[table.end() :]}"
+        return text[:start] + old.sub(lambda found: found[1] + line, body, count=1) + text[end:]
+    head = text[:start] if not start or text[:start].endswith("\n") else text[:start] + ending
+    return f"{head}{line}{ending}{text[start:]}"
 
 
 class _TomlFile(TomlConfigSettingsSource):

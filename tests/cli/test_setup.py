@@ -1,0 +1,148 @@
+"""`palimpsest setup`: asks for a language model, tries it, shows what it would write, and keeps the old file."""
+
+from __future__ import annotations
+
+import stat
+import tomllib
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loopback import OpenAIServer
+from palimpsest.care.model_choice import LocalServer, local_servers
+from tests.support.command_line import palimpsest, palimpsest_json
+
+KEY = "a-key-of-a-vendor"
+
+
+@pytest.fixture
+def endpoint() -> Generator[OpenAIServer]:
+    """Serve a model that says it is ready."""
+    with OpenAIServer(lambda _: "ready") as server:
+        yield server
+
+
+def file_in(folder: Path) -> Path:
+    return folder / "data" / "config.toml"
+
+
+def written(folder: Path) -> dict[str, Any]:
+    return tomllib.loads(file_in(folder).read_text("utf-8"))
+
+
+def test_a_script_chooses_an_endpoint_which_is_tried_and_used(tmp_path: Path, endpoint: OpenAIServer) -> None:
+    """Guards options in place of questions, the small call, and that a key is neither shown nor readable by others."""
+    printed = palimpsest(
+        tmp_path,
+        *("setup", "--yes", "--provider", "openai", "--base-url", endpoint.base_url, "--model", "small"),
+        *("--api-key-from-env", "MY_KEY", "--user", "bob", "--project", "auto", "--hooks", "capture"),
+        settings={"MY_KEY": KEY},
+    )
+    assert "small answers: ready" in printed
+    assert KEY not in printed
+    (request,) = [request for request in endpoint.requests if request["json"] is not None]
+    assert (request["json"]["model"], request["headers"]["authorization"]) == ("small", f"Bearer {KEY}")
+    llm = {"model": "small", "openai_base_url": endpoint.base_url, "api_key": KEY}
+    assert written(tmp_path) == {
+        "user_id": "bob",
+        "project": "auto",
+        "hooks": "capture",
+        "llm": {"provider": "openai", "config": llm},
+    }
+    assert stat.S_IMODE(file_in(tmp_path).stat().st_mode) == 0o600
+    findings = {finding["part"]: finding["text"] for finding in palimpsest_json(tmp_path, "doctor")["findings"]}
+    assert findings["model"] == "small answers"
+
+
+def test_a_person_is_asked_and_sees_what_is_written(tmp_path: Path, endpoint: OpenAIServer) -> None:
+    """Guards the questions: nothing is written before it was shown and confirmed."""
+    answers = [endpoint.base_url, "small", "-", "", "auto", "off"]
+    questions = ("setup", "--provider", "openai")
+    palimpsest(tmp_path, *questions, answer="\n".join([*answers, "n"]), code=1)
+    assert not file_in(tmp_path).exists()
+    printed = palimpsest(tmp_path, *questions, answer="\n".join([*answers, "y"]))
+    for line in ("llm.provider = openai", "llm.config.model = small", "project = auto", "hooks = off"):
+        assert line in printed
+    assert written(tmp_path)["hooks"] == "off"
+    assert "user_id" not in written(tmp_path), "what stays as it is need not be written"
+
+
+@pytest.mark.parametrize(("number", "provider"), [("1", "none"), ("2", "sampling")])
+def test_a_person_chooses_from_a_list(tmp_path: Path, number: str, provider: str) -> None:
+    """Guards the choices that need no endpoint."""
+    printed = palimpsest(tmp_path, "setup", answer=f"{number}\n\n\n\ny\n")
+    assert "1  none: agents write their facts themselves" in printed
+    assert written(tmp_path) == {"llm": {"provider": provider}}
+
+
+def test_comments_stay_and_each_old_file_is_kept(tmp_path: Path) -> None:
+    """Guards what a person wrote by hand."""
+    file_in(tmp_path).parent.mkdir()
+    before = '# mine\nuser_id = "alice"  # me\n\n[llm.config]\nmodel = "m" # good\napi_key = "old"\n'
+    file_in(tmp_path).write_text(before, "utf-8")
+    printed = palimpsest(tmp_path, "setup", "--yes", "--provider", "none", "--user", "bob")
+    assert file_in(tmp_path).read_text("utf-8") == (before.replace("alice", "bob") + '\n[llm]\nprovider = "none"\n')
+    palimpsest(tmp_path, "setup", "--yes", "--provider", "client")
+    assert file_in(tmp_path).with_name("config.toml.old").read_text("utf-8") == before
+    assert 'provider = "none"' in file_in(tmp_path).with_name("config.toml.old1").read_text("utf-8")
+    assert "config.toml.old" in printed
+
+
+def test_the_key_of_one_vendor_is_not_sent_to_the_next(tmp_path: Path, endpoint: OpenAIServer) -> None:
+    """Guards a change of the endpoint: an earlier key goes with the earlier endpoint."""
+    file_in(tmp_path).parent.mkdir()
+    file_in(tmp_path).write_text(f'[llm.config]\napi_key = "{KEY}"\nmodel = "large"\n', "utf-8")
+    palimpsest(tmp_path, "setup", "--yes", "--provider", "openai", "--base-url", endpoint.base_url, "--model", "small")
+    assert written(tmp_path)["llm"]["config"] == {"model": "small", "openai_base_url": endpoint.base_url}
+    assert [request for request in endpoint.requests if KEY in str(request)] == []
+
+
+def test_a_key_in_the_usual_variable_stays_there(tmp_path: Path, endpoint: OpenAIServer) -> None:
+    """Guards keys from being copied without need."""
+    command = ("setup", "--yes", "--base-url", endpoint.base_url, "--api-key-from-env", "OPENAI_API_KEY")
+    palimpsest(tmp_path, *command, settings={"OPENAI_API_KEY": KEY})
+    assert KEY not in file_in(tmp_path).read_text("utf-8")
+    assert [request["headers"]["authorization"] for request in endpoint.requests] == [f"Bearer {KEY}"]
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ((), "needs --provider"),
+        (("--provider", "none", "--model", "m"), "are for --provider openai"),
+        (("--provider", "openai", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"), "could not be reached"),
+        (("--provider", "openai", "--api-key-from-env", "NO_SUCH_KEY"), "NO_SUCH_KEY is not set"),
+    ],
+    ids=["no provider", "options without an endpoint", "no endpoint", "no key"],
+)
+def test_what_cannot_work_is_not_written(tmp_path: Path, options: tuple[str, ...], error: str) -> None:
+    """Guards the settings file from a choice that fails."""
+    printed = palimpsest(tmp_path, "setup", "--yes", *options, code=1)
+    assert error in printed
+    assert "Nothing was changed" in printed
+    assert not file_in(tmp_path).exists()
+
+
+def test_a_wrong_answer_is_asked_for_again(tmp_path: Path) -> None:
+    """Guards a slip of the finger."""
+    printed = palimpsest(tmp_path, "setup", answer="9\n1\n\n\nsometimes\nrecall\ny\n")
+    assert "one of on, off, capture, recall" in printed
+    assert written(tmp_path) == {"llm": {"provider": "none"}, "hooks": "recall"}
+
+
+def test_a_person_is_told_if_a_variable_overrides_the_file(tmp_path: Path) -> None:
+    """Guards against a choice that seems to have no effect."""
+    settings = {"PALIMPSEST_LLM__PROVIDER": "sampling"}
+    assert "has no effect yet" in palimpsest(tmp_path, "setup", "--yes", "--provider", "none", settings=settings)
+
+
+@pytest.mark.anyio
+async def test_servers_of_this_machine_are_found_with_their_models(endpoint: OpenAIServer) -> None:
+    """Guards the list: what answers is named with its models, and what does not is left out."""
+    urls = {"Here": endpoint.base_url, "Nothing": "http://127.0.0.1:9/v1", "Other": f"{endpoint.base_url}/no"}
+    (found,) = await local_servers(urls)
+    assert (found.name, found.base_url) == ("Here", endpoint.base_url)
+    assert isinstance(found, LocalServer)
+    assert found.models
