@@ -31,7 +31,9 @@ def edit(
     memory_id: MemoryId,
     text: Annotated[
         str | None,
-        typer.Argument(help="The complete new text; - reads standard input. Default: an editor opens it."),
+        typer.Argument(
+            metavar="TEXT", help="The complete new text; - reads standard input. Default: an editor opens it."
+        ),
     ] = None,
     metadata: Annotated[
         list[str] | None,

@@ -40,9 +40,9 @@ def _show(ctx: typer.Context, *, as_json: bool) -> None:
         chosen = settings.embedder.provider
         infos = embedders(settings)
 
-        rows = table("name", "what it is", "can be used")
+        rows = table("name", "can be used", "what it is")
         for info in infos:
-            rows.add_row(info.name, plain(info.about), plain(info.obstacle or "yes"))
+            rows.add_row(info.name, plain(info.obstacle or "yes"), plain(info.about))
         source = "the best that runs here" if chosen == "local" else "chosen in the settings"
         parts: list[Part] = [rows, f"in use: {fingerprint} ({chosen}: {source})"]
         if waiting:

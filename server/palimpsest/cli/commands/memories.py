@@ -27,16 +27,20 @@ from palimpsest.server.replies.whole import WholeReply, whole_reply_text
 
 app = typer.Typer()
 
-Limit = Annotated[int, typer.Option(min=1, max=validation.MAX_LIMIT, help="The largest number of results.")]
+Limit = Annotated[
+    int,
+    typer.Option(min=1, max=validation.MAX_LIMIT, metavar="NUMBER", help="The largest number of results, 1 to 100."),
+]
 Filters = Annotated[list[str] | None, typer.Option("--filter", metavar="FILTER", help=FILTER_HELP)]
 
 
 @app.command(rich_help_panel=MEMORIES)
 def add(
     ctx: typer.Context,
-    text: Annotated[str, typer.Argument(help="One fact, as a sentence; - reads standard input.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="One fact, as a sentence; - reads standard input.")],
     at: Annotated[
-        str, typer.Option(help="An ISO 8601 date or time: when it was said or holds from. Default: now.")
+        str,
+        typer.Option(metavar="TIME", help="An ISO 8601 date or time: when it was said or holds from. Default: now."),
     ] = "",
     replaces: Annotated[
         list[str] | None, typer.Option(metavar="ID", help="Id of a memory that it replaces. May be repeated.")
@@ -68,10 +72,12 @@ def add(
 @app.command(rich_help_panel=MEMORIES)
 def search(
     ctx: typer.Context,
-    query: Annotated[str, typer.Argument(help="A question or keywords.")],
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="A question or keywords.")],
     limit: Limit = 10,
     filters: Filters = None,
-    as_of: Annotated[str, typer.Option(help="An ISO 8601 date or time. Search the memory as it was then.")] = "",
+    as_of: Annotated[
+        str, typer.Option(metavar="TIME", help="An ISO 8601 date or time. Search the memory as it was then.")
+    ] = "",
     explain: Annotated[bool, typer.Option("--explain", help="Show the parts of each hit's score.")] = False,
     as_json: AsJson = False,
 ) -> None:
