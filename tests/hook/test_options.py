@@ -58,6 +58,14 @@ def test_the_mode_of_the_environment_wins_over_the_settings(
 
 
 @pytest.mark.parametrize(
+    "payload", [PROMPT, {**PROMPT, "hook_event_name": "SessionStart"}, b"not JSON", b"x" * 9_000_000]
+)
+def test_off_leaves_no_trace(tmp_path: Path, payload: dict[str, Any] | bytes) -> None:
+    assert run_hook(tmp_path / "data", payload, env=hook_environment(tmp_path / "data", PALIMPSEST_HOOKS="off")) is None
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
     ("cwd", "is_kept"),
     [
         ("secret", False),
