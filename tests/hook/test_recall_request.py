@@ -127,11 +127,7 @@ def test_a_long_data_directory_has_its_sockets_elsewhere(tmp_path: Path) -> None
     data_dir = tmp_path / ("long" * 30) / "data"
     with answering(data_dir, says(BLOCK, "m1")):
         assert run_hook(data_dir, PROMPT) is not None
-    folder = Path(paths.sockets_dir(str(data_dir)))
-    assert data_dir not in folder.parents
-    for file in folder.iterdir():
-        file.unlink()
-    folder.rmdir()
+    assert data_dir not in Path(paths.sockets_dir(str(data_dir))).parents
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -118,3 +119,5 @@ def answering(data_dir: Path, answer: Answer, name: str = "server") -> Generator
         finally:
             listener.shutdown(socket.SHUT_RDWR)
     thread.join(TIMEOUT)
+    if not folder.startswith(str(data_dir)):  # pytest does not remove what lies outside of its own folder
+        shutil.rmtree(folder)
