@@ -14,9 +14,9 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     arguments = sys.argv[1:]
     if arguments == ["serve"] or (not arguments and not sys.stdin.isatty()):
-        from palimpsest.server.app import run_stdio, settings_loader  # noqa: PLC0415 - the command line's libraries would delay the handshake
+        from palimpsest.server.app import run_stdio  # noqa: PLC0415 - the command line's libraries would delay the handshake
 
-        run_stdio(settings_loader())
+        run_stdio()
         return
     from palimpsest.cli.app import app  # noqa: PLC0415 - see above
     from palimpsest.cli.output import prepare_streams  # noqa: PLC0415 - see above

@@ -6,16 +6,18 @@ opens a ledger for them.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import anyio
 
+from palimpsest.brief.launch import Launch
 from palimpsest.capture.follow import follow_spool
-from palimpsest.capture.hook_settings import write_hook_settings
 from palimpsest.care.health import health
 from palimpsest.core import models
 from palimpsest.core.clock import Clock, now
@@ -26,9 +28,11 @@ from palimpsest.core.protocols import LanguageModel, ReportProgress
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import Threads, in_background
 from palimpsest.core.validation import MAX_TOKENS
+from palimpsest.facade.brief import Briefs
 from palimpsest.facade.capture import Capture
 from palimpsest.facade.care import Care
 from palimpsest.facade.filter_notes import filter_notes
+from palimpsest.facade.opening import open_parts
 from palimpsest.index.kept_keys import KeptKeys
 from palimpsest.index.sync import Projection
 from palimpsest.learn import add, edit, summaries
@@ -36,16 +40,16 @@ from palimpsest.learn.apply import WriteResult
 from palimpsest.learn.background import reports
 from palimpsest.learn.background.work import BackgroundWork, OnLearned
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.factory import open_embedder, open_model, open_projection, open_prompts
 from palimpsest.recall import listing
 from palimpsest.recall.listing import Page
 from palimpsest.recall.pipeline import SearchQuery, SearchResult, search
-from palimpsest.store.ledger import open_ledger
 from palimpsest.store.queries import edits as edit_queries
 from palimpsest.store.queries import history as history_queries
 from palimpsest.store.queries import id_lookup
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.writes import notices
+
+logger = logging.getLogger(__name__)
 
 THREADS = 8
 """How many worker threads do blocking work. The MCP transport has threads of its own. Set by hand."""
@@ -64,7 +68,9 @@ class Memory:
         projection: Projection,
         kept_keys: KeptKeys,
         background_work: BackgroundWork | None,
+        briefs: Briefs,
     ) -> None:
+        self.briefs = briefs
         self.settings = settings
         self.engine = engine
         self.projection = projection
@@ -80,7 +86,7 @@ class Memory:
     @property
     def care(self) -> Care:
         """Return what looks after this memory: export and import, purge, jobs, rebuild."""
-        return Care(self.engine, self.projection, self.kept_keys, self.scope, self.settings)
+        return Care(self.engine, self.projection, self.kept_keys, self.scope, self.settings, self.briefs)
 
     @property
     def capture(self) -> Capture:
@@ -101,7 +107,7 @@ class Memory:
         )
         if model is not None:
             engine = replace(engine, model=model, is_model_borrowed=True)
-        return Memory(self.settings, engine, self.projection, self.kept_keys, self._background)
+        return Memory(self.settings, engine, self.projection, self.kept_keys, self._background, self.briefs)
 
     async def add_messages(
         self,
@@ -313,9 +319,10 @@ class Memory:
     async def _after_write(self, scope: Scope, write: Awaitable[WriteResult]) -> WriteResult:
         """Await a write, start the background work that follows it, and return its result."""
         result = await write
+        notes = await self.briefs.after_write(scope.user_id, result.outcomes)
         if self._background is not None:
             await self._background.after_write(scope)
-        return result
+        return replace(result, notes=(*result.notes, *notes)) if notes else result
 
 
 async def _tell_nobody(outcomes: Sequence[models.Outcome]) -> None:
@@ -323,51 +330,47 @@ async def _tell_nobody(outcomes: Sequence[models.Outcome]) -> None:
     del outcomes
 
 
-def _build(
-    settings: Settings, clock: Clock, threads: Threads, *, background: bool
-) -> tuple[Engine, Projection, KeptKeys]:
-    """Return the engine, the projection and the keys in memory of a memory that is opened. Blocking."""
-    prompts = open_prompts(settings)
-    ledger = open_ledger(settings.ledger_path, clock)
-    try:
-        write_hook_settings(settings)
-        embedder = open_embedder(settings)
-        projection = open_projection(settings, ledger, embedder.fingerprint)
-        index = KeptKeys(ledger, projection)
-        model = open_model(settings)
-        secrets, learns_in_background = settings.keep_secrets, background and bool(settings.learn.in_background)
-        engine = Engine(ledger, embedder, model, prompts, clock, index, threads, secrets, settings.excludes)
-        calls_per_day = settings.learn.captured_calls_per_day
-        engine = replace(engine, learns_in_background=learns_in_background, captured_calls_per_day=calls_per_day)
-    except BaseException:
-        ledger.close()
-        raise
-    return engine, projection, index
+async def _follow_learning(briefs: Briefs, on_learned: OnLearned, outcomes: Sequence[models.Outcome]) -> None:
+    """Remove what sessions begin with if it may say what was learned to be wrong, and pass on what was learned."""
+    for user in {outcome.memory.scope.user_id for outcome in outcomes}:
+        for note in await briefs.after_write(user, outcomes):
+            logger.warning("%s", note)
+    await on_learned(outcomes)
 
 
 @asynccontextmanager
 async def open_memory(
-    settings: Settings, *, clock: Clock = now, background: bool = True, on_learned: OnLearned = _tell_nobody
+    settings: Settings,
+    *,
+    clock: Clock = now,
+    background: bool = True,
+    on_learned: OnLearned = _tell_nobody,
+    launch: Launch | None = None,
 ) -> AsyncGenerator[Memory]:
     """Open the ledger, the embedder, the index and the model, and close them at the end.
 
     With `background` the vector index is opened and kept up to date in the background. Without it, searches read the
     vectors in the ledger, which suits a process that makes a single call. `on_learned` is awaited with what was
-    learned in the background. Raises PalimpsestError.
+    learned in the background. `launch` is how this process was started, if the instructions of its next start are to be
+    rendered. Raises PalimpsestError.
     """
     threads = Threads((anyio.CapacityLimiter(THREADS),), (anyio.CapacityLimiter(1),))
-
-    engine, projection, kept_keys = await threads.run(lambda: _build(settings, clock, threads, background=background))
+    engine, projection, kept_keys = await threads.run(
+        partial(open_parts, settings, clock, threads, background=background)
+    )
+    briefs = Briefs(settings, engine, launch)
     failure: Exception | None = None
     try:
         async with anyio.create_task_group() as tasks:
             background_work = None
             if background:
-                background_work = BackgroundWork(engine, projection, tasks, settings.summary.every, on_learned)
+                learned = partial(_follow_learning, briefs, on_learned)
+                background_work = BackgroundWork(engine, projection, tasks, settings.summary.every, learned)
                 tasks.start_soon(background_work.run)
                 tasks.start_soon(follow_spool, engine, settings, background_work.after_write)
+                tasks.start_soon(briefs.run)
             try:
-                yield Memory(settings, engine, projection, kept_keys, background_work)
+                yield Memory(settings, engine, projection, kept_keys, background_work, briefs)
             except Exception as error:  # noqa: BLE001 - raised again below, without the task group's wrapping
                 failure = error
             finally:

@@ -8,10 +8,12 @@ from pathlib import Path
 
 from filelock import Timeout
 
+from palimpsest.brief.files import RenderedFiles
 from palimpsest.core.clock import Clock
 from palimpsest.core.errors import InputError, LedgerError
 from palimpsest.core.files import file_lock
 from palimpsest.core.settings import Settings
+from palimpsest.hook.paths import hooks_dir
 from palimpsest.index.outdated import delete_outdated
 from palimpsest.store.ledger import backups_of, open_ledger
 from palimpsest.store.protocols import LedgerCopy, Restored
@@ -46,7 +48,19 @@ def restore(settings: Settings, file: Path, clock: Clock) -> Restored:
     restored = backups_of(settings.ledger_path).restore(file, clock(), migrate, partial(_refuse_if_in_use, settings))
     with closing(open_ledger(settings.ledger_path, clock)) as ledger:
         delete_outdated(settings.index_dir, ledger)
+    _remove_rendered(settings.data_dir)
     return restored
+
+
+def _remove_rendered(data_dir: Path) -> None:
+    """Remove what sessions begin with, because it may say what the restored ledger does not know."""
+    try:
+        RenderedFiles(data_dir).remove_all()
+    except OSError as error:
+        raise LedgerError(
+            f"the ledger was restored, but what new sessions begin with could not be removed: {error}. Delete the "
+            f"folders briefs and instructions in {hooks_dir(str(data_dir))}."
+        ) from error
 
 
 def _refuse_if_in_use(settings: Settings) -> None:

@@ -10,9 +10,11 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from palimpsest.brief.files import RenderedFiles
 from palimpsest.core.errors import LedgerError
 from palimpsest.core.files import files_below
 from palimpsest.core.models import Scope
+from palimpsest.hook.paths import hooks_dir
 from palimpsest.index.erasure import finish_purge
 from palimpsest.index.sync import Projection
 from palimpsest.store.ledger import Ledger
@@ -63,19 +65,19 @@ def purge(
     projection: Projection,
     scope: Scope,
     owner_ids: Sequence[str] | None,
+    data_dir: Path,
     *,
     and_backups: bool,
-    beside: Path | None = None,
 ) -> PurgeResult:
     """Erase memories and messages with all their versions, then search every file of the memory for their texts.
 
     If `owner_ids` is None, everything stored in the scope itself is erased. `and_backups` deletes the backups that
-    contain any of it. `beside` is one more folder that is searched. Raises LedgerError, InputError and
+    contain any of it. What sessions begin with, in `data_dir`, is removed. Raises LedgerError, InputError and
     VectorIndexError. If the purge is interrupted after the rows are erased, the next purge or the next server finishes
     it.
     """
     erased = ledger.purge(scope, owner_ids)
-    notes = finish_purge(ledger, projection)
+    notes = [*_remove_rendered(data_dir, scope.user_id), *finish_purge(ledger, projection)]
     pieces = _pieces(erased.texts)
     backups = tuple(
         file
@@ -86,13 +88,24 @@ def purge(
         for file in backups:
             file.unlink()
         backups = ()
-    folders = [folder for folder in (projection.root, beside) if folder]
-    files = [*ledger.files(), *(file for folder in folders for file in files_below(folder))]
+    files = [*ledger.files(), *(files_below(projection.root) if projection.root else ())]
+    files += files_below(Path(hooks_dir(str(data_dir))))
     # Closing a file releases every lock that this process has on it, so no connection may be open to those searched.
     ledger.close()
     found = [(file, piece) for file in dict.fromkeys(files) for piece in _pieces_in(file, pieces)]
     traces = [Trace(file, piece.decode(errors="replace"), _explanation(ledger, scope, piece)) for file, piece in found]
     return PurgeResult(erased, len(set(files)), tuple(traces), backups, tuple(notes))
+
+
+def _remove_rendered(data_dir: Path, user: str) -> list[str]:
+    """Remove what sessions of a user begin with, and return a note if that failed."""
+    files = RenderedFiles(data_dir)
+    try:
+        with files.locked():
+            files.remove(user, files.folders())
+    except OSError as error:
+        return [f"what new sessions begin with could not be removed: {error}; delete {hooks_dir(str(data_dir))}"]
+    return []
 
 
 def _pieces(texts: Sequence[str]) -> list[bytes]:

@@ -83,12 +83,12 @@ def serve(
     from palimpsest.server.app import run_stdio, settings_loader  # noqa: PLC0415 - it imports the MCP SDK
 
     options = cast("Options", ctx.obj)
-    load_settings = settings_loader(options.config, **options.overrides)
     if transport == "stdio":
-        run_stdio(load_settings)
+        run_stdio(options.config, **options.overrides)
         return
     from palimpsest.server.http import app as http_app  # noqa: PLC0415 - it imports a web server
 
+    load_settings = settings_loader(options.config, **options.overrides)
     exit_on_error(lambda: http_app.serve(load_settings, transport, host, port))
 
 

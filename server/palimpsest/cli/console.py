@@ -44,7 +44,7 @@ def with_memory(
     """Run asynchronous work with an open memory. Exit as `exit_on_error` does."""
 
     async def work_with_memory() -> None:
-        async with open_memory(settings or settings_of(ctx), background=False) as memory:
+        async with open_memory(settings or settings_of(ctx), background=False) as memory, memory.briefs.kept_current():
             if settings is None and OTHER_SCOPE.isdisjoint(cast("Options", ctx.obj).overrides):
                 await _take_in(memory)
             await work(memory)

@@ -92,6 +92,7 @@ class Settings(BaseSettings):
     summary: SummaryConfig = SummaryConfig()
     learn: LearnConfig = LearnConfig()
     http: HttpSettings = HttpSettings()
+    instructions: Literal["memories", "static"] = "memories"
     hooks: Literal["on", "off", "capture", "recall"] = "on"
     hooks_excluded_folders: tuple[str, ...] = ()
     keep_secrets: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, TextIO
@@ -11,10 +12,10 @@ from palimpsest.care.export import export
 from palimpsest.care.import_file import ImportResult, plan_import, preview_import, run_import
 from palimpsest.care.purge import PurgeResult, purge
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import Scope
+from palimpsest.core.models import Outcome, Scope
 from palimpsest.core.protocols import Progress
 from palimpsest.core.settings import Settings
-from palimpsest.hook.paths import hooks_dir
+from palimpsest.facade.brief import Briefs
 from palimpsest.index.backfill import embed_missing
 from palimpsest.index.kept_keys import KeptKeys
 from palimpsest.index.sync import Projection
@@ -25,6 +26,8 @@ from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.writes import purge as purge_writes
 from palimpsest.store.writes.purge import PurgeSelection
 
+logger = logging.getLogger(__name__)
+
 
 class Care:
     """What looks after an open memory, as `memory.care`. `scope` is that of the settings.
@@ -33,13 +36,20 @@ class Care:
     """
 
     def __init__(
-        self, engine: Engine, projection: Projection, kept_keys: KeptKeys, scope: Scope, settings: Settings
+        self,
+        engine: Engine,
+        projection: Projection,
+        kept_keys: KeptKeys,
+        scope: Scope,
+        settings: Settings,
+        briefs: Briefs,
     ) -> None:
         self._engine = engine
         self._settings = settings
         self._projection = projection
         self._kept_keys = kept_keys
         self._scope = scope
+        self._briefs = briefs
 
     async def purge_selection(self, scope: Scope, owner_ids: Sequence[str] | None) -> PurgeSelection:
         """Return what `purge` would erase."""
@@ -56,12 +66,12 @@ class Care:
         What hooks captured and nobody took in yet is erased like the rest.
         """
         ledger, projection = self._engine.ledger, self._projection
-        hooks = Path(hooks_dir(str(self._settings.data_dir)))
         await empty_spool(self._engine, self._settings, scope if owner_ids is None else None)
 
         def work() -> PurgeResult:
             try:
-                return purge(ledger, projection, scope, owner_ids, and_backups=and_backups, beside=hooks)
+                data_dir = self._settings.data_dir
+                return purge(ledger, projection, scope, owner_ids, data_dir, and_backups=and_backups)
             finally:
                 self._kept_keys.clear()
 
@@ -85,7 +95,10 @@ class Care:
                 return preview_import(self._engine, scope, plan, brings_back=brings_back)
             return run_import(self._engine, scope, plan, progress, brings_back=brings_back)
 
-        return await self._engine.run(work)
+        try:
+            return await self._engine.run(work)
+        finally:
+            self._briefs.wake()
 
     async def jobs(self) -> Sequence[reports.JobReport]:
         """Return the jobs of the settings' user, the newest first."""
@@ -96,8 +109,12 @@ class Care:
         if self._engine.model is None:
             raise InputError("there is no language model to ask, so nothing was tried again. Set llm.provider")
         jobs = await self._engine.write(lambda: self._engine.ledger.retry_jobs(self._scope.user_id))
-        await work_on_jobs(self._engine, self._engine.model)
+        await work_on_jobs(self._engine, self._engine.model, self._after_job)
         return jobs
+
+    async def _after_job(self, scope: Scope, outcomes: Sequence[Outcome]) -> None:
+        for note in await self._briefs.after_write(scope.user_id, outcomes):
+            logger.warning("%s", note)
 
     async def waiting(self) -> int:
         """Return how many texts wait for a vector of this embedder, or for the rest of theirs."""

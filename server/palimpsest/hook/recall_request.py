@@ -20,9 +20,9 @@ MAX_ID_CHARS = 64
 def ask(servers: list[str], request: dict[str, object], deadline: float) -> Injection | None:
     """Return what a running server says about a prompt; None if there is no server or it has nothing to say.
 
-    `servers` are the files of `session.find_servers`; the first that accepts the connection is asked. `request` has the
-    keys user, client, session, cwd, prompt and shown. `deadline` is a time of `time.monotonic`. Raises OSError,
-    TimeoutError among them, and ValueError for an answer that is none.
+    `servers` are the files of `session.find_servers`; the first that can know is asked, not one that is starting or
+    another user's. `request` has the keys user, client, session, cwd, prompt and shown. `deadline` is a time of
+    `time.monotonic`. Raises OSError, TimeoutError among them, and ValueError for an answer that is none.
     """
     for path in servers:
         try:
@@ -32,7 +32,9 @@ def ask(servers: list[str], request: dict[str, object], deadline: float) -> Inje
         with connection:
             line = json.dumps({"v": VERSION, "token": token, **request})
             _send(connection, f"{line}\n".encode(), deadline)
-            return _recalled(parsed_object(_receive_line(connection, deadline)))
+            reply = parsed_object(_receive_line(connection, deadline))
+        if reply.get("is_ready") is not False:
+            return _recalled(reply)
     return None
 
 

@@ -63,20 +63,22 @@ class SearchQuery:
 class SearchResult:
     """The hits, best first; how many more had no room in the budget; and notes on what is degraded.
 
-    `confident` is False if probably nothing that is stored answers the query.
+    `confident` is False if probably nothing that is stored answers the query. A hit whose relevance is below
+    `threshold` is a weak match.
     """
 
     hits: tuple[Hit, ...]
     omitted: int = 0
     notes: tuple[str, ...] = ()
     confident: bool = True
+    threshold: float = 0.0
 
 
 def search(ledger: Ledger, embedder: Embedder, index: NearestEntries, query: SearchQuery) -> SearchResult:
     """Search the memory. Blocking: call it in a worker thread. Raises InputError and LedgerError."""
     ranking = rank_query(ledger, embedder, index, query)
     hits = _hits(ledger, ranking.candidates, ranking.ranked, query)
-    return _result(hits, query, ranking.notes, confident=ranking.confident)
+    return replace(_result(hits, query, ranking.notes, confident=ranking.confident), threshold=ranking.threshold)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,7 @@ class Ranking:
     ranked: Sequence[Ranked]
     confident: bool
     notes: tuple[str, ...] = ()
+    threshold: float = 0.0
 
 
 def rank_query(ledger: Ledger, embedder: Embedder, index: NearestEntries, query: SearchQuery) -> Ranking:
@@ -118,7 +121,7 @@ def rank_query(ledger: Ledger, embedder: Embedder, index: NearestEntries, query:
     ranked = rank(candidates, scoring)
     relevance = relevance_of(scoring, candidates, ranked)
     ranked = [item._replace(relevance=value) for item, value in zip(ranked, relevance.of_hits, strict=True)]
-    return Ranking(candidates, scoring, ranked, relevance.confident, tuple(notes))
+    return Ranking(candidates, scoring, ranked, relevance.confident, tuple(notes), relevance.threshold)
 
 
 def _result(hits: Sequence[Hit], query: SearchQuery, notes: Sequence[str], *, confident: bool) -> SearchResult:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.server import MCPServer
-from mcp.server.context import ServerMiddleware
+from mcp.server.context import CallNext, HandlerResult, ServerMiddleware
 from mcp.server.lowlevel.server import RequestHandler
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
@@ -29,15 +31,26 @@ from mcp.types import (
 from pydantic import ValidationError
 
 from palimpsest import __version__
+from palimpsest.core.errors import PalimpsestError
 from palimpsest.server.auth.access import current_grant
+from palimpsest.server.session.context import state_of
 from palimpsest.server.session.notifications import RECENT, SUMMARY
+from palimpsest.server.session.roots import RequestContext
 from palimpsest.server.session.state import ServerState
 from palimpsest.server.session.subscriptions import SCHEME
 from palimpsest.server.tools.arguments import did_you_mean, invalid_arguments, unknown_argument
 from palimpsest.server.tools.schemas import compact_schema
 from palimpsest.text.control_characters import visible
 
+logger = logging.getLogger(__name__)
+
 Lifespan: TypeAlias = Callable[[MCPServer[ServerState]], AbstractAsyncContextManager[ServerState]]
+
+GREETINGS = ("initialize", "server/discover")
+"""Requests whose result has the server's instructions: up to protocol 2025-11-25, and since 2026-07-28."""
+
+INSTRUCTIONS_SECONDS = 0.5
+"""How long a handshake waits for the instructions of its user. Set by hand: they take a few milliseconds."""
 
 LISTED_RESOURCES = (
     (SUMMARY, "Summary", "What is known, in a paragraph"),
@@ -160,3 +173,26 @@ class MemoryServer(MCPServer[ServerState]):
 
 def _is_read_only(tool: Tool) -> bool:
     return tool.annotations is not None and bool(tool.annotations.read_only_hint)
+
+
+async def with_own_instructions(ctx: RequestContext, call_next: CallNext) -> HandlerResult:
+    """Give a connection the instructions of the user that its access token names, if the memory is open.
+
+    Without an access token, what the server was built with stays: over HTTP, the text without memories.
+    """
+    result = await call_next(ctx)
+    grant, memory = current_grant(), state_of(ctx).memory.opened
+    if ctx.method not in GREETINGS or grant is None or memory is None or not isinstance(result, dict):
+        return result
+    scope = replace(memory.scope, user_id=grant.user_id, project=grant.project)
+    with anyio.move_on_after(INSTRUCTIONS_SECONDS):
+        try:
+            # They are this user's alone: whoever keeps the result must not give it to others.
+            return {**result, "instructions": await memory.briefs.instructions(scope), **_private(result)}
+        except PalimpsestError as error:
+            logger.warning("a client gets the instructions without memories: %s", error)
+    return result
+
+
+def _private(result: dict[str, Any]) -> dict[str, str]:
+    return {"cacheScope": "private"} if "cacheScope" in result else {}

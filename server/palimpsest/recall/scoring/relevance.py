@@ -36,10 +36,14 @@ _IDENTIFIER = re.compile(r"[\w./:+-]*\d[\w./:+-]*")
 
 @dataclass(frozen=True, slots=True)
 class Relevance:
-    """The relevance of each ranked candidate, best first, and whether the reply is confident."""
+    """The relevance of each ranked candidate, best first, and whether the reply is confident.
+
+    A candidate whose relevance is below `threshold` is a weak match.
+    """
 
     of_hits: Sequence[float]
     confident: bool
+    threshold: float = 0.0
 
 
 def relevance_of(scoring: SearchScoring, candidates: Candidates, ranked: Sequence[Ranked]) -> Relevance:
@@ -54,7 +58,8 @@ def relevance_of(scoring: SearchScoring, candidates: Candidates, ranked: Sequenc
     falls[0] = 0.0
     of_hits: list[float] = _probability(logit - falls).tolist()
     is_complete = bool(candidates.has_vector.all())  # what has no vector yet may answer, and the signs do not see it
-    return Relevance(of_hits, confident=of_hits[0] >= fitted[THRESHOLD] or not is_complete)
+    threshold = fitted[THRESHOLD]
+    return Relevance(of_hits, confident=of_hits[0] >= threshold or not is_complete, threshold=threshold)
 
 
 def sort_of_hit(query: ParsedQuery, best: Candidate) -> str:

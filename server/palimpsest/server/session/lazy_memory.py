@@ -17,6 +17,7 @@ import anyio.to_thread
 from palimpsest.core.errors import PalimpsestError
 
 if TYPE_CHECKING:
+    from palimpsest.brief.launch import Launch
     from palimpsest.core.models import Outcome
     from palimpsest.core.settings import Settings
     from palimpsest.memory import Memory
@@ -28,14 +29,20 @@ class LazyMemory:
     """A memory that is opened on first use. If opening fails, every waiting request gets the error.
 
     The next request after a failure tries to open the memory again. `on_learned` is awaited with what was learned in
-    the background.
+    the background. `launch` is how this process was started, if the instructions of its next start are to be rendered.
     """
 
     def __init__(
-        self, load_settings: Callable[[], Settings], on_learned: Callable[[Sequence[Outcome]], Awaitable[None]]
+        self,
+        load_settings: Callable[[], Settings],
+        on_learned: Callable[[Sequence[Outcome]], Awaitable[None]],
+        launch: Launch | None = None,
     ) -> None:
         self._load_settings = load_settings
         self._on_learned = on_learned
+        self._launch = launch
+        self._settings: Settings | None = None
+        self._settings_loaded = anyio.Event()
         self._memory: Memory | None = None
         self._error: PalimpsestError | None = None
         self._requested = anyio.Event()
@@ -54,6 +61,22 @@ class LazyMemory:
         if self._memory is None:
             raise self._error or PalimpsestError("the memory is closed")
         return self._memory
+
+    @property
+    def opened(self) -> Memory | None:
+        """Return the memory if it is open."""
+        return self._memory
+
+    def learn_folder(self, folder: str, project: str) -> None:
+        """Have what sessions in a folder begin with rendered, if the memory is open."""
+        if self._memory is not None:
+            self._memory.briefs.learn_folder(folder, project)
+
+    async def settings(self) -> Settings:
+        """Return the settings once they are loaded, which is before the memory is open."""
+        while self._settings is None:
+            await self._settings_loaded.wait()
+        return self._settings
 
     async def health(self) -> dict[str, str]:
         """Return the state of each part, without any content. `status` is ok, opening, degraded or failed."""
@@ -77,7 +100,9 @@ class LazyMemory:
 
     async def _keep_open(self) -> None:
         module = await anyio.to_thread.run_sync(importlib.import_module, "palimpsest.memory")
-        async with module.open_memory(self._load_settings(), on_learned=self._on_learned) as memory:
+        settings = self._settings = self._load_settings()
+        self._settings_loaded.set()
+        async with module.open_memory(settings, on_learned=self._on_learned, launch=self._launch) as memory:
             self._memory = memory
             self._settled.set()
             try:

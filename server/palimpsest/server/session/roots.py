@@ -7,7 +7,7 @@ has connections then, and every call would have to be asked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
@@ -37,11 +37,17 @@ MAX_CONNECTIONS = 1_000
 
 RequestContext: TypeAlias = ServerRequestContext[Any, Any]
 
+OnFolder: TypeAlias = Callable[[str, str], None]
+
 
 class Roots:
-    """The project of each connection, and when a client was asked that has not answered yet."""
+    """The project of each connection, and when a client was asked that has not answered yet.
 
-    def __init__(self) -> None:
+    `on_folder` is called with the first folder of a client that has a project, and the project.
+    """
+
+    def __init__(self, on_folder: OnFolder) -> None:
+        self._on_folder = on_folder
         self._projects: dict[str, str] = {}
         self._asked_at: dict[str, float] = {}
         self._threads = anyio.CapacityLimiter(2)
@@ -84,11 +90,13 @@ class Roots:
         if len(self._projects) >= MAX_CONNECTIONS:
             self._projects.clear()
             self._asked_at.clear()
-        project = ""
+        folder, project = "", ""
         with anyio.move_on_after(TIMEOUT):  # the folder may be on a network drive that does not answer
-            project = await anyio.to_thread.run_sync(
+            folder, project = await anyio.to_thread.run_sync(
                 lambda: _first_project(uris), limiter=self._threads, abandon_on_cancel=True
             )
+        if project:
+            self._on_folder(folder, project)
         self._projects[connection] = project
         return project
 
@@ -119,17 +127,20 @@ def _roots_in_request(ctx: RequestContext) -> Sequence[str] | None:
         return ()
 
 
-def _first_project(uris: Sequence[str]) -> str:
-    """Return the project of the first root on this machine that has one, or ""."""
-    return next((project for project in map(_project_at, uris) if project), "")
+def _first_project(uris: Sequence[str]) -> tuple[str, str]:
+    """Return the first root on this machine that has a project, and the project; "" for both if there is none."""
+    return next((found for found in map(_project_at, uris) if found[1]), ("", ""))
 
 
-def _project_at(uri: str) -> str:
+def _project_at(uri: str) -> tuple[str, str]:
     try:
         parts = urlsplit(uri)
-        return scope_part("project", project_of(Path(url2pathname(parts.path)))) if parts.scheme == "file" else ""
+        if parts.scheme != "file":
+            return "", ""
+        folder = Path(url2pathname(parts.path))
+        return str(folder), scope_part("project", project_of(folder))
     except (OSError, ValueError, InputError):  # unreadable, not a path, or not a valid project name: no project
-        return ""
+        return "", ""
 
 
 def connection_of(ctx: RequestContext) -> str:

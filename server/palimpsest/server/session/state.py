@@ -12,6 +12,7 @@ from palimpsest.server.session.lazy_memory import LazyMemory
 from palimpsest.server.session.progress import RunningCalls
 from palimpsest.server.session.roots import Roots
 from palimpsest.server.session.subscriptions import Subscribers
+from palimpsest.server.wire.recall_socket import serve_prompts
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +26,15 @@ class ServerState:
     memory: LazyMemory
     calls: Calls
     subscribers: Subscribers
+    roots: Roots
     continuations: Continuations = field(default_factory=Continuations)
     running: RunningCalls = field(default_factory=RunningCalls)
-    roots: Roots = field(default_factory=Roots)
     client_project: str = ""
 
     async def run(self) -> None:
-        """Keep the memory open, unfinished calls going and their clients informed until cancelled."""
+        """Keep the memory open, unfinished calls going, and clients and hooks informed until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.memory.run)
             tasks.start_soon(self.continuations.run)
             tasks.start_soon(self.running.run)
+            tasks.start_soon(serve_prompts, self.memory.settings, lambda: self.memory.opened)

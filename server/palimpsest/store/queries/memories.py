@@ -58,6 +58,22 @@ def memories_of(conn: Connection, scope: Scope) -> list[Memory]:
     return [to_memory(row) for row in conn.execute(query.order_by(memories.c.seq))]
 
 
+def pinned_memories(conn: Connection, scope: Scope, limit: int) -> list[Memory]:
+    """Return up to `limit` living memories that the scope sees and that are pinned, newest first."""
+    is_pinned = memories.c.metadata["pinned"].as_boolean().is_(True)
+    query = select(memories).where(sees(memories, scope), memories.c.deleted_at.is_(None), is_pinned)
+    return [to_memory(row) for row in conn.execute(query.order_by(memories.c.seq.desc()).limit(limit))]
+
+
+def newest_of_project(conn: Connection, scope: Scope, limit: int) -> list[Memory]:
+    """Return up to `limit` living memories of the scope's own project, the one that was stated last first."""
+    query = select(memories).where(
+        sees(memories, scope), memories.c.project == scope.project, memories.c.deleted_at.is_(None)
+    )
+    newest = query.order_by(memories.c.stated_at.desc(), memories.c.seq.desc()).limit(limit)
+    return [to_memory(row) for row in conn.execute(newest)]
+
+
 def projects_of(conn: Connection, user_id: str) -> list[str]:
     """Return the projects in which a user has living memories. "" stands for no project."""
     query = (

@@ -26,6 +26,9 @@ from palimpsest.store.schema import memories, memory_sources, messages
 MAX_SPEAKERS = 1_000
 """How many names of speakers are read for a user."""
 
+LAST_MESSAGES = 200
+"""Among how many of the messages stored last the last conversation is looked for. Set by hand: a few milliseconds."""
+
 _BY_ID = select(messages).where(messages.c.id.in_(listed("ids")))
 
 
@@ -69,6 +72,27 @@ def messages_since(conn: Connection, scope: Scope, since: datetime, limit: int) 
         .limit(limit)
     )
     return without_forgotten(conn, [to_message(row) for row in conn.execute(query)][::-1])
+
+
+def last_words(conn: Connection, scope: Scope) -> list[Message]:
+    """Return the last message of the user and of the assistant in the last conversation of the scope's project.
+
+    Deleted messages, and those with a forgotten fact, are left out. The newer one stands last.
+    """
+    query = (
+        select(messages)
+        .where(sees(messages, scope), messages.c.project == scope.project, messages.c.deleted_at.is_(None))
+        .order_by(messages.c.seq.desc())
+        .limit(LAST_MESSAGES)
+    )
+    newest = without_forgotten(conn, [to_message(row) for row in conn.execute(query)])
+    # An import stores old conversations last.
+    newest.sort(key=lambda message: message.said_at, reverse=True)
+    last: dict[str, Message] = {}
+    for message in newest:
+        if message.session_id == newest[0].session_id and message.role in ("user", "assistant"):
+            last.setdefault(message.role, message)
+    return sorted(last.values(), key=lambda message: (message.said_at, message.role == "assistant"))
 
 
 def sources_of(conn: Connection, memory_ids: Sequence[str]) -> dict[str, list[Message]]:

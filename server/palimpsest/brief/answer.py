@@ -1,0 +1,115 @@
+"""What is recalled for a prompt: the few memories and messages that probably matter to it, as facts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from palimpsest.brief.lines import plain
+from palimpsest.brief.sources import has_expired
+from palimpsest.core.models import Hit, Scope
+from palimpsest.core.validation import MAX_TOKENS as MAX_SEARCH_TOKENS
+from palimpsest.hook.texts import BLOCK_BEGIN, BLOCK_END
+from palimpsest.recall.hits import within_budget
+from palimpsest.recall.pipeline import SearchQuery, SearchResult
+from palimpsest.text.tokenizer import count_tokens
+
+MAX_HITS = 5
+MAX_TOKENS = 300
+"""The whole answer, with its tags. It is part of the conversation from then on."""
+
+SEARCHED_HITS = 20
+"""How many hits are searched, because some were shown before or stand in the session itself. Set by hand."""
+
+SEARCHED_CHARS = 2_000
+"""How much of a prompt is searched for. A longer one holds a pasted text, whose words are of no help. Set by hand."""
+
+ID_CHARS = 8
+"""The beginning of an id that update_memory takes, if no other memory has it."""
+
+INTRODUCTION = "From this user's long-term memory (Palimpsest), recorded earlier:"
+
+
+@dataclass(frozen=True, slots=True)
+class RecallRequest:
+    """What a hook asks for: a prompt of a session, the folder it is worked in, and the ids shown in it before.
+
+    `user` is "" for the user of the settings.
+    """
+
+    prompt: str
+    user: str = ""
+    client: str = ""
+    session: str = ""
+    folder: str = ""
+    shown: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a session is shown, and the ids of the memories and messages in it."""
+
+    text: str = ""
+    ids: tuple[str, ...] = ()
+
+
+NOTHING = Answer()
+
+
+def answer(
+    search: Callable[[SearchQuery], SearchResult], scope: Scope, request: RecallRequest, now: datetime, floor: float
+) -> Answer:
+    """Return what is recalled for a prompt, or nothing unless the search is confident. Blocking.
+
+    Hits whose relevance is below `floor` are left out, as are weak matches. Raises what `search` raises.
+    """
+    prompt = plain(request.prompt[:SEARCHED_CHARS])
+    if not prompt:
+        return NOTHING
+    result = search(SearchQuery(scope, prompt, now, SEARCHED_HITS, MAX_SEARCH_TOKENS))
+    if not result.confident:
+        return NOTHING
+    least = max(result.threshold, floor)
+    hits = [hit for hit in result.hits if hit.relevance >= least and not _is_known(hit, request, now)]
+    return _answer_of(hits[:MAX_HITS])
+
+
+def _is_known(hit: Hit, request: RecallRequest, now: datetime) -> bool:
+    """Return whether a hit is of no use: it was shown, or said in the session or by the prompt, or it is outdated."""
+    return (
+        hit.id in request.shown
+        or (hit.kind == "message" and _is_of_session(hit.sources, request))
+        or _plain_words(hit.text) in _plain_words(request.prompt)
+        or has_expired(hit.metadata, now)
+    )
+
+
+def _is_of_session(sources: Collection[str], request: RecallRequest) -> bool:
+    beginning = f"{request.client}:{request.session}:"
+    return bool(request.session) and any(source.startswith(beginning) for source in sources)
+
+
+def _plain_words(text: str) -> str:
+    return " ".join(text.casefold().split()).rstrip(".!?")
+
+
+def _answer_of(hits: Sequence[Hit]) -> Answer:
+    """Return hits as an answer, the best first, as many as fit."""
+    frame = count_tokens("\n".join((BLOCK_BEGIN, INTRODUCTION, BLOCK_END, "")))
+    lines: list[str] = []
+    ids: list[str] = []
+    left = MAX_TOKENS - frame
+    for hit in within_budget(hits, left):
+        line = _line(hit)
+        cost = count_tokens(f"{line}\n")
+        if cost <= left:  # a speaker's name may be long
+            lines.append(line)
+            ids.append(hit.id)
+            left -= cost
+    return Answer("\n".join((BLOCK_BEGIN, INTRODUCTION, *lines, BLOCK_END)), tuple(ids)) if lines else NOTHING
+
+
+def _line(hit: Hit) -> str:
+    speaker = f" {plain(hit.name) or hit.role} said:" if hit.kind == "message" else ""
+    return f"- [{hit.id[:ID_CHARS]}] {hit.date}{speaker} {plain(hit.text)}"

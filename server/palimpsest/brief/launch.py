@@ -1,0 +1,115 @@
+"""What tells one way to start a server from another, found without loading the settings.
+
+The instructions belong to the handshake, which is answered before the settings are loaded. So they are rendered
+under a key of everything that decides the settings: the arguments, the environment, the settings file and the user of
+the system. If any of it has changed, there is no file for the key, and the instructions are the static text.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from palimpsest import __version__
+from palimpsest.brief.static_text import INSTRUCTIONS
+from palimpsest.hook import paths
+
+PREFIX = "PALIMPSEST_"
+VERSION = 1
+INSTRUCTIONS_SIGN = "palimpsest-instructions"
+"""The first word of a file of instructions. The hashes of its user and of its scope follow on the same line."""
+
+MAX_FILE_BYTES = 64 * 1024
+"""How much of a file of instructions is read: far more than the longest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One way to start a server: the folder of its data, and the key of its instructions."""
+
+    data_dir: Path
+    key: str
+
+
+def launch_of(config: Path | None, overrides: Mapping[str, Any]) -> Launch | None:
+    """Return how this process is started with these arguments, or None if the folder of its data cannot be found."""
+    variables = {name.upper(): value for name, value in os.environ.items() if name.upper().startswith(PREFIX)}
+    try:
+        file = _settings_file(config, overrides, variables)
+        data_dir = _data_dir(overrides, variables, file)
+        parts = (
+            __version__,
+            paths.hashed(INSTRUCTIONS),
+            _system_user(),
+            str(data_dir),
+            *_stamp(file),
+            json.dumps({name: str(value) for name, value in overrides.items()}, sort_keys=True),
+            json.dumps(variables, sort_keys=True),
+        )
+    except (OSError, ValueError, TypeError):  # the settings will say what is wrong with it
+        return None
+    return Launch(data_dir, paths.hashed(*parts))
+
+
+def _settings_file(config: Path | None, overrides: Mapping[str, Any], variables: Mapping[str, str]) -> Path | None:
+    chosen = config or variables.get(f"{PREFIX}CONFIG")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    default = _data_dir(overrides, variables, None) / "config.toml"
+    return default if default.is_file() else None
+
+
+def _data_dir(overrides: Mapping[str, Any], variables: Mapping[str, str], file: Path | None) -> Path:
+    chosen = overrides.get("data_dir") or variables.get(f"{PREFIX}DATA_DIR")
+    if not chosen and file is not None:
+        text = file.read_text("utf-8-sig")
+        content: Any = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
+        chosen = content.get("data_dir") if isinstance(content, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - any JSON value
+    if not chosen:
+        chosen = platformdirs.user_data_path("palimpsest", appauthor=False)
+    return Path(str(chosen)).expanduser().absolute()  # pyright: ignore[reportUnknownArgumentType] - see above
+
+
+def _stamp(file: Path | None) -> tuple[str, ...]:
+    if file is None:
+        return ("",)
+    status = file.stat()
+    return (str(file), str(status.st_mtime_ns), str(status.st_size))
+
+
+def _system_user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a process without a user name
+        return ""
+
+
+def rendered_instructions(launch: Launch | None) -> str:
+    """Return the instructions that were rendered for a way to start a server, or the static text."""
+    if launch is None:
+        return INSTRUCTIONS
+    try:
+        with Path(paths.instructions_file(str(launch.data_dir), launch.key)).open(encoding="utf-8") as file:
+            content = file.read(MAX_FILE_BYTES)
+    except (OSError, UnicodeDecodeError):
+        return INSTRUCTIONS
+    return instructions_in(content) or INSTRUCTIONS
+
+
+def instructions_sign(user: str, *scope: str) -> str:
+    """Return the first line of a file of instructions for a user, or its beginning if no scope is given."""
+    return " ".join((INSTRUCTIONS_SIGN, str(VERSION), paths.hashed(user), *([paths.hashed(*scope)] if scope else [])))
+
+
+def instructions_in(content: str) -> str:
+    """Return the text of a file of instructions, or "" if it is none."""
+    sign, _, text = content.partition("\n")
+    return text if sign.startswith(f"{INSTRUCTIONS_SIGN} {VERSION} ") else ""

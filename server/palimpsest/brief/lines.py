@@ -1,0 +1,51 @@
+"""Memories as lines for a model: on one line, nothing that acts, whole sentences where there is little room."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from palimpsest.core.models import Memory
+from palimpsest.core.validation import one_line
+from palimpsest.text.control_characters import visible
+from palimpsest.text.dates.finder import dates_in
+from palimpsest.text.tokenizer import count_tokens
+
+_TAG = re.compile(r"<(?=\s*/?\s*palimpsest-memory)", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"(?<=[.!?…])[\"')\]»”’]*\s+|(?<=[。！？])")  # noqa: RUF001 - full stops are meant
+
+
+def plain(text: str) -> str:
+    """Return a text as one line, with visible control characters, and without a tag that would end the memory."""
+    return _TAG.sub("‹", visible(one_line(text)))  # noqa: RUF001 - a sign that is no tag is meant
+
+
+def dated(memory: Memory, text: str) -> str:
+    """Return the text of a memory after its date. What is pinned has one only if the text counts from it."""
+    if memory.metadata.get("pinned") is True and memory.happened_at is None and not dates_in(text, memory.at):
+        return f"- {text}"
+    return f"- {memory.date} {text}"
+
+
+def sentences(text: str, max_tokens: int) -> str:
+    """Return as many whole sentences from the beginning of a text as fit a token count; "" if none does."""
+    if count_tokens(text) <= max_tokens:
+        return text
+    ends = [match.start() for match in _SENTENCE_END.finditer(text)]
+    fitting = [text[:end] for end in ends if count_tokens(text[:end]) <= max_tokens]
+    return fitting[-1].rstrip() if fitting else ""
+
+
+def within(lines: Sequence[str], max_tokens: int) -> tuple[list[int], int]:
+    """Return the positions of the lines that fit a token count together, and what they cost.
+
+    A line that does not fit is left out, and shorter ones below it may still fit.
+    """
+    kept: list[int] = []
+    cost = 0
+    for position, line in enumerate(lines):
+        tokens = count_tokens(f"{line}\n")
+        if cost + tokens <= max_tokens:
+            kept.append(position)
+            cost += tokens
+    return kept, cost

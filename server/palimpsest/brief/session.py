@@ -1,0 +1,92 @@
+"""The brief of a session: who the user is, what holds in the project, where the last session ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from palimpsest.brief.lines import dated, plain, sentences, within
+from palimpsest.brief.sources import Sources
+from palimpsest.core.clock import shown_date
+from palimpsest.core.models import Memory, Message
+from palimpsest.hook.texts import BLOCK_BEGIN, BLOCK_END
+from palimpsest.text.shorten import shorten_to_tokens
+from palimpsest.text.tokenizer import count_tokens
+
+MAX_TOKENS = 500
+"""The whole brief, with its tags. It is part of every session, whether it is needed there or not."""
+
+PINNED_TOKENS = 160
+"""What is pinned takes a third at most, so that a person who pins everything still sees what is new. Set by hand."""
+
+LAST_TOKENS = 45
+"""How much of each of the last two messages is shown: two or three sentences. Set by hand."""
+
+MEMORY_TOKENS = 60
+"""How much of one memory is shown. A fact is a sentence; a long note would take the room of many. Set by hand."""
+
+INTRODUCTION = (
+    "From this user's long-term memory (Palimpsest), recorded earlier. What the user says now is newer. "
+    "search_memories finds the rest."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Brief:
+    """The text of a brief, "" if nothing is known, and the ids of the memories in it."""
+
+    text: str = ""
+    ids: tuple[str, ...] = ()
+
+
+def session_brief(sources: Sources, project: str) -> Brief:
+    """Return the brief of a session in a project, or in none."""
+    left = MAX_TOKENS - count_tokens("\n".join((BLOCK_BEGIN, INTRODUCTION, BLOCK_END, "")))
+    ending, cost = _last_session(sources.last_words)
+    left -= cost
+    about = "About the user:"
+    headings = count_tokens(f"{about}\n") + count_tokens(f"{_project_heading(project)}\n")
+    left -= headings
+    pinned, pinned_ids, cost = _memory_lines(sources.pinned, min(PINNED_TOKENS, left))
+    left -= cost
+    for_user = left // 2 if sources.of_project else left
+    if sources.summary:
+        summary = sentences(plain(sources.summary), for_user)
+        telling, telling_ids, cost = [summary] if summary else [], (), count_tokens(f"{summary}\n")
+    else:
+        telling, telling_ids, cost = _memory_lines(sources.telling, for_user)
+    left -= cost
+    of_project, project_ids, _ = _memory_lines(sources.of_project, left)
+    lines = [
+        *_section(about, (*pinned, *telling)),
+        *_section(_project_heading(project), of_project),
+        *ending,
+    ]
+    if not lines:
+        return Brief()
+    return Brief("\n".join((BLOCK_BEGIN, INTRODUCTION, *lines, BLOCK_END)), (*pinned_ids, *telling_ids, *project_ids))
+
+
+def _project_heading(project: str) -> str:
+    return f"About the project {shorten_to_tokens(plain(project), 30)}:"
+
+
+def _section(heading: str, lines: Sequence[str]) -> list[str]:
+    return [heading, *lines] if lines else []
+
+
+def _memory_lines(memories: Sequence[Memory], max_tokens: int) -> tuple[list[str], tuple[str, ...], int]:
+    """Return the lines of the memories that fit, the ids of these, and what they cost."""
+    lines = [dated(memory, shorten_to_tokens(plain(memory.text), MEMORY_TOKENS)) for memory in memories]
+    kept, cost = within(lines, max_tokens)
+    return [lines[position] for position in kept], tuple(memories[position].id for position in kept), cost
+
+
+def _last_session(messages: Sequence[Message]) -> tuple[list[str], int]:
+    """Return the lines about where the last session ended, and what they cost."""
+    if not messages:
+        return [], 0
+    newest = max(message.said_at for message in messages)
+    lines = [f"The last conversation ended on {shown_date(newest)}:"]
+    lines += [f'- {message.role}: "{shorten_to_tokens(plain(message.content), LAST_TOKENS)}"' for message in messages]
+    return lines, sum(count_tokens(f"{line}\n") for line in lines)

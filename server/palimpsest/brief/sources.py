@@ -1,0 +1,92 @@
+"""Read from the ledger what a session begins with."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection
+
+from palimpsest.brief.telling import most_telling
+from palimpsest.core.clock import parse_until
+from palimpsest.core.errors import InputError
+from palimpsest.core.models import Memory, Message, Scope
+from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.queries import messages as message_queries
+from palimpsest.store.queries import summaries as summary_queries
+
+MAX_PINNED = 50
+"""How many pinned memories are read: more than fit."""
+
+MAX_GLOBAL = 500
+"""Among how many of the newest global memories the most telling are looked for. Set by hand: a few milliseconds."""
+
+MAX_OF_PROJECT = 50
+"""How many memories of a project are read: more than fit."""
+
+EXPIRES = "expires_at"
+"""The metadata key of a memory that says until when it is of use, in ISO 8601."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What is known at the start of a session.
+
+    `pinned` are of the user and of the project, `telling` of the user with the most telling first, and `of_project` of
+    the project with the newest first; no memory is in two of them. `summary` is the written summary of the user, "" if
+    there is none or it says what no longer holds. `last_words` are the last messages of the last conversation: of
+    the user, of the assistant, or both in this order.
+    """
+
+    pinned: tuple[Memory, ...] = ()
+    summary: str = ""
+    telling: tuple[Memory, ...] = ()
+    of_project: tuple[Memory, ...] = ()
+    last_words: tuple[Message, ...] = ()
+
+
+def read_sources(conn: Connection, scope: Scope, now: datetime) -> Sources:
+    """Return what is known at the start of a session in a scope.
+
+    Memories that expire are left out, because what is rendered may be read at any time later.
+    """
+    pinned = _lasting(memory_queries.pinned_memories(conn, scope, MAX_PINNED))
+    pinned_ids = {memory.id for memory in pinned}
+    user_scope = replace(scope, project="")
+    newest = [memory for _, memory in memory_queries.list_memories(conn, user_scope, MAX_GLOBAL)]
+    of_user = [memory for memory in _lasting(newest) if memory.id not in pinned_ids]
+    name = memory_queries.name_of_user(conn, scope)
+    times_said = Counter(owner for owner, _ in memory_queries.messages_of(conn, [memory.id for memory in of_user]))
+    of_project = memory_queries.newest_of_project(conn, scope, MAX_OF_PROJECT) if scope.project else []
+    return Sources(
+        pinned=tuple(pinned),
+        summary=_summary(conn, user_scope),
+        telling=tuple(most_telling(of_user, times_said, name, now)),
+        of_project=tuple(memory for memory in _lasting(of_project) if memory.id not in pinned_ids),
+        last_words=tuple(message_queries.last_words(conn, scope)),
+    )
+
+
+def has_expired(metadata: Mapping[str, Any], now: datetime) -> bool:
+    """Return whether a memory with this metadata is of no more use."""
+    value = metadata.get(EXPIRES)
+    if not isinstance(value, str):
+        return False
+    try:
+        return parse_until(value, EXPIRES) <= now
+    except InputError:  # not a time: it says nothing
+        return False
+
+
+def _lasting(memories: list[Memory]) -> list[Memory]:
+    return [memory for memory in memories if EXPIRES not in memory.metadata]
+
+
+def _summary(conn: Connection, scope: Scope) -> str:
+    last = summary_queries.latest_summary(conn, scope, "overall")
+    if last is None or summary_queries.has_corrections_since(conn, scope, last.seq):
+        return ""
+    return last.text

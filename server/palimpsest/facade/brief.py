@@ -1,0 +1,167 @@
+"""What sessions begin with, and what is recalled for their prompts: rendered, kept current, removed, answered."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from palimpsest.brief.answer import NOTHING, Answer, RecallRequest, answer
+from palimpsest.brief.launch import Launch
+from palimpsest.brief.rendering import GIVING_MODES, LedgerState, Renderer
+from palimpsest.core.errors import InputError, LedgerError
+from palimpsest.core.git_project import project_of
+from palimpsest.core.models import Event, Outcome, Scope
+from palimpsest.core.settings import Settings
+from palimpsest.core.threads import Threads, in_background
+from palimpsest.core.validation import scope_part
+from palimpsest.learn.engine import Engine
+from palimpsest.recall.pipeline import SearchQuery, SearchResult, search
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 10.0
+"""How often a server looks for writes of other processes. A look is one short query. Set by hand."""
+
+REST_SECONDS = 1.0
+"""How long to wait after a write before rendering, so that writes that follow each other are rendered once. Set by
+hand."""
+
+REST_SHARE = 9
+"""Rendering rests at least this many times as long as it took: a tenth of a core at most. Set by hand."""
+
+THREADS = 2
+"""How many threads prompts may use. They are none of those of the calls, so that hooks never delay a call. Set by
+hand."""
+
+MAX_PROJECTS = 200
+"""Of how many folders the project is remembered. Set by hand."""
+
+
+class Briefs:
+    """What sessions of the settings' user begin with, as `memory.briefs`."""
+
+    def __init__(self, settings: Settings, engine: Engine, launch: Launch | None) -> None:
+        limit = anyio.CapacityLimiter(THREADS)
+        self._settings = settings
+        self._engine = engine
+        self._threads = Threads((limit,), (limit,))
+        self._renderer = Renderer(settings, engine.ledger, engine.clock, launch)
+        self._projects: dict[str, str] = {}
+        self._rendered: LedgerState | None = None
+        self._woken = anyio.Event()
+
+    async def run(self) -> None:
+        """Render what is missing or has changed, by whatever process, until cancelled. Failures are logged."""
+        self.learn_folder(str(Path.cwd()), self._settings.project)
+        with in_background():
+            while True:
+                began = time.monotonic()
+                await self._render_if_needed()
+                rest = max(REST_SECONDS, REST_SHARE * (time.monotonic() - began))
+                with anyio.move_on_after(LOOK_SECONDS):
+                    await self._woken.wait()
+                await anyio.sleep(rest)
+
+    async def render(self) -> None:
+        """Render everything of the settings' user now. Raises OSError and LedgerError."""
+        projects = dict(self._projects)
+        self._woken = anyio.Event()
+        state = await self._threads.write(lambda: self._renderer.render(projects))
+        self._rendered = state if projects == self._projects else None
+
+    @asynccontextmanager
+    async def kept_current(self) -> AsyncGenerator[None]:
+        """Render after the block if it has changed the memory. A failure is logged."""
+        before = await self._engine.run(self._renderer.state)
+        try:
+            yield
+        finally:
+            self._rendered = before
+            await self._render_if_needed()
+
+    async def after_write(self, user: str, outcomes: Sequence[Outcome]) -> tuple[str, ...]:
+        """Follow a write of a user: remove what may say what was deleted or changed, and have it rendered anew.
+
+        Return notes on what could not be removed.
+        """
+        notes: tuple[str, ...] = ()
+        if any(outcome.event in (Event.UPDATE, Event.DELETE) or outcome.replaced for outcome in outcomes):
+            notes = await self._remove(user)
+        self._woken.set()
+        return notes
+
+    async def _remove(self, user: str) -> tuple[str, ...]:
+        try:
+            await self._engine.run(lambda: self._renderer.remove(user))
+        except OSError as error:
+            return (f"what new sessions begin with may still name it, because a file could not be removed: {error}",)
+        self._rendered = None
+        self._woken.set()
+        return ()
+
+    def wake(self) -> None:
+        """Render soon, because something was written."""
+        self._woken.set()
+
+    async def instructions(self, scope: Scope) -> str:
+        """Return the instructions for a connection that works in a scope. Raises LedgerError."""
+        return await self._threads.run(lambda: self._renderer.instructions(scope))
+
+    def learn_folder(self, folder: str, project: str) -> None:
+        """Have the brief of a project rendered for the sessions in a folder, if the folder decides the project."""
+        if not self._settings.project_was_found or self._projects.get(folder) == project:
+            return
+        if len(self._projects) >= MAX_PROJECTS:
+            self._projects.clear()
+        self._projects[folder] = project
+        self._rendered = None
+        self._woken.set()
+
+    async def answer(self, request: RecallRequest) -> Answer:
+        """Return what is recalled for a prompt; nothing for another user's. Raises OSError and PalimpsestError."""
+        user, engine = self._settings.user_id, self._engine
+        if self._settings.hooks not in GIVING_MODES or request.user not in ("", user):
+            return NOTHING
+        if not request.user and not await self._threads.run(self._renderer.is_only_user):
+            return NOTHING  # whose session it is is not known
+        scope = self._renderer.scope_of(await self._project_of(request.folder))
+
+        def search_ledger(query: SearchQuery) -> SearchResult:
+            return search(engine.ledger, engine.embedder, engine.index, query)
+
+        now, floor = engine.clock(), self._settings.min_relevance
+        return await self._threads.run(lambda: answer(search_ledger, scope, request, now, floor))
+
+    async def _project_of(self, folder: str) -> str:
+        """Return the project of a session's folder, if the folder decides it."""
+        if not self._settings.project_was_found or not folder:
+            return ""
+        if folder not in self._projects:
+            limit = self._threads.limits[-1]  # the folder may be on a network drive that does not answer
+            project = await anyio.to_thread.run_sync(_project_at, folder, limiter=limit, abandon_on_cancel=True)
+            self.learn_folder(folder, project)
+        return self._projects[folder]
+
+    async def _render_if_needed(self) -> None:
+        try:
+            if await self._threads.run(self._is_outdated):
+                await self.render()
+        except (OSError, LedgerError) as error:
+            logger.warning("what new sessions begin with is not up to date: %s", error)
+
+    def _is_outdated(self) -> bool:
+        rendered = self._rendered
+        return rendered is None or self._renderer.has_changed_since(rendered) or self._renderer.is_missing()
+
+
+def _project_at(folder: str) -> str:
+    try:
+        return scope_part("project", project_of(Path(folder)))
+    except (OSError, ValueError, InputError):  # unreadable, not a path, or not a valid project name: no project
+        return ""

@@ -1,0 +1,43 @@
+"""Open the parts of a memory: the ledger, the embedder, the index, the model, the prompts. Blocking."""
+
+from __future__ import annotations
+
+from palimpsest.capture.hook_settings import write_hook_settings
+from palimpsest.core.clock import Clock
+from palimpsest.core.settings import Settings
+from palimpsest.core.threads import Threads
+from palimpsest.index.kept_keys import KeptKeys
+from palimpsest.index.sync import Projection
+from palimpsest.learn.engine import Engine
+from palimpsest.learn.factory import open_embedder, open_model, open_projection, open_prompts
+from palimpsest.store.ledger import open_ledger
+
+
+def open_parts(
+    settings: Settings, clock: Clock, threads: Threads, *, background: bool
+) -> tuple[Engine, Projection, KeptKeys]:
+    """Return the parts of a memory. With `background` it may learn after its calls. Raises PalimpsestError."""
+    prompts = open_prompts(settings)
+    ledger = open_ledger(settings.ledger_path, clock)
+    try:
+        write_hook_settings(settings)
+        embedder = open_embedder(settings)
+        projection = open_projection(settings, ledger, embedder.fingerprint)
+        index = KeptKeys(ledger, projection)
+        engine = Engine(
+            ledger,
+            embedder,
+            open_model(settings),
+            prompts,
+            clock,
+            index,
+            threads,
+            keep_secrets=settings.keep_secrets,
+            excluded_topics=settings.excludes,
+            learns_in_background=background and bool(settings.learn.in_background),
+            captured_calls_per_day=settings.learn.captured_calls_per_day,
+        )
+    except BaseException:
+        ledger.close()
+        raise
+    return engine, projection, index
