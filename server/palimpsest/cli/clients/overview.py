@@ -83,14 +83,18 @@ def _examined_entries(client: Client, folders: Folders) -> tuple[bool, list[str]
 
 def _examined_hooks(client: Client, folders: Folders) -> tuple[bool, list[str]]:
     faults: list[str] = []
-    found = False
+    files: list[str] = []
     for file in _hooks_files(client, folders):
-        again = _again(client, folders, file, "--hooks")
-        for program in dict.fromkeys(handler.program for handler in _handlers(file)):
-            found = True
-            if _is_gone(program):
-                faults.append(f"{file}: the hooks' program {program} no longer exists; {again}")
-    return found, faults
+        programs = dict.fromkeys(handler.program for handler in _handlers(file))
+        files += [str(file)] if programs else []
+        gone = f"no longer exists; {_again(client, folders, file, '--hooks')}"
+        faults += [f"{file}: the hooks' program {program} {gone}" for program in programs if _is_gone(program)]
+    if len(files) > 1 and client.name != "claude-code":  # it runs two that are the same once
+        faults.append(
+            f"{client.title} runs the hooks twice, those of {' and of '.join(files)}; "
+            f"palimpsest uninstall {client.name} --project removes those of this folder"
+        )
+    return bool(files), faults
 
 
 def _state(client: Client, folders: Folders) -> ClientState:
