@@ -119,7 +119,7 @@ def enter_lock(stack: ExitStack, data_dir: Path, seconds: float = 0) -> bool:
     except Timeout:
         return False
     except OSError as error:
-        raise LedgerError(f"{folder} cannot be used, so what hooks captured waits there: {error}") from error
+        raise LedgerError(f"{folder} cannot be used: {error}. Make it a folder that only you can write") from error
     return True
 
 

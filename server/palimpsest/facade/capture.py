@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from palimpsest.capture.intake import CAPTURING, Intake, take_in
+from palimpsest.capture.sessions import SessionsRequest, SessionsResult, take_in_sessions
 from palimpsest.core.models import Scope
+from palimpsest.core.protocols import Progress
 from palimpsest.core.settings import Settings
 from palimpsest.learn.engine import Engine
 
@@ -25,6 +27,14 @@ class Capture:
         if self._settings.hooks not in CAPTURING:
             return Intake()
         return await self._and_follow(await take_in(self._engine, self._settings, seconds))
+
+    async def take_in_sessions(self, request: SessionsRequest, progress: Progress) -> SessionsResult:
+        """Take in the old sessions of a client, each into the project of its folder. Each message is kept once."""
+        result = await take_in_sessions(self._engine, self._settings, request, progress)
+        if self._after_write is not None:
+            for scope in result.edits:
+                await self._after_write(scope)
+        return result
 
     async def _and_follow(self, intake: Intake) -> Intake:
         if self._after_write is not None:

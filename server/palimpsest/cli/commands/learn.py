@@ -10,6 +10,8 @@ from typing import Annotated, Any, cast
 import typer
 from pydantic import TypeAdapter, ValidationError
 
+from palimpsest.capture.sessions import SessionsRequest
+from palimpsest.cli.commands.learn_sessions import learn_sessions
 from palimpsest.cli.console import (
     CALLER,
     AsJson,
@@ -21,7 +23,7 @@ from palimpsest.cli.console import (
 from palimpsest.cli.options import CONVERSATIONS
 from palimpsest.cli.output import Part, notes_text, print_result, search_parts
 from palimpsest.core import validation
-from palimpsest.core.clock import now
+from palimpsest.core.clock import now, parse_instant
 from palimpsest.core.errors import InputError
 from palimpsest.core.validation import MessageInput
 from palimpsest.memory import Memory
@@ -35,15 +37,42 @@ LEARN_BATCH = 40
 
 
 @app.command(rich_help_panel=CONVERSATIONS)
-def learn(
+def learn(  # noqa: PLR0913, PLR0917 - typer passes the options of a command by name
     ctx: typer.Context,
-    file: Annotated[Path, typer.Argument(help="A conversation: JSON or JSON lines of {role, content, name?, at?}.")],
+    file: Annotated[
+        Path | None, typer.Argument(help="A conversation: JSON or JSON lines of {role, content, name?, at?}.")
+    ] = None,
+    claude_code: Annotated[bool, typer.Option("--claude-code", help="Take in old sessions of Claude Code.")] = False,
+    codex: Annotated[bool, typer.Option("--codex", help="Take in old sessions of Codex.")] = False,
+    folder: Annotated[Path | None, typer.Option(help="Where the sessions are, if not in the client's folder.")] = None,
+    since: Annotated[str, typer.Option(help="An ISO 8601 date. Only what was said since then.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what sessions would bring.")] = False,
     ask: Annotated[
         list[str] | None, typer.Option(help="A question to search the memory for afterwards. May be repeated.")
     ] = None,
     temporary: Annotated[bool, typer.Option(help="Use a new memory that is deleted afterwards.")] = False,
     as_json: AsJson = False,
 ) -> None:
+    """Store a conversation from a file, or the old sessions of a client, and learn from them."""
+    clients = [name for name, is_chosen in (("claude-code", claude_code), ("codex", codex)) if is_chosen]
+    if len(clients) + (file is not None) != 1:
+        exit_on_error(lambda: _refuse("give one of: a file, --claude-code, --codex. Nothing was stored"))
+    if clients:
+        if ask or temporary:
+            exit_on_error(lambda: _refuse("--ask and --temporary go with a file. Nothing was stored"))
+        at = exit_on_error(lambda: parse_instant(since, "--since")) if since else None
+        learn_sessions(ctx, SessionsRequest(clients[0], folder, at, is_dry_run=dry_run, caller=CALLER), as_json)
+    elif file is not None:
+        if folder or since or dry_run:
+            exit_on_error(lambda: _refuse("--folder, --since and --dry-run go with sessions. Nothing was stored"))
+        _learn_file(ctx, file, ask or [], temporary=temporary, as_json=as_json)
+
+
+def _refuse(text: str) -> None:
+    raise InputError(text)
+
+
+def _learn_file(ctx: typer.Context, file: Path, ask: list[str], *, temporary: bool, as_json: bool) -> None:
     """Store a conversation from a file, extract facts from it, and answer questions from it."""
 
     async def work(memory: Memory) -> None:
@@ -60,7 +89,7 @@ def learn(
                 learned += len(result.outcomes)
                 notes.update(dict.fromkeys(result.notes))
                 progress(min(start + LEARN_BATCH, len(messages)), len(messages))
-        answers = {question: await memory.search(memory.scope, question, limit=3) for question in ask or ()}
+        answers = {question: await memory.search(memory.scope, question, limit=3) for question in ask}
 
         done = f"learned {counted(kept, 'message')} and {counted(learned, 'fact')} from {file}"
         parts: list[Part] = [done, *notes_text(tuple(notes))]

@@ -59,12 +59,16 @@ def undone(conn: Connection, message_ids: Sequence[str]) -> dict[Scope, list[str
     return by_scope
 
 
-_NEWEST = select(func.max(message_history.c.seq)).where(message_history.c.message_id == messages.c.id).scalar_subquery()
+_LATER = message_history.alias()
+_NEWEST = select(func.max(_LATER.c.seq)).where(_LATER.c.message_id == messages.c.id).scalar_subquery()
 _UNDONE = (
     select(messages)
-    .join(message_history, message_history.c.seq == _NEWEST)
+    .join(message_history, message_history.c.message_id == messages.c.id)
     .where(
-        messages.c.id.in_(listed("ids")), messages.c.deleted_at.is_not(None), message_history.c.stage.like(f"{UNDO}%")
+        messages.c.id.in_(listed("ids")),
+        messages.c.deleted_at.is_not(None),
+        message_history.c.seq == _NEWEST,
+        message_history.c.stage.like(f"{UNDO}%"),
     )
     .order_by(messages.c.seq)
 )
