@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len, split_graphemes
 from rich.console import Console
 
-from palimpsest.cli.tables import MAX_TEXT, Rows, cut_to_width
+from palimpsest.cli.tables import MAX_TEXT, Rows, cut_to_width, wrapped
 from palimpsest.server.auth import tokens as access_tokens
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
 from tests.support.examples import examples
@@ -64,6 +64,22 @@ def test_no_line_of_a_table_is_wider_than_the_terminal(rows: list[tuple[str, str
     shown = "".join("".join(lines).split())
     for letter in "北a🇩x。":
         assert shown.count(letter) >= sum(what.count(letter) for _, what in rows)
+
+
+@examples(200)
+@given(pieces, st.integers(4, 60))
+def test_a_text_is_wrapped_without_loss(text: str, width: int) -> None:
+    """Guards every letter, the width of every line, and its last line."""
+    lines = wrapped(text, width).split("\n")
+    assert all(cell_len(line) <= width for line in lines)
+    assert "".join("".join(lines).split()) == "".join(text.split())
+
+
+def test_chinese_fills_its_lines_and_no_line_begins_with_a_full_stop() -> None:
+    """Guards a text without spaces, which is no single long word."""
+    assert wrapped("[1a2b3c4d] 我下个月搬到上海。", 20) == "[1a2b3c4d] 我下个月\n搬到上海。"
+    assert wrapped("我下个月搬到上海。", 16) == "我下个月搬到上\n海。"
+    assert wrapped("a river runs", 7) == "a river\nruns"
 
 
 def test_lists_fit_terminals_and_name_what_is_cut(tmp_path: Path) -> None:

@@ -19,6 +19,18 @@ SETUP = "Setup"
 PANELS = (MEMORIES, CONVERSATIONS, MOVING, CARE, SETUP)
 """The panels of the help, in the order in which they are printed."""
 
+OTHER_NAMES = {
+    **dict.fromkeys(("show", "cat", "read", "view"), "get"),
+    **dict.fromkeys(("find", "query", "recall", "search_memories"), "search"),
+    **dict.fromkeys(("remember", "store", "save", "add_memory"), "add"),
+    **dict.fromkeys(("forget", "remove", "rm", "delete_memory"), "delete"),
+    **dict.fromkeys(("update", "change", "update_memory"), "edit"),
+    **dict.fromkeys(("ls", "list_memories"), "list"),
+    "get_history": "history",
+    "get_summary": "summary",
+}
+"""What other programs, and our tools, call the commands."""
+
 SHARED_PANEL = "Options of every command"
 
 SETTINGS = {"data_dir": "data_dir", "user": "user_id", "project": "project", "agent": "agent_id", "run": "run_id"}
@@ -56,6 +68,12 @@ class CommandLine(TyperGroup):
         for option in shared:
             option.rich_help_panel = SHARED_PANEL
         _share(self, shared)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that is called. A word that others use for one of ours is an error that names ours."""
+        if args and args[0] not in self.commands and args[0] in OTHER_NAMES:
+            ctx.fail(f"No such command '{args[0]}'. Did you mean '{OTHER_NAMES[args[0]]}'?")
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of the commands in the order of their panels."""

@@ -21,7 +21,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from palimpsest.cli.tables import MAX_NAME, MAX_TEXT, Rows, cut_to_width
+from palimpsest.cli.tables import MAX_NAME, MAX_TEXT, Rows, cut_to_width, wrapped
 from palimpsest.core.models import Hit
 from palimpsest.recall.pipeline import SearchResult
 from palimpsest.server.replies import render
@@ -125,7 +125,10 @@ def print_text(*parts: Part, done: str = "", soft_wrap: bool = False) -> None:
     """Print the parts for people; with `soft_wrap` the terminal wraps long lines, so that a path can be copied."""
     with printing(done):
         for part in parts:
-            out.print(plain(part) if isinstance(part, str) else part, soft_wrap=soft_wrap)
+            if isinstance(part, str) and not soft_wrap:
+                out.print(Text(wrapped(visible(part), out.width)))
+            else:
+                out.print(plain(part) if isinstance(part, str) else part, soft_wrap=soft_wrap)
 
 
 @contextmanager

@@ -6,7 +6,10 @@ those of the terminal, where a Chinese or Japanese character takes two columns a
 
 from __future__ import annotations
 
-from rich.cells import cell_len, split_graphemes
+import re
+from collections.abc import Iterator
+
+from rich.cells import cell_len, chop_cells, split_graphemes
 from rich.console import ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
@@ -25,6 +28,12 @@ MAX_TEXT = 240
 
 MAX_NAME = 16
 """How wide the name of a speaker may be before it is cut. Set by hand: most names are shorter."""
+
+
+_WIDE = "\u2e80-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uff60\U00020000-\U0003ffff"
+_CLOSING = "\u3001\u3002\u300b\u300d\u300f\u3011\uff01\uff09\uff0c\uff1a\uff1b\uff1f"
+_UNIT = re.compile(rf"[{_WIDE}][{_CLOSING}]*\s*|[^\s{_WIDE}]+[{_CLOSING}]*\s*|\s+")
+"""What stays on one line: a Chinese or Japanese character or a word, with what closes it. Korean has spaces."""
 
 
 class Rows:
@@ -46,7 +55,7 @@ class Rows:
         fixed = len(self._columns) - 1
         widths = [max(map(cell_len, self._lines_of(place)), default=0) for place in range(fixed)]
         is_wide = sum(widths) + GAP * fixed + min(MIN_LAST, self._natural_width(fixed)) <= options.max_width
-        yield self._side_by_side(widths) if is_wide else self._stacked()
+        yield self._side_by_side(widths, options.max_width) if is_wide else self._stacked(options.max_width)
 
     def _lines_of(self, place: int) -> list[str]:
         return [self._columns[place], *(line for row in self._rows for line in row[place].plain.split("\n"))]
@@ -54,27 +63,51 @@ class Rows:
     def _natural_width(self, place: int) -> int:
         return max(map(cell_len, self._lines_of(place)))
 
-    def _side_by_side(self, widths: list[int]) -> Table:
+    def _side_by_side(self, widths: list[int], max_width: int) -> Table:
         grid = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
         for name, width in zip(self._columns, widths, strict=False):
             grid.add_column(name, width=width, no_wrap=True)
         grid.add_column(self._columns[-1], overflow="fold")
-        for row in self._rows:
-            grid.add_row(*row)
+        left = max_width - sum(widths) - GAP * len(widths)
+        for *first, last in self._rows:
+            grid.add_row(*first, Text(wrapped(last.plain, left)))
         return grid
 
-    def _stacked(self) -> Table:
+    def _stacked(self, max_width: int) -> Table:
         """Return each row as lines of name and value, with an empty line between two rows."""
         grid = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), show_header=False)
         grid.add_column(style="bold", overflow="fold")
         grid.add_column(overflow="fold")
+        left = max(max_width - max(map(cell_len, self._columns)) - GAP, 1)
         for number, row in enumerate(self._rows):
             if number:
                 grid.add_row("", "")
             for name, cell in zip(self._columns, row, strict=True):
                 if cell.plain:
-                    grid.add_row(name, cell)
+                    grid.add_row(name, Text(wrapped(cell.plain, left)))
         return grid
+
+
+def wrapped(text: str, width: int) -> str:
+    """Return a text in lines of at most this width: broken at spaces and between Chinese or Japanese characters.
+
+    Punctuation that closes never begins a line. A word that is too long for a line is broken anywhere.
+    """
+    return "\n".join(line for paragraph in text.split("\n") for line in _lines(paragraph, width))
+
+
+def _lines(paragraph: str, width: int) -> Iterator[str]:
+    line = ""
+    for match in _UNIT.finditer(paragraph):
+        unit = match[0]
+        if cell_len(line + unit.rstrip()) <= width:
+            line += unit
+            continue
+        if line.rstrip():
+            yield line.rstrip()
+        *full, line = chop_cells(unit, width) if cell_len(unit.rstrip()) > width else [unit]
+        yield from full
+    yield line.rstrip()
 
 
 def cut_to_width(text: str, width: int) -> str:
