@@ -31,6 +31,7 @@ from palimpsest.core.validation import MAX_TOKENS
 from palimpsest.facade.brief import Briefs
 from palimpsest.facade.capture import Capture
 from palimpsest.facade.care import Care
+from palimpsest.facade.conversations import Conversations
 from palimpsest.facade.filter_notes import filter_notes
 from palimpsest.facade.opening import open_parts
 from palimpsest.index.kept_keys import KeptKeys
@@ -87,6 +88,11 @@ class Memory:
     def care(self) -> Care:
         """Return what looks after this memory: export and import, purge, jobs, rebuild."""
         return Care(self.engine, self.projection, self.kept_keys, self.scope, self.settings, self.briefs)
+
+    @property
+    def conversations(self) -> Conversations:
+        """Return the conversations of this memory."""
+        return Conversations(self.engine)
 
     @property
     def capture(self) -> Capture:

@@ -22,6 +22,7 @@ from palimpsest.store import queries
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.mapping import json_elements
 from palimpsest.store.queries import (
+    conversations,
     edits,
     entries,
     history,
@@ -57,6 +58,11 @@ def learning(message: Message) -> jobs.Job:
 
 
 CALLS: dict[Callable[..., object], Callable[[Connection, Memory, Message], object]] = {
+    conversations.list_conversations: lambda conn, _, __: conversations.list_conversations(conn, AGENT, 9, (NOW, "3a")),
+    conversations.count_conversations: lambda conn, _, __: conversations.count_conversations(conn, AGENT),
+    conversations.find_conversation: lambda conn, _, message: conversations.find_conversation(conn, ALICE, message.id),
+    conversations.messages_in: lambda conn, _, message: conversations.messages_in(conn, ALICE, message.id, 9),
+    conversations.list_messages: lambda conn, _, __: conversations.list_messages(conn, AGENT, 9, before=9),
     edits.edits: lambda conn, _, __: edits.edits(conn, AGENT, 9, before=9),
     entries.candidates: lambda conn, _, __: entries.candidates(conn, ALICE, "e", [1, 2]),
     entries.widened: lambda conn, _, __: entries.widened(conn, ALICE, 1),

@@ -10,6 +10,7 @@ import typer
 from palimpsest import __version__
 from palimpsest.cli.clients import commands as client_commands
 from palimpsest.cli.commands import care as care_commands
+from palimpsest.cli.commands import conversations as conversation_commands
 from palimpsest.cli.commands import edits as edit_commands
 from palimpsest.cli.commands import embedder as embedder_commands
 from palimpsest.cli.commands import jobs as job_commands
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 app.add_typer(memory_commands.app)
 app.add_typer(edit_commands.app)
+app.add_typer(conversation_commands.app)
 app.add_typer(learn_commands.app)
 app.add_typer(client_commands.app)
 app.add_typer(care_commands.app)

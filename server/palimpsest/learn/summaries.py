@@ -13,11 +13,15 @@ from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.validation import one_line
 from palimpsest.learn.engine import Engine
 from palimpsest.llm.summarize import summarize
+from palimpsest.store.queries import conversations as conversation_queries
 from palimpsest.store.queries import index_log as log_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.queries import summaries as summary_queries
+from palimpsest.store.queries.conversations import ConversationSummary
 from palimpsest.store.writes.apply import Write
+from palimpsest.text.counting import counted
+from palimpsest.text.shorten import shorten
 from palimpsest.text.tokenizer import count_tokens
 
 SummaryKind: TypeAlias = Literal["overall", "recent"]
@@ -36,6 +40,12 @@ MAX_LISTED_TOKENS = 600
 
 MAX_LISTED_MEMORIES = 200
 """How many memories are read for such a list, of which far fewer fit."""
+
+MAX_LISTED_CONVERSATIONS = 50
+MAX_TOPIC_TOKENS = 300
+MAX_TOPIC_CHARS = 80
+"""How many conversations are read for such a list, how long their lines may be together, and how much of a first
+message stands for a title. Set by hand."""
 
 NOTHING = "Nothing is known yet."
 
@@ -80,12 +90,14 @@ async def get_summary(engine: Engine, scope: Scope, kind: str, *, refresh: bool,
         if last is None or is_corrected:
             return await _listed(engine, scope, kind, f"the summary could not be written ({error})")
         return SummaryResult(last.text, kind, missed, (f"the summary could not be refreshed: {error}",))
-    return SummaryResult(NOTHING if text is None else text, kind, 0)
+    return (
+        await _listed(engine, scope, kind, "nothing was learned yet") if text is None else SummaryResult(text, kind, 0)
+    )
 
 
 async def _listed(engine: Engine, scope: Scope, kind: str, reason: str) -> SummaryResult:
-    text = await engine.run(lambda: _listing(engine, scope, kind))
-    return SummaryResult(text, kind, 0, () if text == NOTHING else (f"{reason}: these are the memories themselves",))
+    text, what = await engine.run(lambda: _listing(engine, scope, kind))
+    return SummaryResult(text, kind, 0, () if text == NOTHING else (f"{reason}: these are the {what} themselves",))
 
 
 async def write_summary(engine: Engine, model: LanguageModel, scope: Scope, kind: str, caller: str) -> str | None:
@@ -144,19 +156,34 @@ def _sources(engine: Engine, scope: Scope, kind: str) -> tuple[int, list[Memory]
     return seq, memories[:fitting], messages, last.text if last is not None and is_current else ""
 
 
-def _listing(engine: Engine, scope: Scope, kind: str) -> str:
-    """Return the newest memories as lines of text, within the token budget."""
+def _listing(engine: Engine, scope: Scope, kind: str) -> tuple[str, str]:
+    """Return the newest memories and conversations as lines of text, within the token budget, and what they are."""
     with engine.ledger.read() as conn:
         memories = [memory for _, memory in memory_queries.list_memories(conn, scope, MAX_LISTED_MEMORIES)]
         total = memory_queries.count_memories(conn, scope)
+        conversations = conversation_queries.list_conversations(conn, scope, MAX_LISTED_CONVERSATIONS)
+        total_conversations, _ = conversation_queries.count_conversations(conn, scope)
     if kind == "recent":
-        memories = [memory for memory in memories if memory.updated_at >= engine.clock() - RECENT]
-        total = len(memories)
-    if not memories:
-        return NOTHING
+        since = engine.clock() - RECENT
+        memories = [memory for memory in memories if memory.updated_at >= since]
+        conversations = [conversation for conversation in conversations if conversation.ended_at >= since]
+        total, total_conversations = len(memories), len(conversations)
     lines = _within([f"- {memory.date} {one_line(memory.text)}" for memory in memories], MAX_LISTED_TOKENS)
-    rest = f"\n({total - len(lines)} more memories are not shown.)" if total > len(lines) else ""
-    return "\n".join(lines) + rest
+    lines += [f"({total - len(lines)} more memories are not shown.)"] if total > len(lines) else []
+    topics = _within([_topic(conversation) for conversation in conversations], MAX_TOPIC_TOKENS)
+    if topics:
+        lines += ["Conversations:", *topics]
+        left = total_conversations - len(topics)
+        lines += [f"({left} more conversations are not shown.)"] if left else []
+    named = (("memories", memories), ("conversations", topics))
+    return "\n".join(lines) or NOTHING, " and ".join(name for name, some in named if some)
+
+
+def _topic(conversation: ConversationSummary) -> str:
+    """Return a line on a conversation: its title, or the first words of it."""
+    first = "" if conversation.first is None else shorten(one_line(conversation.first.content), MAX_TOPIC_CHARS)
+    what = conversation.title or (f'"{first}"' if first else "untitled")
+    return f"- {conversation.ended_at:%Y-%m-%d} {what} ({counted(conversation.messages, 'message')})"
 
 
 def _within(lines: Sequence[str], budget: int) -> list[str]:

@@ -1,17 +1,20 @@
-"""Page through memories, newest first, with the filters that searches take."""
+"""Page through memories, or through messages, newest first, with the filters that searches take."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
+
+from sqlalchemy import Connection
 
 from palimpsest.core.errors import InputError
 from palimpsest.core.filters import compile_filter
 from palimpsest.core.models import Hit, Scope
 from palimpsest.core.threads import end_if_cancelled
-from palimpsest.recall.hits import cut_to_fit, hit_tokens, memory_hit, record
+from palimpsest.recall.hits import cut_to_fit, hit_tokens, memory_hit, message_hit, record
 from palimpsest.store.ledger import Ledger
+from palimpsest.store.queries import conversations as conversation_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
 
@@ -26,12 +29,14 @@ FILTERED_BATCH = 200
 class Page:
     """One page of a listing. `cursor` requests the next page, after the last hit, and is None on the last page.
 
-    `notes` are remarks for the caller.
+    `notes` are remarks for the caller. If the scope has no memories, `conversations` and `messages` count what it has.
     """
 
     hits: tuple[Hit, ...]
     cursor: str | None = None
     notes: tuple[str, ...] = ()
+    conversations: int = 0
+    messages: int = 0
 
 
 def page(
@@ -44,11 +49,12 @@ def page(
     deleted: bool,
     filters: Mapping[str, Any] | None,
 ) -> Page:
-    """Return a page of living or deleted memories. Blocking. Raises InputError.
+    """Return a page of living or deleted memories, or of messages if the filter asks for that `kind`. Blocking.
 
-    The page ends before the memory that is one too many for `limit` or `max_tokens`. Only a memory that is too long for
-    a page of its own is cut.
+    The page ends before the hit that is one too many for `limit` or `max_tokens`. Only a hit that is too long for a
+    page of its own is cut. Raises InputError.
     """
+    read = _read_messages if _asks_for_messages(filters) else _read_memories
     test = compile_filter(filters) if filters else None
     size = FILTERED_BATCH if test is not None else limit + 1
     before = _row_number(cursor)
@@ -57,22 +63,52 @@ def page(
     with ledger.read() as conn:
         while True:
             end_if_cancelled()
-            batch = memory_queries.list_memories(conn, scope, size, before=before, deleted=deleted)
-            sources = message_queries.sources_of(conn, [memory.id for _, memory in batch])
-            for row_number, memory in batch:
-                hit = memory_hit(memory, memory.text, sources.get(memory.id, ()), 0.0)
-                if test is not None and not test(record(hit)):
+            batch = read(conn, scope, size, before, deleted=deleted)
+            for row_number, hit in batch:
+                if hit is None or (test is not None and not test(record(hit))):
                     continue
                 if not hits:
-                    hit = cut_to_fit(hit, max_tokens)
+                    hit = cut_to_fit(hit, max_tokens)  # noqa: PLW2901 - the rest of the text is not used
                 elif len(hits) == limit or hit_tokens(hit) > left:
                     return Page(tuple(hits), str(before))
                 hits.append(hit)
                 left -= hit_tokens(hit)
                 before = row_number
             if len(batch) < size:
-                return Page(tuple(hits))
+                if hits or before is not None or deleted or memory_queries.count_memories(conn, scope):
+                    return Page(tuple(hits))
+                conversations, messages = conversation_queries.count_conversations(conn, scope)
+                return Page((), conversations=conversations, messages=messages)
             before = batch[-1][0] if len(hits) < limit else before
+
+
+def _asks_for_messages(filters: Mapping[str, Any] | None) -> bool:
+    """Return whether a filter, or a part of it that must be true, wants the kind "message" and no other."""
+    if not filters:
+        return False
+    if "kind" in filters:
+        test = compile_filter({"kind": filters["kind"]})
+        return test({"kind": "message", "metadata": {}}) and not test({"kind": "memory", "metadata": {}})
+    parts: Any = filters.get("AND")
+    return isinstance(parts, list) and any(_asks_for_messages(part) for part in cast("list[dict[str, Any]]", parts))
+
+
+def _read_memories(
+    conn: Connection, scope: Scope, size: int, before: int | None, *, deleted: bool
+) -> list[tuple[int, Hit | None]]:
+    """Return the next memories with their row numbers."""
+    batch = memory_queries.list_memories(conn, scope, size, before=before, deleted=deleted)
+    sources = message_queries.sources_of(conn, [memory.id for _, memory in batch])
+    return [(number, memory_hit(memory, memory.text, sources.get(memory.id, ()), 0.0)) for number, memory in batch]
+
+
+def _read_messages(
+    conn: Connection, scope: Scope, size: int, before: int | None, *, deleted: bool
+) -> list[tuple[int, Hit | None]]:
+    """Return the next messages with their row numbers; None for a message that says what was forgotten."""
+    batch = conversation_queries.list_messages(conn, scope, size, before=before, deleted=deleted)
+    kept = {message.id for message in message_queries.without_forgotten(conn, [message for _, message in batch])}
+    return [(number, message_hit(message, 0.0) if message.id in kept else None) for number, message in batch]
 
 
 def _row_number(cursor: str | None) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -22,7 +23,7 @@ from palimpsest.memory import Memory
 from palimpsest.server.replies import render
 from palimpsest.server.replies.history import HistoryReply
 from palimpsest.server.replies.models import AddReply, PageReply, SearchReply, SummaryReply
-from palimpsest.server.replies.notes import COMMANDS
+from palimpsest.server.replies.notes import COMMANDS, unlisted_notes
 from palimpsest.server.replies.whole import WholeReply, whole_reply_text
 
 app = typer.Typer()
@@ -117,9 +118,11 @@ def list_(
         page = await memory.list(
             memory.scope, limit=limit, cursor=cursor, deleted=deleted, filters=filters_from(filters or ())
         )
+        unlisted = unlisted_notes(page, COMMANDS)
+        page = replace(page, notes=(*page.notes, *unlisted))
         title = f"{'deleted memories' if deleted else 'memories'} of {memory.scope}"
         parts = [*hits_parts(page.hits, title), *notes_text(page.notes)]
-        if not page.hits:
+        if not page.hits and not unlisted:
             parts.insert(0, _nothing_listed(memory.scope, deleted=deleted, is_filtered=bool(filters), cursor=cursor))
         if page.cursor:
             parts.append(f"more: --cursor {page.cursor}")

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 from palimpsest.core.errors import PalimpsestError, Remedy
 from palimpsest.core.models import Event, Hit, Outcome, Scope
+from palimpsest.text.counting import counted
 
 if TYPE_CHECKING:  # slow to import, and only needed for the annotations
     from palimpsest.learn.apply import WriteResult
+    from palimpsest.recall.listing import Page
 
 SHORT_ID = 8
 
@@ -20,8 +22,8 @@ class Advice:
     """What to do next, in the words of the door that a reply goes through: tools for agents, commands for people.
 
     `similar` is about memories that a new one resembles, `deleted` about a deletion and `all_deleted` about that of a
-    whole scope, `outdated` about a summary, `shortened` about hits whose text is cut. `remedies` are about errors.
-    `{id}` stands for a short id.
+    whole scope, `outdated` about a summary, `shortened` about hits whose text is cut, `unlisted` about messages that a
+    list of memories does not show. `remedies` are about errors. `{id}` stands for a short id.
     """
 
     similar: str
@@ -30,6 +32,7 @@ class Advice:
     outdated: str
     shortened: str
     remedies: Mapping[Remedy, str]
+    unlisted: str
 
 
 TOOLS = Advice(
@@ -52,6 +55,7 @@ TOOLS = Advice(
         Remedy.ADD_MESSAGES: "Add a conversation as messages",
         Remedy.KEEP_ELSEWHERE: "Tell the user, and store where it can be found instead",
     },
+    unlisted='list_memories with filters={"kind": "message"} lists them, and search_memories finds them',
 )
 
 COMMANDS = Advice(
@@ -73,6 +77,7 @@ COMMANDS = Advice(
         Remedy.ADD_MESSAGES: "palimpsest learn takes in a conversation",
         Remedy.KEEP_ELSEWHERE: "Store where it can be found instead",
     },
+    unlisted="palimpsest conversations lists them, and palimpsest search finds what was said",
 )
 
 MAX_ECHO = 200
@@ -104,6 +109,14 @@ def shortened_notes(hits: Sequence[Hit], advice: Advice) -> Iterator[str]:
     """Yield the note on how to get the whole text of hits that are cut, if there are any."""
     if any(hit.length is not None for hit in hits):
         yield advice.shortened
+
+
+def unlisted_notes(page: Page, advice: Advice = TOOLS) -> tuple[str, ...]:
+    """Return the note that there are messages where there are no memories, and how to see them."""
+    if not page.messages:
+        return ()
+    counts = f"{counted(page.messages, 'message')} in {counted(page.conversations, 'conversation')}"
+    return (f"no memories yet, but {counts}: {advice.unlisted}",)
 
 
 def added_notes(result: WriteResult, advice: Advice) -> Iterator[str]:

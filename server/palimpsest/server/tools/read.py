@@ -16,7 +16,7 @@ from palimpsest.server.errors import TOOL, mcp_errors
 from palimpsest.server.replies import render
 from palimpsest.server.replies.history import HistoryReply
 from palimpsest.server.replies.models import PageReply, SearchReply, SummaryReply
-from palimpsest.server.replies.notes import LIST_TOKENS
+from palimpsest.server.replies.notes import LIST_TOKENS, unlisted_notes
 from palimpsest.server.session.context import memory_of, scope_of
 from palimpsest.server.session.news import news
 from palimpsest.server.session.sampling import with_client_model
@@ -62,7 +62,7 @@ async def list_memories(
     deleted: Annotated[bool, Field(description="list deleted ones instead")] = False,
     scope: ScopeArgument = None,
 ) -> CallToolResult:
-    """List memories (not messages) page by page, newest first."""
+    """List memories page by page, newest first; messages with filters={"kind": "message"}."""
     memory = await memory_of(ctx)
     list_scope = scope_of(ctx, memory, scope)
     page = await memory.list(
@@ -73,7 +73,7 @@ async def list_memories(
         deleted=deleted,
         filters=filters,
     )
-    page = replace(page, notes=(*page.notes, *await news(memory, list_scope)))
+    page = replace(page, notes=(*page.notes, *unlisted_notes(page), *await news(memory, list_scope)))
     return tool_result(render.page_text(page, list_scope), PageReply.of(page, list_scope))
 
 

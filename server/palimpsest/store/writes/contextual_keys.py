@@ -1,14 +1,15 @@
 """Contextual keys: what an entry is searched by, its own text and its context.
 
-The context of a message is its neighbours in the same session and the memories that cite it. The context of a memory is
-the messages it came from. Searching messages with their context finds far more than searching bare facts. LongMemEval
-calls this key expansion (Wu et al. 2025, section 5.3).
+The context of a message is the memories that cite it, and its neighbours in the same session, if they were said on
+about the same day. The context of a memory is the messages it came from. Searching messages with their context finds
+far more than searching bare facts. LongMemEval calls this key expansion (Wu et al. 2025, section 5.3).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,10 @@ NEIGHBOUR_WEIGHT = 0.5
 FACT_WEIGHT = 1.0
 SOURCE_WEIGHT = 0.5
 """Weights in the sum of unit vectors. Measured with benchmarks/locomo.py; recall hardly changes around these values."""
+
+NEIGHBOUR_GAP = timedelta(days=1)
+"""What was said longer before or after is no context, though it belongs to the same conversation. Set by hand: a chat
+that is taken up again after a night goes on, and after a month it is often about something else."""
 
 MAX_CONTEXT_TEXTS = 8
 """Of many source messages or citing memories only so many are used: they cost time and change little."""
@@ -101,14 +106,17 @@ def _message_entries(conn: Connection, ids: Sequence[str]) -> Iterator[Entry]:
     rows = conn.execute(_NEIGHBOURS, {"ids": ids}).all()
     neighbour_ids_of = {owner: [neighbour for neighbour in both if neighbour] for owner, *both in rows}
     all_neighbours = [neighbour for both in neighbour_ids_of.values() for neighbour in both]
-    texts = _texts(conn, "message", conn.execute(_TEXTS, {"ids": all_neighbours}).all())
+    neighbours_rows = conn.execute(_TEXTS, {"ids": all_neighbours}).all()
+    said_at = {row.id: row.said_at for row in neighbours_rows}
+    texts = _texts(conn, "message", neighbours_rows)
     rows = conn.execute(_FACTS, {"ids": ids}).all()
     facts = _grouped(rows, _texts(conn, "memory", rows))
     for row in conn.execute(_MESSAGES, {"ids": ids}).all():
         if row.deleted_at is not None:
             yield _keyed_entry(row, None)
             continue
-        neighbours = [texts[neighbour] for neighbour in neighbour_ids_of[row.id] if neighbour in texts]
+        near = (name for name in neighbour_ids_of[row.id] if abs(said_at[name] - row.said_at) <= NEIGHBOUR_GAP)
+        neighbours = [texts[neighbour] for neighbour in near if neighbour in texts]
         cited = facts.get(row.id, [])[:MAX_CONTEXT_TEXTS]
         words = (search_tokens(f"{row.name}: {row.content}"), _all_tokens(neighbours), _all_tokens(cited))
         yield _keyed_entry(row, words, ((NEIGHBOUR_WEIGHT, neighbours), (FACT_WEIGHT, cited)))
@@ -176,7 +184,7 @@ _OF_ENTRY = (vectors.c.seq.label("entry_seq"), vectors.c.live, vectors.c.embedde
 _NEIGHBOURS: Query = select(messages.c.id, _nearest(after=False), _nearest(after=True)).where(
     messages.c.id.in_(listed("ids"))
 )
-_TEXTS: Query = select(messages.c.id, messages.c.name, messages.c.content.label("text")).where(
+_TEXTS: Query = select(messages.c.id, messages.c.name, messages.c.content.label("text"), messages.c.said_at).where(
     messages.c.id.in_(listed("ids"))
 )
 _MESSAGES: Query = (
