@@ -57,16 +57,23 @@ class Briefs:
         self._woken = anyio.Event()
 
     async def run(self) -> None:
-        """Render what is missing or has changed, by whatever process, until cancelled. Failures are logged."""
+        """Render what is missing or has changed, by whatever process, until cancelled, and a last time then.
+
+        Failures are logged.
+        """
         self.learn_folder(str(Path.cwd()), self._settings.project)
         with in_background():
-            while True:
-                began = time.monotonic()
-                await self._render_if_needed()
-                rest = max(REST_SECONDS, REST_SHARE * (time.monotonic() - began))
-                with anyio.move_on_after(LOOK_SECONDS):
-                    await self._woken.wait()
-                await anyio.sleep(rest)
+            try:
+                while True:
+                    began = time.monotonic()
+                    await self._render_if_needed()
+                    rest = max(REST_SECONDS, REST_SHARE * (time.monotonic() - began))
+                    with anyio.move_on_after(LOOK_SECONDS):
+                        await self._woken.wait()
+                    await anyio.sleep(rest)
+            finally:
+                with anyio.CancelScope(shield=True):  # the next session may begin before the next server
+                    await self._render_if_needed()
 
     async def render(self) -> None:
         """Render everything of the settings' user now. Raises OSError and LedgerError."""

@@ -1,0 +1,75 @@
+"""The server's instructions: their sizes, whose memories they have, and when they have none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from palimpsest.brief.static_text import HEAD, INSTRUCTIONS
+from tests.support.command_line import palimpsest
+from tests.support.http_server import connect_http, new_access_token, run_http_server
+from tests.support.mcp_client import connect_stdio, reply_results
+
+pytestmark = pytest.mark.anyio
+
+
+def test_our_own_text_is_short_and_its_beginning_stands_alone() -> None:
+    """Clients that show 512 characters show when to search and when to add, in whole sentences."""
+    assert len(INSTRUCTIONS.encode()) < 1_024
+    assert INSTRUCTIONS.startswith(HEAD)
+    assert len(HEAD) < 400
+    assert HEAD.endswith(".")
+    assert "search_memories" in HEAD
+    assert "add_memory" in HEAD
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_the_next_start_over_stdio_says_what_is_known(tmp_path: Path, mode: str) -> None:
+    """What is rendered belongs to one way to start a server; another user, or another setting, gets the static text."""
+    async with connect_stdio(tmp_path, mode) as client:
+        assert client.instructions == INSTRUCTIONS
+        fact = {"text": "User is allergic to peanuts", "metadata": {"pinned": True}}
+        (kept,) = reply_results(await client.call_tool("add_memory", fact))
+    palimpsest(tmp_path, "add", "User prefers short answers")
+    async with connect_stdio(tmp_path, mode) as client:
+        await client.call_tool("list_memories", {})
+    palimpsest(tmp_path, "add", "User speaks Portuguese")
+    async with connect_stdio(tmp_path, mode) as client:
+        text = client.instructions or ""
+        assert "peanuts" in text[:512]
+        assert "Portuguese" in text
+    async with connect_stdio(tmp_path, mode, PALIMPSEST_USER_ID="bob") as client:
+        assert client.instructions == INSTRUCTIONS
+    async with connect_stdio(tmp_path, mode, PALIMPSEST_INSTRUCTIONS="static") as client:
+        assert client.instructions == INSTRUCTIONS
+    async with connect_stdio(tmp_path, mode) as client:
+        await client.call_tool("delete_memory", {"memory_ids": [kept["id"]]})
+        left = [path.read_text("utf-8") for path in (tmp_path / "data" / "hooks" / "instructions").glob("*.txt")]
+        assert not any("peanuts" in text for text in left)
+
+
+@pytest.mark.parametrize("how", ["legacy", "auto", "sse"])
+async def test_over_http_each_token_gets_its_own_users_memories(tmp_path: Path, how: str) -> None:
+    """One user's facts never reach another, nor a read-only client of another project."""
+    data = tmp_path / "data"
+    tokens = {user: new_access_token(data, user) for user in ("alice", "bob")}
+    with run_http_server(tmp_path) as server:
+        for user, fact in (("alice", "User likes oolong"), ("bob", "User likes cocoa")):
+            async with connect_http(server, how, tokens[user]) as client:
+                await client.call_tool("add_memory", {"text": fact})
+        async with connect_http(server, how, tokens["alice"]) as client:
+            assert "oolong" in (client.instructions or "")
+            assert "cocoa" not in (client.instructions or "")
+        async with connect_http(server, how, tokens["bob"]) as client:
+            assert "cocoa" in (client.instructions or "")
+            assert "oolong" not in (client.instructions or "")
+
+
+async def test_over_http_without_tokens_they_are_static(tmp_path: Path) -> None:
+    """Whoever connects is not known."""
+    with run_http_server(tmp_path) as server:
+        async with connect_http(server, "auto") as client:
+            await client.call_tool("add_memory", {"text": "User likes oolong"})
+        async with connect_http(server, "auto") as client:
+            assert client.instructions == INSTRUCTIONS

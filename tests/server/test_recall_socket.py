@@ -1,0 +1,154 @@
+"""The socket over which hooks ask a running server, with servers in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from palimpsest.hook import paths
+from palimpsest.server.wire.private_socket import open_port
+from palimpsest.text.tokenizer import count_tokens
+from tests.support.http_server import connect_http, run_http_server
+from tests.support.mcp_client import connect_stdio, reply_results
+
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="needs Unix sockets")]
+
+PROMPT = "Which tea does the user like best?"
+FACT = "User's favourite tea is Darjeeling"
+
+
+def sockets(folder: Path) -> list[Path]:
+    return sorted(Path(paths.sockets_dir(str(folder / "data"))).glob("*.sock"))
+
+
+def ask(path: Path, line: bytes | None = None, **fields: Any) -> dict[str, Any]:
+    """Send one request and return the answer; an empty one if the server closes the connection."""
+    request = {"v": 1, "token": "", "user": "alice", "client": "claude-code", "session": "s1", "cwd": "/", "shown": []}
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(30)
+        connection.connect(str(path))
+        connection.sendall(line or json.dumps({**request, "prompt": PROMPT, **fields}).encode() + b"\n")
+        with connection.makefile("rb") as reply:
+            return json.loads(reply.readline() or b"{}")
+
+
+async def asked(path: Path, line: bytes | None = None, **fields: Any) -> dict[str, Any]:
+    return await anyio.to_thread.run_sync(lambda: ask(path, line, **fields))
+
+
+async def test_a_prompt_is_answered_with_what_answers_it(tmp_path: Path) -> None:
+    """The answer is a block with the date and the short id; nothing else, nothing twice, and nothing to strangers."""
+    async with connect_stdio(tmp_path, PALIMPSEST_LLM__PROVIDER="none") as client:
+        (kept,) = reply_results(await client.call_tool("add_memory", {"text": FACT}))
+        (path,) = sockets(tmp_path)
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert path.parent.stat().st_mode & 0o777 == 0o700
+        answer = await asked(path)
+        assert answer["ids"] == [kept["id"]]
+        assert answer["text"].startswith("<palimpsest-memory>\n")
+        assert answer["text"].endswith("\n</palimpsest-memory>")
+        assert f"[{kept['id'][:8]}] " in answer["text"]
+        assert FACT in answer["text"]
+        assert count_tokens(answer["text"]) <= 300
+        nothing = {"ids": [], "text": ""}
+        assert await asked(path, shown=[kept["id"]]) == nothing
+        assert await asked(path, prompt=f"Note: {FACT}.") == nothing
+        assert await asked(path, prompt="How do I sort a list in Haskell?") == nothing
+        assert await asked(path, user="bob") == {**nothing, "is_ready": False}
+        assert await asked(path, user="") == answer
+    assert sockets(tmp_path) == []
+
+
+async def test_a_session_is_not_told_what_it_said_itself(tmp_path: Path) -> None:
+    """Messages of the same session are left out; another session is told of them."""
+    said = {"role": "user", "content": "My favourite tea is Darjeeling, the best tea", "id": "claude-code:s1:m1"}
+    async with connect_stdio(tmp_path, PALIMPSEST_LLM__PROVIDER="none") as client:
+        await client.call_tool("add_memory", {"messages": [said]})
+        (path,) = sockets(tmp_path)
+        assert "Darjeeling" in (await asked(path, session="s2"))["text"]
+        assert (await asked(path))["text"] == ""
+
+
+async def test_bad_requests_and_hung_clients_hurt_nobody(tmp_path: Path) -> None:
+    """Whatever is sent, the answer is empty, and calls and other hooks are answered meanwhile."""
+    async with connect_stdio(tmp_path, PALIMPSEST_LLM__PROVIDER="none") as client:
+        await client.call_tool("add_memory", {"text": FACT})
+        (path,) = sockets(tmp_path)
+        with socket.socket(socket.AF_UNIX) as hung:
+            hung.connect(str(path))
+            hung.sendall(b'{"v": 1, ')
+            for line in (
+                b"\n",
+                b"[]\n",
+                b"nonsense\n",
+                b"[" * 9_000 + b"\n",
+                b'{"v": 2}\n',
+                b'{"v": 1, "prompt": 7}\n',
+            ):
+                assert (await asked(path, line)).get("text") == ""
+            assert (await asked(path, shown=[1, None], cwd=5, session=[]))["text"] != ""
+            assert FACT in (await asked(path))["text"]
+            assert reply_results(await client.call_tool("search_memories", {"query": PROMPT}))
+
+
+async def test_a_killed_servers_socket_is_removed_by_the_next(tmp_path: Path) -> None:
+    """A killed server leaves its socket; the next one removes it, and nothing that is not a socket of ours."""
+    async with connect_stdio(tmp_path, PALIMPSEST_LLM__PROVIDER="none") as living:
+        await living.call_tool("add_memory", {"text": FACT})
+        (kept,) = sockets(tmp_path)
+        with run_http_server(tmp_path) as server:
+            async with connect_http(server, "auto") as client:
+                await client.call_tool("list_memories", {})
+            (left,) = set(sockets(tmp_path)) - {kept}
+            server.process.send_signal(signal.SIGKILL)
+        assert left in sockets(tmp_path)
+        foreign = left.with_name("a-file.sock")
+        foreign.write_text("not a socket")
+        async with connect_stdio(tmp_path, PALIMPSEST_LLM__PROVIDER="none") as client:
+            await client.call_tool("list_memories", {})
+            remaining = sockets(tmp_path)
+            assert left not in remaining
+            assert {kept, foreign} < set(remaining)
+            for path in set(remaining) - {foreign}:
+                assert FACT in (await asked(path))["text"]
+
+
+async def test_two_users_of_one_data_directory_are_kept_apart(tmp_path: Path) -> None:
+    """Each server answers its own user alone, and nobody whose user is not known."""
+    async with connect_stdio(tmp_path, PALIMPSEST_LLM__PROVIDER="none") as alice:
+        await alice.call_tool("add_memory", {"text": FACT})
+        (of_alice,) = sockets(tmp_path)
+        async with connect_stdio(tmp_path, PALIMPSEST_LLM__PROVIDER="none", PALIMPSEST_USER_ID="bob") as bob:
+            await bob.call_tool("add_memory", {"text": "User's favourite tea is Assam"})
+            (of_bob,) = set(sockets(tmp_path)) - {of_alice}
+            assert "Assam" in (await asked(of_bob, user="bob"))["text"]
+            assert (await asked(of_bob, user="alice"))["text"] == ""
+            assert "Darjeeling" in (await asked(of_alice))["text"]
+            assert (await asked(of_alice, user="bob"))["text"] == ""
+
+
+@pytest.mark.parametrize("mode", ["off", "capture"])
+async def test_without_recall_there_is_no_socket(tmp_path: Path, mode: str) -> None:
+    """The opt-outs hold."""
+    async with connect_stdio(tmp_path, PALIMPSEST_HOOKS=mode) as client:
+        await client.call_tool("list_memories", {})
+        assert sockets(tmp_path) == []
+
+
+async def test_a_port_has_a_token_in_a_file_of_its_owner(tmp_path: Path) -> None:
+    """Where there are no Unix sockets, a port of this machine and a token take their place."""
+    path = tmp_path / "server.json"
+    async with open_port(path) as port:
+        content = json.loads(path.read_text())
+        assert content == {"port": content["port"], "token": port.token}
+        assert len(port.token) > 30
+        assert os.name == "nt" or path.stat().st_mode & 0o777 == 0o600
+        async with await anyio.connect_tcp("127.0.0.1", content["port"]):
+            pass
