@@ -57,7 +57,7 @@ async def test_a_prompt_is_answered_with_what_answers_it(tmp_path: Path) -> None
         assert f"[{kept['id'][:8]}] " in answer["text"]
         assert FACT in answer["text"]
         assert count_tokens(answer["text"]) <= 300
-        nothing = {"ids": [], "text": ""}
+        nothing: dict[str, Any] = {"ids": [], "text": ""}
         assert await asked(path, shown=[kept["id"]]) == nothing
         assert await asked(path, prompt=f"Note: {FACT}.") == nothing
         assert await asked(path, prompt="How do I sort a list in Haskell?") == nothing
