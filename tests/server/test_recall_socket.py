@@ -30,7 +30,15 @@ def sockets(folder: Path) -> list[Path]:
 
 def ask(path: Path, line: bytes | None = None, **fields: Any) -> dict[str, Any]:
     """Send one request and return the answer; an empty one if the server closes the connection."""
-    request = {"v": 1, "token": "", "user": "alice", "client": "claude-code", "session": "s1", "cwd": "/", "shown": []}
+    request: dict[str, Any] = {
+        "v": 1,
+        "token": "",
+        "user": "alice",
+        "client": "claude-code",
+        "session": "s1",
+        "cwd": "/",
+        "shown": [],
+    }
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(30)
         connection.connect(str(path))
