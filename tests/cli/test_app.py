@@ -131,6 +131,7 @@ def test_the_doctor_examines_every_part_of_a_new_installation_and_finds_it_well(
     parts = {finding["part"] for finding in report["findings"]}
     assert parts == {
         "scope",
+        "settings",
         "prompts",
         "embedder",
         "ledger",

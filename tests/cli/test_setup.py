@@ -54,6 +54,7 @@ def test_a_script_chooses_an_endpoint_which_is_tried_and_used(tmp_path: Path, en
     assert stat.S_IMODE(file_in(tmp_path).stat().st_mode) == 0o600
     findings = {finding["part"]: finding["text"] for finding in palimpsest_json(tmp_path, "doctor")["findings"]}
     assert findings["model"] == "small answers"
+    assert findings["settings"] == f"read from {file_in(tmp_path)}"
 
 
 def test_a_person_is_asked_and_sees_what_is_written(tmp_path: Path, endpoint: OpenAIServer) -> None:

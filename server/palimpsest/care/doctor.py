@@ -47,7 +47,8 @@ async def examine(settings: Settings, clock: Clock = now) -> list[Finding]:
 
 def _local_findings(settings: Settings, clock: Clock) -> list[Finding]:
     scope = Scope(settings.user_id, settings.project, settings.agent_id, settings.run_id)
-    findings = [Finding("scope", str(scope)), _or_error("prompts", lambda: _prompts_finding(settings))]
+    findings = [Finding("scope", f"the memory of {scope}"), _settings_finding(settings)]
+    findings.append(_or_error("prompts", lambda: _prompts_finding(settings)))
     embedder: Embedder | None = None
     try:
         embedder = open_embedder(settings)
@@ -77,21 +78,28 @@ def _or_error(part: str, finding: Callable[[], Finding]) -> Finding:
         return Finding(part, str(error), ok=False)
 
 
+def _settings_finding(settings: Settings) -> Finding:
+    if settings.config is None:
+        return Finding("settings", "no settings file, so the defaults hold; palimpsest setup writes one")
+    return Finding("settings", f"read from {settings.config}")
+
+
 def _prompts_finding(settings: Settings) -> Finding:
     prompts = open_prompts(settings)
     own_prompts = [
         name for name in prompts.needed if settings.prompts_dir and prompts.path(name).parent == settings.prompts_dir
     ]
-    text = f"{len(prompts.needed)} valid prompts"
-    return Finding("prompts", f"{text}; your own: {', '.join(own_prompts)}" if own_prompts else text)
+    if own_prompts:
+        return Finding("prompts", f"{len(prompts.needed)} prompts, all valid; your own: {', '.join(own_prompts)}")
+    return Finding("prompts", f"{len(prompts.needed)} prompts as they were shipped, all valid")
 
 
 def _embedder_finding(settings: Settings, embedder: Embedder) -> Finding:
     embedder.embed_query("a text to try the embedder with")
     is_fallback = settings.embedder.provider == "local" and embedder.fingerprint.startswith("local:")
     if is_fallback and (reason := why_not_e5()) is not None:
-        return Finding("embedder", f"{embedder.fingerprint}, which knows English best, because {reason}")
-    return Finding("embedder", embedder.fingerprint)
+        return Finding("embedder", f"{embedder.fingerprint} works, and knows English best, because {reason}")
+    return Finding("embedder", f"{embedder.fingerprint} works")
 
 
 def _ledger_finding(ledger: Ledger, scope: Scope) -> Finding:
@@ -123,7 +131,7 @@ def _jobs_finding(settings: Settings, ledger: Ledger) -> Finding:
     if waiting and settings.llm_provider != "openai":
         text = f"waiting for a server with llm.provider = 'openai': {counted(waiting, 'job')}"
         return Finding("jobs", text, ok=False)
-    return Finding("jobs", f"waiting: {counted(waiting, 'job')}")
+    return Finding("jobs", f"waiting: {counted(waiting, 'job')}" if waiting else "nothing waits to be learned from")
 
 
 def _vectors_finding(ledger: Ledger, embedder: str) -> Finding:
@@ -137,7 +145,7 @@ def _vectors_finding(ledger: Ledger, embedder: str) -> Finding:
             "palimpsest rebuild does it now"
         )
         return Finding("vectors", text, ok=False)
-    return Finding("vectors", f"{stored} stored, none missing")
+    return Finding("vectors", f"{stored} stored; every text has one")
 
 
 def _index_finding(settings: Settings, ledger: Ledger, embedder: str) -> Finding:

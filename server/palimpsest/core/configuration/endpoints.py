@@ -28,12 +28,11 @@ class OpenAIVariables(BaseSettings):
 
 
 def unused_variables_text(names: tuple[str, ...]) -> str:
-    """Return what a person should know of OpenAI's variables that are set and not followed."""
+    """Return what a person should know of variables that are set and not followed."""
     verb = "is" if len(names) == 1 else "are"
     return (
-        f"{' and '.join(names)} {verb} set in the environment, and by that alone no language model is asked: your "
-        "memories are sent to a vendor only if the settings say so. palimpsest setup turns one on, and so does "
-        "PALIMPSEST_LLM__PROVIDER=openai"
+        f"{' and '.join(names)} {verb} set in the environment, and by that alone no language model is asked. To use it,"
+        " run palimpsest setup, or set PALIMPSEST_LLM__PROVIDER=openai"
     )
 
 
