@@ -198,6 +198,18 @@ class TestTranscripts:
                 await memory.capture.take_in()
             assert kept(memory) == [("user", "yes")] * 2
 
+    async def test_a_record_that_was_left_out_may_come_again(self, tmp_path: Path) -> None:
+        """Its reader was killed, or two hooks of one event wrote it: the transcript's line stays the only one."""
+        session = ClaudeSession(tmp_path / "t.jsonl")
+        session.user("yes")
+        async with memory_in(tmp_path) as memory:
+            spooled(tmp_path, "end", transcript=str(session.path))
+            await memory.capture.take_in()
+            for _ in range(3):
+                spooled(tmp_path, "prompt", "yes", message_id="p1", transcript=str(session.path))
+                await memory.capture.take_in()
+            assert kept(memory) == [("user", "yes")]
+
     async def test_half_a_line_waits(self, tmp_path: Path) -> None:
         """A client may be writing while the transcript is read."""
         session = ClaudeSession(tmp_path / "t.jsonl")

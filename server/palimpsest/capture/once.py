@@ -28,6 +28,9 @@ session. Set by hand: the hook runs within seconds, and a person who says the sa
 KEY_CHARS = 16
 """How many hexadecimal digits tell the texts of one transcript apart."""
 
+NAME_CHARS = 8
+"""How many hexadecimal digits tell the records with one text apart."""
+
 
 @dataclass(frozen=True, slots=True)
 class Met:
@@ -89,8 +92,8 @@ def count_before(met: Iterable[Met]) -> None:
 def _count_line(item: Met, digest: str) -> int:
     """Count a line, and return how many equal ones came before it."""
     key = _count_key(item.session, item.message.role, digest)
-    in_lines, in_payloads = item.counts.get(key, (0, 0))
-    item.counts[key] = (in_lines + 1, in_payloads)
+    in_lines, records = item.counts.get(key, (0, ()))
+    item.counts[key] = (in_lines + 1, records)
     return in_lines
 
 
@@ -114,13 +117,14 @@ def _is_copy(message: Message, other: StoredMessage) -> bool:
 
 
 def _is_new_payload(item: Met, digest: str, same: StoredMessage | None) -> bool:
-    """Return whether what a client gave to its hook is new, and count it: a line may have brought it before."""
-    if same is not None:
-        return False
+    """Return whether what a client gave to its hook is new, and note it: a line may have brought it before."""
     key = _count_key(item.session, item.message.role, digest)
-    in_lines, in_payloads = item.counts.get(key, (0, 0))
-    item.counts[key] = (in_lines, in_payloads + 1)
-    return in_lines <= in_payloads
+    in_lines, records = item.counts.get(key, (0, ()))
+    name = hashed(item.message.external_id)[:NAME_CHARS]
+    if name in records:
+        return False
+    item.counts[key] = (in_lines, (*records, name))
+    return same is None and in_lines <= len(records)
 
 
 def _text_key(role: str, digest: str) -> str:

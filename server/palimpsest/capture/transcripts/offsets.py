@@ -27,18 +27,21 @@ KEPT_FILES = 5_000
 """Of more transcripts, those that no longer exist are forgotten. Set by hand."""
 
 
-class Counts(dict[str, tuple[int, int]]):
-    """How often a text was met in a transcript, and in what its client gave to the hook, by a key of the text."""
+class Counts(dict[str, tuple[int, tuple[str, ...]]]):
+    """How often a text was met in a transcript, and the short names of the records with it, by a key of the text.
+
+    Records are named and not counted, because one that was left out comes again if its reader is killed.
+    """
 
     def forget_lines(self) -> None:
         """Count the texts of the transcript anew."""
-        self.update({key: (0, in_payloads) for key, (_, in_payloads) in self.items()})
+        self.update({key: (0, records) for key, (_, records) in self.items()})
 
 
 class _File(BaseModel):
     offset: int
     head: str
-    counts: dict[str, tuple[int, int]] | None = None
+    counts: dict[str, tuple[int, tuple[str, ...]]] | None = None
 
 
 class _State(BaseModel):
