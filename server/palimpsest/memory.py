@@ -34,6 +34,8 @@ from palimpsest.facade.care import Care
 from palimpsest.facade.conversations import Conversations
 from palimpsest.facade.filter_notes import filter_notes
 from palimpsest.facade.opening import open_parts
+from palimpsest.facade.projects import Projects
+from palimpsest.facade.searching import search_memory
 from palimpsest.index.kept_keys import KeptKeys
 from palimpsest.index.sync import Projection
 from palimpsest.learn import add, edit, summaries
@@ -43,7 +45,7 @@ from palimpsest.learn.background.work import BackgroundWork, OnLearned
 from palimpsest.learn.engine import Engine
 from palimpsest.recall import listing
 from palimpsest.recall.listing import Page
-from palimpsest.recall.pipeline import SearchQuery, SearchResult, search
+from palimpsest.recall.pipeline import SearchQuery, SearchResult
 from palimpsest.store.queries import edits as edit_queries
 from palimpsest.store.queries import history as history_queries
 from palimpsest.store.queries import id_lookup
@@ -98,6 +100,11 @@ class Memory:
     def capture(self) -> Capture:
         """Return what takes conversations of clients into this memory."""
         return Capture(self.engine, self.settings, self._background.after_write if self._background else None)
+
+    @property
+    def projects(self) -> Projects:
+        """Return the projects of this memory's user: list, move, merge, and which one a folder is."""
+        return Projects(self.engine, self.settings.user_id)
 
     def for_call(
         self,
@@ -160,23 +167,18 @@ class Memory:
         filters: Mapping[str, Any] | None = None,
         as_of: datetime | None = None,
         explain: bool = False,
+        all_projects: bool = False,
     ) -> SearchResult:
         """Search by meaning and by words. `as_of` searches what was believed at that instant.
 
-        With `explain` every hit carries the parts of its score.
+        `explain` adds the parts of each score. `all_projects` searches every project of the user.
         """
         now = self.engine.clock()
         search_query = SearchQuery(
             scope, query, now, limit, max_tokens, filters or {}, as_of, explain, self.settings.min_relevance
         )
-        ledger, embedder, index = self.engine.ledger, self.engine.embedder, self.engine.index
-
-        def work() -> SearchResult:
-            result = search(ledger, embedder, index, search_query)
-            notes = filter_notes(ledger, scope, filters, result.hits, deleted=False if as_of is None else None)
-            return replace(result, notes=(*result.notes, *notes))
-
-        result = await self.engine.run(work)
+        engine = self.engine
+        result = await engine.run(lambda: search_memory(engine, search_query, all_projects=all_projects))
         if self._background is not None and self.projection.is_behind():
             self._background.wake()
         return result
@@ -303,10 +305,14 @@ class Memory:
             return await self.engine.run(lambda: health(ledger, embedder, self.projection.state))
 
     async def news(self, scope: Scope) -> tuple[str, ...]:
-        """Return notes on what was learned in the background, each once: what one call returns, the next does not."""
+        """Return notes on the project and on what was learned, each once: the next call does not return them."""
+        on_project = await self.projects.news(scope)
         if self._background is None:
-            return ()
-        return self._background.report(await self.engine.run(lambda: reports.unreported(self.engine, scope)))
+            return on_project
+        return (
+            *on_project,
+            *self._background.report(await self.engine.run(lambda: reports.unreported(self.engine, scope))),
+        )
 
     async def upgrade_notice(self) -> tuple[str, ...]:
         """Return what people of an earlier version should know of this one; once, whichever process is asked."""
@@ -361,7 +367,7 @@ async def open_memory(
     rendered. Raises PalimpsestError.
     """
     threads = Threads((anyio.CapacityLimiter(THREADS),), (anyio.CapacityLimiter(1),))
-    engine, projection, kept_keys = await threads.run(
+    settings, engine, projection, kept_keys = await threads.run(
         partial(open_parts, settings, clock, threads, background=background)
     )
     briefs = Briefs(settings, engine, launch)

@@ -17,7 +17,7 @@ from mcp.client.sse import sse_client
 from mcp.types import ErrorData, ListRootsResult, Root, RootsListChangedNotification
 from pydantic import FileUrl
 
-from palimpsest.core.git_project import project_of
+from palimpsest.core.git_project import repository_of
 from palimpsest.core.settings import load_settings
 from tests.support.environment import clean_environment
 from tests.support.http_server import run_http_server
@@ -51,7 +51,7 @@ def test_clones_of_a_repository_have_the_same_project_whatever_their_url(tmp_pat
     git(clone, "remote", "add", "origin", url)
     inside = clone / "src" / "deep"
     inside.mkdir(parents=True)
-    assert project_of(inside) == "github.com/acme/atlas"
+    assert repository_of(inside).project == "github.com/acme/atlas"
 
 
 def test_a_worktree_has_the_project_of_its_repository(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_worktree_has_the_project_of_its_repository(tmp_path: Path) -> None:
     git(clone, "remote", "add", "origin", "https://github.com/acme/atlas.git")
     git(clone, "commit", "--allow-empty", "--message", "first")
     git(clone, "worktree", "add", "../tree", "-b", "branch")
-    assert project_of(tmp_path / "tree") == "github.com/acme/atlas"
+    assert repository_of(tmp_path / "tree").project == "github.com/acme/atlas"
 
 
 @pytest.mark.parametrize("remote", [None, "/srv/git/atlas.git", "../atlas"])
@@ -73,12 +73,12 @@ def test_without_a_remote_on_a_server_the_folder_names_the_project(tmp_path: Pat
     git(clone, "init")
     if remote is not None:
         git(clone, "remote", "add", "origin", remote)
-    assert project_of(clone) == "atlas"
+    assert repository_of(clone).project == "atlas"
 
 
 def test_outside_of_a_repository_there_is_no_project(tmp_path: Path) -> None:
     """Guards clients that start their servers in the home folder."""
-    assert project_of(tmp_path) == ""
+    assert repository_of(tmp_path).project == ""
 
 
 def test_the_setting_auto_uses_the_folder_in_which_the_server_is_started(

@@ -42,7 +42,7 @@ class Renderer:
         self._has_briefs = settings.hooks in GIVING_MODES
         self._has_instructions = settings.instructions == "memories"
         self._scope = Scope(settings.user_id, settings.project, settings.agent_id, settings.run_id)
-        self._is_project_found = settings.project_was_found
+        self._is_project_found = settings.repository is not None
         scope = self.default_scope
         self._sign = instructions_sign(scope.user_id, scope.project, scope.agent_id, scope.run_id)
         self._rendered: frozenset[str] = frozenset()

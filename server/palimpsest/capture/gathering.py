@@ -81,7 +81,7 @@ def gather(engine: Engine, settings: Settings, records: Sequence[Record], offset
     to_read = {record.transcript: record for record in records if record.event in READ_AT}
     for record in records:
         if record.role and record.text:
-            scope, known = scope_of(settings, record.cwd), counts.get(record.transcript)
+            scope, known = scope_of(engine, settings, record.cwd), counts.get(record.transcript)
             met = Counts() if known is None else known
             told.append(
                 Told(scope, record.client, record.session, record.message_id, record.role, record.text, record.at, met)
@@ -110,7 +110,7 @@ def _read(
     known = Counts() if counts is None else counts
     if reading.is_anew:
         known.forget_lines()
-    scope = scope_of(settings, record.cwd)
+    scope = scope_of(engine, settings, record.cwd)
     before = told_by(reading.before, reading, record.client, record.session, scope, record.at, known)
     count_before(without_secrets(engine, before))
     gathered.transcripts.append(Transcript(record.client, path, known, reading.place, reading))

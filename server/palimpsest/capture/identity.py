@@ -8,9 +8,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from palimpsest.core.errors import InputError
+from palimpsest.core.git_project import Repository, repository_of
 from palimpsest.core.models import Scope
 from palimpsest.core.settings import Settings
 from palimpsest.hook.paths import hashed
+from palimpsest.learn.engine import Engine
 from palimpsest.store.mapping import content_hash
 
 NAMESPACE = uuid.UUID("0f0c5a0e-3c55-4b57-9d52-1d3f3c1f2a77")
@@ -35,16 +38,19 @@ def session_prefix(client: str, session: str) -> str:
     return f"{client}:{session if is_plain else hashed(session)}:"
 
 
-def scope_of(settings: Settings, cwd: str) -> Scope:
-    """Return the scope of what was said in a folder.
+def scope_of(engine: Engine, settings: Settings, cwd: str) -> Scope:
+    """Return the scope of what was said in a folder. Blocking. Raises LedgerError.
 
     It is that of the settings; with `project = "auto"`, the project is that of the folder.
     """
     scope = Scope(settings.user_id, settings.project, settings.agent_id, settings.run_id)
-    if not settings.project_was_found:
+    if settings.repository is None:
         return scope
-    project = settings.with_project_of(Path(cwd)).project if Path(cwd).is_absolute() else ""
-    return replace(scope, project=project)
+    try:
+        repository = repository_of(Path(cwd)) if Path(cwd).is_absolute() else Repository()
+        return replace(scope, project=engine.ledger.project_of(scope.user_id, repository))
+    except InputError:  # the name of the folder is not valid in a scope
+        return replace(scope, project="")
 
 
 def is_excluded(folder: str, excluded: Sequence[str]) -> bool:

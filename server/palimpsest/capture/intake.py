@@ -98,13 +98,13 @@ async def empty_spool(engine: Engine, settings: Settings, erased: Scope | None) 
                 "another process is taking in what hooks captured, so nothing was erased yet. Try again in a minute"
             )
     elif erased is not None:
-        await engine.run(lambda: _remove_spooled(settings, erased))
+        await engine.run(lambda: _remove_spooled(engine, settings, erased))
 
 
-def _remove_spooled(settings: Settings, scope: Scope) -> None:
+def _remove_spooled(engine: Engine, settings: Settings, scope: Scope) -> None:
     """Remove what was said in a scope from the spool."""
     spooled = spool.read_records(spool.waiting_files(settings.data_dir), settings.user_id)
-    spool.remove_records([item.file for item in spooled if scope_of(settings, item.record.cwd) == scope])
+    spool.remove_records([item.file for item in spooled if scope_of(engine, settings, item.record.cwd) == scope])
 
 
 def enter_lock(stack: ExitStack, data_dir: Path, seconds: float = 0) -> bool:

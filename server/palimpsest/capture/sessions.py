@@ -138,7 +138,9 @@ def _gathered(
         result.left_out[UNKNOWN] += notes.unknown.total()
     session, counts = notes.session or file.stem, offsets.counts(file) or Counts()
     counts.forget_lines()
-    told = told_by(reading.new, reading, request.client, session, scope_of(settings, notes.cwd), written_at, counts)
+    told = told_by(
+        reading.new, reading, request.client, session, scope_of(engine, settings, notes.cwd), written_at, counts
+    )
     since = request.since or OLDEST
     count_before(without_secrets(engine, [item for item in told if item.at < since]))
     gathered = Gathered(without_secrets(engine, [item for item in told if item.at >= since]))

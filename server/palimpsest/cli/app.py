@@ -8,6 +8,7 @@ from typing import Annotated, Literal, cast
 import typer
 
 from palimpsest import __version__
+from palimpsest.cli import projects as project_commands
 from palimpsest.cli.clients import commands as client_commands
 from palimpsest.cli.commands import care as care_commands
 from palimpsest.cli.commands import conversations as conversation_commands
@@ -21,7 +22,7 @@ from palimpsest.cli.commands import setup as setup_commands
 from palimpsest.cli.commands import tokens as token_commands
 from palimpsest.cli.commands import transfer as transfer_commands
 from palimpsest.cli.console import exit_on_error
-from palimpsest.cli.options import SETUP, CommandLine, Options
+from palimpsest.cli.options import MOVING, SETUP, CommandLine, Options
 from palimpsest.cli.output import print_text
 
 app = typer.Typer(
@@ -36,6 +37,7 @@ app.add_typer(care_commands.app)
 app.add_typer(transfer_commands.app)
 app.add_typer(embedder_commands.app)
 app.add_typer(job_commands.app)
+app.add_typer(project_commands.app, name="projects", rich_help_panel=MOVING)
 app.add_typer(setup_commands.app)
 app.add_typer(prompt_commands.app, name="prompts", rich_help_panel=SETUP)
 app.add_typer(token_commands.app, name="token", rich_help_panel=SETUP)

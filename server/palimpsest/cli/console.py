@@ -45,6 +45,8 @@ def with_memory(
 
     async def work_with_memory() -> None:
         async with open_memory(settings or settings_of(ctx), background=False) as memory, memory.briefs.kept_current():
+            for note in await memory.projects.news(memory.scope):
+                print_note(note)
             if settings is None and OTHER_SCOPE.isdisjoint(cast("Options", ctx.obj).overrides):
                 await _take_in(memory)
             await work(memory)

@@ -22,10 +22,10 @@ from rich.console import Console
 from rich.text import Text
 
 from palimpsest.cli.tables import MAX_NAME, MAX_TEXT, Rows, cut_to_width, wrapped
-from palimpsest.core.models import Hit
+from palimpsest.core.models import Hit, Scope
 from palimpsest.recall.pipeline import SearchResult
 from palimpsest.server.replies import render
-from palimpsest.server.replies.notes import COMMANDS, short
+from palimpsest.server.replies.notes import COMMANDS, other_project, short
 from palimpsest.text.control_characters import visible, visible_json
 
 LOST_OUTPUT = 3
@@ -164,14 +164,17 @@ def hits_parts(hits: Sequence[Hit], title: str) -> list[Part]:
     return [rows, *_shortened(hits)]
 
 
-def search_parts(result: SearchResult, query: str) -> list[Part]:
-    """Return the hits of a search as a table, with the relevance of each, and what was left out."""
+def search_parts(result: SearchResult, query: str, scope: Scope) -> list[Part]:
+    """Return the hits of a search as a table, with the relevance of each, and what was left out.
+
+    A text of another project than the scope's begins with the project's name.
+    """
     notes = notes_text(result.notes)
     if not result.hits and not result.omitted:
         return [f"nothing was found for: {cut_to_width(_one_line(query), MAX_TEXT)}", *notes]
     rows = table("id", "relevance", "date", "who", "what", title=query)
     for hit in result.hits:
-        rows.add_row(short(hit.id), f"{hit.relevance:.2f}", hit.date, _who(hit), _what(hit))
+        rows.add_row(short(hit.id), f"{hit.relevance:.2f}", hit.date, _who(hit), _what(hit, other_project(hit, scope)))
         if hit.score_parts:
             rows.add_row("", "", "", "", plain(f"{hit.score:.3f}: {render.explanation(hit)}"))
     first = [render.WEAK] if result.hits and not result.confident else []
@@ -183,10 +186,14 @@ def _who(hit: Hit) -> Text:
     return plain(cut_to_width(visible(render.speaker_of(hit)), MAX_NAME))
 
 
-def _what(hit: Hit) -> Text:
-    """Return the text of a hit on one line; of a long one the beginning, and how many characters the whole has."""
+def _what(hit: Hit, project: str = "") -> Text:
+    """Return the text of a hit on one line; of a long one the beginning, and how many characters the whole has.
+
+    `project` is the hit's, if the search went beyond its scope's.
+    """
     text = visible(_one_line(hit.text))
-    return plain(f"{cut_to_width(text, MAX_TEXT)} ({_length(hit):,} characters)" if _is_cut(hit) else text)
+    place = f"({project}) " if project else ""
+    return plain(place + (f"{cut_to_width(text, MAX_TEXT)} ({_length(hit):,} characters)" if _is_cut(hit) else text))
 
 
 def _is_cut(hit: Hit) -> bool:

@@ -19,6 +19,9 @@ MAX_SCOPE_CHARS = 256
 UNDO = "undo"
 """The first word of an undo's stage. The number of the undone edit follows, or `since` and a time."""
 
+MOVE = "move of a project"
+"""The stage of the edits that a move of a project made. An undo leaves them."""
+
 USER_NAME = "user_name"
 """The metadata key of the memory that tells the user's name. Facts about the user are then written with it."""
 
@@ -358,7 +361,8 @@ class Hit:
     If `text` is only the beginning of a long text, `length` is the number of characters of the whole text.
 
     `sources` are the ids by which the caller knows the messages behind the hit, `message_ids` their ids in the ledger.
-    `score_parts` are the named parts of the score if the search was to explain itself, else empty.
+    `score_parts` are the named parts of the score if the search was to explain itself, else empty. `project` is the
+    project it belongs to, or "".
     """
 
     id: str
@@ -378,6 +382,7 @@ class Hit:
     relevance: float = 0.0
     length: int | None = None
     at_precision: Precision = ""
+    project: str = ""
 
     @property
     def date(self) -> str:

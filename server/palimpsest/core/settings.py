@@ -48,7 +48,8 @@ from palimpsest.core.configuration.sections import (
     valid_scope_part,
 )
 from palimpsest.core.errors import SettingsError
-from palimpsest.core.git_project import project_of
+from palimpsest.core.git_project import Repository, repository_of
+from palimpsest.core.validation import scope_part
 
 ENV_PREFIX = "PALIMPSEST_"
 CONFIG_VARIABLE = "PALIMPSEST_CONFIG"
@@ -107,7 +108,7 @@ class Settings(BaseSettings):
     openai_api_key: SecretStr | None = Field(default=None, exclude=True)
     openai_base_url: str | None = Field(default=None, exclude=True)
     _openai_variables: OpenAIVariables = PrivateAttr(default_factory=OpenAIVariables)
-    _project_was_found: bool = PrivateAttr(default=False)
+    _repository: Repository | None = PrivateAttr(default=None)
 
     @field_validator("config", "data_dir", "history_db_path", "prompts_dir")
     @classmethod
@@ -127,15 +128,23 @@ class Settings(BaseSettings):
         return self
 
     @property
-    def project_was_found(self) -> bool:
-        """Return whether the project comes from the process's folder; a client's roots are a better source."""
-        return self._project_was_found
+    def repository(self) -> Repository | None:
+        """Return the repository that the project comes from, with `project = "auto"`, else None.
+
+        The ledger knows which project that is; until it is open, `project` is the name that a new one would get.
+        """
+        return self._repository
 
     def with_project_of(self, folder: Path) -> Settings:
         """Return a copy of the settings with the project of a folder."""
-        copy = self.model_copy(update={"project": valid_scope_part("project", project_of(folder))})
-        copy._project_was_found = True  # noqa: SLF001 - an instance of this class
+        repository = repository_of(folder)
+        copy = self.with_project(repository.project)
+        copy._repository = repository  # noqa: SLF001 - an instance of this class
         return copy
+
+    def with_project(self, project: str) -> Settings:
+        """Return a copy of the settings with another project. Raises InputError for a name that is not valid."""
+        return self.model_copy(update={"project": scope_part("project", project)})
 
     def learning_in_background(self) -> Settings:
         """Return a copy of the settings that learns in the background, unless they say whether to."""

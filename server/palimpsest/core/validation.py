@@ -68,6 +68,12 @@ class ScopeInput(BaseModel):
     run_id: str | None = None
 
 
+class SearchScopeInput(ScopeInput):
+    """The same for a search, which may go through all projects of the user."""
+
+    all_projects: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class ConversationInput:
     """A validated conversation: messages to store, system messages (context only), and how many were skipped."""

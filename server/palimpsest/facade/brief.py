@@ -15,11 +15,10 @@ from palimpsest.brief.answer import NOTHING, Answer, RecallRequest, answer
 from palimpsest.brief.launch import Launch
 from palimpsest.brief.rendering import GIVING_MODES, LedgerState, Renderer
 from palimpsest.core.errors import InputError, LedgerError
-from palimpsest.core.git_project import project_of
+from palimpsest.core.git_project import Repository, repository_of
 from palimpsest.core.models import Event, Outcome, Scope
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import Threads, in_background
-from palimpsest.core.validation import scope_part
 from palimpsest.learn.engine import Engine
 from palimpsest.recall.pipeline import SearchQuery, SearchResult, search
 
@@ -79,7 +78,11 @@ class Briefs:
         """Render everything of the settings' user now. Raises OSError and LedgerError."""
         projects = dict(self._projects)
         self._woken = anyio.Event()
-        state = await self._threads.write(lambda: self._renderer.render(projects))
+
+        def work() -> LedgerState:
+            return self._renderer.render({folder: self._current_name(name) for folder, name in projects.items()})
+
+        state = await self._threads.write(work)
         self._rendered = state if projects == self._projects else None
 
     @asynccontextmanager
@@ -122,7 +125,7 @@ class Briefs:
 
     def learn_folder(self, folder: str, project: str) -> None:
         """Have the brief of a project rendered for the sessions in a folder, if the folder decides the project."""
-        if not self._settings.project_was_found or self._projects.get(folder) == project:
+        if self._settings.repository is None or self._projects.get(folder) == project:
             return
         if len(self._projects) >= MAX_PROJECTS:
             self._projects.clear()
@@ -147,13 +150,24 @@ class Briefs:
 
     async def _project_of(self, folder: str) -> str:
         """Return the project of a session's folder, if the folder decides it."""
-        if not self._settings.project_was_found or not folder:
+        if self._settings.repository is None or not folder:
             return ""
         if folder not in self._projects:
             limit = self._threads.limits[-1]  # the folder may be on a network drive that does not answer
-            project = await anyio.to_thread.run_sync(_project_at, folder, limiter=limit, abandon_on_cancel=True)
-            self.learn_folder(folder, project)
-        return self._projects[folder]
+            repository = await anyio.to_thread.run_sync(_repository_at, folder, limiter=limit, abandon_on_cancel=True)
+            self.learn_folder(folder, await self._threads.run(lambda: self._project_at(repository)))
+        project = self._projects[folder]
+        return await self._threads.run(lambda: self._current_name(project))
+
+    def _project_at(self, repository: Repository) -> str:
+        try:
+            return self._engine.ledger.project_of(self._settings.user_id, repository)
+        except InputError:  # its name is not valid in a scope
+            return ""
+
+    def _current_name(self, project: str) -> str:
+        """Return the name that a project has now, if it was moved."""
+        return self._engine.ledger.current_project(self._settings.user_id, project)
 
     async def _render_if_needed(self) -> None:
         try:
@@ -167,8 +181,8 @@ class Briefs:
         return rendered is None or self._renderer.has_changed_since(rendered) or self._renderer.is_missing()
 
 
-def _project_at(folder: str) -> str:
+def _repository_at(folder: str) -> Repository:
     try:
-        return scope_part("project", project_of(Path(folder)))
-    except (OSError, ValueError, InputError):  # unreadable, not a path, or not a valid project name: no project
-        return ""
+        return repository_of(Path(folder))
+    except (OSError, ValueError):  # unreadable, or not a path
+        return Repository()

@@ -6,6 +6,7 @@ from palimpsest.capture.hook_settings import write_hook_settings
 from palimpsest.core.clock import Clock
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import Threads
+from palimpsest.facade.projects import in_its_project
 from palimpsest.index.kept_keys import KeptKeys
 from palimpsest.index.sync import Projection
 from palimpsest.learn.engine import Engine
@@ -15,12 +16,16 @@ from palimpsest.store.ledger import open_ledger
 
 def open_parts(
     settings: Settings, clock: Clock, threads: Threads, *, background: bool
-) -> tuple[Engine, Projection, KeptKeys]:
-    """Return the parts of a memory. With `background` it may learn after its calls. Raises PalimpsestError."""
+) -> tuple[Settings, Engine, Projection, KeptKeys]:
+    """Return the parts of a memory, and the settings with the project that the ledger knows.
+
+    With `background` it may learn after its calls. Raises PalimpsestError.
+    """
     prompts = open_prompts(settings)
     ledger = open_ledger(settings.ledger_path, clock)
     try:
         write_hook_settings(settings)
+        settings = in_its_project(settings, ledger)
         embedder = open_embedder(settings)
         projection = open_projection(settings, ledger, embedder.fingerprint)
         index = KeptKeys(ledger, projection)
@@ -40,4 +45,4 @@ def open_parts(
     except BaseException:
         ledger.close()
         raise
-    return engine, projection, index
+    return settings, engine, projection, index

@@ -55,6 +55,7 @@ def memory_hit(memory: Memory, text: str, sources: Sequence[Message], score: flo
         name=memory.actor_id,
         tags=memory.tags,
         metadata=memory.metadata,
+        project=memory.scope.project,
     )
 
 
@@ -72,6 +73,7 @@ def message_hit(message: Message, score: float) -> Hit:
         message_ids=(message.id,),
         role=message.role,
         name=message.name,
+        project=message.scope.project,
     )
 
 

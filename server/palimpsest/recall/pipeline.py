@@ -19,6 +19,7 @@ from palimpsest.core.errors import EmbedderError
 from palimpsest.core.filters import compile_filter
 from palimpsest.core.models import Candidate, Hit, Scope
 from palimpsest.core.protocols import Embedder, Vector
+from palimpsest.core.validation import MAX_TOKENS
 from palimpsest.recall.fitted.weights import weights_for
 from palimpsest.recall.folding import FoldWords, fold
 from palimpsest.recall.hits import hits_of, irrelevant_note, relevant, strongest, within_budget
@@ -29,9 +30,11 @@ from palimpsest.recall.retrieval.features import CandidateRequest, Candidates, P
 from palimpsest.recall.scoring.ranking import Ranked, rank, squash
 from palimpsest.recall.scoring.relevance import relevance_of
 from palimpsest.recall.scoring.scoring import SearchScoring
+from palimpsest.store import known_projects as project_queries
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import vectors as vector_queries
+from palimpsest.text.tokenizer import count_tokens
 
 POOL = 80
 """How many candidates are requested by meaning and by words each. In conversations 120 find no more of the evidence for
@@ -79,6 +82,24 @@ def search(ledger: Ledger, embedder: Embedder, index: NearestEntries, query: Sea
     ranking = rank_query(ledger, embedder, index, query)
     hits = _hits(ledger, ranking.candidates, ranking.ranked, query)
     return replace(_result(hits, query, ranking.notes, confident=ranking.confident), threshold=ranking.threshold)
+
+
+def search_all_projects(ledger: Ledger, embedder: Embedder, index: NearestEntries, query: SearchQuery) -> SearchResult:
+    """Search every project of the user in turn, and return the most relevant hits of all. Blocking, as `search`."""
+    with ledger.read() as conn:
+        projects = {query.scope.project, *project_queries.project_names(conn, query.scope.user_id)}
+    results = [
+        search(ledger, embedder, index, replace(query, scope=replace(query.scope, project=name), max_tokens=MAX_TOKENS))
+        for name in sorted(projects)
+    ]
+    # What belongs to no project is found in each of them. Scores of two searches cannot be compared.
+    found = sorted((hit for result in results for hit in result.hits), key=lambda hit: (hit.relevance, hit.score))
+    hits = list({hit.id: hit for hit in found}.values())[::-1][: query.limit]
+    names = sum(count_tokens(hit.project) for hit in hits if hit.project != query.scope.project)
+    fitting = within_budget(hits, query.max_tokens - names)
+    notes = tuple(dict.fromkeys(note for result in results for note in result.notes))
+    confident = any(result.confident for result in results)
+    return SearchResult(tuple(fitting), len(hits) - len(fitting), notes, confident=confident)
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,20 +122,27 @@ async def _open_after_handshake(ctx: RequestContext, call_next: CallNext) -> Han
 
 
 async def _with_client_project(ctx: RequestContext, call_next: CallNext) -> HandlerResult:
-    """Pass on the project that the client's roots name, if neither settings nor an access token decide it."""
+    """Pass on the project of the client's roots or of the settings, unless an access token decides it."""
     state = state_of(ctx)
     if ctx.method == "notifications/roots/list_changed":
         state.roots.ask_again(ctx)
-    elif ctx.method in SCOPED and current_grant() is None and await _settings_leave_project_open(state):
-        project = await state.roots.project(ctx)
+    elif ctx.method in SCOPED and current_grant() is None:
+        project = await _project(state, ctx)
         if isinstance(project, InputRequiredResult):
             return project
         ctx = replace(ctx, lifespan_context=replace(state, client_project=project))
     return await call_next(ctx)
 
 
-async def _settings_leave_project_open(state: ServerState) -> bool:
+async def _project(state: ServerState, ctx: RequestContext) -> str | InputRequiredResult:
+    """Return the project of a request, under the name that it has now, or the question to answer the request with."""
     try:
-        return (await state.memory.get()).settings.project_was_found
+        memory = await state.memory.get()
+        project: str | InputRequiredResult = ""
+        if memory.settings.repository is not None:
+            project = await state.roots.project(ctx, memory.projects.of_repository)
+        if isinstance(project, InputRequiredResult):
+            return project
+        return await memory.projects.current_name(project or memory.settings.project)
     except PalimpsestError:  # the handler of the request reports it
-        return False
+        return ""

@@ -15,8 +15,11 @@ from pathlib import Path
 from sqlalchemy import Connection, select
 
 from palimpsest.core.clock import Clock
+from palimpsest.core.git_project import Alias, Move, Repository
 from palimpsest.core.models import AppliedWrite, Scope
 from palimpsest.core.protocols import Progress
+from palimpsest.store import known_projects as project_queries
+from palimpsest.store import projects as project_writes
 from palimpsest.store import verify as verification
 from palimpsest.store.protocols import Backups, Database, FullText
 from palimpsest.store.queries.jobs import Job
@@ -138,6 +141,43 @@ class Ledger:
                 return False
         with self._write() as conn:
             return notices.mark_told(conn, key)
+
+    def project_of(self, user_id: str, repository: Repository) -> str:
+        """Return the project of a repository, or "" outside of one, and record what the project is known by.
+
+        Raises InputError if the name of a new project is not valid.
+        """
+        with self.read() as conn:
+            claimed = project_queries.claimed_paths(conn, user_id, repository)
+        missing = {path for path in claimed if not Path(path).exists()}
+        with self.read() as conn:
+            identified = project_queries.identify(conn, user_id, repository, missing)
+        if not identified.new_aliases:
+            return identified.project
+        with self._write() as conn:  # another process may have been quicker
+            identified = project_queries.identify(conn, user_id, repository, missing)
+            project_writes.record(conn, user_id, identified.new_aliases, self._clock())
+        return identified.project
+
+    def current_project(self, user_id: str, project: str) -> str:
+        """Return the name that a project has now, if it was moved, else the name as it is."""
+        with self.read() as conn:
+            return project_queries.current_name(conn, user_id, project)
+
+    def record_aliases(self, user_id: str, aliases: Sequence[Alias]) -> None:
+        """Store aliases of projects as they are given."""
+        with self._write() as conn:
+            project_writes.record(conn, user_id, aliases, self._clock())
+
+    def mark_aliases_reported(self, user_id: str, aliases: Sequence[Alias]) -> None:
+        """Record that a reply has told of aliases."""
+        with self._write() as conn:
+            project_writes.mark_reported(conn, user_id, aliases)
+
+    def move_project(self, user_id: str, old: str, new: str, caller: str) -> Move:
+        """Move everything in a project to another in one transaction. An undo does not take it back."""
+        with self._write() as conn:
+            return project_writes.move(conn, self.full_text, user_id, old, new, caller, self._clock())
 
     def rebuild_full_text(self) -> int:
         """Rebuild the full text from the memories and messages and return the number of its rows."""

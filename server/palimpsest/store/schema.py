@@ -25,10 +25,10 @@ from sqlalchemy.types import TypeDecorator
 
 from palimpsest.core.clock import exact_iso
 
-HEAD = "0009"
+HEAD = "0010"
 """The schema revision this version writes: the newest file in migrations/versions."""
 
-KNOWN_REVISIONS = frozenset({"0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009"})
+KNOWN_REVISIONS = frozenset({"0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010"})
 
 DIALECTS = ("sqlite", "postgresql")
 """The databases whose partial indexes are declared."""
@@ -305,6 +305,24 @@ Index("jobs_due", jobs.c.state, jobs.c.due_at)
 UNREPORTED = "NOT reported AND (state != 'waiting' OR attempts > 0)"
 """The condition for jobs that have ended or failed once, and that no reply has told of."""
 Index("jobs_unreported", jobs.c.user_id, **only_where(UNREPORTED))
+
+project_aliases = Table(
+    "project_aliases",
+    metadata,
+    Column("user_id", String(256), primary_key=True),
+    # path (the root of a repository), remote (host and path of one), or name (an older name of the project).
+    Column("kind", String(8), primary_key=True),
+    Column("alias", Text, primary_key=True),
+    Column("project", String(256), nullable=False),
+    # Another project that may be the same one, as a note says; "" if there is none.
+    Column("other_project", String(256), nullable=False, server_default=""),
+    # When the repository at a path was created, in seconds since 1970; 0 if that is not known.
+    Column("repository_created", Integer, nullable=False, server_default="0"),
+    # Whether a reply has told of it, or need not.
+    Column("reported", Boolean, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+)
+Index("project_aliases_by_project", project_aliases.c.user_id, project_aliases.c.project)
 
 index_log = Table(
     "changes",

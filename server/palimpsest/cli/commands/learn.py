@@ -94,7 +94,7 @@ def _learn_file(ctx: typer.Context, file: Path, ask: list[str], *, temporary: bo
         done = f"learned {counted(kept, 'message')} and {counted(learned, 'fact')} from {file}"
         parts: list[Part] = [done, *notes_text(tuple(notes))]
         for question, answer in answers.items():
-            parts += search_parts(answer, question)
+            parts += search_parts(answer, question, memory.scope)
         content = {
             "kept_messages": kept,
             "facts": learned,

@@ -80,6 +80,7 @@ def search(
         str, typer.Option(metavar="TIME", help="An ISO 8601 date or time. Search the memory as it was then.")
     ] = "",
     explain: Annotated[bool, typer.Option("--explain", help="Show the parts of each hit's score.")] = False,
+    all_projects: Annotated[bool, typer.Option("--all-projects", help="Search all projects of the user.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Search memories and messages by meaning and by words."""
@@ -94,8 +95,9 @@ def search(
             filters=filters_from(filters or ()),
             as_of=instant,
             explain=explain or memory.settings.explain,
+            all_projects=all_projects,
         )
-        parts = search_parts(answer, query)
+        parts = search_parts(answer, query, memory.scope)
         if not answer.hits and not answer.omitted:
             parts += _where_to_look(memory.scope, is_filtered=bool(filters))
         print_result(as_json, SearchReply.of(answer, memory.scope, COMMANDS).as_json(), *parts)

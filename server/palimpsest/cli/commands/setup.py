@@ -234,7 +234,7 @@ def _rest(settings: Settings, options: Options, given: _Given) -> dict[str, str 
         values["hooks"] = given.hooks
     if given.yes:
         return values
-    project = AUTO if settings.project_was_found else settings.project
+    project = AUTO if settings.repository is not None else settings.project
     questions = {
         "user_id": ("User", settings.user_id, ()),
         "project": ("Project (auto: one for each repository, -: none)", project or NO_PROJECT, ()),

@@ -20,6 +20,7 @@ from palimpsest.server.replies.notes import (
     Advice,
     added_notes,
     changed_notes,
+    other_project,
     scope_note,
     shortened_notes,
 )
@@ -51,6 +52,7 @@ Score = Annotated[float, PlainSerializer(lambda score: round(score, 3))]
 Relevance = Annotated[float, PlainSerializer(lambda relevance: round(relevance, 2))]
 LeftOutIfNone = Field(default=None, exclude_if=_is_none)
 LeftOutIfEmpty = Field(default=(), exclude_if=not_)
+LeftOutIfBlank = Field(default="", exclude_if=not_)
 
 
 class Reply(BaseModel):
@@ -82,13 +84,17 @@ class HitReply(Reply):
     created_at: Instant
     updated_at: Instant
     tags: tuple[str, ...] = LeftOutIfEmpty
+    project: str = LeftOutIfBlank
     truncated: bool | None = LeftOutIfNone
     length: int | None = LeftOutIfNone
     explained: dict[str, float] | None = LeftOutIfNone
 
     @classmethod
-    def of(cls, hit: Hit, *, with_score: bool = True) -> HitReply:
-        """Return the reply for a hit. `explained` holds the parts of the score that are not 0, if there are parts."""
+    def of(cls, hit: Hit, *, with_score: bool = True, project: str = "") -> HitReply:
+        """Return the reply for a hit. `explained` holds the parts of the score that are not 0, if there are parts.
+
+        `project` is the hit's, if the search went beyond its scope's.
+        """
         parts = {name: round(part, 2) for name, part in hit.score_parts.items() if round(part, 2)}
         return cls(
             id=hit.id,
@@ -104,6 +110,7 @@ class HitReply(Reply):
             created_at=hit.created_at,
             updated_at=hit.updated_at,
             tags=hit.tags,
+            project=project,
             truncated=True if hit.length is not None else None,
             length=hit.length,
             explained=parts if hit.score_parts else None,
@@ -124,7 +131,7 @@ class SearchReply(Reply):
     @classmethod
     def of(cls, result: SearchResult, scope: Scope, advice: Advice = TOOLS) -> SearchReply:
         """Return the reply for the result of a search."""
-        hits = tuple(HitReply.of(hit) for hit in result.hits)
+        hits = tuple(HitReply.of(hit, project=other_project(hit, scope)) for hit in result.hits)
         notes = (*result.notes, *shortened_notes(result.hits, advice), scope_note(scope))
         return cls(results=hits, confident=result.confident, omitted=result.omitted, notes=notes)
 

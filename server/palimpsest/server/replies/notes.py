@@ -88,6 +88,9 @@ LIST_TOKENS = 2_000
 print. It is more than a search returns by default, because nothing in a list comes first for being relevant."""
 
 
+IN_OTHER_PROJECT = 'to read or change what is in another project, pass scope={"project": its name}'
+
+
 def short(memory_id: str) -> str:
     """Return the start of an id. It is accepted wherever the full id is."""
     return memory_id[:SHORT_ID]
@@ -96,6 +99,11 @@ def short(memory_id: str) -> str:
 def scope_note(scope: Scope) -> str:
     """Return the note that names the scope, with which every reply ends."""
     return f"scope: {scope}"
+
+
+def other_project(hit: Hit, scope: Scope) -> str:
+    """Return the project of a hit if it is another one than the scope's, else "". What is in none is not named."""
+    return hit.project if hit.project != scope.project else ""
 
 
 def error_text(error: PalimpsestError, advice: Advice) -> str:

@@ -28,6 +28,7 @@ from palimpsest.server.replies.notes import (
     Advice,
     added_notes,
     changed_notes,
+    other_project,
     scope_note,
     short,
     shortened_notes,
@@ -62,10 +63,14 @@ def explanation(hit: Hit) -> str:
     return ", ".join(f"{name} {part:+.2f}" for name, part in parts if round(part, 2))
 
 
-def hit_line(hit: Hit) -> str:
-    """Return a hit as one line: short id, date, speaker if it is a message, and text; of a cut text also the length."""
+def hit_line(hit: Hit, project: str = "") -> str:
+    """Return a hit as one line: short id, date, speaker if it is a message, and text; of a cut text also the length.
+
+    `project` is the hit's, if the search went beyond its scope's.
+    """
+    place = f" (project {_one_line(project)})" if project else ""
     speaker = f" {speaker_of(hit)} said:" if hit.kind == "message" else ""
-    line = f"[{short(hit.id)}] {hit.date}{speaker} {text_of(hit)}"
+    line = f"[{short(hit.id)}] {hit.date}{place}{speaker} {text_of(hit)}"
     return f"{line}\n  {explanation(hit)}" if hit.score_parts else line
 
 
@@ -81,7 +86,7 @@ def text_of(hit: Hit) -> str:
 
 def search_text(result: SearchResult, scope: Scope) -> str:
     """Return the result of a search."""
-    lines = [hit_line(hit) for hit in result.hits]
+    lines = [hit_line(hit, other_project(hit, scope)) for hit in result.hits]
     if not result.hits and not result.omitted:
         lines.append("nothing found")
     if result.hits and not result.confident:

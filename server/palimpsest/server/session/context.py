@@ -11,7 +11,7 @@ from mcp.server.mcpserver import Context
 from palimpsest.core import validation
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Scope
-from palimpsest.core.validation import ScopeInput
+from palimpsest.core.validation import ScopeInput, SearchScopeInput
 from palimpsest.server.auth.access import Grant, current_grant
 from palimpsest.server.session.state import ServerState
 
@@ -49,6 +49,16 @@ def scope_of(ctx: AnyContext, memory: Memory, scope: ScopeInput | None = None) -
     requested = validation.scope_from(default, scope)
     _check_allowed(grant, requested)
     return requested
+
+
+def goes_through_projects(scope: SearchScopeInput | None) -> bool:
+    """Return whether a search is to go through all projects. Raises InputError if the access token names one."""
+    grant = current_grant()
+    if scope is None or not scope.all_projects:
+        return False
+    if grant is not None and grant.project:
+        raise InputError(f"this access token is only valid for project {grant.project}; leave scope.all_projects out")
+    return True
 
 
 def _check_allowed(grant: Grant, requested: Scope) -> None:

@@ -7,7 +7,7 @@ has connections then, and every call would have to be asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
@@ -22,8 +22,7 @@ from mcp.types import InputRequiredResult, ListRootsRequest, ListRootsResult
 from pydantic import ValidationError
 
 from palimpsest.core.errors import InputError
-from palimpsest.core.git_project import project_of
-from palimpsest.core.validation import scope_part
+from palimpsest.core.git_project import Repository, repository_of
 from palimpsest.server.session.continuations import ASKED_BETWEEN_REQUESTS_SINCE
 
 ANSWERABLE_METHODS = ("tools/call", "resources/read", "prompts/get")
@@ -36,6 +35,7 @@ TIMEOUT = 5.0
 MAX_CONNECTIONS = 1_000
 
 RequestContext: TypeAlias = ServerRequestContext[Any, Any]
+Identify: TypeAlias = Callable[[Repository], Awaitable[str]]
 
 OnFolder: TypeAlias = Callable[[str, str], None]
 
@@ -52,9 +52,10 @@ class Roots:
         self._asked_at: dict[str, float] = {}
         self._threads = anyio.CapacityLimiter(2)
 
-    async def project(self, ctx: RequestContext) -> str | InputRequiredResult:
+    async def project(self, ctx: RequestContext, identify: Identify) -> str | InputRequiredResult:
         """Return the project of the request's connection, or the question to answer the request with.
 
+        `identify` returns the project of a repository.
         The project is "" if the client's roots name none, or if the client cannot be asked.
         """
         connection = connection_of(ctx)
@@ -72,7 +73,7 @@ class Roots:
                 may_answer = ctx.method in ANSWERABLE_METHODS and (ctx.params or {}).get("requestState") is None
                 return InputRequiredResult(input_requests={KEY: ListRootsRequest()}) if may_answer else ""
             uris = await _ask_for_roots(ctx)
-        return "" if uris is None else await self._store_project(connection, uris)
+        return "" if uris is None else await self._store_project(connection, uris, identify)
 
     def ask_again(self, ctx: RequestContext) -> None:
         """Ask the client of this connection again at its next request, because its roots have changed."""
@@ -86,15 +87,16 @@ class Roots:
             self._asked_at.clear()
         return now - self._asked_at.setdefault(connection, now) < TIMEOUT
 
-    async def _store_project(self, connection: str, uris: Sequence[str]) -> str:
+    async def _store_project(self, connection: str, uris: Sequence[str], identify: Identify) -> str:
         if len(self._projects) >= MAX_CONNECTIONS:
             self._projects.clear()
             self._asked_at.clear()
-        folder, project = "", ""
+        repositories: Sequence[tuple[str, Repository]] = ()
         with anyio.move_on_after(TIMEOUT):  # the folder may be on a network drive that does not answer
-            folder, project = await anyio.to_thread.run_sync(
-                lambda: _first_project(uris), limiter=self._threads, abandon_on_cancel=True
+            repositories = await anyio.to_thread.run_sync(
+                lambda: _repositories(uris), limiter=self._threads, abandon_on_cancel=True
             )
+        folder, project = await _first_project(repositories, identify)
         if project:
             self._on_folder(folder, project)
         self._projects[connection] = project
@@ -127,20 +129,28 @@ def _roots_in_request(ctx: RequestContext) -> Sequence[str] | None:
         return ()
 
 
-def _first_project(uris: Sequence[str]) -> tuple[str, str]:
-    """Return the first root on this machine that has a project, and the project; "" for both if there is none."""
-    return next((found for found in map(_project_at, uris) if found[1]), ("", ""))
+async def _first_project(repositories: Sequence[tuple[str, Repository]], identify: Identify) -> tuple[str, str]:
+    """Return the first folder whose repository is a project, and the project; "" for both if there is none."""
+    for folder, repository in repositories:
+        try:
+            return folder, await identify(repository)
+        except InputError:  # its name is not valid in a scope
+            continue
+    return "", ""
 
 
-def _project_at(uri: str) -> tuple[str, str]:
-    try:
-        parts = urlsplit(uri)
-        if parts.scheme != "file":
-            return "", ""
-        folder = Path(url2pathname(parts.path))
-        return str(folder), scope_part("project", project_of(folder))
-    except (OSError, ValueError, InputError):  # unreadable, not a path, or not a valid project name: no project
-        return "", ""
+def _repositories(uris: Sequence[str]) -> list[tuple[str, Repository]]:
+    """Return the roots on this machine that are in a repository, each with it."""
+    found: list[tuple[str, Repository]] = []
+    for uri in uris:
+        try:
+            parts = urlsplit(uri)
+            if parts.scheme == "file":
+                folder = Path(url2pathname(parts.path))
+                found.append((str(folder), repository_of(folder)))
+        except (OSError, ValueError):  # unreadable, or not a path
+            continue
+    return [(folder, repository) for folder, repository in found if repository.path]
 
 
 def connection_of(ctx: RequestContext) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError, WithJsonSchema
 from pydantic_core import ErrorDetails
 
-from palimpsest.core.validation import MessageInput, ScopeInput
+from palimpsest.core.validation import MessageInput, ScopeInput, SearchScopeInput
 from palimpsest.text.control_characters import visible
 
 SHOWN_ERRORS = 5
@@ -18,6 +18,12 @@ MemoryId = Annotated[str, Field(description="id, or its first 8 characters or mo
 ScopeArgument = Annotated[
     ScopeInput | None,
     WithJsonSchema({"type": "object", "description": "omit unless told; user_id project agent_id run_id"}),
+]
+SearchScopeArgument = Annotated[
+    SearchScopeInput | None,
+    WithJsonSchema(
+        {"type": "object", "description": "omit unless told; user_id project agent_id run_id; all_projects: true"}
+    ),
 ]
 FiltersArgument = Annotated[
     dict[str, Any] | None,

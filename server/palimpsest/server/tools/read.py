@@ -16,11 +16,11 @@ from palimpsest.server.errors import TOOL, mcp_errors
 from palimpsest.server.replies import render
 from palimpsest.server.replies.history import HistoryReply
 from palimpsest.server.replies.models import PageReply, SearchReply, SummaryReply
-from palimpsest.server.replies.notes import LIST_TOKENS, unlisted_notes
-from palimpsest.server.session.context import memory_of, scope_of
+from palimpsest.server.replies.notes import IN_OTHER_PROJECT, LIST_TOKENS, other_project, unlisted_notes
+from palimpsest.server.session.context import goes_through_projects, memory_of, scope_of
 from palimpsest.server.session.news import news
 from palimpsest.server.session.sampling import with_client_model
-from palimpsest.server.tools.arguments import FiltersArgument, MemoryId, ScopeArgument
+from palimpsest.server.tools.arguments import FiltersArgument, MemoryId, ScopeArgument, SearchScopeArgument
 from palimpsest.server.tools.results import CALLER, tool_result
 
 
@@ -32,7 +32,7 @@ async def search_memories(
     max_tokens: Annotated[int, Field(description="size of all hits together, 50 to 20000")] = 800,
     filters: FiltersArgument = None,
     as_of: Annotated[str, Field(description="ISO 8601: what was believed then")] = "",
-    scope: ScopeArgument = None,
+    scope: SearchScopeArgument = None,
 ) -> CallToolResult:
     """Search memories and messages by meaning and by words, best first. relevance: chance that a hit answers."""
     memory = await memory_of(ctx)
@@ -45,10 +45,13 @@ async def search_memories(
         filters=filters,
         as_of=parse_until(as_of, "as_of") if as_of else None,
         explain=memory.settings.explain,
+        all_projects=goes_through_projects(scope),
     )
     if not result.hits and (search_scope.agent_id or search_scope.run_id):
         note = f"only what was stored for {search_scope} was searched; leave agent_id and run_id out to search more"
         result = replace(result, notes=(*result.notes, note))
+    if any(other_project(hit, search_scope) for hit in result.hits):
+        result = replace(result, notes=(*result.notes, IN_OTHER_PROJECT))
     result = replace(result, notes=(*result.notes, *await news(memory, search_scope)))
     return tool_result(render.search_text(result, search_scope), SearchReply.of(result, search_scope))
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from palimpsest.core.errors import LedgerError
 from palimpsest.core.files import file_lock, files_below
 from palimpsest.store.protocols import LedgerCopy, Restored
+from palimpsest.store.schema import metadata
 from palimpsest.store.sqlite.write_turn import turn_to_write
 
 KEPT = 5
@@ -29,18 +30,7 @@ TIMEOUT_SECONDS = 30
 UNFINISHED = ".half"
 """What the name of a copy ends in until it is complete."""
 
-TABLES = (
-    "meta",
-    "messages",
-    "message_history",
-    "memories",
-    "history",
-    "memory_sources",
-    "summaries",
-    "vectors",
-    "means",
-    "changes",
-)
+TABLES = tuple(table.name for table in metadata.sorted_tables)
 """The tables of a ledger, those that others refer to first. The full text is not among them."""
 
 

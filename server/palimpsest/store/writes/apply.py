@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, and_, exists, func, insert, select, update
@@ -28,6 +28,7 @@ from palimpsest.core.models import (
     Undo,
 )
 from palimpsest.core.protocols import Vector
+from palimpsest.store.known_projects import current_name
 from palimpsest.store.mapping import chunks, is_scope, scope_values, sees
 from palimpsest.store.protocols import FullText
 from palimpsest.store.queries import messages as message_queries
@@ -78,6 +79,7 @@ class Write:
 
 def apply(conn: Connection, full_text: FullText, write: Write, now: datetime) -> AppliedWrite:
     """Carry out a write and return what it did. Raises the errors that `Ledger.apply` lists."""
+    write = _in_current_project(conn, write)
     _refuse_stale(conn, write)
     touched = entry_writes.TouchedEntries()
     notes = _clock_notes(conn, now)
@@ -98,6 +100,18 @@ def apply(conn: Connection, full_text: FullText, write: Write, now: datetime) ->
     if write.summary is not None:
         _store_summary(conn, write.summary, write.provenance)
     return AppliedWrite(tuple(outcomes), stored, new_ids, notes, edit)
+
+
+def _in_current_project(conn: Connection, write: Write) -> Write:
+    """Return the write in the project that its own was moved to, as one that began before the move does not know it.
+
+    A summary of the old project is left out, because the other one may hold more.
+    """
+    project = current_name(conn, write.scope.user_id, write.scope.project)
+    if project == write.scope.project:
+        return write
+    moved = tuple(replace(message, scope=replace(message.scope, project=project)) for message in write.messages)
+    return replace(write, scope=replace(write.scope, project=project), messages=moved, summary=None)
 
 
 def _clock_notes(conn: Connection, now: datetime) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, cast
 
@@ -211,6 +211,29 @@ def erase(conn: Connection, user_id: str, message_ids: Sequence[str]) -> None:
         result = {LEARNED: row.result.get(LEARNED, 0), NOTES: notes}
         error = ERASED_MEANWHILE if row.error else ""
         conn.execute(update(jobs).where(is_row).values(payload=payload, error=error, result=result))
+
+
+def move(conn: Connection, user_id: str, old: str, new: str) -> None:
+    """Move the jobs of a project to another. One that waits joins the one that waits there."""
+    in_project = (jobs.c.user_id == user_id, jobs.c.project == old)
+    for row in conn.execute(select(jobs).where(*in_project, jobs.c.state != "done")).all():
+        scope = replace(to_scope(row), project=new)
+        there = is_scope(jobs, scope) & (jobs.c.kind == row.kind) & (jobs.c.state != "done")
+        waiting = conn.execute(select(jobs).where(there)).one_or_none()
+        if waiting is not None:
+            values = {"payload": _joined(waiting.payload, row.payload), **_tried_again(min(waiting.due_at, row.due_at))}
+            conn.execute(update(jobs).where(jobs.c.seq == waiting.seq).values(**values))
+            conn.execute(delete(jobs).where(jobs.c.seq == row.seq))
+    conn.execute(update(jobs).where(*in_project).values(project=new))
+
+
+def replace_message(conn: Connection, user_id: str, message_id: str, kept_id: str) -> None:
+    """Let jobs that wait learn from a message in place of another that says the same."""
+    for row in conn.execute(select(jobs).where(jobs.c.user_id == user_id, jobs.c.state != "done")).all():
+        ids = row.payload[MESSAGES]
+        if message_id in ids:
+            kept = list(dict.fromkeys(kept_id if item == message_id else item for item in ids))
+            conn.execute(update(jobs).where(jobs.c.seq == row.seq).values(payload={**row.payload, MESSAGES: kept}))
 
 
 def _insert(conn: Connection, kind: JobKind, scope: Scope, payload: Mapping[str, Any], now: datetime) -> None:

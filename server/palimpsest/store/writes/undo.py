@@ -10,7 +10,7 @@ from typing import Any, Literal
 from sqlalchemy import ColumnElement, Connection, Row, and_, func, select, update
 
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import UNDO, Event, Kind, Memory, Outcome, Provenance, Undo
+from palimpsest.core.models import MOVE, UNDO, Event, Kind, Memory, Outcome, Provenance, Undo
 from palimpsest.store.mapping import chunks, sees, to_memory, to_time, with_state
 from palimpsest.store.queries.edits import recorded
 from palimpsest.store.schema import history, memories, message_history, messages
@@ -35,9 +35,13 @@ def undo(tx: Transaction, request: Undo) -> list[Outcome]:
     """Undo one edit or all edits since an instant, as far as the scope sees them. Raises InputError if it cannot."""
     if request.since is not None:
         tx = _as_stage(tx, f"{UNDO} since {_in_full(request.since)}")
-        return _revert(tx, recorded(history) >= request.since, recorded(message_history) >= request.since)
+        of_memories, of_messages = (
+            and_(recorded(table) >= request.since, table.c.stage != MOVE) for table, _, _ in _TABLES
+        )
+        return _revert(tx, of_memories, of_messages)
     number = _newest_in_effect(tx) if request.edit is None else request.edit
     _refuse_partly_visible(tx, number)
+    _refuse_move(tx, number)
     if not _in_effect(tx, number):
         raise InputError(
             f"edit {number} was changed again or undone since, so nothing was done. palimpsest log shows by which "
@@ -61,7 +65,12 @@ def _newest_in_effect(tx: Transaction) -> int:
         query = (
             select(table.c.change)
             .join(owner, owner.c.id == table.c[key])
-            .where(sees(owner, tx.scope), table.c.stage.not_like(f"{UNDO}%"), table.c.caller != HOOKS)
+            .where(
+                sees(owner, tx.scope),
+                table.c.stage.not_like(f"{UNDO}%"),
+                table.c.stage != MOVE,
+                table.c.caller != HOOKS,
+            )
         )
         numbers.update(tx.conn.execute(query.distinct()).scalars())
     for number in sorted(numbers, reverse=True):
@@ -115,6 +124,17 @@ def _refuse_partly_visible(tx: Transaction, number: int) -> None:
         raise InputError(f"there is no edit {number} in this scope ({tx.scope}). palimpsest log lists the edits")
     if hidden:
         raise InputError(f"edit {number} also belongs to another project, agent or run. Undo it in that scope")
+
+
+def _refuse_move(tx: Transaction, number: int) -> None:
+    """Raise InputError if an edit belongs to the move of a project, of which it is only a part."""
+    for table, _, _ in _TABLES:
+        is_move = and_(table.c.change == number, table.c.stage == MOVE)
+        if tx.conn.execute(select(table.c.seq).where(is_move).limit(1)).first() is not None:
+            raise InputError(
+                f"edit {number} merged two projects, which an undo cannot take back, so nothing was done. palimpsest "
+                "restore brings back the backup that was made before it"
+            )
 
 
 def _in_effect(tx: Transaction, number: int) -> bool:

@@ -1,0 +1,19 @@
+"""Search one project or all of them, with notes on a filter that finds nothing. Blocking."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from palimpsest.facade.filter_notes import filter_notes
+from palimpsest.learn.engine import Engine
+from palimpsest.recall.pipeline import SearchQuery, SearchResult, search, search_all_projects
+
+
+def search_memory(engine: Engine, query: SearchQuery, *, all_projects: bool) -> SearchResult:
+    """Return the result of a search. Raises InputError and LedgerError."""
+    if all_projects:
+        return search_all_projects(engine.ledger, engine.embedder, engine.index, query)
+    result = search(engine.ledger, engine.embedder, engine.index, query)
+    deleted = False if query.as_of is None else None
+    notes = filter_notes(engine.ledger, query.scope, query.filters, result.hits, deleted=deleted)
+    return replace(result, notes=(*result.notes, *notes))

@@ -1,0 +1,187 @@
+"""How projects change inside a transaction: aliases are recorded, and everything in a project moves to another.
+
+A move changes scopes, which the history does not keep, so an undo cannot take it back. The caller makes a backup first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, and_, delete, func, insert, or_, select, update
+
+from palimpsest.core.git_project import Alias, Move
+from palimpsest.core.models import MOVE, Event, Fact, Memory, Provenance, Scope
+from palimpsest.store import known_projects as project_queries
+from palimpsest.store.mapping import to_memory
+from palimpsest.store.protocols import FullText
+from palimpsest.store.queries import index_log as log_queries
+from palimpsest.store.schema import (
+    conversations,
+    index_log,
+    memories,
+    memory_sources,
+    messages,
+    project_aliases,
+    summaries,
+    vectors,
+)
+from palimpsest.store.writes import entries as entry_writes
+from palimpsest.store.writes import jobs as job_writes
+from palimpsest.store.writes import memories as memory_writes
+from palimpsest.store.writes.transaction import Transaction, next_edit_number, record_message
+
+SCOPED_TABLES = (memories, messages, vectors, summaries, conversations)
+"""The tables with scopes, apart from that of the jobs, of which a scope may have only one that is not done."""
+
+
+def record(conn: Connection, user_id: str, aliases: Sequence[Alias], now: datetime) -> None:
+    """Store aliases. One that is known belongs to its new project from now on."""
+    for alias in aliases:
+        values = {
+            "project": alias.project,
+            "other_project": alias.other_project,
+            "repository_created": alias.repository_created,
+            "reported": alias.reported,
+        }
+        known = update(project_aliases).where(_is(user_id, alias)).values(**values)
+        if not conn.execute(known).rowcount:
+            key = {"user_id": user_id, "kind": alias.kind, "alias": alias.alias}
+            conn.execute(insert(project_aliases).values(**key, **values, created_at=now))
+
+
+def mark_reported(conn: Connection, user_id: str, aliases: Sequence[Alias]) -> None:
+    """Record that a reply has told of aliases, unless they belong to another project since."""
+    for alias in aliases:
+        is_same = and_(_is(user_id, alias), project_aliases.c.project == alias.project)
+        conn.execute(update(project_aliases).where(is_same).values(reported=True))
+
+
+def move(conn: Connection, full_text: FullText, user_id: str, old: str, new: str, caller: str, now: datetime) -> Move:
+    """Move everything in a project to another, which also gets its aliases and its name as an older name."""
+    planned = project_queries.planned_move(conn, user_id, old, new)
+    is_merge = project_queries.has_content(conn, user_id, new)
+    current_from = _newest_change(conn, user_id, old)
+    touched = entry_writes.TouchedEntries()
+    provenance = Provenance(MOVE, caller=caller)
+    tx = Transaction(conn, Scope(user_id, new), provenance, now, next_edit_number(conn), {}, "", touched)
+    _merge_messages(tx, old, new)
+    _merge_memories(tx, old, new)
+    _merge_conversations(conn, user_id, old, new)
+    if is_merge:  # each would be taken for one of both projects
+        conn.execute(delete(summaries).where(summaries.c.user_id == user_id, summaries.c.project == old))
+    for table, ids in ((memories, touched.memories), (messages, touched.messages)):
+        in_project = (table.c.user_id == user_id, table.c.project == old)
+        ids.update(conn.execute(select(table.c.id).where(*in_project)).scalars())
+    for table in SCOPED_TABLES:
+        conn.execute(update(table).where(table.c.user_id == user_id, table.c.project == old).values(project=new))
+    job_writes.move(conn, user_id, old, new)
+    _move_aliases(conn, user_id, old, new, now)
+    entry_writes.index(conn, full_text, touched, now)
+    if not is_merge:
+        _keep_current(conn, user_id, new, current_from)
+    return planned
+
+
+def _is(user_id: str, alias: Alias) -> Any:
+    columns = project_aliases.c
+    return and_(columns.user_id == user_id, columns.kind == alias.kind, columns.alias == alias.alias)
+
+
+def _move_aliases(conn: Connection, user_id: str, old: str, new: str, now: datetime) -> None:
+    columns = project_aliases.c
+    of_user = columns.user_id == user_id
+    conn.execute(update(project_aliases).where(of_user, columns.project == old).values(project=new))
+    # What a note would say of these two has been decided.
+    settled = and_(columns.project == new, columns.other_project.in_((old, new)))
+    conn.execute(update(project_aliases).where(of_user, settled).values(other_project="", reported=True))
+    conn.execute(update(project_aliases).where(of_user, columns.other_project == old).values(other_project=new))
+    record(conn, user_id, [Alias("name", old, new)], now)
+    conn.execute(delete(project_aliases).where(of_user, columns.kind == "name", columns.alias == new))
+
+
+def _merge_messages(tx: Transaction, old: str, new: str) -> None:
+    """Keep one of two messages that a caller stored in both projects: the one that is not deleted."""
+    query = project_queries.same_messages(tx.scope.user_id, old, new)
+    for pair in tx.conn.execute(query).all():
+        rows = {row.id: row for row in tx.conn.execute(select(messages).where(messages.c.id.in_(pair)))}
+        ours, theirs = (rows[message_id] for message_id in pair)
+        kept, other = (ours, theirs) if theirs.deleted_at is not None and ours.deleted_at is None else (theirs, ours)
+        _cite_instead(tx, other.id, kept.id)
+        learnt = kept.learnt or other.learnt
+        tx.conn.execute(update(messages).where(messages.c.id == kept.id).values(learnt=learnt))
+        # Of messages with the same id of their caller, a scope has one.
+        values = {"external_id": "", "deleted_at": other.deleted_at or tx.now}
+        tx.conn.execute(update(messages).where(messages.c.id == other.id).values(**values))
+        if other.deleted_at is None:
+            record_message(tx, Event.DELETE, other.id)
+        job_writes.replace_message(tx.conn, tx.scope.user_id, other.id, kept.id)
+
+
+def _cite_instead(tx: Transaction, message_id: str, kept_id: str) -> None:
+    """Let memories cite a message in place of another."""
+    columns = memory_sources.c
+    citing = set(tx.conn.execute(select(columns.memory_id).where(columns.message_id == message_id)).scalars())
+    known = set(tx.conn.execute(select(columns.memory_id).where(columns.message_id == kept_id)).scalars())
+    of_message = columns.message_id == message_id
+    tx.conn.execute(delete(memory_sources).where(of_message, columns.memory_id.in_(citing & known)))
+    tx.conn.execute(update(memory_sources).where(of_message).values(message_id=kept_id))
+    tx.touched.memories.update(citing)
+    tx.touched.messages.add(kept_id)
+
+
+def _merge_memories(tx: Transaction, old: str, new: str) -> None:
+    """Close memories in favour of those of the new project that say the same, which take over what these lack."""
+    for old_id, new_id in tx.conn.execute(project_queries.same_memories(tx.scope.user_id, old, new)).all():
+        ours, theirs = _memory(tx, old_id), _memory(tx, new_id)
+        of_memory = memory_sources.c.memory_id == ours.id
+        sources = tuple(tx.conn.execute(select(memory_sources.c.message_id).where(of_memory)).scalars())
+        lacking = Fact(
+            theirs.text,
+            sources,
+            happened_at=None if theirs.happened_at else ours.happened_at,
+            happened_precision=ours.happened_precision,
+            keywords=ours.keywords,
+            tags=ours.tags,
+            metadata={key: value for key, value in ours.metadata.items() if key not in theirs.metadata},
+            said_at=ours.stated_at,
+            valid_from=None if theirs.valid_from else ours.valid_from,
+            valid_from_precision=ours.valid_from_precision,
+        )
+        memory_writes.change(tx, theirs, lacking)
+        memory_writes.replace_by(tx, ours, _memory(tx, new_id))
+
+
+def _merge_conversations(conn: Connection, user_id: str, old: str, new: str) -> None:
+    """Keep one row of a session that was held in both projects, with a title if one of them has it."""
+    ours, theirs = conversations.alias(), conversations.alias()
+    query = (
+        select(ours.c.seq, ours.c.title, theirs.c.seq.label("kept"), theirs.c.title.label("kept_title"))
+        .join(
+            theirs, and_(*(ours.c[name] == theirs.c[name] for name in ("user_id", "agent_id", "run_id", "session_id")))
+        )
+        .where(ours.c.user_id == user_id, ours.c.project == old, theirs.c.project == new)
+    )
+    for row in conn.execute(query).all():
+        is_kept = conversations.c.seq == row.kept
+        conn.execute(update(conversations).where(is_kept).values(title=row.kept_title or row.title))
+        conn.execute(delete(conversations).where(conversations.c.seq == row.seq))
+
+
+def _memory(tx: Transaction, memory_id: str) -> Memory:
+    return to_memory(tx.conn.execute(select(memories).where(memories.c.id == memory_id)).one())
+
+
+def _newest_change(conn: Connection, user_id: str, project: str) -> int:
+    """Return the newest row of the index log that a summary of a project should include."""
+    seen = and_(memories.c.user_id == user_id, or_(memories.c.project == project, memories.c.project == ""))
+    query = select(func.max(index_log.c.seq)).join(memories, memories.c.id == index_log.c.memory_id).where(seen)
+    return conn.execute(query).scalar_one() or 0
+
+
+def _keep_current(conn: Connection, user_id: str, project: str, current_from: int) -> None:
+    """Keep the summaries current that were so before their project got another name."""
+    of_project = (summaries.c.user_id == user_id, summaries.c.project == project, summaries.c.seq >= current_from)
+    newest = log_queries.newest_log_number(conn)
+    conn.execute(update(summaries).where(*of_project).values(seq=newest))

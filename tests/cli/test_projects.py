@@ -1,0 +1,313 @@
+"""Projects: which one a folder is, whatever becomes of its path and remote, and moving what one holds to another."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
+from tests.support.repositories import repository, worktree
+
+ATLAS = "https://github.com/acme/atlas.git"
+RENAMED = "git@github.com:acme/globe.git"
+
+
+class Folders:
+    """Commands in folders of one machine, which share a memory."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.settings = {"PALIMPSEST_DATA_DIR": str(root / "data"), "PALIMPSEST_PROJECT": "auto"}
+
+    def run(self, folder: Path, *arguments: str, code: int = 0) -> str:
+        """Run a command in a folder."""
+        return palimpsest(folder, *arguments, code=code, settings=self.settings)
+
+    def json(self, folder: Path, *arguments: str) -> Any:
+        """Run a command in a folder, and return its JSON."""
+        return palimpsest_json(folder, *arguments, settings=self.settings)
+
+    def texts(self, folder: Path, *arguments: str) -> list[str]:
+        """Return the memories that a folder's project and the user have."""
+        return sorted(hit["text"] for hit in self.json(folder, "list", *arguments)["results"])
+
+    def projects(self) -> dict[str, tuple[int, int]]:
+        """Return how many memories and messages each project has."""
+        listed = self.json(self.root, "projects")["projects"]
+        return {project["name"]: (project["memories"], project["messages"]) for project in listed}
+
+    def aliases(self, project: str) -> set[tuple[str, str]]:
+        """Return what a project is known by."""
+        (found,) = (item for item in self.json(self.root, "projects")["projects"] if item["name"] == project)
+        return {(alias["kind"], alias["alias"]) for alias in found["aliases"]}
+
+    def learn(self, folder: Path, *messages: dict[str, str]) -> None:
+        """Keep messages in a folder's project."""
+        (self.root / "chat.json").write_text(json.dumps(messages), "utf-8")
+        self.run(folder, "learn", str(self.root / "chat.json"))
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Folders:
+    """Return a machine without repositories."""
+    return Folders(tmp_path)
+
+
+class TestOneProject:
+    """A repository stays one project."""
+
+    def test_a_remote_that_is_added_later_changes_nothing(self, folders: Folders) -> None:
+        """The memories of a folder stayed behind when it got a remote."""
+        atlas = repository(folders.root / "atlas")
+        folders.run(atlas, "add", "The build runs on Debian")
+        repository(atlas, ATLAS)
+        assert folders.texts(atlas) == ["The build runs on Debian"]
+        assert list(folders.projects()) == ["atlas"]
+        assert ("remote", "github.com/acme/atlas") in folders.aliases("atlas")
+
+    def test_a_remote_that_changes_is_followed_and_told_once(self, folders: Folders) -> None:
+        """Guards repositories that are renamed or change their host."""
+        atlas = repository(folders.root / "atlas", ATLAS)
+        folders.run(atlas, "add", "The build runs on Debian")
+        repository(atlas, RENAMED)
+        first = palimpsest(atlas, "list", "--limit", "0", code=2, settings=folders.settings)
+        assert "note:" not in first, "a command that fails before it opens the memory tells nothing"
+        told = palimpsest(atlas, "history", "00000000", code=1, settings=folders.settings)
+        assert "note: the git remote of this folder is github.com/acme/globe now" in told
+        assert "it stays project github.com/acme/atlas" in told
+        again = palimpsest(atlas, "history", "00000000", code=1, settings=folders.settings)
+        assert "note:" not in again
+        assert folders.texts(atlas) == ["The build runs on Debian"]
+
+    def test_a_clone_a_worktree_and_a_moved_folder_are_the_same_project(self, folders: Folders) -> None:
+        """Guards the ways in which a repository comes to another path."""
+        atlas = repository(folders.root / "atlas")
+        folders.run(atlas, "add", "The build runs on Debian")
+        repository(atlas, ATLAS)
+        folders.run(atlas, "list")
+        clone = repository(folders.root / "elsewhere" / "copy", ATLAS)
+        tree = worktree(atlas, folders.root / "trees" / "branch")
+        inside = tree / "src"
+        inside.mkdir()
+        moved = shutil.move(clone, folders.root / "moved")
+        for folder in (inside, Path(moved)):
+            assert folders.texts(folder) == ["The build runs on Debian"]
+        assert list(folders.projects()) == ["atlas"]
+
+    def test_a_worktree_without_a_remote_is_the_project_of_its_repository(self, folders: Folders) -> None:
+        """Worktrees without a remote were projects of their own."""
+        atlas = repository(folders.root / "atlas")
+        folders.run(atlas, "add", "The build runs on Debian")
+        assert folders.texts(worktree(atlas, folders.root / "branch")) == ["The build runs on Debian"]
+
+    def test_a_folder_without_a_remote_is_found_where_it_was_moved(self, folders: Folders) -> None:
+        """Guards what the folder's name alone did before."""
+        atlas = repository(folders.root / "atlas", created=1_700_000_000)
+        folders.run(atlas, "add", "The build runs on Debian")
+        (folders.root / "work").mkdir()
+        moved = Path(shutil.move(atlas, folders.root / "work"))
+        told = palimpsest(moved, "history", "00000000", code=1, settings=folders.settings)
+        assert "was taken for the moved folder of project atlas" in told
+        assert folders.texts(moved) == ["The build runs on Debian"]
+
+
+class TestTwoProjects:
+    """Two repositories stay two projects."""
+
+    def test_two_folders_of_the_same_name_are_two_projects(self, folders: Folders) -> None:
+        """Two unrelated folders of one name shared a scope."""
+        first = repository(folders.root / "work" / "app")
+        second = repository(folders.root / "home" / "app")
+        folders.run(first, "add", "The build runs on Debian")
+        folders.run(second, "add", "The site uses Svelte")
+        assert folders.texts(first) == ["The build runs on Debian"]
+        assert folders.texts(second) == ["The site uses Svelte"]
+        assert folders.projects() == {"app": (1, 0), "home/app": (1, 0)}
+
+    def test_another_repository_at_the_same_path_is_another_project(self, folders: Folders) -> None:
+        """Guards containers, in which every repository is at the same path."""
+        place = repository(folders.root / "workspace", ATLAS, created=1_700_000_000)
+        folders.run(place, "add", "The build runs on Debian")
+        shutil.rmtree(place)
+        repository(place, "https://github.com/acme/site.git", created=1_710_000_000)
+        assert folders.texts(place) == []
+        folders.run(place, "add", "The site uses Svelte")
+        shutil.rmtree(place)
+        repository(place, ATLAS, created=1_700_000_000)
+        assert folders.texts(place) == ["The build runs on Debian"]
+
+    def test_a_path_and_a_remote_of_two_projects_are_told_and_not_merged(self, folders: Folders) -> None:
+        """Guards two projects with memories: the remote decides, and a person merges."""
+        local = repository(folders.root / "local")
+        folders.run(local, "add", "The build runs on Debian")
+        clone = repository(folders.root / "clone", ATLAS)
+        folders.run(clone, "add", "The tests want a database")
+        repository(local, ATLAS)
+        told = palimpsest(local, "history", "00000000", code=1, settings=folders.settings)
+        assert 'palimpsest projects merge "local" "github.com/acme/atlas"' in told
+        assert folders.texts(local) == ["The tests want a database"]
+        assert folders.texts(local, "--project", "local") == ["The build runs on Debian"]
+        folders.run(local, "projects", "merge", "local", "github.com/acme/atlas")
+        assert folders.texts(local) == ["The build runs on Debian", "The tests want a database"]
+
+    def test_a_path_with_memories_wins_over_a_remote_without(self, folders: Folders) -> None:
+        """Guards a clone that was only looked at: there is nothing to choose from."""
+        local = repository(folders.root / "local")
+        folders.run(local, "add", "The build runs on Debian")
+        clone = repository(folders.root / "clone", ATLAS)
+        folders.run(clone, "list")
+        repository(local, ATLAS)
+        assert folders.texts(local) == ["The build runs on Debian"]
+        assert folders.texts(clone) == ["The build runs on Debian"]
+
+
+class TestNamesOfBefore:
+    """Memories that earlier versions stored under the name of a remote or a folder."""
+
+    @pytest.mark.parametrize(("name", "remote"), [("github.com/acme/atlas", ATLAS), ("atlas", "")])
+    def test_a_project_of_before_keeps_its_name(self, folders: Folders, name: str, remote: str) -> None:
+        """Guards what is stored already."""
+        folders.run(folders.root, "add", "The build runs on Debian", "--project", name)
+        atlas = repository(folders.root / "atlas", remote)
+        assert folders.texts(atlas) == ["The build runs on Debian"]
+        assert list(folders.projects()) == [name]
+        repository(atlas, RENAMED)
+        assert folders.texts(atlas) == ["The build runs on Debian"]
+
+    def test_a_project_that_may_be_the_folders_is_told(self, folders: Folders) -> None:
+        """Guards those whose memories stayed behind before this version."""
+        folders.run(folders.root, "add", "The build runs on Debian", "--project", "atlas")
+        atlas = repository(folders.root / "atlas", ATLAS)
+        told = palimpsest(atlas, "history", "00000000", code=1, settings=folders.settings)
+        assert 'palimpsest projects merge "atlas" "github.com/acme/atlas"' in told
+
+    def test_the_first_folder_takes_a_name_and_the_second_is_told(self, folders: Folders) -> None:
+        """Guards two folders that shared a name before."""
+        folders.run(folders.root, "add", "The build runs on Debian", "--project", "app")
+        first, second = (repository(folders.root / name / "app") for name in ("work", "home"))
+        assert folders.texts(first) == ["The build runs on Debian"]
+        told = palimpsest(second, "history", "00000000", code=1, settings=folders.settings)
+        assert 'palimpsest projects merge "app" "home/app"' in told
+        assert folders.texts(second) == []
+
+
+class TestMoving:
+    """`palimpsest projects move` and `merge`."""
+
+    def test_a_project_gets_another_name_everywhere(self, folders: Folders) -> None:
+        """Guards the folder, the settings that name it as before, the full text and the index."""
+        atlas = repository(folders.root / "atlas", ATLAS)
+        folders.run(atlas, "add", "The build runs on Debian")
+        folders.learn(atlas, {"role": "user", "content": "Our lighthouse has a red door", "id": "m1"})
+        preview = folders.json(atlas, "projects", "move", "github.com/acme/atlas", "globe", "--dry-run")
+        assert (preview["memories"], preview["messages"], preview["backup"]) == (1, 1, None)
+        assert list(folders.projects()) == ["github.com/acme/atlas"]
+        printed = folders.run(atlas, "projects", "move", "github.com/acme/atlas", "globe")
+        assert "moved from github.com/acme/atlas to globe: 1 memory and 1 message" in printed
+        assert "palimpsest undo cannot take this back; palimpsest restore" in printed
+        assert folders.projects() == {"globe": (1, 1)}
+        assert folders.texts(atlas) == ["The build runs on Debian"]
+        assert folders.texts(folders.root, "--project", "github.com/acme/atlas") == ["The build runs on Debian"]
+        hits = folders.json(atlas, "search", "lighthouse door")["results"]
+        assert hits[0]["text"] == "Our lighthouse has a red door"
+        assert folders.json(folders.root, "doctor", "--deep")["ok"]
+
+    def test_a_merge_keeps_what_both_know(self, folders: Folders) -> None:
+        """Guards memories and messages that are in both projects."""
+        root = folders.root
+        for project, other in (("a", "The site uses Svelte"), ("b", "The tests want a database")):
+            folders.run(root, "add", "The build runs on Debian", "--project", project)
+            folders.run(root, "add", other, "--project", project)
+            chat = [{"role": "user", "content": "Our lighthouse has a red door", "id": "m1"}]
+            (root / "chat.json").write_text(json.dumps(chat), "utf-8")
+            folders.run(root, "learn", "chat.json", "--project", project)
+        result = folders.json(root, "projects", "merge", "a", "b")
+        assert (result["memories_in_both"], result["messages_in_both"]) == (1, 1)
+        assert folders.projects() == {"b": (3, 1)}
+        texts = ["The build runs on Debian", "The site uses Svelte", "The tests want a database"]
+        assert folders.texts(root, "--project", "b") == texts
+        assert folders.texts(root, "--project", "a") == texts, "an older name is followed"
+        assert folders.texts(root, "--project", "b", "--deleted") == ["The build runs on Debian"]
+        assert folders.json(root, "doctor", "--deep")["ok"]
+
+    def test_an_undo_leaves_a_merge_and_a_restore_takes_it_back(self, folders: Folders) -> None:
+        """Guards the way back that the merge names."""
+        root = folders.root
+        for project in ("a", "b"):
+            folders.run(root, "add", "The build runs on Debian", "--project", project)
+        folders.run(root, "add", "The site uses Svelte", "--project", "a")
+        backup = folders.json(root, "projects", "merge", "a", "b")["backup"]
+        newest = folders.json(root, "log", "--project", "b")["changes"][0]["change"]
+        refused = folders.run(root, "undo", "--change", str(newest), "--project", "b", code=1)
+        assert "merged two projects, which an undo cannot take back" in refused
+        assert "deleted: [" in folders.run(root, "undo", "--project", "b"), "the edit before it"
+        assert folders.texts(root, "--project", "b") == ["The build runs on Debian"]
+        folders.run(root, "restore", backup, "--yes")
+        assert folders.projects() == {"a": (2, 0), "b": (1, 0)}
+        assert folders.texts(root, "--project", "a") == ["The build runs on Debian", "The site uses Svelte"]
+
+    def test_a_name_that_does_not_fit_is_refused(self, folders: Folders) -> None:
+        """Guards against moves that were not meant."""
+        root = folders.root
+        for project in ("atlas", "globe"):
+            folders.run(root, "add", "The build runs on Debian", "--project", project)
+        for arguments, error in {
+            ("move", "atlas", "globe"): "palimpsest projects merge atlas globe joins them",
+            ("move", "atlsa", "earth"): "there is no project 'atlsa'. Nothing was moved. Did you mean atlas?",
+            ("merge", "atlas", "atlas"): "both names are atlas",
+            ("merge", "atlas", "earth"): "there is no project 'earth'",
+            ("move", "atlas", "auto"): "'auto' cannot be the name of a project",
+            ("move", "atlas", "*"): "'*' is not a scope",
+        }.items():
+            assert error in folders.run(root, "projects", *arguments, code=1)
+        assert folders.projects() == {"atlas": (1, 0), "globe": (1, 0)}
+
+    def test_a_project_can_be_moved_back(self, folders: Folders) -> None:
+        """Guards names that are older names of each other."""
+        root = folders.root
+        folders.run(root, "add", "The build runs on Debian", "--project", "a")
+        folders.run(root, "projects", "move", "a", "b")
+        folders.run(root, "projects", "move", "b", "a")
+        assert folders.projects() == {"a": (1, 0)}
+        assert folders.texts(root, "--project", "b") == ["The build runs on Debian"]
+
+
+def test_processes_that_open_a_folder_at_once_agree(folders: Folders) -> None:
+    """Guards the first use by several clients: each would name the project."""
+    first, second = (repository(folders.root / name / "app") for name in ("work", "home"))
+
+    def add(item: tuple[Path, int]) -> str:
+        folder, number = item
+        return palimpsest_process(folder, "add", f"Fact number {number}", settings=folders.settings)
+
+    with ThreadPoolExecutor(6) as threads:
+        list(threads.map(add, [(folder, number) for number in range(3) for folder in (first, second)]))
+    assert sorted(folders.projects().values()) == [(3, 0), (3, 0)]
+    assert folders.texts(first) == folders.texts(second) == [f"Fact number {number}" for number in range(3)]
+
+
+def test_a_search_through_all_projects_names_them(folders: Folders) -> None:
+    """Guards hits of another project, which a search in one project does not find."""
+    root = folders.root
+    atlas = repository(root / "atlas")
+    folders.run(root, "add", "The lighthouse is old")
+    folders.run(root, "add", "The lighthouse door is red", "--project", "globe")
+    folders.run(atlas, "add", "The lighthouse lamp is yellow")
+    inside = folders.json(atlas, "search", "lighthouse")["results"]
+    assert {hit["text"]: hit.get("project") for hit in inside} == {
+        "The lighthouse is old": None,
+        "The lighthouse lamp is yellow": None,
+    }
+    crossing = folders.json(atlas, "search", "lighthouse", "--all-projects")["results"]
+    assert {hit["text"]: hit.get("project") for hit in crossing} == {
+        "The lighthouse is old": None,
+        "The lighthouse lamp is yellow": None,
+        "The lighthouse door is red": "globe",
+    }
+    assert "(globe) The lighthouse door is red" in folders.run(atlas, "search", "lighthouse", "--all-projects")
+    assert "there are no projects" in palimpsest(root / "data", "projects")

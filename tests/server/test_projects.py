@@ -1,0 +1,90 @@
+"""Projects over MCP: what replies say of them, and connected clients when one is moved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+from mcp.types import ListRootsResult, Root
+from pydantic import FileUrl
+
+from tests.support.command_line import palimpsest
+from tests.support.mcp_client import reply_text, text_of
+from tests.support.repositories import repository
+from tests.support.server_in_process import server_in_process
+
+BOTH = pytest.mark.parametrize("mode", ["legacy", "auto"])
+
+
+def roots_of(folder: Path) -> Callable[..., Any]:
+    """Return the callback of a client that has a folder open."""
+
+    async def answer(context: Any) -> ListRootsResult:
+        del context
+        return ListRootsResult(roots=[Root(uri=FileUrl(folder.as_uri()))])
+
+    return answer
+
+
+def client(folder: Path, mode: str, root: Path) -> Client:
+    """Return a client that has a folder open, of a server that is started elsewhere."""
+    server = server_in_process(folder, PALIMPSEST_PROJECT="auto")
+    return Client(server, mode=mode, list_roots_callback=roots_of(root))
+
+
+@pytest.mark.anyio
+@BOTH
+async def test_a_remote_that_was_added_is_told_in_one_reply(tmp_path: Path, mode: str) -> None:
+    """The memories of a folder stayed behind when it got a remote."""
+    atlas = repository(tmp_path / "atlas")
+    async with client(tmp_path, mode, atlas) as first:
+        await first.call_tool("add_memory", {"text": "The build runs on Debian"})
+    repository(atlas, "https://github.com/acme/atlas.git")
+    async with client(tmp_path, mode, atlas) as second:
+        told = reply_text(await second.call_tool("list_memories", {}))
+        again = reply_text(await second.call_tool("list_memories", {}))
+    assert "The build runs on Debian" in told
+    assert "note: the git remote of this folder is github.com/acme/atlas now; it stays project atlas" in told
+    assert told.endswith("scope: user alice, project atlas")
+    assert "note:" not in again
+
+
+@pytest.mark.anyio
+@BOTH
+async def test_a_connected_client_follows_a_move(tmp_path: Path, mode: str) -> None:
+    """Guards a server that was started before the project got another name, and what it writes after."""
+    atlas = repository(tmp_path / "atlas")
+    async with client(tmp_path, mode, atlas) as agent:
+        await agent.call_tool("add_memory", {"text": "The build runs on Debian"})
+        palimpsest(tmp_path, "projects", "move", "atlas", "globe")
+        added = reply_text(await agent.call_tool("add_memory", {"text": "The tests want a database"}))
+        assert added.endswith("scope: user alice, project globe")
+        by_old_name = {"text": "The site uses Svelte", "scope": {"project": "atlas"}}
+        await agent.call_tool("add_memory", by_old_name)
+        listed = reply_text(await agent.call_tool("list_memories", {}))
+    for text in ("Debian", "database", "Svelte"):
+        assert text in listed
+
+
+@pytest.mark.anyio
+async def test_a_search_through_all_projects_names_the_project_of_a_hit(tmp_path: Path) -> None:
+    """Guards a hit of another project: it says where it is, and how to reach it."""
+    async with Client(server_in_process(tmp_path, PALIMPSEST_PROJECT="globe")) as agent:
+        await agent.call_tool("add_memory", {"text": "The lighthouse lamp is yellow"})
+        other = {"text": "The lighthouse door is red", "scope": {"project": "atlas"}}
+        await agent.call_tool("add_memory", other)
+        arguments = {"query": "lighthouse", "scope": {"all_projects": True}}
+        result = await agent.call_tool("search_memories", arguments)
+        refused = await agent.call_tool("list_memories", {"scope": {"all_projects": True}})
+    text = reply_text(result)
+    assert "(project atlas) The lighthouse door is red" in text
+    assert "(project globe)" not in text
+    assert 'pass scope={"project": its name}' in text
+    assert result.structured_content is not None
+    hits = {hit["text"]: hit.get("project") for hit in result.structured_content["results"]}
+    assert hits == {"The lighthouse lamp is yellow": None, "The lighthouse door is red": "atlas"}
+    assert refused.is_error
+    assert "there is no such key" in text_of(refused)
