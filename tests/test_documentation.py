@@ -1,0 +1,64 @@
+"""What the documentation says of the project: its links, its pictures, and the commands it names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+import pictures
+from palimpsest.cli.app import app
+
+REPOSITORY = Path(__file__).parents[1]
+PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
+
+LINK = re.compile(r"\]\((?!https?:|mailto:)(?P<path>[^)#\s]*)(?:#(?P<heading>[^)\s]+))?\)")
+HEADING = re.compile(r"^#+ (?P<title>.+)$", re.MULTILINE)
+COMMAND = re.compile(r"(?:^|`)palimpsest (?:--[a-z-]+ \S+ )*(?P<name>[a-z][a-z-]+)\b", re.MULTILINE)
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    titles = (match["title"].lower() for match in HEADING.finditer(page.read_text("utf-8")))
+    return {re.sub(r"[^\w\- ]", "", title).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    """Guards a reader from dead ends, also after a page was renamed."""
+    for link in LINK.finditer(page.read_text("utf-8")):
+        target = (page.parent / link["path"]).resolve() if link["path"] else page
+        assert target.exists(), link[0]
+        if link["heading"]:
+            assert link["heading"] in anchors(target), link[0]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_every_command_exists(page: Path) -> None:
+    """Guards what people copy into a terminal."""
+    known = set(getattr(get_command(app), "commands", {}))
+    named = {match["name"] for match in COMMAND.finditer(page.read_text("utf-8"))}
+    assert named - known == set()
+
+
+def test_every_page_is_in_the_index() -> None:
+    """Guards that a page can be found."""
+    index = (REPOSITORY / "docs" / "README.md").read_text("utf-8")
+    pages = {page.name for page in (REPOSITORY / "docs").glob("*.md")} - {"README.md"}
+    assert {page for page in pages if f"({page})" not in index} == set()
+
+
+def test_the_badges_say_what_the_project_says() -> None:
+    """Guards the badges against a change of the Python version, the license or the protocol."""
+    drawn = {name: (pictures.PICTURES / f"{name.lower()}.svg").read_text("utf-8") for name in pictures.badges()}
+    assert drawn == {name: pictures.badge(name, value) for name, value in pictures.badges().items()}
+
+
+def test_the_picture_shows_commands_that_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the picture: each of its commands succeeds, and the questions are answered."""
+    monkeypatch.setenv("PALIMPSEST_EMBEDDER__PROVIDER", "e5")
+    shown = pictures.terminal(tmp_path).replace("&#160;", " ")
+    assert "tags its releases" in shown.partition("do we release")[2]
+    assert "Pixel must not eat chicken" in shown.partition("welches Futter")[2]
