@@ -21,14 +21,12 @@ ScopeArgument = Annotated[
 ]
 SearchScopeArgument = Annotated[
     SearchScopeInput | None,
-    WithJsonSchema(
-        {"type": "object", "description": "omit unless told; user_id project agent_id run_id; all_projects: true"}
-    ),
+    WithJsonSchema({"type": "object", "description": "omit unless told; project or all_projects: true"}),
 ]
 FiltersArgument = Annotated[
     dict[str, Any] | None,
     Field(
-        description='{"topic": "x", "at": {"gte": "2026-01-01"}}: gt gte lt lte ne in nin on at, created_at, role, '
+        description='{"at": {"gte": "2026-01-01"}}: gt gte lt lte ne in nin on at, created_at, role, '
         "kind, tags, metadata keys; AND OR NOT nest"
     ),
 ]

@@ -65,7 +65,7 @@ async def list_memories(
     deleted: Annotated[bool, Field(description="list deleted ones instead")] = False,
     scope: ScopeArgument = None,
 ) -> CallToolResult:
-    """List memories page by page, newest first; messages with filters={"kind": "message"}."""
+    """List memories in pages, newest first; messages with filters={"kind": "message"}."""
     memory = await memory_of(ctx)
     list_scope = scope_of(ctx, memory, scope)
     page = await memory.list(
