@@ -105,7 +105,9 @@ def write(
     if embedder is not None:
         embedder.calls.clear()
     fingerprint = "" if embedder is None else embedder.fingerprint
-    request = Write(scope, Provenance("test"), tuple(messages), decisions, vectors=vectors, embedder=fingerprint)
+    request = Write(
+        scope, Provenance("test"), tuple(messages), decisions=decisions, vectors=vectors, embedder=fingerprint
+    )
     return list(ledger.apply(request).outcomes)
 
 

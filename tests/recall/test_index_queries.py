@@ -43,9 +43,8 @@ async def test_an_add_queries_the_index_for_near_duplicates_without_a_connection
         await memory.care.rebuild()
         with count_connections() as connections:
             index = WatchedIndex(memory.projection, connections)
-            watched = Memory(
-                memory.settings, replace(memory.engine, index=index), memory.projection, memory.kept_keys, None
-            )
+            engine = replace(memory.engine, index=index)
+            watched = Memory(memory.settings, engine, memory.projection, memory.kept_keys, None, memory.briefs)
             result = await watched.add_text(ALICE, "User's dog is called Rex", infer=False)
         assert result.similar[result.outcomes[0].memory.id]
         assert index.in_use

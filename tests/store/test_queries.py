@@ -22,6 +22,7 @@ from palimpsest.store import queries
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.mapping import json_elements
 from palimpsest.store.queries import (
+    capture,
     conversations,
     edits,
     entries,
@@ -58,6 +59,10 @@ def learning(message: Message) -> jobs.Job:
 
 
 CALLS: dict[Callable[..., object], Callable[[Connection, Memory, Message], object]] = {
+    capture.calls_on: lambda conn, _, __: capture.calls_on(conn, NOW),
+    capture.purged: lambda conn, _, message: capture.purged(conn, [message.id]),
+    capture.undone: lambda conn, _, message: capture.undone(conn, [message.id]),
+    capture.with_texts: lambda conn, _, __: capture.with_texts(conn, "alice", ["3a"]),
     conversations.list_conversations: lambda conn, _, __: conversations.list_conversations(conn, AGENT, 9, (NOW, "3a")),
     conversations.count_conversations: lambda conn, _, __: conversations.count_conversations(conn, AGENT),
     conversations.find_conversation: lambda conn, _, message: conversations.find_conversation(conn, ALICE, message.id),
@@ -78,6 +83,7 @@ CALLS: dict[Callable[..., object], Callable[[Connection, Memory, Message], objec
     id_lookup.find_shown: lambda conn, memory, _: id_lookup.find_shown(conn, ALICE, memory.id),
     id_lookup.find_memory: lambda conn, memory, _: id_lookup.find_memory(conn, ALICE, memory.id),
     id_lookup.ids_beginning: lambda conn, _, __: id_lookup.ids_beginning(conn, ALICE, "3a", 9),
+    id_lookup.shown: lambda conn, _, message: id_lookup.shown(conn, message),
     index_log.newest_log_number: lambda conn, _, __: index_log.newest_log_number(conn),
     index_log.log_rows_after: lambda conn, _, __: index_log.log_rows_after(conn, 0, 9),
     index_log.log_signature: lambda conn, _, __: index_log.log_signature(conn, 1),
@@ -92,12 +98,16 @@ CALLS: dict[Callable[..., object], Callable[[Connection, Memory, Message], objec
     memories.list_memories: lambda conn, _, __: memories.list_memories(conn, ALICE, 9, before=9),
     memories.count_memories: lambda conn, _, __: memories.count_memories(conn, ALICE),
     memories.memories_of: lambda conn, _, __: memories.memories_of(conn, AGENT),
+    memories.metadata_keys: lambda conn, _, __: list(memories.metadata_keys(conn, AGENT, deleted=None)),
+    memories.newest_of_project: lambda conn, _, __: memories.newest_of_project(conn, AGENT, 9),
+    memories.pinned_memories: lambda conn, _, __: memories.pinned_memories(conn, AGENT, 9),
     memories.projects_of: lambda conn, _, __: memories.projects_of(conn, "alice"),
     memories.memories_by_id: lambda conn, memory, _: memories.memories_by_id(conn, [memory.id]),
     memories.memories_from: lambda conn, _, message: memories.memories_from(conn, [message.id]),
     memories.messages_of: lambda conn, memory, _: memories.messages_of(conn, [memory.id]),
     memories.name_of_user: lambda conn, _, __: memories.name_of_user(conn, ALICE),
     memories.counts: lambda conn, _, __: memories.counts(conn, ALICE),
+    messages.last_words: lambda conn, _, __: messages.last_words(conn, AGENT),
     messages.messages_by_id: lambda conn, _, message: messages.messages_by_id(conn, [message.id]),
     messages.messages_of: lambda conn, _, __: messages.messages_of(conn, AGENT),
     messages.messages_before: lambda conn, _, message: messages.messages_before(conn, ALICE, message.id, 9),

@@ -79,6 +79,5 @@ class WholeTextEmbedder:
 def watched(memory: Memory, before: Callable[[], None] = _nothing) -> tuple[Memory, WatchedEmbedder]:
     """Return the same memory with a watched embedder, and that embedder."""
     embedder = WatchedEmbedder(memory.engine.embedder, before)
-    return Memory(
-        memory.settings, replace(memory.engine, embedder=embedder), memory.projection, memory.kept_keys, None
-    ), embedder
+    engine = replace(memory.engine, embedder=embedder)
+    return Memory(memory.settings, engine, memory.projection, memory.kept_keys, None, memory.briefs), embedder
