@@ -17,6 +17,7 @@ from palimpsest.care import import_file
 from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import Edit, Provenance, Scope, Undo
 from palimpsest.memory import Memory
+from palimpsest.store.writes.transfer import ITEM_TYPES
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
 from tests.support.exports import CutOffError, Interrupted, exported, exporting
 from tests.support.ledger_access import ignore_progress, ledger_faults, second_writer, store_memory, store_messages
@@ -152,7 +153,7 @@ async def test_an_exported_memory_is_imported_without_loss(tmp_path: Path, *, pu
     async with memory_in(tmp_path / "here", here.clock) as before, memory_in(tmp_path / "there", here.clock) as after:
         done = await after.care.import_file(ALICE, file, ignore_progress)
         counted = [json.loads(line).get("type") for line in here.export.decode().split("\n") if line]
-        assert done.new == {kind: counted.count(kind) for kind in ("conversation", "turn", "memory", "summary")}
+        assert done.new == {kind: counted.count(kind) for kind in ITEM_TYPES}
         assert (sum(done.known.values()), done.notes) == (0, ())
         assert await exported(after) == here.export
         await after.care.rebuild()
@@ -456,7 +457,7 @@ async def test_a_dry_run_counts_the_items_and_stores_nothing(tmp_path: Path) -> 
         assert not (tmp_path / "there" / "backups").exists()
         assert would.examples[0] == "(deleted) My sister plays the harp"
         assert len(would.examples) == 5
-        assert would.known == {"conversation": 0, "turn": 0, "memory": 1, "summary": 0}
+        assert would.known == {"alias": 0, "conversation": 0, "turn": 0, "memory": 1, "summary": 0}
         done = await memory.care.import_file(ALICE, file, ignore_progress)
         assert (done.format, done.new, done.known) == ("palimpsest", would.new, would.known)
         assert "palimpsest restore" in done.notes[0], "the note names the backup from before the import"

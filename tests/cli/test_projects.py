@@ -68,6 +68,19 @@ class TestOneProject:
         repository(atlas, ATLAS)
         assert folders.texts(atlas) == ["The build runs on Debian"]
         assert list(folders.projects()) == ["atlas"]
+
+    def test_an_export_knows_its_names(self, folders: Folders) -> None:
+        """Guards a move to another machine: there, too, a clone is the project, also if it was opened first."""
+        atlas = repository(folders.root / "atlas")
+        folders.run(atlas, "add", "The build runs on Debian")
+        repository(atlas, ATLAS)
+        folders.run(atlas, "list")
+        folders.run(atlas, "export", str(folders.root / "atlas.jsonl"))
+
+        other = Folders(folders.root / "other")
+        clone = repository(other.root / "clone", ATLAS)
+        assert "imported 2 project names" in other.run(clone, "import", str(folders.root / "atlas.jsonl"))
+        assert other.texts(clone) == ["The build runs on Debian"]
         assert ("remote", "github.com/acme/atlas") in folders.aliases("atlas")
 
     def test_a_remote_that_changes_is_followed_and_told_once(self, folders: Folders) -> None:

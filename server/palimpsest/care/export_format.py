@@ -1,7 +1,8 @@
 """The JSON lines of an exported memory: their fields, strict reading, and writing that is the same every time.
 
-The first line names the format and the user. Then come conversations, messages (with the type "turn"), memories and
-summaries, one JSON object per line. The keys are sorted, so the same memory is always exported to the same bytes.
+The first line names the format and the user. Then come aliases of projects, conversations, messages (with the type
+"turn"), memories and summaries, one JSON object per line. The keys are sorted, so the same memory is always exported to
+the same bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +32,12 @@ from palimpsest.text.control_characters import visible_json
 
 FORMAT = "palimpsest-export"
 VERSION = 3
-"""Version 1 knew fewer times of a memory, and version 2 no conversations. Their files can still be imported."""
+"""Version 1 knew fewer times of a memory, and version 2 neither conversations nor aliases of projects. Their files can
+still be imported."""
+
+
+MAX_ALIAS_CHARS = 4_096
+"""The longest path of Linux."""
 
 
 def _valid_scope_part(value: str) -> str:
@@ -57,6 +63,19 @@ class Header(_Line):
     format: Literal["palimpsest-export"]
     version: Literal[1, 2, 3]
     user_id: ScopePart
+
+
+class AliasLine(_Line):
+    """What a project is also known by: the root of a repository, a remote, or an older name."""
+
+    type: Literal["alias"]
+    kind: Literal["path", "remote", "name"]
+    alias: Annotated[str, Field(min_length=1, max_length=MAX_ALIAS_CHARS)]
+    project: ScopePart
+    agent_id: Literal[""]
+    run_id: Literal[""]
+    repository_created: Annotated[int, Field(ge=0, le=2**53)]
+    created_at: AwareDatetime
 
 
 class ConversationLine(_Line):
@@ -200,8 +219,8 @@ class SummaryLine(_Line):
     created_at: AwareDatetime
 
 
-Line: TypeAlias = Annotated[ConversationLine | MessageLine | MemoryLine | SummaryLine, Field(discriminator="type")]
-_LINE: TypeAdapter[ConversationLine | MessageLine | MemoryLine | SummaryLine] = TypeAdapter(Line)
+AnyLine: TypeAlias = AliasLine | ConversationLine | MessageLine | MemoryLine | SummaryLine
+_LINE: TypeAdapter[AnyLine] = TypeAdapter(Annotated[AnyLine, Field(discriminator="type")])
 
 
 def line_of(value: Any) -> str:

@@ -105,7 +105,7 @@ def preview_import(engine: Engine, scope: Scope, plan: ImportPlan, *, brings_bac
             is_new = standing != "known" and not is_left_out
             (state.stored if is_new else state.known)[item["type"]] += 1
             deleted += is_new and _is_deleted(item)
-            if is_new and item["type"] != "conversation" and len(examples) < EXAMPLES:
+            if is_new and item["type"] not in ("alias", "conversation") and len(examples) < EXAMPLES:
                 examples.append(_example(item))
     notes = (*plan.notes, *_left_out_notes(state))
     return ImportResult(plan.format, state.stored, state.known, tuple(examples), notes, deleted=deleted)

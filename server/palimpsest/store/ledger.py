@@ -164,11 +164,6 @@ class Ledger:
         with self.read() as conn:
             return project_queries.current_name(conn, user_id, project)
 
-    def record_aliases(self, user_id: str, aliases: Sequence[Alias]) -> None:
-        """Store aliases of projects as they are given."""
-        with self._write() as conn:
-            project_writes.record(conn, user_id, aliases, self._clock())
-
     def mark_aliases_reported(self, user_id: str, aliases: Sequence[Alias]) -> None:
         """Record that a reply has told of aliases."""
         with self._write() as conn:

@@ -123,10 +123,10 @@ def import_(
 
 
 def _counts(by_type: dict[str, int]) -> str:
-    nouns = {"conversation": "conversation", "turn": "message", "memory": "memory", "summary": "summary"}
-    return ", ".join(
-        counted(by_type[kind], noun) for kind, noun in nouns.items() if by_type[kind] or kind != "conversation"
-    )
+    nouns = {"alias": "project name", "conversation": "conversation", "turn": "message"}
+    nouns |= {"memory": "memory", "summary": "summary"}
+    rare = ("alias", "conversation")
+    return ", ".join(counted(by_type[kind], noun) for kind, noun in nouns.items() if by_type[kind] or kind not in rare)
 
 
 def _imported_json(result: ImportResult, *, dry_run: bool) -> dict[str, Any]:

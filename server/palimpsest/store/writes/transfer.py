@@ -28,6 +28,7 @@ from sqlalchemy import (
 
 from palimpsest.core.clock import exact_iso
 from palimpsest.core.models import UNDO, Provenance, Scope
+from palimpsest.store import projects as project_writes
 from palimpsest.store.mapping import Query, content_hash, is_scope, memory_hash, scope_values
 from palimpsest.store.protocols import FullText
 from palimpsest.store.queries import messages as message_queries
@@ -39,6 +40,7 @@ from palimpsest.store.schema import (
     message_history,
     messages,
     meta,
+    project_aliases,
     purged,
     summaries,
 )
@@ -86,7 +88,7 @@ SUMMARY = ("project", "agent_id", "run_id", "kind", "text", "model", "prompt", "
 
 Item = Mapping[str, Any]
 
-ITEM_TYPES = ("conversation", "turn", "memory", "summary")
+ITEM_TYPES = ("alias", "conversation", "turn", "memory", "summary")
 
 Standing: TypeAlias = Literal["new", "known", "undone", "deleted", "purged"]
 """What the ledger has of an item of an import: nothing, the item, an item that an undo took back, an item that a person
@@ -118,7 +120,7 @@ class ImportState:
 
 def count(conn: Connection, user_id: str) -> int:
     """Return the number of items that `export_items` yields."""
-    tables = (conversations, messages, memories, summaries)
+    tables = (project_aliases, conversations, messages, memories, summaries)
     return sum(
         conn.execute(select(func.count()).select_from(table).where(table.c.user_id == user_id)).scalar_one()
         for table in tables
@@ -126,7 +128,8 @@ def count(conn: Connection, user_id: str) -> int:
 
 
 def export_items(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
-    """Yield every conversation, then every message, every memory and every summary of a user, oldest first."""
+    """Yield every alias of a project, every conversation, message, memory and summary of a user, oldest first."""
+    yield from project_writes.items_of_user(conn, user_id)
     yield from conversation_writes.of_user(conn, user_id)
     rank = _ranks(conn, user_id)
     for row in conn.execute(select(messages).where(messages.c.user_id == user_id).order_by(messages.c.seq)):
@@ -181,6 +184,8 @@ def import_items(
 
 def _store(tx: Transaction, item: Item, state: ImportState) -> bool:
     """Store an item, or bring back what an undo took back. Return whether there is something now that was not."""
+    if item["type"] == "alias":
+        return project_writes.store_item(tx.conn, tx.scope.user_id, item)
     if item["type"] == "conversation":
         return conversation_writes.store_item(tx.conn, tx.scope, item)
     if item["type"] == "summary":
@@ -206,6 +211,8 @@ def _store(tx: Transaction, item: Item, state: ImportState) -> bool:
 def standing_of(conn: Connection, user_id: str, item: Item) -> Standing:
     """Return what the ledger has of an item, by its id or with the same content in its scope."""
     scope = Scope(user_id, item["project"], item["agent_id"], item["run_id"])
+    if item["type"] == "alias":
+        return "known" if project_writes.is_known(conn, user_id, item) else "new"
     if item["type"] == "conversation":
         return "new" if conversation_writes.find(conn, scope, item["session_id"]) is None else "known"
     if item["type"] == "summary":
