@@ -4,10 +4,11 @@
     python benchmarks/fit.py --locomo locomo.json --embedder e5 static --write
     python benchmarks/fit.py --means --write
 
-The cases are the questions about the personas of `everyday.json` and about the conversations of a LoCoMo file, once
-with the turns alone and once with the facts of the data set. Each figure is printed twice: fitted, and with the persona
-or conversation left out whose questions are asked. LoCoMo (CC BY-NC) is not part of this project; of it, only the
-weights remain. `--means` measures the mean vectors of questions and passages over the texts beside this file instead.
+The cases are the questions about the personas of `everyday.json`, also in small memories of a few of their facts, and
+about the conversations of a LoCoMo file, once with the turns alone and once with the facts of the data set. Each figure
+is printed twice: fitted, and with the persona or conversation left out whose questions are asked. LoCoMo (CC BY-NC) is
+not part of this project; of it, only the weights remain. `--means` measures the mean vectors of questions and passages
+over the texts beside this file instead.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ DIGITS = 3
 async def _cases(locomo: Path, embedder: str) -> list[Case]:
     found: list[Case] = []
     for persona in read_personas([FACTS]):
-        found += await cases.of_persona(persona, embedder, said=False)
-        found += await cases.of_persona(persona, embedder, said=True)
+        found += await cases.of_persona(persona, embedder, family="facts")
+        found += await cases.of_persona(persona, embedder, family="said")
+        found += await cases.of_small_memories(persona, embedder)
     for facts in (False, True):
         conversations = read(locomo)
         for conversation, other in zip(conversations, [*conversations[1:], conversations[0]], strict=True):

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from random import Random
 
 import numpy as np
 
@@ -46,6 +47,12 @@ OF_WORDS = ("words", "gist", "wording", "spelling")
 OF_CONVERSATIONS = ("turns", "mixed")
 """The sorts of store whose answers are turns."""
 
+SMALL_MEMORIES = {1: 6, 3: 4, 8: 3, 16: 2}
+"""How many small memories of each size are made of a persona's facts. Set by hand: about as many questions of each."""
+
+MIN_UNKNOWN = 3
+"""At least so many questions without an answer are asked of a small memory."""
+
 EVERY = 3
 """Of the questions about another conversation, every third is asked."""
 
@@ -59,7 +66,8 @@ FIRST_GUESS = {"meaning": 1.0, "context": 0.5, "words": 0.7, "speaker": 1.5, "co
 class Case:
     """A question, its best candidates by a first guess and its answers, their features, and which are answers.
 
-    `group` is the persona or the conversation and `family` the sort of store: "facts", "said", "turns" or "mixed".
+    `group` is the persona or the conversation and `family` the sort of store: "facts", "few", "said", "turns" or
+    "mixed".
     `evidence` are the turns that answer the question, and `sources` those of each candidate; personas have neither.
     """
 
@@ -80,12 +88,12 @@ class Case:
         return np.array([entry.kind == "message" for entry in self.candidates.entries])
 
 
-async def of_persona(persona: Persona, embedder: str, *, said: bool) -> list[Case]:
-    """Return the cases of a persona, whose facts are memories, or messages of the user if they were `said`.
+async def of_persona(persona: Persona, embedder: str, *, family: str) -> list[Case]:
+    """Return the cases of a persona, whose facts are memories, or messages of the user if the family is "said".
 
     Its unknown questions, which have no answer, are among them.
     """
-    clock, store, family = StoppedClock(), say_facts if said else store_facts, "said" if said else "facts"
+    clock, store = StoppedClock(), say_facts if family == "said" else store_facts
     async with new_memory(clock, embedder) as memory:
         ids = await store(memory, clock, persona)
         known = [(asked.text, {ids[answer] for answer in asked.answers}, asked.kind) for asked in persona.questions]
@@ -94,6 +102,29 @@ async def of_persona(persona: Persona, embedder: str, *, said: bool) -> list[Cas
             _case(memory, SCOPE, clock.at, text, answers, persona.name, kind, family)
             for text, answers, kind in (*known, *unknown)
         ]
+
+
+async def of_small_memories(persona: Persona, embedder: str) -> list[Case]:
+    """Return cases of small memories, each of a few facts of a persona drawn at random, always the same ones.
+
+    What is asked is answered by these facts, or by none of them.
+    """
+    draw = Random(f"few facts of {persona.name}")  # noqa: S311 - not for secrets
+    cases: list[Case] = []
+    for size, times in SMALL_MEMORIES.items():
+        for _ in range(times):
+            cases += await of_persona(_with_few_facts(persona, size, draw), embedder, family="few")
+    return cases
+
+
+def _with_few_facts(persona: Persona, size: int, draw: Random) -> Persona:
+    chosen = {fact.id for fact in draw.sample(persona.facts, min(size, len(persona.facts)))}
+    answered = [asked for asked in persona.questions if chosen.issuperset(asked.answers)]
+    others = [asked.text for asked in persona.questions if chosen.isdisjoint(asked.answers)]
+    asked_of_others = draw.sample(others, min(len(others), max(MIN_UNKNOWN, len(answered))))
+    unknown = [*asked_of_others, *draw.sample(persona.unknown, min(len(persona.unknown), MIN_UNKNOWN))]
+    facts = tuple(fact for fact in persona.facts if fact.id in chosen)
+    return replace(persona, facts=facts, questions=tuple(answered), unknown=tuple(unknown))
 
 
 async def of_conversation(conversation: Conversation, other: Conversation, embedder: str, *, facts: bool) -> list[Case]:

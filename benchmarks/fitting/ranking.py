@@ -18,10 +18,11 @@ Columns: TypeAlias = tuple[tuple[str, str], ...]
 NOT_OF_WORDS = (("message", "meaning"), ("message", "coverage"))
 """What gets no weight with mean word vectors: it would be below zero, as the features of words say the same better."""
 
-SHARE = {"facts": 1.0, "turns": 1.0, "mixed": 0.25, "said": 0.1}
+SHARE = {"facts": 1.0, "few": 0.0, "turns": 1.0, "mixed": 0.25, "said": 0.1}
 """The weight of all cases of a sort of store together. Facts and turns count alike. The mixed stores, whose turns are
 the same again, say how memories and messages compare. In the last sort the facts are messages, whose questions, unlike
-those about the turns, seldom name who said it. Both repeat what the others have, and count a quarter."""
+those about the turns, seldom name who said it. Both repeat what the others have, and count a quarter. Small memories
+count for the relevance only."""
 
 
 @dataclass(frozen=True)

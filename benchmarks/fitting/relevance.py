@@ -13,11 +13,15 @@ from fitting.regression import Array, area_under_curve, logistic
 from palimpsest.core.protocols import Embedder
 from palimpsest.recall.fitted.weights import CONSTANT, THRESHOLD, Weights
 from palimpsest.recall.scoring.ranking import Ranked
-from palimpsest.recall.scoring.relevance import DROP, FALL, signs_of_best, sort_of_hit
+from palimpsest.recall.scoring.relevance import DROP, FALL, IN_SMALL_MEMORIES, SMALL, signs_of_best, sort_of_hit
 
-SHARE = {"facts": 1.0, "turns": 1.0, "mixed": 0.25, "said": 1.0}
+SHARE = {"facts": 1.0, "few": 0.75, "turns": 1.0, "mixed": 0.25, "said": 1.0}
 """The weight of all cases of a sort of store together, as in the ranking. Here facts that are messages count as much as
-turns: other signs speak for an answer where the question names nobody."""
+turns: other signs speak for an answer where the question names nobody. A memory begins small, so small ones count, too;
+most are not."""
+
+OF_SIZE = (SMALL, *(f"{SMALL}, {name}" for name in IN_SMALL_MEMORIES))
+"""The signs of small memories. Only memories are fitted in small stores."""
 
 FALSE_ALARMS = 0.03
 """At most this share of the questions with an answer may be called unknown."""
@@ -42,14 +46,14 @@ def fit(cases: Sequence[Case], ordered: Ordered, embedder: Embedder) -> Weights:
     for sort in ("memory", "message", "speaker"):
         of_sort = [case for case in cases if sort_of_hit(case.query, _ranked(case, ordered)[0].candidate) == sort]
         print(f"\nunknown questions, left out, best hit: {sort}")
-        relevance[sort] = _fit_sort(of_sort, ordered, embedder)
+        relevance[sort] = _fit_sort(of_sort, ordered, embedder, without=() if sort == "memory" else OF_SIZE)
     return replace(ordered.weights, relevance=relevance)
 
 
-def _fit_sort(cases: Sequence[Case], ordered: Ordered, embedder: Embedder) -> dict[str, float]:
+def _fit_sort(cases: Sequence[Case], ordered: Ordered, embedder: Embedder, without: Sequence[str]) -> dict[str, float]:
     signs = [_sign(case, ordered, embedder) for case in cases]
-    names = tuple(signs[0].values)
-    rows = np.array([[*sign.values.values(), 1.0] for sign in signs])
+    names = tuple(name for name in signs[0].values if name not in without)
+    rows = np.array([[*(sign.values[name] for name in names), 1.0] for sign in signs])
     scale = rows.std(axis=0)
     scale[scale == 0] = 1.0
     labels, amount = np.array([float(sign.known) for sign in signs]), _amounts(signs)

@@ -30,6 +30,14 @@ DROP, FALL = "drop", "fall"
 """Keys of the fitted numbers besides the signs: how much lower the logit of any other hit is than that of the best one,
 and by how much it falls for each point of score below the best one."""
 
+SMALL = "small"
+FEW = 4
+"""In a memory of so many entries, the signs that depend on its size weigh half of what they do in an empty one. Set by
+hand: of four texts one is the best by chance, and a word that only one of them has is not rare."""
+
+IN_SMALL_MEMORIES = ("score", "highest meaning", "rarest missing word", "coverage", "least similar word", "lead")
+"""The signs that depend on how much is stored. Each has a second weight, which fades as the memory grows."""
+
 _NAME = re.compile(r"(?<=\S\s)[^\W\d_][\w'-]*")
 _IDENTIFIER = re.compile(r"[\w./:+-]*\d[\w./:+-]*")
 
@@ -79,7 +87,7 @@ def signs_of_best(
     second = ranked[1].score if len(ranked) > 1 else best.score
     found = frozenset[str]().union(*candidates.words_in_context)
     unknown = [word for word in query.words if word not in found]
-    return {
+    signs = {
         "highest meaning": float(_cosines(candidates).max()),
         "score": best.score - best.parts.get("speaker", 0.0),  # many questions name nobody
         "lead": best.score - second,
@@ -93,6 +101,8 @@ def signs_of_best(
         "missed answer": float(_misses_answer(query.text, text)),
         "least similar word": _least_similar_word(query, embedder, text),
     }
+    small = 1 / (1 + candidates.collection / FEW)
+    return signs | {SMALL: small} | {f"{SMALL}, {name}": small * signs[name] for name in IN_SMALL_MEMORIES}
 
 
 def _cosines(candidates: Candidates) -> Column:
