@@ -227,3 +227,28 @@ async def test_the_memories_of_chatgpt_are_taken_in(tmp_path: Path) -> None:
         notes = " ".join(done.notes)
         for part in ("does not tell which of them were changed", "forget a memory (1)", "turned off (1)", "user.json"):
             assert part in notes
+
+
+async def test_a_title_is_not_shown_if_something_of_the_conversation_is_forgotten(tmp_path: Path) -> None:
+    """Guards forgetting: the title that a client wrote may say the same as the memory that was deleted."""
+    async with memory_in(tmp_path) as memory:
+        await import_json(memory, tmp_path, [BOAT])
+        [row] = (await memory.conversations.list(ALICE)).conversations
+        boat = row.first
+        assert boat is not None
+        memory_id = store_memory(memory, "User's boat is blue", sources=[boat.id])
+        assert (await memory.conversations.list(ALICE)).conversations[0].title == "The boat"
+        await memory.delete(ALICE, [memory_id])
+        [row] = (await memory.conversations.list(ALICE)).conversations
+        assert (row.title, row.first) == ("", None)
+        await memory.restore(ALICE, memory_id)
+        assert (await memory.conversations.list(ALICE)).conversations[0].title == "The boat"
+
+
+async def test_an_import_stores_no_title_of_what_was_purged(tmp_path: Path) -> None:
+    """Guards a purge: its messages stay away when their file is imported again, and so does the title."""
+    async with memory_in(tmp_path / "data") as memory:
+        await import_json(memory, tmp_path, [BOAT])
+        await memory.care.purge(ALICE, None)
+        await import_json(memory, tmp_path, [BOAT, BREAD])
+        assert select_rows(memory, "SELECT external_id, title FROM conversations") == [("bread", "")]

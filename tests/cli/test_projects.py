@@ -290,6 +290,32 @@ class TestMoving:
         assert folders.texts(root, "--project", "b") == ["The build runs on Debian"]
 
 
+class TestImports:
+    """What comes from another memory is found where its project is now."""
+
+    def test_what_belonged_to_a_project_that_was_moved_goes_along(self, folders: Folders) -> None:
+        """Guards old exports: nobody looks under the old name any more."""
+        root, elsewhere = folders.root, {"PALIMPSEST_DATA_DIR": str(folders.root / "elsewhere")}
+        palimpsest(root, "--project", "a", "add", "The build runs on Debian", settings=elsewhere)
+        palimpsest(root, "export", "a.jsonl", settings=elsewhere)
+        folders.run(root, "add", "The site uses Svelte", "--project", "a")
+        folders.run(root, "projects", "move", "a", "b")
+        folders.run(root, "import", "a.jsonl")
+        assert folders.projects() == {"b": (2, 0)}
+        assert folders.texts(root, "--project", "a") == ["The build runs on Debian", "The site uses Svelte"]
+
+    def test_a_project_is_not_hidden_by_an_older_name_from_elsewhere(self, folders: Folders) -> None:
+        """Guards a project that was moved in another memory and is in use in this one."""
+        root, elsewhere = folders.root, {"PALIMPSEST_DATA_DIR": str(folders.root / "elsewhere")}
+        palimpsest(root, "--project", "a", "add", "The build runs on Debian", settings=elsewhere)
+        palimpsest(root, "projects", "move", "a", "b", settings=elsewhere)
+        palimpsest(root, "export", "b.jsonl", settings=elsewhere)
+        folders.run(root, "add", "The site uses Svelte", "--project", "a")
+        folders.run(root, "import", "b.jsonl")
+        assert folders.texts(root, "--project", "a") == ["The site uses Svelte"]
+        assert folders.texts(root, "--project", "b") == ["The build runs on Debian"]
+
+
 def test_processes_that_open_a_folder_at_once_agree(folders: Folders) -> None:
     """Guards the first use by several clients: each would name the project."""
     first, second = (repository(folders.root / name / "app") for name in ("work", "home"))

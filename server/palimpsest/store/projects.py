@@ -74,8 +74,11 @@ def items_of_user(conn: Connection, user_id: str) -> list[dict[str, Any]]:
 def is_known(conn: Connection, user_id: str, item: Mapping[str, Any]) -> bool:
     """Return whether the ledger has the alias of an item of an export.
 
-    One of another project in which nothing is stored does not count: a folder was opened before its memory came.
+    One of another project in which nothing is stored does not count: a folder was opened before its memory came. A
+    project that has content here is not an older name of another one: its memories would be found nowhere.
     """
+    if item["kind"] == "name" and project_queries.has_content(conn, user_id, item["alias"]):
+        return True
     key = (project_aliases.c.kind == item["kind"], project_aliases.c.alias == item["alias"])
     query = select(project_aliases.c.project).where(project_aliases.c.user_id == user_id, *key)
     project = conn.execute(query).scalar()

@@ -29,6 +29,7 @@ from sqlalchemy import (
 from palimpsest.core.clock import exact_iso
 from palimpsest.core.models import UNDO, Provenance, Scope
 from palimpsest.store import projects as project_writes
+from palimpsest.store.known_projects import current_name
 from palimpsest.store.mapping import Query, content_hash, is_scope, memory_hash, scope_values
 from palimpsest.store.protocols import FullText
 from palimpsest.store.queries import messages as message_queries
@@ -169,9 +170,13 @@ def reserve_edits(conn: Connection, state: ImportState, edits: int) -> None:
 def import_items(
     conn: Connection, full_text: FullText, user_id: str, items: Sequence[Item], state: ImportState, now: datetime
 ) -> None:
-    """Store the items that are not known yet for a user, and index them. Times in items are datetimes."""
+    """Store the items that are not known yet for a user, and index them. Times in items are datetimes.
+
+    What belongs to a project that was moved here goes to where it was moved: nobody looks in the old one any more.
+    """
     touched = entry_writes.TouchedEntries()
-    for item in items:
+    names = {project: current_name(conn, user_id, project) for project in {item["project"] for item in items}}
+    for item in ({**item, "project": names[item["project"]]} for item in items):
         scope = Scope(user_id, item["project"], item["agent_id"], item["run_id"])
         tx = Transaction(conn, scope, Provenance("import", caller="cli"), now, 0, {}, "", touched)
         is_new = _store(tx, item, state)
@@ -180,6 +185,7 @@ def import_items(
     entry_writes.index(conn, full_text, touched, now)
     if sum(state.stored.values()) + sum(state.known.values()) == state.total:
         conn.execute(delete(meta).where(meta.c.key == state.key))
+        conversation_writes.erase_empty(conn)  # a title would tell of messages that were purged and stay so
 
 
 def _store(tx: Transaction, item: Item, state: ImportState) -> bool:
@@ -210,6 +216,7 @@ def _store(tx: Transaction, item: Item, state: ImportState) -> bool:
 
 def standing_of(conn: Connection, user_id: str, item: Item) -> Standing:
     """Return what the ledger has of an item, by its id or with the same content in its scope."""
+    item = {**item, "project": current_name(conn, user_id, item["project"])}
     scope = Scope(user_id, item["project"], item["agent_id"], item["run_id"])
     if item["type"] == "alias":
         return "known" if project_writes.is_known(conn, user_id, item) else "new"
