@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from palimpsest.brief.answer import NOTHING, Answer, RecallRequest, answer
+from palimpsest.brief.answer import NOTHING, Answer, RecallRequest, answer, least_score
 from palimpsest.brief.launch import Launch
 from palimpsest.brief.rendering import GIVING_MODES, LedgerState, Renderer
 from palimpsest.core.errors import InputError, LedgerError
@@ -146,7 +146,8 @@ class Briefs:
             return search(engine.ledger, engine.embedder, engine.index, query)
 
         now, floor = engine.clock(), self._settings.min_relevance
-        return await self._threads.run(lambda: answer(search_ledger, scope, request, now, floor))
+        score = least_score(engine.embedder.fingerprint)
+        return await self._threads.run(lambda: answer(search_ledger, scope, request, now, floor, score))
 
     async def _project_of(self, folder: str) -> str:
         """Return the project of a session's folder, if the folder decides it."""
