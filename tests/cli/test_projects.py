@@ -260,6 +260,8 @@ class TestMoving:
         assert "merged two projects, which an undo cannot take back" in refused
         assert "deleted: [" in folders.run(root, "undo", "--project", "b"), "the edit before it"
         assert folders.texts(root, "--project", "b") == ["The build runs on Debian"]
+        assert "no edit left to undo" in folders.run(root, "undo", "--project", "b", code=1), "it was added in a, too"
+        assert folders.texts(root, "--project", "b") == ["The build runs on Debian"]
         folders.run(root, "restore", backup, "--yes")
         assert folders.projects() == {"a": (2, 0), "b": (1, 0)}
         assert folders.texts(root, "--project", "a") == ["The build runs on Debian", "The site uses Svelte"]
