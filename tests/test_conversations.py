@@ -156,6 +156,8 @@ def test_the_commands_list_and_read_conversations(tmp_path: Path) -> None:
     assert "4 messages in 2 conversations: palimpsest conversations lists them" in " ".join(
         palimpsest(tmp_path, "list").split()
     )
+    assert palimpsest(tmp_path, "list", "--filter", "kind=message").startswith("messages of user alice\n")
+    assert listed.splitlines()[0].split()[-1] == "title"  # the last column takes the width that is left
 
 
 async def test_the_export_of_claude_is_taken_in_whole_or_named(tmp_path: Path) -> None:
