@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -238,3 +239,18 @@ async def test_a_session_of_thirty_prompts(tmp_path: Path) -> None:
     assert f'- user: "{TURNS[-1].prompt}"\n- assistant: "{reply_to(len(TURNS) - 1)}"\n' in brief
     assert_brief(other, "garden-site", OF_SITE)
     assert "The last conversation" not in other
+
+
+def test_a_command_renders_what_it_took_in(tmp_path: Path) -> None:
+    """Where no server had run yet, the brief of a folder stayed empty after a command had taken its session in."""
+    shop = repository(tmp_path / "tea-shop")
+    settings = {"PALIMPSEST_LLM__PROVIDER": "none", "PALIMPSEST_PROJECT": "auto"}
+    environment = clean_environment(tmp_path, **settings)
+    session = ClaudeCode("first", shop, tmp_path, environment)
+    session.prompt("We ship on Fridays only")
+    session.reply("Noted: releases are on Fridays.")
+    subprocess.run(  # in the folder of the session, as a person does
+        [sys.executable, "-m", "palimpsest", "list"], env=environment, cwd=shop, check=True, capture_output=True
+    )
+    brief = ClaudeCode("second", shop, tmp_path, environment).start()
+    assert '- user: "We ship on Fridays only"\n- assistant: "Noted: releases are on Fridays."' in brief

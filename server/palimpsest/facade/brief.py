@@ -88,6 +88,7 @@ class Briefs:
     @asynccontextmanager
     async def kept_current(self) -> AsyncGenerator[None]:
         """Render after the block if it has changed the memory. A failure is logged."""
+        self.learn_folder(str(Path.cwd()), self._settings.project)
         before = await self._engine.run(self._renderer.state)
         try:
             yield
