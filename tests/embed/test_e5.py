@@ -248,4 +248,4 @@ class TestWithoutTheEngine:
 def test_the_local_embedder_is_the_best_that_runs_here(tmp_path: Path) -> None:
     """`palimpsest doctor` names it."""
     said = output_of(CODE_THAT_EXAMINES, **clean_environment(tmp_path, PALIMPSEST_EMBEDDER__PROVIDER="local"))
-    assert said == f"True {E5Embedder().fingerprint}"
+    assert said == f"True {E5Embedder().fingerprint} works"
