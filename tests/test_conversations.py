@@ -156,6 +156,8 @@ def test_the_commands_list_and_read_conversations(tmp_path: Path) -> None:
     assert "4 messages in 2 conversations: palimpsest conversations lists them" in " ".join(
         palimpsest(tmp_path, "list").split()
     )
+    assert palimpsest(tmp_path, "list", "--filter", "kind=message").startswith("messages of user alice\n")
+    assert listed.splitlines()[0].split()[-1] == "title"  # the last column takes the width that is left
 
 
 async def test_the_export_of_claude_is_taken_in_whole_or_named(tmp_path: Path) -> None:
@@ -187,7 +189,7 @@ async def test_the_export_of_claude_is_taken_in_whole_or_named(tmp_path: Path) -
     for source in (json_zip(tmp_path / "export.zip", **members), folder):
         async with memory_in(tmp_path / f"data-{source.name}") as memory:
             done = await memory.care.import_file(ALICE, source, ignore_progress)
-            assert done.new == {"conversation": 1, "turn": 2, "memory": 5, "summary": 0}
+            assert done.new == {"alias": 0, "conversation": 1, "turn": 2, "memory": 5, "summary": 0}
             stored = {hit.text: hit.tags for hit in (await memory.list(ALICE)).hits}
             assert stored == {
                 "Ana sails.": ("work",),
@@ -227,3 +229,28 @@ async def test_the_memories_of_chatgpt_are_taken_in(tmp_path: Path) -> None:
         notes = " ".join(done.notes)
         for part in ("does not tell which of them were changed", "forget a memory (1)", "turned off (1)", "user.json"):
             assert part in notes
+
+
+async def test_a_title_is_not_shown_if_something_of_the_conversation_is_forgotten(tmp_path: Path) -> None:
+    """Guards forgetting: the title that a client wrote may say the same as the memory that was deleted."""
+    async with memory_in(tmp_path) as memory:
+        await import_json(memory, tmp_path, [BOAT])
+        [row] = (await memory.conversations.list(ALICE)).conversations
+        boat = row.first
+        assert boat is not None
+        memory_id = store_memory(memory, "User's boat is blue", sources=[boat.id])
+        assert (await memory.conversations.list(ALICE)).conversations[0].title == "The boat"
+        await memory.delete(ALICE, [memory_id])
+        [row] = (await memory.conversations.list(ALICE)).conversations
+        assert (row.title, row.first) == ("", None)
+        await memory.restore(ALICE, memory_id)
+        assert (await memory.conversations.list(ALICE)).conversations[0].title == "The boat"
+
+
+async def test_an_import_stores_no_title_of_what_was_purged(tmp_path: Path) -> None:
+    """Guards a purge: its messages stay away when their file is imported again, and so does the title."""
+    async with memory_in(tmp_path / "data") as memory:
+        await import_json(memory, tmp_path, [BOAT])
+        await memory.care.purge(ALICE, None)
+        await import_json(memory, tmp_path, [BOAT, BREAD])
+        assert select_rows(memory, "SELECT external_id, title FROM conversations") == [("bread", "")]

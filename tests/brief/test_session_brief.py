@@ -181,3 +181,13 @@ async def test_purge_searches_what_sessions_begin_with(tmp_path: Path) -> None:
         left.write_text("User keeps the spare key under the third pot")
         result = await memory.care.purge(ALICE, [fact])
     assert {trace.file for trace in result.traces} == {left}
+
+
+async def test_the_name_comes_first(tmp_path: Path) -> None:
+    """A name in an agent's words was one memory among others, and the oldest stood last."""
+    async with memory_in(tmp_path) as memory:
+        await add_text(memory, "User's name is Marit Jansen")
+        await add_text(memory, "User's editor is Helix")
+        await add_text(memory, "User's accountant needs the VAT figures by the 20th")
+        text = await brief_of(memory)
+    assert text.split("About the user:\n")[1].split("\n")[0].endswith("User's name is Marit Jansen")

@@ -491,8 +491,10 @@ def test_the_commands_move_a_memory_from_one_folder_to_another(tmp_path: Path) -
     assert (done["format"], done["new"]["memory"], done["known"]["memory"]) == ("palimpsest", 1, 0)
     assert palimpsest_process(there, "export", "-") == (tmp_path / "alice.jsonl").read_text("utf-8")
     printed = palimpsest(there, "import", str(tmp_path / "alice.jsonl"), "--dry-run")
-    counts = "0 messages, 0 memories, 0 summaries; already known: 0 messages, 1 memory, 0 summaries"
-    assert f"alice.jsonl (palimpsest): would import {counts}" in printed
+    assert "alice.jsonl (palimpsest): would import nothing; already known: 1 memory" in printed
+    assert "undoes this import" not in palimpsest(there, "import", str(tmp_path / "alice.jsonl"))
+    missing = palimpsest(there, "import", "alice.zip", code=1)
+    assert missing == "error: there is no file alice.zip. Nothing was imported\n"
 
 
 async def test_an_import_does_not_wait_for_vectors(tmp_path: Path) -> None:

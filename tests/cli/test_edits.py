@@ -140,7 +140,7 @@ def test_memories_are_deleted_and_restored(tmp_path: Path) -> None:
     assert "no memory '00000000'" in palimpsest(tmp_path, "delete", ids[0], "00000000", code=1)
     printed = palimpsest(tmp_path, "delete", *ids)
     assert printed.count("deleted: [") == 2
-    assert f"palimpsest undelete {ids[0]} restores it" in printed
+    assert "palimpsest undelete ID restores one of them" in printed
     assert palimpsest_json(tmp_path, "list")["results"] == []
     assert "palimpsest undelete" in palimpsest(tmp_path, "edit", ids[0], "x", code=1)
     assert "restored: [" in palimpsest(tmp_path, "undelete", ids[0])

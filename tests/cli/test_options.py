@@ -41,6 +41,14 @@ def test_every_command_stands_in_a_panel_of_the_help(tmp_path: Path) -> None:
     assert "─ Commands ─" not in printed
 
 
+def test_the_help_names_no_python_types(tmp_path: Path) -> None:
+    """Guards against `<bool>` beside every flag, and `<list[str]>` beside an option that may be repeated."""
+    for words in ([], ["learn"], ["purge"], ["token", "create"]):
+        options = [line for line in palimpsest(tmp_path, *words, "--help").splitlines() if line.startswith("│ --")]
+        assert options
+        assert not [line for line in options if "<bool>" in line or "<str>" in line or "[str]" in line]
+
+
 def test_the_shared_options_mean_the_same_before_and_after_the_command(tmp_path: Path) -> None:
     """Guards the scope of a command, and that the option nearest to the command's words wins."""
     palimpsest(tmp_path, "add", "The site is blue", "--user", "bob", "--project", "web")

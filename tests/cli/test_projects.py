@@ -260,6 +260,8 @@ class TestMoving:
         assert "merged two projects, which an undo cannot take back" in refused
         assert "deleted: [" in folders.run(root, "undo", "--project", "b"), "the edit before it"
         assert folders.texts(root, "--project", "b") == ["The build runs on Debian"]
+        assert "no edit left to undo" in folders.run(root, "undo", "--project", "b", code=1), "it was added in a, too"
+        assert folders.texts(root, "--project", "b") == ["The build runs on Debian"]
         folders.run(root, "restore", backup, "--yes")
         assert folders.projects() == {"a": (2, 0), "b": (1, 0)}
         assert folders.texts(root, "--project", "a") == ["The build runs on Debian", "The site uses Svelte"]
@@ -287,6 +289,32 @@ class TestMoving:
         folders.run(root, "projects", "move", "a", "b")
         folders.run(root, "projects", "move", "b", "a")
         assert folders.projects() == {"a": (1, 0)}
+        assert folders.texts(root, "--project", "b") == ["The build runs on Debian"]
+
+
+class TestImports:
+    """What comes from another memory is found where its project is now."""
+
+    def test_what_belonged_to_a_project_that_was_moved_goes_along(self, folders: Folders) -> None:
+        """Guards old exports: nobody looks under the old name any more."""
+        root, elsewhere = folders.root, {"PALIMPSEST_DATA_DIR": str(folders.root / "elsewhere")}
+        palimpsest(root, "--project", "a", "add", "The build runs on Debian", settings=elsewhere)
+        palimpsest(root, "export", "a.jsonl", settings=elsewhere)
+        folders.run(root, "add", "The site uses Svelte", "--project", "a")
+        folders.run(root, "projects", "move", "a", "b")
+        folders.run(root, "import", "a.jsonl")
+        assert folders.projects() == {"b": (2, 0)}
+        assert folders.texts(root, "--project", "a") == ["The build runs on Debian", "The site uses Svelte"]
+
+    def test_a_project_is_not_hidden_by_an_older_name_from_elsewhere(self, folders: Folders) -> None:
+        """Guards a project that was moved in another memory and is in use in this one."""
+        root, elsewhere = folders.root, {"PALIMPSEST_DATA_DIR": str(folders.root / "elsewhere")}
+        palimpsest(root, "--project", "a", "add", "The build runs on Debian", settings=elsewhere)
+        palimpsest(root, "projects", "move", "a", "b", settings=elsewhere)
+        palimpsest(root, "export", "b.jsonl", settings=elsewhere)
+        folders.run(root, "add", "The site uses Svelte", "--project", "a")
+        folders.run(root, "import", "b.jsonl")
+        assert folders.texts(root, "--project", "a") == ["The site uses Svelte"]
         assert folders.texts(root, "--project", "b") == ["The build runs on Debian"]
 
 

@@ -40,6 +40,12 @@ class TestEmbedding:
         assert vectors.dtype == np.float32
         np.testing.assert_allclose(vectors, np.array(word_vectors(inputs)), atol=1e-6)
 
+    def test_a_proxy_is_not_asked_for_what_is_on_this_machine(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Guards privacy: a local endpoint was chosen so that nothing leaves the machine."""
+        monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+        with OpenAIServer() as server:
+            assert len(embedder_at(server.base_url).embed_passages(["word"])) == 1
+
     def test_an_empty_list_sends_no_request(self) -> None:
         """Guards against an empty batch, to which endpoints respond with status 400."""
         with OpenAIServer() as server:

@@ -249,8 +249,10 @@ class TestFailure:
         with OpenAIServer(model) as server:
             async with learning_memory(tmp_path, server.base_url, clock) as memory:
                 await memory.add_messages(messages_from(("user", "I like tea")))
-                clock.forward(minutes=1)
+            clock.forward(minutes=1)
+            async with memory_in(tmp_path, clock) as memory:  # in the background, the endpoint would be asked
                 assert await work_on_jobs(memory.engine, BrokenModel([]))
+            async with learning_memory(tmp_path, server.base_url, clock) as memory:
                 (note,) = await memory.news(ALICE)
                 assert "ArithmeticError: a division by zero" in note
                 await memory.care.retry_jobs()

@@ -99,6 +99,13 @@ class TestAsking:
             },
         }
 
+    async def test_a_proxy_is_not_asked_for_what_is_on_this_machine(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Guards privacy: a local model was chosen so that nothing leaves the machine."""
+        monkeypatch.setenv("HTTP_PROXY", unused_base_url())
+        with OpenAIServer(["Lisbon"]) as server:
+            async with model_at(server.base_url) as model:
+                assert await model.complete(MESSAGES, None) == "Lisbon"
+
     async def test_a_request_without_a_schema_has_no_format(self) -> None:
         """Guards plain text: an endpoint in JSON mode can refuse a prompt that does not contain the word JSON."""
         with OpenAIServer(["Lisbon", "{}"]) as server:

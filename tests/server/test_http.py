@@ -247,6 +247,23 @@ class TestAccess:
             assert "only valid for project atlas;" in text_of(other)
 
     @pytest.mark.parametrize("how", ["legacy", "auto", "sse"])
+    async def test_a_projects_token_follows_a_move(self, protected_server: HttpServer, how: str) -> None:
+        """Guards a project that gets another name: its agents find what they stored, under the old name, too."""
+        user, data = f"frida-{how}", protected_server.data
+        async with connect_http(protected_server, how, new_access_token(data, user, "atlas")) as client:
+            await client.call_tool("add_memory", {"text": "Atlas is written in Rust"})
+            move = ("projects", "move", "atlas", "globe", "--user", user)
+            await anyio.to_thread.run_sync(
+                lambda: palimpsest_process(data, *move, settings={"PALIMPSEST_DATA_DIR": str(data)})
+            )
+            for scope in ({}, {"scope": {"project": "atlas"}}, {"scope": {"project": "globe"}}):
+                found = text_of(await client.call_tool("list_memories", scope))
+                assert "Atlas is written in Rust" in found
+                assert found.endswith(f"scope: user {user}, project globe")
+            other = await client.call_tool("list_memories", {"scope": {"project": "other"}})
+            assert "only valid for project atlas;" in text_of(other)
+
+    @pytest.mark.parametrize("how", ["legacy", "auto", "sse"])
     async def test_a_read_only_token_has_only_tools_that_read(self, protected_server: HttpServer, how: str) -> None:
         """Guards against writes: writing tools are not listed, and refused if called."""
         async with connect_http(

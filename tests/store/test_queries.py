@@ -111,6 +111,7 @@ CALLS: dict[Callable[..., object], Callable[[Connection, Memory, Message], objec
     messages.messages_by_id: lambda conn, _, message: messages.messages_by_id(conn, [message.id]),
     messages.messages_of: lambda conn, _, __: messages.messages_of(conn, AGENT),
     messages.messages_before: lambda conn, _, message: messages.messages_before(conn, ALICE, message.id, 9),
+    messages.sessions_with_forgotten: lambda conn, _, message: messages.sessions_with_forgotten(conn, [message.id]),
     messages.without_forgotten: lambda conn, _, message: messages.without_forgotten(conn, [message]),
     messages.messages_since: lambda conn, _, __: messages.messages_since(conn, ALICE, NOW, 9),
     messages.sources_of: lambda conn, memory, _: messages.sources_of(conn, [memory.id]),

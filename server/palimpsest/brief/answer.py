@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from palimpsest.brief.lines import plain
@@ -11,8 +11,10 @@ from palimpsest.brief.sources import has_expired
 from palimpsest.core.models import Hit, Scope
 from palimpsest.core.validation import MAX_TOKENS as MAX_SEARCH_TOKENS
 from palimpsest.hook.texts import BLOCK_BEGIN, BLOCK_END
+from palimpsest.recall.fitted.weights import SENTENCE, STATIC, weights_name
 from palimpsest.recall.hits import within_budget
 from palimpsest.recall.pipeline import SearchQuery, SearchResult
+from palimpsest.recall.scoring.ranking import squash
 from palimpsest.text.tokenizer import count_tokens
 
 MAX_HITS = 5
@@ -25,8 +27,19 @@ SEARCHED_HITS = 20
 SEARCHED_CHARS = 2_000
 """How much of a prompt is searched for. A longer one holds a pasted text, whose words are of no help. Set by hand."""
 
+LEAST_SCORES = {STATIC: 4.2, SENTENCE: 6.2}
+"""The log-odds from which on a memory is shown unasked, by the set of weights of the embedder. The relevance is fitted
+on questions, and most prompts are tasks that no memory is about. Set by hand on 47 prompts to 24 memories in three
+languages. With e5, all 20 prompts that the best memory answers are above it. Of 20 that none answers, 18 had got one;
+now none of them gets any. With static, 17 of 19 are above it."""
+
+FEW_HITS = 10
+"""With fewer hits the scores are not looked at: they compare a memory with the others. So few are all in the brief."""
+
 ID_CHARS = 8
 """The beginning of an id that update_memory takes, if no other memory has it."""
+
+ONLY_MEMORIES = {"kind": "memory"}
 
 INTRODUCTION = "From this user's long-term memory (Palimpsest), recorded earlier:"
 
@@ -57,22 +70,48 @@ class Answer:
 NOTHING = Answer()
 
 
+def least_score(fingerprint: str) -> float:
+    """Return the score from which on a memory is shown unasked, for the embedder with this fingerprint."""
+    return squash(LEAST_SCORES[weights_name(fingerprint)])
+
+
 def answer(
-    search: Callable[[SearchQuery], SearchResult], scope: Scope, request: RecallRequest, now: datetime, floor: float
+    search: Callable[[SearchQuery], SearchResult],
+    scope: Scope,
+    request: RecallRequest,
+    now: datetime,
+    floor: float,
+    score: float,
 ) -> Answer:
     """Return what is recalled for a prompt, or nothing unless the search is confident. Blocking.
 
-    Hits whose relevance is below `floor` are left out, as are weak matches. Raises what `search` raises.
+    Hits whose relevance is below `floor` are left out, as are weak matches. Of many, memories whose score is below
+    `score` are left out, too. Raises what `search` raises.
     """
     prompt = plain(request.prompt[:SEARCHED_CHARS])
     if not prompt:
         return NOTHING
-    result = search(SearchQuery(scope, prompt, now, SEARCHED_HITS, MAX_SEARCH_TOKENS))
-    if not result.confident:
-        return NOTHING
-    least = max(result.threshold, floor)
-    hits = [hit for hit in result.hits if hit.relevance >= least and not _is_known(hit, request, now)]
+    query = SearchQuery(scope, prompt, now, SEARCHED_HITS, MAX_SEARCH_TOKENS)
+    result = search(query)
+    hits = _useful(result, request, now, floor, score)
+    if result.hits and result.hits[0].kind == "message" and _is_known(result.hits[0], request, now):
+        # The prompt was said before. Beside its echo, no memory seems to answer it.
+        memories = search(replace(query, filters=ONLY_MEMORIES))
+        hits = [*_useful(memories, request, now, floor, score), *(hit for hit in hits if hit.kind == "message")]
     return _answer_of(hits[:MAX_HITS])
+
+
+def _useful(result: SearchResult, request: RecallRequest, now: datetime, floor: float, score: float) -> list[Hit]:
+    """Return the hits that are worth to be shown unasked."""
+    if not result.confident:
+        return []
+    least = max(result.threshold, floor)
+    score = score if len(result.hits) >= FEW_HITS else 0.0
+    return [
+        hit
+        for hit in result.hits
+        if hit.relevance >= least and (hit.kind == "message" or hit.score >= score) and not _is_known(hit, request, now)
+    ]
 
 
 def _is_known(hit: Hit, request: RecallRequest, now: datetime) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
@@ -24,6 +25,10 @@ FADES_WITHIN = timedelta(days=180)
 SOON = timedelta(days=30)
 
 
+_NAMING = re.compile(r"User(?:['’]s (?:full |first )?name is| is (?:called|named)) ", re.IGNORECASE)  # noqa: RUF001 - people write this apostrophe
+"""How a memory begins that names the user, in an agent's words. The model's facts have a sign of their own."""
+
+
 def most_telling(
     memories: Sequence[Memory], times_said: Mapping[str, int], user_name: str, now: datetime
 ) -> list[Memory]:
@@ -41,7 +46,7 @@ def most_telling(
 def _worth(memory: Memory, times_said: int, user_name: str, now: datetime) -> float:
     age = max(now - memory.stated_at, timedelta())
     worth = 0.5 * math.log2(1 + times_said) + 2 ** (-age / FADES_WITHIN)
-    worth += TELLS_NAME if USER_NAME in memory.metadata else 0.0
+    worth += TELLS_NAME if USER_NAME in memory.metadata or _NAMING.match(memory.text) else 0.0
     worth += ABOUT_USER if _is_about(memory, user_name) else 0.0
     worth += IS_LASTING if not LASTING.isdisjoint(memory.tags) else 0.0
     if memory.happened_at is not None:

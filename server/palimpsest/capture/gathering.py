@@ -103,8 +103,10 @@ def _read(
     """Return what is new in the transcript of a record's session. One that cannot be read is met again later."""
     path = Path(record.transcript)
     try:
+        if not path.is_file():  # a pipe would be waited for
+            return []
         reading = read_transcript(record.client, path, offsets.place(path), with_before=counts is None)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: no file has such a path
         logger.info("the transcript %s cannot be read: %s", path, error)
         return []
     known = Counts() if counts is None else counts

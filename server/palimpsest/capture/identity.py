@@ -49,13 +49,13 @@ def scope_of(engine: Engine, settings: Settings, cwd: str) -> Scope:
     try:
         repository = repository_of(Path(cwd)) if Path(cwd).is_absolute() else Repository()
         return replace(scope, project=engine.ledger.project_of(scope.user_id, repository))
-    except InputError:  # the name of the folder is not valid in a scope
+    except (InputError, OSError, ValueError):  # its name is not valid in a scope; it cannot be read; it is no path
         return replace(scope, project="")
 
 
 def is_excluded(folder: str, excluded: Sequence[str]) -> bool:
     """Return whether a folder is one of those that hooks leave out, or below one."""
-    if not folder:
+    if not folder or "\0" in folder:  # no folder has such a path
         return False
     path = Path(os.path.realpath(folder))
     return any(path.is_relative_to(os.path.realpath(Path(other).expanduser())) for other in excluded)

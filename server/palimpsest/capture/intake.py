@@ -16,16 +16,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from filelock import Timeout
+from sqlalchemy import Connection
 
 from palimpsest.capture import spool
 from palimpsest.capture.gathering import Gathered, gather
 from palimpsest.capture.identity import is_excluded, scope_of
-from palimpsest.capture.once import decide
+from palimpsest.capture.once import Met, decide
 from palimpsest.capture.store_messages import store
 from palimpsest.capture.transcripts.offsets import Offsets
 from palimpsest.core.errors import LedgerError
 from palimpsest.core.files import file_lock
-from palimpsest.core.models import Scope
+from palimpsest.core.models import Message, Scope
 from palimpsest.core.settings import Settings
 from palimpsest.hook import paths
 from palimpsest.hook.private_files import make_private_folder
@@ -157,7 +158,25 @@ def known_of(engine: Engine, user_id: str, gathered: Gathered) -> tuple[list[cap
     hashes = list(dict.fromkeys(content_hash(met.message.content) for met in gathered.met))
     with engine.ledger.read() as conn:
         stored = capture_queries.with_texts(conn, user_id, hashes)
-        return stored, capture_queries.purged(conn, [met.message.id for met in gathered.met])
+        return stored, _purged(conn, gathered.met)
+
+
+def _purged(conn: Connection, met: Sequence[Met]) -> set[str]:
+    """Return the ids of what was met and was purged: by its id and, for lines of transcripts, by what they say then."""
+    ids = {
+        item.message.id: (
+            item.message.id,
+            *(_said_then(item.message) if item.is_line else ()),
+        )
+        for item in met
+    }
+    purged = capture_queries.purged(conn, list({name for names in ids.values() for name in names}))
+    return {message_id for message_id, names in ids.items() if not purged.isdisjoint(names)}
+
+
+def _said_then(message: Message) -> tuple[str, ...]:
+    digest = content_hash(message.content)
+    return capture_queries.said_then(message.scope.user_id, message.external_id, message.role, digest, message.said_at)
 
 
 def _finish(offsets: Offsets, gathered: Gathered, spooled: Sequence[spool.Spooled]) -> None:

@@ -12,18 +12,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from datetime import timedelta
 
 from palimpsest.capture.identity import session_prefix
 from palimpsest.capture.transcripts.offsets import Counts
 from palimpsest.core.models import Message
 from palimpsest.hook.paths import hashed
 from palimpsest.store.mapping import content_hash
-from palimpsest.store.queries.capture import StoredMessage
-
-COPY_WINDOW = timedelta(minutes=2)
-"""How far apart the times of a message are at most that a hook has brought and of its line in the transcript of another
-session. Set by hand: the hook runs within seconds, and a person who says the same in two sessions takes longer."""
+from palimpsest.store.queries.capture import SAME_TIME, StoredMessage
 
 KEY_CHARS = 16
 """How many hexadecimal digits tell the texts of one transcript apart."""
@@ -113,7 +108,7 @@ def _is_new_line(item: Met, digest: str, equal: Sequence[StoredMessage]) -> bool
 def _is_copy(message: Message, other: StoredMessage) -> bool:
     """Return whether a line is a copy of an equal message of another session."""
     is_same_line = other.external_id.rpartition(":")[2] == message.external_id.rpartition(":")[2]
-    return is_same_line or abs(other.said_at - message.said_at) <= COPY_WINDOW
+    return is_same_line or abs(other.said_at - message.said_at) <= SAME_TIME
 
 
 def _is_new_payload(item: Met, digest: str, same: StoredMessage | None) -> bool:

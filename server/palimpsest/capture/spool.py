@@ -9,10 +9,11 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, cast
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, StringConstraints, ValidationError
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from palimpsest.core.validation import well_formed
 from palimpsest.hook import paths
@@ -30,6 +31,13 @@ LEFTOVER_SECONDS = 3600.0
 Event: TypeAlias = Literal["prompt", "reply", "compact", "end", "start"]
 
 
+def _in_utc(at: datetime) -> datetime:
+    try:
+        return at.astimezone(UTC)
+    except OverflowError as error:  # the first and the last day that there is, in another zone
+        raise ValueError("the time cannot be told in UTC") from error
+
+
 class Record(BaseModel):
     """One record of the spool. `role` and `text` are those of a prompt or a reply; `cwd` is a folder or ""."""
 
@@ -38,7 +46,7 @@ class Record(BaseModel):
     client: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,31}$")]
     event: Event
     session: Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
-    at: AwareDatetime
+    at: Annotated[AwareDatetime, AfterValidator(_in_utc)]
     message_id: Annotated[str, StringConstraints(max_length=1_000)] = ""
     role: Literal["user", "assistant", ""] = ""
     text: str = ""

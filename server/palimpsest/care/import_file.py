@@ -142,9 +142,7 @@ def run_import(
     notes = list(plan.notes)
     with engine.ledger.read() as conn:
         is_empty = log_queries.newest_log_number(conn) == 0
-    if not is_empty:
-        copy = engine.ledger.backups.keep("before-import", engine.clock())
-        notes.append(f"palimpsest restore {copy.path} undoes this import")
+    copy = None if is_empty else engine.ledger.backups.keep("before-import", engine.clock())
     state = transfer_writes.ImportState(plan.key, plan.total, brings_back)
     engine.ledger.reserve_edits(state, plan.edits)
     items, done = plan.items(), 0
@@ -155,6 +153,8 @@ def run_import(
     with engine.ledger.read() as conn:
         waiting = vector_queries.count_missing_vectors(conn, engine.embedder.fingerprint, only_failed=True)
     notes += _left_out_notes(state)
+    if copy is not None and any(state.stored.values()):
+        notes.append(f"palimpsest restore {copy.path} undoes this import")
     return ImportResult(
         plan.format, state.stored, state.known, notes=tuple(notes), waiting=waiting, deleted=state.deleted
     )

@@ -68,6 +68,7 @@ class CommandLine(TyperGroup):
         for option in shared:
             option.rich_help_panel = SHARED_PANEL
         _share(self, shared)
+        _name_values(self)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that is called. A word that others use for one of ours is an error that names ours."""
@@ -95,6 +96,23 @@ def _share(group: TyperGroup, shared: list[TyperOption]) -> None:
             _share(command, shared)
         own = {name for param in command.params for name in param.opts}
         command.params += [_copy(option) for option in shared if own.isdisjoint(option.opts)]
+
+
+def _name_values(group: TyperGroup) -> None:
+    """Name in the help what each option and argument takes. Typer would name the Python type: `<bool>` for a flag."""
+    for command in (group, *group.commands.values()):
+        if isinstance(command, TyperGroup) and command is not group:
+            _name_values(command)
+        for param in (*command.params, command.get_help_option(typer.Context(command))):
+            if isinstance(param, TyperOption) and param.is_flag:
+                param.metavar = ""
+            elif param is not None and param.metavar is None and not _is_choice(param):
+                param.metavar = param.name.rpartition("_")[2].upper()
+
+
+def _is_choice(param: Any) -> bool:
+    """Return whether the help names what may be chosen. An argument shows it in any case, beside its name."""
+    return isinstance(param, TyperOption) and bool(cast("Any", param).type_descriptor.is_choice)
 
 
 def _copy(option: TyperOption) -> TyperOption:

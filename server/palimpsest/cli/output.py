@@ -126,7 +126,7 @@ def print_text(*parts: Part, done: str = "", soft_wrap: bool = False) -> None:
     with printing(done):
         for part in parts:
             if isinstance(part, str) and not soft_wrap:
-                out.print(Text(wrapped(visible(part), out.width)))
+                out.print(Text(wrapped(visible(part), out.width, keeps_words=True)), soft_wrap=True)
             else:
                 out.print(plain(part) if isinstance(part, str) else part, soft_wrap=soft_wrap)
 

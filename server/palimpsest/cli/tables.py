@@ -88,15 +88,16 @@ class Rows:
         return grid
 
 
-def wrapped(text: str, width: int) -> str:
+def wrapped(text: str, width: int, *, keeps_words: bool = False) -> str:
     """Return a text in lines of at most this width: broken at spaces and between Chinese or Japanese characters.
 
-    Punctuation that closes never begins a line. A word that is too long for a line is broken anywhere.
+    Punctuation that closes never begins a line. A word that is too long for a line is broken anywhere; with
+    `keeps_words` it is left to the terminal, so that a path can be copied.
     """
-    return "\n".join(line for paragraph in text.split("\n") for line in _lines(paragraph, width))
+    return "\n".join(line for paragraph in text.split("\n") for line in _lines(paragraph, width, keeps_words))
 
 
-def _lines(paragraph: str, width: int) -> Iterator[str]:
+def _lines(paragraph: str, width: int, keeps_words: bool) -> Iterator[str]:  # noqa: FBT001 - as `wrapped` takes it
     line = ""
     for match in _UNIT.finditer(paragraph):
         unit = match[0]
@@ -105,7 +106,7 @@ def _lines(paragraph: str, width: int) -> Iterator[str]:
             continue
         if line.rstrip():
             yield line.rstrip()
-        *full, line = chop_cells(unit, width) if cell_len(unit.rstrip()) > width else [unit]
+        *full, line = chop_cells(unit, width) if cell_len(unit.rstrip()) > width and not keeps_words else [unit]
         yield from full
     yield line.rstrip()
 

@@ -8,6 +8,7 @@ import httpx as _httpx  # noqa: F401  # pyright: ignore[reportUnusedImport] - se
 import numpy as np
 import openai
 
+from palimpsest.core.configuration.endpoints import is_on_this_machine
 from palimpsest.core.errors import EmbedderError
 from palimpsest.core.protocols import Vector
 from palimpsest.text.windows import windows
@@ -34,7 +35,14 @@ class OpenAIEmbedder:
         self._key = api_key or ""
         self._dims = dims
         # Local servers need no key, but the client requires one.
-        self._client = openai.OpenAI(api_key=api_key or "none", base_url=base_url, timeout=timeout, max_retries=2)
+        self._client = openai.OpenAI(
+            api_key=api_key or "none",
+            base_url=base_url,
+            timeout=timeout,
+            max_retries=2,
+            # A proxy of the environment would take what is for this machine to another one.
+            http_client=openai.DefaultHttpxClient(trust_env=False) if is_on_this_machine(base_url) else None,
+        )
 
     @property
     def fingerprint(self) -> str:

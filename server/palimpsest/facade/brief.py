@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from palimpsest.brief.answer import NOTHING, Answer, RecallRequest, answer
+from palimpsest.brief.answer import NOTHING, Answer, RecallRequest, answer, least_score
 from palimpsest.brief.launch import Launch
 from palimpsest.brief.rendering import GIVING_MODES, LedgerState, Renderer
 from palimpsest.core.errors import InputError, LedgerError
@@ -88,6 +88,7 @@ class Briefs:
     @asynccontextmanager
     async def kept_current(self) -> AsyncGenerator[None]:
         """Render after the block if it has changed the memory. A failure is logged."""
+        self.learn_folder(str(Path.cwd()), self._settings.project)
         before = await self._engine.run(self._renderer.state)
         try:
             yield
@@ -146,7 +147,8 @@ class Briefs:
             return search(engine.ledger, engine.embedder, engine.index, query)
 
         now, floor = engine.clock(), self._settings.min_relevance
-        return await self._threads.run(lambda: answer(search_ledger, scope, request, now, floor))
+        score = least_score(engine.embedder.fingerprint)
+        return await self._threads.run(lambda: answer(search_ledger, scope, request, now, floor, score))
 
     async def _project_of(self, folder: str) -> str:
         """Return the project of a session's folder, if the folder decides it."""

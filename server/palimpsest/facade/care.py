@@ -107,7 +107,9 @@ class Care:
     async def retry_jobs(self) -> int:
         """Work now on the jobs of the settings' user that wait or have failed; return how many there were."""
         if self._engine.model is None:
-            raise InputError("there is no language model to ask, so nothing was tried again. Set llm.provider")
+            raise InputError(
+                "there is no language model to ask, so nothing was tried again. palimpsest setup chooses one"
+            )
         jobs = await self._engine.write(lambda: self._engine.ledger.retry_jobs(self._scope.user_id))
         await work_on_jobs(self._engine, self._engine.model, self._after_job)
         return jobs

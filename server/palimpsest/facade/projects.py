@@ -49,11 +49,14 @@ class Projects:
         """Return the project of a repository, and record what it is known by."""
         return await self._engine.run(lambda: self._engine.ledger.project_of(self._user_id, repository))
 
-    async def current_name(self, project: str) -> str:
-        """Return the name that a project has now, if it was moved, else the name as it is."""
+    async def current_name(self, project: str, *, user_id: str = "") -> str:
+        """Return the name that a project has now, if it was moved, else the name as it is.
+
+        `user_id` is whose project it is, by default the memory's user.
+        """
         if not project:
             return ""
-        return await self._engine.run(lambda: self._engine.ledger.current_project(self._user_id, project))
+        return await self._engine.run(lambda: self._engine.ledger.current_project(user_id or self._user_id, project))
 
     async def news(self, scope: Scope) -> tuple[str, ...]:
         """Return notes on what a project is known by from now on, each once."""

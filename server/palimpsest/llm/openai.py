@@ -9,6 +9,7 @@ from typing import Any, Literal, cast
 import httpx as _httpx  # noqa: F401  # pyright: ignore[reportUnusedImport] - see below
 import openai
 
+from palimpsest.core.configuration.endpoints import is_on_this_machine
 from palimpsest.core.errors import CutOffReplyError, ModelError, ModelRefusedError, ModelUnreachableError, ReplyError
 
 CHECK_URL = "Check llm.config.openai_base_url."
@@ -53,7 +54,12 @@ class OpenAIModel:
         self._dialect = _Dialect(temperature=temperature is not None)
         # Local servers need no key, but the client requires one.
         self._client = openai.AsyncOpenAI(
-            api_key=api_key or "none", base_url=base_url, timeout=timeout, max_retries=RETRIES
+            api_key=api_key or "none",
+            base_url=base_url,
+            timeout=timeout,
+            max_retries=RETRIES,
+            # A proxy of the environment would take what is for this machine to another one.
+            http_client=openai.DefaultAsyncHttpxClient(trust_env=False) if is_on_this_machine(base_url) else None,
         )
 
     @property

@@ -122,11 +122,11 @@ async def _open_after_handshake(ctx: RequestContext, call_next: CallNext) -> Han
 
 
 async def _with_client_project(ctx: RequestContext, call_next: CallNext) -> HandlerResult:
-    """Pass on the project of the client's roots or of the settings, unless an access token decides it."""
+    """Pass on the project of the access token, of the client's roots or of the settings, under its present name."""
     state = state_of(ctx)
     if ctx.method == "notifications/roots/list_changed":
         state.roots.ask_again(ctx)
-    elif ctx.method in SCOPED and current_grant() is None:
+    elif ctx.method in SCOPED:
         project = await _project(state, ctx)
         if isinstance(project, InputRequiredResult):
             return project
@@ -138,6 +138,9 @@ async def _project(state: ServerState, ctx: RequestContext) -> str | InputRequir
     """Return the project of a request, under the name that it has now, or the question to answer the request with."""
     try:
         memory = await state.memory.get()
+        grant = current_grant()
+        if grant is not None:
+            return await memory.projects.current_name(grant.project or memory.settings.project, user_id=grant.user_id)
         project: str | InputRequiredResult = ""
         if memory.settings.repository is not None:
             project = await state.roots.project(ctx, memory.projects.of_repository)

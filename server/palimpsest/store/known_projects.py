@@ -1,17 +1,34 @@
 """Projects: which one a repository is, what they are called, and what they hold.
 
-A project is a name in scopes. Its aliases are in a table: the roots of its repositories, their remotes, and its older
-names.
+A project is a name in scopes. Its aliases are in a table, which is written here, too: the roots of its repositories,
+their remotes, and its older names.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Table, and_, exists, func, literal, select, union, union_all
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Table,
+    and_,
+    exists,
+    func,
+    insert,
+    literal,
+    select,
+    union,
+    union_all,
+    update,
+)
 
+from palimpsest.core.clock import exact_iso
 from palimpsest.core.git_project import Alias, AliasKind, Move, Project, Repository
 from palimpsest.core.validation import scope_part
 from palimpsest.store.mapping import Query
@@ -158,6 +175,70 @@ def exists_project(conn: Connection, user_id: str, project: str) -> bool:
     return bool(conn.execute(known).scalar_one()) or has_content(conn, user_id, project)
 
 
+ITEM = ("kind", "alias", "project", "repository_created")
+"""The columns of an item of an export, besides the time."""
+
+
+def record(conn: Connection, user_id: str, aliases: Sequence[Alias], now: datetime) -> None:
+    """Store aliases. One that is known belongs to its new project from now on."""
+    for alias in aliases:
+        values = {
+            "project": alias.project,
+            "other_project": alias.other_project,
+            "repository_created": alias.repository_created,
+            "reported": alias.reported,
+        }
+        known = update(project_aliases).where(_is(user_id, alias)).values(**values)
+        if not conn.execute(known).rowcount:
+            key = {"user_id": user_id, "kind": alias.kind, "alias": alias.alias}
+            conn.execute(insert(project_aliases).values(**key, **values, created_at=now))
+
+
+def items_of_user(conn: Connection, user_id: str) -> list[dict[str, Any]]:
+    """Return the aliases of a user's projects as items of an export."""
+    table = project_aliases
+    query = select(table).where(table.c.user_id == user_id).order_by(table.c.kind, table.c.alias)
+    return [
+        {
+            "type": "alias",
+            **dict.fromkeys(("agent_id", "run_id"), ""),
+            **{name: getattr(row, name) for name in ITEM},
+            "created_at": exact_iso(row.created_at),
+        }
+        for row in conn.execute(query)
+    ]
+
+
+def is_known(conn: Connection, user_id: str, item: Mapping[str, Any]) -> bool:
+    """Return whether the ledger has the alias of an item of an export.
+
+    One of another project in which nothing is stored does not count: a folder was opened before its memory came. A
+    project that has content here is not an older name of another one: its memories would be found nowhere.
+    """
+    if item["kind"] == "name" and has_content(conn, user_id, item["alias"]):
+        return True
+    key = (project_aliases.c.kind == item["kind"], project_aliases.c.alias == item["alias"])
+    query = select(project_aliases.c.project).where(project_aliases.c.user_id == user_id, *key)
+    project = conn.execute(query).scalar()
+    return project is not None and (project == item["project"] or has_content(conn, user_id, project))
+
+
+def store_item(conn: Connection, user_id: str, item: Mapping[str, Any]) -> bool:
+    """Store the alias of an item of an export, unless it is known. Return whether it is new."""
+    if is_known(conn, user_id, item):
+        return False
+    kind, alias, project, created = (item[name] for name in ITEM)
+    record(conn, user_id, [Alias(kind, alias, project, repository_created=created)], item["created_at"])
+    return True
+
+
+def mark_reported(conn: Connection, user_id: str, aliases: Sequence[Alias]) -> None:
+    """Record that a reply has told of aliases, unless they belong to another project since."""
+    for alias in aliases:
+        is_same = and_(_is(user_id, alias), project_aliases.c.project == alias.project)
+        conn.execute(update(project_aliases).where(is_same).values(reported=True))
+
+
 def _unknown(conn: Connection, user_id: str, repository: Repository, missing: AbstractSet[str]) -> Identified:
     """Return the project of a repository of which neither the path nor the remote is known."""
     folder, remote = repository.names[0], repository.remote
@@ -278,3 +359,8 @@ def _stored(table: Table, used_at: str, user_id: str) -> Query:
         .where(table.c.user_id == user_id, table.c.project != "", table.c.deleted_at.is_(None))
         .group_by(table.c.project)
     )
+
+
+def _is(user_id: str, alias: Alias) -> Any:
+    columns = project_aliases.c
+    return and_(columns.user_id == user_id, columns.kind == alias.kind, columns.alias == alias.alias)

@@ -156,7 +156,7 @@ class Ledger:
             return identified.project
         with self._write() as conn:  # another process may have been quicker
             identified = project_queries.identify(conn, user_id, repository, missing)
-            project_writes.record(conn, user_id, identified.new_aliases, self._clock())
+            project_queries.record(conn, user_id, identified.new_aliases, self._clock())
         return identified.project
 
     def current_project(self, user_id: str, project: str) -> str:
@@ -167,7 +167,7 @@ class Ledger:
     def mark_aliases_reported(self, user_id: str, aliases: Sequence[Alias]) -> None:
         """Record that a reply has told of aliases."""
         with self._write() as conn:
-            project_writes.mark_reported(conn, user_id, aliases)
+            project_queries.mark_reported(conn, user_id, aliases)
 
     def move_project(self, user_id: str, old: str, new: str, caller: str) -> Move:
         """Move everything in a project to another in one transaction. An undo does not take it back."""

@@ -5,13 +5,10 @@ A move changes scopes, which the history does not keep, so an undo cannot take i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
-from sqlalchemy import Connection, and_, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, and_, delete, func, or_, select, update
 
-from palimpsest.core.clock import exact_iso
 from palimpsest.core.git_project import Alias, Move
 from palimpsest.core.models import MOVE, Event, Fact, Memory, Provenance, Scope
 from palimpsest.store import known_projects as project_queries
@@ -35,67 +32,6 @@ from palimpsest.store.writes.transaction import Transaction, next_edit_number, r
 
 SCOPED_TABLES = (memories, messages, vectors, summaries, conversations)
 """The tables with scopes, apart from that of the jobs, of which a scope may have only one that is not done."""
-
-
-ITEM = ("kind", "alias", "project", "repository_created")
-"""The columns of an item of an export, besides the time."""
-
-
-def record(conn: Connection, user_id: str, aliases: Sequence[Alias], now: datetime) -> None:
-    """Store aliases. One that is known belongs to its new project from now on."""
-    for alias in aliases:
-        values = {
-            "project": alias.project,
-            "other_project": alias.other_project,
-            "repository_created": alias.repository_created,
-            "reported": alias.reported,
-        }
-        known = update(project_aliases).where(_is(user_id, alias)).values(**values)
-        if not conn.execute(known).rowcount:
-            key = {"user_id": user_id, "kind": alias.kind, "alias": alias.alias}
-            conn.execute(insert(project_aliases).values(**key, **values, created_at=now))
-
-
-def items_of_user(conn: Connection, user_id: str) -> list[dict[str, Any]]:
-    """Return the aliases of a user's projects as items of an export."""
-    table = project_aliases
-    query = select(table).where(table.c.user_id == user_id).order_by(table.c.kind, table.c.alias)
-    return [
-        {
-            "type": "alias",
-            **dict.fromkeys(("agent_id", "run_id"), ""),
-            **{name: getattr(row, name) for name in ITEM},
-            "created_at": exact_iso(row.created_at),
-        }
-        for row in conn.execute(query)
-    ]
-
-
-def is_known(conn: Connection, user_id: str, item: Mapping[str, Any]) -> bool:
-    """Return whether the ledger has the alias of an item of an export.
-
-    One of another project in which nothing is stored does not count: a folder was opened before its memory came.
-    """
-    key = (project_aliases.c.kind == item["kind"], project_aliases.c.alias == item["alias"])
-    query = select(project_aliases.c.project).where(project_aliases.c.user_id == user_id, *key)
-    project = conn.execute(query).scalar()
-    return project is not None and (project == item["project"] or project_queries.has_content(conn, user_id, project))
-
-
-def store_item(conn: Connection, user_id: str, item: Mapping[str, Any]) -> bool:
-    """Store the alias of an item of an export, unless it is known. Return whether it is new."""
-    if is_known(conn, user_id, item):
-        return False
-    kind, alias, project, created = (item[name] for name in ITEM)
-    record(conn, user_id, [Alias(kind, alias, project, repository_created=created)], item["created_at"])
-    return True
-
-
-def mark_reported(conn: Connection, user_id: str, aliases: Sequence[Alias]) -> None:
-    """Record that a reply has told of aliases, unless they belong to another project since."""
-    for alias in aliases:
-        is_same = and_(_is(user_id, alias), project_aliases.c.project == alias.project)
-        conn.execute(update(project_aliases).where(is_same).values(reported=True))
 
 
 def move(conn: Connection, full_text: FullText, user_id: str, old: str, new: str, caller: str, now: datetime) -> Move:
@@ -124,11 +60,6 @@ def move(conn: Connection, full_text: FullText, user_id: str, old: str, new: str
     return planned
 
 
-def _is(user_id: str, alias: Alias) -> Any:
-    columns = project_aliases.c
-    return and_(columns.user_id == user_id, columns.kind == alias.kind, columns.alias == alias.alias)
-
-
 def _move_aliases(conn: Connection, user_id: str, old: str, new: str, now: datetime) -> None:
     columns = project_aliases.c
     of_user = columns.user_id == user_id
@@ -137,7 +68,7 @@ def _move_aliases(conn: Connection, user_id: str, old: str, new: str, now: datet
     settled = and_(columns.project == new, columns.other_project.in_((old, new)))
     conn.execute(update(project_aliases).where(of_user, settled).values(other_project="", reported=True))
     conn.execute(update(project_aliases).where(of_user, columns.other_project == old).values(other_project=new))
-    record(conn, user_id, [Alias("name", old, new)], now)
+    project_queries.record(conn, user_id, [Alias("name", old, new)], now)
     conn.execute(delete(project_aliases).where(of_user, columns.kind == "name", columns.alias == new))
 
 

@@ -102,7 +102,7 @@ def unread_notes(names: Sequence[str]) -> tuple[str, ...]:
     """Return a note on the files of an export that hold nothing to remember, if there are any."""
     named = ", ".join(names[:MAX_NAMED_FILES])
     rest = f" and {len(names) - MAX_NAMED_FILES} more" if len(names) > MAX_NAMED_FILES else ""
-    return (f"left out: {named}{rest}, which hold no conversations",) if names else ()
+    return (f"left out, because nothing in it is said or known: {named}{rest}",) if names else ()
 
 
 def keep_memory(

@@ -83,6 +83,8 @@ def open_source(file: Path) -> SourceFile:
         if file.stat().st_size > MAX_BYTES:
             raise InputError(f"{file} is larger than {MAX_BYTES:,} bytes. {EXPECTED}")
         text = _decoded(str(file), file.read_bytes())
+    except FileNotFoundError as error:
+        raise InputError(f"there is no file {file}. Nothing was imported") from error
     except OSError as error:
         raise InputError(f"{file} cannot be read: {error}. {EXPECTED}") from error
     try:

@@ -47,9 +47,7 @@ ClientArgument = Annotated[
 ]
 ClientOrNone = Annotated[
     Client | None,
-    typer.Argument(
-        parser=_client, metavar="[CLIENT]", help=f"One of {', '.join(CLIENTS)}. Without it, they are listed."
-    ),
+    typer.Argument(parser=_client, metavar="CLIENT", help=f"One of {', '.join(CLIENTS)}. Without it, they are listed."),
 ]
 InProject = Annotated[bool, typer.Option("--project", help="Use the files of the current folder.")]
 WithHooks = Annotated[
@@ -81,7 +79,7 @@ def install(
     _apply(edits, unchanged, dry_run=dry_run)
     if not dry_run:
         off = exit_on_error(lambda: switched_off(client, target.folders)) if hooks else []
-        print_text(*_next_steps(target, options, off, hooks=hooks), *_on_unused_variables(ctx), soft_wrap=True)
+        print_text(*_next_steps(target, options, off, hooks=hooks), *_on_unused_variables(ctx))
 
 
 @app.command(rich_help_panel=SETUP)
@@ -126,7 +124,10 @@ def _next_steps(target: Target, options: Options, off: list[str], *, hooks: bool
         if options.overrides or options.config is not None:
             steps.append("note: the options of this call are in the file, for everybody who uses it")
     elif in_temporary_environment():
-        steps.append("note: uvx or pipx starts the server, because this installation is a temporary one")
+        steps.append(
+            "note: uvx or pipx starts the server, because this installation is a temporary one. They download the "
+            "package palimpsest-mcp; if it cannot be found, install from the clone with uv tool install . instead"
+        )
     if hooks:
         steps.append(HOOKS_AFTER.format(title=client.title, name=client.name))
         if target.in_project:

@@ -119,8 +119,8 @@ def hook_program() -> str:
     if in_temporary_environment():
         raise InputError(
             "this palimpsest runs from a folder that uvx or pipx empties from time to time, and hooks need a path that "
-            f"stays. Nothing was changed. Run uv tool install {DISTRIBUTION} or pipx install {DISTRIBUTION}, and then "
-            "palimpsest install again"
+            f"stays. Nothing was changed. Run uv tool install {DISTRIBUTION} or pipx install {DISTRIBUTION}, or, in a "
+            "clone, uv tool install . or pipx install ., and then palimpsest install again"
         )
     program = _beside_python(HOOK)
     if not program.exists():

@@ -26,7 +26,7 @@ TITLE_CHARS = 60
 def conversations(
     ctx: typer.Context,
     conversation_id: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="Read this one: its id, or the first 8 characters of it.")
+        str | None, typer.Argument(metavar="ID", help="Read this one: its id, or the first 8 characters of it.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=1_000, help="How many are shown at most.")] = 20,
     cursor: Annotated[str | None, typer.Option(help="The cursor that the previous page ended with.")] = None,
@@ -48,11 +48,11 @@ def conversations(
 def _list_parts(page: ConversationPage) -> list[Part]:
     if not page.conversations:
         return ["no conversations"]
-    rows = table("id", "date", "client", "title", "messages", "project")
+    rows = table("id", "date", "client", "messages", "project", "title")
     for conversation in page.conversations:
         date, count = f"{conversation.ended_at:%Y-%m-%d}", str(conversation.messages)
         client, project = plain(conversation.client), plain(conversation.project)
-        rows.add_row(conversation.id[:8], date, client, plain(_title(conversation)), count, project)
+        rows.add_row(conversation.id[:8], date, client, count, project, plain(_title(conversation)))
     return [rows, "palimpsest conversations ID reads one"]
 
 

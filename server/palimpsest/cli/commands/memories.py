@@ -122,7 +122,8 @@ def list_(
         )
         unlisted = unlisted_notes(page, COMMANDS)
         page = replace(page, notes=(*page.notes, *unlisted))
-        title = f"{'deleted memories' if deleted else 'memories'} of {memory.scope}"
+        kinds = "messages" if page.hits and all(hit.kind == "message" for hit in page.hits) else "memories"
+        title = f"{'deleted ' if deleted else ''}{kinds} of {memory.scope}"
         parts = [*hits_parts(page.hits, title), *notes_text(page.notes)]
         if not page.hits and not unlisted:
             parts.insert(0, _nothing_listed(memory.scope, deleted=deleted, is_filtered=bool(filters), cursor=cursor))

@@ -134,7 +134,7 @@ def _chosen_from_list(settings: Settings, given: _Given) -> ModelChoice:
         "none: agents write their facts themselves, and nothing is sent anywhere",
         "the client's own, where a client lends it",
         *about_servers,
-        "an endpoint that speaks OpenAI's protocol, on the network or elsewhere on this machine",
+        "another endpoint that speaks OpenAI's protocol",
     ]
     lines = [f"  {number}  {option}" for number, option in enumerate(options, 1)]
     print_text("Which language model finds the facts in conversations?", *lines, soft_wrap=True)

@@ -98,9 +98,8 @@ def import_(
 ) -> None:
     """Import memories and conversations from a file. Items that are already stored are skipped.
 
-    The file is an export of Palimpsest, the JSONL file of the official MCP memory server, a mem0 history database or
-    export, or a ChatGPT or Claude export (the .zip, its folder, or its conversations.json). Messages are stored as they
-    are; no model is called.
+    It may come from Palimpsest, ChatGPT, Claude, mem0 or the official MCP memory
+    server. Messages are stored as they are, and no model is asked.
     """
 
     async def work(memory: Memory) -> None:
@@ -109,7 +108,8 @@ def import_(
 
         verb = "would import" if dry_run else "imported"
         of_them = f" ({result.deleted:,} of them deleted there, and kept as deleted)" if result.deleted else ""
-        counts = f"{_counts(result.new)}{of_them}; already known: {_counts(result.known)}"
+        known = f"; already known: {_counts(result.known)}" if any(result.known.values()) else ""
+        counts = f"{_counts(result.new) or 'nothing'}{of_them}{known}"
         done = f"{file} ({result.format}): {verb} {counts}"
         parts = [done, *(f"  {example[:100]}" for example in result.examples), *notes_text(result.notes)]
         if result.waiting:
@@ -125,8 +125,7 @@ def import_(
 def _counts(by_type: dict[str, int]) -> str:
     nouns = {"alias": "project name", "conversation": "conversation", "turn": "message"}
     nouns |= {"memory": "memory", "summary": "summary"}
-    rare = ("alias", "conversation")
-    return ", ".join(counted(by_type[kind], noun) for kind, noun in nouns.items() if by_type[kind] or kind not in rare)
+    return ", ".join(counted(by_type[kind], noun) for kind, noun in nouns.items() if by_type[kind])
 
 
 def _imported_json(result: ImportResult, *, dry_run: bool) -> dict[str, Any]:

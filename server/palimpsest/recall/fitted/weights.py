@@ -50,8 +50,13 @@ class Means:
 def weights_for(fingerprint: str) -> Weights:
     """Return the weights for the embedder with this fingerprint."""
     sets = _read("weights.json")["weights"]
-    chosen: dict[str, Any] = sets[STATIC if fingerprint.startswith("local:") else SENTENCE]
+    chosen: dict[str, Any] = sets[weights_name(fingerprint)]
     return Weights(**chosen)
+
+
+def weights_name(fingerprint: str) -> str:
+    """Return which set of weights is for the embedder with this fingerprint."""
+    return STATIC if fingerprint.startswith("local:") else SENTENCE
 
 
 @cache

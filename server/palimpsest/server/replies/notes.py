@@ -28,6 +28,7 @@ class Advice:
 
     similar: str
     deleted: str
+    several_deleted: str
     all_deleted: str
     outdated: str
     shortened: str
@@ -40,6 +41,8 @@ TOOLS = Advice(
     "if one says the same, call delete_memory; if all are true, leave them",
     deleted='update_memory(memory_id="{id}", restore=true) restores it; only the command line erases for good: '
     "palimpsest purge",
+    several_deleted='update_memory(memory_id="ID", restore=true) restores one of them; only the command line '
+    "erases for good: palimpsest purge",
     all_deleted="list_memories(deleted=true) shows the memories; on the command line, palimpsest undo restores "
     "everything",
     outdated="refresh=true rewrites the summary",
@@ -62,6 +65,7 @@ COMMANDS = Advice(
     similar="if a memory it resembles is no longer true, add the same text again with --replaces and its id; if one "
     "says the same, palimpsest delete deletes it; if all are true, leave them",
     deleted="palimpsest undelete {id} restores it; palimpsest purge {id} erases it for good",
+    several_deleted="palimpsest undelete ID restores one of them; palimpsest purge ID erases it for good",
     all_deleted="palimpsest undo restores everything; palimpsest purge erases for good",
     outdated="--refresh rewrites the summary",
     shortened='a text that ends in "…" is longer; palimpsest get ID prints all of it',
@@ -142,6 +146,8 @@ def _notes(result: WriteResult, advice: Advice, restorable: Sequence[Outcome]) -
     yield from result.notes
     if any(result.similar.values()):
         yield advice.similar
-    deleted = next((outcome.memory.id for outcome in restorable if outcome.event is Event.DELETE), None)
-    if deleted is not None:
-        yield advice.deleted.format(id=short(deleted))
+    deleted = [outcome.memory.id for outcome in restorable if outcome.event is Event.DELETE]
+    if len(deleted) == 1:
+        yield advice.deleted.format(id=short(deleted[0]))
+    elif deleted:
+        yield advice.several_deleted

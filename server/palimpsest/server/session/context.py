@@ -42,12 +42,14 @@ def scope_of(ctx: AnyContext, memory: Memory, scope: ScopeInput | None = None) -
     InputError for a scope that the access token does not allow.
     """
     grant, default = current_grant(), memory.scope
+    client_project = state_of(ctx).client_project
     if grant is None:
-        default = replace(default, project=state_of(ctx).client_project or default.project)
-        return validation.scope_from(default, scope)
-    default = replace(default, user_id=grant.user_id, project=grant.project or default.project)
+        return validation.scope_from(replace(default, project=client_project or default.project), scope)
+    default = replace(default, user_id=grant.user_id, project=client_project or grant.project or default.project)
     requested = validation.scope_from(default, scope)
-    _check_allowed(grant, requested)
+    if grant.project and requested.project == grant.project:
+        requested = replace(requested, project=default.project)
+    _check_allowed(grant, default.project, requested)
     return requested
 
 
@@ -61,10 +63,11 @@ def goes_through_projects(scope: SearchScopeInput | None) -> bool:
     return True
 
 
-def _check_allowed(grant: Grant, requested: Scope) -> None:
+def _check_allowed(grant: Grant, project: str, requested: Scope) -> None:
+    """Raise InputError if an access token does not allow a scope. `project` is the present name of its project."""
     if requested.user_id != grant.user_id:
         raise InputError(f"this access token is only valid for user {grant.user_id}; leave scope.user_id out")
-    if grant.project and requested.project != grant.project:
+    if grant.project and requested.project != project:
         raise InputError(f"this access token is only valid for project {grant.project}; leave scope.project out")
 
 

@@ -19,8 +19,8 @@ from palimpsest.server.wire.recall_socket import serve_prompts
 class ServerState:
     """The open memory and everything else that outlives a single request.
 
-    `client_project` is set only in the copy that a single request sees: the project of the client's roots or of the
-    settings, or "".
+    `client_project` is set only in the copy that a single request sees: the project of the access token, of the
+    client's roots or of the settings, under its present name, or "".
     """
 
     memory: LazyMemory

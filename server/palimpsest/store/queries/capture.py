@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, func, select
 
@@ -15,6 +16,13 @@ from palimpsest.store.schema import purged as purged_ids
 
 CALLS = "captured_calls"
 """The key in `meta` of the last day (UTC) on which a model was asked about captured messages, and how often."""
+
+
+NAMESPACE = uuid.UUID("6d0a8b43-52a9-4a0e-8d1c-0c7f7a1f7d55")
+
+SAME_TIME = timedelta(minutes=2)
+"""How far apart the times of a message are at most that a hook has brought and of its line in a transcript. Set by
+hand: the hook runs within seconds, and a person who says the same again, or in another session, takes longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +80,19 @@ _UNDONE = (
     )
     .order_by(messages.c.seq)
 )
+
+
+def said_then(user_id: str, external_id: str, role: str, content_hash: str, said_at: datetime) -> tuple[str, str, str]:
+    """Return ids of what was said through a client at a time: before it, then, and after it.
+
+    A purge keeps the second one, which is one of the three of every line of a transcript that says the same.
+    """
+    client, window = external_id.partition(":")[0], said_at.timestamp() // SAME_TIME.total_seconds()
+    before, then, after = (
+        str(uuid.uuid5(NAMESPACE, "\0".join((user_id, client, role, content_hash, str(window + step)))))
+        for step in (-1, 0, 1)
+    )
+    return before, then, after
 
 
 def purged(conn: Connection, owner_ids: Sequence[str]) -> set[str]:

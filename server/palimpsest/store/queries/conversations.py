@@ -11,7 +11,7 @@ from sqlalchemy import Connection, and_, func, or_, select
 from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import Message, Scope
 from palimpsest.store.mapping import sees, to_message
-from palimpsest.store.queries.messages import without_forgotten
+from palimpsest.store.queries.messages import sessions_with_forgotten, without_forgotten
 from palimpsest.store.schema import conversations, messages
 
 MIN_PREFIX = 8
@@ -23,7 +23,8 @@ class ConversationSummary:
     """A conversation that has living messages. `id` is their session id, and `first` the first of them.
 
     `client` is the program it was held in and `title` what it is called there; both are "" if that is not known.
-    `first` is None if something that was said in it is forgotten.
+    If something that was said in it is forgotten, `title` is "" too, because it may say the same, and `first` is None
+    if that message says it.
     """
 
     id: str
@@ -68,12 +69,13 @@ def list_conversations(
     by_id = {row.session_id: row for row in conn.execute(known.order_by(conversations.c.seq))}
     begin = conn.execute(select(messages).where(messages.c.seq.in_([row.first for row in rows])))
     first = {message.session_id: message for message in without_forgotten(conn, [to_message(row) for row in begin])}
+    titled = by_id.keys() - sessions_with_forgotten(conn, list(by_id))
     return [
         ConversationSummary(
             row.session_id,
             row.project,
             by_id[row.session_id].client if row.session_id in by_id else "",
-            by_id[row.session_id].title if row.session_id in by_id else "",
+            by_id[row.session_id].title if row.session_id in titled else "",
             first.get(row.session_id),
             row.messages,
             row.began_at,

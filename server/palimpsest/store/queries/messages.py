@@ -161,6 +161,20 @@ def without_forgotten(conn: Connection, found: Sequence[Message]) -> list[Messag
     return [message for message in found if message.id not in forgotten]
 
 
+def sessions_with_forgotten(conn: Connection, session_ids: Sequence[str]) -> set[str]:
+    """Return those of some sessions in which something was said that was forgotten."""
+    return {row for chunk in chunks(session_ids) for row in conn.execute(_FORGETFUL, {"ids": chunk}).scalars()}
+
+
+_FORGETFUL = (
+    select(messages.c.session_id)
+    .join(memory_sources, memory_sources.c.message_id == messages.c.id)
+    .join(memories, memories.c.id == memory_sources.c.memory_id)
+    .where(messages.c.session_id.in_(listed("ids")), memories.c.is_forgotten.is_(True), learned_memories())
+    .distinct()
+)
+
+
 def speakers(conn: Connection, user_id: str) -> list[str]:
     """Return the names of the speakers in a user's messages of all projects.
 

@@ -18,6 +18,7 @@ from palimpsest.store.protocols import FullText
 from palimpsest.store.queries import id_lookup
 from palimpsest.store.queries import index_log as log_queries
 from palimpsest.store.queries import messages as message_queries
+from palimpsest.store.queries.capture import said_then
 from palimpsest.store.queries.index_log import EPOCH
 from palimpsest.store.schema import (
     history,
@@ -94,6 +95,9 @@ def purge(
     for chunk in chunks(selection.message_ids):
         conn.execute(delete(memory_sources).where(memory_sources.c.message_id.in_(chunk)))
         conn.execute(delete(message_history).where(message_history.c.message_id.in_(chunk)))
+        if sayings := _sayings(conn, chunk):
+            conn.execute(delete(purged).where(purged.c.owner_id.in_(sayings)))
+            conn.execute(insert(purged), [{"owner_id": saying} for saying in sayings])
         conn.execute(delete(messages).where(messages.c.id.in_(chunk)))
     conversation_writes.erase_empty(conn)
     for chunk in chunks((*selection.memory_ids, *selection.message_ids)):
@@ -137,6 +141,13 @@ def _texts(conn: Connection, scope: Scope, memory_ids: Sequence[str], message_id
     for query in queries:
         texts.update(dict.fromkeys(text for text in conn.execute(query).scalars() if text))
     return tuple(texts)
+
+
+def _sayings(conn: Connection, message_ids: Sequence[str]) -> list[str]:
+    """Return what is kept of messages of clients, whose transcripts may say the same under other ids."""
+    columns = (messages.c[name] for name in ("user_id", "external_id", "role", "content_hash", "said_at"))
+    query = select(*columns).where(messages.c.id.in_(message_ids), messages.c.external_id != "")
+    return list(dict.fromkeys(said_then(*row)[1] for row in conn.execute(query).all()))
 
 
 def _touch_context(conn: Connection, selection: PurgeSelection, touched: entry_writes.TouchedEntries) -> None:

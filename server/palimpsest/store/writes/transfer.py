@@ -28,7 +28,7 @@ from sqlalchemy import (
 
 from palimpsest.core.clock import exact_iso
 from palimpsest.core.models import UNDO, Provenance, Scope
-from palimpsest.store import projects as project_writes
+from palimpsest.store import known_projects
 from palimpsest.store.mapping import Query, content_hash, is_scope, memory_hash, scope_values
 from palimpsest.store.protocols import FullText
 from palimpsest.store.queries import messages as message_queries
@@ -129,7 +129,7 @@ def count(conn: Connection, user_id: str) -> int:
 
 def export_items(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
     """Yield every alias of a project, every conversation, message, memory and summary of a user, oldest first."""
-    yield from project_writes.items_of_user(conn, user_id)
+    yield from known_projects.items_of_user(conn, user_id)
     yield from conversation_writes.of_user(conn, user_id)
     rank = _ranks(conn, user_id)
     for row in conn.execute(select(messages).where(messages.c.user_id == user_id).order_by(messages.c.seq)):
@@ -169,9 +169,15 @@ def reserve_edits(conn: Connection, state: ImportState, edits: int) -> None:
 def import_items(
     conn: Connection, full_text: FullText, user_id: str, items: Sequence[Item], state: ImportState, now: datetime
 ) -> None:
-    """Store the items that are not known yet for a user, and index them. Times in items are datetimes."""
+    """Store the items that are not known yet for a user, and index them. Times in items are datetimes.
+
+    What belongs to a project that was moved here goes to where it was moved: nobody looks in the old one any more.
+    """
     touched = entry_writes.TouchedEntries()
-    for item in items:
+    names = {
+        project: known_projects.current_name(conn, user_id, project) for project in {item["project"] for item in items}
+    }
+    for item in ({**item, "project": names[item["project"]]} for item in items):
         scope = Scope(user_id, item["project"], item["agent_id"], item["run_id"])
         tx = Transaction(conn, scope, Provenance("import", caller="cli"), now, 0, {}, "", touched)
         is_new = _store(tx, item, state)
@@ -180,12 +186,13 @@ def import_items(
     entry_writes.index(conn, full_text, touched, now)
     if sum(state.stored.values()) + sum(state.known.values()) == state.total:
         conn.execute(delete(meta).where(meta.c.key == state.key))
+        conversation_writes.erase_empty(conn)  # a title would tell of messages that were purged and stay so
 
 
 def _store(tx: Transaction, item: Item, state: ImportState) -> bool:
     """Store an item, or bring back what an undo took back. Return whether there is something now that was not."""
     if item["type"] == "alias":
-        return project_writes.store_item(tx.conn, tx.scope.user_id, item)
+        return known_projects.store_item(tx.conn, tx.scope.user_id, item)
     if item["type"] == "conversation":
         return conversation_writes.store_item(tx.conn, tx.scope, item)
     if item["type"] == "summary":
@@ -210,9 +217,10 @@ def _store(tx: Transaction, item: Item, state: ImportState) -> bool:
 
 def standing_of(conn: Connection, user_id: str, item: Item) -> Standing:
     """Return what the ledger has of an item, by its id or with the same content in its scope."""
+    item = {**item, "project": known_projects.current_name(conn, user_id, item["project"])}
     scope = Scope(user_id, item["project"], item["agent_id"], item["run_id"])
     if item["type"] == "alias":
-        return "known" if project_writes.is_known(conn, user_id, item) else "new"
+        return "known" if known_projects.is_known(conn, user_id, item) else "new"
     if item["type"] == "conversation":
         return "new" if conversation_writes.find(conn, scope, item["session_id"]) is None else "known"
     if item["type"] == "summary":

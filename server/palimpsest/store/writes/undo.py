@@ -147,8 +147,17 @@ def _in_effect(tx: Transaction, number: int) -> bool:
             return False
         if span.before is not None and _state(span.before) == _state(span.last):
             return False
+        if span.before is None and _stands_for_another(tx, span.memory_id):
+            return False
     rows = _message_rows(tx, message_history.c.change == number)
     return all(deleted is (event == Event.DELETE) for _, event, deleted in rows)
+
+
+def _stands_for_another(tx: Transaction, memory_id: str) -> bool:
+    """Return whether the merge of two projects closed another memory in favour of this one: it is of both adds."""
+    closed = select(history.c.seq).join(memories, memories.c.id == history.c.memory_id)
+    by_merge = closed.where(memories.c.superseded_by == memory_id, history.c.stage == MOVE)
+    return tx.conn.execute(by_merge.limit(1)).first() is not None
 
 
 def _state(row: HistoryRow) -> tuple[Any, ...]:
