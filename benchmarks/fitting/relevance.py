@@ -13,7 +13,15 @@ from fitting.regression import Array, area_under_curve, logistic
 from palimpsest.core.protocols import Embedder
 from palimpsest.recall.fitted.weights import CONSTANT, THRESHOLD, Weights
 from palimpsest.recall.scoring.ranking import Ranked
-from palimpsest.recall.scoring.relevance import DROP, FALL, IN_SMALL_MEMORIES, SMALL, signs_of_best, sort_of_hit
+from palimpsest.recall.scoring.relevance import (
+    DROP,
+    FALL,
+    IN_SMALL_MEMORIES,
+    SMALL,
+    SMALL_THRESHOLD,
+    signs_of_best,
+    sort_of_hit,
+)
 
 SHARE = {"facts": 1.0, "few": 0.75, "turns": 1.0, "mixed": 0.25, "said": 1.0}
 """The weight of all cases of a sort of store together, as in the ranking. Here facts that are messages count as much as
@@ -70,12 +78,29 @@ def _fit_sort(cases: Sequence[Case], ordered: Ordered, embedder: Embedder, witho
         "  "
         + ", ".join(f"{name} {weight * size:.2f}" for (name, weight), size in zip(fitted.items(), scale, strict=True))
     )
-    known = labels == 1
-    threshold = float(np.quantile(chances[known], FALSE_ALARMS, weights=amount[known], method="inverted_cdf"))
-    fitted[THRESHOLD] = float(1 / (1 + np.exp(-threshold)))
+    fitted |= _thresholds(chances, amount, signs)
     fitted |= _after_the_best(cases, ordered, dict(zip(map(id, cases), rows @ weights, strict=True)))
     print(f"  drop {fitted[DROP]:.2f}, fall {fitted[FALL]:.2f}, threshold {fitted[THRESHOLD]:.2f}")
     return fitted
+
+
+def _thresholds(chances: Array, amount: Array, signs: Sequence[Sign]) -> dict[str, float]:
+    """Return the logit below which a best hit is weak, and what is added to it in small memories.
+
+    Each of the two calls as many questions with an answer unknown as `FALSE_ALARMS` says.
+    """
+    known, few = np.array([sign.known for sign in signs]), np.array([sign.family == "few" for sign in signs])
+    of_many, of_few = known & ~few, known & few
+    threshold = _lowest(chances[of_many], amount[of_many])
+    if not of_few.any():
+        return {THRESHOLD: threshold}
+    small = np.array([sign.values[SMALL] for sign in signs])[of_few]
+    return {THRESHOLD: threshold, SMALL_THRESHOLD: _lowest((chances[of_few] - threshold) / small, amount[of_few])}
+
+
+def _lowest(values: Array, amount: Array) -> float:
+    """Return the value that a share of `FALSE_ALARMS` is below."""
+    return float(np.quantile(values, FALSE_ALARMS, weights=amount, method="inverted_cdf"))
 
 
 def _sign(case: Case, ordered: Ordered, embedder: Embedder) -> Sign:

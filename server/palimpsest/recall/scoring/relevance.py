@@ -38,6 +38,9 @@ hand: of four texts one is the best by chance, and a word that only one of them 
 IN_SMALL_MEMORIES = ("score", "highest meaning", "rarest missing word", "coverage", "least similar word", "lead")
 """The signs that depend on how much is stored. Each has a second weight, which fades as the memory grows."""
 
+SMALL_THRESHOLD = "threshold, small"
+"""Key of what is added to the threshold in an empty memory; it fades as the memory grows. The threshold is a logit."""
+
 _NAME = re.compile(r"(?<=\S\s)[^\W\d_][\w'-]*")
 _IDENTIFIER = re.compile(r"[\w./:+-]*\d[\w./:+-]*")
 
@@ -64,9 +67,9 @@ def relevance_of(scoring: SearchScoring, candidates: Candidates, ranked: Sequenc
     scores = np.array([item.score for item in ranked])
     falls = fitted[DROP] + fitted[FALL] * (scores[0] - scores)
     falls[0] = 0.0
-    of_hits: list[float] = _probability(logit - falls).tolist()
+    of_hits: list[float] = [_probability(value) for value in logit - falls]
     is_complete = bool(candidates.has_vector.all())  # what has no vector yet may answer, and the signs do not see it
-    threshold = fitted[THRESHOLD]
+    threshold = _probability(fitted[THRESHOLD] + fitted.get(SMALL_THRESHOLD, 0.0) * signs[SMALL])
     return Relevance(of_hits, confident=of_hits[0] >= threshold or not is_complete, threshold=threshold)
 
 
@@ -164,5 +167,5 @@ def _least_similar_word(query: ParsedQuery, embedder: Embedder, text: str) -> fl
     return 1.0 if similarity is None else similarity
 
 
-def _probability(logits: Column) -> Column:
-    return 1 / (1 + np.exp(-np.clip(logits, -30, 30)))
+def _probability(logit: float) -> float:
+    return 1 / (1 + math.exp(-min(max(logit, -30.0), 30.0)))
