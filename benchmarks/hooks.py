@@ -15,18 +15,15 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from palimpsest.hook import paths
-from palimpsest.hook.private_files import make_private_folder
 
 if sys.platform != "win32":
-    import socket
+    from scripted_recall import answering, says
 
 BARE = (sys.executable, "-I", "-c", "pass")
 LIMIT = 60
@@ -79,35 +76,6 @@ def write_brief(data_dir: Path) -> None:
     brief.write_text(json.dumps({"v": 1, "text": text, "ids": ["m1"]}))
 
 
-@contextmanager
-def answering_at_once(data_dir: Path) -> Generator[None]:
-    """Answer questions with an answer that is already there."""
-    folder = paths.sockets_dir(str(data_dir))
-    make_private_folder(folder)
-    line = json.dumps({"ids": ["m1"], "text": f"<palimpsest-memory>\n{ASKED}\n</palimpsest-memory>"}).encode() + b"\n"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        listener.bind(os.path.join(folder, f"benchmark{paths.SOCKET_SUFFIX}"))
-        listener.listen()
-
-        def serve() -> None:
-            while True:
-                try:
-                    connection, _ = listener.accept()
-                except OSError:  # the block has ended
-                    return
-                with connection, connection.makefile("rb") as lines:
-                    lines.readline()
-                    connection.sendall(line)
-
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            listener.shutdown(socket.SHUT_RDWR)
-            thread.join()
-
-
 def measure_all(command: Sequence[str], runs: int) -> dict[str, dict[str, float]]:
     """Return the times of every event."""
     with tempfile.TemporaryDirectory() as folder:
@@ -115,7 +83,8 @@ def measure_all(command: Sequence[str], runs: int) -> dict[str, dict[str, float]
         write_brief(data_dir)
         times = {name: measure(command, event, runs, data_dir) for name, event in EVENTS.items()}
         if sys.platform != "win32":
-            with answering_at_once(data_dir):
+            block = f"<palimpsest-memory>\n{ASKED}\n</palimpsest-memory>"
+            with answering(data_dir, says(block, "m1")):
                 times[WITH_SERVER] = measure(command, EVENTS["prompt, no server"], runs, data_dir)
     return times
 

@@ -37,17 +37,17 @@ def begun_with(data_dir: Path, cwd: str, *arguments: str, source: str = "startup
 @pytest.mark.parametrize(
     ("cwd", "text"),
     [
-        ("/work/app", "app"),
-        ("/work/app/server/api", "api"),
-        ("/work/app/server", "app"),
-        ("/work/apple", "global"),
+        ("/home/nadia/app", "app"),
+        ("/home/nadia/app/server/api", "api"),
+        ("/home/nadia/app/server", "app"),
+        ("/home/nadia/apple", "global"),
         ("/", "global"),
         ("", "global"),
         ("relative", "global"),
     ],
 )
 def test_the_nearest_folder_counts(tmp_path: Path, cwd: str, text: str) -> None:
-    users = {"": {"": "k0", "/work/app": "k1", "/work/app/server/api": "k2"}}
+    users = {"": {"": "k0", "/home/nadia/app": "k1", "/home/nadia/app/server/api": "k2"}}
     write_briefs(tmp_path, {"v": 1, "users": users}, k0=brief("global"), k1=brief("app"), k2=brief("api"))
     assert begun_with(tmp_path, cwd) == text
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from palimpsest.hook import paths
-from tests.support.hook_program import answering, hook_environment, run_hook, says, spooled
+from scripted_recall import answering, says
+from tests.support.hook_program import hook_environment, run_hook, spooled
 
 PROMPT = "Which database does the billing service use?"
 REPLY = "It uses PostgreSQL 16."

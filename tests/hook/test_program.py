@@ -16,17 +16,8 @@ from typing import Any
 import pytest
 
 from palimpsest.hook import paths, spool
-from tests.support.hook_program import (
-    CODE,
-    PATIENT_CODE,
-    TIMEOUT,
-    answering,
-    hook_command,
-    hook_environment,
-    run_hook,
-    says,
-    spooled,
-)
+from scripted_recall import answering, says
+from tests.support.hook_program import CODE, PATIENT_CODE, TIMEOUT, hook_command, hook_environment, run_hook, spooled
 
 PROMPT = {
     "session_id": "s1",

@@ -12,7 +12,8 @@ import pytest
 
 from palimpsest.hook import paths
 from palimpsest.hook.private_files import make_private_folder
-from tests.support.hook_program import Answer, answering, hook_environment, run_hook, says, sends, spooled
+from scripted_recall import Answer, answering, says, sends
+from tests.support.hook_program import hook_environment, run_hook, spooled
 
 PROMPT = {
     "session_id": "s1",

@@ -18,7 +18,7 @@ needs_posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX permissi
 
 
 def record(text: str = "I moved to Lisbon.") -> dict[str, str | int]:
-    return spool.new_record("claude-code", "prompt", "s1", role="user", text=text, cwd="/work")
+    return spool.new_record("claude-code", "prompt", "s1", role="user", text=text, cwd="/home/nadia")
 
 
 def spooled(data_dir: Path) -> list[Path]:
@@ -40,7 +40,7 @@ def test_a_record_is_one_file_of_json(tmp_path: Path) -> None:
         "role": "user",
         "text": "I moved to Lisbon.",
         "transcript": "",
-        "cwd": "/work",
+        "cwd": "/home/nadia",
         "user": "",
         "detail": "",
     }
