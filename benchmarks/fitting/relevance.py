@@ -34,6 +34,9 @@ OF_SIZE = (SMALL, *(f"{SMALL}, {name}" for name in IN_SMALL_MEMORIES))
 FALSE_ALARMS = 0.03
 """At most this share of the questions with an answer may be called unknown."""
 
+TURNS = 50
+"""How often the two thresholds are computed in turn. Set by hand: they stand still after some ten turns."""
+
 ASKED = 10
 """How many hits of a case the fall of the relevance is fitted on: as many as a reply has."""
 
@@ -80,22 +83,29 @@ def _fit_sort(cases: Sequence[Case], ordered: Ordered, embedder: Embedder, witho
     )
     fitted |= _thresholds(chances, amount, signs)
     fitted |= _after_the_best(cases, ordered, dict(zip(map(id, cases), rows @ weights, strict=True)))
-    print(f"  drop {fitted[DROP]:.2f}, fall {fitted[FALL]:.2f}, threshold {fitted[THRESHOLD]:.2f}")
+    print(
+        f"  drop {fitted[DROP]:.2f}, fall {fitted[FALL]:.2f}, threshold {fitted[THRESHOLD]:.2f}, "
+        f"in an empty memory {fitted.get(SMALL_THRESHOLD, 0.0):+.2f}"
+    )
     return fitted
 
 
 def _thresholds(chances: Array, amount: Array, signs: Sequence[Sign]) -> dict[str, float]:
-    """Return the logit below which a best hit is weak, and what is added to it in small memories.
+    """Return the logit below which a best hit is weak, and what is added to it in an empty memory.
 
-    Each of the two calls as many questions with an answer unknown as `FALSE_ALARMS` says.
+    Of large and of small memories, each calls as many questions with an answer unknown as `FALSE_ALARMS` says. What is
+    added fades with the size, so both depend on each other a little, and are found in turns.
     """
     known, few = np.array([sign.known for sign in signs]), np.array([sign.family == "few" for sign in signs])
     of_many, of_few = known & ~few, known & few
-    threshold = _lowest(chances[of_many], amount[of_many])
     if not of_few.any():
-        return {THRESHOLD: threshold}
-    small = np.array([sign.values[SMALL] for sign in signs])[of_few]
-    return {THRESHOLD: threshold, SMALL_THRESHOLD: _lowest((chances[of_few] - threshold) / small, amount[of_few])}
+        return {THRESHOLD: _lowest(chances[of_many], amount[of_many])}
+    small = np.array([sign.values[SMALL] for sign in signs])
+    threshold = added = 0.0
+    for _ in range(TURNS):
+        threshold = _lowest((chances - added * small)[of_many], amount[of_many])
+        added = _lowest(((chances - threshold) / small)[of_few], amount[of_few])
+    return {THRESHOLD: threshold, SMALL_THRESHOLD: added}
 
 
 def _lowest(values: Array, amount: Array) -> float:
