@@ -20,7 +20,7 @@ SERVER = REPOSITORY / "server"
 BROAD_HANDLERS = Counter(
     {
         "capture.follow": 1,
-        "core.workers": 1,
+        "embed.workers": 1,
         "index.chroma": 1,
         "learn.background.jobs": 2,
         "embed.chroma": 1,
