@@ -406,7 +406,7 @@ DAMAGES: dict[str, tuple[int, Callable[[dict[str, Any]], Any], str]] = {
         lambda _: {"format": "palimpsest-export", "version": 1, "user_id": "alice"},
         "line 3: ",
     ),
-    "a newer version": (1, changed(version=4), "line 1: version"),
+    "a newer version": (1, changed(version=5), "line 1: version"),
     "a header with an unknown field": (1, changed(project="web"), "line 1: project"),
 }
 

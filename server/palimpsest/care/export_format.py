@@ -24,6 +24,7 @@ from pydantic import (
 )
 
 from palimpsest.core.clock import Precision
+from palimpsest.core.entities import MAX_NAME_CHARS, EntityType
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import MAX_SCOPE_CHARS, UNDO
 from palimpsest.core.validation import scope_part
@@ -31,9 +32,9 @@ from palimpsest.store.writes.conversations import MAX_TITLE_CHARS
 from palimpsest.text.control_characters import visible_json
 
 FORMAT = "palimpsest-export"
-VERSION = 3
-"""Version 1 knew fewer times of a memory, and version 2 neither conversations nor aliases of projects. Their files can
-still be imported."""
+VERSION = 4
+"""Version 1 knew fewer times of a memory, version 2 neither conversations nor aliases of projects, and version 3 no
+entities. Their files can still be imported."""
 
 
 MAX_ALIAS_CHARS = 4_096
@@ -50,6 +51,8 @@ def _valid_scope_part(value: str) -> str:
 Id: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")]
 ScopePart: TypeAlias = Annotated[str, AfterValidator(_valid_scope_part)]
 Name: TypeAlias = Annotated[str, Field(max_length=MAX_SCOPE_CHARS)]
+NamedEntities: TypeAlias = list[tuple[Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)], EntityType]]
+Relations: TypeAlias = list[tuple[Name, Name, Name]]
 Number: TypeAlias = Annotated[int, Field(ge=1, le=2**53)]
 
 
@@ -61,7 +64,7 @@ class Header(_Line):
     """The first line."""
 
     format: Literal["palimpsest-export"]
-    version: Literal[1, 2, 3]
+    version: Literal[1, 2, 3, 4]
     user_id: ScopePart
 
 
@@ -138,6 +141,8 @@ class MemoryState(_Line):
     valid_until_precision: Precision = ""
     superseded_by: Id | None = None
     is_forgotten: bool | None = None
+    entities: NamedEntities = []
+    relations: Relations = []
 
 
 class MemoryHistoryRow(_Line):
@@ -195,6 +200,8 @@ class MemoryLine(_Line):
     superseded_by: Id | None
     is_forgotten: bool
     revision: Number
+    entities: NamedEntities | None = None
+    relations: Relations | None = None
     history: list[MemoryHistoryRow] = Field(min_length=1)
     sources: list[Source]
 

@@ -25,10 +25,10 @@ from sqlalchemy.types import TypeDecorator
 
 from palimpsest.core.clock import exact_iso
 
-HEAD = "0010"
+HEAD = "0011"
 """The schema revision this version writes: the newest file in migrations/versions."""
 
-KNOWN_REVISIONS = frozenset({"0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010"})
+KNOWN_REVISIONS = frozenset({"0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011"})
 
 DIALECTS = ("sqlite", "postgresql")
 """The databases whose partial indexes are declared."""
@@ -151,6 +151,9 @@ memories = Table(
     Column("updated_at", UtcTime, nullable=False),
     Column("deleted_at", UtcTime),
     Column("superseded_by", String(36)),
+    # What the text names: [[name, type], …] and [[source, name, destination], …]. No list: not looked for yet.
+    Column("entities", JSON),
+    Column("relations", JSON),
     # Whether its messages are hidden with it. A memory that was replaced or ended, or whose add was undone, is not.
     Column("is_forgotten", Boolean, nullable=False, server_default=false()),
     Column("revision", Integer, nullable=False),

@@ -29,7 +29,8 @@ from sqlalchemy import (
 from palimpsest.core.clock import exact_iso
 from palimpsest.core.models import UNDO, Provenance, Scope
 from palimpsest.store import known_projects
-from palimpsest.store.mapping import Query, content_hash, is_scope, memory_hash, scope_values
+from palimpsest.store.graph import statements as graph
+from palimpsest.store.mapping import Query, content_hash, is_scope, memory_hash, scope_values, to_memory
 from palimpsest.store.protocols import FullText
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.schema import (
@@ -67,6 +68,8 @@ MEMORY_STATE = (
     "superseded_by",
     "is_forgotten",
     "revision",
+    "entities",
+    "relations",
 )
 HISTORY = (
     "id",
@@ -306,9 +309,10 @@ def _join_conversation(tx: Transaction, item: Item, message_id: str) -> None:
 
 
 def _store_memory(tx: Transaction, item: Item, state: ImportState) -> None:
-    values = {name: item[name] for name in MEMORY + MEMORY_STATE}
+    values = {name: item.get(name) for name in MEMORY + MEMORY_STATE}  # older exports have no entities
     values |= {"user_id": tx.scope.user_id, "content_hash": memory_hash(item["text"])}
     tx.conn.execute(insert(memories), values)
+    graph.put(tx.conn, to_memory(tx.conn.execute(select(memories).where(memories.c.id == item["id"])).one()), tx.now)
     for version in item["history"]:
         values = {name: version[name] for name in HISTORY} | {"stage": _numbered(version["stage"], state.base)}
         number, recorded_at = state.base + version["change"], version.get("recorded_at")

@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, func, select, updat
 
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import MOVE, UNDO, Event, Kind, Memory, Outcome, Provenance, Undo
-from palimpsest.store.mapping import chunks, sees, to_memory, to_time, with_state
+from palimpsest.store.mapping import chunks, sees, to_entities, to_memory, to_relations, to_time, with_state
 from palimpsest.store.queries.edits import recorded
 from palimpsest.store.schema import history, memories, message_history, messages
 from palimpsest.store.writes import memories as memory_writes
@@ -297,6 +297,7 @@ def bring_back(tx: Transaction, item: Mapping[str, Any], owner_id: str) -> bool:
     precisions = ("happened_precision", "valid_from_precision", "valid_until_precision")
     told = {name: item[name] for name in ("text", "metadata", *times, *precisions)}
     lists = {name: tuple(item[name]) for name in ("keywords", "tags")}
+    lists |= {"entities": to_entities(item.get("entities")), "relations": to_relations(item.get("relations"))}
     living = replace(present, **told, **lists, deleted_at=None, superseded_by=None, is_forgotten=False)
     record(tx, Event.ADD, memory_writes.update_row(tx, present, living), old=None)
     return True
