@@ -122,6 +122,37 @@ class LearnConfig(Section):
     captured_calls_per_day: int = Field(default=50, ge=0)
 
 
+class GraphStoreConfig(Section):
+    """The Bolt server that the graph is copied to: `url`, such as `bolt://127.0.0.1:7687`, and how to log in.
+
+    Without `database` it is the server's default database.
+    """
+
+    url: str | None = None
+    username: str | None = None
+    password: SecretStr | None = None
+    database: str | None = None
+
+
+class GraphStore(Section):
+    """Where the graph lies: in the ledger, and with `neo4j` or `memgraph` also on a server that follows the ledger.
+
+    `custom_prompt` is a text, or the path of a file, that says what entities and relations to look for.
+    """
+
+    provider: Literal["ledger", "neo4j", "memgraph"] = "ledger"
+    config: GraphStoreConfig = GraphStoreConfig()
+    custom_prompt: str | None = None
+
+    @model_validator(mode="after")
+    def _server_needs_url(self) -> GraphStore:
+        if self.provider != "ledger" and not self.config.url:
+            raise ValueError(
+                f"graph_store.provider = '{self.provider}' needs graph_store.config.url, such as bolt://127.0.0.1:7687"
+            )
+        return self
+
+
 class StaticToken(Section):
     """An access token for the memory of a user, or of one project of that user. It may allow only reading."""
 
