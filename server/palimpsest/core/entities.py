@@ -70,6 +70,32 @@ class Entity:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownRelation:
+    """A relation that a memory states, between entities by the names they are shown by.
+
+    Since and until when it holds is ISO 8601 as exactly as it is known, and "" if it is not. It was known from
+    `created_at` to `expired_at`, which is None for a relation that is known now, or was at the time asked about.
+    """
+
+    source: str
+    relationship: str
+    destination: str
+    source_id: str
+    destination_id: str
+    memory_id: str
+    valid_from: str
+    valid_until: str
+    created_at: datetime
+    expired_at: datetime | None
+    holds_from: datetime
+
+    @property
+    def is_current(self) -> bool:
+        """Return whether the memory that states it is living."""
+        return self.expired_at is None
+
+
+@dataclass(frozen=True, slots=True)
 class Merge:
     """An edit: `entity_id` is the same as `into_id`."""
 

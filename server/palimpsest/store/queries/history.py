@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import Connection, func, or_, select
+from sqlalchemy import Connection, and_, func, or_, select
 
 from palimpsest.core.models import Event, Memory, Message, Predecessor, Scope, Version
-from palimpsest.store.mapping import chunks, sees, to_history, to_memory, to_message, with_state
+from palimpsest.store.mapping import chunks, listed, sees, to_history, to_memory, to_message, with_state
 from palimpsest.store.queries.messages import sources_of
 from palimpsest.store.schema import history, memories, memory_sources, message_history, messages
 
@@ -36,12 +37,20 @@ def predecessors(conn: Connection, memory_id: str) -> list[Predecessor]:
     return [Predecessor(old, tuple(message.source for message in sources.get(old.id, ()))) for old in replaced]
 
 
-def memories_at(conn: Connection, scope: Scope, instant: datetime) -> list[Memory]:
-    """Return the memories that the scope sees and that were living at an instant, as they were then."""
+def memories_at(
+    conn: Connection, scope: Scope, instant: datetime, memory_ids: Sequence[str] | None = None
+) -> list[Memory]:
+    """Return the memories that the scope sees and that were living at an instant, as they were then.
+
+    With `memory_ids` only these are read.
+    """
+    is_read = sees(memories, scope)
+    if memory_ids is not None:
+        is_read = and_(is_read, history.c.memory_id.in_(listed("ids")))
     newest = (
         select(func.max(history.c.seq).label("seq"))
         .join(memories, memories.c.id == history.c.memory_id)
-        .where(sees(memories, scope), history.c.updated_at <= instant)
+        .where(is_read, history.c.updated_at <= instant)
         .group_by(history.c.memory_id)
         .subquery()
     )
@@ -51,7 +60,8 @@ def memories_at(conn: Connection, scope: Scope, instant: datetime) -> list[Memor
         .join(newest, newest.c.seq == history.c.seq)
         .where(history.c.is_deleted.is_(False))
     )
-    return [with_state(to_memory(row), row.new_memory, row.state, row.changed_at) for row in conn.execute(query)]
+    rows = conn.execute(query, {} if memory_ids is None else {"ids": memory_ids})
+    return [with_state(to_memory(row), row.new_memory, row.state, row.changed_at) for row in rows]
 
 
 def messages_at(conn: Connection, scope: Scope, instant: datetime) -> list[Message]:
