@@ -165,6 +165,9 @@ Index(
     **only_where("deleted_at IS NULL"),
 )
 Index("memories_by_user", memories.c.user_id, memories.c.seq)
+TELLS_A_NAME = "CAST(metadata AS TEXT) LIKE '%\"user_name\"%'"
+"""The condition for memories that may tell the user's name. A search may need the name, and few memories tell it."""
+Index("memories_telling_names", memories.c.user_id, memories.c.seq, **only_where(TELLS_A_NAME))
 
 memory_sources = Table(
     "memory_sources",

@@ -24,6 +24,11 @@ from palimpsest.store.schema import memories, messages
 from palimpsest.text.names.known import Place, known_names, name_candidates
 from palimpsest.text.names.words import beginning
 
+NAMES_READ = 100
+"""How many names are read at once to complete a beginning. A client shows at most as many. Set by hand."""
+
+LAST_CHARACTER = "\U0010ffff"
+
 
 class ListedEntity(NamedTuple):
     """An entity, and how many living memories that the scope sees mention it."""
@@ -55,14 +60,18 @@ def entities_named(
 
 
 def ids_by_key(conn: Connection, scope: Scope, names: Iterable[str]) -> dict[str, list[str]]:
-    """Return the ids of the entities of a scope by the keys of names, whether something mentions them or not."""
+    """Return the ids of the entities of a scope by the keys of names, whether something mentions them or not.
+
+    The user's own entity has every name that stands for the user, and the one that a memory tells.
+    """
     keys = sorted({name_key(name) for name in names} - {""})
     ids: dict[str, list[str]] = {}
     for row in conn.execute(_BY_KEY, {"user_id": scope.user_id, "project": scope.project, "keys": keys}):
         ids.setdefault(row.key, []).append(row.id)
-    if own_keys := [key for key in keys if key in SELF_NAMES]:
+    told = name_key(name_of_user(conn, scope))
+    if own_keys := [key for key in keys if key in SELF_NAMES or key == told]:
         own = conn.execute(_USERS_OWN, {"user_id": scope.user_id}).scalars().all()
-        ids |= {key: list(own) for key in own_keys if own}
+        ids |= {key: [*own, *ids.get(key, ())] for key in own_keys if own}
     return ids
 
 
@@ -99,18 +108,20 @@ def list_entities(conn: Connection, scope: Scope, limit: int) -> list[ListedEnti
 
 
 def names_beginning(conn: Connection, scope: Scope, beginning: str, limit: int) -> list[str]:
-    """Return up to `limit` names of entities that the scope sees and that begin so, in any case, sorted.
-
-    Without a beginning these are the entities with most mentions.
-    """
-    key = name_key(beginning)
-    if not key:
-        return [listed_entity.entity.name for listed_entity in list_entities(conn, scope, limit)]
-    values = {"user_id": scope.user_id, "project": scope.project, "first": key, "last": f"{key}\U0010ffff"}
-    names: dict[str, str] = {row.id: row.name for row in conn.execute(_BEGINNING, values)}
-    roots = roots_of(conn, names)
-    seen = seen_roots(conn, scope, {root.id for root in roots.values()})
-    return sorted({names[entity_id] for entity_id, root in roots.items() if root.id in seen})[:limit]
+    """Return up to `limit` names of entities that the scope sees and that begin so, in any case, sorted."""
+    first = name_key(beginning)
+    values = {"user_id": scope.user_id, "project": scope.project, "last": f"{first}{LAST_CHARACTER}"}
+    names: dict[str, None] = {}
+    skipped = 0
+    while len(names) < limit:
+        rows = conn.execute(_BEGINNING, {**values, "first": first, "limit": NAMES_READ, "skipped": skipped}).all()
+        roots = roots_of(conn, [row.id for row in rows])
+        seen = seen_roots(conn, scope, {root.id for root in roots.values()})
+        names |= {row.name: None for row in rows if row.id in roots and roots[row.id].id in seen}
+        if len(rows) < NAMES_READ:
+            break
+        skipped += NAMES_READ
+    return list(names)[:limit]
 
 
 def seen_roots(conn: Connection, scope: Scope, root_ids: Iterable[str], *, as_of: datetime | None = None) -> set[str]:
@@ -159,7 +170,9 @@ _BEGINNING = (
         entity_aliases.c.key <= bindparam("last"),
         or_(entities.c.project == "", entities.c.project == bindparam("project")),
     )
-    .order_by(entity_aliases.c.key)
+    .order_by(entity_aliases.c.key, entities.c.seq)
+    .limit(bindparam("limit"))
+    .offset(bindparam("skipped"))
 )
 
 _USERS_OWN = select(entities.c.id).where(entities.c.user_id == bindparam("user_id"), entities.c.is_user)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sqlalchemy import ColumnElement, Connection, Text, cast, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Text, cast, func, or_, select, text
 
 from palimpsest.core.models import USER_NAME, Memory, Scope
 from palimpsest.store.mapping import chunks, listed, sees, to_memory
-from palimpsest.store.schema import memories, memory_sources, messages, vectors
+from palimpsest.store.schema import TELLS_A_NAME, memories, memory_sources, messages, vectors
 
 _BY_ID = select(memories).where(memories.c.id.in_(listed("ids")))
 
@@ -117,7 +117,8 @@ _OF = select(memory_sources.c.memory_id, memory_sources.c.message_id).where(
 def name_of_user(conn: Connection, scope: Scope) -> str:
     """Return the user's name as the newest memory that tells it does, or "" if none does."""
     name = memories.c.metadata[USER_NAME].as_string()
-    told = select(name).where(sees(memories, scope), memories.c.deleted_at.is_(None), name.is_not(None))
+    may_tell = text(TELLS_A_NAME)  # as the index on it says it
+    told = select(name).where(sees(memories, scope), may_tell, memories.c.deleted_at.is_(None), name.is_not(None))
     return str(conn.execute(told.order_by(memories.c.seq.desc()).limit(1)).scalar() or "")
 
 

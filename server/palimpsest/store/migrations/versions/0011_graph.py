@@ -13,6 +13,10 @@ def upgrade() -> None:
     """Create the tables. What the memories of before name is looked for in the background."""
     op.add_column("memories", sa.Column("entities", sa.JSON))
     op.add_column("memories", sa.Column("relations", sa.JSON))
+    telling = sa.text("CAST(metadata AS TEXT) LIKE '%\"user_name\"%'")
+    op.create_index(
+        "memories_telling_names", "memories", ["user_id", "seq"], sqlite_where=telling, postgresql_where=telling
+    )
     _create_entities()
     _create_statements()
 
@@ -95,5 +99,6 @@ def downgrade() -> None:
     """Drop the tables. Merges, names and what models read of relations are lost; the memories stay."""
     for table in ("relations", "mentions", "entity_history", "entity_aliases", "entities"):
         op.drop_table(table)
+    op.drop_index("memories_telling_names", "memories")
     op.drop_column("memories", "relations")
     op.drop_column("memories", "entities")
