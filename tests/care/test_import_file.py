@@ -457,7 +457,7 @@ async def test_a_dry_run_counts_the_items_and_stores_nothing(tmp_path: Path) -> 
         assert not (tmp_path / "there" / "backups").exists()
         assert would.examples[0] == "(deleted) My sister plays the harp"
         assert len(would.examples) == 5
-        assert would.known == {"alias": 0, "conversation": 0, "turn": 0, "memory": 1, "summary": 0}
+        assert would.known == {"alias": 0, "conversation": 0, "entity": 0, "turn": 0, "memory": 1, "summary": 0}
         done = await memory.care.import_file(ALICE, file, ignore_progress)
         assert (done.format, done.new, done.known) == ("palimpsest", would.new, would.known)
         assert "palimpsest restore" in done.notes[0], "the note names the backup from before the import"

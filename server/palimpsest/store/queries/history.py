@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import Connection, and_, func, or_, select
+from sqlalchemy import Connection, Text, and_, func, or_, select, type_coerce
 
 from palimpsest.core.models import Event, Memory, Message, Predecessor, Scope, Version
 from palimpsest.store.mapping import chunks, listed, sees, to_history, to_memory, to_message, with_state
 from palimpsest.store.queries.messages import sources_of
-from palimpsest.store.schema import history, memories, memory_sources, message_history, messages
+from palimpsest.store.schema import history, memories, memory_sources, message_history, messages, project_aliases
 
 
 def versions_of(conn: Connection, memory_id: str) -> list[Version]:
@@ -89,10 +89,15 @@ def owners_of_passage(conn: Connection, scope: Scope, passage: str) -> tuple[lis
     Also return how many others have it. Living and deleted ones are searched.
     """
     owners: set[str] = set()
+    labels = (type_coerce(memories.c[name], Text) for name in ("keywords", "tags", "metadata", "entities", "relations"))
     for table, owner_id, columns in (
-        (memories, memories.c.id, (memories.c.text,)),
-        (history, history.c.memory_id, (history.c.old_memory, history.c.new_memory)),
-        (messages, messages.c.id, (messages.c.content,)),
+        (memories, memories.c.id, (memories.c.text, *labels)),
+        (
+            history,
+            history.c.memory_id,
+            (history.c.old_memory, history.c.new_memory, type_coerce(history.c.state, Text)),
+        ),
+        (messages, messages.c.id, (messages.c.content, messages.c.name)),
     ):
         # Unlike LIKE, replace compares exactly and has no wildcards. Every database has it.
         contains = or_(*(func.replace(column, passage, "") != column for column in columns))
@@ -103,3 +108,11 @@ def owners_of_passage(conn: Connection, scope: Scope, passage: str) -> tuple[lis
             query = select(table.c.id).where(table.c.id.in_(chunk), sees(table, scope))
             of_scope.update(conn.execute(query).scalars())
     return sorted(of_scope), len(owners - of_scope)
+
+
+def is_in_names(conn: Connection, passage: str) -> bool:
+    """Return whether the name of a user, project, agent or run has a passage, or what a project is known by."""
+    columns = [table.c[part] for table in (memories, messages) for part in ("user_id", "project", "agent_id", "run_id")]
+    columns += [project_aliases.c.alias, project_aliases.c.project]
+    queries = (select(column).where(func.replace(column, passage, "") != column).limit(1) for column in columns)
+    return any(conn.execute(query).first() is not None for query in queries)

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select
 from palimpsest.core.errors import MemoryNotFoundError
 from palimpsest.core.models import Event, Fact, Kind, Memory, Provenance, Scope
 from palimpsest.core.protocols import Vector
+from palimpsest.store.graph.tables import entity_history
 from palimpsest.store.mapping import Query, memory_hash, memory_state, scope_values, sees, to_memory
 from palimpsest.store.schema import history, memories, memory_sources, message_history, meta
 from palimpsest.store.writes import entries
@@ -49,6 +50,7 @@ def next_edit_number(conn: Connection) -> int:
 _NEWEST = select(
     select(func.max(history.c.change)).scalar_subquery(),
     select(func.max(message_history.c.change)).scalar_subquery(),
+    select(func.max(entity_history.c.change)).scalar_subquery(),
     select(meta.c.value).where(meta.c.key == EDITS).scalar_subquery(),
 )
 
