@@ -9,7 +9,7 @@ from typing import TypeVar
 from palimpsest.core.clock import Clock
 from palimpsest.core.protocols import Embedder, LanguageModel, ReportProgress
 from palimpsest.core.threads import Threads
-from palimpsest.llm import decide, extract, summarize
+from palimpsest.llm import about, decide, extract, summarize
 from palimpsest.llm.prompts import PromptFiles
 from palimpsest.recall.retrieval.candidates import NearestEntries
 from palimpsest.store.ledger import Ledger
@@ -19,6 +19,7 @@ NEEDED_PROMPTS = {
     "extract_agent": extract.INPUTS,
     "decide": decide.INPUTS,
     "summarize": summarize.INPUTS,
+    "about": about.INPUTS,
 }
 """Every prompt by name, with the inputs that its stage passes."""
 

@@ -31,10 +31,11 @@ LAST_CHARACTER = "\U0010ffff"
 
 
 class ListedEntity(NamedTuple):
-    """An entity, and how many living memories that the scope sees mention it."""
+    """An entity, how many living memories that the scope sees mention it, and when the newest of them was stated."""
 
     entity: Entity
     mentions: int
+    mentioned_at: datetime
 
 
 def entities_named(
@@ -93,18 +94,27 @@ def entities_in_text(conn: Connection, scope: Scope, text: str, *, as_of: dateti
     return list({entity.id: entity for entity in found}.values())
 
 
-def list_entities(conn: Connection, scope: Scope, limit: int) -> list[ListedEntity]:
-    """Return up to `limit` entities that living memories of the scope mention, those with most mentions first."""
-    counts = {row.entity_id: row.memories for row in conn.execute(_counted(scope_parts(scope)), scope_values(scope))}
-    roots = roots_of(conn, counts)
-    mentioned: dict[str, int] = {}
-    for entity_id, count in counts.items():
-        if entity_id in roots:
-            mentioned[roots[entity_id].id] = mentioned.get(roots[entity_id].id, 0) + count
-    by_id = {root.id: root for root in roots.values()}
-    order = sorted(mentioned, key=lambda root_id: (-mentioned[root_id], by_id[root_id].name.casefold()))[:limit]
-    shown = as_shown(conn, scope, {root_id: by_id[root_id] for root_id in order})
-    return [ListedEntity(shown[root_id], mentioned[root_id]) for root_id in order]
+def list_entities(
+    conn: Connection,
+    scope: Scope,
+    limit: int,
+    *,
+    type: EntityType | None = None,  # noqa: A002 - as an entity has it
+) -> list[ListedEntity]:
+    """Return up to `limit` entities that living memories of the scope mention, the one mentioned last first."""
+    rows = conn.execute(_counted(scope_parts(scope)), scope_values(scope)).all()
+    roots = roots_of(conn, [row.entity_id for row in rows])
+    mentioned: dict[str, tuple[int, datetime]] = {}
+    for row in rows:
+        if row.entity_id in roots:
+            root_id = roots[row.entity_id].id
+            count, newest = mentioned.get(root_id, (0, row.newest))
+            mentioned[root_id] = (count + row.memories, max(newest, row.newest))
+    by_id = {root.id: root for root in roots.values() if type in (None, root.type)}
+    order = sorted(by_id, key=lambda root_id: (by_id[root_id].name.casefold(), root_id))
+    order.sort(key=lambda root_id: mentioned[root_id][1], reverse=True)
+    shown = as_shown(conn, scope, {root_id: by_id[root_id] for root_id in order[:limit]})
+    return [ListedEntity(shown[root_id], *mentioned[root_id]) for root_id in order[:limit]]
 
 
 def names_beginning(conn: Connection, scope: Scope, beginning: str, limit: int) -> list[str]:
@@ -206,7 +216,11 @@ def _mentioned_by(memory: ColumnElement[bool], message: ColumnElement[bool]) -> 
 @cache
 def _counted(scope: tuple[bool, bool, bool]) -> Any:
     return (
-        select(mentions.c.entity_id, func.count(mentions.c.owner_id.distinct()).label("memories"))
+        select(
+            mentions.c.entity_id,
+            func.count(mentions.c.owner_id.distinct()).label("memories"),
+            func.max(memories.c.stated_at).label("newest"),
+        )
         .join(memories, memories.c.id == mentions.c.owner_id)
         .where(
             mentions.c.kind == "memory",
