@@ -157,7 +157,7 @@ class Memory:
         adding = add.add_text(self.engine, scope, fact, replaces=replaces, infer=infer, caller=caller)
         return await self._after_write(scope, adding)
 
-    async def search(
+    async def search(  # noqa: PLR0913 - options, passed by name
         self,
         scope: Scope,
         query: str,
@@ -168,14 +168,15 @@ class Memory:
         as_of: datetime | None = None,
         explain: bool = False,
         all_projects: bool = False,
+        hops: int = 1,
     ) -> SearchResult:
         """Search by meaning and by words. `as_of` searches what was believed at that instant.
 
-        `explain` adds the parts of each score. `all_projects` searches every project of the user.
+        `explain` adds the parts of each score. `all_projects` searches every project of the user. `hops`: 1 or 2.
         """
         now = self.engine.clock()
         search_query = SearchQuery(
-            scope, query, now, limit, max_tokens, filters or {}, as_of, explain, self.settings.min_relevance
+            scope, query, now, limit, max_tokens, filters or {}, as_of, explain, self.settings.min_relevance, hops
         )
         engine = self.engine
         result = await engine.run(lambda: search_memory(engine, search_query, all_projects=all_projects))

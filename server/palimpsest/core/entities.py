@@ -73,8 +73,9 @@ class Entity:
 class KnownRelation:
     """A relation that a memory states, between entities by the names they are shown by.
 
-    Since and until when it holds is ISO 8601 as exactly as it is known, and "" if it is not. It was known from
-    `created_at` to `expired_at`, which is None for a relation that is known now, or was at the time asked about.
+    `valid_from` and `valid_until` are ISO 8601 as exactly as they are known, and "" if the memory does not say. It was
+    known from `created_at` to `expired_at`, which is None for a relation that is known now, or was at the time asked
+    about. `holds_from` is since when it holds as far as is known, for ordering.
     """
 
     source: str
@@ -93,6 +94,15 @@ class KnownRelation:
     def is_current(self) -> bool:
         """Return whether the memory that states it is living."""
         return self.expired_at is None
+
+    @property
+    def line(self) -> str:
+        """Return the relation as one line, such as "Ana — works at → Ferrow (since 2025-03)"."""
+        names = (self.source, self.relationship.replace("_", " "), self.destination)
+        source, name, destination = (" ".join(part.split()) for part in names)
+        times = (("since", self.valid_from), ("until", self.valid_until))
+        held = " ".join(f"{word} {time}" for word, time in times if time)
+        return f"{source} — {name} → {destination}" + (f" ({held})" if held else "")
 
 
 @dataclass(frozen=True, slots=True)

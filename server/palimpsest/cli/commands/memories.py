@@ -71,7 +71,7 @@ def add(
 
 
 @app.command(rich_help_panel=MEMORIES)
-def search(
+def search(  # noqa: PLR0913, PLR0917 - typer passes the options of a command by name
     ctx: typer.Context,
     query: Annotated[str, typer.Argument(metavar="QUERY", help="A question or keywords.")],
     limit: Limit = 10,
@@ -81,6 +81,9 @@ def search(
     ] = "",
     explain: Annotated[bool, typer.Option("--explain", help="Show the parts of each hit's score.")] = False,
     all_projects: Annotated[bool, typer.Option("--all-projects", help="Search all projects of the user.")] = False,
+    hops: Annotated[
+        int, typer.Option(min=1, max=2, help="How far relations lead from the names in the question: 1 or 2.")
+    ] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Search memories and messages by meaning and by words."""
@@ -96,6 +99,7 @@ def search(
             as_of=instant,
             explain=explain or memory.settings.explain,
             all_projects=all_projects,
+            hops=hops,
         )
         parts = search_parts(answer, query, memory.scope)
         if not answer.hits and not answer.omitted:

@@ -91,6 +91,7 @@ def search_text(result: SearchResult, scope: Scope) -> str:
         lines.append("nothing found")
     if result.hits and not result.confident:
         lines.insert(0, WEAK)
+    lines += [relation.line for relation in result.relations]
     if result.omitted:
         lines.append(f"({omitted_text(result)}; raise max_tokens to see them)")
     return _with_notes(lines, (*result.notes, *shortened_notes(result.hits, TOOLS)), scope)

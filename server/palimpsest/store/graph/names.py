@@ -69,10 +69,11 @@ def ids_by_key(conn: Connection, scope: Scope, names: Iterable[str]) -> dict[str
     ids: dict[str, list[str]] = {}
     for row in conn.execute(_BY_KEY, {"user_id": scope.user_id, "project": scope.project, "keys": keys}):
         ids.setdefault(row.key, []).append(row.id)
-    told = name_key(name_of_user(conn, scope))
-    if own_keys := [key for key in keys if key in SELF_NAMES or key == told]:
-        own = conn.execute(_USERS_OWN, {"user_id": scope.user_id}).scalars().all()
-        ids |= {key: [*own, *ids.get(key, ())] for key in own_keys if own}
+    own = conn.execute(_USERS_OWN, {"user_id": scope.user_id}).scalar()
+    if own is not None:
+        told = name_key(name_of_user(conn, scope))
+        own_keys = (key for key in keys if key in SELF_NAMES or key == told)
+        ids |= {key: [own, *(other for other in ids.get(key, ()) if other != own)] for key in own_keys}
     return ids
 
 
@@ -81,6 +82,8 @@ def entities_in_text(conn: Connection, scope: Scope, text: str, *, as_of: dateti
 
     Of names that overlap the longest one counts.
     """
+    if conn.execute(_ANY, {"user_id": scope.user_id}).scalar() is None:
+        return []
     named = entities_named(conn, scope, name_candidates(text), as_of=as_of)
     if not named:
         return []
@@ -184,6 +187,8 @@ _BEGINNING = (
     .limit(bindparam("limit"))
     .offset(bindparam("skipped"))
 )
+
+_ANY = select(entities.c.seq).where(entities.c.user_id == bindparam("user_id")).limit(1)
 
 _USERS_OWN = select(entities.c.id).where(entities.c.user_id == bindparam("user_id"), entities.c.is_user)
 
