@@ -300,10 +300,11 @@ class Memory:
         return await self.engine.run(read)
 
     async def health(self) -> dict[str, str]:
-        """Return the state of the ledger, the vectors and the index, in one word each."""
+        """Return the state of the ledger, the vectors, the index and a graph database, in one word each."""
         ledger, embedder = self.engine.ledger, self.engine.embedder.fingerprint
         with in_background():
-            return await self.engine.run(lambda: health(ledger, embedder, self.projection.state))
+            graph = None if self._background is None else self._background.graph_state
+            return await self.engine.run(lambda: health(ledger, embedder, self.projection.state, graph))
 
     async def news(self, scope: Scope) -> tuple[str, ...]:
         """Return notes on the project and on what was learned, each once: the next call does not return them."""
@@ -378,7 +379,7 @@ async def open_memory(
             background_work = None
             if background:
                 learned = partial(_follow_learning, briefs, on_learned)
-                background_work = BackgroundWork(engine, projection, tasks, settings.summary.every, learned)
+                background_work = BackgroundWork(engine, projection, tasks, settings, learned)
                 tasks.start_soon(background_work.run)
                 tasks.start_soon(follow_spool, engine, settings, background_work.after_write)
                 tasks.start_soon(briefs.run)

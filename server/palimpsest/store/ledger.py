@@ -99,6 +99,12 @@ class Ledger:
         with self._database.working_on_jobs() as is_our_turn:
             yield is_our_turn
 
+    @contextmanager
+    def following_graph(self) -> Generator[bool]:
+        """Give True and keep other processes from writing to the graph database, or False if one is doing it."""
+        with self._database.following_graph() as is_our_turn:
+            yield is_our_turn
+
     def progress_job(self, job: Job, learned: int, notes: Sequence[str]) -> None:
         """Record from how many more messages a job has learned, and what its caller should know."""
         with self._write() as conn:

@@ -122,6 +122,10 @@ class LearnConfig(Section):
     captured_calls_per_day: int = Field(default=50, ge=0)
 
 
+BOLT_SCHEMES = ("bolt", "bolt+s", "bolt+ssc", "neo4j", "neo4j+s", "neo4j+ssc")
+"""How the address of a Bolt server begins. "+s" means TLS, and "+ssc" TLS with a certificate that nobody checks."""
+
+
 class GraphStoreConfig(Section):
     """The Bolt server that the graph is copied to: `url`, such as `bolt://127.0.0.1:7687`, and how to log in.
 
@@ -132,6 +136,17 @@ class GraphStoreConfig(Section):
     username: str | None = None
     password: SecretStr | None = None
     database: str | None = None
+
+    @field_validator("url")
+    @classmethod
+    def _is_bolt(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        if value.partition("://")[0] not in BOLT_SCHEMES:
+            raise ValueError(f"it begins with none of {', '.join(f'{scheme}://' for scheme in BOLT_SCHEMES)}")
+        if "@" in value:
+            raise ValueError("it contains a login; username and password are settings of their own")
+        return value
 
 
 class GraphStore(Section):
