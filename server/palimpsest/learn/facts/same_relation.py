@@ -19,8 +19,8 @@ from palimpsest.core.models import Fact, Memory, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.learn.engine import Engine
 from palimpsest.recall.similar import likeness_among
-from palimpsest.store.graph import conflicts
-from palimpsest.store.graph.conflicts import StatedRelation
+from palimpsest.store.graph.matching import conflicts
+from palimpsest.store.graph.matching.conflicts import StatedRelation
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.text.stopwords import without_function_words
