@@ -29,7 +29,7 @@ from tests.support.ledger_files import run_sql, run_writer, search_texts, table_
 from tests.support.memory import ALICE, StoppedClock, memory_in
 
 BOB = Scope("bob")
-AGREE = "memories, messages, history, full text, vectors and means agree"
+AGREE = "memories, messages, history, entities, full text, vectors and means agree"
 WHOLE = "every vector is present, equals the ledger's and is found by a query for itself"
 KEPT = ("messages", "memories", "memory_sources", "summaries")
 """Tables that no repair changes."""

@@ -21,7 +21,7 @@ from palimpsest.core.protocols import Progress
 from palimpsest.core.validation import one_line
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.sanitize import Cleaner
-from palimpsest.store.graph.transfer import ImportedEntities, MentionsOfFile
+from palimpsest.store.graph.care.transfer import ImportedEntities, MentionsOfFile
 from palimpsest.store.queries import index_log as log_queries
 from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.writes import transfer as transfer_writes

@@ -13,7 +13,7 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, Connection, Table, delete, insert, select, update
 
 from palimpsest.core.models import Message, Scope
-from palimpsest.store.graph import purge as graph
+from palimpsest.store.graph.care import purge as graph
 from palimpsest.store.mapping import chunks, sees
 from palimpsest.store.protocols import FullText
 from palimpsest.store.queries import id_lookup

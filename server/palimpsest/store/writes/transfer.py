@@ -18,9 +18,9 @@ from palimpsest.core.clock import exact_iso
 from palimpsest.core.models import UNDO, Provenance, Scope
 from palimpsest.store import known_projects
 from palimpsest.store.graph import statements as graph
-from palimpsest.store.graph import transfer as entity_transfer
+from palimpsest.store.graph.care import transfer as entity_transfer
+from palimpsest.store.graph.care.transfer import ImportedEntities
 from palimpsest.store.graph.tables import entities, entity_history
-from palimpsest.store.graph.transfer import ImportedEntities
 from palimpsest.store.mapping import Query, content_hash, is_scope, memory_hash, scope_values, to_memory
 from palimpsest.store.protocols import FullText
 from palimpsest.store.queries import messages as message_queries

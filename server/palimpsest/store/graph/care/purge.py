@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, cast
+from typing import Any
 
 from sqlalchemy import Connection, Row, delete, select, update
 
 from palimpsest.core.entities import SELF_NAMES, name_key
+from palimpsest.store.graph.care.told import told
 from palimpsest.store.graph.resolution import USER
 from palimpsest.store.graph.tables import entities, entity_aliases, entity_history, mentions, relations
 from palimpsest.store.mapping import chunks
@@ -49,7 +50,7 @@ def _connected(ids: AbstractSet[str], known: Mapping[str, Row[Any]], edits: Sequ
     """Return entities with all that were ever merged with them or split from them, directly or not."""
     linked: dict[str, set[str]] = defaultdict(set)
     pairs = [(row.id, row.merged_into) for row in known.values() if row.merged_into is not None]
-    pairs += [(row.entity_id, other) for row in edits for other in _texts_in([row.before, row.after]) & known.keys()]
+    pairs += [(row.entity_id, other) for row in edits for other in told(row) & known.keys()]
     for one, other in pairs:
         linked[one].add(other)
         linked[other].add(one)
@@ -58,16 +59,6 @@ def _connected(ids: AbstractSet[str], known: Mapping[str, Row[Any]], edits: Sequ
         new = {other for one in new for other in linked[one]} - connected
         connected |= new
     return connected & known.keys()
-
-
-def _texts_in(value: Any) -> set[str]:
-    """Return every text in a JSON value, without the keys of its objects."""
-    if isinstance(value, str):
-        return {value}
-    if isinstance(value, dict):
-        value = list(cast("dict[str, Any]", value).values())
-    parts = cast("list[Any]", value) if isinstance(value, list) else []
-    return {text for part in parts for text in _texts_in(part)}
 
 
 def _forget(conn: Connection, touched: AbstractSet[str], known: Mapping[str, Row[Any]]) -> set[str]:
@@ -97,7 +88,7 @@ def _forget_aliases(conn: Connection, aliases: Sequence[Row[Any]], names: Mappin
     """Erase the aliases that nobody gave and no mention has, and spellings of the others that no mention has."""
     erased: set[str] = set()
     for alias in aliases:
-        if alias.given or alias.key in SELF_NAMES or alias.name in names.get(alias.key, ()):
+        if alias.given or alias.name in names.get(alias.key, ()):
             continue
         erased.add(alias.name)
         is_it = (entity_aliases.c.entity_id == alias.entity_id, entity_aliases.c.key == alias.key)
@@ -155,6 +146,6 @@ def _forget_edits(conn: Connection, touched: AbstractSet[str], edits: Sequence[R
         present.update(conn.execute(select(entities.c.id).where(entities.c.id.in_(chunk))).scalars())
     gone = {*(touched - present), *(name.casefold() for name in erased - _still_there(conn, erased, touched))}
     for row in edits:
-        told = [text.casefold() for text in _texts_in([row.entity_id, row.before, row.after, row.text])]
-        if any(name in text for name in gone for text in told):
+        texts = [text.casefold() for text in told(row)]
+        if any(name in text for name in gone for text in texts):
             conn.execute(delete(entity_history).where(entity_history.c.seq == row.seq))

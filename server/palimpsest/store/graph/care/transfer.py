@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from sqlalchemy import Connection, Row, insert, select, update
 
 from palimpsest.core.clock import exact_iso
-from palimpsest.core.entities import SELF_NAMES, name_key
-from palimpsest.store.graph.namesakes import namesakes
+from palimpsest.core.entities import name_key
+from palimpsest.store.graph.care.namesakes import namesakes
+from palimpsest.store.graph.care.told import texts_in, told, with_ids
 from palimpsest.store.graph.tables import entities, entity_aliases, entity_history, mentions
 
 Item = Mapping[str, Any]
@@ -138,33 +139,22 @@ def store(conn: Connection, user_id: str, item: Item, past: Sequence[Item], impo
         row |= {"user_id": user_id, "merged_into": None if into is None else imported.here[into]}
         conn.execute(insert(entities), row)
         for version in past:
-            conn.execute(insert(entity_history), {"entity_id": entity_id, **_with_ids(version, imported.here)})
+            states = {part: with_ids(version[part], imported.here) for part in ("before", "after")}
+            if not texts_in(list(states.values())) & imported.only_purged:
+                conn.execute(insert(entity_history), {**version, **states, "entity_id": entity_id})
     elif known != item["id"]:
         _correct_ids(conn, user_id, {item["id"]: known})
     _put_aliases(conn, user_id, [(entity_id, name) for name in item["aliases"]], given=True)
     return known is None
 
 
-def _with_ids(version: Item, here: Mapping[str, str]) -> dict[str, Any]:
-    """Return a row of history with the ids that entities have in this ledger."""
-    return {**version, "before": _mapped(version["before"], here), "after": _mapped(version["after"], here)}
-
-
-def _mapped(value: Any, here: Mapping[str, str]) -> Any:
-    if isinstance(value, str):
-        return here.get(value, value)
-    if isinstance(value, dict):
-        return {key: _mapped(part, here) for key, part in cast("dict[str, Any]", value).items()}
-    return [_mapped(part, here) for part in cast("list[Any]", value)] if isinstance(value, list) else value
-
-
-def _correct_ids(conn: Connection, user_id: str, here: Mapping[str, str]) -> None:
+def _correct_ids(conn: Connection, user_id: str, here: dict[str, str]) -> None:
     """Correct the ids in rows of history that were imported before it was known which entity they mean here."""
     of_user = entity_history.c.entity_id.in_(select(entities.c.id).where(entities.c.user_id == user_id))
     for row in conn.execute(select(entity_history).where(of_user)).all():
-        version = {"before": row.before, "after": row.after}
-        if (corrected := _with_ids(version, here)) != version:
-            conn.execute(update(entity_history).where(entity_history.c.seq == row.seq).values(**corrected))
+        if told(row) & here.keys():
+            states = {"before": with_ids(row.before, here), "after": with_ids(row.after, here)}
+            conn.execute(update(entity_history).where(entity_history.c.seq == row.seq).values(**states))
 
 
 def store_mentions(conn: Connection, kind: str, owner: Item, user_id: str, imported: ImportedEntities) -> None:
@@ -186,12 +176,12 @@ def _stated_keys(memory: Item) -> set[str]:
 
 
 def _put_aliases(conn: Connection, user_id: str, named: Sequence[tuple[str, str]], *, given: bool) -> None:
-    """Store names of entities, unless they have them. What the user is called in every text is no alias."""
+    """Store names of entities, unless they have them."""
     for entity_id, name in named:
         key = name_key(name)
         is_it = (entity_aliases.c.entity_id == entity_id, entity_aliases.c.key == key)
         known = conn.execute(select(entity_aliases.c.given).where(*is_it)).scalar_one_or_none()
-        if known is None and key not in SELF_NAMES:
+        if known is None:
             row = {"entity_id": entity_id, "key": key, "name": name, "user_id": user_id, "given": given}
             conn.execute(insert(entity_aliases), row)
         elif known is False and given:
