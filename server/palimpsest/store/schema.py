@@ -152,8 +152,8 @@ memories = Table(
     Column("deleted_at", UtcTime),
     Column("superseded_by", String(36)),
     # What the text names: [[name, type], …] and [[source, name, destination], …]. No list: not looked for yet.
-    Column("entities", JSON),
-    Column("relations", JSON),
+    Column("entities", JSON(none_as_null=True)),
+    Column("relations", JSON(none_as_null=True)),
     # Whether its messages are hidden with it. A memory that was replaced or ended, or whose add was undone, is not.
     Column("is_forgotten", Boolean, nullable=False, server_default=false()),
     Column("revision", Integer, nullable=False),
