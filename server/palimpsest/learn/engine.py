@@ -17,11 +17,12 @@ from palimpsest.store.ledger import Ledger
 NEEDED_PROMPTS = {
     "extract": extract.INPUTS,
     "extract_agent": extract.INPUTS,
+    "graph": frozenset[str](),
     "decide": decide.INPUTS,
     "summarize": summarize.INPUTS,
     "about": about.INPUTS,
 }
-"""Every prompt by name, with the inputs that its stage passes."""
+"""Every prompt by name, with the inputs that its stage passes. `graph` is added to those of the extraction."""
 
 _T = TypeVar("_T")
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from palimpsest.core.validation import one_line
+from palimpsest.llm.graph_reply import EntityReply, entities_in, relations_in
 
 MAX_LABEL_CHARS = 64
 MAX_DIGITS = 9
@@ -33,6 +34,8 @@ class FactReply(BaseModel):
     valid_from: str | None
     keywords: list[str]
     tags: list[str]
+    entities: list[EntityReply]
+    relations: list[list[str]]
 
     @model_validator(mode="before")
     @classmethod
@@ -52,6 +55,8 @@ class FactReply(BaseModel):
             "valid_from": _scalar(item.get("valid_from")),
             "keywords": _strings(item.get("keywords")),
             "tags": _strings(item.get("tags")),
+            "entities": entities_in(item.get("entities")),
+            "relations": relations_in(item.get("relations")),
         }
 
 
