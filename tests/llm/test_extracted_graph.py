@@ -12,7 +12,7 @@ from palimpsest.core.errors import CutOffReplyError
 from palimpsest.core.models import Fact
 from palimpsest.learn.engine import NEEDED_PROMPTS
 from palimpsest.llm.extract import Conversation, Extraction, extract
-from palimpsest.llm.graph_statements import MAX_ENTITIES, MAX_RELATIONS
+from palimpsest.llm.extraction.graph_statements import MAX_ENTITIES, MAX_RELATIONS
 from palimpsest.llm.prompts import PromptFiles
 from tests.support.scripted_model import NOW, ScriptedModel, message
 

@@ -23,8 +23,8 @@ from palimpsest.learn.engine import NEEDED_PROMPTS
 from palimpsest.llm.decide import MAX_TEXT_CHARS, DecideReply, decide
 from palimpsest.llm.decisions.verdicts import Comparison, Decisions, KnownEntry
 from palimpsest.llm.extract import MAX_FACT_CHARS, MAX_FACTS, MAX_LABELS, Conversation, extract
-from palimpsest.llm.extract_reply import MAX_LABEL_CHARS
-from palimpsest.llm.graph_statements import MAX_ENTITIES, MAX_RELATIONS
+from palimpsest.llm.extraction.graph_statements import MAX_ENTITIES, MAX_RELATIONS
+from palimpsest.llm.extraction.reply import MAX_LABEL_CHARS
 from palimpsest.llm.prompts import PromptFiles
 from palimpsest.llm.structured_output import MAX_REPLY_CHARS, MAX_SHOWN_CHARS, read
 from palimpsest.llm.summarize import MAX_SUMMARY_CHARS, summarize

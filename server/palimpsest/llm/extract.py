@@ -14,8 +14,8 @@ from palimpsest.core.clock import Precision, parse_date
 from palimpsest.core.models import Fact, ForgetRequest, Message
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.validation import one_line
-from palimpsest.llm.extract_reply import ExtractReply, FactReply
-from palimpsest.llm.graph_statements import GraphReader, with_ends
+from palimpsest.llm.extraction.graph_statements import GraphReader, with_ends
+from palimpsest.llm.extraction.reply import ExtractReply, FactReply
 from palimpsest.llm.names import told_name, with_name
 from palimpsest.llm.prompts import Prompt
 from palimpsest.llm.structured_output import ask

@@ -8,15 +8,11 @@ from typing import Any, cast
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from palimpsest.core.validation import one_line
-from palimpsest.llm.graph_reply import EntityReply, entities_in, relations_in
+from palimpsest.llm.extraction.graph_reply import EntityReply, entities_in, relations_in
+from palimpsest.llm.structured_output import NOTHING
 
 MAX_LABEL_CHARS = 64
 MAX_DIGITS = 9
-
-NOTHING = frozenset(
-    {"", "none", "null", "nil", "nothing", "n/a", "na", "no", "false", "not applicable", "unknown", "undefined"}
-)
-"""What models write where they have nothing to say, in lower case."""
 
 _AROUND = " \t\n.,;:!?-\u2013\u2014_'\"()[]<>"
 _TEXT_KEYS = ("text", "fact", "memory", "content", "data")
