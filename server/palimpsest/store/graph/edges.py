@@ -15,7 +15,7 @@ from palimpsest.core.models import Memory, Scope
 from palimpsest.store.graph.groups import members_of, roots_of
 from palimpsest.store.graph.names import as_shown, is_shown
 from palimpsest.store.graph.tables import mentions, relations
-from palimpsest.store.mapping import listed, scope_parts, scope_values, sees_named
+from palimpsest.store.mapping import is_seen, listed, scope_parts, scope_values, sees_named, to_scope
 from palimpsest.store.queries import history as history_queries
 from palimpsest.store.schema import memories
 
@@ -58,8 +58,8 @@ def relations_stated(
     conn: Connection, scope: Scope, entity_ids: Iterable[str], memory_ids: Sequence[str]
 ) -> list[KnownRelation]:
     """Return the relations of entities that some living memories state, if the scope sees them."""
-    values = {"ids": _groups(conn, entity_ids), "memories": memory_ids, **scope_values(scope)}
-    rows = conn.execute(_of_memories(scope_parts(scope)), values).all()
+    values = {"ids": _groups(conn, entity_ids), "memories": memory_ids}
+    rows = [row for row in conn.execute(_OF_MEMORIES, values) if is_seen(scope, to_scope(row))]
     return _known(conn, scope, [_Stated(row.source_id, row.name, row.destination_id, row) for row in rows])
 
 
@@ -139,20 +139,16 @@ def _of_entities(scope: tuple[bool, bool, bool], current_only: bool) -> Any:  # 
     )
 
 
-@cache
-def _of_memories(scope: tuple[bool, bool, bool]) -> Any:
-    ids = listed("ids")
-    return (
-        select(*_COLUMNS)
-        .join(memories, memories.c.id == relations.c.memory_id)
-        .where(
-            relations.c.memory_id.in_(listed("memories")),
-            relations.c.source_id.in_(ids) | relations.c.destination_id.in_(ids),
-            memories.c.deleted_at.is_(None),
-            sees_named(memories, scope),
-        )
-        .order_by(relations.c.seq.desc())
+_OF_MEMORIES = (
+    select(*_COLUMNS, *(memories.c[name] for name in ("user_id", "project", "agent_id", "run_id")))
+    .join(memories, memories.c.id == relations.c.memory_id)
+    .where(
+        relations.c.memory_id.in_(listed("memories")),
+        relations.c.source_id.in_(listed("ids")) | relations.c.destination_id.in_(listed("ids")),
+        memories.c.deleted_at.is_(None),
     )
+    .order_by(relations.c.seq.desc())
+)
 
 
 def _meant_by() -> Any:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, Row, bindparam, select, text
 
 from palimpsest.core.entities import Entity
-from palimpsest.store.graph.tables import entities
+from palimpsest.store.graph.tables import IS_USER, entities
 from palimpsest.store.mapping import listed
 
 
@@ -23,11 +23,19 @@ def members_of(conn: Connection, root_ids: Iterable[str]) -> dict[str, str]:
     return {row.id: row.root for row in conn.execute(_MEMBERS, {"ids": sorted(set(root_ids))})}
 
 
+def users_own(conn: Connection, user_id: str) -> str | None:
+    """Return the id of the user's own entity, if there is one."""
+    return conn.execute(_USERS_OWN, {"user_id": user_id}).scalar()
+
+
 def to_entity(row: Row[Any]) -> Entity:
     """Return a row of `entities` as a model."""
     return Entity(
         row.id, row.user_id, row.project, row.name, row.type, row.created_at, row.is_user, merged_into=row.merged_into
     )
+
+
+_USERS_OWN = select(entities.c.id).where(entities.c.user_id == bindparam("user_id"), text(IS_USER))
 
 
 def _roots() -> Any:

@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Connection, and_, bindparam, exists, func,
 
 from palimpsest.core.entities import SELF_NAMES, Entity, EntityType, name_key
 from palimpsest.core.models import Scope
-from palimpsest.store.graph.groups import members_of, roots_of
+from palimpsest.store.graph.groups import members_of, roots_of, users_own
 from palimpsest.store.graph.tables import entities, entity_aliases, mentions
 from palimpsest.store.mapping import listed, scope_parts, scope_values, sees_named
 from palimpsest.store.queries.memories import learned_memories, name_of_user
@@ -69,7 +69,7 @@ def ids_by_key(conn: Connection, scope: Scope, names: Iterable[str]) -> dict[str
     ids: dict[str, list[str]] = {}
     for row in conn.execute(_BY_KEY, {"user_id": scope.user_id, "project": scope.project, "keys": keys}):
         ids.setdefault(row.key, []).append(row.id)
-    own = conn.execute(_USERS_OWN, {"user_id": scope.user_id}).scalar()
+    own = users_own(conn, scope.user_id)
     if own is not None:
         told = name_key(name_of_user(conn, scope))
         own_keys = (key for key in keys if key in SELF_NAMES or key == told)
@@ -189,8 +189,6 @@ _BEGINNING = (
 )
 
 _ANY = select(entities.c.seq).where(entities.c.user_id == bindparam("user_id")).limit(1)
-
-_USERS_OWN = select(entities.c.id).where(entities.c.user_id == bindparam("user_id"), entities.c.is_user)
 
 
 @cache

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Row, bindparam, insert, or_, select
 
 from palimpsest.core.entities import SELF_NAMES, EntityType, NamedEntity
 from palimpsest.core.models import Memory, Scope
+from palimpsest.store.graph.groups import users_own
 from palimpsest.store.graph.tables import entities, entity_aliases
 from palimpsest.store.mapping import Query, listed
 
@@ -59,10 +60,9 @@ def _may_be(known: EntityType, stated: EntityType) -> bool:
 
 
 def _users_own(conn: Connection, scope: Scope, now: datetime) -> str:
-    own = select(entities.c.id).where(entities.c.user_id == scope.user_id, entities.c.is_user)
-    known = conn.execute(own).scalar()
+    known = users_own(conn, scope.user_id)
     if known is not None:
-        return str(known)
+        return known
     return _create(conn, Scope(scope.user_id), "user", NamedEntity(USER, "person"), now, is_user=True)
 
 

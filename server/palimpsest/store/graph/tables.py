@@ -31,7 +31,9 @@ entities = Table(
 Index("entities_by_user", entities.c.user_id, entities.c.project)
 Index("entities_by_embedder", entities.c.embedder)
 Index("entities_by_target", entities.c.merged_into, **only_where("merged_into IS NOT NULL"))
-Index("entities_once", entities.c.user_id, unique=True, **only_where("is_user"))
+IS_USER = "is_user"
+"""The condition for the user's own entity in the words of its index, which only a query in the same words uses."""
+Index("entities_once", entities.c.user_id, unique=True, **only_where(IS_USER))
 
 entity_aliases = Table(
     "entity_aliases",
