@@ -29,6 +29,9 @@ SELF_NAMES = frozenset(
 )
 """What texts and models call the user, as `name_key` gives it. All of these are one entity, the user's own."""
 
+RESOLVE = "resolve"
+"""The stage of the edits in which the background found two entities to be the same. A plain undo passes over them."""
+
 _AROUND = " \t\n.,;:!?\"'`´()[]{}<>«»„“”‘’「」『』《》、。，；：！？"  # noqa: RUF001 - quotes and full stops of many scripts
 _POSSESSIVE = re.compile(r"['’]s$")  # noqa: RUF001 - a typographic apostrophe
 _BETWEEN_WORDS = re.compile(r"[\s_\-]+")

@@ -28,6 +28,8 @@ USER_NAME = "user_name"
 
 Kind: TypeAlias = Literal["memory", "message"]
 
+StepKind: TypeAlias = Literal["memory", "message", "entity"]
+
 
 class Event(StrEnum):
     """What an edit did to a memory. The names are Mem0's."""
@@ -291,9 +293,12 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What an edit did to one memory or message. `before` and `after` are texts."""
+    """What an edit did to one memory, message or entity. `before` and `after` are texts.
 
-    kind: Kind
+    Of an entity, `after` says in words what was done, and `before` is None.
+    """
+
+    kind: StepKind
     owner_id: str
     event: Event
     before: str | None

@@ -111,15 +111,16 @@ def sees(table: Table, scope: Scope) -> ColumnElement[bool]:
     """Return the condition for the rows that `scope` sees.
 
     These are the user's rows, global or of the project, and only those of the agent and the run if they are given.
+    Entities belong to no agent and no run.
     """
     columns = table.c
     conditions: list[ColumnElement[bool]] = [
         columns.user_id == scope.user_id,
         or_(columns.project == "", columns.project == scope.project) if scope.project else columns.project == "",
     ]
-    if scope.agent_id:
+    if scope.agent_id and "agent_id" in columns:
         conditions.append(columns.agent_id == scope.agent_id)
-    if scope.run_id:
+    if scope.run_id and "run_id" in columns:
         conditions.append(columns.run_id == scope.run_id)
     return and_(*conditions)
 

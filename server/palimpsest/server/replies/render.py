@@ -210,6 +210,8 @@ def _step_line(step: Step) -> str:
     before, after = _cut(step.before or ""), _cut(step.after or "")
     was_reworded = step.event is Event.UPDATE and step.before is not None and step.before != step.after
     text = before if step.after is None else after
+    if step.kind == "entity":
+        return text
     return f"{done} [{short(step.owner_id)}] {text}" + (f" (was: {before})" if was_reworded else "")
 
 

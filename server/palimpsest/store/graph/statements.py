@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from palimpsest.core.entities import NamedEntity, name_key, relation_key
 from palimpsest.core.models import Memory
+from palimpsest.store.graph.identity.history import GraphWrite
 from palimpsest.store.graph.resolution import resolve
 from palimpsest.store.graph.tables import mentions, relations
 
 
-def put(conn: Connection, memory: Memory, now: datetime) -> None:
+def put(write: GraphWrite, memory: Memory) -> None:
     """Bring the mentions and relations of a memory into the state of its present version.
 
     A name keeps the entity that it means in this memory, also in a version that states it again.
     """
-    named = stated_names(memory)
+    conn, named = write.conn, stated_names(memory)
     rows = {row.key: row for row in conn.execute(_OF_MEMORY, {"owner": memory.id})}
     meant = {key: rows[key].entity_id for key in named if key in rows}
     if missing := {key: entity for key, entity in named.items() if key not in rows}:
-        meant |= resolve(conn, memory, missing, now)
+        meant |= resolve(write, memory, missing)
         conn.execute(
             insert(mentions),
             [
@@ -41,7 +41,7 @@ def put(conn: Connection, memory: Memory, now: datetime) -> None:
     for key, row in rows.items():
         if row.current is not (key in named):
             conn.execute(update(mentions).where(mentions.c.seq == row.seq).values(current=key in named))
-    _put_relations(conn, memory, meant)
+    put_relations(conn, memory, meant)
 
 
 _OF_MEMORY = select(mentions).where(mentions.c.kind == "memory", mentions.c.owner_id == bindparam("owner"))
@@ -70,7 +70,8 @@ def relation_rows(memory: Memory, meant: Mapping[str, str]) -> list[dict[str, An
     ]
 
 
-def _put_relations(conn: Connection, memory: Memory, meant: Mapping[str, str]) -> None:
+def put_relations(conn: Connection, memory: Memory, meant: Mapping[str, str]) -> None:
+    """Write the relations of a memory, given the entity that each of its names means."""
     rows = relation_rows(memory, meant)
     stored = conn.execute(_RELATIONS, {"memory": memory.id}).mappings().all()
     if [dict(row) for row in stored] == rows:

@@ -7,33 +7,11 @@ have no times of their own: a relation holds, and is known, as long as its memor
 
 from __future__ import annotations
 
-from sqlalchemy import JSON, Boolean, Column, Index, Integer, LargeBinary, String, Table, Text, false
+from sqlalchemy import Boolean, Column, Index, Integer, String, Table, false
 
-from palimpsest.store.schema import UtcTime, metadata, only_where
+from palimpsest.store.schema import IS_USER, entities, entity_history, metadata
 
-entities = Table(
-    "entities",
-    metadata,
-    Column("seq", Integer, primary_key=True, autoincrement=True),
-    Column("id", String(36), nullable=False, unique=True),
-    Column("user_id", String(256), nullable=False),
-    Column("project", String(256), nullable=False, server_default=""),
-    Column("name", String(256), nullable=False),
-    Column("type", String(16), nullable=False),
-    Column("is_user", Boolean, nullable=False, server_default=false()),
-    # The entity that this one is the same as. Mentions and relations keep the id they were stored with.
-    Column("merged_into", String(36)),
-    # The vector of the name, float16, and the embedder it is of: "" if it has none yet.
-    Column("vector", LargeBinary),
-    Column("embedder", String(128), nullable=False, server_default=""),
-    Column("created_at", UtcTime, nullable=False),
-)
-Index("entities_by_user", entities.c.user_id, entities.c.project)
-Index("entities_by_embedder", entities.c.embedder)
-Index("entities_by_target", entities.c.merged_into, **only_where("merged_into IS NOT NULL"))
-IS_USER = "is_user"
-"""The condition for the user's own entity in the words of its index, which only a query in the same words uses."""
-Index("entities_once", entities.c.user_id, unique=True, **only_where(IS_USER))
+__all__ = ["IS_USER", "entities", "entity_aliases", "entity_history", "mentions", "relations"]
 
 entity_aliases = Table(
     "entity_aliases",
@@ -78,24 +56,3 @@ relations = Table(
 Index("relations_once", relations.c.memory_id, relations.c.position, unique=True)
 Index("relations_by_source", relations.c.source_id, relations.c.key)
 Index("relations_by_destination", relations.c.destination_id)
-
-entity_history = Table(
-    "entity_history",
-    metadata,
-    Column("seq", Integer, primary_key=True, autoincrement=True),
-    Column("entity_id", String(36), nullable=False),
-    # merge, split, rename or undo.
-    Column("event", String(8), nullable=False),
-    # What the edit changed of the entity, before and after it.
-    Column("before", JSON, nullable=False),
-    Column("after", JSON, nullable=False),
-    Column("updated_at", UtcTime, nullable=False),
-    Column("stage", String(64), nullable=False),
-    Column("caller", String(256), nullable=False, server_default=""),
-    # The number of the edit, by which it can be undone.
-    Column("change", Integer, nullable=False),
-    # A line for the log of edits.
-    Column("text", Text, nullable=False, server_default=""),
-)
-Index("entity_history_by_entity", entity_history.c.entity_id, entity_history.c.seq)
-Index("entity_history_by_change", entity_history.c.change)

@@ -111,7 +111,7 @@ def _store(tx: Transaction, fact: Fact) -> Memory:
         relations=fact.relations,
     )
     _insert(tx, memory)
-    graph.put(tx.conn, memory, tx.now)
+    graph.put(tx.graph, memory)
     put_entry(tx, "memory", memory.id, memory.scope, memory.text)
     cite(tx, memory.id, fact, record(tx, Event.ADD, memory, old=None))
     return memory
@@ -341,7 +341,7 @@ def update_row(tx: Transaction, old: Memory, new: Memory) -> Memory:
         )
     )
     if statements(new) != statements(old):
-        graph.put(tx.conn, new, tx.now)
+        graph.put(tx.graph, new)
     if new.text != old.text:
         put_entry(tx, "memory", new.id, new.scope, new.text)
     elif old.deleted_at is not None and new.deleted_at is None:

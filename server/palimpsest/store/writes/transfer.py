@@ -322,7 +322,9 @@ def _store_memory(tx: Transaction, item: Item, state: ImportState) -> None:
     values |= {"user_id": tx.scope.user_id, "content_hash": memory_hash(item["text"])}
     tx.conn.execute(insert(memories), values)
     entity_transfer.store_mentions(tx.conn, "memory", item, tx.scope.user_id, state.entities)
-    graph.put(tx.conn, to_memory(tx.conn.execute(select(memories).where(memories.c.id == item["id"])).one()), tx.now)
+    numbered = replace(tx, edit=state.base + max(version["change"] for version in item["history"]))
+    stored = tx.conn.execute(select(memories).where(memories.c.id == item["id"])).one()
+    graph.put(numbered.graph, to_memory(stored))
     for version in item["history"]:
         values = {"memory_id": item["id"], "recorded_at": version.get("recorded_at")}
         tx.conn.execute(insert(history), {**_edit(version, HISTORY, state.base), **values})
