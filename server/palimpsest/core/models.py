@@ -27,7 +27,6 @@ USER_NAME = "user_name"
 """The metadata key of the memory that tells the user's name. Facts about the user are then written with it."""
 
 Kind: TypeAlias = Literal["memory", "message"]
-
 StepKind: TypeAlias = Literal["memory", "message", "entity"]
 
 
@@ -293,10 +292,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What an edit did to one memory, message or entity. `before` and `after` are texts.
-
-    Of an entity, `after` says in words what was done, and `before` is None.
-    """
+    """What an edit did to one memory or message: texts before and after. Of an entity, `after` says what was done."""
 
     kind: StepKind
     owner_id: str

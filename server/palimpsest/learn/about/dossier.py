@@ -15,7 +15,7 @@ from palimpsest.core.errors import InputError
 from palimpsest.core.models import Memory, Scope
 from palimpsest.core.validation import one_line
 from palimpsest.store.graph import edges, names, surroundings
-from palimpsest.store.graph.resolution import USER
+from palimpsest.store.graph.identity.resolution import USER
 from palimpsest.store.queries.memories import name_of_user
 
 MAX_MEMORIES = 200

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Row, and_, bindparam, exists, func, select
 from palimpsest.core.entities import SELF_NAMES, EntityType
 from palimpsest.core.models import Scope
 from palimpsest.store.graph.groups import members_of, roots_of
-from palimpsest.store.graph.resolution import USER
+from palimpsest.store.graph.identity.resolution import USER
 from palimpsest.store.graph.tables import entities, entity_aliases, entity_history, mentions, relations
 from palimpsest.store.mapping import Query, listed
 from palimpsest.store.queries.memories import learned_memories, name_of_user

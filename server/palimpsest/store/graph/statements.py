@@ -10,7 +10,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, select, update
 from palimpsest.core.entities import NamedEntity, name_key, relation_key
 from palimpsest.core.models import Memory
 from palimpsest.store.graph.identity.history import GraphWrite
-from palimpsest.store.graph.resolution import resolve
+from palimpsest.store.graph.identity.resolution import resolve
 from palimpsest.store.graph.tables import mentions, relations
 
 

@@ -29,7 +29,7 @@ from palimpsest.core.models import (
     Undo,
 )
 from palimpsest.core.protocols import Vector
-from palimpsest.store.graph import edits as entity_edits
+from palimpsest.store.graph.editing import edits as entity_edits
 from palimpsest.store.known_projects import current_name
 from palimpsest.store.mapping import chunks, is_scope, scope_values, sees
 from palimpsest.store.protocols import FullText

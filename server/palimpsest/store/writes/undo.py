@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Table, and_, func, select
 from palimpsest.core.entities import RESOLVE
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import MOVE, UNDO, Event, Kind, Memory, Outcome, Provenance, Undo
-from palimpsest.store.graph import undo as entity_undo
+from palimpsest.store.graph.editing import undo as entity_undo
 from palimpsest.store.graph.tables import entities, entity_history
 from palimpsest.store.mapping import chunks, sees, to_entities, to_memory, to_relations, to_time, with_state
 from palimpsest.store.queries.edits import recorded

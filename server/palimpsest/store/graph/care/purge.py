@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Row, delete, select, update
 
 from palimpsest.core.entities import SELF_NAMES, name_key
 from palimpsest.store.graph.care.told import told
-from palimpsest.store.graph.resolution import USER
+from palimpsest.store.graph.identity.resolution import USER
 from palimpsest.store.graph.tables import entities, entity_aliases, entity_history, mentions, relations
 from palimpsest.store.mapping import chunks
 

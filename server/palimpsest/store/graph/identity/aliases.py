@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, bindparam, delete, exists, insert, select, update
 
+from palimpsest.core.entities import SELF_NAMES
 from palimpsest.store.graph.tables import entities, entity_aliases, mentions
 from palimpsest.store.mapping import Query
 
 
 def add(conn: Connection, entity_id: str, key: str, name: str) -> None:
-    """Add the name by which something mentions an entity, if it has not got it yet."""
-    if conn.execute(_KNOWN, {"entity": entity_id, "of": key}).first() is None:
+    """Add the name by which something mentions an entity, unless it has it. What every user is called is no alias."""
+    if key not in SELF_NAMES and conn.execute(_KNOWN, {"entity": entity_id, "of": key}).first() is None:
         user_id = conn.execute(select(entities.c.user_id).where(entities.c.id == entity_id)).scalar_one()
         row = {"entity_id": entity_id, "key": key, "name": name, "user_id": user_id}
         conn.execute(insert(entity_aliases), row)
@@ -25,12 +26,6 @@ def give(conn: Connection, entity_id: str, key: str, name: str | None) -> None:
     add(conn, entity_id, key, name)
     conn.execute(_SET_GIVEN, {"entity": entity_id, "of": key, "is_given": True})
     conn.execute(update(entity_aliases).where(_OF_ENTITY).values(name=name), {"entity": entity_id, "of": key})
-
-
-def given(conn: Connection, entity_id: str) -> dict[str, str]:
-    """Return the names that edits gave an entity, by key."""
-    query = select(entity_aliases).where(entity_aliases.c.entity_id == entity_id, entity_aliases.c.given)
-    return {row.key: row.name for row in conn.execute(query)}
 
 
 def drop_unused(conn: Connection, entity_id: str, key: str) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypeAlias
 
 from sqlalchemy import Connection, insert
 
@@ -31,25 +31,19 @@ class GraphWrite:
     done: list[str]
 
 
-class State(TypedDict):
-    """What an edit changed, as JSON values, before or after it.
+ENTITY, ALIAS, MENTION = "entity", "alias", "mention"
 
-    `entities` has columns by entity. `aliases` has, by entity and key, the name as an edit gave it, or None if none
-    did. `mentions` has the entity that each key of a memory or message means, by kind and owner.
-    """
+State: TypeAlias = dict[tuple[str, ...], str | None]
+"""What an edit changed, before or after it, by place.
 
-    entities: dict[str, dict[str, str | None]]
-    aliases: dict[str, dict[str, str | None]]
-    mentions: dict[str, dict[str, dict[str, str]]]
+A place is (ENTITY, id, column), (ALIAS, entity id, key) with the name as an edit gave it, or None if none did, or
+(MENTION, kind, id of the memory or message, key) with the id of the entity that the key means.
+"""
 
 
-def state(
-    entities: dict[str, dict[str, str | None]] | None = None,
-    aliases: dict[str, dict[str, str | None]] | None = None,
-    mentions: dict[str, dict[str, dict[str, str]]] | None = None,
-) -> State:
-    """Return a state with the given parts."""
-    return State(entities=entities or {}, aliases=aliases or {}, mentions=mentions or {})
+def to_state(stored: Sequence[Sequence[Any]]) -> State:
+    """Return a state as a row of history has it: `[[*place, value], …]`."""
+    return {tuple(place): value for *place, value in stored}
 
 
 def record(
@@ -63,8 +57,8 @@ def record(
     row = {
         "entity_id": entity_id,
         "event": event,
-        "before": change[0],
-        "after": change[1],
+        "before": [[*place, value] for place, value in change[0].items()],
+        "after": [[*place, value] for place, value in change[1].items()],
         "updated_at": write.now,
         "stage": write.provenance.stage,
         "caller": write.provenance.caller,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import bindparam, update
 
 from palimpsest.core.entities import Entity
-from palimpsest.store.graph.identity.history import GraphWrite, record, state
+from palimpsest.store.graph.identity.history import ENTITY, GraphWrite, record
 from palimpsest.store.graph.tables import entities
 
 
@@ -15,8 +15,8 @@ def merge(write: GraphWrite, merged: Entity, into: Entity) -> None:
     The row of history belongs to the second one: whoever sees it sees what it is made of.
     """
     write.conn.execute(_MERGE, {"entity": merged.id, "into": into.id})
-    before, after = (state({merged.id: {"merged_into": target}}) for target in (None, into.id))
-    record(write, into.id, "merge", (before, after), f"merged {shown(merged)} into {shown(into)}")
+    place = (ENTITY, merged.id, "merged_into")
+    record(write, into.id, "merge", ({place: None}, {place: into.id}), f"merged {shown(merged)} into {shown(into)}")
 
 
 _MERGE = update(entities).where(entities.c.id == bindparam("entity")).values(merged_into=bindparam("into"))

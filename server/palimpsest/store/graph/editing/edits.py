@@ -18,11 +18,11 @@ from palimpsest.core.entities import (
     name_key,
 )
 from palimpsest.core.errors import InputError, MemoryNotFoundError
+from palimpsest.store.graph.editing.states import present, restore
 from palimpsest.store.graph.groups import members_of, roots_of
 from palimpsest.store.graph.identity.creation import new_entity
-from palimpsest.store.graph.identity.history import GraphWrite, record, state
+from palimpsest.store.graph.identity.history import ALIAS, ENTITY, MENTION, GraphWrite, State, record
 from palimpsest.store.graph.identity.merging import merge, shown
-from palimpsest.store.graph.states import present, restore
 from palimpsest.store.graph.tables import entities, mentions
 from palimpsest.store.mapping import chunks, sees
 from palimpsest.store.schema import memories, memory_sources
@@ -89,13 +89,11 @@ def _split(write: GraphWrite, edit: Split) -> None:
         raise InputError(f"memory {unmoved[0][:8]} does not mention {shown(root)}, so nothing was split")
     new_id = new_entity(write, root.project, name, root.type, merged_into=root.id)
     messages = _mentions_of(write, "message", _messages_only_of(write, memory_ids, group))
-    meant = {"memory": _within(moved, group), "message": _within(messages, group)}
-    then = {
-        kind: {owner: dict.fromkeys(keys, new_id) for owner, keys in owners.items()} for kind, owners in meant.items()
-    }
+    meant = _places("memory", moved, group) | _places("message", messages, group)
+    merged, called, alias = (ENTITY, new_id, "merged_into"), (ENTITY, new_id, "name"), (ALIAS, new_id, name_key(name))
     # An undo merges the new entity into the old one, so that what mentions it by then is not lost.
-    before = state({new_id: {"merged_into": root.id, "name": name}}, {new_id: {name_key(name): None}}, meant)
-    after = state({new_id: {"merged_into": None, "name": name}}, {new_id: {name_key(name): name}}, then)
+    before: State = {merged: root.id, called: name, alias: None, **meant}
+    after: State = {merged: None, called: name, alias: name, **dict.fromkeys(meant, new_id)}
     restore(write.conn, after)
     text = f"split {name} off {shown(root)}, with {len(memory_ids)} {'memory' if len(memory_ids) == 1 else 'memories'}"
     record(write, root.id, "split", (before, after), text)
@@ -121,13 +119,14 @@ def _mentions_of(write: GraphWrite, kind: str, owner_ids: Sequence[str]) -> dict
     return found
 
 
-def _within(meant: dict[str, dict[str, str]], group: set[str]) -> dict[str, dict[str, str]]:
-    """Return only those mentions that mean an entity of a group."""
-    kept = {
-        owner: {key: entity_id for key, entity_id in keys.items() if entity_id in group}
+def _places(kind: str, meant: dict[str, dict[str, str]], group: set[str]) -> State:
+    """Return those mentions that mean an entity of a group, as a state."""
+    return {
+        (MENTION, kind, owner, key): entity_id
         for owner, keys in meant.items()
+        for key, entity_id in keys.items()
+        if entity_id in group
     }
-    return {owner: keys for owner, keys in kept.items() if keys}
 
 
 def _is_split_already(write: GraphWrite, meant: dict[str, dict[str, str]], group: set[str], name: str) -> bool:
@@ -169,9 +168,10 @@ def _rename(write: GraphWrite, edit: Rename) -> None:
         raise InputError(f"'{kind}' is no type of an entity; nothing was changed. Types are {', '.join(ENTITY_TYPES)}")
     if (name, kind) == (root.name, root.type):
         return
-    changed = {column: value for column, value in (("name", name), ("type", kind)) if value != getattr(root, column)}
-    names = {name_key(root.name): root.name, name_key(name): name} if name != root.name else {}
-    after = state({root.id: {**changed}}, {root.id: {**names}} if names else {})
+    after: State = {(ENTITY, root.id, "type"): kind} if kind != root.type else {}
+    if name != root.name:
+        names = {(ALIAS, root.id, name_key(called)): called for called in (root.name, name)}
+        after |= {(ENTITY, root.id, "name"): name, **names}
     before = present(write.conn, after)
     restore(write.conn, after)
     text = f"renamed {root.name} to {name}" if name != root.name else ""
