@@ -126,7 +126,8 @@ def repair(conn: Connection, database: Database, faults: Faults, now: datetime) 
         _record_as_it_is(conn, memory_id, now, touched)
     for memory_id in sorted(remove_strays(conn, faults.graph)):
         row = conn.execute(select(memories).where(memories.c.id == memory_id)).one()
-        graph.put(conn, to_memory(row), now)
+        tx = Transaction(conn, to_scope(row), Provenance("repair"), now, next_edit_number(conn), {}, "", touched)
+        graph.put(tx.graph, to_memory(row))
     entry_writes.index(conn, full_text, touched, now)
     _write_means(conn)
 
