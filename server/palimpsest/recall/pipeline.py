@@ -170,7 +170,7 @@ def _relations(ledger: Ledger, ranking: Ranking, hits: Sequence[Hit], query: Sea
         query.scope,
         ranking.entities,
         [candidate.owner_id for candidate in candidates if candidate.kind == "memory"],
-        {hit.id for hit in hits[: query.limit]},
+        [hit.id for hit in hits[: query.limit] if hit.kind == "memory"],
         query.as_of,
         query.hops,
         is_filtered=bool(query.filters),

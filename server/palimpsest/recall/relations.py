@@ -6,9 +6,9 @@ the memory that states a relation is its text. The ranking orders them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sqlalchemy import Connection
@@ -23,8 +23,9 @@ from palimpsest.text.tokenizer import count_tokens
 MAX_RELATIONS = 5
 """How many relations a search shows. Mem0 showed as many."""
 
-MAX_NEWEST = 100
-"""How many relations of the entities are read that no candidate states, the newest ones. Set by hand."""
+MAX_READ = {1: 2 * MAX_RELATIONS, 2: 100}
+"""How many relations are read by the number of hops: for one twice as many as are shown, because several memories may
+state the same; for two those that lead on. Set by hand."""
 
 MAX_PAST = 1_000
 """How many relations of an earlier time are read. Set by hand."""
@@ -38,15 +39,15 @@ five of them need about a hundred."""
 class RelationRequest:
     """What to find relations for: the entities that a question names, and what the search found.
 
-    `memory_ids` are the memories among its candidates, best first, and `shown_ids` its hits. With `hops=2` the
-    relations of what is related to the entities count too. If `is_filtered`, only candidates may state a relation,
+    `memory_ids` are the memories among its candidates and `shown_ids` those among its hits, best first. With `hops=2`
+    the relations of what is related to the entities count too. If `is_filtered`, only candidates may state a relation,
     because the others have not passed the filter.
     """
 
     scope: Scope
     entities: Sequence[Entity]
     memory_ids: Sequence[str]
-    shown_ids: AbstractSet[str]
+    shown_ids: Sequence[str]
     as_of: datetime | None = None
     hops: int = 1
     is_filtered: bool = False
@@ -59,10 +60,10 @@ def find_relations(conn: Connection, request: RelationRequest) -> tuple[KnownRel
     """
     own = [entity.id for entity in request.entities if entity.is_user]
     others = [entity.id for entity in request.entities if not entity.is_user]
-    near = list(_relations(conn, request, others))
-    near += [found for found in _relations(conn, request, own) if found.memory_id in request.shown_ids]
-    far = _relations(conn, request, _neighbours(conn, near, {*own, *others})) if request.hops > 1 else ()
-    return _first((near, list(far)), request.memory_ids)
+    hits = replace(request, memory_ids=request.shown_ids, is_filtered=True)
+    near = [*_relations(conn, request, others), *_relations(conn, hits, own)]
+    far = _relations(conn, request, _neighbours(conn, near, {*own, *others})) if request.hops > 1 else []
+    return _first((near, far), request.memory_ids)
 
 
 def merged(relations: Iterable[KnownRelation], memory_ids: Sequence[str]) -> tuple[KnownRelation, ...]:
@@ -84,18 +85,19 @@ def relation_tokens(relations: Iterable[KnownRelation]) -> int:
     return sum(count_tokens(visible(relation.line)) + 1 for relation in relations)
 
 
-def _relations(conn: Connection, request: RelationRequest, entity_ids: Sequence[str]) -> Iterator[KnownRelation]:
+def _relations(conn: Connection, request: RelationRequest, entity_ids: Sequence[str]) -> list[KnownRelation]:
+    """Return relations of entities: those that candidates state, and then the newest."""
     if not entity_ids:
-        return
-    scope, memory_ids = request.scope, request.memory_ids
+        return []
+    scope, memory_ids, limit = request.scope, request.memory_ids, MAX_READ[request.hops]
     if request.as_of is not None:
         past = relations_of(conn, scope, entity_ids, as_of=request.as_of, limit=MAX_PAST)
         candidates = set(memory_ids)
-        yield from (found for found in past if not request.is_filtered or found.memory_id in candidates)
-        return
-    yield from relations_stated(conn, scope, entity_ids, memory_ids)
-    if not request.is_filtered:
-        yield from relations_of(conn, scope, entity_ids, limit=MAX_NEWEST)
+        return [found for found in past if not request.is_filtered or found.memory_id in candidates]
+    stated = relations_stated(conn, scope, entity_ids, memory_ids, limit=limit)
+    if request.is_filtered or len(stated) == limit:
+        return stated
+    return stated + relations_of(conn, scope, entity_ids, limit=limit)
 
 
 def _neighbours(conn: Connection, relations: Iterable[KnownRelation], entity_ids: AbstractSet[str]) -> list[str]:

@@ -55,12 +55,19 @@ def relations_of(
 
 
 def relations_stated(
-    conn: Connection, scope: Scope, entity_ids: Iterable[str], memory_ids: Sequence[str]
+    conn: Connection, scope: Scope, entity_ids: Iterable[str], memory_ids: Sequence[str], *, limit: int
 ) -> list[KnownRelation]:
-    """Return the relations of entities that some living memories state, if the scope sees them."""
-    values = {"ids": _groups(conn, entity_ids), "memories": memory_ids}
-    rows = [row for row in conn.execute(_OF_MEMORIES, values) if is_seen(scope, to_scope(row))]
-    return _known(conn, scope, [_Stated(row.source_id, row.name, row.destination_id, row) for row in rows])
+    """Return up to `limit` relations of entities that some memories state, in the order of these memories.
+
+    The memory must be living, and the scope must see it.
+    """
+    ids = _groups(conn, entity_ids)
+    stated = conn.execute(_STATED, {"ids": ids, "memories": memory_ids})
+    place = {memory_id: number for number, memory_id in enumerate(memory_ids)}
+    first = sorted((place[memory_id], seq) for seq, memory_id in stated)[:limit]
+    rows = {row.seq: row for row in conn.execute(_BY_SEQ, {"seqs": [seq for _, seq in first]})}
+    shown = [rows[seq] for _, seq in first if seq in rows and is_seen(scope, to_scope(rows[seq]))]
+    return _known(conn, scope, [_Stated(row.source_id, row.name, row.destination_id, row) for row in shown])
 
 
 def _groups(conn: Connection, entity_ids: Iterable[str]) -> list[str]:
@@ -139,15 +146,15 @@ def _of_entities(scope: tuple[bool, bool, bool], current_only: bool) -> Any:  # 
     )
 
 
-_OF_MEMORIES = (
-    select(*_COLUMNS, *(memories.c[name] for name in ("user_id", "project", "agent_id", "run_id")))
+_STATED = select(relations.c.seq, relations.c.memory_id).where(
+    relations.c.memory_id.in_(listed("memories")),
+    relations.c.source_id.in_(listed("ids")) | relations.c.destination_id.in_(listed("ids")),
+)
+
+_BY_SEQ = (
+    select(relations.c.seq, *_COLUMNS, *(memories.c[name] for name in ("user_id", "project", "agent_id", "run_id")))
     .join(memories, memories.c.id == relations.c.memory_id)
-    .where(
-        relations.c.memory_id.in_(listed("memories")),
-        relations.c.source_id.in_(listed("ids")) | relations.c.destination_id.in_(listed("ids")),
-        memories.c.deleted_at.is_(None),
-    )
-    .order_by(relations.c.seq.desc())
+    .where(relations.c.seq.in_(listed("seqs")), memories.c.deleted_at.is_(None))
 )
 
 
