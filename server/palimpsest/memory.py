@@ -33,6 +33,7 @@ from palimpsest.facade.capture import Capture
 from palimpsest.facade.care import Care
 from palimpsest.facade.conversations import Conversations
 from palimpsest.facade.filter_notes import filter_notes
+from palimpsest.facade.graph import Graph
 from palimpsest.facade.opening import open_parts
 from palimpsest.facade.projects import Projects
 from palimpsest.facade.searching import search_memory
@@ -95,6 +96,11 @@ class Memory:
     def conversations(self) -> Conversations:
         """Return the conversations of this memory."""
         return Conversations(self.engine)
+
+    @property
+    def graph(self) -> Graph:
+        """Return who is who in this memory, and how they are connected."""
+        return Graph(self.engine)
 
     @property
     def capture(self) -> Capture:
@@ -233,21 +239,11 @@ class Memory:
 
     async def ids(self, scope: Scope, beginning: str, limit: int) -> Sequence[str]:
         """Return up to `limit` ids of memories that begin with a string, the newest memory first."""
-
-        def read() -> Sequence[str]:
-            with self.engine.ledger.read() as conn:
-                return id_lookup.ids_beginning(conn, scope, beginning, limit)
-
-        return await self.engine.run(read)
+        return await self.engine.read(lambda conn: id_lookup.ids_beginning(conn, scope, beginning, limit))
 
     async def log(self, scope: Scope, *, limit: int = 20, before: int | None = None) -> Sequence[Edit]:
         """Return up to `limit` edits, newest first; only those before edit number `before`, if given."""
-
-        def read() -> Sequence[Edit]:
-            with self.engine.ledger.read() as conn:
-                return edit_queries.edits(conn, scope, limit, before)
-
-        return await self.engine.run(read)
+        return await self.engine.read(lambda conn: edit_queries.edits(conn, scope, limit, before))
 
     async def undo(self, scope: Scope, undo: Undo | None = None, *, caller: str = "") -> WriteResult:
         """Undo one edit, all edits since an instant, or, by default, the newest edit still in effect."""
@@ -262,12 +258,7 @@ class Memory:
 
     async def get(self, scope: Scope, owner_id: str) -> models.Memory | Message:
         """Return a memory or message, living or deleted, with its whole text unless a fact of it is forgotten."""
-
-        def read() -> models.Memory | Message:
-            with self.engine.ledger.read() as conn:
-                return id_lookup.find_shown(conn, scope, owner_id)
-
-        return await self.engine.run(read)
+        return await self.engine.read(lambda conn: id_lookup.find_shown(conn, scope, owner_id))
 
     async def sources(self, scope: Scope, memory_id: str) -> Sequence[Message]:
         """Return the messages behind a memory, oldest first, each with its text as `get` returns it."""
@@ -292,12 +283,7 @@ class Memory:
 
     async def predecessors(self, memory_id: str) -> Sequence[Predecessor]:
         """Return the memories whose place a memory took, oldest first."""
-
-        def read() -> Sequence[Predecessor]:
-            with self.engine.ledger.read() as conn:
-                return history_queries.predecessors(conn, memory_id)
-
-        return await self.engine.run(read)
+        return await self.engine.read(lambda conn: history_queries.predecessors(conn, memory_id))
 
     async def health(self) -> dict[str, str]:
         """Return the state of the ledger, the vectors, the index and a graph database, in one word each."""

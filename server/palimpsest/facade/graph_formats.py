@@ -32,14 +32,14 @@ _EDGE_KEYS = ("relationship", "valid_from", "valid_until", "memory_id")
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
-    """Entities, and relations between them: both ends of each relation are among the entities."""
+class Subgraph:
+    """A part of the graph: entities, and relations between them. Both ends of each relation are among the entities."""
 
     entities: tuple[Entity, ...]
     relations: tuple[KnownRelation, ...]
 
 
-def written(graph: Graph, form: GraphForm) -> str:
+def written(graph: Subgraph, form: GraphForm) -> str:
     """Return a graph in a format, with a line break at its end."""
     entities = sorted(graph.entities, key=lambda entity: (entity.name.casefold(), entity.name, entity.id))
     numbers = {entity.id: number for number, entity in enumerate(entities, start=1)}

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from sqlalchemy import Connection
+
 from palimpsest.core.clock import Clock
 from palimpsest.core.protocols import Embedder, LanguageModel, ReportProgress
 from palimpsest.core.threads import Threads
@@ -65,6 +67,15 @@ class Engine:
     async def run(self, blocking: Callable[[], _T]) -> _T:
         """Run blocking work in one of our own threads. Unless it says otherwise, it finishes even if cancelled."""
         return await self.threads.run(blocking)
+
+    async def read(self, query: Callable[[Connection], _T]) -> _T:
+        """Run a query of the ledger in one of our own threads. All that it reads is of one state of the ledger."""
+
+        def work() -> _T:
+            with self.ledger.read() as conn:
+                return query(conn)
+
+        return await self.run(work)
 
     async def write(self, blocking: Callable[[], _T]) -> _T:
         """Run blocking work that writes the ledger in a thread that only writes. It finishes even if cancelled."""

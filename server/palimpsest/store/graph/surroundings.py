@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
@@ -15,8 +15,8 @@ from palimpsest.core.models import Memory, Scope
 from palimpsest.store.graph.groups import members_of, roots_of
 from palimpsest.store.graph.names import as_shown, is_shown
 from palimpsest.store.graph.statements import stated_names
-from palimpsest.store.graph.tables import entities, entity_aliases, mentions
-from palimpsest.store.mapping import listed, scope_parts, scope_values, sees_named, to_memory
+from palimpsest.store.graph.tables import entities, entity_aliases, entity_history, mentions, relations
+from palimpsest.store.mapping import listed, scope_parts, scope_values, sees, sees_named, to_memory
 from palimpsest.store.queries.history import memories_at
 from palimpsest.store.schema import memories
 
@@ -93,6 +93,32 @@ def entities_by_id(conn: Connection, scope: Scope, beginning: str) -> list[Entit
     )
     found = roots_of(conn, conn.execute(query.limit(2)).scalars())
     return list({root.id: root for root in found.values()}.values())
+
+
+def entities_with_ids(conn: Connection, scope: Scope, root_ids: Iterable[str]) -> list[Entity]:
+    """Return roots by their ids, with the names they are shown by."""
+    roots = {root.id: root for root in roots_of(conn, root_ids).values()}
+    return list(as_shown(conn, scope, roots).values())
+
+
+def texts_of_edit(conn: Connection, edit: int) -> list[str]:
+    """Return in words what an edit changed of entities."""
+    query = select(entity_history.c.text).where(entity_history.c.change == edit).order_by(entity_history.c.seq)
+    return list(conn.execute(query).scalars())
+
+
+def count_graph(conn: Connection, scope: Scope) -> tuple[int, int]:
+    """Return how many entities the living memories of a scope mention, and how many relations they state."""
+    living = and_(sees(memories, scope), memories.c.deleted_at.is_(None))
+    mentioned = (
+        select(mentions.c.entity_id)
+        .join(memories, memories.c.id == mentions.c.owner_id)
+        .where(mentions.c.kind == "memory", mentions.c.current, living)
+        .distinct()
+    )
+    roots = roots_of(conn, conn.execute(mentioned).scalars())
+    stated = select(func.count()).select_from(relations.join(memories, memories.c.id == relations.c.memory_id))
+    return len({root.id for root in roots.values()}), conn.execute(stated.where(living)).scalar_one()
 
 
 def all_ids(conn: Connection, scope: Scope) -> list[str]:
