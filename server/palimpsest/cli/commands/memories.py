@@ -195,7 +195,7 @@ def history(ctx: typer.Context, memory_id: MemoryId, as_json: AsJson = False) ->
 @app.command(rich_help_panel=MEMORIES)
 def summary(
     ctx: typer.Context,
-    kind: Annotated[str, typer.Option(help="overall or recent.")] = "overall",
+    kind: Annotated[str, typer.Option(help="overall, recent, or about:NAME.")] = "overall",
     refresh: Annotated[bool, typer.Option("--refresh", help="Write it again first.")] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -103,11 +103,7 @@ def _memory_line(memory: Memory) -> str:
 
 
 def _relation_line(item: KnownRelation) -> str:
-    since = f"since {item.valid_from}" if item.valid_from else ""
-    until = f"until {item.valid_until}" if item.valid_until else "" if item.is_current else "no longer"
-    held = ", ".join(filter(None, (since, until)))
-    text = f"- {one_line(item.source)} -> {one_line(item.relationship)} -> {one_line(item.destination)}"
-    return f"{text} ({held})" if held else text
+    return f"- {item.line}" + ("" if item.is_current or item.valid_until else " (no longer)")
 
 
 def _beside_line(beside: Sequence[tuple[Entity, int]]) -> str:

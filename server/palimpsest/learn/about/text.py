@@ -32,7 +32,7 @@ MAX_NAMESAKES = 4
 
 @dataclass(frozen=True, slots=True)
 class AboutText:
-    """A text about the entities of a name, the lines of the ledger that it rests on, and notes for the caller."""
+    """A text about the entities of a name, and notes for the caller. `lines` are what a model's rests on."""
 
     text: str
     lines: tuple[str, ...]
@@ -68,7 +68,7 @@ async def text_about(engine: Engine, scope: Scope, name: str, caller: str) -> Ab
         read_again, notes = await engine.run(lambda: _read(engine, scope, name, fingerprint))
         if [each.kind for each in read_again] != [each.kind for each in read]:
             return _plain(read_again, notes, "memories changed while the text was written")
-    return AboutText("\n\n".join(texts), _lines(read), notes)
+    return AboutText("\n\n".join(texts), tuple(line for each in read for line in each.lines), notes)
 
 
 def _prompt(engine: Engine) -> Prompt | PromptError:
@@ -79,12 +79,8 @@ def _prompt(engine: Engine) -> Prompt | PromptError:
 
 
 def _plain(read: Sequence[_Read], notes: tuple[str, ...], reason: str) -> AboutText:
-    lines = _lines(read)
-    return AboutText("\n".join(lines), lines, (f"{reason}: these are the memories themselves", *notes))
-
-
-def _lines(read: Sequence[_Read]) -> tuple[str, ...]:
-    return tuple(line for each in read for line in each.lines)
+    text = "\n".join(line for each in read for line in each.lines)
+    return AboutText(text, (), (f"{reason}: these are the memories themselves", *notes))
 
 
 async def _written(engine: Engine, model: LanguageModel, prompt: Prompt, scope: Scope, read: _Read, caller: str) -> str:

@@ -284,9 +284,13 @@ class DeleteAllReply(Reply):
 
 
 class SummaryReply(Reply):
-    """The result of `get_summary`. `changes_since` counts the changes that the summary does not include."""
+    """The result of `get_summary`. `changes_since` counts the changes that the summary does not include.
+
+    `lines` are what a text about an entity rests on, if a model wrote it.
+    """
 
     summary: str
+    lines: tuple[str, ...] = LeftOutIfEmpty
     kind: str
     changes_since: int
     notes: tuple[str, ...]
@@ -295,4 +299,10 @@ class SummaryReply(Reply):
     def of(cls, summary: SummaryResult, scope: Scope) -> SummaryReply:
         """Return the reply for a summary."""
         notes = (*summary.notes, scope_note(scope))
-        return cls(summary=summary.text, kind=summary.kind, changes_since=summary.changes_since, notes=notes)
+        return cls(
+            summary=summary.text,
+            lines=summary.lines,
+            kind=summary.kind,
+            changes_since=summary.changes_since,
+            notes=notes,
+        )
