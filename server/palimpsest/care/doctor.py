@@ -26,6 +26,7 @@ from palimpsest.index.graph.connection import GraphServer
 from palimpsest.index.graph.sync import GraphProjection
 from palimpsest.index.outdated import index_folders, is_outdated
 from palimpsest.learn.factory import open_embedder, open_model, open_projection, open_prompts, why_not_e5
+from palimpsest.store.graph import surroundings
 from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.store.queries import index_log as log_queries
 from palimpsest.store.queries import jobs as job_queries
@@ -110,9 +111,11 @@ def _ledger_finding(ledger: Ledger, scope: Scope) -> Finding:
     verdict = ledger.check()
     with ledger.read() as conn:
         counts = memory_queries.counts(conn, scope)
+        entities, relations = surroundings.count_graph(conn, scope)
     text = (
         f"{ledger.location}: {counted(counts['memories'], 'memory')}, {counts['deleted']} deleted, "
-        f"{counted(counts['messages'], 'message')} in this scope; {counted(counts['users'], 'user')}, "
+        f"{counted(counts['messages'], 'message')}, {counted(entities, 'entity')} and {counted(relations, 'relation')} "
+        f"in this scope; {counted(counts['users'], 'user')}, "
         f"{ledger.size() / 1e6:.1f} MB"
     )
     if verdict == "ok":
