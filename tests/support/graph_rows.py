@@ -22,10 +22,10 @@ def store_stating(
     return store_memory(memory, text, scope=scope, entities=entities, relations=relations)
 
 
-def change_stating(memory: Memory, memory_id: str, text: str, *names: tuple[str, str]) -> None:
+def change_stating(memory: Memory, memory_id: str, text: str, *names: tuple[str, str], scope: Scope = ALICE) -> None:
     """Give a memory another text that names entities."""
     entities = tuple(NamedEntity(name, kind) for name, kind in names)  # pyright: ignore[reportArgumentType] - types
-    write_decisions(memory, Decision(Event.UPDATE, Fact(text, entities=entities), memory_id))
+    write_decisions(memory, Decision(Event.UPDATE, Fact(text, entities=entities), memory_id), scope=scope)
 
 
 def entity_names(memory: Memory, user: str = "alice") -> list[tuple[str, str]]:
