@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Row, select
 
 from palimpsest.core.entities import EntityEdit, EntityType, NamedEntity, Relation, name_key
-from palimpsest.core.models import AppliedWrite, Decision, Edit, Event, Fact, Provenance, Scope, Undo
+from palimpsest.core.models import AppliedWrite, Decision, Edit, Event, Fact, Memory, Provenance, Scope, Undo
+from palimpsest.core.protocols import Vector
 from palimpsest.store.graph.groups import roots_of
 from palimpsest.store.graph.tables import entities, entity_aliases, mentions, relations
 from palimpsest.store.ledger import Ledger
@@ -40,13 +41,20 @@ class Graph:
         relations: tuple[Relation, ...] = (),
         scope: Scope = ALICE,
         edits: tuple[EntityEdit, ...] = (),
+        vector: Vector | None = None,
         **fact: Any,
     ) -> str:
         """Add a memory that names entities, with their types if they have any. Return its id."""
         named = tuple(NamedEntity(name) if isinstance(name, str) else NamedEntity(*name) for name in names)
         decision = Decision(Event.ADD, Fact(text, entities=named, relations=relations, **fact))
-        applied = self.apply(Write(scope, Provenance("test"), decisions=(decision,), entity_edits=edits))
-        return applied.outcomes[0].memory.id
+        vectors = {} if vector is None else {text: vector}
+        write = Write(scope, Provenance("test"), decisions=(decision,), entity_edits=edits)
+        return self.apply(replace(write, vectors=vectors, embedder="e")).outcomes[0].memory.id
+
+    def change(self, memory_id: str, text: str, *names: str, **fact: Any) -> Memory:
+        """Give a memory another text, which names entities."""
+        decision = Decision(Event.UPDATE, Fact(text, entities=tuple(map(NamedEntity, names)), **fact), memory_id)
+        return self.apply(Write(ANY_SCOPE, Provenance("test"), decisions=(decision,))).outcomes[0].memory
 
     def edit(self, edit: EntityEdit, *, scope: Scope = ALICE, stage: str = "graph") -> AppliedWrite:
         """Edit an entity."""
@@ -84,6 +92,13 @@ class Graph:
             for row in self._mentions()
             if row.current and row.owner_id in living and roots[row.entity_id].id in wanted
         }
+
+    def partners(self, memory_id: str) -> set[str]:
+        """Return the living memories that mention the first entity that a memory mentions."""
+        roots, living = self._roots(), self.living()
+        rows = [row for row in self._mentions() if row.current and row.owner_id in living]
+        wanted = next(roots[row.entity_id].id for row in rows if row.owner_id == memory_id)
+        return {row.owner_id for row in rows if roots[row.entity_id].id == wanted}
 
     def relations(self) -> set[tuple[str, str, str]]:
         """Return the relations of all memories by the names of entities."""
@@ -127,4 +142,6 @@ class Graph:
 
     def _mentions(self) -> list[Row[Any]]:
         with self.ledger.read() as conn:
-            return list(conn.execute(select(mentions).where(mentions.c.kind == "memory")).all())
+            return list(
+                conn.execute(select(mentions).where(mentions.c.kind == "memory").order_by(mentions.c.seq)).all()
+            )

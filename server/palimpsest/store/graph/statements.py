@@ -10,7 +10,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, select, update
 from palimpsest.core.entities import NamedEntity, name_key, relation_key
 from palimpsest.core.models import Memory
 from palimpsest.store.graph.identity.history import GraphWrite
-from palimpsest.store.graph.identity.resolution import resolve
+from palimpsest.store.graph.identity.resolution import resolve, tell_name
 from palimpsest.store.graph.tables import mentions, relations
 
 
@@ -20,10 +20,11 @@ def put(write: GraphWrite, memory: Memory) -> None:
     A name keeps the entity that it means in this memory, also in a version that states it again.
     """
     conn, named = write.conn, stated_names(memory)
+    tell_name(write, memory)
     rows = {row.key: row for row in conn.execute(_OF_MEMORY, {"owner": memory.id})}
     meant = {key: rows[key].entity_id for key in named if key in rows}
     if missing := {key: entity for key, entity in named.items() if key not in rows}:
-        meant |= resolve(write, memory, missing)
+        meant |= resolve(write, memory, missing, meant.values())
         conn.execute(
             insert(mentions),
             [

@@ -340,7 +340,7 @@ def update_row(tx: Transaction, old: Memory, new: Memory) -> Memory:
             **statements(new),
         )
     )
-    if statements(new) != statements(old):
+    if statements(new) != statements(old) or new.metadata.get(USER_NAME) != old.metadata.get(USER_NAME):
         graph.put(tx.graph, new)
     if new.text != old.text:
         put_entry(tx, "memory", new.id, new.scope, new.text)
