@@ -20,8 +20,9 @@ SERVER = REPOSITORY / "server"
 BROAD_HANDLERS = Counter(
     {
         "capture.follow": 1,
-        "core.workers": 1,
+        "embed.workers": 1,
         "index.chroma": 1,
+        "index.graph.follow": 1,
         "learn.background.jobs": 2,
         "embed.chroma": 1,
         "embed.onnx": 1,
@@ -37,7 +38,7 @@ BROAD_HANDLERS = Counter(
 A worker raises it where the work was given. Chroma, onnxruntime and tokenizers raise anything. The facade raises the
 exception again, and so does a call that ends with its connection. The lazily opened memory reports it to every call. A
 call in several rounds raises it in the next round. A job ends with the error, and the work on jobs logs it and goes on.
-So does taking in what hooks captured.
+So does taking in what hooks captured, and following the ledger with a graph database.
 """
 
 MAX_FILE_LINES = 400

@@ -33,6 +33,7 @@ from palimpsest.facade.capture import Capture
 from palimpsest.facade.care import Care
 from palimpsest.facade.conversations import Conversations
 from palimpsest.facade.filter_notes import filter_notes
+from palimpsest.facade.graph import Graph
 from palimpsest.facade.opening import open_parts
 from palimpsest.facade.projects import Projects
 from palimpsest.facade.searching import search_memory
@@ -97,6 +98,11 @@ class Memory:
         return Conversations(self.engine)
 
     @property
+    def graph(self) -> Graph:
+        """Return who is who in this memory, and how they are connected."""
+        return Graph(self.engine)
+
+    @property
     def capture(self) -> Capture:
         """Return what takes conversations of clients into this memory."""
         return Capture(self.engine, self.settings, self._background.after_write if self._background else None)
@@ -157,7 +163,7 @@ class Memory:
         adding = add.add_text(self.engine, scope, fact, replaces=replaces, infer=infer, caller=caller)
         return await self._after_write(scope, adding)
 
-    async def search(
+    async def search(  # noqa: PLR0913 - options, passed by name
         self,
         scope: Scope,
         query: str,
@@ -168,14 +174,15 @@ class Memory:
         as_of: datetime | None = None,
         explain: bool = False,
         all_projects: bool = False,
+        hops: int = 1,
     ) -> SearchResult:
         """Search by meaning and by words. `as_of` searches what was believed at that instant.
 
-        `explain` adds the parts of each score. `all_projects` searches every project of the user.
+        `explain` adds the parts of each score. `all_projects` searches every project of the user. `hops`: 1 or 2.
         """
         now = self.engine.clock()
         search_query = SearchQuery(
-            scope, query, now, limit, max_tokens, filters or {}, as_of, explain, self.settings.min_relevance
+            scope, query, now, limit, max_tokens, filters or {}, as_of, explain, self.settings.min_relevance, hops
         )
         engine = self.engine
         result = await engine.run(lambda: search_memory(engine, search_query, all_projects=all_projects))
@@ -232,21 +239,11 @@ class Memory:
 
     async def ids(self, scope: Scope, beginning: str, limit: int) -> Sequence[str]:
         """Return up to `limit` ids of memories that begin with a string, the newest memory first."""
-
-        def read() -> Sequence[str]:
-            with self.engine.ledger.read() as conn:
-                return id_lookup.ids_beginning(conn, scope, beginning, limit)
-
-        return await self.engine.run(read)
+        return await self.engine.read(lambda conn: id_lookup.ids_beginning(conn, scope, beginning, limit))
 
     async def log(self, scope: Scope, *, limit: int = 20, before: int | None = None) -> Sequence[Edit]:
         """Return up to `limit` edits, newest first; only those before edit number `before`, if given."""
-
-        def read() -> Sequence[Edit]:
-            with self.engine.ledger.read() as conn:
-                return edit_queries.edits(conn, scope, limit, before)
-
-        return await self.engine.run(read)
+        return await self.engine.read(lambda conn: edit_queries.edits(conn, scope, limit, before))
 
     async def undo(self, scope: Scope, undo: Undo | None = None, *, caller: str = "") -> WriteResult:
         """Undo one edit, all edits since an instant, or, by default, the newest edit still in effect."""
@@ -261,12 +258,7 @@ class Memory:
 
     async def get(self, scope: Scope, owner_id: str) -> models.Memory | Message:
         """Return a memory or message, living or deleted, with its whole text unless a fact of it is forgotten."""
-
-        def read() -> models.Memory | Message:
-            with self.engine.ledger.read() as conn:
-                return id_lookup.find_shown(conn, scope, owner_id)
-
-        return await self.engine.run(read)
+        return await self.engine.read(lambda conn: id_lookup.find_shown(conn, scope, owner_id))
 
     async def sources(self, scope: Scope, memory_id: str) -> Sequence[Message]:
         """Return the messages behind a memory, oldest first, each with its text as `get` returns it."""
@@ -291,18 +283,14 @@ class Memory:
 
     async def predecessors(self, memory_id: str) -> Sequence[Predecessor]:
         """Return the memories whose place a memory took, oldest first."""
-
-        def read() -> Sequence[Predecessor]:
-            with self.engine.ledger.read() as conn:
-                return history_queries.predecessors(conn, memory_id)
-
-        return await self.engine.run(read)
+        return await self.engine.read(lambda conn: history_queries.predecessors(conn, memory_id))
 
     async def health(self) -> dict[str, str]:
-        """Return the state of the ledger, the vectors and the index, in one word each."""
+        """Return the state of the ledger, the vectors, the index and a graph database, in one word each."""
         ledger, embedder = self.engine.ledger, self.engine.embedder.fingerprint
         with in_background():
-            return await self.engine.run(lambda: health(ledger, embedder, self.projection.state))
+            graph = None if self._background is None else self._background.graph_state
+            return await self.engine.run(lambda: health(ledger, embedder, self.projection.state, graph))
 
     async def news(self, scope: Scope) -> tuple[str, ...]:
         """Return notes on the project and on what was learned, each once: the next call does not return them."""
@@ -377,7 +365,7 @@ async def open_memory(
             background_work = None
             if background:
                 learned = partial(_follow_learning, briefs, on_learned)
-                background_work = BackgroundWork(engine, projection, tasks, settings.summary.every, learned)
+                background_work = BackgroundWork(engine, projection, tasks, settings, learned)
                 tasks.start_soon(background_work.run)
                 tasks.start_soon(follow_spool, engine, settings, background_work.after_write)
                 tasks.start_soon(briefs.run)

@@ -14,12 +14,14 @@ import pytest
 
 from loopback import OpenAIServer
 from palimpsest.care import import_file
+from palimpsest.core.entities import NamedEntity, Relation
 from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import Edit, Provenance, Scope, Undo
 from palimpsest.memory import Memory
 from palimpsest.store.writes.transfer import ITEM_TYPES
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
 from tests.support.exports import CutOffError, Interrupted, exported, exporting
+from tests.support.graph_rows import LIVES, change_stating, store_stating
 from tests.support.ledger_access import ignore_progress, ledger_faults, second_writer, store_memory, store_messages
 from tests.support.ledger_files import search_texts, table_rows
 from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in
@@ -76,9 +78,13 @@ async def make_history(memory: Memory, clock: StoppedClock) -> str:
     clock.forward(minutes=1)
     await memory.add_text(ALICE, "User lives in Lyon", replaces=[nice])
     store_memory(memory, "Bob has a boat", scope=BOB)
+    lives = store_stating(memory, "Ana lives in Lyon", ("Ana", "person"), relations=(LIVES,))
+    change_stating(memory, lives, "Ana Ruiz has moved to Nice", ("Ana Ruiz", "person"), (STRANGE[:99], "place"))
+    store_stating(memory, "I know Ana", ("I", "person"), ("Ana", "person"), relations=(Relation("I", "knows", "Ana"),))
     for scope, text in ((WEB, "The site is blue"), (CODER, "The coder uses ripgrep")):
         (message,) = await store_messages(memory, ("user", f"{scope}: {text}"), scope=scope)
-        store_memory(memory, text, scope=scope, sources=[message.id])
+        site = (NamedEntity("The site", "project"), NamedEntity("Ana", "person"))
+        store_memory(memory, text, scope=scope, sources=[message.id], entities=site)
         clock.forward(minutes=1)
     await memory.summary(ALICE)
     await memory.summary(WEB)
@@ -354,7 +360,7 @@ async def test_an_interrupted_import_continues_to_the_same_result(
     async with memory_in(tmp_path / "twice", here.clock) as memory:
         with pytest.raises(CutOffError):
             await memory.care.import_file(ALICE, file, Interrupted(cut))
-        assert sum(len(table_rows(tmp_path / "twice" / "ledger.db")[table]) for table in ("messages", "memories")) > 0
+        assert sum(len(table_rows(tmp_path / "twice" / "ledger.db")[table]) for table in ("messages", "entities")) > 0
         store_memory(memory, "Bob came in between", scope=BOB)
         with pytest.raises(CutOffError):
             await memory.care.import_file(ALICE, file, Interrupted(cut + 2))
@@ -406,7 +412,7 @@ DAMAGES: dict[str, tuple[int, Callable[[dict[str, Any]], Any], str]] = {
         lambda _: {"format": "palimpsest-export", "version": 1, "user_id": "alice"},
         "line 3: ",
     ),
-    "a newer version": (1, changed(version=4), "line 1: version"),
+    "a newer version": (1, changed(version=5), "line 1: version"),
     "a header with an unknown field": (1, changed(project="web"), "line 1: project"),
 }
 
@@ -457,7 +463,7 @@ async def test_a_dry_run_counts_the_items_and_stores_nothing(tmp_path: Path) -> 
         assert not (tmp_path / "there" / "backups").exists()
         assert would.examples[0] == "(deleted) My sister plays the harp"
         assert len(would.examples) == 5
-        assert would.known == {"alias": 0, "conversation": 0, "turn": 0, "memory": 1, "summary": 0}
+        assert would.known == {"alias": 0, "conversation": 0, "entity": 0, "turn": 0, "memory": 1, "summary": 0}
         done = await memory.care.import_file(ALICE, file, ignore_progress)
         assert (done.format, done.new, done.known) == ("palimpsest", would.new, would.known)
         assert "palimpsest restore" in done.notes[0], "the note names the backup from before the import"

@@ -24,12 +24,13 @@ from palimpsest.index.checkpoint import FILE_NAME, Checkpoint
 from palimpsest.store.ledger import open_ledger
 from palimpsest.store.queries import memories as memory_queries
 from tests.support.command_line import palimpsest, palimpsest_json
+from tests.support.graph_rows import LIVES, change_stating, store_stating
 from tests.support.ledger_access import ignore_progress, ledger_faults, store_memory, store_messages
 from tests.support.ledger_files import run_sql, run_writer, search_texts, table_rows
 from tests.support.memory import ALICE, StoppedClock, memory_in
 
 BOB = Scope("bob")
-AGREE = "memories, messages, history, full text, vectors and means agree"
+AGREE = "memories, messages, history, entities, full text, vectors and means agree"
 WHOLE = "every vector is present, equals the ledger's and is found by a query for itself"
 KEPT = ("messages", "memories", "memory_sources", "summaries")
 """Tables that no repair changes."""
@@ -39,12 +40,20 @@ NOTHING = "entries belong to no memory or message"
 MEAN = "the mean of a user's vectors is wrong"
 HISTORY = "differ from the last row of their history"
 WORDS = "the full text does not find the words of its rows"
+STATES = "have other mentions or relations than they state"
+STRAY = "mentions belong to no memory, message or entity of their scope"
+MERGED = "are merged into an entity that cannot stand for them"
+NAMES = "names belong to no entity"
+PARTS = (SEARCHED, NOTHING, MEAN, HISTORY, WORDS, STATES, STRAY, MERGED, NAMES, "relations belong to no memory")
 
 EXACT = {"PALIMPSEST_VECTOR_STORE__PROVIDER": "exact"}
 """For tests without an index: the command is faster without Chroma."""
 
 ENTRY = "(SELECT seq FROM vectors WHERE kind = 'memory' AND live ORDER BY seq LIMIT 1)"
 """The entry of a memory that came from a message. In the statements below, @entry stands for it."""
+
+NAMED = "(SELECT id FROM memories WHERE relations LIKE '%lives in%')"
+"""The memory that states a relation. In the statements below, @named stands for it."""
 
 DAMAGES: dict[str, tuple[str, set[str]]] = {
     "a full-text row is missing": ("DELETE FROM lexical WHERE rowid = @entry", {SEARCHED}),
@@ -96,6 +105,50 @@ DAMAGES: dict[str, tuple[str, set[str]]] = {
         "DELETE FROM message_history WHERE event = 'DELETE'",
         {HISTORY},
     ),
+    "a memory has no mentions": ("DELETE FROM mentions WHERE owner_id = @named", {STATES}),
+    "an entity is missing": ("DELETE FROM entities WHERE name = 'Ana'", {STRAY, NAMES}),
+    "a mention is of another user": (
+        "UPDATE mentions SET entity_id = (SELECT id FROM entities WHERE user_id = 'bob') WHERE name = 'Ana'",
+        {STRAY, STATES},
+    ),
+    "a mention is of an entity of a project": ("UPDATE entities SET project = 'web' WHERE name = 'Ana'", {STRAY}),
+    "a mention has no memory": (
+        "UPDATE mentions SET owner_id = '0' WHERE owner_id = @named AND name = 'Ana'",
+        {STRAY, STATES},
+    ),
+    "a mention of a message has no message": (
+        "INSERT INTO mentions(kind, owner_id, key, name, entity_id, current) "
+        "SELECT 'message', '0', key, name, entity_id, 1 FROM mentions LIMIT 1",
+        {STRAY},
+    ),
+    "an earlier name counts as current": ("UPDATE mentions SET current = 1", {STATES}),
+    "a name does not count as current": ("UPDATE mentions SET current = 0", {STATES}),
+    "a relation is missing": ("DELETE FROM relations", {STATES}),
+    "a relation is turned around": (
+        "UPDATE relations SET source_id = destination_id, destination_id = source_id",
+        {STATES},
+    ),
+    "a relation has another name": ("UPDATE relations SET name = 'hates', key = 'hates'", {STATES}),
+    "a relation has no memory": (
+        "INSERT INTO relations(memory_id, position, source_id, key, name, destination_id) "
+        "SELECT '0', 0, source_id, key, name, destination_id FROM relations",
+        {"relations belong to no memory"},
+    ),
+    "an entity is merged into a missing one": ("UPDATE entities SET merged_into = '0' WHERE name = 'Ana'", {MERGED}),
+    "an entity is merged into another user's": (
+        "UPDATE entities SET merged_into = (SELECT id FROM entities WHERE user_id = 'bob') WHERE name = 'Ana'",
+        {MERGED},
+    ),
+    "entities are merged in a circle": (
+        "UPDATE entities SET merged_into = CASE name WHEN 'Ana' THEN (SELECT id FROM entities WHERE name = 'Lyon') "
+        "ELSE (SELECT id FROM entities WHERE name = 'Ana' AND user_id = 'alice') END WHERE name IN ('Ana', 'Lyon')",
+        {MERGED},
+    ),
+    "a name has no entity": (
+        "INSERT INTO entity_aliases(entity_id, key, name, user_id) VALUES ('0', 'ana', 'Ana', 'alice')",
+        {NAMES},
+    ),
+    "a name is another user's": ("UPDATE entity_aliases SET user_id = 'eve' WHERE name = 'Ana'", {NAMES}),
     "several damages at once": (
         "UPDATE vectors SET key = substr(key, 1, 8) WHERE seq = @entry; DELETE FROM means; "
         "DELETE FROM lexical_data WHERE id > 10; DELETE FROM message_history WHERE seq = 1",
@@ -129,7 +182,9 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
             await memory.add_text(ALICE, "User lives in Lyon", replaces=[nice])
             await memory.delete(ALICE, [dog, answer.id])
             store_memory(memory, "The site is blue", scope=Scope("alice", project="web"))
-            store_memory(memory, "Bob has a boat", scope=BOB)
+            boat = store_stating(memory, "Bob's boat is the Ana", ("Ana", "product"), scope=BOB)
+            change_stating(memory, boat, "Bob has a boat", ("boat", "product"), scope=BOB)
+            store_stating(memory, "Ana lives in Lyon", ("Ana", "person"), relations=(LIVES,))
             memory.projection.open()
 
     anyio.run(make)
@@ -180,13 +235,13 @@ def test_a_new_memory_is_found_to_agree(tmp_path: Path) -> None:
 async def test_damage_in_the_ledger_is_found_and_repaired(settings: Settings, damage: str) -> None:
     """Guards the comparison of the ledger with itself: search and history are repaired, stored texts stay."""
     statements, parts = DAMAGES[damage]
-    run_sql(settings.ledger_path, statements.replace("@entry", ENTRY))
+    run_sql(settings.ledger_path, statements.replace("@entry", ENTRY).replace("@named", NAMED))
     before = table_rows(settings.ledger_path)
 
     findings = verified(settings)
     assert not findings["rows"].ok
     assert "index 0" not in findings, "the index is compared only with a healthy ledger"
-    assert {part for part in (SEARCHED, NOTHING, MEAN, HISTORY, WORDS) if part in findings["rows"].text} == parts
+    assert {part for part in PARTS if part in findings["rows"].text} == parts
     assert "palimpsest doctor --deep --repair" in findings["rows"].text
     assert table_rows(settings.ledger_path) == before, "without --repair nothing is written"
 

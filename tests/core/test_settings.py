@@ -85,6 +85,11 @@ def test_the_file_of_a_mem0_user_is_read(tmp_path: Path) -> None:
             },
         },
         "embedder": {"provider": "openai", "config": {"model": "text-embedding-3-small", "embedding_dims": 1536}},
+        "graph_store": {
+            "provider": "neo4j",
+            "config": {"url": "neo4j://localhost:7687", "username": "neo4j", "password": "pw", "database": "neo4j"},
+            "custom_prompt": "Only people.",
+        },
         "custom_fact_extraction_prompt": "Take facts.",
         "custom_update_memory_prompt": "Decide.",
     }
@@ -101,6 +106,16 @@ def test_the_file_of_a_mem0_user_is_read(tmp_path: Path) -> None:
         900,
     )
     assert (settings.embedder.config.model, settings.embedder.config.embedding_dims) == ("text-embedding-3-small", 1536)
+    graph = settings.graph_store
+    assert (graph.provider, graph.config.url, graph.config.username, graph.config.database, graph.custom_prompt) == (
+        "neo4j",
+        "neo4j://localhost:7687",
+        "neo4j",
+        "neo4j",
+        "Only people.",
+    )
+    assert graph.config.password
+    assert graph.config.password.get_secret_value() == "pw"
     assert settings.custom_fact_extraction_prompt == "Take facts."
     assert settings.custom_update_memory_prompt == "Decide."
 
@@ -175,6 +190,21 @@ def test_the_settings_name_the_file_they_were_read_from(tmp_path: Path) -> None:
     assert load_settings(path).config == path
     assert load_settings(data_dir=tmp_path / "elsewhere").config is None
     assert "config" not in load_settings(path).model_dump()
+
+
+def test_the_graph_lies_in_the_ledger_unless_a_server_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Guards `graph_store`: its default, its variables, and that a server's provider needs the server's address."""
+    assert load_settings(data_dir=tmp_path).graph_store.provider == "ledger"
+    assert "graph_store.config.url" in refusal(data_dir=tmp_path, graph_store={"provider": "memgraph"})
+    assert "did you mean 'graph_store.config.url'" in refusal(graph_store={"config": {"urls": "bolt://localhost"}})
+
+    monkeypatch.setenv("PALIMPSEST_GRAPH_STORE__PROVIDER", "memgraph")
+    monkeypatch.setenv("PALIMPSEST_GRAPH_STORE__CONFIG__URL", "bolt://localhost:7687")
+    monkeypatch.setenv("PALIMPSEST_GRAPH_STORE__CONFIG__PASSWORD", "hunter2")
+    settings = load_settings(data_dir=tmp_path)
+
+    assert (settings.graph_store.provider, settings.graph_store.config.url) == ("memgraph", "bolt://localhost:7687")
+    assert "hunter2" not in repr(settings)
 
 
 HERE = "http://localhost:1/v1"

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from palimpsest.core.workers import Workers
+from palimpsest.embed.workers import Workers
 
 
 def _nothing(_: bool) -> None:  # noqa: FBT001 - the type of a callback

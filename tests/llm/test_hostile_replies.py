@@ -16,13 +16,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palimpsest.core.entities import ENTITY_TYPES, MAX_NAME_CHARS, name_key, relation_key
 from palimpsest.core.errors import ReplyError
 from palimpsest.core.models import Decision, Event, Fact, Memory
 from palimpsest.learn.engine import NEEDED_PROMPTS
 from palimpsest.llm.decide import MAX_TEXT_CHARS, DecideReply, decide
 from palimpsest.llm.decisions.verdicts import Comparison, Decisions, KnownEntry
 from palimpsest.llm.extract import MAX_FACT_CHARS, MAX_FACTS, MAX_LABELS, Conversation, extract
-from palimpsest.llm.extract_reply import MAX_LABEL_CHARS
+from palimpsest.llm.extraction.graph_statements import MAX_ENTITIES, MAX_RELATIONS
+from palimpsest.llm.extraction.reply import MAX_LABEL_CHARS
 from palimpsest.llm.prompts import PromptFiles
 from palimpsest.llm.structured_output import MAX_REPLY_CHARS, MAX_SHOWN_CHARS, read
 from palimpsest.llm.summarize import MAX_SUMMARY_CHARS, summarize
@@ -126,6 +128,20 @@ def check_facts(facts: Sequence[Fact], reply: str) -> None:
             assert len(labels) <= MAX_LABELS
             assert all(is_plain(label, MAX_LABEL_CHARS) for label in labels)
         assert new_fact.metadata == {}
+        check_names(new_fact)
+
+
+def check_names(new_fact: Fact) -> None:
+    """Assert that the ledger accepts what a fact names and states, and that no reply floods it."""
+    relations = new_fact.relations
+    keys = [name_key(entity.name) for entity in new_fact.entities]
+    assert len(set(keys)) == len(keys)
+    assert len(relations) <= MAX_RELATIONS
+    assert len(keys) <= MAX_ENTITIES + 2 * MAX_RELATIONS
+    assert {name_key(end) for item in relations for end in (item.source, item.destination)} <= set(keys)
+    names = [*(entity.name for entity in new_fact.entities), *(relation.name for relation in relations)]
+    assert all(is_plain(name, MAX_NAME_CHARS) and relation_key(name) for name in names)
+    assert all(entity.type in ENTITY_TYPES for entity in new_fact.entities)
 
 
 def check_decisions(decisions: Decisions, facts: Sequence[Fact], memories: Sequence[Memory], reply: str) -> None:

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from palimpsest.core.errors import PromptError
+from palimpsest.core.settings import load_settings
 from palimpsest.learn.engine import NEEDED_PROMPTS
+from palimpsest.learn.factory import open_prompts
 from palimpsest.llm import decide, extract, summarize
-from palimpsest.llm.prompts import PromptFiles, parse, shipped_directory
+from palimpsest.llm.prompts import Prompt, PromptFiles, parse, shipped_directory
 
 MAX_PROMPT_TOKENS = 1_500
 
@@ -171,7 +173,7 @@ def test_a_file_with_the_name_of_no_prompt_is_refused(tmp_path: Path) -> None:
     """Guards against a misspelt file name, which would have no effect."""
     write_prompt(tmp_path, name="decision")
 
-    with pytest.raises(PromptError, match=r"'decision'.*decide, extract, extract_agent, summarize"):
+    with pytest.raises(PromptError, match=r"'decision'.*decide, extract, extract_agent, graph, summarize"):
         prompt_files(tmp_path).check()
 
 
@@ -310,3 +312,46 @@ def test_the_error_about_an_unknown_prompt_lists_the_known_ones() -> None:
     """Guards the command line against misspelt names of prompts."""
     with pytest.raises(PromptError, match=r"'translate'.*decide, extract"):
         prompt_files().get("translate")
+
+
+class TestTheSectionOnNames:
+    @pytest.mark.parametrize("name", ["extract", "extract_agent"])
+    def test_it_follows_the_instructions_of_the_extraction(self, name: str, tmp_path: Path) -> None:
+        """Guards that it is asked for in the same call, in a file of its own that a person may edit."""
+        own = "---\nname: graph\nversion: 2\ninputs: []\n---\n## system\nOnly people, for $$5.\n"
+        path = write_prompt(tmp_path, own, "graph")
+        shipped, edited = prompt_files().get(name), prompt_files(tmp_path).get(name)
+        path.write_text(own.replace("## system\nOnly people, for $$5.", "## system"), "utf-8")
+        off = prompt_files(tmp_path).get(name)
+
+        assert [*map(_system, (edited, off))] == [f"{_system(off)}\n\nOnly people, for $5.", _system(off)]
+        assert _system(shipped).startswith(_system(off))
+        assert "relations" in _system(shipped).removeprefix(_system(off))
+        assert len({shipped.fingerprint, edited.fingerprint, off.fingerprint}) == 3
+
+    def test_it_follows_a_custom_prompt_too(self) -> None:
+        """Guards settings brought from Mem0: their text stays as it is, and the graph goes on working."""
+        prompt = prompt_files(extract="Facts for $5, as ${json}.").get("extract")
+
+        assert _system(prompt).startswith("Facts for $5, as ${json}.\n\n")
+        assert _system(prompt).endswith(_system(prompt_files().get("graph")))
+
+    def test_the_setting_adds_to_it(self, tmp_path: Path) -> None:
+        """Guards `graph_store.custom_prompt`: a text or the path of a file, in which `$` means nothing."""
+        path = tmp_path / "graph.txt"
+        path.write_text("Look for songs that cost $5.", "utf-8")
+        for value in ("Look for songs that cost $5.", str(path)):
+            settings = load_settings(data_dir=tmp_path, graph_store={"custom_prompt": value})
+            for name in ("graph", "extract", "extract_agent"):
+                assert _system(open_prompts(settings).get(name)).endswith("\n\nLook for songs that cost $5.")
+
+    def test_it_has_no_user_section(self, tmp_path: Path) -> None:
+        """Guards against a text that would be sent to nobody."""
+        write_prompt(tmp_path, "---\nname: graph\nversion: 2\ninputs: []\n---\n## system\nA\n## user\nB\n", "graph")
+
+        with pytest.raises(PromptError, match=r"graph\.md.*'## system' alone"):
+            prompt_files(tmp_path).check()
+
+
+def _system(prompt: Prompt) -> str:
+    return prompt.render(**dict.fromkeys(prompt.inputs, ""))[0]["content"]

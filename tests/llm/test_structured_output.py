@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from palimpsest.core.errors import ModelUnreachableError, ReplyError
 from palimpsest.llm.decide import DecideReply
-from palimpsest.llm.extract_reply import ExtractReply
+from palimpsest.llm.extraction.reply import ExtractReply
 from palimpsest.llm.structured_output import MAX_SHOWN_CHARS, ask, read, strict_schema, whole_items
 from palimpsest.llm.summarize import SummarizeReply
 from tests.support.scripted_model import ScriptedModel

@@ -45,7 +45,7 @@ async def test_the_summary_and_the_newest_memories_are_listed_and_can_be_read(tm
     async with connect(tmp_path, mode) as server:
         await add(server, "Alice plays the violin")
         listed = [str(resource.uri) for resource in (await server.list_resources()).resources]
-        assert listed == ["memory://summary", "memory://recent"]
+        assert listed == ["memory://summary", "memory://recent", "memory://entities"]
         for name in ("summary", "recent"):
             assert "Alice plays the violin" in await read(server, name)
 
@@ -57,7 +57,7 @@ async def test_a_memory_and_its_history_are_read_by_id(tmp_path: Path, mode: str
         memory_id = await add(server, "Alice plays the violin")
         await server.call_tool("update_memory", {"memory_id": memory_id, "text": "Alice plays the cello"})
         templates = [template.uri_template for template in (await server.list_resource_templates()).resource_templates]
-        assert templates == ["memory://{id}", "memory://{id}/history"]
+        assert templates == ["memory://{id}", "memory://{id}/history", "entity://{name}"]
         for name in (memory_id, memory_id[:8]):
             now = await read(server, name)
             assert "cello" in now

@@ -14,8 +14,8 @@ import alembic.config
 import pytest
 
 from palimpsest.store.ledger import open_ledger
+from palimpsest.store.migrations.upgrade import MIGRATIONS
 from palimpsest.store.schema import HEAD, KNOWN_REVISIONS
-from palimpsest.store.upgrade import MIGRATIONS
 from tests.support.ledger_access import ledger_faults, second_writer
 from tests.support.memory import StoppedClock
 

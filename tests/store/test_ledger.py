@@ -15,6 +15,7 @@ from palimpsest.core.models import Decision, Event, Fact, Memory, Message, Outco
 from palimpsest.core.protocols import Vector
 from palimpsest.store import schema
 from palimpsest.store.ledger import Ledger
+from palimpsest.store.migrations.upgrade import MIGRATIONS
 from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import history as history_queries
 from palimpsest.store.queries import id_lookup
@@ -24,7 +25,6 @@ from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.queries import summaries as summary_queries
 from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.schema import HEAD, KNOWN_REVISIONS, metadata
-from palimpsest.store.upgrade import MIGRATIONS
 from palimpsest.store.writes.apply import Write
 from palimpsest.text.tokenizer import search_tokens
 from tests.support.ledger_access import all_keys

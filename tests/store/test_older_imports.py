@@ -13,7 +13,7 @@ import pytest
 
 from palimpsest.core.models import Undo
 from palimpsest.store.ledger import open_ledger
-from palimpsest.store.upgrade import MIGRATIONS
+from palimpsest.store.migrations.upgrade import MIGRATIONS
 from tests.support.foreign_files import claude_conversation
 from tests.support.ledger_access import ignore_progress, row_faults, select_rows, store_memory
 from tests.support.memory import ALICE, StoppedClock, memory_in

@@ -97,6 +97,7 @@ CALLS: dict[Callable[..., object], Callable[[Connection, Memory, Message], objec
     jobs.memories_of_job: lambda conn, _, message: jobs.memories_of_job(conn, learning(message)),
     memories.list_memories: lambda conn, _, __: memories.list_memories(conn, ALICE, 9, before=9),
     memories.count_memories: lambda conn, _, __: memories.count_memories(conn, ALICE),
+    history.is_in_names: lambda conn, _, __: history.is_in_names(conn, "alice"),
     memories.memories_of: lambda conn, _, __: memories.memories_of(conn, AGENT),
     memories.metadata_keys: lambda conn, _, __: list(memories.metadata_keys(conn, AGENT, deleted=None)),
     memories.newest_of_project: lambda conn, _, __: memories.newest_of_project(conn, AGENT, 9),

@@ -220,6 +220,8 @@ def fact_replies() -> Values:
         "happened_at": st.one_of(st.none(), st.sampled_from(DATES)),
         "keywords": labels,
         "tags": labels,
+        "entities": st.lists(_named(), max_size=3),
+        "relations": st.lists(_related(), max_size=3),
     }
     others = {
         "fact": hostile_texts(),
@@ -229,6 +231,27 @@ def fact_replies() -> Values:
     }
     entries = st.one_of(hostile_texts(), _near_valid(right, others))
     return st.one_of(_in_an_envelope(entries, ("facts", "fact", "memories", "memory")), st.just({"facts": ["x"] * 101}))
+
+
+def _named() -> Values:
+    """Draw an entity in one of the forms that are understood."""
+    name, kind = hostile_texts(), st.sampled_from(("person", "place", "Person", "city", "mood", "", None))
+    return st.one_of(
+        st.fixed_dictionaries({"name": name, "type": kind}),
+        st.fixed_dictionaries({"entity": name, "entity_type": kind}),
+        st.tuples(name, kind).map(list),
+        name,
+    )
+
+
+def _related() -> Values:
+    """Draw a relation in one of the forms that are understood."""
+    part = st.one_of(hostile_texts(), st.sampled_from(("User", "I", "Ana", "", None)))
+    return st.one_of(
+        st.lists(part, min_size=3, max_size=3),
+        st.fixed_dictionaries({"source": part, "relationship": part, "destination": part}),
+        st.tuples(part, part, part).map(lambda parts: " -- ".join(map(str, parts))),
+    )
 
 
 def decision_replies() -> Values:

@@ -28,6 +28,11 @@ TABLES = (
     "vectors",
     "means",
     "lexical",
+    "entities",
+    "entity_aliases",
+    "entity_history",
+    "mentions",
+    "relations",
 )
 
 WINDOW = 20

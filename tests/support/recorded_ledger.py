@@ -120,7 +120,7 @@ class RecordedLedger:
         """Return kind and id of every memory and message that the scope sees, deleted or not, oldest first."""
         entries: dict[tuple[Kind, str], None] = {}
         for edit in reversed(self.edits(scope)):
-            entries.update({(step.kind, step.owner_id): None for step in edit.steps})
+            entries |= {(step.kind, step.owner_id): None for step in edit.steps if step.kind != "entity"}
         return list(entries)
 
     def embed_missing(self) -> None:

@@ -91,7 +91,7 @@ def answer(
     prompt = plain(request.prompt[:SEARCHED_CHARS])
     if not prompt:
         return NOTHING
-    query = SearchQuery(scope, prompt, now, SEARCHED_HITS, MAX_SEARCH_TOKENS)
+    query = SearchQuery(scope, prompt, now, SEARCHED_HITS, MAX_SEARCH_TOKENS, hops=0)
     result = search(query)
     hits = _useful(result, request, now, floor, score)
     if result.hits and result.hits[0].kind == "message" and _is_known(result.hits[0], request, now):

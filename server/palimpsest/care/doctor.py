@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,9 +19,14 @@ from palimpsest.core.files import file_lock
 from palimpsest.core.models import Scope
 from palimpsest.core.protocols import Embedder
 from palimpsest.core.settings import Settings
+from palimpsest.core.threads import Threads
 from palimpsest.index.checkpoint import FILE_NAME, Checkpoint
+from palimpsest.index.graph.compare import condition
+from palimpsest.index.graph.connection import GraphServer
+from palimpsest.index.graph.sync import GraphProjection
 from palimpsest.index.outdated import index_folders, is_outdated
 from palimpsest.learn.factory import open_embedder, open_model, open_projection, open_prompts, why_not_e5
+from palimpsest.store.graph import surroundings
 from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.store.queries import index_log as log_queries
 from palimpsest.store.queries import jobs as job_queries
@@ -42,7 +47,7 @@ class Finding:
 async def examine(settings: Settings, clock: Clock = now) -> list[Finding]:
     """Return one finding per part. Nothing is changed, except that opening the ledger may create or migrate it."""
     findings = await anyio.to_thread.run_sync(lambda: _local_findings(settings, clock))
-    return [*findings, await _model_finding(settings)]
+    return [*findings, *await _graph_findings(settings, clock), await _model_finding(settings)]
 
 
 def _local_findings(settings: Settings, clock: Clock) -> list[Finding]:
@@ -106,9 +111,11 @@ def _ledger_finding(ledger: Ledger, scope: Scope) -> Finding:
     verdict = ledger.check()
     with ledger.read() as conn:
         counts = memory_queries.counts(conn, scope)
+        entities, relations = surroundings.count_graph(conn, scope)
     text = (
         f"{ledger.location}: {counted(counts['memories'], 'memory')}, {counts['deleted']} deleted, "
-        f"{counted(counts['messages'], 'message')} in this scope; {counted(counts['users'], 'user')}, "
+        f"{counted(counts['messages'], 'message')}, {counted(entities, 'entity')} and {counted(relations, 'relation')} "
+        f"in this scope; {counted(counts['users'], 'user')}, "
         f"{ledger.size() / 1e6:.1f} MB"
     )
     if verdict == "ok":
@@ -189,6 +196,30 @@ def _folder_finding(settings: Settings, ledger: Ledger, embedder: str, folder: P
         text = f"{name} has {counted(count, 'vector')}, but the ledger has {expected}"
         return Finding(name, f"{text}; the next server that uses it rebuilds it", ok=False)
     return Finding(name, f"{name} is free, {counted(count, 'vector')}, {counted(behind, 'change')} behind")
+
+
+async def _graph_findings(settings: Settings, clock: Clock) -> list[Finding]:
+    """Return what is found about a graph database, if the settings name one."""
+    if settings.graph_store.provider == "ledger":
+        return []
+    try:
+        async with open_graph_database(settings, clock) as projection:
+            found = await condition(projection)
+    except PalimpsestError as error:
+        return [Finding("graph", f"{settings.graph_store.provider}: {error}", ok=False)]
+    return [Finding("graph", found.text, found.ok)]
+
+
+@asynccontextmanager
+async def open_graph_database(settings: Settings, clock: Clock) -> AsyncGenerator[GraphProjection]:
+    """Return the graph database that the settings name, with a ledger that is closed at the end.
+
+    Raises PalimpsestError.
+    """
+    threads = Threads((anyio.CapacityLimiter(1),), (anyio.CapacityLimiter(1),))
+    ledger = await threads.run(lambda: open_ledger(settings.ledger_path, clock))
+    with closing(ledger):
+        yield GraphProjection(ledger, GraphServer(settings.graph_store), threads)
 
 
 async def _model_finding(settings: Settings) -> Finding:

@@ -1,8 +1,8 @@
 """The JSON lines of an exported memory: their fields, strict reading, and writing that is the same every time.
 
-The first line names the format and the user. Then come aliases of projects, conversations, messages (with the type
-"turn"), memories and summaries, one JSON object per line. The keys are sorted, so the same memory is always exported to
-the same bytes.
+The first line names the format and the user. Then come aliases of projects, conversations, entities, messages (with
+the type "turn"), memories and summaries, one JSON object per line. The keys are sorted, so the same memory is always
+exported to the same bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from pydantic import (
     model_validator,
 )
 
+from palimpsest.care.lines_so_far import LinesSoFar
 from palimpsest.core.clock import Precision
+from palimpsest.core.entities import MAX_NAME_CHARS, EntityType, name_key
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import MAX_SCOPE_CHARS, UNDO
 from palimpsest.core.validation import scope_part
@@ -31,9 +33,9 @@ from palimpsest.store.writes.conversations import MAX_TITLE_CHARS
 from palimpsest.text.control_characters import visible_json
 
 FORMAT = "palimpsest-export"
-VERSION = 3
-"""Version 1 knew fewer times of a memory, and version 2 neither conversations nor aliases of projects. Their files can
-still be imported."""
+VERSION = 4
+"""Version 1 knew fewer times of a memory, version 2 neither conversations nor aliases of projects, and version 3 no
+entities. Their files can still be imported."""
 
 
 MAX_ALIAS_CHARS = 4_096
@@ -47,9 +49,18 @@ def _valid_scope_part(value: str) -> str:
         raise ValueError(str(error)) from error
 
 
+def _valid_name(value: str) -> str:
+    if not name_key(value):
+        raise ValueError("the name of an entity has no letter or digit")
+    return value
+
+
 Id: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")]
 ScopePart: TypeAlias = Annotated[str, AfterValidator(_valid_scope_part)]
 Name: TypeAlias = Annotated[str, Field(max_length=MAX_SCOPE_CHARS)]
+EntityName: TypeAlias = Annotated[str, Field(max_length=MAX_NAME_CHARS), AfterValidator(_valid_name)]
+NamedEntities: TypeAlias = list[tuple[EntityName, EntityType]]
+Relations: TypeAlias = list[tuple[EntityName, Name, EntityName]]
 Number: TypeAlias = Annotated[int, Field(ge=1, le=2**53)]
 
 
@@ -61,7 +72,7 @@ class Header(_Line):
     """The first line."""
 
     format: Literal["palimpsest-export"]
-    version: Literal[1, 2, 3]
+    version: Literal[1, 2, 3, 4]
     user_id: ScopePart
 
 
@@ -92,6 +103,58 @@ class ConversationLine(_Line):
     created_at: AwareDatetime
 
 
+class EntityHistoryRow(_Line):
+    """One edit of an entity. `change` is the number of the edit, and `text` the line of it in the log."""
+
+    event: Literal["merge", "split", "rename", "undo"]
+    before: dict[str, Any]
+    after: dict[str, Any]
+    updated_at: AwareDatetime
+    stage: Name
+    caller: Name
+    text: str
+    change: Number
+
+
+class EntityLine(_Line):
+    """Somebody or something that memories mention, with the names that a person gave it and its edits."""
+
+    type: Literal["entity"]
+    id: Id
+    project: ScopePart
+    agent_id: Literal[""]
+    run_id: Literal[""]
+    name: EntityName
+    entity_type: EntityType
+    is_user: bool
+    merged_into: Id | None
+    aliases: list[EntityName]
+    created_at: AwareDatetime
+    history: list[EntityHistoryRow]
+
+    @model_validator(mode="after")
+    def _user_is_global(self) -> Self:
+        if self.is_user and self.project:
+            raise ValueError("the user's own entity belongs to no project")
+        return self
+
+
+class Mention(_Line):
+    """Which entity a name means in a memory or message."""
+
+    name: EntityName
+    entity_id: Id
+
+
+def _different_names(mentions: list[Mention]) -> list[Mention]:
+    if len({name_key(mention.name) for mention in mentions}) < len(mentions):
+        raise ValueError("a name means two entities")
+    return mentions
+
+
+Mentions: TypeAlias = Annotated[list[Mention], AfterValidator(_different_names)]
+
+
 class MessageHistoryRow(_Line):
     """One row of a message's history. `change` is the number of the edit, `recorded_at` when it was imported."""
 
@@ -120,6 +183,7 @@ class MessageLine(_Line):
     created_at: AwareDatetime
     learnt: bool
     deleted_at: AwareDatetime | None
+    mentions: Mentions = []
     history: list[MessageHistoryRow] = Field(min_length=1)
 
 
@@ -138,6 +202,8 @@ class MemoryState(_Line):
     valid_until_precision: Precision = ""
     superseded_by: Id | None = None
     is_forgotten: bool | None = None
+    entities: NamedEntities = []
+    relations: Relations = []
 
 
 class MemoryHistoryRow(_Line):
@@ -195,6 +261,9 @@ class MemoryLine(_Line):
     superseded_by: Id | None
     is_forgotten: bool
     revision: Number
+    entities: NamedEntities | None = None
+    relations: Relations | None = None
+    mentions: Mentions = []
     history: list[MemoryHistoryRow] = Field(min_length=1)
     sources: list[Source]
 
@@ -219,7 +288,7 @@ class SummaryLine(_Line):
     created_at: AwareDatetime
 
 
-AnyLine: TypeAlias = AliasLine | ConversationLine | MessageLine | MemoryLine | SummaryLine
+AnyLine: TypeAlias = AliasLine | ConversationLine | EntityLine | MessageLine | MemoryLine | SummaryLine
 _LINE: TypeAdapter[AnyLine] = TypeAdapter(Annotated[AnyLine, Field(discriminator="type")])
 
 
@@ -247,7 +316,7 @@ def is_export(file: Path) -> bool:
 def read_items(file: Path) -> Iterator[dict[str, Any]]:
     """Yield the items of an export, with times as datetimes. Raises InputError that names the damaged line."""
     number, version = 0, VERSION
-    ids: set[str] = set()
+    so_far = LinesSoFar()
     try:
         with file.open(encoding="utf-8") as stream:
             for number, line in enumerate(stream, 1):
@@ -256,12 +325,8 @@ def read_items(file: Path) -> Iterator[dict[str, Any]]:
                 elif line.strip():
                     current = _from_version_1(line) if version == 1 else line
                     item = _LINE.validate_json(current).model_dump(exclude_unset=True)
-                    for item_id in _ids_in(item):
-                        if item_id in ids:
-                            raise InputError(
-                                f"{file}, line {number}: the id {item_id} is in the file twice. Nothing was imported"
-                            )
-                        ids.add(item_id)
+                    if fault := so_far.fault(item):
+                        raise InputError(f"{file}, line {number}: {fault}. Nothing was imported")
                     yield item
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file} cannot be read: {error}. Nothing was imported") from error
@@ -299,8 +364,3 @@ def _was_deleted(history: Any) -> bool:
     rows = cast("list[Any]", history) if isinstance(history, list) else []
     versions = [cast("dict[str, Any]", row) for row in rows if isinstance(row, dict)]
     return any(row.get("is_deleted") and not str(row.get("stage")).startswith(UNDO) for row in versions)
-
-
-def _ids_in(item: dict[str, Any]) -> list[str]:
-    """Return the ids in an item: its own and those of its versions. The history rows of a message have none."""
-    return [item["id"], *(row["id"] for row in item["history"] if "id" in row)] if "id" in item else []

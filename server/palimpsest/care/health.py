@@ -7,14 +7,19 @@ from palimpsest.store.ledger import Ledger
 from palimpsest.store.queries import vectors as vector_queries
 
 
-def health(ledger: Ledger, embedder: str, index: str) -> dict[str, str]:
-    """Return the state of the ledger, the vectors of an embedder and the index, whose state is given. Blocking."""
+def health(ledger: Ledger, embedder: str, index: str, graph: str | None) -> dict[str, str]:
+    """Return the state of the ledger, the vectors of an embedder, the index, and the graph database if there is one.
+
+    The states of the last two are given. Blocking.
+    """
     try:
         with ledger.read() as conn:
             waiting = vector_queries.has_missing_vectors(conn, embedder)
             waiting = waiting or vector_queries.has_partial_vectors(conn, embedder)
     except LedgerError:
         return {"status": "failed", "ledger": "unreadable"}
-    degraded = waiting or index == "broken"
-    vectors = "waiting" if waiting else "complete"
-    return {"status": "degraded" if degraded else "ok", "ledger": "ok", "vectors": vectors, "index": index}
+    degraded = waiting or index == "broken" or graph == "failing"
+    states = {"ledger": "ok", "vectors": "waiting" if waiting else "complete", "index": index}
+    if graph is not None:
+        states["graph"] = graph
+    return {"status": "degraded" if degraded else "ok", **states}

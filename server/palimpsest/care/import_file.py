@@ -21,6 +21,7 @@ from palimpsest.core.protocols import Progress
 from palimpsest.core.validation import one_line
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.sanitize import Cleaner
+from palimpsest.store.graph.care.transfer import ImportedEntities, MentionsOfFile
 from palimpsest.store.queries import index_log as log_queries
 from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.writes import transfer as transfer_writes
@@ -36,7 +37,9 @@ class ImportPlan:
     """An import that is ready to run.
 
     `key` identifies the file and the scope it is imported into. `items` can be called more than once; each call walks
-    the `total` items from the start. `edits` is the highest edit number in the file. `notes` say what was left out.
+    the `total` items from the start. `edits` is the highest edit number in the file. `entities` are the ids of those in
+    the file, and `only_purged` of those that only memories and messages mention that a person purged here. `notes` say
+    what was left out.
     """
 
     format: str
@@ -45,6 +48,13 @@ class ImportPlan:
     total: int
     edits: int
     notes: tuple[str, ...] = ()
+    entities: frozenset[str] = frozenset()
+    only_purged: frozenset[str] = frozenset()
+
+    def begin(self, *, brings_back: bool) -> transfer_writes.ImportState:
+        """Return the state of an import that has done nothing yet."""
+        known = ImportedEntities(self.entities, frozenset() if brings_back else self.only_purged)
+        return transfer_writes.ImportState(self.key, self.total, brings_back, entities=known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +90,7 @@ def plan_import(engine: Engine, scope: Scope, file: Path, now: datetime) -> Impo
 
 def _plan_export(engine: Engine, scope: Scope, file: Path) -> ImportPlan:
     total, edits = 0, 0
+    mentioned = MentionsOfFile()
     items = read_items(file)
     while batch := list(islice(items, BATCH)):
         total += len(batch)
@@ -87,17 +98,27 @@ def _plan_export(engine: Engine, scope: Scope, file: Path) -> ImportPlan:
         with engine.ledger.read() as conn:
             if any(transfer_writes.belongs_to_other_user(conn, scope.user_id, item) for item in batch):
                 raise InputError(f"{file} contains items of another user of this ledger. Nothing was imported")
-    return ImportPlan("palimpsest", _key(file, scope), lambda: read_items(file), total, edits)
+            for item in batch:
+                mentioned.read(item, was_purged=bool(item.get("mentions")) and transfer_writes.was_purged(conn, item))
+    return ImportPlan(
+        "palimpsest",
+        _key(file, scope),
+        lambda: read_items(file),
+        total,
+        edits,
+        entities=frozenset(mentioned.merged_into),
+        only_purged=mentioned.only_purged(),
+    )
 
 
 def preview_import(engine: Engine, scope: Scope, plan: ImportPlan, *, brings_back: bool = False) -> ImportResult:
     """Return what an import would bring. Nothing is stored."""
-    state = transfer_writes.ImportState()
+    state = plan.begin(brings_back=brings_back)
     deleted, examples = 0, list[str]()
     items = plan.items()
     while batch := list(islice(items, BATCH)):
         with engine.ledger.read() as conn:
-            standings = [transfer_writes.standing_of(conn, scope.user_id, item) for item in batch]
+            standings = [transfer_writes.standing_of(conn, scope.user_id, item, state) for item in batch]
         for item, standing in zip(batch, standings, strict=True):
             is_left_out = standing in state.left_out and not brings_back
             if is_left_out:
@@ -105,7 +126,7 @@ def preview_import(engine: Engine, scope: Scope, plan: ImportPlan, *, brings_bac
             is_new = standing != "known" and not is_left_out
             (state.stored if is_new else state.known)[item["type"]] += 1
             deleted += is_new and _is_deleted(item)
-            if is_new and item["type"] not in ("alias", "conversation") and len(examples) < EXAMPLES:
+            if is_new and item["type"] not in ("alias", "conversation", "entity") and len(examples) < EXAMPLES:
                 examples.append(_example(item))
     notes = (*plan.notes, *_left_out_notes(state))
     return ImportResult(plan.format, state.stored, state.known, tuple(examples), notes, deleted=deleted)
@@ -143,7 +164,7 @@ def run_import(
     with engine.ledger.read() as conn:
         is_empty = log_queries.newest_log_number(conn) == 0
     copy = None if is_empty else engine.ledger.backups.keep("before-import", engine.clock())
-    state = transfer_writes.ImportState(plan.key, plan.total, brings_back)
+    state = plan.begin(brings_back=brings_back)
     engine.ledger.reserve_edits(state, plan.edits)
     items, done = plan.items(), 0
     while batch := list(islice(items, BATCH)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +80,8 @@ def purge(
     erased = ledger.purge(scope, owner_ids)
     notes = [*_remove_rendered(data_dir, scope.user_id), *finish_purge(ledger, projection)]
     pieces = _pieces(erased.texts)
+    # JSON has a name with escapes. A backup may have it from other memories, and its own rows tell if it holds these.
+    with_names = _pieces((*erased.texts, *erased.names, *(json.dumps(name)[1:-1] for name in erased.names)))
     backups = tuple(
         file
         for file in ledger.backups.files()
@@ -92,7 +95,7 @@ def purge(
     files += files_below(Path(hooks_dir(str(data_dir))))
     # Closing a file releases every lock that this process has on it, so no connection may be open to those searched.
     ledger.close()
-    found = [(file, piece) for file in dict.fromkeys(files) for piece in _pieces_in(file, pieces)]
+    found = [(file, piece) for file in dict.fromkeys(files) for piece in _pieces_in(file, with_names)]
     traces = [Trace(file, piece.decode(errors="replace"), _explanation(ledger, scope, piece)) for file, piece in found]
     return PurgeResult(erased, len(set(files)), tuple(traces), backups, tuple(notes))
 
@@ -109,7 +112,7 @@ def _remove_rendered(data_dir: Path, user: str) -> list[str]:
 
 
 def _pieces(texts: Sequence[str]) -> list[bytes]:
-    """Return the byte sequences to search for: each text in runs that are stored contiguously."""
+    """Return the byte sequences to search for: each text or name in runs that are stored contiguously."""
     pieces: dict[bytes, None] = {}
     for text in texts:
         raw = text.encode()
@@ -169,7 +172,10 @@ def _blocks(file: Path) -> Iterator[bytes]:
 def _explanation(ledger: Ledger, scope: Scope, piece: bytes) -> str:
     """Return which other memories or messages contain a piece of an erased text, without revealing other scopes."""
     with ledger.read() as conn:
-        in_scope, elsewhere = history_queries.owners_of_passage(conn, scope, piece.decode(errors="ignore"))
-    if in_scope:
-        return f"also in {', '.join(owner_id[:8] for owner_id in in_scope)}, which you can purge too"
-    return "also in another scope" if elsewhere else ""
+        passage = piece.decode(errors="ignore")
+        in_scope, elsewhere = history_queries.owners_of_passage(conn, scope, passage)
+        if in_scope:
+            return f"also in {', '.join(owner_id[:8] for owner_id in in_scope)}, which you can purge too"
+        if elsewhere:
+            return "also in another scope"
+        return "also in the name of a user or project" if history_queries.is_in_names(conn, passage) else ""

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from filelock import Timeout
 
-from palimpsest.care.doctor import Finding
+from palimpsest.care.doctor import Finding, open_graph_database
 from palimpsest.core.clock import Clock, now
 from palimpsest.core.errors import EmbedderError, LedgerError, PalimpsestError
 from palimpsest.core.files import file_lock
@@ -18,6 +18,7 @@ from palimpsest.core.protocols import Progress, Vector, VectorIndex
 from palimpsest.core.settings import Settings
 from palimpsest.index.backfill import embed_missing
 from palimpsest.index.checkpoint import FILE_NAME, Checkpoint
+from palimpsest.index.graph.compare import differences
 from palimpsest.index.outdated import delete_outdated, index_folders
 from palimpsest.index.sync import Projection
 from palimpsest.learn.factory import open_embedder, open_projection
@@ -50,6 +51,23 @@ def verify(settings: Settings, progress: Progress, *, repair: bool, clock: Clock
         return findings
 
 
+async def verify_graph(settings: Settings, progress: Progress, *, repair: bool, clock: Clock = now) -> list[Finding]:
+    """Compare every row of a graph database with the ledger, if the settings name one. With `repair`, rebuild it."""
+    if settings.graph_store.provider == "ledger":
+        return []
+    try:
+        async with open_graph_database(settings, clock) as projection:
+            fault = await differences(projection, progress)
+            if fault and repair:
+                await projection.rebuild(progress)
+    except PalimpsestError as error:
+        return [Finding("graph rows", str(error), ok=False)]
+    if not fault:
+        return [Finding("graph rows", "every entity and relation is present and equals the ledger's")]
+    advice = "rebuilt" if repair else "palimpsest rebuild --graph replaces it"
+    return [Finding("graph rows", f"{fault}: {advice}", ok=repair)]
+
+
 def _rows_finding(settings: Settings, ledger: Ledger, progress: Progress, *, repair: bool) -> Finding:
     try:
         faults = ledger.verify(progress)
@@ -69,7 +87,7 @@ def _rows_finding(settings: Settings, ledger: Ledger, progress: Progress, *, rep
     if differences:
         advice = "palimpsest doctor --deep --repair repairs what can be rebuilt"
         return Finding("rows", f"{'; '.join(differences)}. {advice}", ok=False)
-    return Finding("rows", "memories, messages, history, full text, vectors and means agree")
+    return Finding("rows", "memories, messages, history, entities, full text, vectors and means agree")
 
 
 def _embed_repaired(settings: Settings, ledger: Ledger) -> str:

@@ -14,13 +14,15 @@ from palimpsest.cli.commands import care as care_commands
 from palimpsest.cli.commands import conversations as conversation_commands
 from palimpsest.cli.commands import edits as edit_commands
 from palimpsest.cli.commands import embedder as embedder_commands
-from palimpsest.cli.commands import jobs as job_commands
-from palimpsest.cli.commands import learn as learn_commands
 from palimpsest.cli.commands import memories as memory_commands
 from palimpsest.cli.commands import prompts as prompt_commands
 from palimpsest.cli.commands import setup as setup_commands
 from palimpsest.cli.commands import tokens as token_commands
 from palimpsest.cli.commands import transfer as transfer_commands
+from palimpsest.cli.commands.graph import drawing as drawing_commands
+from palimpsest.cli.commands.graph import entities as entity_commands
+from palimpsest.cli.commands.learning import jobs as job_commands
+from palimpsest.cli.commands.learning import learn as learn_commands
 from palimpsest.cli.console import exit_on_error
 from palimpsest.cli.options import MOVING, SETUP, CommandLine, Options
 from palimpsest.cli.output import print_text
@@ -31,6 +33,8 @@ app = typer.Typer(
 app.add_typer(memory_commands.app)
 app.add_typer(edit_commands.app)
 app.add_typer(conversation_commands.app)
+app.add_typer(entity_commands.app)
+app.add_typer(drawing_commands.app)
 app.add_typer(learn_commands.app)
 app.add_typer(client_commands.app)
 app.add_typer(care_commands.app)

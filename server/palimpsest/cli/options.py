@@ -13,10 +13,11 @@ from typer.core import TyperGroup, TyperOption
 
 MEMORIES = "Memories"
 CONVERSATIONS = "Conversations"
+GRAPH = "Who is who"
 MOVING = "Moving"
 CARE = "Care"
 SETUP = "Setup"
-PANELS = (MEMORIES, CONVERSATIONS, MOVING, CARE, SETUP)
+PANELS = (MEMORIES, CONVERSATIONS, GRAPH, MOVING, CARE, SETUP)
 """The panels of the help, in the order in which they are printed."""
 
 OTHER_NAMES = {

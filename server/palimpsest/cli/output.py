@@ -179,7 +179,8 @@ def search_parts(result: SearchResult, query: str, scope: Scope) -> list[Part]:
             rows.add_row("", "", "", "", plain(f"{hit.score:.3f}: {render.explanation(hit)}"))
     first = [render.WEAK] if result.hits and not result.confident else []
     omitted = [f"({render.omitted_text(result)}; a smaller --limit leaves them more room)"] if result.omitted else []
-    return [*first, rows, *omitted, *notes, *_shortened(result.hits)]
+    relations = [relation.line for relation in result.relations]
+    return [*first, rows, *relations, *omitted, *notes, *_shortened(result.hits)]
 
 
 def _who(hit: Hit) -> Text:

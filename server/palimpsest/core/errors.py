@@ -10,6 +10,7 @@
     │   ├── StaleDecisionError   memories changed after a decision had read them
     │   └── FullTextError        the full-text index cannot be read; everything else can
     ├── VectorIndexError         the vector index cannot be opened or used
+    ├── GraphStoreError          the graph database outside cannot be used; the graph in the ledger can
     ├── EmbedderError            the embedder failed or cannot be loaded
     └── ModelError               the language model failed
         ├── ModelUnreachableError   no answer: connection, time-out, server error
@@ -88,6 +89,14 @@ class FullTextError(LedgerError):
 
 class VectorIndexError(PalimpsestError):
     """The vector index cannot be opened or used."""
+
+
+class GraphStoreError(PalimpsestError):
+    """The graph database outside cannot be used. `is_refusal` means that it answered, and refused a statement."""
+
+    def __init__(self, text: str, *, is_refusal: bool = False) -> None:
+        super().__init__(text)
+        self.is_refusal = is_refusal
 
 
 class EmbedderError(PalimpsestError):

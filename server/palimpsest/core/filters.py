@@ -14,16 +14,22 @@ from datetime import datetime
 from typing import Any, TypeAlias, cast
 
 from palimpsest.core.clock import TimeSpan, parse_span
+from palimpsest.core.entities import name_key
 from palimpsest.core.errors import InputError, Remedy
 
 Record: TypeAlias = Mapping[str, Any]
-"""A hit or memory under test: `at`, `created_at`, `role`, `kind`, `tags`, and `metadata` with the caller's own keys."""
+"""A hit or memory under test: `at`, `created_at`, `role`, `kind`, `tags`, `entity` and `metadata`.
+
+`entity` are those of the names in the filter whose entity is mentioned, as `name_key`. `metadata` has the caller's own
+keys.
+"""
 
 Test: TypeAlias = Callable[[Record], bool]
 
+EQUALITY = ("eq", "ne", "in", "nin")
 OPERATORS = ("eq", "ne", "gt", "gte", "lt", "lte", "in", "nin")
 TIMES = ("at", "created_at")
-FIELDS = (*TIMES, "role", "kind", "tags")
+FIELDS = (*TIMES, "role", "kind", "tags", "entity")
 KINDS = ("memory", "message")
 SCOPE_PARTS = ("user_id", "project", "agent_id", "run_id")
 JUNCTIONS = ("AND", "OR", "NOT")
@@ -75,13 +81,27 @@ def fields_filtered(filters: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(key for key in _keys(filters) if key in FIELDS and key in RESERVED))
 
 
+def entity_names(filters: Mapping[str, Any]) -> list[str]:
+    """Return the names of entities that a valid filter looks for, each once."""
+    names: dict[str, None] = {}
+    for key, value in _conditions(filters):
+        if key == "entity":
+            operands = cast("Mapping[str, Any]", value).values() if isinstance(value, Mapping) else [value]
+            names |= {name: None for operand in operands for name in _as_list(operand)}
+    return list(names)
+
+
 def _keys(filters: Any) -> Iterator[str]:
+    return (key for key, _ in _conditions(filters))
+
+
+def _conditions(filters: Any) -> Iterator[tuple[str, Any]]:
     for key, value in cast("Mapping[str, Any]", filters).items():
         if _is_junction(key, value):
             for part in _as_list(value):
-                yield from _keys(part)
+                yield from _conditions(part)
         else:
-            yield key
+            yield key, value
 
 
 def _refuse_too_large(filters: Any) -> None:
@@ -180,6 +200,8 @@ def _operand(key: str, operator: str, operand: Any) -> Any:
         return [_operand(key, "eq", item) for item in cast("list[Any]", operand)]
     if key in TIMES:
         return _span(key, operand)
+    if key == "entity":
+        return _name(operator, operand)
     if key == "kind" and operand not in KINDS:
         raise InputError(
             f"the filter on 'kind' is '{_shown(operand)}'; use memory or message, or the key "
@@ -192,6 +214,17 @@ def _operand(key: str, operator: str, operand: Any) -> Any:
     if operand is None and operator not in ("eq", "ne"):
         raise InputError(f"the filter on '{_shown(key)}' needs a value for '{operator}', not null")
     return operand
+
+
+def _name(operator: str, operand: Any) -> str:
+    if operator not in EQUALITY:
+        raise InputError(f"the filter on 'entity' cannot use '{operator}'; use {', '.join(EQUALITY)}")
+    if not isinstance(operand, str) or not name_key(operand):
+        raise InputError(
+            f"the filter on 'entity' needs a name, not '{_shown(operand)}'; for several use {{\"in\": [...]}}, "
+            "and for a key of your own 'metadata.entity'"
+        )
+    return name_key(operand)
 
 
 def _shown(value: Any) -> str:

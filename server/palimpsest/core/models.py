@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from palimpsest.core.clock import Precision, shown_date
+from palimpsest.core.entities import NamedEntity, Relation
 
 MAX_SCOPE_CHARS = 256
 """The maximum length of each part of a scope, and of a message's name and external id."""
@@ -26,6 +27,7 @@ USER_NAME = "user_name"
 """The metadata key of the memory that tells the user's name. Facts about the user are then written with it."""
 
 Kind: TypeAlias = Literal["memory", "message"]
+StepKind: TypeAlias = Literal["memory", "message", "entity"]
 
 
 class Event(StrEnum):
@@ -97,7 +99,8 @@ class Fact:
 
     `sources` are ids of stored messages. `happened_at` is when the fact happened or will happen, if that is known, and
     `happened_precision` how exactly. `said_at` is when its newest source was said, or the time that a caller gives.
-    `valid_from` is since when it holds, if it says so, and `valid_from_precision` how exactly that is known.
+    `valid_from` is since when it holds, if it says so, and `valid_from_precision` how exactly that is known. `entities`
+    and `relations` are what the text names.
     """
 
     text: str
@@ -112,6 +115,8 @@ class Fact:
     valid_from: datetime | None = None
     happened_precision: Precision = ""
     valid_from_precision: Precision = ""
+    entities: tuple[NamedEntity, ...] = ()
+    relations: tuple[Relation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +157,8 @@ class Memory:
     valid_from_precision: Precision = ""
     valid_until_precision: Precision = ""
     is_forgotten: bool = False
+    entities: tuple[NamedEntity, ...] = ()
+    relations: tuple[Relation, ...] = ()
 
     @property
     def at(self) -> datetime:
@@ -285,9 +292,9 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What an edit did to one memory or message. `before` and `after` are texts."""
+    """What an edit did to one memory or message: texts before and after. Of an entity, `after` says what was done."""
 
-    kind: Kind
+    kind: StepKind
     owner_id: str
     event: Event
     before: str | None

@@ -39,6 +39,7 @@ from palimpsest.core.configuration.file import file_source, find_settings_file
 from palimpsest.core.configuration.sections import (
     EmbedderChoice,
     EmbedderConfig,
+    GraphStore,
     HttpSettings,
     LearnConfig,
     Llm,
@@ -92,6 +93,7 @@ class Settings(BaseSettings):
     embedder: EmbedderChoice = EmbedderChoice()
     summary: SummaryConfig = SummaryConfig()
     learn: LearnConfig = LearnConfig()
+    graph_store: GraphStore = GraphStore()
     http: HttpSettings = HttpSettings()
     instructions: Literal["memories", "static"] = "memories"
     hooks: Literal["on", "off", "capture", "recall"] = "on"

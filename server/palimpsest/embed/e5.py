@@ -25,7 +25,7 @@ import numpy as np
 
 from palimpsest.core.errors import EmbedderError
 from palimpsest.core.protocols import Embedder, Vector
-from palimpsest.core.workers import Workers
+from palimpsest.embed.workers import Workers
 from palimpsest.text.windows import windows
 
 DIMS = 384

@@ -19,7 +19,7 @@ import numpy as np
 
 from palimpsest.core.errors import EmbedderError
 from palimpsest.core.protocols import Vector
-from palimpsest.core.workers import Workers
+from palimpsest.embed.workers import Workers
 from palimpsest.text.windows import windows
 
 Pooling: TypeAlias = Literal["mean", "cls", "last"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, TextIO
 
@@ -11,12 +12,13 @@ from palimpsest.capture.intake import empty_spool
 from palimpsest.care.export import export
 from palimpsest.care.import_file import ImportResult, plan_import, preview_import, run_import
 from palimpsest.care.purge import PurgeResult, purge
-from palimpsest.core.errors import InputError
+from palimpsest.core.errors import GraphStoreError, InputError
 from palimpsest.core.models import Outcome, Scope
 from palimpsest.core.protocols import Progress
 from palimpsest.core.settings import Settings
 from palimpsest.facade.brief import Briefs
 from palimpsest.index.backfill import embed_missing
+from palimpsest.index.graph.sync import graph_projection
 from palimpsest.index.kept_keys import KeptKeys
 from palimpsest.index.sync import Projection
 from palimpsest.learn.background import reports
@@ -75,7 +77,19 @@ class Care:
             finally:
                 self._kept_keys.clear()
 
-        return await self._engine.run(work)
+        result = await self._engine.run(work)
+        return replace(result, notes=(*result.notes, *await self._erase_in_graph_database()))
+
+    async def _erase_in_graph_database(self) -> tuple[str, ...]:
+        """Fill a graph database anew after a purge, and return a note if that could not be done."""
+        projection = graph_projection(self._settings.graph_store, self._engine.ledger, self._engine.threads)
+        if projection is None:
+            return ()
+        try:
+            await projection.catch_up()
+        except GraphStoreError as error:
+            return (f"the graph database may still show what was erased: {error}",)
+        return ()
 
     async def export(self, out: Path | TextIO, form: Literal["jsonl", "markdown"], progress: Progress) -> int:
         """Write everything of the settings' user; as Markdown only what is believed now. Return the number of items."""
@@ -133,3 +147,17 @@ class Care:
         rows = await self._engine.run(ledger.rebuild_full_text)
         await self._engine.run(lambda: embed_missing(ledger, embedder, progress=progress))
         return rows, await self._engine.run(lambda: self._projection.rebuild(progress))
+
+    async def rebuild_graph(self, progress: Progress | None = None) -> tuple[str, int, int]:
+        """Replace what a graph database shows of this ledger; return its address, and how many nodes and edges it has.
+
+        Raises InputError if the settings name no graph database.
+        """
+        projection = graph_projection(self._settings.graph_store, self._engine.ledger, self._engine.threads)
+        if projection is None:
+            raise InputError(
+                "the settings name no graph database, so the graph lies in the ledger alone and nothing was rebuilt. "
+                "graph_store.provider names one"
+            )
+        nodes, edges = await projection.rebuild(progress)
+        return projection.server.address, nodes, edges

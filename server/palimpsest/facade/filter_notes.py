@@ -5,15 +5,33 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
-from palimpsest.core.filters import METADATA, fields_filtered, metadata_keys
+from sqlalchemy import Connection
+
+from palimpsest.core.entities import name_key
+from palimpsest.core.filters import MAX_SHOWN_CHARS, METADATA, entity_names, fields_filtered, metadata_keys
 from palimpsest.core.models import Hit, Scope
+from palimpsest.store.graph.names import entities_named, names_beginning
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.queries import memories as memory_queries
+from palimpsest.text.shorten import shorten
 
 MAX_KEYS = 8
 """How many of the keys that exist are named. Set by hand: what a person reads at a glance."""
+
+NEAR_BEGINNING = 2
+"""How many first characters a name has in common with those it is compared with. Set by hand: few names are misspelt
+there, and among ten thousand about a hundred begin so."""
+
+MAX_NEAR = 3
+"""How many of these a note names. Set by hand."""
+
+MAX_COMPARED = 500
+"""How many names an unknown one is compared with. Set by hand: a tenth of a second."""
+
+LAST_INSTANT = datetime.max.replace(tzinfo=UTC)
 
 
 def filter_notes(
@@ -26,14 +44,41 @@ def filter_notes(
     """
     if not filters:
         return ()
+    unknown = _unknown_names(ledger, scope, entity_names(filters), deleted=deleted)
     seen = {key for hit in hits for key in hit.metadata}
     doubtful = [key for key in metadata_keys(filters) if key not in seen]
     fields = [] if hits else fields_filtered(filters)
     if not doubtful and not fields:
-        return ()
+        return unknown
     with ledger.read() as conn:
         known = Counter(memory_queries.metadata_keys(conn, scope, deleted=deleted))
-    return (*_missing(doubtful, known), *_hidden(fields, known))
+    return (*unknown, *_missing(doubtful, known), *_hidden(fields, known))
+
+
+def _unknown_names(ledger: Ledger, scope: Scope, names: Sequence[str], *, deleted: bool | None) -> tuple[str, ...]:
+    """Return the notes on names that nobody and nothing has that memories speak of."""
+    if not names:
+        return ()
+    with ledger.read() as conn:
+        # What is forgotten is found as well if deleted memories are looked at.
+        known = entities_named(conn, scope, names, as_of=None if deleted is False else LAST_INSTANT)
+        unknown = [name for name in names if name_key(name) not in known]
+        near = {name: _near_names(conn, scope, name_key(name)) for name in unknown}
+    return tuple(
+        f"no memory here speaks of '{shorten(name, MAX_SHOWN_CHARS)}'"
+        + (f"; did you mean {_quoted(near[name])}?" if near[name] else "")
+        for name in unknown
+    )
+
+
+def _near_names(conn: Connection, scope: Scope, key: str) -> list[str]:
+    """Return the names that are most like one, or share a word with it, of those that begin like it."""
+    beginning = names_beginning(conn, scope, key[:NEAR_BEGINNING], MAX_COMPARED)
+    names = {name_key(name): name for name in beginning}
+    near = difflib.get_close_matches(key, names, n=MAX_NEAR)
+    words = set(key.split())
+    sharing = [other for other in names if other not in near and words & set(other.split())]
+    return [names[other] for other in (*near, *sharing)][:MAX_NEAR]
 
 
 def _missing(keys: Sequence[str], known: Counter[str]) -> Iterator[str]:

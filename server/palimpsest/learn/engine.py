@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from sqlalchemy import Connection
+
 from palimpsest.core.clock import Clock
 from palimpsest.core.protocols import Embedder, LanguageModel, ReportProgress
 from palimpsest.core.threads import Threads
-from palimpsest.llm import decide, extract, summarize
+from palimpsest.llm import about, decide, extract, summarize
 from palimpsest.llm.prompts import PromptFiles
 from palimpsest.recall.retrieval.candidates import NearestEntries
 from palimpsest.store.ledger import Ledger
@@ -17,10 +19,12 @@ from palimpsest.store.ledger import Ledger
 NEEDED_PROMPTS = {
     "extract": extract.INPUTS,
     "extract_agent": extract.INPUTS,
+    "graph": frozenset[str](),
     "decide": decide.INPUTS,
     "summarize": summarize.INPUTS,
+    "about": about.INPUTS,
 }
-"""Every prompt by name, with the inputs that its stage passes."""
+"""Every prompt by name, with the inputs that its stage passes. `graph` is added to those of the extraction."""
 
 _T = TypeVar("_T")
 
@@ -63,6 +67,15 @@ class Engine:
     async def run(self, blocking: Callable[[], _T]) -> _T:
         """Run blocking work in one of our own threads. Unless it says otherwise, it finishes even if cancelled."""
         return await self.threads.run(blocking)
+
+    async def read(self, query: Callable[[Connection], _T]) -> _T:
+        """Run a query of the ledger in one of our own threads. All that it reads is of one state of the ledger."""
+
+        def work() -> _T:
+            with self.ledger.read() as conn:
+                return query(conn)
+
+        return await self.run(work)
 
     async def write(self, blocking: Callable[[], _T]) -> _T:
         """Run blocking work that writes the ledger in a thread that only writes. It finishes even if cancelled."""

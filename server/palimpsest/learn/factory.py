@@ -136,6 +136,8 @@ def open_prompts(settings: Settings) -> PromptFiles:
         texts["decide"] = _text_or_file(settings.custom_update_memory_prompt)
     added = instructions(settings)
     additions = {"extract": added, "extract_agent": added} if added else {}
+    if settings.graph_store.custom_prompt:
+        additions["graph"] = _text_or_file(settings.graph_store.custom_prompt)
     prompts = PromptFiles(NEEDED_PROMPTS, settings.prompts_dir, texts, additions)
     prompts.check()
     return prompts

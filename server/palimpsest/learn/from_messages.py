@@ -19,6 +19,7 @@ from palimpsest.learn.engine import Engine
 from palimpsest.learn.facts.reconcile import ReconcileRequest, not_learned_from, reconcile
 from palimpsest.learn.facts.topics import without_excluded
 from palimpsest.learn.pieces import Piece, pieces
+from palimpsest.learn.sanitize import without_secret_names
 from palimpsest.llm.extract import RECENT_MESSAGES, Conversation, Extraction, extract
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
@@ -103,11 +104,12 @@ async def _learn_from_piece(
     prompt = engine.prompts.get("extract_agent" if scope.agent_id else "extract")
     conversation = await engine.run(lambda: _conversation(engine, scope, piece.messages, lesson.context))
     found = await extract(model, prompt, conversation, engine.clock())
-    kept, excluded = without_excluded(found.facts, engine.excluded_topics)
+    facts, left_out = await engine.run(lambda: without_secret_names(engine, found.facts))
+    kept, excluded = without_excluded(facts, engine.excluded_topics)
     requests = (*postponed, *found.requests)
     later = tuple(request for request in requests if piece.unfinished & set(request.sources))
     found = replace(found, facts=tuple(kept), requests=tuple(item for item in requests if item not in later))
-    notes = (*_notes(found), *excluded)
+    notes = (*_notes(found), *excluded, *left_out)
     if not found.facts and not found.requests:
         provenance = Provenance("extract", model.name, prompt.fingerprint, lesson.caller)
         await apply_write(engine, Write(scope, provenance, learned_from=piece.finished))
@@ -149,7 +151,7 @@ def _notes(found: Extraction) -> tuple[str, ...]:
             "the model's reply was cut off; what was whole of it is kept, and facts and requests to forget may be "
             "missing. Raise llm.config.max_tokens"
         )
-    return tuple(notes)
+    return (*notes, *found.left_out)
 
 
 def _with_notes(result: WriteResult, *notes: str) -> WriteResult:

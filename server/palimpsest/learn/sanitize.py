@@ -14,6 +14,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from palimpsest.core.entities import Relation
 from palimpsest.core.errors import InputError, Remedy
 from palimpsest.core.models import Fact, Message, Scope
 from palimpsest.core.validation import one_line, trimmed
@@ -24,6 +25,7 @@ from palimpsest.store.queries import summaries as summary_queries
 from palimpsest.text.control_characters import visible
 from palimpsest.text.counting import counted
 from palimpsest.text.secrets.redaction import is_marker, redact, redact_json
+from palimpsest.text.secrets.statements import secret_kind
 
 _HIT = re.compile(r"\s*(?:[-*>]\s*)?\[(?P<id>[0-9a-f]{8}[0-9a-f-]{0,28})\]\s*\d{4}-\d\d-\d\d\s(?P<text>.*)")
 """A hit as a search prints it: [id] date text, or [id] date name said: text."""
@@ -76,7 +78,37 @@ def sanitize_fact(engine: Engine, fact: Fact) -> tuple[Fact, list[str]]:
             f"the text is a secret ({cleaner.kinds[0]}) and nothing else; nothing was stored. Secrets are not kept",
             Remedy.KEEP_ELSEWHERE,
         )
-    return cleaned, cleaner.notes()
+    (named,), notes = without_secret_names(engine, [cleaned], fact.text)
+    return named, [*cleaner.notes(), *notes]
+
+
+def without_secret_names(engine: Engine, facts: Iterable[Fact], told: str = "") -> tuple[list[Fact], list[str]]:
+    """Return facts without the entities and relations that hold a secret, and a note on them.
+
+    `told` is the text before its secrets were replaced: what it had and a fact's text has not is part of a secret. A
+    secret is left out and not marked, because a marker names nothing.
+    """
+    if engine.keep_secrets:
+        return list(facts), []
+    kept: list[Fact] = []
+    left_out = 0
+    for fact in facts:
+        relations = tuple(relation for relation in fact.relations if not _states_secret(relation, fact.text, told))
+        entities = tuple(entity for entity in fact.entities if not _is_secret([entity.name], fact.text, told))
+        left_out += len(fact.relations) - len(relations) + len(fact.entities) - len(entities)
+        kept.append(replace(fact, entities=entities, relations=relations))
+    notes = [f"left out what holds a secret: {left_out:,} of the entities and relations"]
+    return kept, notes if left_out else []
+
+
+def _states_secret(relation: Relation, text: str, told: str) -> bool:
+    stated = any(secret_kind(key, relation.destination) for key in (relation.name, relation.source))
+    return stated or _is_secret([relation.source, relation.name, relation.destination], text, told)
+
+
+def _is_secret(names: Sequence[str], text: str, told: str) -> bool:
+    is_gone = any(name in told and name not in text for name in names)
+    return is_gone or any(map(is_marker, names)) or bool(redact(" ".join(names)).kinds)
 
 
 def original_text(engine: Engine, scope: Scope, text: str) -> str:

@@ -11,6 +11,7 @@ from palimpsest.core.errors import InputError, ModelError, PromptError
 from palimpsest.core.models import Memory, Message, Provenance, Scope, Summary
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.validation import one_line
+from palimpsest.learn.about.text import ABOUT, text_about
 from palimpsest.learn.engine import Engine
 from palimpsest.llm.summarize import summarize
 from palimpsest.store.queries import conversations as conversation_queries
@@ -22,7 +23,7 @@ from palimpsest.store.queries.conversations import ConversationSummary
 from palimpsest.store.writes.apply import Write
 from palimpsest.text.counting import counted
 from palimpsest.text.shorten import shorten
-from palimpsest.text.tokenizer import count_tokens
+from palimpsest.text.tokenizer import count_tokens, lines_within
 
 SummaryKind: TypeAlias = Literal["overall", "recent"]
 """`overall`: lasting knowledge. `recent`: what happened in the last days."""
@@ -58,22 +59,31 @@ RECENT_MESSAGES = 40
 
 @dataclass(frozen=True, slots=True)
 class SummaryResult:
-    """A summary for the caller. `changes_since` is how many changes of memories were made since it was written."""
+    """A summary for the caller. `changes_since` is how many changes of memories were made since it was written.
+
+    `lines` are what a text about an entity rests on.
+    """
 
     text: str
     kind: str
     changes_since: int
     notes: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
 
 
 async def get_summary(engine: Engine, scope: Scope, kind: str, *, refresh: bool, caller: str) -> SummaryResult:
     """Return the summary of a kind. It is written now if it is missing, or if it is outdated and `refresh` is set.
 
-    If no model answers, return a list of the newest memories, with a note. Raises InputError for an unknown kind.
+    If no model answers, return a list of the newest memories, with a note. The kind "about:NAME" is what is known about
+    somebody or something, and never outdated. Raises InputError for an unknown kind or name.
     """
-    kind = kind.strip().lower()
+    kind = kind.strip()
+    if kind.lower().startswith(ABOUT):
+        known = await text_about(engine, scope, kind[len(ABOUT) :], caller)
+        return SummaryResult(known.text, kind, 0, known.notes, known.lines)
+    kind = kind.lower()
     if kind not in KINDS:
-        raise InputError(f"there is no summary '{kind}'; there are {', '.join(KINDS)}")
+        raise InputError(f"there is no summary '{kind[:80]}'; there are {', '.join(KINDS)} and {ABOUT}NAME")
     last, missed, is_corrected = await engine.run(lambda: _last(engine, scope, kind))
     if engine.model is None:
         if last is not None and not missed:  # written while there was a model, and nothing has changed since
@@ -168,9 +178,9 @@ def _listing(engine: Engine, scope: Scope, kind: str) -> tuple[str, str]:
         memories = [memory for memory in memories if memory.updated_at >= since]
         conversations = [conversation for conversation in conversations if conversation.ended_at >= since]
         total, total_conversations = len(memories), len(conversations)
-    lines = _within([f"- {memory.date} {one_line(memory.text)}" for memory in memories], MAX_LISTED_TOKENS)
+    lines = lines_within([f"- {memory.date} {one_line(memory.text)}" for memory in memories], MAX_LISTED_TOKENS)
     lines += [f"({total - len(lines)} more memories are not shown.)"] if total > len(lines) else []
-    topics = _within([_topic(conversation) for conversation in conversations], MAX_TOPIC_TOKENS)
+    topics = lines_within([_topic(conversation) for conversation in conversations], MAX_TOPIC_TOKENS)
     if topics:
         lines += ["Conversations:", *topics]
         left = total_conversations - len(topics)
@@ -184,17 +194,6 @@ def _topic(conversation: ConversationSummary) -> str:
     first = "" if conversation.first is None else shorten(one_line(conversation.first.content), MAX_TOPIC_CHARS)
     what = conversation.title or (f'"{first}"' if first else "untitled")
     return f"- {conversation.ended_at:%Y-%m-%d} {what} ({counted(conversation.messages, 'message')})"
-
-
-def _within(lines: Sequence[str], budget: int) -> list[str]:
-    """Return the lines that fit a token budget, skipping those that do not; the first line if none fits."""
-    kept: list[str] = []
-    for line in lines:
-        cost = count_tokens(line)
-        if cost <= budget:
-            kept.append(line)
-            budget -= cost
-    return kept or list(lines[:1])
 
 
 def _fitting(texts: Sequence[str], budget: int) -> int:

@@ -14,7 +14,8 @@ from palimpsest.core.clock import Precision, parse_date
 from palimpsest.core.models import Fact, ForgetRequest, Message
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.validation import one_line
-from palimpsest.llm.extract_reply import ExtractReply, FactReply
+from palimpsest.llm.extraction.graph_statements import GraphReader, with_ends
+from palimpsest.llm.extraction.reply import ExtractReply, FactReply
 from palimpsest.llm.names import told_name, with_name
 from palimpsest.llm.prompts import Prompt
 from palimpsest.llm.structured_output import ask
@@ -62,7 +63,8 @@ class Extraction:
     """What new messages say: facts, and what a person asks to forget.
 
     `refused` are requests to forget that no message of the user makes. `user_name` is the user's name if the messages
-    tell it. `is_cut` is whether the reply ended too early, so that facts may be missing.
+    tell it. `is_cut` is whether the reply ended too early, so that facts may be missing. `left_out` says what of the
+    facts' entities and relations was too much or too long.
     """
 
     facts: tuple[Fact, ...] = ()
@@ -70,6 +72,7 @@ class Extraction:
     refused: tuple[str, ...] = ()
     user_name: str = ""
     is_cut: bool = False
+    left_out: tuple[str, ...] = ()
 
 
 async def extract(model: LanguageModel, prompt: Prompt, conversation: Conversation, now: datetime) -> Extraction:
@@ -122,12 +125,15 @@ def _without_sources(reply: ExtractReply) -> ExtractReply:
 def _extraction(reply: ExtractReply, conversation: Conversation) -> Extraction:
     messages = conversation.messages
     name = told_name(reply.user_name or "", messages)
-    facts = _facts(reply.facts, messages, name or conversation.user_name)
+    graph = GraphReader()
+    facts = _facts(reply.facts, messages, name or conversation.user_name, graph)
     requests, refused = _requests(reply, messages)
-    return Extraction(facts, requests, refused, name)
+    return Extraction(facts, requests, refused, name, left_out=graph.left_out)
 
 
-def _facts(replies: Sequence[FactReply], messages: Sequence[Message], user_name: str) -> tuple[Fact, ...]:
+def _facts(
+    replies: Sequence[FactReply], messages: Sequence[Message], user_name: str, graph: GraphReader
+) -> tuple[Fact, ...]:
     if len(replies) > MAX_FACTS:
         raise ValueError(f"it holds {len(replies)} facts; give at most {MAX_FACTS}, those that matter most.")
     facts: dict[str, Fact] = {}
@@ -139,13 +145,15 @@ def _facts(replies: Sequence[FactReply], messages: Sequence[Message], user_name:
         if len(text) > MAX_FACT_CHARS:
             raise ValueError(f"one of its facts is longer than {MAX_FACT_CHARS} characters; a fact is a sentence.")
         cited = [messages[number - 1] for number in item.sources] or likely.of(text)
-        text = with_name(text, next((message.name for message in cited if message.role == "user"), "") or user_name)
-        known = facts[text].sources if text in facts else ()
+        name = next((message.name for message in cited if message.role == "user"), "") or user_name
+        text = with_name(text, name)
+        known = facts.get(text, Fact(text))
+        relations = graph.relations(item, name, known.relations)
         happened_at, precision = _date(item.happened_at)
         valid_from, valid_from_precision = _date(item.valid_from)
         facts[text] = Fact(
             text=text,
-            sources=tuple(dict.fromkeys((*known, *(message.id for message in cited)))),
+            sources=tuple(dict.fromkeys((*known.sources, *(message.id for message in cited)))),
             happened_at=happened_at,
             happened_precision=precision,
             valid_from=valid_from,
@@ -155,6 +163,8 @@ def _facts(replies: Sequence[FactReply], messages: Sequence[Message], user_name:
             tags=tuple(item.tags[:MAX_LABELS]),
             actor_id=cited[0].name if cited else "",
             role=cited[0].role if cited else "",
+            entities=with_ends(graph.entities(item, name, known.entities), relations),
+            relations=relations,
         )
     return tuple(facts.values())
 

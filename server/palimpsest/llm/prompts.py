@@ -2,7 +2,7 @@
 
 A prompt is a Markdown file with front matter (`name`, `version`, `inputs`) and the sections `## system` and `## user`,
 in which `$variables` are replaced. Text from a conversation is always passed as JSON strings, so it cannot imitate a
-section of the prompt.
+section of the prompt. A file without inputs has `## system` only: that is added to the system section of others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ from frontmatter.default_handlers import YAMLHandler
 from palimpsest.core.errors import PromptError
 
 _YAML = YAMLHandler()
-_BODY = re.compile(r"\A## system[ \t]*\n(?P<system>.*?)\n## user[ \t]*\n(?P<user>.*)\Z", re.DOTALL)
+_BODY = re.compile(r"\A## system[ \t]*\n(?P<system>.*?)(?:\n## user[ \t]*\n(?P<user>.*))?\Z", re.DOTALL)
+
+ADDED_PROMPTS: Mapping[str, str] = {"extract": "graph", "extract_agent": "graph"}
+"""Which prompt file is added to the system section of which prompts, also to one that a person wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +75,18 @@ def parse(text: str, path: Path) -> Prompt:
     except (yaml.YAMLError, ValueError) as error:  # a date such as 2026-13-01 raises ValueError
         raise PromptError(f"{path}: the front matter is not valid YAML: {error}") from error
     parts = _BODY.match(body + "\n")
+    needs_user = front.get("inputs") != []
     # A handler that is passed splits at any '---' line; only a file that begins with one has front matter.
-    if parts is None or not _YAML.detect(text.lstrip()):
-        raise PromptError(f"{path}: expected front matter between '---' lines, then '## system', then '## user'")
+    if parts is None or (parts["user"] is not None) is not needs_user or not _YAML.detect(text.lstrip()):
+        sections = "'## system', then '## user'" if needs_user else "'## system' alone, because it has no inputs"
+        raise PromptError(f"{path}: expected front matter between '---' lines, then {sections}")
     if front.keys() != {"name", "version", "inputs"}:
         raise PromptError(f"{path}: the front matter must hold name, version and inputs, and nothing else")
     name, version, inputs = front["name"], front["version"], front["inputs"]
     if not (isinstance(name, str) and isinstance(version, int) and isinstance(inputs, list)):
         raise PromptError(f"{path}: name must be a word, version a number, and inputs a list of words")
     input_names = frozenset(str(item) for item in cast("list[Any]", inputs))
-    prompt = Prompt(name, version, input_names, parts["system"].strip(), parts["user"].strip(), path)
+    prompt = Prompt(name, version, input_names, parts["system"].strip(), (parts["user"] or "").strip(), path)
     _check_variables(prompt)
     return prompt
 
@@ -97,6 +102,12 @@ def _check_variables(prompt: Prompt) -> None:
         raise PromptError(f"{prompt.path}: ${name} is not an input; the inputs are {sorted(prompt.inputs)}")
     for name in sorted(prompt.inputs - used):
         raise PromptError(f"{prompt.path}: the input ${name} is used nowhere in the text; add it")
+
+
+def _with_text(prompt: Prompt, text: str) -> Prompt:
+    """Return a prompt with a text below its system section, in which `$` has no meaning."""
+    added = text if prompt.system_is_text else text.replace("$", "$$")
+    return replace(prompt, system=f"{prompt.system}\n\n{added}")
 
 
 class PromptFiles:
@@ -133,8 +144,9 @@ class PromptFiles:
         if name in self._system_texts:
             prompt = replace(prompt, system=self._system_texts[name], system_is_text=True)
         if name in self._additions:
-            added = self._additions[name] if prompt.system_is_text else self._additions[name].replace("$", "$$")
-            prompt = replace(prompt, system=f"{prompt.system}\n\n{added}")
+            prompt = _with_text(prompt, self._additions[name])
+        if (added := ADDED_PROMPTS.get(name)) in self.needed:
+            prompt = _with_text(prompt, Template(self.get(added).system).substitute())
         return prompt
 
     def read(self, path: Path, name: str) -> Prompt:

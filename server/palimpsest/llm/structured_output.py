@@ -32,6 +32,11 @@ MAX_BRACKETS = 1_000
 LIST_DEPTH = 2
 """How deep the items of a reply lie: in a list, or in a list of an object. Lists inside an item are deeper."""
 
+NOTHING = frozenset(
+    {"", "none", "null", "nil", "nothing", "n/a", "na", "no", "false", "not applicable", "unknown", "undefined"}
+)
+"""What models write where they have nothing to say, in lower case."""
+
 _THOUGHT = re.compile(r"\A.*</think(?:ing)?>|<think(?:ing)?>.*\Z", re.DOTALL | re.IGNORECASE)
 _STRING_OR_TRAILING_COMMA = re.compile(r'("(?:\\.|[^"\\])*+"?)|,(?=\s*[}\]])')
 """Also matches a string without an end. Otherwise the search would start again at each quote, in quadratic time."""

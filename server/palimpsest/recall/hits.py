@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 from sqlalchemy import Connection
 
 from palimpsest.core.clock import span_of
+from palimpsest.core.filters import compile_filter, entity_names
 from palimpsest.core.models import Candidate, Hit, Memory, Message, Scope
+from palimpsest.store.graph.owners import owners_mentioning
 from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import history as history_queries
 from palimpsest.store.queries import memories as memory_queries
@@ -77,14 +80,29 @@ def message_hit(message: Message, score: float) -> Hit:
     )
 
 
-def record(hit: Hit) -> dict[str, Any]:
-    """Return what a filter sees of a hit."""
+HitTest: TypeAlias = Callable[[Hit], bool]
+
+
+def hit_test(conn: Connection, scope: Scope, filters: Mapping[str, Any], as_of: datetime | None = None) -> HitTest:
+    """Return a function that tests whether a hit matches a filter, now or as it was at an instant. Raises InputError.
+
+    Of the graph only the mentions of the entities that the filter names are read.
+    """
+    test = compile_filter(filters)
+    names = entity_names(filters)
+    owners = owners_mentioning(conn, scope, names, as_of) if names else {}
+    return lambda hit: test(_record(hit, owners))
+
+
+def _record(hit: Hit, owners: Mapping[str, AbstractSet[str]]) -> dict[str, Any]:
+    """Return what a filter sees of a hit, given the ids of what mentions the entity of each name."""
     return {
         "at": span_of(hit.at, hit.at_precision),
         "created_at": span_of(hit.created_at, ""),
         "role": hit.role,
         "kind": hit.kind,
         "tags": hit.tags,
+        "entity": [name for name, mentioning in owners.items() if hit.id in mentioning],
         "metadata": hit.metadata,
     }
 

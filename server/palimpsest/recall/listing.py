@@ -12,7 +12,7 @@ from palimpsest.core.errors import InputError
 from palimpsest.core.filters import compile_filter
 from palimpsest.core.models import Hit, Scope
 from palimpsest.core.threads import end_if_cancelled
-from palimpsest.recall.hits import cut_to_fit, hit_tokens, memory_hit, message_hit, record
+from palimpsest.recall.hits import cut_to_fit, hit_test, hit_tokens, memory_hit, message_hit
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.queries import conversations as conversation_queries
 from palimpsest.store.queries import memories as memory_queries
@@ -55,17 +55,17 @@ def page(
     page of its own is cut. Raises InputError.
     """
     read = _read_messages if _asks_for_messages(filters) else _read_memories
-    test = compile_filter(filters) if filters else None
-    size = FILTERED_BATCH if test is not None else limit + 1
+    size = FILTERED_BATCH if filters else limit + 1
     before = _row_number(cursor)
     hits: list[Hit] = []
     left = max_tokens
     with ledger.read() as conn:
+        test = hit_test(conn, scope, filters) if filters else None
         while True:
             end_if_cancelled()
             batch = read(conn, scope, size, before, deleted=deleted)
             for row_number, hit in batch:
-                if hit is None or (test is not None and not test(record(hit))):
+                if hit is None or (test is not None and not test(hit)):
                     continue
                 if not hits:
                     hit = cut_to_fit(hit, max_tokens)  # noqa: PLW2901 - the rest of the text is not used

@@ -15,22 +15,31 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from palimpsest.core.entities import Entity, KnownRelation
 from palimpsest.core.errors import EmbedderError
-from palimpsest.core.filters import compile_filter
 from palimpsest.core.models import Candidate, Hit, Scope
 from palimpsest.core.protocols import Embedder, Vector
 from palimpsest.core.validation import MAX_TOKENS
 from palimpsest.recall.fitted.weights import weights_for
 from palimpsest.recall.folding import FoldWords, fold
-from palimpsest.recall.hits import hits_of, irrelevant_note, relevant, strongest, within_budget
+from palimpsest.recall.hits import hit_test, hit_tokens, hits_of, irrelevant_note, relevant, strongest, within_budget
 from palimpsest.recall.memories_first import memories_first
 from palimpsest.recall.query import ParsedQuery
+from palimpsest.recall.relations import (
+    ROOM_SHARE,
+    RelationRequest,
+    find_relations,
+    fitting,
+    merged,
+    relation_tokens,
+)
 from palimpsest.recall.retrieval.candidates import NearestEntries, retrieve
 from palimpsest.recall.retrieval.features import CandidateRequest, Candidates, PoolSize
 from palimpsest.recall.scoring.ranking import Ranked, rank, squash
 from palimpsest.recall.scoring.relevance import relevance_of
 from palimpsest.recall.scoring.scoring import SearchScoring
 from palimpsest.store import known_projects as project_queries
+from palimpsest.store.graph.names import entities_in_text
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import vectors as vector_queries
@@ -49,6 +58,7 @@ class SearchQuery:
     """A search request. `now` is the instant recency is measured from; `as_of` asks for what was believed then.
 
     With `explain` each hit carries the parts of its score. Hits whose relevance is below `min_relevance` are left out.
+    `hops` is how far relations may lead from the entities that the text names: 1, 2, or 0 for no relations.
     """
 
     scope: Scope
@@ -60,14 +70,15 @@ class SearchQuery:
     as_of: datetime | None = None
     explain: bool = False
     min_relevance: float = 0.0
+    hops: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
     """The hits, best first; how many more had no room in the budget; and notes on what is degraded.
 
-    `confident` is False if probably nothing that is stored answers the query. A hit whose relevance is below
-    `threshold` is a weak match.
+    `relations` are what is known of the entities that the query names. `confident` is False if probably nothing that is
+    stored answers the query. A hit whose relevance is below `threshold` is a weak match.
     """
 
     hits: tuple[Hit, ...]
@@ -75,13 +86,14 @@ class SearchResult:
     notes: tuple[str, ...] = ()
     confident: bool = True
     threshold: float = 0.0
+    relations: tuple[KnownRelation, ...] = ()
 
 
 def search(ledger: Ledger, embedder: Embedder, index: NearestEntries, query: SearchQuery) -> SearchResult:
     """Search the memory. Blocking: call it in a worker thread. Raises InputError and LedgerError."""
     ranking = rank_query(ledger, embedder, index, query)
     hits = _hits(ledger, ranking.candidates, ranking.ranked, query)
-    return replace(_result(hits, query, ranking.notes, confident=ranking.confident), threshold=ranking.threshold)
+    return _result(hits, _relations(ledger, ranking, hits, query), query, ranking)
 
 
 def search_all_projects(ledger: Ledger, embedder: Embedder, index: NearestEntries, query: SearchQuery) -> SearchResult:
@@ -96,17 +108,19 @@ def search_all_projects(ledger: Ledger, embedder: Embedder, index: NearestEntrie
     found = sorted((hit for result in results for hit in result.hits), key=lambda hit: (hit.relevance, hit.score))
     hits = list({hit.id: hit for hit in found}.values())[::-1][: query.limit]
     names = sum(count_tokens(hit.project) for hit in hits if hit.project != query.scope.project)
-    fitting = within_budget(hits, query.max_tokens - names)
+    relations = merged((found for result in results for found in result.relations), [hit.id for hit in hits])
+    kept, relations = _within_budget(hits, relations, query.max_tokens - names)
     notes = tuple(dict.fromkeys(note for result in results for note in result.notes))
     confident = any(result.confident for result in results)
-    return SearchResult(tuple(fitting), len(hits) - len(fitting), notes, confident=confident)
+    return SearchResult(tuple(kept), len(hits) - len(kept), notes, confident, relations=relations)
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
     """The candidates of a query, their order, and how they were scored.
 
-    `confident` is False if probably none of them answers. `notes` say what is degraded.
+    `confident` is False if probably none of them answers. `notes` say what is degraded. `entities` are those that the
+    query names.
     """
 
     candidates: Candidates
@@ -115,14 +129,16 @@ class Ranking:
     confident: bool
     notes: tuple[str, ...] = ()
     threshold: float = 0.0
+    entities: Sequence[Entity] = ()
 
 
 def rank_query(ledger: Ledger, embedder: Embedder, index: NearestEntries, query: SearchQuery) -> Ranking:
     """Return all candidates of a query, best first. Blocking. Raises InputError and LedgerError."""
-    test = compile_filter(query.filters) if query.filters else None
     now = query.as_of or query.now
     with ledger.read() as conn:
+        test = hit_test(conn, query.scope, query.filters, query.as_of) if query.filters else None
         parsed = ParsedQuery.of(conn, query.scope, query.text, now)
+        entities = entities_in_text(conn, query.scope, query.text, as_of=query.as_of) if query.hops else ()
         incomplete = vector_queries.has_missing_vectors(conn, embedder.fingerprint)
     notes: list[str] = []
     vector: Vector | None = None
@@ -142,19 +158,56 @@ def rank_query(ledger: Ledger, embedder: Embedder, index: NearestEntries, query:
     ranked = rank(candidates, scoring)
     relevance = relevance_of(scoring, candidates, ranked)
     ranked = [item._replace(relevance=value) for item, value in zip(ranked, relevance.of_hits, strict=True)]
-    return Ranking(candidates, scoring, ranked, relevance.confident, tuple(notes), relevance.threshold)
+    return Ranking(candidates, scoring, ranked, relevance.confident, tuple(notes), relevance.threshold, entities)
 
 
-def _result(hits: Sequence[Hit], query: SearchQuery, notes: Sequence[str], *, confident: bool) -> SearchResult:
+def _relations(ledger: Ledger, ranking: Ranking, hits: Sequence[Hit], query: SearchQuery) -> tuple[KnownRelation, ...]:
+    """Return what is known of the entities that the query names."""
+    if not ranking.entities:
+        return ()
+    candidates = (item.candidate for item in ranking.ranked)
+    request = RelationRequest(
+        query.scope,
+        ranking.entities,
+        [candidate.owner_id for candidate in candidates if candidate.kind == "memory"],
+        [hit.id for hit in hits[: query.limit] if hit.kind == "memory"],
+        query.as_of,
+        query.hops,
+        is_filtered=bool(query.filters),
+    )
+    with ledger.read() as conn:
+        return find_relations(conn, request)
+
+
+def _within_budget(
+    hits: Sequence[Hit], relations: tuple[KnownRelation, ...], max_tokens: int
+) -> tuple[list[Hit], tuple[KnownRelation, ...]]:
+    """Return the hits and the relations that fit together. Relations never take room from the best hit."""
+    kept = within_budget(hits, max_tokens)
+    room = max_tokens - sum(map(hit_tokens, kept))
+    if relation_tokens(relations) <= room:
+        return kept, relations
+    least = max_tokens // ROOM_SHARE
+    if hits and hit_tokens(hits[0]) <= max_tokens - least:
+        room = max(room, least)
+    relations = fitting(relations, room)
+    return within_budget(hits, max_tokens - relation_tokens(relations)), relations
+
+
+def _result(
+    hits: Sequence[Hit], relations: tuple[KnownRelation, ...], query: SearchQuery, ranking: Ranking
+) -> SearchResult:
     """Return the hits that a reply shows, best first, and what it leaves out."""
+    notes, confident = ranking.notes, ranking.confident
     best = hits[: query.limit]
     shown = relevant(best, query.min_relevance)
     if irrelevant := len(best) - len(shown):
         notes = (*notes, irrelevant_note(irrelevant, query.min_relevance))
     if not confident:
         shown = strongest(shown)
-    fitting = within_budget(shown, query.max_tokens)
-    return SearchResult(tuple(fitting), len(shown) - len(fitting), tuple(notes), confident=confident)
+    kept, relations = _within_budget(shown, relations, query.max_tokens)
+    omitted = len(shown) - len(kept)
+    return SearchResult(tuple(kept), omitted, notes, confident, ranking.threshold, relations)
 
 
 def _note(error: Exception) -> str:

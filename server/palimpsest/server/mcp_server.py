@@ -34,7 +34,7 @@ from palimpsest import __version__
 from palimpsest.core.errors import PalimpsestError
 from palimpsest.server.auth.access import current_grant
 from palimpsest.server.session.context import state_of
-from palimpsest.server.session.notifications import RECENT, SUMMARY
+from palimpsest.server.session.notifications import ENTITIES, RECENT, SUMMARY
 from palimpsest.server.session.roots import RequestContext
 from palimpsest.server.session.state import ServerState
 from palimpsest.server.session.subscriptions import SCHEME
@@ -55,6 +55,7 @@ INSTRUCTIONS_SECONDS = 0.5
 LISTED_RESOURCES = (
     (SUMMARY, "Summary", "What is known, in a paragraph"),
     (RECENT, "Newest memories", "The memories stored last, newest first"),
+    (ENTITIES, "Who is who", "The people, places and things that memories mention, the one mentioned last first"),
 )
 """The resources that always exist. Single memories are found through the resource templates."""
 

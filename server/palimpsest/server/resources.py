@@ -1,26 +1,30 @@
-"""What a client can read, subscribe to and complete without a tool call: `memory://…`."""
+"""What a client can read, subscribe to and complete without a tool call: `memory://…`, `entity://…`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from mcp.server.mcpserver import Context
+from mcp.server.mcpserver import Context, ResourceSecurity
 from mcp.types import CompleteRequestParams, CompleteResult, Completion, ResourceTemplateReference
 
 from palimpsest.server.errors import REQUEST, RESOURCE, mcp_errors
 from palimpsest.server.mcp_server import MemoryServer
-from palimpsest.server.replies import render
+from palimpsest.server.replies import graph, render
 from palimpsest.server.replies.notes import LIST_TOKENS
 from palimpsest.server.session.context import memory_of, scope_of
-from palimpsest.server.session.notifications import RECENT, SUMMARY
+from palimpsest.server.session.notifications import ENTITIES, RECENT, SUMMARY
 from palimpsest.server.session.roots import RequestContext
+from palimpsest.server.session.subscriptions import ENTITY_SCHEME
 
 MAX_SHOWN = 20
-"""Memories in `memory://recent`, and ids in a completion."""
+"""Memories in `memory://recent`, and ids or names in a completion."""
+
+MAX_ENTITIES = 100
+"""Entities in `memory://entities`, a line each. Set by hand: about as many tokens as a long list of memories."""
 
 
 def add_resources(server: MemoryServer) -> None:
-    """Register the resources on the server, and the completion of ids."""
+    """Register the resources on the server, and the completion of ids and names."""
     server.resource(
         "memory://{id}",
         name="memory",
@@ -35,18 +39,29 @@ def add_resources(server: MemoryServer) -> None:
         description="Every version of a memory, oldest first, and what changed it",
         mime_type="text/plain",
     )(read_history)
-    server.add_request_handler("completion/complete", CompleteRequestParams, complete_id)
+    server.resource(
+        f"{ENTITY_SCHEME}{{name}}",
+        name="entity",
+        title="A person, place or thing",
+        description="What is known about somebody or something, by name: what holds, what held, and connections",
+        mime_type="text/plain",
+        security=ResourceSecurity(exempt_params={"name"}),  # a name may be a path, and is never opened as one
+    )(read_entity)
+    server.add_request_handler("completion/complete", CompleteRequestParams, complete)
 
 
 @mcp_errors(RESOURCE)
 async def read_memory(id: str, ctx: Context[Any, Any]) -> str:  # noqa: A002 - its name in the template
-    """Return a memory or message with its whole text, or the resource that `summary` or `recent` names."""
+    """Return a memory or message with its whole text, or one of the resources that always exist."""
     memory = await memory_of(ctx)
     scope = scope_of(ctx, memory)
     if id == SUMMARY:
         return render.summary_text(await memory.summary(scope), scope)
     if id == RECENT:
         return render.page_text(await memory.list(scope, limit=MAX_SHOWN, max_tokens=LIST_TOKENS), scope)
+    if id == ENTITIES:
+        listed = await memory.graph.entities(scope, limit=MAX_ENTITIES + 1)
+        return graph.entities_text(listed, scope, MAX_ENTITIES)
     return render.whole_text(await memory.get(scope, id))
 
 
@@ -58,14 +73,25 @@ async def read_history(id: str, ctx: Context[Any, Any]) -> str:  # noqa: A002 - 
     return render.history_text(stored, versions, await memory.predecessors(stored.id))
 
 
+@mcp_errors(RESOURCE)
+async def read_entity(name: str, ctx: Context[Any, Any]) -> str:
+    """Return the lines of the ledger on an entity. No model is asked."""
+    memory = await memory_of(ctx)
+    scope = scope_of(ctx, memory)
+    return graph.lines_text(await memory.graph.lines(scope, name), scope)
+
+
 @mcp_errors(REQUEST)
-async def complete_id(ctx: RequestContext, params: CompleteRequestParams) -> CompleteResult:
-    """Complete the id of a memory, the newest memories first."""
-    if not isinstance(params.ref, ResourceTemplateReference) or params.argument.name != "id":
+async def complete(ctx: RequestContext, params: CompleteRequestParams) -> CompleteResult:
+    """Complete the id of a memory, the newest memories first, or the name of an entity."""
+    if not isinstance(params.ref, ResourceTemplateReference) or params.argument.name not in ("id", "name"):
         return CompleteResult(completion=Completion(values=[]))
     memory = await memory_of(ctx)
-    beginning = params.argument.value.strip().lower()
-    ids = list(await memory.ids(scope_of(ctx, memory), beginning, MAX_SHOWN + 1))
-    has_more = len(ids) > MAX_SHOWN
-    completion = Completion(values=ids[:MAX_SHOWN], total=None if has_more else len(ids), has_more=has_more)
+    scope, beginning = scope_of(ctx, memory), params.argument.value.strip()
+    if params.argument.name == "name":
+        found = list(await memory.graph.names(scope, beginning, MAX_SHOWN + 1))
+    else:
+        found = list(await memory.ids(scope, beginning.lower(), MAX_SHOWN + 1))
+    has_more = len(found) > MAX_SHOWN
+    completion = Completion(values=found[:MAX_SHOWN], total=None if has_more else len(found), has_more=has_more)
     return CompleteResult(completion=completion)

@@ -21,12 +21,12 @@ from palimpsest.core.protocols import Progress
 from palimpsest.store import known_projects as project_queries
 from palimpsest.store import projects as project_writes
 from palimpsest.store import verify as verification
+from palimpsest.store.migrations.upgrade import refuse_newer, upgrade
 from palimpsest.store.protocols import Backups, Database, FullText
 from palimpsest.store.queries.jobs import Job
 from palimpsest.store.schema import meta
 from palimpsest.store.sqlite.backup import SqliteBackups
 from palimpsest.store.sqlite.connection import SqliteDatabase
-from palimpsest.store.upgrade import refuse_newer, upgrade
 from palimpsest.store.writes import apply as application
 from palimpsest.store.writes import entries, notices, purge, transfer
 from palimpsest.store.writes import jobs as job_writes
@@ -97,6 +97,12 @@ class Ledger:
     def working_on_jobs(self) -> Generator[bool]:
         """Give True and keep other processes from working on jobs, or False if one is doing it."""
         with self._database.working_on_jobs() as is_our_turn:
+            yield is_our_turn
+
+    @contextmanager
+    def following_graph(self) -> Generator[bool]:
+        """Give True and keep other processes from writing to the graph database, or False if one is doing it."""
+        with self._database.following_graph() as is_our_turn:
             yield is_our_turn
 
     def progress_job(self, job: Job, learned: int, notes: Sequence[str]) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from sqlalchemy import JSON, ColumnElement, Row, Select, Table, and_, bindparam, or_, select
 from sqlalchemy.sql.functions import FunctionElement
 
+from palimpsest.core.entities import NamedEntity, Relation
 from palimpsest.core.models import Event, Memory, Message, Provenance, Scope, Summary, Version
 from palimpsest.core.protocols import Vector
 
@@ -110,15 +111,16 @@ def sees(table: Table, scope: Scope) -> ColumnElement[bool]:
     """Return the condition for the rows that `scope` sees.
 
     These are the user's rows, global or of the project, and only those of the agent and the run if they are given.
+    Entities belong to no agent and no run.
     """
     columns = table.c
     conditions: list[ColumnElement[bool]] = [
         columns.user_id == scope.user_id,
         or_(columns.project == "", columns.project == scope.project) if scope.project else columns.project == "",
     ]
-    if scope.agent_id:
+    if scope.agent_id and "agent_id" in columns:
         conditions.append(columns.agent_id == scope.agent_id)
-    if scope.run_id:
+    if scope.run_id and "run_id" in columns:
         conditions.append(columns.run_id == scope.run_id)
     return and_(*conditions)
 
@@ -212,7 +214,27 @@ def to_memory(row: Row[Any]) -> Memory:
         valid_from_precision=row.valid_from_precision,
         valid_until_precision=row.valid_until_precision,
         is_forgotten=row.is_forgotten,
+        entities=to_entities(row.entities),
+        relations=to_relations(row.relations),
     )
+
+
+def to_entities(stored: Sequence[Sequence[Any]] | None) -> tuple[NamedEntity, ...]:
+    """Return what a memory names, from `[[name, type], …]`."""
+    return tuple(NamedEntity(*item) for item in stored or ())
+
+
+def to_relations(stored: Sequence[Sequence[str]] | None) -> tuple[Relation, ...]:
+    """Return the relations that a memory states, from `[[source, name, destination], …]`."""
+    return tuple(Relation(*item) for item in stored or ())
+
+
+def statements(memory: Memory) -> dict[str, list[list[str]]]:
+    """Return what a memory names and states, as the values of its columns."""
+    return {
+        "entities": [[entity.name, entity.type] for entity in memory.entities],
+        "relations": [[item.source, item.name, item.destination] for item in memory.relations],
+    }
 
 
 def memory_state(memory: Memory) -> dict[str, Any]:
@@ -230,15 +252,17 @@ def memory_state(memory: Memory) -> dict[str, Any]:
         "valid_from_precision": memory.valid_from_precision,
         "valid_until_precision": memory.valid_until_precision,
         "is_forgotten": memory.is_forgotten,
+        **statements(memory),
     }
 
 
 def with_state(memory: Memory, text: str, state: Mapping[str, Any], updated_at: datetime) -> Memory:
     """Return a memory as it was after a row of history.
 
-    Rows of before schema 0007 have no `stated_at`. Their `valid_from` was when the memory was last said.
+    Rows of before schema 0007 have no `stated_at`. Their `valid_from` was when the memory was last said. Rows of before
+    0011 do not say what the text names; if the text is the present one, it names the same.
     """
-    is_old = "stated_at" not in state
+    is_old, is_same = "stated_at" not in state, text == memory.text
     stated_at = to_time(state["valid_from" if is_old else "stated_at"])
     return replace(
         memory,
@@ -257,6 +281,8 @@ def with_state(memory: Memory, text: str, state: Mapping[str, Any], updated_at: 
         deleted_at=None,
         superseded_by=None,
         is_forgotten=False,
+        entities=to_entities(state["entities"]) if "entities" in state else memory.entities if is_same else (),
+        relations=to_relations(state["relations"]) if "relations" in state else memory.relations if is_same else (),
     )
 
 

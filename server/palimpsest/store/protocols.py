@@ -208,6 +208,10 @@ class Database(Protocol):
         """Give True and keep other processes from working on jobs, or False if one is doing it."""
         ...
 
+    def following_graph(self) -> AbstractContextManager[bool]:
+        """Give True and keep other processes from writing to the graph database, or False if one is doing it."""
+        ...
+
     def check(self) -> str:
         """Return "ok", or the first fault of a quick check."""
         ...

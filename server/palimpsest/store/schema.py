@@ -25,10 +25,10 @@ from sqlalchemy.types import TypeDecorator
 
 from palimpsest.core.clock import exact_iso
 
-HEAD = "0010"
+HEAD = "0011"
 """The schema revision this version writes: the newest file in migrations/versions."""
 
-KNOWN_REVISIONS = frozenset({"0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010"})
+KNOWN_REVISIONS = frozenset({"0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011"})
 
 DIALECTS = ("sqlite", "postgresql")
 """The databases whose partial indexes are declared."""
@@ -151,6 +151,9 @@ memories = Table(
     Column("updated_at", UtcTime, nullable=False),
     Column("deleted_at", UtcTime),
     Column("superseded_by", String(36)),
+    # What the text names: [[name, type], …] and [[source, name, destination], …]. No list: not looked for yet.
+    Column("entities", JSON(none_as_null=True)),
+    Column("relations", JSON(none_as_null=True)),
     # Whether its messages are hidden with it. A memory that was replaced or ended, or whose add was undone, is not.
     Column("is_forgotten", Boolean, nullable=False, server_default=false()),
     Column("revision", Integer, nullable=False),
@@ -162,6 +165,9 @@ Index(
     **only_where("deleted_at IS NULL"),
 )
 Index("memories_by_user", memories.c.user_id, memories.c.seq)
+TELLS_A_NAME = "CAST(metadata AS TEXT) LIKE '%\"user_name\"%'"
+"""The condition for memories that may tell the user's name. A search may need the name, and few memories tell it."""
+Index("memories_telling_names", memories.c.user_id, memories.c.seq, **only_where(TELLS_A_NAME))
 
 memory_sources = Table(
     "memory_sources",
@@ -337,3 +343,48 @@ index_log = Table(
     Column("at", UtcTime, nullable=False),
 )
 Index("changes_of_memories", index_log.c.user_id, index_log.c.seq, **only_where("memory_id IS NOT NULL"))
+
+entities = Table(
+    "entities",
+    metadata,
+    Column("seq", Integer, primary_key=True, autoincrement=True),
+    Column("id", String(36), nullable=False, unique=True),
+    Column("user_id", String(256), nullable=False),
+    Column("project", String(256), nullable=False, server_default=""),
+    Column("name", String(256), nullable=False),
+    Column("type", String(16), nullable=False),
+    Column("is_user", Boolean, nullable=False, server_default=false()),
+    # The entity that this one is the same as. Mentions and relations keep the id they were stored with.
+    Column("merged_into", String(36)),
+    # The vector of the name, float16, and the embedder it is of: "" if it has none yet.
+    Column("vector", LargeBinary),
+    Column("embedder", String(128), nullable=False, server_default=""),
+    Column("created_at", UtcTime, nullable=False),
+)
+Index("entities_by_user", entities.c.user_id, entities.c.project)
+Index("entities_by_embedder", entities.c.embedder)
+Index("entities_by_target", entities.c.merged_into, **only_where("merged_into IS NOT NULL"))
+IS_USER = "is_user"
+"""The condition for the user's own entity in the words of its index, which only a query in the same words uses."""
+Index("entities_once", entities.c.user_id, unique=True, **only_where(IS_USER))
+
+entity_history = Table(
+    "entity_history",
+    metadata,
+    Column("seq", Integer, primary_key=True, autoincrement=True),
+    Column("entity_id", String(36), nullable=False),
+    # merge, split, rename or undo.
+    Column("event", String(8), nullable=False),
+    # What the edit changed of the entity, before and after it.
+    Column("before", JSON, nullable=False),
+    Column("after", JSON, nullable=False),
+    Column("updated_at", UtcTime, nullable=False),
+    Column("stage", String(64), nullable=False),
+    Column("caller", String(256), nullable=False, server_default=""),
+    # The number of the edit, by which it can be undone.
+    Column("change", Integer, nullable=False),
+    # A line for the log of edits.
+    Column("text", Text, nullable=False, server_default=""),
+)
+Index("entity_history_by_entity", entity_history.c.entity_id, entity_history.c.seq)
+Index("entity_history_by_change", entity_history.c.change)

@@ -1,4 +1,4 @@
-"""Compare the ledger with itself, row by row: entries with their texts, and memories with their history.
+"""Compare the ledger with itself, row by row: entries with their texts, memories with their history and the graph.
 
 Every write keeps them in step within one transaction. A difference is damage from outside, or a bug.
 """
@@ -17,6 +17,8 @@ from sqlalchemy import Connection, Row, Table, delete, func, insert, select, upd
 from palimpsest.core.errors import FullTextError
 from palimpsest.core.models import Event, Kind, Provenance, Scope
 from palimpsest.core.protocols import Progress
+from palimpsest.store.graph import statements as graph
+from palimpsest.store.graph.care.checks import GraphFaults, compare, remove_strays
 from palimpsest.store.mapping import scope_values, to_memory, to_scope, unpacked, unpacked_key
 from palimpsest.store.protocols import Database, FullText, FullTextColumns
 from palimpsest.store.schema import history, means, memories, message_history, messages, vectors
@@ -40,7 +42,7 @@ class Faults:
     `owners` are the memories and messages whose entry is wrong or missing, by id; `orphans` the numbers of entries
     without an owner; `unrecorded` the ids of memories and messages that differ from their history; `file` what the
     database itself reports. `words` means that the full text does not find the words of its rows, and `means` that the
-    mean of a user's vectors is wrong.
+    mean of a user's vectors is wrong. `graph` is what does not agree of entities, mentions and relations.
     """
 
     owners: dict[str, Kind] = field(default_factory=dict[str, Kind])
@@ -49,6 +51,7 @@ class Faults:
     means: bool = False
     unrecorded: set[str] = field(default_factory=set[str])
     file: list[str] = field(default_factory=list[str])
+    graph: GraphFaults = field(default_factory=GraphFaults)
 
     def texts(self) -> list[str]:
         """Return the faults, one line for each kind, with examples."""
@@ -65,7 +68,7 @@ class Faults:
             lines.append("the full text does not find the words of its rows")
         if self.means:
             lines.append("the mean of a user's vectors is wrong")
-        return lines
+        return [*lines, *self.graph.texts()]
 
 
 def verify(conn: Connection, database: Database, progress: Progress) -> Faults:
@@ -91,11 +94,12 @@ def verify(conn: Connection, database: Database, progress: Progress) -> Faults:
     faults.orphans = {entry.seq for entry in entries_by_owner.values()} | set(words)
     faults.means = not _means_agree(conn)
     faults.unrecorded = set(_unrecorded(conn))
+    faults.graph = compare(conn)
     return faults
 
 
 def repair(conn: Connection, database: Database, faults: Faults, now: datetime) -> None:
-    """Rewrite what does not agree: entries from their texts, means from the keys, history from the present memories."""
+    """Rewrite what does not agree: entries from their texts, means from keys, history and the graph from memories."""
     full_text = database.full_text
     if faults.file:
         database.repair(conn)
@@ -120,6 +124,10 @@ def repair(conn: Connection, database: Database, faults: Faults, now: datetime) 
         (touched.memories if kind == "memory" else touched.messages).add(owner)
     for memory_id in sorted(faults.unrecorded):
         _record_as_it_is(conn, memory_id, now, touched)
+    for memory_id in sorted(remove_strays(conn, faults.graph)):
+        row = conn.execute(select(memories).where(memories.c.id == memory_id)).one()
+        tx = Transaction(conn, to_scope(row), Provenance("repair"), now, next_edit_number(conn), {}, "", touched)
+        graph.put(tx.graph, to_memory(row))
     entry_writes.index(conn, full_text, touched, now)
     _write_means(conn)
 

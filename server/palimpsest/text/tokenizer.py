@@ -162,6 +162,17 @@ def count_tokens(text: str) -> int:
     return -(-ascii_chars // 4) + len(text) - ascii_chars
 
 
+def lines_within(lines: Sequence[str], budget: int) -> list[str]:
+    """Return the lines that fit a token budget, skipping those that do not; the first line if none fits."""
+    kept: list[str] = []
+    for line in lines:
+        cost = count_tokens(line)
+        if cost <= budget:
+            kept.append(line)
+            budget -= cost
+    return kept or list(lines[:1])
+
+
 def _runs(word: str) -> list[tuple[str, bool]]:
     """Split a word where spaced and unspaced scripts meet. Return each part and whether its script is unspaced."""
     if word.isascii():

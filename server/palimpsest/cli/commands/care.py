@@ -12,7 +12,7 @@ from rich.text import Text
 from palimpsest import __version__
 from palimpsest.care.doctor import Finding, examine
 from palimpsest.care.purge import PurgeResult
-from palimpsest.care.verify import verify
+from palimpsest.care.verify import verify, verify_graph
 from palimpsest.cli.clients.catalog import Folders
 from palimpsest.cli.clients.overview import clients_finding
 from palimpsest.cli.console import CALLER, AsJson, progress_bar, run_async, settings_of, with_memory
@@ -139,8 +139,19 @@ def _purge_json(result: PurgeResult) -> dict[str, object]:
 
 
 @app.command(rich_help_panel=CARE)
-def rebuild(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Rebuild the full text and the vector index from the ledger."""
+def rebuild(
+    ctx: typer.Context,
+    graph: Annotated[bool, typer.Option("--graph", help="Rebuild the graph database outside instead.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Rebuild the full text and the vector index from the ledger, or the graph database outside."""
+
+    async def rebuild_graph(memory: Memory) -> None:
+        with progress_bar("rebuilding") as progress:
+            address, nodes, edges = await memory.care.rebuild_graph(progress)
+        content = {"address": address, "entities": nodes, "relations": edges}
+        text = f"rebuilt: {counted(nodes, 'entity')}, {counted(edges, 'relation')} in {address}"
+        print_result(as_json, content, text, done=text)
 
     async def work(memory: Memory) -> None:
         with progress_bar("rebuilding") as progress:
@@ -150,7 +161,7 @@ def rebuild(ctx: typer.Context, as_json: AsJson = False) -> None:
         text = f"rebuilt: {counted(rows, 'full-text row')}, {counted(vectors, 'vector')} in {folder}"
         print_result(as_json, content, text, done=text)
 
-    with_memory(ctx, work)
+    with_memory(ctx, rebuild_graph if graph else work)
 
 
 @app.command(rich_help_panel=CARE)
@@ -172,6 +183,7 @@ def doctor(
         if deep:
             with progress_bar("comparing") as progress:
                 findings += verify(settings, progress, repair=repair)
+                findings += await verify_graph(settings, progress, repair=repair)
         return [*findings, clients_finding(Folders.of_this_machine())]
 
     findings = run_async(all_findings)

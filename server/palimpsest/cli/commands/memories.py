@@ -71,7 +71,7 @@ def add(
 
 
 @app.command(rich_help_panel=MEMORIES)
-def search(
+def search(  # noqa: PLR0913, PLR0917 - typer passes the options of a command by name
     ctx: typer.Context,
     query: Annotated[str, typer.Argument(metavar="QUERY", help="A question or keywords.")],
     limit: Limit = 10,
@@ -81,6 +81,9 @@ def search(
     ] = "",
     explain: Annotated[bool, typer.Option("--explain", help="Show the parts of each hit's score.")] = False,
     all_projects: Annotated[bool, typer.Option("--all-projects", help="Search all projects of the user.")] = False,
+    hops: Annotated[
+        int, typer.Option(min=1, max=2, help="How far relations lead from the names in the question: 1 or 2.")
+    ] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Search memories and messages by meaning and by words."""
@@ -96,6 +99,7 @@ def search(
             as_of=instant,
             explain=explain or memory.settings.explain,
             all_projects=all_projects,
+            hops=hops,
         )
         parts = search_parts(answer, query, memory.scope)
         if not answer.hits and not answer.omitted:
@@ -191,7 +195,7 @@ def history(ctx: typer.Context, memory_id: MemoryId, as_json: AsJson = False) ->
 @app.command(rich_help_panel=MEMORIES)
 def summary(
     ctx: typer.Context,
-    kind: Annotated[str, typer.Option(help="overall or recent.")] = "overall",
+    kind: Annotated[str, typer.Option(help="overall, recent, or about:NAME.")] = "overall",
     refresh: Annotated[bool, typer.Option("--refresh", help="Write it again first.")] = False,
     as_json: AsJson = False,
 ) -> None:

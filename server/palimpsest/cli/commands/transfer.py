@@ -123,7 +123,7 @@ def import_(
 
 
 def _counts(by_type: dict[str, int]) -> str:
-    nouns = {"alias": "project name", "conversation": "conversation", "turn": "message"}
+    nouns = {"alias": "project name", "conversation": "conversation", "entity": "entity", "turn": "message"}
     nouns |= {"memory": "memory", "summary": "summary"}
     return ", ".join(counted(by_type[kind], noun) for kind, noun in nouns.items() if by_type[kind])
 

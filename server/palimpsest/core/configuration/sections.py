@@ -122,6 +122,52 @@ class LearnConfig(Section):
     captured_calls_per_day: int = Field(default=50, ge=0)
 
 
+BOLT_SCHEMES = ("bolt", "bolt+s", "bolt+ssc", "neo4j", "neo4j+s", "neo4j+ssc")
+"""How the address of a Bolt server begins. "+s" means TLS, and "+ssc" TLS with a certificate that nobody checks."""
+
+
+class GraphStoreConfig(Section):
+    """The Bolt server that the graph is copied to: `url`, such as `bolt://127.0.0.1:7687`, and how to log in.
+
+    Without `database` it is the server's default database.
+    """
+
+    url: str | None = None
+    username: str | None = None
+    password: SecretStr | None = None
+    database: str | None = None
+
+    @field_validator("url")
+    @classmethod
+    def _is_bolt(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        if value.partition("://")[0] not in BOLT_SCHEMES:
+            raise ValueError(f"it begins with none of {', '.join(f'{scheme}://' for scheme in BOLT_SCHEMES)}")
+        if "@" in value:
+            raise ValueError("it contains a login; username and password are settings of their own")
+        return value
+
+
+class GraphStore(Section):
+    """Where the graph lies: in the ledger, and with `neo4j` or `memgraph` also on a server that follows the ledger.
+
+    `custom_prompt` is a text, or the path of a file, that says what entities and relations to look for.
+    """
+
+    provider: Literal["ledger", "neo4j", "memgraph"] = "ledger"
+    config: GraphStoreConfig = GraphStoreConfig()
+    custom_prompt: str | None = None
+
+    @model_validator(mode="after")
+    def _server_needs_url(self) -> GraphStore:
+        if self.provider != "ledger" and not self.config.url:
+            raise ValueError(
+                f"graph_store.provider = '{self.provider}' needs graph_store.config.url, such as bolt://127.0.0.1:7687"
+            )
+        return self
+
+
 class StaticToken(Section):
     """An access token for the memory of a user, or of one project of that user. It may allow only reading."""
 

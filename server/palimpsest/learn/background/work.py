@@ -17,9 +17,12 @@ import anyio.abc
 from palimpsest.core.errors import EmbedderError, LedgerError, ModelError, PromptError, VectorIndexError
 from palimpsest.core.models import Outcome, Scope
 from palimpsest.core.protocols import LanguageModel
+from palimpsest.core.settings import Settings
 from palimpsest.core.threads import in_background
 from palimpsest.index.backfill import Backfill
 from palimpsest.index.erasure import finish_purge
+from palimpsest.index.graph.follow import GraphFollower, GraphState
+from palimpsest.index.graph.sync import graph_projection
 from palimpsest.index.sync import Projection
 from palimpsest.learn import summaries
 from palimpsest.learn.background.jobs import JobRunner
@@ -55,7 +58,7 @@ ROUND_SECONDS = 5.0
 class BackgroundWork:
     """The background work of one open memory.
 
-    A summary is due after `summary_every` changes of its memories. `on_learned` is awaited with what was learned.
+    `on_learned` is awaited with what was learned.
     """
 
     def __init__(
@@ -63,13 +66,13 @@ class BackgroundWork:
         engine: Engine,
         projection: Projection,
         tasks: anyio.abc.TaskGroup,
-        summary_every: int,
+        settings: Settings,
         on_learned: OnLearned,
     ) -> None:
         self._engine = engine
         self._projection = projection
         self._tasks = tasks
-        self._summary_every = summary_every
+        self._summary_every = settings.summary.every
         self._on_learned = on_learned
         self._work_waits = anyio.Event()
         self._many_writes_wait = anyio.Event()
@@ -79,10 +82,19 @@ class BackgroundWork:
         self._change_over = Backfill(engine.ledger, engine.embedder)
         self._jobs = JobRunner(engine, self._after_job)
         self._reported: set[_JobState] = set()
+        graph = graph_projection(settings.graph_store, engine.ledger, engine.threads)
+        self._graph = None if graph is None else GraphFollower(graph)
+
+    @property
+    def graph_state(self) -> GraphState | None:
+        """Return the state of the graph database, or None if the settings name none."""
+        return None if self._graph is None else self._graph.state
 
     def wake(self) -> None:
         """Start the next round, because there is something new."""
         self._work_waits.set()
+        if self._graph is not None:
+            self._graph.wake()
 
     async def run(self) -> None:
         """Learn, embed and index what is new until cancelled. Failures are logged, and the next round tries again.
@@ -92,6 +104,8 @@ class BackgroundWork:
         """
         self._tasks.start_soon(self._jobs.run)
         await self._work_waits.wait()
+        if self._graph is not None:
+            self._tasks.start_soon(self._graph.run)
         with in_background():
             await self._log_failure(self._finish_purge)
             await self._follow()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from palimpsest.core.models import Fact, ForgetRequest, Kind, Memory, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.learn.engine import Engine
+from palimpsest.learn.facts.same_relation import Nearness, related_memories
 from palimpsest.llm.decide import NEAREST_MEMORIES
 from palimpsest.llm.decisions.verdicts import Comparison, KnownEntry
 from palimpsest.recall.similar import likeness_among, similar_memories, similar_messages
@@ -28,6 +29,13 @@ shares few words with what it changes."""
 MAX_SHOWN_TOKENS = 900
 """How many tokens the memories shown take together, beyond the first of each fact. Set by hand, so that a usual turn
 and the prompt stay within 2,000 tokens. No memory takes more than `MAX_ENTRY_TOKENS`."""
+
+MAX_RELATED = 5
+"""How many memories are shown for each fact because they speak of the same entity, beyond those that resemble it. Set
+by hand: of the update pairs that likeness misses, all that the graph knows are among the first four."""
+
+MAX_RELATED_TOKENS = 200
+"""How many tokens they take together. Set by hand, as `MAX_SHOWN_TOKENS` is: about fifteen memories."""
 
 MIN_LIKENESS_OF_FACTS = 0.4
 """The likeness from which two facts of one call are held against each other. Set by hand: facts of one conversation
@@ -69,13 +77,17 @@ def compared(
     facts: Sequence[Fact],
     requests: Sequence[ForgetRequest],
     vectors: Mapping[str, Vector],
+    user_name: str = "",
 ) -> tuple[Comparison, frozenset[str]]:
-    """Return what facts and requests are held against, and the ids of the memories that resemble one. Blocking.
+    """Return what facts and requests are held against, and the ids of the memories that a decision depends on.
 
-    `vectors` maps texts to their vectors, of shape (dims,), as far as they could be embedded. Raises LedgerError.
+    These resemble a fact or a request, or state the same relation of the same source. `vectors` maps texts to their
+    vectors, of shape (dims,), as far as they could be embedded. `user_name` is "" if it is not known. Blocking. Raises
+    LedgerError.
     """
     shown = _Shown()
     near = _near_each_fact(engine, scope, facts, vectors, shown)
+    same_relation = _related_to_each_fact(engine, scope, facts, user_name, vectors, shown, near)
     near_requests, partly_shown = _near_each_request(engine, scope, requests, vectors, shown)
     near += near_requests
     similar_ids = frozenset(
@@ -84,11 +96,12 @@ def compared(
         for number, likeness in entries.items()
         if likeness >= MIN_LIKENESS and shown.entries[number].kind == "memory"
     )
+    similar_ids |= same_relation
     listed = _near_facts(engine, scope, facts, vectors, len(shown.entries), near, all_listed=bool(requests))
     entries = tuple(_last_said(engine, shown.entries))
     now = engine.clock()
     shown_to_model = Comparison(
-        tuple(facts), entries, tuple(requests), _ordered(near), listed, tuple(partly_shown), now=now
+        tuple(facts), entries, tuple(requests), _ordered(near), listed, tuple(partly_shown), user_name, now=now
     )
     return shown_to_model, similar_ids
 
@@ -113,6 +126,42 @@ def _near_each_fact(
             if shown_as is not None:
                 near[number][shown_as] = item.likeness
     return near
+
+
+def _related_to_each_fact(
+    engine: Engine,
+    scope: Scope,
+    facts: Sequence[Fact],
+    user_name: str,
+    vectors: Mapping[str, Vector],
+    shown: _Shown,
+    near: Sequence[dict[int, float]],
+) -> frozenset[str]:
+    """Add to `near` the memories that speak of what a fact speaks of. Return the ids of those with the same relation.
+
+    A project's facts do not change the user's global memories here either.
+    """
+    max_tokens = shown.tokens + MAX_RELATED_TOKENS
+    numbers = shown.numbers
+    related = [
+        [
+            item
+            for item in related_memories(engine, scope, fact, user_name, vectors)
+            if numbers.get(item.memory.id) not in near[number]
+        ][:MAX_RELATED]
+        for number, fact in enumerate(facts)
+    ]
+    same: set[str] = set()
+    for place in range(MAX_RELATED):  # the first of each fact first
+        for number, found in enumerate(related):
+            if place >= len(found):
+                continue
+            item = found[place]
+            shown_as = shown.number_of(KnownEntry(item.memory, item.memory.stated_at), max_tokens)
+            if shown_as is not None:
+                near[number][shown_as] = max(item.likeness, 0.0)
+                same.update([item.memory.id] if item.nearness is Nearness.SAME_RELATION else [])
+    return frozenset(same)
 
 
 def _near_each_request(

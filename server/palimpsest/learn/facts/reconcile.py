@@ -122,8 +122,10 @@ def _compare(engine: Engine, request: ReconcileRequest) -> _Basis:
     """Return what the facts and requests resemble. Blocking."""
     with engine.ledger.read() as conn:
         seq = log_queries.newest_log_number(conn)
-    shown, similar_ids = compared(engine, request.scope, request.facts, request.requests, request.vectors)
-    return _Basis(seq, replace(shown, user_name=request.user_name), similar_ids)
+    shown, similar_ids = compared(
+        engine, request.scope, request.facts, request.requests, request.vectors, request.user_name
+    )
+    return _Basis(seq, shown, similar_ids)
 
 
 def _still_holds(engine: Engine, basis: _Basis, current: _Basis) -> bool:

@@ -19,12 +19,11 @@ import numpy.typing as npt
 from sqlalchemy import Connection
 
 from palimpsest.core.errors import FullTextError
-from palimpsest.core.filters import Test
 from palimpsest.core.models import Scope
 from palimpsest.core.protocols import Embedder, Vector
 from palimpsest.core.threads import end_if_cancelled
 from palimpsest.index.sync import IndexHits
-from palimpsest.recall.hits import all_hits, record
+from palimpsest.recall.hits import HitTest, all_hits
 from palimpsest.recall.retrieval.features import (
     KINDS,
     CandidateRequest,
@@ -273,12 +272,12 @@ def _is_enough(proposed: Iterable[int], visible: AbstractSet[int], limit: int) -
     return len(proposed) < limit or len(visible & set(proposed)) >= MIN_VISIBLE_SHARE * limit
 
 
-def _passing(conn: Connection, scope: Scope, test: Test) -> set[int]:
+def _passing(conn: Connection, scope: Scope, test: HitTest) -> set[int]:
     """Return the entries of the scope that pass a filter."""
     passing: set[int] = set()
     for seq, hit in all_hits(conn, scope):
         end_if_cancelled()
-        if test(record(hit)):
+        if test(hit):
             passing.add(seq)
     return passing
 

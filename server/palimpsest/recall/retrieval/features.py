@@ -13,10 +13,10 @@ import numpy.typing as npt
 from sqlalchemy import Connection
 
 from palimpsest.core.errors import EmbedderError, FullTextError
-from palimpsest.core.filters import Test
 from palimpsest.core.models import Candidate, Hit, Kind, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.recall.fitted.weights import means_for
+from palimpsest.recall.hits import HitTest
 from palimpsest.store.queries import vectors as vector_queries
 
 TINY = 1e-9
@@ -54,7 +54,7 @@ class CandidateRequest:
     pool: PoolSize
     names: AbstractSet[str] = frozenset()
     kind: Kind | None = None
-    filter: Test | None = None
+    filter: HitTest | None = None
     whole_texts: bool = False
     as_of: datetime | None = None
 

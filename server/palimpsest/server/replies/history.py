@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from palimpsest.core.models import Edit, Event, Kind, Memory, Message, Predecessor, Step, Version
+from palimpsest.core.models import Edit, Event, Kind, Memory, Message, Predecessor, Step, StepKind, Version
 from palimpsest.server.replies.models import Instant, LeftOutIfEmpty, LeftOutIfNone, Reply
 from palimpsest.server.replies.notes import MAX_ECHO
 from palimpsest.text.shorten import shorten
@@ -122,9 +122,9 @@ def _version_replies(memory: Memory, versions: Sequence[Version]) -> Iterator[Ve
 
 
 class StepReply(Reply):
-    """What an edit did to one memory or message."""
+    """What an edit did to one memory, message or entity."""
 
-    kind: Kind
+    kind: StepKind
     id: str
     event: Event
     before: str | None

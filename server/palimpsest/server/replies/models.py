@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
 
 from palimpsest.core.clock import iso, shown_time
+from palimpsest.core.entities import KnownRelation
 from palimpsest.core.models import Event, Hit, Kind, Outcome, Scope
 from palimpsest.server.replies.notes import (
     MAX_ECHO,
@@ -117,13 +118,36 @@ class HitReply(Reply):
         )
 
 
+class RelationReply(Reply):
+    """What is known between two entities, in the form of Mem0, and since and until when it holds, if that is known."""
+
+    source: str
+    relationship: str
+    destination: str
+    valid_from: str = LeftOutIfBlank
+    valid_until: str = LeftOutIfBlank
+
+    @classmethod
+    def of(cls, relation: KnownRelation) -> RelationReply:
+        """Return the reply for a relation."""
+        return cls(
+            source=relation.source,
+            relationship=relation.relationship,
+            destination=relation.destination,
+            valid_from=relation.valid_from,
+            valid_until=relation.valid_until,
+        )
+
+
 class SearchReply(Reply):
     """The result of `search_memories`. `omitted` counts the hits that did not fit.
 
-    `confident` is false if probably nothing that is stored answers the query.
+    `relations` are those of the entities that the query names. `confident` is false if probably nothing that is stored
+    answers the query.
     """
 
     results: tuple[HitReply, ...]
+    relations: tuple[RelationReply, ...] = LeftOutIfEmpty
     confident: bool
     omitted: int
     notes: tuple[str, ...]
@@ -133,7 +157,13 @@ class SearchReply(Reply):
         """Return the reply for the result of a search."""
         hits = tuple(HitReply.of(hit, project=other_project(hit, scope)) for hit in result.hits)
         notes = (*result.notes, *shortened_notes(result.hits, advice), scope_note(scope))
-        return cls(results=hits, confident=result.confident, omitted=result.omitted, notes=notes)
+        return cls(
+            results=hits,
+            relations=tuple(map(RelationReply.of, result.relations)),
+            confident=result.confident,
+            omitted=result.omitted,
+            notes=notes,
+        )
 
 
 class PageReply(Reply):
@@ -254,9 +284,13 @@ class DeleteAllReply(Reply):
 
 
 class SummaryReply(Reply):
-    """The result of `get_summary`. `changes_since` counts the changes that the summary does not include."""
+    """The result of `get_summary`. `changes_since` counts the changes that the summary does not include.
+
+    `lines` are what a text about an entity rests on, if a model wrote it.
+    """
 
     summary: str
+    lines: tuple[str, ...] = LeftOutIfEmpty
     kind: str
     changes_since: int
     notes: tuple[str, ...]
@@ -265,4 +299,10 @@ class SummaryReply(Reply):
     def of(cls, summary: SummaryResult, scope: Scope) -> SummaryReply:
         """Return the reply for a summary."""
         notes = (*summary.notes, scope_note(scope))
-        return cls(summary=summary.text, kind=summary.kind, changes_since=summary.changes_since, notes=notes)
+        return cls(
+            summary=summary.text,
+            lines=summary.lines,
+            kind=summary.kind,
+            changes_since=summary.changes_since,
+            notes=notes,
+        )

@@ -91,6 +91,7 @@ def search_text(result: SearchResult, scope: Scope) -> str:
         lines.append("nothing found")
     if result.hits and not result.confident:
         lines.insert(0, WEAK)
+    lines += [relation.line for relation in result.relations]
     if result.omitted:
         lines.append(f"({omitted_text(result)}; raise max_tokens to see them)")
     return _with_notes(lines, (*result.notes, *shortened_notes(result.hits, TOOLS)), scope)
@@ -209,6 +210,8 @@ def _step_line(step: Step) -> str:
     before, after = _cut(step.before or ""), _cut(step.after or "")
     was_reworded = step.event is Event.UPDATE and step.before is not None and step.before != step.after
     text = before if step.after is None else after
+    if step.kind == "entity":
+        return text
     return f"{done} [{short(step.owner_id)}] {text}" + (f" (was: {before})" if was_reworded else "")
 
 

@@ -9,9 +9,10 @@ from palimpsest.server.session.subscriptions import SCHEME, Subscribers
 
 SUMMARY = "summary"
 RECENT = "recent"
-"""Names that stand in `memory://{id}` in place of an id. These two resources always exist."""
+ENTITIES = "entities"
+"""Names that stand in `memory://{id}` in place of an id. These resources always exist."""
 
-LISTS = (RECENT, SUMMARY)
+LISTS = (RECENT, SUMMARY, ENTITIES)
 
 MAX_ANNOUNCED = 100
 """The number of changed memories that one write announces individually."""

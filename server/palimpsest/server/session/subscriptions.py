@@ -20,6 +20,7 @@ from palimpsest.server.session.roots import RequestContext
 from palimpsest.text.control_characters import visible
 
 SCHEME = "memory://"
+ENTITY_SCHEME = "entity://"
 
 MAX_URIS = 200
 """The number of resources one connection is told about. Beyond this the oldest is dropped."""
@@ -76,6 +77,10 @@ class Subscribers:
     async def subscribe(self, ctx: RequestContext, params: SubscribeRequestParams) -> EmptyResult:
         """Notify this connection when a resource changes. Raises MCPError for a URI that is not `memory://…`."""
         uri = str(params.uri)
+        if uri.startswith(ENTITY_SCHEME):
+            raise MCPError(
+                INVALID_PARAMS, f"changes of single entities are not announced; subscribe to {SCHEME}entities"
+            )
         if not uri.startswith(SCHEME) or len(uri) > MAX_URI_CHARS:
             shown = visible(uri[:MAX_URI_CHARS])
             raise MCPError(INVALID_PARAMS, f"there is no resource '{shown}'; resource URIs start with {SCHEME}")

@@ -83,7 +83,9 @@ async def list_memories(
 @mcp_errors(TOOL)
 async def get_summary(
     ctx: Context[Any, Any],
-    kind: Annotated[str, Field(description="'overall': who the user is; 'recent': the last two weeks")] = "overall",
+    kind: Annotated[
+        str, Field(description="'overall': who the user is; 'recent': the last two weeks; 'about:Ana': all on Ana")
+    ] = "overall",
     refresh: Annotated[bool, Field(description="rewrite it first")] = False,
     scope: ScopeArgument = None,
 ) -> CallToolResult | InputRequiredResult:

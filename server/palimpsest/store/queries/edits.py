@@ -7,24 +7,26 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Table, func, literal, select, union_all
+from sqlalchemy import ColumnElement, Connection, Row, Table, func, literal, null, select, union_all
 
 from palimpsest.core.models import Edit, Event, Provenance, Scope, Step
 from palimpsest.store.mapping import Query, sees
-from palimpsest.store.schema import history, memories, message_history, messages
+from palimpsest.store.schema import entities, entity_history, history, memories, message_history, messages
 
 
 def recorded(table: Table) -> ColumnElement[datetime]:
-    """Return when the edit of a row of `history` or `message_history` was made.
+    """Return when the edit of a row of a history was made.
 
-    A row that was imported from another tool has the date of its content beside it.
+    A row that was imported from another tool has the date of its content beside it. Edits of entities are never.
     """
+    if "recorded_at" not in table.c:
+        return table.c.updated_at
     return func.coalesce(table.c.recorded_at, table.c.updated_at)
 
 
 def edits(conn: Connection, scope: Scope, limit: int, before: int | None = None) -> list[Edit]:
     """Return up to `limit` edits that the scope sees, newest first, from below number `before`."""
-    steps = union_all(_memory_steps(scope, before), _message_steps(scope, before)).subquery()
+    steps = union_all(*(steps_of(scope, before) for steps_of in _STEPS)).subquery()
     newest = select(steps.c.change).distinct().order_by(steps.c.change.desc()).limit(limit)
     rows = conn.execute(
         select(steps).where(steps.c.change.in_(newest)).order_by(steps.c.change.desc(), steps.c.kind, steps.c.seq)
@@ -40,7 +42,7 @@ def _edit(rows: Sequence[Row[Any]]) -> Edit:
 
 def _step(row: Row[Any]) -> Step:
     deleted = row.event == Event.DELETE.value
-    before = row.old if deleted or row.kind == "memory" else None
+    before = None if row.kind == "message" and not deleted else row.old
     return Step(row.kind, row.owner_id, Event(row.event), before, None if deleted else row.new)
 
 
@@ -86,3 +88,28 @@ def _message_steps(scope: Scope, before: int | None) -> Query:
         .where(sees(messages, scope))
     )
     return query if before is None else query.where(message_history.c.change < before)
+
+
+def _entity_steps(scope: Scope, before: int | None) -> Query:
+    query = (
+        select(
+            entity_history.c.change,
+            entity_history.c.seq,
+            literal("entity"),
+            entity_history.c.entity_id,
+            literal(Event.UPDATE.value),
+            null(),
+            entity_history.c.text,
+            recorded(entity_history),
+            entity_history.c.stage,
+            literal(""),
+            literal(""),
+            entity_history.c.caller,
+        )
+        .join(entities, entities.c.id == entity_history.c.entity_id)
+        .where(sees(entities, scope))
+    )
+    return query if before is None else query.where(entity_history.c.change < before)
+
+
+_STEPS = (_memory_steps, _message_steps, _entity_steps)

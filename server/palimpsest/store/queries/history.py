@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import Connection, func, or_, select
+from sqlalchemy import Connection, Text, and_, func, or_, select, type_coerce
 
 from palimpsest.core.models import Event, Memory, Message, Predecessor, Scope, Version
-from palimpsest.store.mapping import chunks, sees, to_history, to_memory, to_message, with_state
+from palimpsest.store.mapping import chunks, listed, sees, to_history, to_memory, to_message, with_state
 from palimpsest.store.queries.messages import sources_of
-from palimpsest.store.schema import history, memories, memory_sources, message_history, messages
+from palimpsest.store.schema import history, memories, memory_sources, message_history, messages, project_aliases
 
 
 def versions_of(conn: Connection, memory_id: str) -> list[Version]:
@@ -36,12 +37,20 @@ def predecessors(conn: Connection, memory_id: str) -> list[Predecessor]:
     return [Predecessor(old, tuple(message.source for message in sources.get(old.id, ()))) for old in replaced]
 
 
-def memories_at(conn: Connection, scope: Scope, instant: datetime) -> list[Memory]:
-    """Return the memories that the scope sees and that were living at an instant, as they were then."""
+def memories_at(
+    conn: Connection, scope: Scope, instant: datetime, memory_ids: Sequence[str] | None = None
+) -> list[Memory]:
+    """Return the memories that the scope sees and that were living at an instant, as they were then.
+
+    With `memory_ids` only these are read.
+    """
+    is_read = sees(memories, scope)
+    if memory_ids is not None:
+        is_read = and_(is_read, history.c.memory_id.in_(listed("ids")))
     newest = (
         select(func.max(history.c.seq).label("seq"))
         .join(memories, memories.c.id == history.c.memory_id)
-        .where(sees(memories, scope), history.c.updated_at <= instant)
+        .where(is_read, history.c.updated_at <= instant)
         .group_by(history.c.memory_id)
         .subquery()
     )
@@ -51,7 +60,8 @@ def memories_at(conn: Connection, scope: Scope, instant: datetime) -> list[Memor
         .join(newest, newest.c.seq == history.c.seq)
         .where(history.c.is_deleted.is_(False))
     )
-    return [with_state(to_memory(row), row.new_memory, row.state, row.changed_at) for row in conn.execute(query)]
+    rows = conn.execute(query, {} if memory_ids is None else {"ids": memory_ids})
+    return [with_state(to_memory(row), row.new_memory, row.state, row.changed_at) for row in rows]
 
 
 def messages_at(conn: Connection, scope: Scope, instant: datetime) -> list[Message]:
@@ -79,10 +89,15 @@ def owners_of_passage(conn: Connection, scope: Scope, passage: str) -> tuple[lis
     Also return how many others have it. Living and deleted ones are searched.
     """
     owners: set[str] = set()
+    labels = (type_coerce(memories.c[name], Text) for name in ("keywords", "tags", "metadata", "entities", "relations"))
     for table, owner_id, columns in (
-        (memories, memories.c.id, (memories.c.text,)),
-        (history, history.c.memory_id, (history.c.old_memory, history.c.new_memory)),
-        (messages, messages.c.id, (messages.c.content,)),
+        (memories, memories.c.id, (memories.c.text, *labels)),
+        (
+            history,
+            history.c.memory_id,
+            (history.c.old_memory, history.c.new_memory, type_coerce(history.c.state, Text)),
+        ),
+        (messages, messages.c.id, (messages.c.content, messages.c.name)),
     ):
         # Unlike LIKE, replace compares exactly and has no wildcards. Every database has it.
         contains = or_(*(func.replace(column, passage, "") != column for column in columns))
@@ -93,3 +108,11 @@ def owners_of_passage(conn: Connection, scope: Scope, passage: str) -> tuple[lis
             query = select(table.c.id).where(table.c.id.in_(chunk), sees(table, scope))
             of_scope.update(conn.execute(query).scalars())
     return sorted(of_scope), len(owners - of_scope)
+
+
+def is_in_names(conn: Connection, passage: str) -> bool:
+    """Return whether the name of a user, project, agent or run has a passage, or what a project is known by."""
+    columns = [table.c[part] for table in (memories, messages) for part in ("user_id", "project", "agent_id", "run_id")]
+    columns += [project_aliases.c.alias, project_aliases.c.project]
+    queries = (select(column).where(func.replace(column, passage, "") != column).limit(1) for column in columns)
+    return any(conn.execute(query).first() is not None for query in queries)

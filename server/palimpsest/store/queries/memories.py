@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 
-from sqlalchemy import ColumnElement, Connection, Text, cast, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Text, cast, func, or_, select, text
 
 from palimpsest.core.models import USER_NAME, Memory, Scope
-from palimpsest.store.mapping import chunks, listed, sees, to_memory
-from palimpsest.store.schema import memories, memory_sources, messages, vectors
+from palimpsest.store.mapping import Query, chunks, listed, scope_parts, scope_values, sees, sees_named, to_memory
+from palimpsest.store.schema import TELLS_A_NAME, memories, memory_sources, messages, vectors
 
 _BY_ID = select(memories).where(memories.c.id.in_(listed("ids")))
 
@@ -116,9 +117,15 @@ _OF = select(memory_sources.c.memory_id, memory_sources.c.message_id).where(
 
 def name_of_user(conn: Connection, scope: Scope) -> str:
     """Return the user's name as the newest memory that tells it does, or "" if none does."""
+    return str(conn.execute(_told_name(scope_parts(scope)), scope_values(scope)).scalar() or "")
+
+
+@cache
+def _told_name(scope: tuple[bool, bool, bool]) -> Query:
     name = memories.c.metadata[USER_NAME].as_string()
-    told = select(name).where(sees(memories, scope), memories.c.deleted_at.is_(None), name.is_not(None))
-    return str(conn.execute(told.order_by(memories.c.seq.desc()).limit(1)).scalar() or "")
+    may_tell = text(TELLS_A_NAME)  # in the words of the index
+    told = (sees_named(memories, scope), may_tell, memories.c.deleted_at.is_(None), name.is_not(None))
+    return select(name).where(*told).order_by(memories.c.seq.desc()).limit(1)
 
 
 def learned_memories() -> ColumnElement[bool]:

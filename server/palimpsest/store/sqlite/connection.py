@@ -184,6 +184,10 @@ class SqliteDatabase:
         """Give True and keep other processes from working on jobs, or False if one is doing it."""
         return self._alone_at("jobs")
 
+    def following_graph(self) -> AbstractContextManager[bool]:
+        """Give True and keep other processes from writing to the graph database, or False if one is doing it."""
+        return self._alone_at("graph")
+
     @contextmanager
     def _alone_at(self, work: str) -> Generator[bool]:
         lock = file_lock(self._path.with_suffix(f".{work}.lock"))

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection, and_, exists, func, insert, select, update
 
 from palimpsest.core.clock import iso
+from palimpsest.core.entities import EntityEdit
 from palimpsest.core.errors import StaleDecisionError
 from palimpsest.core.models import (
     AppliedWrite,
@@ -28,6 +29,7 @@ from palimpsest.core.models import (
     Undo,
 )
 from palimpsest.core.protocols import Vector
+from palimpsest.store.graph.editing import edits as entity_edits
 from palimpsest.store.known_projects import current_name
 from palimpsest.store.mapping import chunks, is_scope, scope_values, sees
 from palimpsest.store.protocols import FullText
@@ -57,7 +59,7 @@ class Write:
     `conversation` is the one that all of `messages` belong to, if a client says so. With `edit` the write goes on with
     the edit of that number, so that one undo takes back what took several transactions.
     `learned_from` are the ids of the messages that the decisions were drawn from. With `learn_later` a job learns from
-    those of `messages` that no facts were extracted from yet.
+    those of `messages` that no facts were extracted from yet. `entity_edits` are carried out after the decisions.
     """
 
     scope: Scope
@@ -73,6 +75,7 @@ class Write:
     learned_from: tuple[str, ...] = ()
     learn_later: job_writes.LearnLater | None = None
     summary: Summary | None = None
+    entity_edits: tuple[EntityEdit, ...] = ()
     undo: Undo | None = None
     edit: int | None = None
 
@@ -94,12 +97,14 @@ def apply(conn: Connection, full_text: FullText, write: Write, now: datetime) ->
     if write.learn_later is not None:
         _learn_later(conn, write.scope, stored, write.learn_later, now)
     outcomes = [outcome for decision in write.decisions for outcome in _carry_out(tx, decision)]
+    for edit_of_entities in write.entity_edits:
+        entity_edits.carry_out(tx.graph, edit_of_entities)
     if write.undo is not None:
         outcomes += undo_writes.undo(tx, write.undo)
     entry_writes.index(conn, full_text, touched, now)
     if write.summary is not None:
         _store_summary(conn, write.summary, write.provenance)
-    return AppliedWrite(tuple(outcomes), stored, new_ids, notes, edit)
+    return AppliedWrite(tuple(outcomes), stored, new_ids, (*notes, *tx.entity_edits), edit)
 
 
 def _in_current_project(conn: Connection, write: Write) -> Write:

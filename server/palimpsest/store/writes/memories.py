@@ -6,14 +6,16 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from sqlalchemy import func, insert, select, update
 
 from palimpsest.core.clock import Precision
+from palimpsest.core.entities import name_key
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import USER_NAME, Decision, Event, Fact, Memory, Outcome
-from palimpsest.store.mapping import is_scope, memory_hash, scope_values, sees, to_memory
+from palimpsest.store.graph import statements as graph
+from palimpsest.store.mapping import is_scope, memory_hash, scope_values, sees, statements, to_memory
 from palimpsest.store.schema import memories, messages, vectors
 from palimpsest.store.writes.transaction import (
     Transaction,
@@ -105,8 +107,11 @@ def _store(tx: Transaction, fact: Fact) -> Memory:
         metadata={key: value for key, value in fact.metadata.items() if value is not None},
         actor_id=fact.actor_id,
         role=fact.role,
+        entities=fact.entities,
+        relations=fact.relations,
     )
     _insert(tx, memory)
+    graph.put(tx.graph, memory)
     put_entry(tx, "memory", memory.id, memory.scope, memory.text)
     cite(tx, memory.id, fact, record(tx, Event.ADD, memory, old=None))
     return memory
@@ -131,6 +136,7 @@ def _insert(tx: Transaction, memory: Memory) -> None:
         "created_at": memory.created_at,
         "updated_at": memory.updated_at,
         "revision": 1,
+        **statements(memory),
     }
     tx.conn.execute(_INSERT, row)
 
@@ -190,6 +196,7 @@ def change(tx: Transaction, memory: Memory, fact: Fact) -> Outcome:
         stated_at=max(memory.stated_at, _stated_at(tx, fact) or memory.stated_at),
         valid_from=fact.valid_from or memory.valid_from,
         valid_from_precision=fact.valid_from_precision if fact.valid_from else memory.valid_from_precision,
+        **_named(memory, fact),
     )
     # A later date is a change if the caller gives it. With messages it comes with every mention, which is none.
     is_dated_by_caller = fact.said_at is not None and not fact.sources
@@ -200,6 +207,24 @@ def change(tx: Transaction, memory: Memory, fact: Fact) -> Outcome:
     new = update_row(tx, memory, new)
     cite(tx, memory.id, fact, record(tx, Event.UPDATE, new, old=memory.text))
     return Outcome(Event.UPDATE, new, previous=memory.text)
+
+
+def _named(memory: Memory, fact: Fact) -> dict[str, Any]:
+    """Return what a memory names and states with the text of a fact.
+
+    What it stated before stays as long as the new text has all of its words.
+    """
+    if not set(_words(memory.text)) <= set(_words(fact.text)):
+        return {"entities": fact.entities, "relations": fact.relations}
+    entities = {name_key(entity.name): entity for entity in (*memory.entities, *fact.entities)}
+    return {
+        "entities": tuple(entities.values()),
+        "relations": tuple(dict.fromkeys((*memory.relations, *fact.relations))),
+    }
+
+
+def _words(text: str) -> list[str]:
+    return name_key(text).split()
 
 
 def mention(tx: Transaction, memory: Memory, fact: Fact | None) -> Outcome:
@@ -312,8 +337,11 @@ def update_row(tx: Transaction, old: Memory, new: Memory) -> Memory:
             deleted_at=new.deleted_at,
             superseded_by=new.superseded_by,
             revision=new.revision,
+            **statements(new),
         )
     )
+    if statements(new) != statements(old) or new.metadata.get(USER_NAME) != old.metadata.get(USER_NAME):
+        graph.put(tx.graph, new)
     if new.text != old.text:
         put_entry(tx, "memory", new.id, new.scope, new.text)
     elif old.deleted_at is not None and new.deleted_at is None:

@@ -1,4 +1,4 @@
-"""Erase for good, inside a transaction: rows, history, full text, vectors, and the summaries that may quote them.
+"""Erase for good, inside a transaction: rows, history, full text, vectors, entities, and summaries that may quote.
 
 This is the only place that deletes rows of memories and messages. `Ledger.erase_free_space` removes what the database
 still holds of them.
@@ -7,12 +7,13 @@ still holds of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, Table, delete, insert, select, update
 
 from palimpsest.core.models import Message, Scope
+from palimpsest.store.graph.care import purge as graph
 from palimpsest.store.mapping import chunks, sees
 from palimpsest.store.protocols import FullText
 from palimpsest.store.queries import id_lookup
@@ -50,11 +51,15 @@ ROWS_ON_DISK = "unscrubbed"
 
 @dataclass(frozen=True, slots=True)
 class PurgeSelection:
-    """What a purge erases: ids, and every text that these memories and messages ever had."""
+    """What a purge erases: ids, and every text that these memories and messages ever had.
+
+    `names` are those of entities that nothing has any more. They are known when the rows are erased.
+    """
 
     memory_ids: tuple[str, ...]
     message_ids: tuple[str, ...]
     texts: tuple[str, ...]
+    names: tuple[str, ...] = ()
 
 
 def purge_selection(conn: Connection, scope: Scope, owner_ids: Sequence[str] | None) -> PurgeSelection:
@@ -82,6 +87,7 @@ def purge(
     """Erase memories and messages, or a whole scope, and return what was erased."""
     selection = purge_selection(conn, scope, owner_ids)
     newest_edit = next_edit_number(conn) - 1
+    names = graph.erase(conn, scope.user_id, selection.memory_ids, selection.message_ids)
     touched = entry_writes.TouchedEntries()
     _touch_context(conn, selection, touched)
     for kind, ids in (("memory", selection.memory_ids), ("message", selection.message_ids)):
@@ -107,7 +113,7 @@ def purge(
     job_writes.erase(conn, scope.user_id, selection.message_ids)
     entry_writes.index(conn, full_text, touched, now)
     _begin_epoch(conn, newest_edit)
-    return selection
+    return replace(selection, names=names)
 
 
 def has_erased_rows_on_disk(conn: Connection) -> bool:

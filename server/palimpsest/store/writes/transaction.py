@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select
@@ -13,6 +13,8 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select
 from palimpsest.core.errors import MemoryNotFoundError
 from palimpsest.core.models import Event, Fact, Kind, Memory, Provenance, Scope
 from palimpsest.core.protocols import Vector
+from palimpsest.store.graph.identity.history import GraphWrite
+from palimpsest.store.graph.tables import entity_history
 from palimpsest.store.mapping import Query, memory_hash, memory_state, scope_values, sees, to_memory
 from palimpsest.store.schema import history, memories, memory_sources, message_history, meta
 from palimpsest.store.writes import entries
@@ -26,7 +28,8 @@ class Transaction:
     """The context of one write.
 
     `edit` is the number of the edit. `vectors` maps texts to their vectors of `embedder`, and `partial` are those of
-    them of which only the first window was embedded. `touched` collects the entries that are indexed again at the end.
+    them of which only the first window was embedded. `touched` collects the entries that are indexed again at the end,
+    and `entity_edits` a line about each edit of entities.
     """
 
     conn: Connection
@@ -38,6 +41,13 @@ class Transaction:
     embedder: str
     touched: entries.TouchedEntries
     partial: AbstractSet[str] = frozenset()
+    entity_edits: list[str] = field(default_factory=list[str])
+
+    @property
+    def graph(self) -> GraphWrite:
+        """Return what the graph needs of the write."""
+        vectors, done = (self.vectors, self.embedder), self.entity_edits
+        return GraphWrite(self.conn, self.scope, self.provenance, self.now, self.edit, *vectors, done)
 
 
 def next_edit_number(conn: Connection) -> int:
@@ -49,6 +59,7 @@ def next_edit_number(conn: Connection) -> int:
 _NEWEST = select(
     select(func.max(history.c.change)).scalar_subquery(),
     select(func.max(message_history.c.change)).scalar_subquery(),
+    select(func.max(entity_history.c.change)).scalar_subquery(),
     select(meta.c.value).where(meta.c.key == EDITS).scalar_subquery(),
 )
 

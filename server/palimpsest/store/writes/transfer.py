@@ -12,24 +12,16 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
-from sqlalchemy import (
-    Connection,
-    Row,
-    Table,
-    and_,
-    bindparam,
-    delete,
-    func,
-    insert,
-    or_,
-    select,
-    update,
-)
+from sqlalchemy import Connection, Row, Table, and_, bindparam, delete, func, insert, or_, select, update
 
 from palimpsest.core.clock import exact_iso
 from palimpsest.core.models import UNDO, Provenance, Scope
 from palimpsest.store import known_projects
-from palimpsest.store.mapping import Query, content_hash, is_scope, memory_hash, scope_values
+from palimpsest.store.graph import statements as graph
+from palimpsest.store.graph.care import transfer as entity_transfer
+from palimpsest.store.graph.care.transfer import ImportedEntities
+from palimpsest.store.graph.tables import entities, entity_history
+from palimpsest.store.mapping import Query, content_hash, is_scope, memory_hash, scope_values, to_memory
 from palimpsest.store.protocols import FullText
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.schema import (
@@ -67,6 +59,8 @@ MEMORY_STATE = (
     "superseded_by",
     "is_forgotten",
     "revision",
+    "entities",
+    "relations",
 )
 HISTORY = (
     "id",
@@ -88,7 +82,7 @@ SUMMARY = ("project", "agent_id", "run_id", "kind", "text", "model", "prompt", "
 
 Item = Mapping[str, Any]
 
-ITEM_TYPES = ("alias", "conversation", "turn", "memory", "summary")
+ITEM_TYPES = ("alias", "conversation", "entity", "turn", "memory", "summary")
 
 Standing: TypeAlias = Literal["new", "known", "undone", "deleted", "purged"]
 """What the ledger has of an item of an import: nothing, the item, an item that an undo took back, an item that a person
@@ -101,10 +95,10 @@ class ImportState:
 
     `stored` and `known` count the new items and the items that were there already, by type. `key` names the file and
     `total` is its number of items: an interrupted import continues with the edit numbers it began with. `message_ids`
-    maps ids of the file to ids of the ledger. Edit numbers of the file are added to `base`. Imported
-    texts have no vectors yet. `deleted` counts the new items that are deleted in the file, and `left_out` the known
-    items that stay deleted or erased, because a person deleted or purged them here; with `brings_back` they are stored
-    again.
+    maps ids of the file to ids of the ledger, and `entities` does so for entities. Edit numbers of the file are added
+    to `base`. Imported texts have no vectors yet. `deleted` counts the new items that are deleted in the file, and
+    `left_out` the known items that stay deleted or erased, because a person deleted or purged them here; with
+    `brings_back` they are stored again.
     """
 
     key: str = ""
@@ -115,12 +109,13 @@ class ImportState:
     deleted: int = 0
     left_out: dict[str, int] = field(default_factory=lambda: {"deleted": 0, "purged": 0})
     message_ids: dict[str, str] = field(default_factory=dict[str, str])
+    entities: ImportedEntities = field(default_factory=ImportedEntities)
     base: int = 0
 
 
 def count(conn: Connection, user_id: str) -> int:
     """Return the number of items that `export_items` yields."""
-    tables = (project_aliases, conversations, messages, memories, summaries)
+    tables = (project_aliases, conversations, entities, messages, memories, summaries)
     return sum(
         conn.execute(select(func.count()).select_from(table).where(table.c.user_id == user_id)).scalar_one()
         for table in tables
@@ -128,14 +123,20 @@ def count(conn: Connection, user_id: str) -> int:
 
 
 def export_items(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
-    """Yield every alias of a project, every conversation, message, memory and summary of a user, oldest first."""
+    """Yield every alias of a project, conversation, entity, message, memory and summary of a user, oldest first."""
     yield from known_projects.items_of_user(conn, user_id)
     yield from conversation_writes.of_user(conn, user_id)
     rank = _ranks(conn, user_id)
+    for row in entity_transfer.entities_of(conn, user_id):
+        item, rows = entity_transfer.entity_item(conn, row)
+        past = [_ranked(_values(version, entity_transfer.HISTORY), version.change, rank) for version in rows]
+        yield {**item, "history": past}
     for row in conn.execute(select(messages).where(messages.c.user_id == user_id).order_by(messages.c.seq)):
         rows = _rows_of(conn, message_history, message_history.c.message_id, row.id)
         past = [_ranked(_version(version, MESSAGE_HISTORY), version.change, rank) for version in rows]
-        yield {"type": "turn", **_values(row, MESSAGE + MESSAGE_STATE), "history": past}
+        mentions = entity_transfer.mentions_of(conn, "message", row.id)
+        named = {"mentions": mentions} if mentions else {}
+        yield {"type": "turn", **_values(row, MESSAGE + MESSAGE_STATE), **named, "history": past}
     for row in conn.execute(select(memories).where(memories.c.user_id == user_id).order_by(memories.c.seq)):
         rows = _rows_of(conn, history, history.c.memory_id, row.id)
         past = [_ranked(_version(version, HISTORY), version.change, rank) for version in rows]
@@ -148,7 +149,8 @@ def export_items(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
         cited = [
             {"message_id": message_id, "history_id": history_id} for message_id, history_id in conn.execute(sources)
         ]
-        yield {"type": "memory", **_values(row, MEMORY + MEMORY_STATE), "history": past, "sources": cited}
+        named = {"mentions": entity_transfer.mentions_of(conn, "memory", row.id)}
+        yield {"type": "memory", **_values(row, MEMORY + MEMORY_STATE), **named, "history": past, "sources": cited}
     for row in conn.execute(select(summaries).where(summaries.c.user_id == user_id).order_by(summaries.c.id)):
         yield {"type": "summary", **_values(row, SUMMARY)}
 
@@ -195,6 +197,9 @@ def _store(tx: Transaction, item: Item, state: ImportState) -> bool:
         return known_projects.store_item(tx.conn, tx.scope.user_id, item)
     if item["type"] == "conversation":
         return conversation_writes.store_item(tx.conn, tx.scope, item)
+    if item["type"] == "entity":
+        past = [_edit(version, entity_transfer.HISTORY, state.base) for version in item["history"]]
+        return entity_transfer.store(tx.conn, tx.scope.user_id, item, past, state.entities)
     if item["type"] == "summary":
         return _store_summary(tx, item)
     standing, known = _standing(tx.conn, tx.scope, item)
@@ -215,7 +220,7 @@ def _store(tx: Transaction, item: Item, state: ImportState) -> bool:
     return True
 
 
-def standing_of(conn: Connection, user_id: str, item: Item) -> Standing:
+def standing_of(conn: Connection, user_id: str, item: Item, state: ImportState) -> Standing:
     """Return what the ledger has of an item, by its id or with the same content in its scope."""
     item = {**item, "project": known_projects.current_name(conn, user_id, item["project"])}
     scope = Scope(user_id, item["project"], item["agent_id"], item["run_id"])
@@ -223,6 +228,9 @@ def standing_of(conn: Connection, user_id: str, item: Item) -> Standing:
         return "known" if known_projects.is_known(conn, user_id, item) else "new"
     if item["type"] == "conversation":
         return "new" if conversation_writes.find(conn, scope, item["session_id"]) is None else "known"
+    if item["type"] == "entity":
+        is_new = item["id"] not in state.entities.only_purged
+        return "new" if is_new and entity_transfer.find(conn, user_id, item, state.entities) is None else "known"
     if item["type"] == "summary":
         return "new" if _known_summary(conn, scope, item) is None else "known"
     return _standing(conn, scope, item)[0]
@@ -233,14 +241,18 @@ def _standing(conn: Connection, scope: Scope, item: Item) -> tuple[Standing, str
     is_message = item["type"] == "turn"
     known = (_known_message if is_message else _known_memory)(conn, scope, item)
     if known is None:
-        was_purged = conn.execute(select(purged.c.owner_id).where(purged.c.owner_id == item["id"])).first() is not None
-        return ("purged" if was_purged else "new"), None
+        return ("purged" if was_purged(conn, item) else "new"), None
     return ("known" if item["deleted_at"] else fate_of(conn, "message" if is_message else "memory", known)), known
 
 
+def was_purged(conn: Connection, item: Item) -> bool:
+    """Return whether a person purged the memory or message that an item is."""
+    return conn.execute(select(purged.c.owner_id).where(purged.c.owner_id == item.get("id"))).first() is not None
+
+
 def belongs_to_other_user(conn: Connection, user_id: str, item: Item) -> bool:
-    """Return whether the id of an item is the id of another user's message or memory. Ids are unique."""
-    table = {"turn": messages, "memory": memories}.get(item["type"])
+    """Return whether the id of an item is the id of another user's message, memory or entity. Ids are unique."""
+    table = {"turn": messages, "memory": memories, "entity": entities}.get(item["type"])
     if table is None:
         return False
     of_other_user = (table.c.id == item["id"], table.c.user_id != user_id)
@@ -283,14 +295,14 @@ def _known_summary(conn: Connection, scope: Scope, item: Item) -> str | None:
 
 
 def _store_message(tx: Transaction, item: Item, state: ImportState) -> None:
-    numbers = [state.base + version["change"] for version in item["history"]]
+    past = [_edit(version, MESSAGE_HISTORY, state.base) for version in item["history"]]
     values = {name: item[name] for name in MESSAGE + MESSAGE_STATE}
-    values |= {"user_id": tx.scope.user_id, "content_hash": content_hash(item["content"]), "change": numbers[0]}
+    values |= {"user_id": tx.scope.user_id, "content_hash": content_hash(item["content"]), "change": past[0]["change"]}
     tx.conn.execute(insert(messages), values)
-    for version, number in zip(item["history"], numbers, strict=True):
-        values = {name: version[name] for name in MESSAGE_HISTORY} | {"stage": _numbered(version["stage"], state.base)}
-        values |= {"message_id": item["id"], "change": number, "recorded_at": version.get("recorded_at")}
-        tx.conn.execute(insert(message_history), values)
+    entity_transfer.store_mentions(tx.conn, "message", item, tx.scope.user_id, state.entities)
+    for version, row in zip(item["history"], past, strict=True):
+        values = {"message_id": item["id"], "recorded_at": version.get("recorded_at")}
+        tx.conn.execute(insert(message_history), {**row, **values})
     entry_writes.put(tx.conn, "message", item["id"], tx.scope, None, "", tx.touched)
     tx.touched.messages.add(item["id"])
 
@@ -306,14 +318,16 @@ def _join_conversation(tx: Transaction, item: Item, message_id: str) -> None:
 
 
 def _store_memory(tx: Transaction, item: Item, state: ImportState) -> None:
-    values = {name: item[name] for name in MEMORY + MEMORY_STATE}
+    values = {name: item.get(name) for name in MEMORY + MEMORY_STATE}  # older exports have no entities
     values |= {"user_id": tx.scope.user_id, "content_hash": memory_hash(item["text"])}
     tx.conn.execute(insert(memories), values)
+    entity_transfer.store_mentions(tx.conn, "memory", item, tx.scope.user_id, state.entities)
+    numbered = replace(tx, edit=state.base + max(version["change"] for version in item["history"]))
+    stored = tx.conn.execute(select(memories).where(memories.c.id == item["id"])).one()
+    graph.put(numbered.graph, to_memory(stored))
     for version in item["history"]:
-        values = {name: version[name] for name in HISTORY} | {"stage": _numbered(version["stage"], state.base)}
-        number, recorded_at = state.base + version["change"], version.get("recorded_at")
-        values |= {"memory_id": item["id"], "change": number, "recorded_at": recorded_at}
-        tx.conn.execute(insert(history), values)
+        values = {"memory_id": item["id"], "recorded_at": version.get("recorded_at")}
+        tx.conn.execute(insert(history), {**_edit(version, HISTORY, state.base), **values})
     for source in item["sources"]:
         message_id = state.message_ids.get(source["message_id"])
         if message_id is not None and message_queries.messages_by_id(tx.conn, [message_id]):
@@ -337,6 +351,8 @@ def _ranks(conn: Connection, user_id: str) -> dict[int, int]:
     for table, owner, key in ((history, memories, "memory_id"), (message_history, messages, "message_id")):
         query = select(table.c.change).join(owner, owner.c.id == table.c[key]).where(owner.c.user_id == user_id)
         numbers.update(conn.execute(query.distinct()).scalars())
+    of_entities = select(entity_history.c.change).join(entities, entities.c.id == entity_history.c.entity_id)
+    numbers.update(conn.execute(of_entities.where(entities.c.user_id == user_id).distinct()).scalars())
     return {number: rank for rank, number in enumerate(sorted(numbers), 1)}
 
 
@@ -347,6 +363,12 @@ def _ranked(past: dict[str, Any], change: int, rank: Mapping[int, int]) -> dict[
         # An edit that was purged since has no rank. "?" matches no edit.
         past["stage"] = f"{UNDO} {rank.get(int(undone), '?')}"
     return {**past, "change": rank[change]}
+
+
+def _edit(version: Item, names: Sequence[str], base: int) -> dict[str, Any]:
+    """Return the columns of a row of history with edit numbers of this ledger."""
+    stage, change = _numbered(version["stage"], base), base + version["change"]
+    return {**{name: version[name] for name in names}, "stage": stage, "change": change}
 
 
 def _numbered(stage: str, base: int) -> str:

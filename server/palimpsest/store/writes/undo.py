@@ -7,11 +7,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, func, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Table, and_, func, select, update
 
+from palimpsest.core.entities import RESOLVE
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import MOVE, UNDO, Event, Kind, Memory, Outcome, Provenance, Undo
-from palimpsest.store.mapping import chunks, sees, to_memory, to_time, with_state
+from palimpsest.store.graph.editing import undo as entity_undo
+from palimpsest.store.graph.tables import entities, entity_history
+from palimpsest.store.mapping import chunks, sees, to_entities, to_memory, to_relations, to_time, with_state
 from palimpsest.store.queries.edits import recorded
 from palimpsest.store.schema import history, memories, message_history, messages
 from palimpsest.store.writes import memories as memory_writes
@@ -35,10 +38,7 @@ def undo(tx: Transaction, request: Undo) -> list[Outcome]:
     """Undo one edit or all edits since an instant, as far as the scope sees them. Raises InputError if it cannot."""
     if request.since is not None:
         tx = _as_stage(tx, f"{UNDO} since {_in_full(request.since)}")
-        of_memories, of_messages = (
-            and_(recorded(table) >= request.since, table.c.stage != MOVE) for table, _, _ in _TABLES
-        )
-        return _revert(tx, of_memories, of_messages)
+        return _revert(tx, {table: and_(recorded(table) >= request.since, table.c.stage != MOVE) for table in _TABLES})
     number = _newest_in_effect(tx) if request.edit is None else request.edit
     _refuse_partly_visible(tx, number)
     _refuse_move(tx, number)
@@ -48,7 +48,7 @@ def undo(tx: Transaction, request: Undo) -> list[Outcome]:
             "edit. Undo that one first, or everything since a time with --since."
         )
     tx = _as_stage(tx, f"{UNDO} {number}")
-    return _revert(tx, history.c.change == number, message_history.c.change == number)
+    return _revert(tx, {table: table.c.change == number for table in _TABLES})
 
 
 def _as_stage(tx: Transaction, stage: str) -> Transaction:
@@ -58,17 +58,18 @@ def _as_stage(tx: Transaction, stage: str) -> Transaction:
 def _newest_in_effect(tx: Transaction) -> int:
     """Return the newest edit the scope sees that is not an undo and has not been undone. Raises InputError.
 
-    What hooks captured meanwhile is passed over: nobody who undoes an edit of theirs means it.
+    What hooks captured meanwhile is passed over, and what the background found out about entities: nobody who undoes an
+    edit of theirs means it.
     """
     numbers: set[int] = set()
-    for table, owner, key in _TABLES:
+    for table, (owner, key) in _TABLES.items():
         query = (
             select(table.c.change)
             .join(owner, owner.c.id == table.c[key])
             .where(
                 sees(owner, tx.scope),
                 table.c.stage.not_like(f"{UNDO}%"),
-                table.c.stage != MOVE,
+                table.c.stage.not_in((MOVE, RESOLVE)),
                 table.c.caller != HOOKS,
             )
         )
@@ -85,7 +86,7 @@ def _undone(tx: Transaction, number: int) -> bool:
     Comparing states is not enough: a memory that was deleted, restored and deleted again is in the state that the first
     deletion left.
     """
-    for table, _, key in _TABLES:
+    for table, (_, key) in _TABLES.items():
         columns = (table.c[key], table.c.change, table.c.stage, recorded(table))
         owners = select(table.c[key]).where(table.c.change == number)
         rows = select(*columns).where(table.c[key].in_(owners), table.c.change >= number).order_by(table.c.seq.desc())
@@ -114,7 +115,7 @@ def _in_full(instant: datetime) -> str:
 def _refuse_partly_visible(tx: Transaction, number: int) -> None:
     """Raise InputError if the scope does not see the edit, or sees only a part of it."""
     visible = hidden = 0
-    for table, owner, key in _TABLES:
+    for table, (owner, key) in _TABLES.items():
         joined = select(func.count()).select_from(table).join(owner, owner.c.id == table.c[key])
         of_edit = joined.where(table.c.change == number)
         rows = tx.conn.execute(of_edit.where(sees(owner, tx.scope))).scalar_one()
@@ -128,7 +129,7 @@ def _refuse_partly_visible(tx: Transaction, number: int) -> None:
 
 def _refuse_move(tx: Transaction, number: int) -> None:
     """Raise InputError if an edit belongs to the move of a project, of which it is only a part."""
-    for table, _, _ in _TABLES:
+    for table in _TABLES:
         is_move = and_(table.c.change == number, table.c.stage == MOVE)
         if tx.conn.execute(select(table.c.seq).where(is_move).limit(1)).first() is not None:
             raise InputError(
@@ -150,7 +151,9 @@ def _in_effect(tx: Transaction, number: int) -> bool:
         if span.before is None and _stands_for_another(tx, span.memory_id):
             return False
     rows = _message_rows(tx, message_history.c.change == number)
-    return all(deleted is (event == Event.DELETE) for _, event, deleted in rows)
+    return entity_undo.is_in_effect(tx.graph, number) and all(
+        deleted is (event == Event.DELETE) for _, event, deleted in rows
+    )
 
 
 def _stands_for_another(tx: Transaction, memory_id: str) -> bool:
@@ -175,10 +178,10 @@ def _fate(row: HistoryRow) -> tuple[str | None, str | None, bool]:
     return successor, state.get("valid_until"), state.get("is_forgotten", was_forgotten)
 
 
-def _revert(tx: Transaction, of_memories: ColumnElement[bool], of_messages: ColumnElement[bool]) -> list[Outcome]:
-    """Put memories and messages into their state before the rows of history that the conditions select."""
+def _revert(tx: Transaction, conditions: Mapping[Table, ColumnElement[bool]]) -> list[Outcome]:
+    """Put memories, messages and entities into their state before the rows of history that the conditions select."""
     targets: list[tuple[Memory, Memory]] = []
-    for span in _spans(tx, of_memories):
+    for span in _spans(tx, conditions[history]):
         present = to_memory(tx.conn.execute(select(memories).where(memories.c.id == span.memory_id)).one())
         past = _before(tx, present, span.before)
         if _differ(present, past):
@@ -188,10 +191,11 @@ def _revert(tx: Transaction, of_memories: ColumnElement[bool], of_messages: Colu
         tx.conn.execute(update(memories).where(memories.c.id.in_(chunk)).values(deleted_at=tx.now))
     outcomes = [_set_state(tx, present, past) for present, past in targets]
     # If a message has several rows, the first of them tells its state before.
-    first = {message_id: event for message_id, event, _ in reversed(_message_rows(tx, of_messages))}
+    first = {message_id: event for message_id, event, _ in reversed(_message_rows(tx, conditions[message_history]))}
     for message_id, event in first.items():
         outcome = message_writes.set_deleted(tx, message_id, deleted=event == Event.ADD)
         outcomes += [] if outcome.event is Event.NONE else [outcome]
+    entity_undo.revert(tx.graph, conditions[entity_history])
     return outcomes
 
 
@@ -276,7 +280,8 @@ def _message_rows(tx: Transaction, condition: ColumnElement[bool]) -> list[tuple
 
 def fate_of(conn: Connection, kind: Kind, owner_id: str) -> Literal["known", "undone", "deleted"]:
     """Return "undone" if an undo took back the add of a memory or message, "deleted" if somebody deleted it."""
-    table, owner, key = _TABLES[0] if kind == "memory" else _TABLES[1]
+    table = history if kind == "memory" else message_history
+    owner, key = _TABLES[table]
     row = conn.execute(select(owner).where(owner.c.id == owner_id)).one()
     if row.deleted_at is None or (kind == "memory" and row.superseded_by is not None):
         return "known"
@@ -297,9 +302,15 @@ def bring_back(tx: Transaction, item: Mapping[str, Any], owner_id: str) -> bool:
     precisions = ("happened_precision", "valid_from_precision", "valid_until_precision")
     told = {name: item[name] for name in ("text", "metadata", *times, *precisions)}
     lists = {name: tuple(item[name]) for name in ("keywords", "tags")}
+    lists |= {"entities": to_entities(item.get("entities")), "relations": to_relations(item.get("relations"))}
     living = replace(present, **told, **lists, deleted_at=None, superseded_by=None, is_forgotten=False)
     record(tx, Event.ADD, memory_writes.update_row(tx, present, living), old=None)
     return True
 
 
-_TABLES = ((history, memories, "memory_id"), (message_history, messages, "message_id"))
+_TABLES = {
+    history: (memories, "memory_id"),
+    message_history: (messages, "message_id"),
+    entity_history: (entities, "entity_id"),
+}
+"""The tables of histories, each with the table of what it is the history of, and the column of the id."""

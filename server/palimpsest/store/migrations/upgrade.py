@@ -13,7 +13,7 @@ from palimpsest.store.protocols import Database
 from palimpsest.store.schema import HEAD, KNOWN_REVISIONS, meta
 from palimpsest.store.writes import entries, notices
 
-MIGRATIONS = Path(__file__).parent / "migrations"
+MIGRATIONS = Path(__file__).parent
 
 
 def upgrade(database: Database, now: datetime) -> None:

@@ -11,7 +11,7 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from palimpsest.capture.sessions import SessionsRequest
-from palimpsest.cli.commands.learn_sessions import learn_sessions
+from palimpsest.cli.commands.learning.sessions import learn_sessions
 from palimpsest.cli.console import (
     CALLER,
     AsJson,

@@ -8,14 +8,11 @@ from typing import Any, cast
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from palimpsest.core.validation import one_line
+from palimpsest.llm.extraction.graph_reply import EntityReply, entities_in, relations_in
+from palimpsest.llm.structured_output import NOTHING
 
 MAX_LABEL_CHARS = 64
 MAX_DIGITS = 9
-
-NOTHING = frozenset(
-    {"", "none", "null", "nil", "nothing", "n/a", "na", "no", "false", "not applicable", "unknown", "undefined"}
-)
-"""What models write where they have nothing to say, in lower case."""
 
 _AROUND = " \t\n.,;:!?-\u2013\u2014_'\"()[]<>"
 _TEXT_KEYS = ("text", "fact", "memory", "content", "data")
@@ -33,6 +30,8 @@ class FactReply(BaseModel):
     valid_from: str | None
     keywords: list[str]
     tags: list[str]
+    entities: list[EntityReply]
+    relations: list[list[str]]
 
     @model_validator(mode="before")
     @classmethod
@@ -52,6 +51,8 @@ class FactReply(BaseModel):
             "valid_from": _scalar(item.get("valid_from")),
             "keywords": _strings(item.get("keywords")),
             "tags": _strings(item.get("tags")),
+            "entities": entities_in(item.get("entities")),
+            "relations": relations_in(item.get("relations")),
         }
 
 

@@ -1,0 +1,1 @@
+"""Commands that look around in the graph, draw it and correct it."""

@@ -1,0 +1,139 @@
+"""Commands on entities: list them, show what is known about one, and say who is the same as whom."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from palimpsest.cli.console import CALLER, AsJson, with_memory
+from palimpsest.cli.options import GRAPH
+from palimpsest.cli.output import plain, print_result, table
+from palimpsest.core import validation
+from palimpsest.core.clock import iso, parse_until
+from palimpsest.core.entities import EntityType
+from palimpsest.facade.graph import EntityEdited, ListedEntity
+from palimpsest.learn.about.dossier import MAX_HOPS
+from palimpsest.learn.about.lines import lines_of
+from palimpsest.memory import Memory
+from palimpsest.server.replies import graph
+from palimpsest.server.replies.notes import short
+
+SHOW = "show"
+"""The command of `entity` that need not be named."""
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A name, or the id from palimpsest entities.")]
+Hops = Annotated[int, typer.Option(min=1, max=MAX_HOPS, help="How many steps to go from there.")]
+AsOf = Annotated[str, typer.Option("--as-of", help="An ISO 8601 date or time: what was known then.")]
+
+
+class EntityCommands(TyperGroup):
+    """The commands of `entity`. A call that names none of them shows an entity: `palimpsest entity Ana`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the command that need not be named before the arguments."""
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            args = [SHOW, *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer()
+entity = typer.Typer(
+    cls=EntityCommands, no_args_is_help=True, help="Show what is known about somebody or something, and correct it."
+)
+app.add_typer(entity, name="entity", rich_help_panel=GRAPH)
+
+
+@app.command(rich_help_panel=GRAPH)
+def entities(
+    ctx: typer.Context,
+    type: Annotated[EntityType | None, typer.Option(help="Only entities of this type.")] = None,  # noqa: A002
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many are shown at most.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List the people, places and things that memories mention, the one mentioned last first."""
+
+    async def work(memory: Memory) -> None:
+        listed = await memory.graph.entities(memory.scope, type=type, limit=limit)
+        rows = table("id", "type", "memories", "last", "name")
+        for item in listed:
+            rows.add_row(*_cells(item))
+        nothing = f"no {type} is known yet" if type else graph.NO_ENTITIES
+        print_result(as_json, graph.entities_json(listed), rows if listed else nothing)
+
+    with_memory(ctx, work)
+
+
+def _cells(item: ListedEntity) -> tuple[Any, ...]:
+    known = item.entity
+    name = plain(f"{known.name} (the user)" if known.is_user else known.name)
+    return short(known.id), known.type, str(item.mentions), iso(item.mentioned_at)[:10], name
+
+
+@entity.command(SHOW)
+def show(ctx: typer.Context, name: Name, hops: Hops = 1, as_of: AsOf = "", as_json: AsJson = False) -> None:
+    """Show what is known about somebody or something. The word show can be left out."""
+
+    async def work(memory: Memory) -> None:
+        instant = parse_until(as_of, "--as-of") if as_of else None
+        found = await memory.graph.dossiers(memory.scope, name, hops=hops, as_of=instant)
+        texts = ["\n".join(lines) for lines in lines_of(found, validation.MAX_TOKENS)]
+        print_result(as_json, {"entities": [graph.dossier_json(dossier) for dossier in found]}, "\n\n".join(texts))
+
+    with_memory(ctx, work)
+
+
+@entity.command()
+def merge(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="A", help="Who or what is the same: a name or an id.")],
+    into: Annotated[str, typer.Argument(metavar="B", help="As whom or what. This name stays.")],
+    as_json: AsJson = False,
+) -> None:
+    """Say that two entities are one."""
+
+    async def work(memory: Memory) -> None:
+        _print(as_json, await memory.graph.merge(memory.scope, name, into, caller=CALLER))
+
+    with_memory(ctx, work)
+
+
+@entity.command()
+def split(
+    ctx: typer.Context,
+    name: Name,
+    memory_ids: Annotated[
+        list[str], typer.Argument(metavar="MEMORY_ID...", help="The memories that are about another one.")
+    ],
+    new_name: Annotated[str, typer.Option("--as", metavar="NEW", help="Its name. Default: the same.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Say that some memories are about another one of the name."""
+
+    async def work(memory: Memory) -> None:
+        scope = memory.scope
+        _print(as_json, await memory.graph.split(scope, name, memory_ids, new_name=new_name, caller=CALLER))
+
+    with_memory(ctx, work)
+
+
+@entity.command()
+def rename(
+    ctx: typer.Context,
+    name: Name,
+    new_name: Annotated[str, typer.Argument(metavar="NEW", help="The new name. The old one still means it.")],
+    type: Annotated[EntityType | None, typer.Option(help="The new type.")] = None,  # noqa: A002
+    as_json: AsJson = False,
+) -> None:
+    """Give an entity another name, and a type if one is given."""
+
+    async def work(memory: Memory) -> None:
+        _print(as_json, await memory.graph.rename(memory.scope, name, new_name, type=type, caller=CALLER))
+
+    with_memory(ctx, work)
+
+
+def _print(as_json: bool, edited: EntityEdited) -> None:  # noqa: FBT001 - the option's value
+    text = graph.edited_text(edited)
+    print_result(as_json, graph.edited_json(edited), text, done=text)

@@ -1,0 +1,152 @@
+"""Who and what memories speak of: entities and the relations between them, as texts name them and as they are known.
+
+Names as a text gives them belong to the memory (`Memory.entities`, `Memory.relations`) and change with it. Which entity
+a name means is known to the ledger (`store/graph`).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, TypeAlias, get_args
+
+EntityType: TypeAlias = Literal["person", "organization", "place", "product", "project", "event", "document", "other"]
+
+ENTITY_TYPES: tuple[EntityType, ...] = get_args(EntityType)
+
+MAX_NAME_CHARS = 256
+"""The maximum length of the name of an entity or a relation, as of all other names."""
+
+SELF_NAMES = frozenset(
+    {
+        *("i", "me", "myself", "user", "the user", "you", "speaker"),
+        *("ich", "nutzer", "nutzerin", "benutzer", "der nutzer", "die nutzerin", "der benutzer"),
+        *("yo", "usuario", "usuaria", "el usuario", "je", "moi", "utilisateur", "l'utilisateur", "io", "utente"),
+        *("eu", "usuário", "я", "пользователь", "我", "用户", "用戶", "使用者", "私", "ユーザー", "나", "사용자"),
+    }
+)
+"""What texts and models call the user, as `name_key` gives it. All of these are one entity, the user's own."""
+
+RESOLVE = "resolve"
+"""The stage of the edits in which the background found two entities to be the same. A plain undo passes over them."""
+
+_AROUND = " \t\n.,;:!?\"'`´()[]{}<>«»„“”‘’「」『』《》、。，；：！？"  # noqa: RUF001 - quotes and full stops of many scripts
+_POSSESSIVE = re.compile(r"['’]s$")  # noqa: RUF001 - a typographic apostrophe
+_BETWEEN_WORDS = re.compile(r"[\s_\-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedEntity:
+    """An entity as a text names it. `type` is "other" if it is not known."""
+
+    name: str
+    type: EntityType = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A relation as a text states it, by names: from `source` to `destination`, such as Ana, lives in, Lyon."""
+
+    source: str
+    name: str
+    destination: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """Somebody or something that memories speak of.
+
+    It belongs to a user, or to one of the user's projects. `is_user` marks the user's own entity. An entity that was
+    merged has the id of the other one in `merged_into`.
+    """
+
+    id: str
+    user_id: str
+    project: str
+    name: str
+    type: EntityType
+    created_at: datetime
+    is_user: bool = False
+    merged_into: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRelation:
+    """A relation that a memory states, between entities by the names they are shown by.
+
+    `valid_from` and `valid_until` are ISO 8601 as exactly as they are known, and "" if the memory does not say. It was
+    known from `created_at` to `expired_at`, which is None for a relation that is known now, or was at the time asked
+    about. `holds_from` is since when it holds as far as is known, for ordering.
+    """
+
+    source: str
+    relationship: str
+    destination: str
+    source_id: str
+    destination_id: str
+    memory_id: str
+    valid_from: str
+    valid_until: str
+    created_at: datetime
+    expired_at: datetime | None
+    holds_from: datetime
+
+    @property
+    def is_current(self) -> bool:
+        """Return whether the memory that states it is living."""
+        return self.expired_at is None
+
+    @property
+    def line(self) -> str:
+        """Return the relation as one line, such as "Ana — works at → Ferrow (since 2025-03)"."""
+        names = (self.source, self.relationship.replace("_", " "), self.destination)
+        source, name, destination = (" ".join(part.split()) for part in names)
+        times = (("since", self.valid_from), ("until", self.valid_until))
+        held = " ".join(f"{word} {time}" for word, time in times if time)
+        return f"{source} — {name} → {destination}" + (f" ({held})" if held else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """An edit: `entity_id` is the same as `into_id`."""
+
+    entity_id: str
+    into_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """An edit: what some memories say of an entity is about another one of that name, which is called `name`."""
+
+    entity_id: str
+    memory_ids: tuple[str, ...]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """An edit: an entity has another name, another type, or both. The old name stays an alias."""
+
+    entity_id: str
+    name: str = ""
+    type: EntityType | None = None
+
+
+EntityEdit: TypeAlias = Merge | Split | Rename
+
+
+def name_key(name: str) -> str:
+    """Return what is equal for the spellings of one name: case, width, quotes around it and a possessive do not count.
+
+    The key is "" for a text that names nothing.
+    """
+    plain = unicodedata.normalize("NFKC", name).casefold()
+    return " ".join(_POSSESSIVE.sub("", plain.strip(_AROUND)).split()).strip(_AROUND)[:MAX_NAME_CHARS]
+
+
+def relation_key(name: str) -> str:
+    """Return what is equal for the spellings of the name of a relation, such as "lives in" and "LIVES_IN"."""
+    plain = unicodedata.normalize("NFKC", name).casefold().strip(_AROUND)
+    return _BETWEEN_WORDS.sub("_", plain).strip("_")[:MAX_NAME_CHARS]

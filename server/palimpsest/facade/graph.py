@@ -1,0 +1,200 @@
+"""The graph of an open memory: who is who, how they are connected, and edits that say so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from palimpsest.core.clock import iso
+from palimpsest.core.entities import Entity, EntityEdit, EntityType, KnownRelation, Merge, Rename, Split
+from palimpsest.core.errors import InputError
+from palimpsest.core.models import Provenance, Scope
+from palimpsest.facade.graph_formats import Subgraph
+from palimpsest.learn.about.dossier import MAX_HOPS, Dossier, find_entities, read_dossier
+from palimpsest.learn.about.lines import described, lines_of
+from palimpsest.learn.engine import Engine
+from palimpsest.store.graph import edges, names, surroundings
+from palimpsest.store.graph.names import ListedEntity
+from palimpsest.store.queries import id_lookup
+from palimpsest.store.writes.apply import Write
+
+SHORT_ID = 8
+"""How many characters of an entity's id are shown, and the fewest that are accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntityEdited:
+    """What an edit of entities did. `edit` is its number, by which it is undone; None if nothing had to change."""
+
+    text: str
+    edit: int | None
+
+
+class Graph:
+    """The graph in a memory, as `memory.graph`. An entity is named by a name it goes by, or by its id.
+
+    Every method raises PalimpsestError.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def entities(
+        self,
+        scope: Scope,
+        *,
+        type: EntityType | None = None,  # noqa: A002 - as an entity has it
+        limit: int = 20,
+    ) -> Sequence[ListedEntity]:
+        """Return up to `limit` entities that living memories mention, the one mentioned last first."""
+        return await self._engine.read(lambda conn: names.list_entities(conn, scope, limit, type=type))
+
+    async def names(self, scope: Scope, beginning: str, limit: int) -> Sequence[str]:
+        """Return up to `limit` names of entities that begin so."""
+        return await self._engine.read(lambda conn: names.names_beginning(conn, scope, beginning, limit))
+
+    async def dossiers(
+        self, scope: Scope, name: str, *, hops: int = 1, as_of: datetime | None = None
+    ) -> Sequence[Dossier]:
+        """Return what is known about the entities of a name, which for most names is one.
+
+        With `hops=2` it is also what their neighbours are connected with. Raises InputError if there is none.
+        """
+        _check_hops(hops)
+
+        def read(conn: Connection) -> list[Dossier]:
+            found = find_entities(conn, scope, name, as_of=as_of)
+            return [read_dossier(conn, scope, entity, hops=hops, as_of=as_of) for entity in found]
+
+        return await self._engine.read(read)
+
+    async def lines(self, scope: Scope, name: str) -> Sequence[str]:
+        """Return the dossiers of the entities of a name as lines, within the tokens of one."""
+        return [line for lines in lines_of(await self.dossiers(scope, name)) for line in lines]
+
+    async def relations(
+        self, scope: Scope, name: str, *, as_of: datetime | None = None, limit: int = 100
+    ) -> Sequence[KnownRelation]:
+        """Return up to `limit` relations of the entities of a name that hold now, or held then, the newest first."""
+
+        def read(conn: Connection) -> list[KnownRelation]:
+            found = find_entities(conn, scope, name, as_of=as_of)
+            return edges.relations_of(conn, scope, [entity.id for entity in found], as_of=as_of, limit=limit)
+
+        return await self._engine.read(read)
+
+    async def subgraph(
+        self,
+        scope: Scope,
+        *,
+        about: str = "",
+        hops: int = 1,
+        limit: int = 100,
+        as_of: datetime | None = None,
+    ) -> Subgraph:
+        """Return up to `limit` relations that hold now, or held then, the newest first, and the entities at their ends.
+
+        `about` is a name: then only what is at most `hops` steps away from the entities of the name, and these.
+        """
+        _check_hops(hops)
+
+        def read(conn: Connection) -> Subgraph:
+            if not about:
+                ids = surroundings.all_ids(conn, scope)
+                return _subgraph(conn, scope, (), edges.relations_of(conn, scope, ids, as_of=as_of, limit=limit))
+            found = find_entities(conn, scope, about, as_of=as_of)
+            near = {entity.id for entity in found}
+            relations = edges.relations_of(conn, scope, near, as_of=as_of, limit=limit)
+            if hops > 1 and len(relations) < limit:
+                near |= {end for item in relations for end in (item.source_id, item.destination_id)}
+                known = {(item.memory_id, item.source_id, item.relationship, item.destination_id) for item in relations}
+                further = edges.relations_of(conn, scope, near, as_of=as_of, limit=limit)
+                relations += [
+                    item
+                    for item in further
+                    if (item.memory_id, item.source_id, item.relationship, item.destination_id) not in known
+                ]
+            return _subgraph(conn, scope, found, relations[:limit])
+
+        return await self._engine.read(read)
+
+    async def merge(self, scope: Scope, name: str, into: str, *, caller: str = "") -> EntityEdited:
+        """Say that two entities are the same. The second one's name is the one that is shown."""
+
+        def plan(conn: Connection) -> EntityEdit:
+            return Merge(_one(conn, scope, name).id, _one(conn, scope, into).id)
+
+        return await self._edit(scope, "merge of entities", plan, caller)
+
+    async def split(
+        self, scope: Scope, name: str, memory_ids: Sequence[str], *, new_name: str = "", caller: str = ""
+    ) -> EntityEdited:
+        """Say that some memories are about another entity than the one they name, called `new_name` or the same."""
+
+        def plan(conn: Connection) -> EntityEdit:
+            entity = _one(conn, scope, name)
+            ids = tuple(id_lookup.find_memory(conn, scope, memory_id).id for memory_id in memory_ids)
+            return Split(entity.id, ids, new_name or entity.name)
+
+        return await self._edit(scope, "split of an entity", plan, caller)
+
+    async def rename(
+        self,
+        scope: Scope,
+        name: str,
+        new_name: str,
+        *,
+        type: EntityType | None = None,  # noqa: A002 - as an entity has it
+        caller: str = "",
+    ) -> EntityEdited:
+        """Give an entity another name, another type, or both. The old name still means it."""
+        return await self._edit(
+            scope, "rename of an entity", lambda conn: Rename(_one(conn, scope, name).id, new_name, type), caller
+        )
+
+    async def _edit(
+        self, scope: Scope, stage: str, plan: Callable[[Connection], EntityEdit], caller: str
+    ) -> EntityEdited:
+        """Carry out what is planned from the ledger as one edit of its own."""
+        ledger = self._engine.ledger
+
+        def work() -> EntityEdited:
+            with ledger.read() as conn:
+                edit = plan(conn)
+            applied = ledger.apply(Write(scope, Provenance(stage, caller=caller), entity_edits=(edit,)))
+            with ledger.read() as conn:
+                lines = surroundings.texts_of_edit(conn, applied.edit)
+            return EntityEdited("\n".join(lines) or "nothing had to change", applied.edit if lines else None)
+
+        return await self._engine.write(work)
+
+
+def _check_hops(hops: int) -> None:
+    if not 1 <= hops <= MAX_HOPS:
+        raise InputError(f"hops is {hops} and must be 1 to {MAX_HOPS}")
+
+
+def _one(conn: Connection, scope: Scope, name: str) -> Entity:
+    """Return the only entity of a name. Raises InputError that lists them if there are several."""
+    found = find_entities(conn, scope, name)
+    if len(found) == 1:
+        return found[0]
+    choices = "; ".join(
+        f"{entity.id[:SHORT_ID]} {described(entity)}"
+        + (f" of project {entity.project}" if entity.project else "")
+        + f", since {iso(entity.created_at)[:10]}"
+        for entity in found
+    )
+    raise InputError(f"several entities are called '{name}'. Nothing was changed. Use the id of one: {choices}")
+
+
+def _subgraph(conn: Connection, scope: Scope, wanted: Sequence[Entity], relations: Sequence[KnownRelation]) -> Subgraph:
+    """Return relations with the entities at their ends, and those that are wanted in any case."""
+    ends = surroundings.entities_with_ids(
+        conn, scope, {end for item in relations for end in (item.source_id, item.destination_id)}
+    )
+    by_id = {entity.id: entity for entity in (*wanted, *ends)}
+    return Subgraph(tuple(by_id.values()), tuple(relations))

@@ -1,0 +1,50 @@
+"""The about stage: a short text about one entity, from the lines that the ledger has on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, cast
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from palimpsest.core.protocols import LanguageModel
+from palimpsest.core.validation import trimmed
+from palimpsest.llm.prompts import Prompt
+from palimpsest.llm.structured_output import ask
+
+INPUTS = frozenset({"today", "name", "lines"})
+
+MAX_CHARS = 4_000
+"""How long the text may be: four times the words that the prompt asks for."""
+
+
+class AboutReply(BaseModel):
+    """The model's reply: `{"about": "…"}`; `summary` and `text` mean the same."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    about: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tolerate(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        reply = cast("Mapping[str, Any]", value)
+        return reply if "about" in reply else {"about": reply.get("summary", reply.get("text"))}
+
+
+async def about(model: LanguageModel, prompt: Prompt, *, name: str, lines: Sequence[str], now: datetime) -> str:
+    """Return a text about an entity, which is never empty. `lines` are all that it may say. Raises ModelError."""
+    rendered = prompt.render(today=f"{now:%Y-%m-%d, %A}", name=name, lines=list(lines))
+    return await ask(model, rendered, AboutReply, _text)
+
+
+def _text(reply: AboutReply) -> str:
+    text = trimmed(reply.about)
+    if not any(map(str.isalnum, text)):
+        raise ValueError("the text is empty.")
+    if len(text) > MAX_CHARS:
+        raise ValueError(f"the text is longer than {MAX_CHARS} characters.")
+    return text

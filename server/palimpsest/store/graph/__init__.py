@@ -1,0 +1,1 @@
+"""Who is who: entities, what mentions them, and the relations that memories state."""

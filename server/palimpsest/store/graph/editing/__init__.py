@@ -1,0 +1,1 @@
+"""Edits of entities: carried out, and taken back."""

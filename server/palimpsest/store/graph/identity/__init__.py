@@ -1,0 +1,1 @@
+"""Which entity is which: their names, merges and namesakes."""

@@ -1,0 +1,27 @@
+"""Merge two entities. What mentions the one keeps its id, so that the merge can be taken back."""
+
+from __future__ import annotations
+
+from sqlalchemy import bindparam, update
+
+from palimpsest.core.entities import Entity
+from palimpsest.store.graph.identity.history import ENTITY, GraphWrite, record
+from palimpsest.store.graph.tables import entities
+
+
+def merge(write: GraphWrite, merged: Entity, into: Entity) -> None:
+    """Record that two entities, neither of which is merged, are the same. The second one is what both are now.
+
+    The row of history belongs to the second one: whoever sees it sees what it is made of.
+    """
+    write.conn.execute(_MERGE, {"entity": merged.id, "into": into.id})
+    place = (ENTITY, merged.id, "merged_into")
+    record(write, into.id, "merge", ({place: None}, {place: into.id}), f"merged {shown(merged)} into {shown(into)}")
+
+
+_MERGE = update(entities).where(entities.c.id == bindparam("entity")).values(merged_into=bindparam("into"))
+
+
+def shown(entity: Entity) -> str:
+    """Return the name of an entity for messages."""
+    return "the user" if entity.is_user else entity.name

@@ -1,0 +1,89 @@
+"""Write what a memory states: which entity each of its names means, and its relations between entities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
+
+from palimpsest.core.entities import NamedEntity, name_key, relation_key
+from palimpsest.core.models import Memory
+from palimpsest.store.graph.identity.history import GraphWrite
+from palimpsest.store.graph.identity.resolution import resolve, tell_name
+from palimpsest.store.graph.tables import mentions, relations
+
+
+def put(write: GraphWrite, memory: Memory) -> None:
+    """Bring the mentions and relations of a memory into the state of its present version.
+
+    A name keeps the entity that it means in this memory, also in a version that states it again.
+    """
+    conn, named = write.conn, stated_names(memory)
+    tell_name(write, memory)
+    rows = {row.key: row for row in conn.execute(_OF_MEMORY, {"owner": memory.id})}
+    meant = {key: rows[key].entity_id for key in named if key in rows}
+    if missing := {key: entity for key, entity in named.items() if key not in rows}:
+        meant |= resolve(write, memory, missing, meant.values())
+        conn.execute(
+            insert(mentions),
+            [
+                {
+                    "kind": "memory",
+                    "owner_id": memory.id,
+                    "key": key,
+                    "name": entity.name,
+                    "entity_id": meant[key],
+                    "current": True,
+                }
+                for key, entity in missing.items()
+            ],
+        )
+    for key, row in rows.items():
+        if row.current is not (key in named):
+            conn.execute(update(mentions).where(mentions.c.seq == row.seq).values(current=key in named))
+    put_relations(conn, memory, meant)
+
+
+_OF_MEMORY = select(mentions).where(mentions.c.kind == "memory", mentions.c.owner_id == bindparam("owner"))
+
+
+def stated_names(memory: Memory) -> dict[str, NamedEntity]:
+    """Return what a memory names, by key: its entities, and the ends of its relations that are not among them."""
+    ends = (NamedEntity(end) for relation in memory.relations for end in (relation.source, relation.destination))
+    named = {name_key(entity.name): entity for entity in (*ends, *memory.entities)}
+    named.pop("", None)
+    return named
+
+
+def relation_rows(memory: Memory, meant: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the rows of `relations` that a memory has, given the entity that each of its names means."""
+    return [
+        {
+            "memory_id": memory.id,
+            "position": position,
+            "source_id": meant[name_key(relation.source)],
+            "key": relation_key(relation.name),
+            "name": relation.name,
+            "destination_id": meant[name_key(relation.destination)],
+        }
+        for position, relation in enumerate(memory.relations)
+    ]
+
+
+def put_relations(conn: Connection, memory: Memory, meant: Mapping[str, str]) -> None:
+    """Write the relations of a memory, given the entity that each of its names means."""
+    rows = relation_rows(memory, meant)
+    stored = conn.execute(_RELATIONS, {"memory": memory.id}).mappings().all()
+    if [dict(row) for row in stored] == rows:
+        return
+    conn.execute(delete(relations).where(relations.c.memory_id == memory.id))
+    if rows:
+        conn.execute(insert(relations), rows)
+
+
+_RELATIONS = (
+    select(*(relations.c[name] for name in ("memory_id", "position", "source_id", "key", "name", "destination_id")))
+    .where(relations.c.memory_id == bindparam("memory"))
+    .order_by(relations.c.position)
+)

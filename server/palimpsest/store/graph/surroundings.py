@@ -1,0 +1,189 @@
+"""Read what is known about one entity: the memories that mention it, its other names, and who is named beside it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Connection, and_, bindparam, func, select
+
+from palimpsest.core.entities import Entity, name_key
+from palimpsest.core.models import Memory, Scope
+from palimpsest.store.graph.groups import members_of, roots_of
+from palimpsest.store.graph.names import as_shown, is_shown
+from palimpsest.store.graph.statements import stated_names
+from palimpsest.store.graph.tables import entities, entity_aliases, entity_history, mentions, relations
+from palimpsest.store.mapping import listed, scope_parts, scope_values, sees, sees_named, to_memory
+from palimpsest.store.queries.history import memories_at
+from palimpsest.store.schema import memories
+
+
+def memories_about(conn: Connection, scope: Scope, root_id: str, limit: int) -> tuple[list[Memory], int]:
+    """Return up to `limit` living memories that mention an entity, the newest first, and how many there are."""
+    values = _values(conn, scope, root_id)
+    parts = scope_parts(scope)
+    found = [to_memory(row) for row in conn.execute(_about(parts, is_living=True), {**values, "limit": limit})]
+    return found, conn.execute(_count_about(parts, is_living=True), values).scalar_one()
+
+
+def former_memories_about(
+    conn: Connection, scope: Scope, root_id: str, limit: int, *, as_of: datetime | None = None
+) -> tuple[list[Memory], int]:
+    """Return the same of memories that were replaced or ended, the one that ended last first.
+
+    With `as_of` these are the ones that had ended by then.
+    """
+    values = {**_values(conn, scope, root_id), "instant": as_of or datetime.max.replace(tzinfo=UTC)}
+    parts = scope_parts(scope)
+    found = [to_memory(row) for row in conn.execute(_about(parts, is_living=False), {**values, "limit": limit})]
+    return found, conn.execute(_count_about(parts, is_living=False), values).scalar_one()
+
+
+def memories_about_at(conn: Connection, scope: Scope, root_id: str, instant: datetime) -> list[Memory]:
+    """Return the memories that were living at an instant and mentioned an entity, as they were, the newest first."""
+    rows = conn.execute(_EVER, _values(conn, scope, root_id)).all()
+    keys: dict[str, set[str]] = {}
+    for row in rows:
+        keys.setdefault(row.owner_id, set()).add(row.key)
+    found = [
+        memory
+        for memory in memories_at(conn, scope, instant, list(keys))
+        if not keys[memory.id].isdisjoint(stated_names(memory))
+    ]
+    return sorted(found, key=lambda memory: (memory.stated_at, memory.created_at, memory.id), reverse=True)
+
+
+def other_names(conn: Connection, scope: Scope, entity: Entity) -> list[str]:
+    """Return the other names of an entity: those that memories of the scope use, and those that an edit gave it.
+
+    A name that only a forgotten memory uses is not among them.
+    """
+    values = _values(conn, scope, entity.id)
+    rows = [*conn.execute(_used(scope_parts(scope)), values), *conn.execute(_GIVEN, values)]
+    names = {row.key: row.name for row in reversed(rows)}
+    names.pop(name_key(entity.name), None)
+    return sorted(names.values(), key=lambda name: (name.casefold(), name))
+
+
+def named_beside(conn: Connection, scope: Scope, root_id: str, read: Sequence[Memory]) -> list[tuple[Entity, int]]:
+    """Return the other entities that memories name, and how many of them do, those that most name first."""
+    meant = {
+        (row.owner_id, row.key): row.entity_id for row in conn.execute(_MEANT, {"ids": [memory.id for memory in read]})
+    }
+    roots = roots_of(conn, meant.values())
+    counts: Counter[str] = Counter()
+    for memory in read:
+        ids = {meant.get((memory.id, key)) for key in stated_names(memory)}
+        counts.update({roots[entity_id].id for entity_id in ids if entity_id in roots} - {root_id})
+    shown = as_shown(conn, scope, {root.id: root for root in roots.values() if root.id in counts})
+    order = sorted(counts, key=lambda other_id: (-counts[other_id], shown[other_id].name.casefold(), other_id))
+    return [(shown[other_id], counts[other_id]) for other_id in order]
+
+
+def entities_by_id(conn: Connection, scope: Scope, beginning: str) -> list[Entity]:
+    """Return up to two roots of a scope's user and project whose id begins so. What the scope sees is not asked."""
+    query = select(entities.c.id).where(
+        entities.c.user_id == scope.user_id,
+        entities.c.project.in_(("", scope.project)),
+        entities.c.id >= beginning,
+        entities.c.id < f"{beginning}g",  # it comes after every hexadecimal digit
+    )
+    found = roots_of(conn, conn.execute(query.limit(2)).scalars())
+    return list({root.id: root for root in found.values()}.values())
+
+
+def entities_with_ids(conn: Connection, scope: Scope, root_ids: Iterable[str]) -> list[Entity]:
+    """Return roots by their ids, with the names they are shown by."""
+    roots = {root.id: root for root in roots_of(conn, root_ids).values()}
+    return list(as_shown(conn, scope, roots).values())
+
+
+def texts_of_edit(conn: Connection, edit: int) -> list[str]:
+    """Return in words what an edit changed of entities."""
+    query = select(entity_history.c.text).where(entity_history.c.change == edit).order_by(entity_history.c.seq)
+    return list(conn.execute(query).scalars())
+
+
+def count_graph(conn: Connection, scope: Scope) -> tuple[int, int]:
+    """Return how many entities the living memories of a scope mention, and how many relations they state."""
+    living = and_(sees(memories, scope), memories.c.deleted_at.is_(None))
+    mentioned = (
+        select(mentions.c.entity_id)
+        .join(memories, memories.c.id == mentions.c.owner_id)
+        .where(mentions.c.kind == "memory", mentions.c.current, living)
+        .distinct()
+    )
+    roots = roots_of(conn, conn.execute(mentioned).scalars())
+    stated = select(func.count()).select_from(relations.join(memories, memories.c.id == relations.c.memory_id))
+    return len({root.id for root in roots.values()}), conn.execute(stated.where(living)).scalar_one()
+
+
+def all_ids(conn: Connection, scope: Scope) -> list[str]:
+    """Return the ids of all entities of a scope's user and project. What the scope sees is not asked."""
+    query = select(entities.c.id).where(
+        entities.c.user_id == scope.user_id, entities.c.project.in_(("", scope.project))
+    )
+    return list(conn.execute(query).scalars())
+
+
+def _values(conn: Connection, scope: Scope, root_id: str) -> Mapping[str, Any]:
+    return {"ids": list(members_of(conn, [root_id])), **scope_values(scope)}
+
+
+def _of_entity() -> Any:
+    """Return the ids of the memories that name an entity in their present version, or the last one they had."""
+    is_named = and_(mentions.c.kind == "memory", mentions.c.entity_id.in_(listed("ids")), mentions.c.current)
+    return select(mentions.c.owner_id).where(is_named)
+
+
+@cache
+def _condition(parts: tuple[bool, bool, bool], is_living: bool) -> Any:  # noqa: FBT001 - a key of the cache
+    named = memories.c.id.in_(_of_entity())
+    if is_living:
+        return and_(named, sees_named(memories, parts), memories.c.deleted_at.is_(None))
+    return and_(named, is_shown(parts), memories.c.deleted_at <= bindparam("instant", type_=memories.c.deleted_at.type))
+
+
+@cache
+def _about(parts: tuple[bool, bool, bool], *, is_living: bool) -> Any:
+    columns = memories.c
+    newest = columns.stated_at if is_living else func.coalesce(columns.valid_until, columns.deleted_at)
+    query = select(memories).where(_condition(parts, is_living))
+    return query.order_by(newest.desc(), columns.seq.desc()).limit(bindparam("limit"))
+
+
+@cache
+def _count_about(parts: tuple[bool, bool, bool], *, is_living: bool) -> Any:
+    return select(func.count()).select_from(memories).where(_condition(parts, is_living))
+
+
+@cache
+def _used(parts: tuple[bool, bool, bool]) -> Any:
+    return (
+        select(mentions.c.key, mentions.c.name)
+        .join(memories, memories.c.id == mentions.c.owner_id)
+        .where(
+            mentions.c.kind == "memory",
+            mentions.c.entity_id.in_(listed("ids")),
+            mentions.c.current,
+            is_shown(parts),
+        )
+        .group_by(mentions.c.key, mentions.c.name)
+        .order_by(func.min(mentions.c.seq))
+    )
+
+
+_GIVEN = select(entity_aliases.c.key, entity_aliases.c.name).where(
+    entity_aliases.c.entity_id.in_(listed("ids")), entity_aliases.c.given
+)
+
+_EVER = select(mentions.c.owner_id, mentions.c.key).where(
+    mentions.c.kind == "memory", mentions.c.entity_id.in_(listed("ids"))
+)
+
+_MEANT = select(mentions.c.owner_id, mentions.c.key, mentions.c.entity_id).where(
+    mentions.c.kind == "memory", mentions.c.owner_id.in_(listed("ids"))
+)

@@ -1,0 +1,1 @@
+"""Names in a text, found without a language model."""

@@ -1,0 +1,45 @@
+"""Find where a text says that it means another one of a name: "another Tom", "also named Tom", "Tom (the plumber)"."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_ANOTHER = "|".join(
+    (
+        r"another|an?\s+(?:different|second)|the\s+other|yet\s+another",
+        r"ein(?:e[mnrs]?)?\s+(?:andere[mnrs]?|weitere[mnrs]?|zweite[mnrs]?)|noch\s+ein(?:e[mnrs]?)?|de[mnrs]\s+anderen?",
+        r"(?:un|une|l)\W?\s*autre|un\s+deuxième|une\s+deuxième",
+        r"(?:el\s+|la\s+)?otr[oa]|un\W?\s*altr[oa]|l\W?altr[oa]|(?:um|uma)?\s*outr[oa]",
+        r"een\s+andere|nog\s+een|de\s+andere|en\s+annan|den\s+andr[ae]|inn(?:y|a|ego|ej)|drug(?:i|a|iego|iej)",
+        r"друг(?:ой|ая|ого|ому|им|ую)|ещё\s+од(?:ин|на|ного)",  # noqa: RUF001 - Russian
+    )
+)
+_NAMED = "|".join(
+    (
+        r"named|called|by\s+the\s+name\s+of|namens|genannt|heißt|nomm[ée]e?|appel[ée]e?|llamad[oa]|chiamat[oa]",
+        r"chamad[oa]|genaamd|som\s+heter|o\s+imieniu|по\s+имени",
+    )
+)
+_ALSO = r"(?:also|auch|ebenfalls|aussi|también|anche|também|ook|också|też|również|тоже|также)"
+_ANOTHER_UNSPACED = r"(?:另一[个個位名]?|另外一?[个個位名]?|別の|もう一人の|또\s?다른\s+|다른\s+)"
+_ARTICLE = r"(?:the|an?|der|die|das|ein|eine|le|la|les|l|el|los|las|il|lo|o|os|as|de|het|den|det)\b"
+"""Words that begin what tells two of a name apart. "Lyon (France)" and "Tom (42)" tell nobody apart."""
+
+
+def says_another(text: str, name: str) -> bool:
+    """Return whether a text says that it means another one of that name than the one that is known."""
+    plain, called = _plain(text), re.escape(_plain(name))
+    spaced = rf"(?<!\w)(?:(?:{_ANOTHER})\s+(?:\w+\W+(?:{_NAMED})\s+)?|{_ALSO}\s+(?:{_NAMED})\s+){called}(?!\w)"
+    unspaced = rf"{_ANOTHER_UNSPACED}{called}"
+    return re.search(f"{spaced}|{unspaced}", plain) is not None
+
+
+def qualifier(text: str, name: str) -> str:
+    """Return what a text adds to a name to tell it apart, such as "the plumber" in "Tom (the plumber)"; else ""."""
+    found = re.search(rf"(?<!\w){re.escape(_plain(name))}\s*\(\s*({_ARTICLE}[^()]{{2,40}})\)", _plain(text))
+    return " ".join(found[1].split()) if found else ""
+
+
+def _plain(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).casefold()

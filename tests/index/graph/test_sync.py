@@ -1,0 +1,158 @@
+"""The graph database shows what the ledger knows, after each kind of change."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from palimpsest.core.entities import NamedEntity, Relation
+from palimpsest.core.models import Decision, Event, Fact, Scope
+from palimpsest.memory import Memory
+from tests.support.bolt_server import BoltServer, projection_of
+from tests.support.ledger_access import store_memory, write_decisions
+from tests.support.memory import ALICE, StoppedClock, memory_in
+
+pytestmark = pytest.mark.anyio
+
+FACT = Fact("")
+LYON = ("Ana", "lives in", "Lyon")
+PORTO = ("Ana", "lives in", "Porto")
+
+
+@pytest.fixture
+async def memory(tmp_path: Path, bolt: BoltServer) -> AsyncGenerator[Memory]:
+    async with memory_in(tmp_path, StoppedClock(), graph_store=bolt.settings()) as opened:
+        yield opened
+
+
+def state(memory: Memory, *relation: str, scope: Scope = ALICE, text: str = "") -> str:
+    """Store a memory that states one relation, and return its id."""
+    source, name, destination = relation
+    stated = (Relation(source, name, destination),)
+    return store_memory(memory, text or " ".join(relation), scope=scope, relations=stated)
+
+
+async def caught_up(memory: Memory) -> None:
+    await projection_of(memory).catch_up()
+
+
+async def test_a_memory_that_is_added_brings_its_entities_and_relations(memory: Memory, bolt: BoltServer) -> None:
+    memory_id = state(memory, *LYON)
+    await caught_up(memory)
+    assert bolt.names(memory) == ["Ana", "Lyon"]
+    [edge] = bolt.query(
+        "MATCH (:Entity {ledger: $ledger})-[r:RELATES]->() RETURN properties(r) AS r",
+        ledger=memory.engine.ledger.id,
+    )
+    assert edge["r"] == {
+        "id": f"{memory_id}:0",
+        "name": "lives in",
+        "memory_id": memory_id,
+        "text": "Ana lives in Lyon",
+        "valid_from": "2026-05-08T12:00:00.000000Z",
+        "created_at": "2026-05-08T12:00:00.000000Z",
+        "is_current": True,
+    }
+
+
+async def test_a_node_has_what_is_known_of_its_entity(memory: Memory, bolt: BoltServer) -> None:
+    store_memory(memory, "Ana paints", entities=(NamedEntity("Ana", "person"),))
+    await caught_up(memory)
+    [node] = bolt.query("MATCH (n:Entity {ledger: $ledger}) RETURN properties(n) AS n", ledger=memory.engine.ledger.id)
+    assert node["n"].pop("id")
+    assert node["n"] == {
+        "ledger": memory.engine.ledger.id,
+        "user_id": "alice",
+        "project": "",
+        "name": "Ana",
+        "type": "person",
+        "aliases": [],
+        "is_user": False,
+    }
+
+
+async def test_what_was_superseded_stays_with_its_times(memory: Memory, bolt: BoltServer) -> None:
+    old = state(memory, *PORTO)
+    await caught_up(memory)
+    store_memory(memory, "Ana has a cat")
+    new = state(memory, *LYON)
+    await memory.add_text(ALICE, "Ana lives in Lyon now", replaces=[old], infer=False)
+    await caught_up(memory)
+    assert (*PORTO, False) in bolt.relations(memory)
+    assert (*LYON, True) in bolt.relations(memory)
+    [edge] = bolt.query(
+        "MATCH ()-[r:RELATES {memory_id: $id}]->() RETURN r.valid_until AS until, r.expired_at AS expired", id=old
+    )
+    assert edge["until"]
+    assert edge["expired"]
+    assert new
+
+
+async def test_what_is_deleted_goes_and_an_undo_brings_it_back(memory: Memory, bolt: BoltServer) -> None:
+    memory_id = state(memory, *LYON)
+    await caught_up(memory)
+    await memory.delete(ALICE, [memory_id])
+    await caught_up(memory)
+    assert (bolt.names(memory), bolt.relations(memory)) == ([], [])
+    await memory.undo(ALICE)
+    await caught_up(memory)
+    assert bolt.relations(memory) == [(*LYON, True)]
+
+
+async def test_an_entity_stays_as_long_as_another_memory_mentions_it(memory: Memory, bolt: BoltServer) -> None:
+    memory_id = state(memory, *LYON)
+    state(memory, "Ana", "knows", "Tom")
+    await caught_up(memory)
+    await memory.delete(ALICE, [memory_id])
+    await caught_up(memory)
+    assert bolt.names(memory) == ["Ana", "Tom"]
+
+
+async def test_an_update_replaces_what_its_text_stated(memory: Memory, bolt: BoltServer) -> None:
+    memory_id = state(memory, *LYON)
+    await caught_up(memory)
+    await memory.update(ALICE, memory_id, text="Something else entirely")
+    await caught_up(memory)
+    assert bolt.relations(memory) == []
+
+
+async def test_a_purge_erases_there_too(memory: Memory, bolt: BoltServer) -> None:
+    memory_id = state(memory, *PORTO)
+    state(memory, "Tom", "knows", "Eve")
+    await caught_up(memory)
+    result = await memory.care.purge(ALICE, [memory_id])
+    assert result.notes == ()
+    assert bolt.names(memory) == ["Eve", "Tom"]
+    assert bolt.relations(memory) == [("Tom", "knows", "Eve", True)]
+
+
+async def test_the_users_own_entity_is_called_by_the_name_that_a_memory_tells(memory: Memory, bolt: BoltServer) -> None:
+    state(memory, "I", "lives in", "Lyon")
+    await caught_up(memory)
+    assert bolt.names(memory) == ["Lyon", "User"]
+    store_memory(memory, "The user is called Alice", metadata={"user_name": "Alice"})
+    await caught_up(memory)
+    assert bolt.names(memory) == ["Alice", "Lyon"]
+    rows = bolt.query(
+        "MATCH (n:Entity {ledger: $ledger, is_user: true}) RETURN n.aliases AS aliases",
+        ledger=memory.engine.ledger.id,
+    )
+    assert rows == [{"aliases": []}]
+
+
+async def test_many_changes_are_applied_in_steps(memory: Memory, bolt: BoltServer) -> None:
+    for number in range(3):
+        decisions = [
+            Decision(
+                Event.ADD,
+                replace(FACT, text=f"{number}.{i}", relations=(Relation(f"p{i}", "knows", f"q{number}"),)),
+            )
+            for i in range(70)
+        ]
+        write_decisions(memory, *decisions)
+    await caught_up(memory)
+    assert len(bolt.relations(memory)) == 210
+    assert len(bolt.names(memory)) == 73

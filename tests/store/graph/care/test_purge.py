@@ -1,0 +1,158 @@
+"""Purge and the graph: what only the purged memories knew of a person is in no file, and everybody else stays."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from palimpsest.care.backup import back_up
+from palimpsest.core.entities import Relation
+from palimpsest.core.models import Scope
+from palimpsest.memory import Memory
+from tests.support.exports import exported
+from tests.support.graph_rows import (
+    aliases_of,
+    change_stating,
+    entity_ids,
+    entity_names,
+    record_merge,
+    run_statement,
+    stated_relations,
+    store_stating,
+)
+from tests.support.ledger_access import row_faults, select_rows, store_memory, store_messages
+from tests.support.ledger_files import files_with, table_rows
+from tests.support.memory import ALICE, memory_in
+
+pytestmark = pytest.mark.anyio
+
+BOB = Scope("bob")
+WEB = Scope("alice", project="web")
+ANA = ("Ana", "person")
+SECRET = ("Zorvexa Quillfen-Ärmel", "person")
+ALIAS = ("Zorvi the Lamplighter", "person")
+PARTS = ("Zorv", "Quillfen", "rmel", "Lamplighter", "zorv", "quillfen", "lamplighter")
+"""Parts of the names, as they are and in lower case, as the keys of names have them."""
+GRAPH = ("entities", "entity_aliases", "entity_history", "mentions", "relations")
+
+
+def store_secret(memory: Memory) -> str:
+    """Store a memory about somebody whose names are in no text, and return its id."""
+    knows = (Relation(SECRET[0], "lights lamps for", "Ana"),)
+    secret = store_stating(memory, "The keeper lights lamps for Ana", SECRET, ANA, relations=knows)
+    change_stating(memory, secret, "The keeper moved away", ALIAS, SECRET)
+    return secret
+
+
+@pytest.mark.parametrize("everything", [False, True], ids=["one memory", "the whole scope"])
+async def test_a_purged_person_is_in_no_byte_of_any_file(tmp_path: Path, *, everything: bool) -> None:
+    """Guards the promise of purge for entities, aliases, mentions, relations, their edits and the JSON of versions."""
+    async with memory_in(tmp_path) as memory:
+        secret = store_secret(memory)
+        record_merge(memory, ALIAS[0], SECRET[0])
+        kept = store_stating(memory, "Ana bakes", ANA, scope=WEB if everything else ALICE)
+        assert files_with(tmp_path, *PARTS) != set()
+        done = await memory.care.purge(ALICE, None if everything else [secret])
+        assert done.clean
+        assert set(done.erased.names) == {SECRET[0], ALIAS[0]}
+        assert entity_names(memory) == [("", "Ana")]
+        assert stated_relations(memory) == []
+        assert select_rows(memory, "SELECT owner_id FROM mentions") == [(kept,)]
+        assert await row_faults(memory) == []
+        copy = (await exported(memory)).decode()
+        assert [part for part in PARTS if part in copy] == []
+    assert files_with(tmp_path, *PARTS) == set()
+
+
+async def test_a_name_that_only_the_purged_memory_had_is_replaced(tmp_path: Path) -> None:
+    """Guards somebody who stays: under the names that other memories have, never under the erased one."""
+    async with memory_in(tmp_path) as memory:
+        secret = store_stating(memory, "The keeper arrived", SECRET)
+        (keeper,) = entity_ids(memory, SECRET[0])
+        other = store_stating(memory, "Zed lights lamps", ("Zed", "person"))
+        run_statement(memory, "UPDATE mentions SET entity_id = :id WHERE owner_id = :owner", id=keeper, owner=other)
+        run_statement(memory, "UPDATE entity_aliases SET entity_id = :id WHERE key = 'zed'", id=keeper)
+        assert aliases_of(memory, SECRET[0]) == ["Zed", SECRET[0]]
+        assert (await memory.care.purge(ALICE, [secret])).clean
+        assert entity_ids(memory, "Zed")[0] == keeper
+        assert aliases_of(memory, "Zed") == ["Zed"]
+        assert await row_faults(memory) == []
+    assert files_with(tmp_path, *PARTS) == set()
+
+
+async def test_a_name_that_a_person_gave_stays_with_what_is_left(tmp_path: Path) -> None:
+    """Guards edits: an entity that others still mention keeps its given name, and the merges that tell nothing."""
+    async with memory_in(tmp_path) as memory:
+        secret = store_secret(memory)
+        store_stating(memory, "Anna bakes", ("Anna", "person"))
+        store_stating(memory, "Bea sings", ("Bea", "person"))
+        record_merge(memory, "Anna", "Ana")
+        record_merge(memory, ALIAS[0], "Bea")
+        run_statement(memory, "UPDATE entity_aliases SET given = 1 WHERE key = 'ana'")
+        await memory.care.purge(ALICE, [secret])
+        assert entity_names(memory) == [("", "Ana"), ("", "Bea")], "Ana stands for Anna, whom a memory mentions"
+        assert select_rows(memory, "SELECT text FROM entity_history") == [("merged Anna into Ana",)]
+        assert await row_faults(memory) == []
+    assert files_with(tmp_path, *PARTS) == set()
+
+
+async def test_everybody_else_stays_as_they_are(tmp_path: Path) -> None:
+    """Guards the rows of others: other users, and people whom other memories and messages mention, too."""
+    async with memory_in(tmp_path) as memory:
+        store_stating(memory, "Ana keeps bees", ANA, scope=BOB)
+        store_stating(memory, "Ana lives in Lyon", ANA, relations=(Relation("Ana", "lives in", "Lyon"),))
+        before = table_rows(tmp_path / "ledger.db")
+        last = store_stating(memory, "Ana lives with Tom", ANA, ("Tom", "person"))
+        (message,) = await store_messages(memory, ("user", "Ana says hello"))
+        (ana,) = (
+            entity for (entity,) in select_rows(memory, "SELECT id FROM entities WHERE user_id = 'alice' LIMIT 1")
+        )
+        run_statement(
+            memory,
+            "INSERT INTO mentions(kind, owner_id, key, name, entity_id, current) "
+            "VALUES ('message', :owner, 'ana', 'Ana', :entity, 1)",
+            owner=message.id,
+            entity=ana,
+        )
+        assert (await memory.care.purge(ALICE, [last, message.id])).clean
+        after = table_rows(tmp_path / "ledger.db")
+        assert {table: after[table] for table in GRAPH} == {table: before[table] for table in GRAPH}
+        assert await row_faults(memory) == []
+
+
+async def test_a_name_that_something_else_has_is_no_trace(tmp_path: Path) -> None:
+    """Guards the proof against false alarms: a project, a speaker or another memory may have the same name."""
+    async with memory_in(tmp_path) as memory:
+        names = ("Palimpsest", "Caroline", "Lighthouse")
+        secret = store_stating(memory, "They meet", *((name, "other") for name in names))
+        store_memory(memory, "The site is blue", scope=Scope("alice", project="Palimpsest"))
+        await store_messages(memory, {"role": "user", "name": "Caroline", "content": "Hello"})
+        store_memory(memory, "It has a lamp", metadata={"of": "Lighthouse"})
+        done = await memory.care.purge(ALICE, [secret])
+        assert set(done.erased.names) == set(names)
+        assert done.clean
+        assert {trace.piece for trace in done.traces} == set(names)
+
+
+async def test_a_stray_name_is_found_and_other_backups_stay(tmp_path: Path) -> None:
+    """Guards the proof: it finds a name in a file; a backup counts only if it holds the purged memory itself."""
+    async with memory_in(tmp_path) as memory:
+        secret = store_stating(memory, "The keeper moved", SECRET)
+        with_it = back_up(memory.settings, None, memory.engine.clock).path
+        stray = tmp_path / "backups" / "a note"
+        stray.write_text(json.dumps(SECRET[0]), "utf-8")
+        done = await memory.care.purge(ALICE, [secret], and_backups=False)
+        assert done.backups == (with_it,)
+        assert stray in {trace.file for trace in done.traces}
+
+
+async def test_the_numbers_of_purged_edits_of_entities_are_not_reused(tmp_path: Path) -> None:
+    """Guards undo by number, also of a merge whose row of history was erased."""
+    async with memory_in(tmp_path) as memory:
+        secret = store_secret(memory)
+        record_merge(memory, ALIAS[0], SECRET[0], edit=99)
+        await memory.care.purge(ALICE, [secret])
+        store_memory(memory, "User bakes")
+        assert (await memory.log(ALICE))[0].number == 100

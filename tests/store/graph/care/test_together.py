@@ -1,0 +1,140 @@
+"""Relations follow their memories in one transaction, whatever happens to these, and never leave a scope."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from palimpsest.care.backup import back_up, restore
+from palimpsest.core.entities import Relation
+from palimpsest.core.models import Scope, Undo
+from palimpsest.core.settings import load_settings
+from palimpsest.memory import Memory
+from palimpsest.store.graph.names import entities_named
+from tests.support.graph_rows import LIVES, entity_names, stated_relations, store_stating
+from tests.support.ledger_access import ledger_faults, ledger_in, row_faults, select_rows
+from tests.support.memory import ALICE, StoppedClock, memory_in
+
+pytestmark = pytest.mark.anyio
+
+BOB = Scope("bob")
+WEB, API = (Scope("alice", project=name) for name in ("web", "api"))
+ANA = ("Ana", "person")
+TABLES = ("memories", "entities", "entity_aliases", "mentions", "relations")
+STATED = [("Ana", "lives in", "Lyon")]
+
+WRITE = """
+import os, signal, sys
+from datetime import UTC, datetime
+from pathlib import Path
+from sqlalchemy import Engine, event
+from palimpsest.core.entities import NamedEntity, Relation
+from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
+from palimpsest.store.ledger import open_ledger
+from palimpsest.store.writes.apply import Write
+
+moment = sys.argv[2]
+ledger = open_ledger(Path(sys.argv[1]), lambda: datetime.now(UTC))
+kill = lambda: os.kill(os.getpid(), signal.SIGKILL)
+
+def after(conn, cursor, statement, parameters, context, executemany):
+    if statement.startswith(f"INSERT INTO {moment} "):
+        kill()
+
+event.listen(Engine, "after_cursor_execute", after)
+if moment == "commit":
+    event.listen(Engine, "commit", lambda conn: kill())
+lives = Relation("Ana", "lives in", "Lyon")
+fact = Fact("Ana lives in Lyon", entities=(NamedEntity("Ana", "person"),), relations=(lives,))
+ledger.apply(Write(Scope("alice"), Provenance("test"), decisions=(Decision(Event.ADD, fact),)))
+kill()
+"""
+
+
+@pytest.mark.parametrize(
+    "moment", ["memories", "entities", "entity_aliases", "mentions", "relations", "commit", "never"]
+)
+def test_a_killed_write_leaves_the_memory_and_its_relations_or_neither(tmp_path: Path, moment: str) -> None:
+    """Guards one transaction: kill -9 after each of its statements, before the commit and after it."""
+    ledger = tmp_path / "ledger.db"
+    killed = subprocess.run([sys.executable, "-c", WRITE, str(ledger), moment], check=False, timeout=60)
+    assert killed.returncode == -signal.SIGKILL
+    with ledger_in(tmp_path) as opened, opened.read() as conn:
+        counts = [
+            conn.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar_one()  # noqa: S608 - names of our own
+            for table in TABLES
+        ]
+    assert counts == ([1, 2, 2, 2, 1] if moment == "never" else [0, 0, 0, 0, 0])
+    assert ledger_faults(ledger) == []
+
+
+async def test_relations_follow_their_memory(tmp_path: Path) -> None:
+    """Guards what is known: it goes with every delete, forget, undo and replacement, and comes back with the memory."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        lives = store_stating(memory, "Ana lives in Lyon", ANA, relations=(LIVES,))
+
+        await memory.delete(ALICE, [lives])
+        assert stated_relations(memory) == []
+        await memory.restore(ALICE, lives)
+        assert stated_relations(memory) == STATED
+
+        await memory.delete_all(ALICE)
+        assert stated_relations(memory) == []
+        await memory.undo(ALICE)
+        assert stated_relations(memory) == STATED
+
+        await memory.update(ALICE, lives, text="Nothing is known of her")
+        assert stated_relations(memory) == []
+        assert await row_faults(memory) == []
+        await memory.undo(ALICE)
+        assert stated_relations(memory) == STATED
+
+        clock.forward(minutes=1)
+        await memory.add_text(ALICE, "Ana lives nowhere", replaces=[lives], infer=False)
+        assert stated_relations(memory) == []
+        await memory.undo(ALICE, Undo(since=clock.at))
+        assert stated_relations(memory) == STATED
+        assert await row_faults(memory) == []
+
+
+async def test_a_restored_backup_has_the_graph_of_its_time(tmp_path: Path) -> None:
+    """Guards backups: entities and relations are those of the copy, not those of today."""
+    data = tmp_path / "data"
+    async with memory_in(data) as memory:
+        store_stating(memory, "Ana lives in Lyon", ANA, relations=(LIVES,))
+        copy = back_up(memory.settings, None, memory.engine.clock).path
+        store_stating(memory, "Tom sails", ("Tom", "person"), relations=(Relation("Tom", "knows", "Ana"),))
+    settings = load_settings(None, data_dir=data, user_id="alice", llm={"provider": "none"})
+    restore(settings, copy, StoppedClock())
+    async with memory_in(data) as memory:
+        assert stated_relations(memory) == STATED
+        assert entity_names(memory) == [("", "Ana"), ("", "Lyon")]
+        assert await row_faults(memory) == []
+
+
+async def test_entities_never_cross_a_scope(tmp_path: Path) -> None:
+    """Guards users and projects: a project sees its own entities and the user's global ones, and nobody else's."""
+    async with memory_in(tmp_path) as memory:
+        for name, scope in (("Global", ALICE), ("Webber", WEB), ("Apiarist", API), ("Bobby", BOB)):
+            store_stating(memory, f"{name} is here", (name, "person"), scope=scope)
+            store_stating(memory, f"Ana is in {name}", ANA, scope=scope)
+        seen = {
+            scope: [name for name in ("Global", "Webber", "Apiarist", "Bobby") if found(memory, scope, name)]
+            for scope in (ALICE, WEB, API, BOB)
+        }
+        assert seen == {ALICE: ["Global"], WEB: ["Global", "Webber"], API: ["Global", "Apiarist"], BOB: ["Bobby"]}
+        anas = select_rows(memory, "SELECT user_id, project FROM entities WHERE name = 'Ana' ORDER BY 1, 2")
+        assert anas == [("alice", ""), ("bob", "")], "what a project says of Ana is about the one known everywhere"
+        assert found(memory, BOB, "Ana") != found(memory, ALICE, "Ana")
+        assert await row_faults(memory) == []
+
+
+def found(memory: Memory, scope: Scope, name: str) -> list[str]:
+    """Return the ids of the entities of a name that a scope sees."""
+    with memory.engine.ledger.read() as conn:
+        return [entity.id for entities in entities_named(conn, scope, [name]).values() for entity in entities]

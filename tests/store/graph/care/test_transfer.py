@@ -1,0 +1,242 @@
+"""Exports and imports of entities: the same everywhere, nothing merged that is not the same, nothing purged brought."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palimpsest.care import import_file
+from palimpsest.core.entities import Relation
+from palimpsest.core.errors import InputError
+from palimpsest.core.models import Scope
+from palimpsest.memory import Memory
+from tests.support.exports import CutOffError, Interrupted, exported, exporting
+from tests.support.graph_rows import (
+    LIVES,
+    aliases_of,
+    change_stating,
+    entity_ids,
+    entity_names,
+    record_merge,
+    run_statement,
+    stated_relations,
+    store_stating,
+)
+from tests.support.ledger_access import ignore_progress, row_faults, select_rows, store_memory
+from tests.support.ledger_files import files_with
+from tests.support.memory import ALICE, StoppedClock, memory_in
+
+pytestmark = pytest.mark.anyio
+
+BOB = Scope("bob")
+WEB = Scope("alice", project="web")
+ANA, TOM = ("Ana", "person"), ("Tom", "person")
+
+
+def store_people(memory: Memory) -> None:
+    """Store memories about people: one under two names, one of a project, and the user."""
+    ana = store_stating(memory, "Ana lives in Lyon", ANA, relations=(LIVES,))
+    change_stating(memory, ana, "Ms Ruiz has moved to Nice", ("Ms Ruiz", "person"))
+    store_stating(memory, "I work with Tom", ("me", "person"), TOM, relations=(Relation("me", "works with", "Tom"),))
+    store_stating(memory, "Tom merges", TOM, scope=WEB)
+    store_stating(memory, "Only the site has Vera", ("Vera", "person"), scope=WEB)
+    record_merge(memory, "Ms Ruiz", "Ana")
+
+
+def lines_of(file: Path) -> list[dict[str, Any]]:
+    """Return the lines of an export."""
+    return [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+
+
+def write_lines(file: Path, lines: list[dict[str, Any]]) -> None:
+    """Write the lines of an export."""
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines), "utf-8")
+
+
+async def test_entities_are_the_same_in_every_ledger(tmp_path: Path) -> None:
+    """Guards the copy: merges, given names and what each name means, also in a ledger that others use."""
+    file = tmp_path / "alice.jsonl"
+    async with memory_in(tmp_path / "here") as here:
+        store_people(here)
+        run_statement(here, "UPDATE entity_aliases SET given = 1 WHERE name = 'Vera'")
+        await exporting(here, file)
+        relations, names = stated_relations(here), entity_names(here)
+    async with memory_in(tmp_path / "there") as there:
+        for number in range(3):
+            store_stating(there, f"Ana eats {number}", ANA, TOM, scope=BOB)
+        done = await there.care.import_file(ALICE, file, ignore_progress)
+        assert done.new["entity"] == sum(line.get("type") == "entity" for line in lines_of(file)) == 6
+        assert await exported(there) == file.read_bytes()
+        assert (stated_relations(there), entity_names(there)) == (relations, names)
+        assert aliases_of(there, "Vera") == ["Vera"]
+        assert await row_faults(there) == []
+        again = await there.care.import_file(ALICE, file, ignore_progress)
+        assert (again.new["entity"], again.known["entity"]) == (0, 6)
+        assert await exported(there) == file.read_bytes()
+
+
+async def test_an_interrupted_import_ends_as_a_single_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards what stands for what: it is known again after the import was interrupted between entity and memory."""
+    monkeypatch.setattr(import_file, "BATCH", 1)
+    file = tmp_path / "alice.jsonl"
+    async with memory_in(tmp_path / "here") as here:
+        store_people(here)
+        await exporting(here, file)
+    async with memory_in(tmp_path / "once") as once, memory_in(tmp_path / "twice") as twice:
+        for memory in (once, twice):
+            store_stating(memory, "Tom plays chess", TOM)
+        await once.care.import_file(ALICE, file, ignore_progress)
+        for cut in range(1, len(lines_of(file)) - 1):
+            with pytest.raises(CutOffError):
+                await twice.care.import_file(ALICE, file, Interrupted(cut))
+        await twice.care.import_file(ALICE, file, ignore_progress)
+        assert entity_names(twice) == entity_names(once)
+        assert stated_relations(twice) == stated_relations(once)
+        assert await row_faults(twice) == []
+
+
+async def test_an_entity_that_is_known_here_is_not_stored_twice(tmp_path: Path) -> None:
+    """Guards who is who after an import: one name in one scope is one entity, two of the file stay two."""
+    file = tmp_path / "alice.jsonl"
+    async with memory_in(tmp_path / "here") as here:
+        store_people(here)
+        store_stating(here, "Another Tom sails", ("Tom's boat", "other"))
+        run_statement(here, "UPDATE entities SET name = 'Tom', type = 'person' WHERE name = 'Tom''s boat'")
+        await exporting(here, file)
+    async with memory_in(tmp_path / "there") as there:
+        store_stating(there, "Tom plays chess with me", TOM, ("I", "person"))
+        store_stating(there, "Vera is the name of a plant", ("Vera", "product"), scope=WEB)
+        would = await there.care.import_file(ALICE, file, ignore_progress, dry_run=True)
+        done = await there.care.import_file(ALICE, file, ignore_progress)
+        assert done.known["entity"] == would.known["entity"] == 2, "one Tom and the user"
+        assert done.new == would.new
+        toms = [name for project, name in entity_names(there) if (project, name) == ("", "Tom")]
+        assert len(toms) == 2, "the other Tom of the file stays another one"
+        assert entity_names(there).count(("web", "Vera")) == 2, "a person is no product"
+        assert ("User", "works with", "Tom") in stated_relations(there)
+        assert select_rows(there, "SELECT count(*) FROM entities WHERE is_user") == [(1,)]
+        assert await row_faults(there) == []
+        before = await exported(there)
+        assert sum((await there.care.import_file(ALICE, file, ignore_progress)).new.values()) == 0
+        assert await exported(there) == before
+
+
+async def test_what_older_exports_name_is_not_looked_for_yet(tmp_path: Path) -> None:
+    """Guards the copies that people have: a file of version 3 has no entities, and its memories wait for names."""
+    file = tmp_path / "alice.jsonl"
+    async with memory_in(tmp_path / "here") as here:
+        store_memory(here, "Ana lives in Lyon")
+        await exporting(here, file)
+    new = ("entities", "relations", "mentions")
+    header, memory = lines_of(file)
+    memory = {key: value for key, value in memory.items() if key not in new}
+    for version in memory["history"]:
+        version["state"] = {key: value for key, value in version["state"].items() if key not in new}
+    write_lines(file, [{**header, "version": 3}, memory])
+    async with memory_in(tmp_path / "there") as there:
+        assert (await there.care.import_file(ALICE, file, ignore_progress)).new["memory"] == 1
+        assert select_rows(there, "SELECT entities, relations FROM memories") == [(None, None)]
+        assert await row_faults(there) == []
+
+
+async def test_an_export_of_before_does_not_bring_back_a_purged_person(tmp_path: Path) -> None:
+    """Guards a purge: the entities that only what was purged mentions stay away, too, until they are asked for."""
+    file = tmp_path / "alice.jsonl"
+    async with memory_in(tmp_path / "data") as memory:
+        secret = store_stating(memory, "Zorvexa Quillfen is coming", ("Zorvexa Quillfen", "person"), ANA)
+        store_stating(memory, "Ana bakes", ANA)
+        record_merge(memory, "Zorvexa Quillfen", "Ana")
+        await exporting(memory, file)
+        await memory.care.purge(ALICE, [secret], and_backups=False)
+        would = await memory.care.import_file(ALICE, file, ignore_progress, dry_run=True)
+        done = await memory.care.import_file(ALICE, file, ignore_progress)
+        assert (done.new["entity"], would.new["entity"]) == (0, 0)
+        assert entity_names(memory) == [("", "Ana")]
+        assert files_with(tmp_path / "data", "Zorvexa") == set()
+        back = await memory.care.import_file(ALICE, file, ignore_progress, brings_back=True)
+        assert back.new["entity"] == 1
+        assert "Zorvexa Quillfen" in json.dumps(select_rows(memory, "SELECT name FROM entities"))
+        assert await row_faults(memory) == []
+
+
+def changed(**parts: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return a function that changes fields of a line."""
+    return lambda line: {**line, **parts}
+
+
+NOBODY = "00000000-0000-4000-8000-000000000000"
+
+FAULTS: dict[str, tuple[int, Callable[[dict[str, Any]], dict[str, Any]], str]] = {
+    "a name that names nothing": (1, changed(name=" … "), r"line 2: entity\.name: .*no letter or digit"),
+    "an unknown type": (1, changed(entity_type="king"), r"line 2: entity\.entity_type"),
+    "a user in a project": (2, changed(is_user=True, project="web"), "line 3: .*belongs to no project"),
+    "an agent": (1, changed(agent_id="coder"), r"line 2: entity\.agent_id"),
+    "a merge into nobody": (1, changed(merged_into=NOBODY), f"line 2: no entity {NOBODY}"),
+    "a merge into itself": (1, lambda line: {**line, "merged_into": line["id"]}, "line 2: no entity"),
+    "a mention of nobody": (
+        3,
+        changed(mentions=[{"name": "Ana", "entity_id": NOBODY}]),
+        f"line 4: no entity {NOBODY} comes before",
+    ),
+    "a name with two meanings": (
+        3,
+        lambda line: {**line, "mentions": [*line["mentions"], {**line["mentions"][0], "name": "ANA"}]},
+        "line 4: .*two entities",
+    ),
+    "an edit of an unknown kind": (
+        1,
+        changed(
+            history=[
+                {
+                    "event": "burn",
+                    "before": {},
+                    "after": {},
+                    "updated_at": "2026-05-08T12:00:00+00:00",
+                    "stage": "",
+                    "caller": "",
+                    "text": "",
+                    "change": 1,
+                }
+            ]
+        ),
+        r"line 2: entity\.history\.0\.event",
+    ),
+    "a relation from nobody": (3, changed(relations=[["", "knows", "Ana"]]), r"line 4: memory\.relations"),
+    "an entity of another project": (1, changed(project="web"), "line 4: the entity .* belongs to another project"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_damaged_line_is_named_and_nothing_is_stored(tmp_path: Path, fault: str) -> None:
+    """Guards against entities of nobody, of another scope, or in a circle."""
+    file, (number, damaged, error_text) = tmp_path / "alice.jsonl", FAULTS[fault]
+    async with memory_in(tmp_path / "here") as memory:
+        store_stating(memory, "Ana lives in Lyon", ANA, ("Lyon", "place"))
+        await exporting(memory, file)
+    lines = lines_of(file)
+    lines[number] = damaged(lines[number])
+    write_lines(file, lines)
+    async with memory_in(tmp_path / "there", StoppedClock()) as memory:
+        for dry_run in (True, False):
+            with pytest.raises(InputError, match=error_text):
+                await memory.care.import_file(ALICE, file, ignore_progress, dry_run=dry_run)
+        assert entity_names(memory) == []
+
+
+async def test_an_entity_of_another_user_is_refused(tmp_path: Path) -> None:
+    """Guards users against each other: an id that is another user's entity cannot be imported."""
+    file = tmp_path / "alice.jsonl"
+    async with memory_in(tmp_path / "here") as memory:
+        store_stating(memory, "Ana lives in Lyon", ANA)
+        await exporting(memory, file)
+    header, entity, _ = lines_of(file)
+    async with memory_in(tmp_path / "there") as memory:
+        store_stating(memory, "Bob's Ana sings", ANA, scope=BOB)
+        (bobs,) = entity_ids(memory, "Ana")
+        write_lines(file, [header, {**entity, "id": bobs}])
+        with pytest.raises(InputError, match="another user"):
+            await memory.care.import_file(ALICE, file, ignore_progress)

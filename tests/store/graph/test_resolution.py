@@ -1,0 +1,198 @@
+"""Which entity a name means: the one of that name and a type that fits, unless the text says otherwise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from palimpsest.core.entities import Merge, NamedEntity
+from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
+from palimpsest.store.ledger import Ledger
+from palimpsest.store.writes.apply import Write
+from tests.support.graph import Graph
+from tests.support.memory import ALICE, StoppedClock
+
+WEB = Scope("alice", project="web")
+SHOP = Scope("alice", project="shop")
+
+
+@pytest.fixture
+def graph(ledger: Ledger, clock: StoppedClock) -> Graph:
+    """Return a graph in an empty ledger."""
+    return Graph(ledger, clock)
+
+
+def test_spellings_of_a_name_are_one_entity(graph: Graph) -> None:
+    memories = {graph.add(f"{name} lives in Bath", name) for name in ("Ana", "ANA", "Ana's", "“ana”")}
+    assert graph.memories_about("Ana") == memories
+
+
+def test_what_the_user_is_called_in_texts_is_one_entity(graph: Graph) -> None:
+    memories = {graph.add(f"{name} likes tea", name) for name in ("User", "I", "ich", "用户")}
+    assert graph.memories_about("User") == memories
+
+
+def test_types_that_contradict_are_two(graph: Graph) -> None:
+    person = graph.add("Jordan likes tea", ("Jordan", "person"))
+    place = graph.add("Jordan is dry", ("Jordan", "place"))
+    assert graph.partners(person) == {person}
+    assert graph.partners(place) == {place}
+
+
+def test_a_known_type_takes_the_place_of_none(graph: Graph) -> None:
+    first = graph.add("Jordan is dry", "Jordan")
+    second = graph.add("Jordan borders Iraq", ("Jordan", "place"))
+    person = graph.add("Jordan likes tea", ("Jordan", "person"))
+    assert graph.partners(first) == {first, second}
+    assert graph.partners(person) == {person}
+
+
+def test_a_type_that_only_an_undone_memory_gave_does_not_count(graph: Graph) -> None:
+    graph.add("Ana is a kind of tea", ("Ana", "product"))
+    graph.undo()
+    later = graph.add("Ana likes tea", ("Ana", "person"))
+    again = graph.add("Ana likes Bath", ("Ana", "person"))
+    assert graph.partners(later) == {later, again}
+    assert graph.names() == {"Ana"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Another Tom repairs sinks",
+        "User met a different Tom",
+        "A plumber, also named Tom, repairs sinks",
+        "User has another friend named Tom",
+        "Ein anderer Tom repariert Spülen",
+        "Der Klempner heißt auch genannt Tom",
+        "Un autre Tom répare des éviers",
+        "Otro Tom arregla fregaderos",
+        "Другой Tom чинит раковины",
+        "另一个Tom修水槽",
+        "別のTomが来た",
+        "Tom (the plumber) repairs sinks",
+    ],
+)
+def test_two_of_one_name_stay_two_where_a_text_says_so(graph: Graph, text: str) -> None:
+    friend = graph.add("Tom is a friend of the user", ("Tom", "person"))
+    plumber = graph.add(text, ("Tom", "person"))
+    assert graph.partners(friend) == {friend}
+    assert graph.partners(plumber) == {plumber}
+
+
+@pytest.mark.parametrize("text", ["User read another book by Tom", "Tom (42) likes tea", "Tom bought another car"])
+def test_other_things_that_are_another_say_nothing_of_the_name(graph: Graph, text: str) -> None:
+    first = graph.add("Tom is a friend of the user", "Tom")
+    second = graph.add(text, "Tom")
+    assert graph.partners(first) == {first, second}
+
+
+def test_one_is_told_apart_again_by_the_same_words(graph: Graph) -> None:
+    friend = graph.add("Tom is a friend of the user", "Tom")
+    plumber = graph.add("Tom (the plumber) repairs sinks", "Tom")
+    again = graph.add("The sink was repaired by Tom (the plumber)", "Tom")
+    assert graph.partners(plumber) == {plumber, again}
+    assert graph.partners(friend) == {friend}
+    assert graph.names() == {"Tom", "Tom (the plumber)"}
+
+
+def test_of_several_the_one_with_the_same_others_is_meant(graph: Graph) -> None:
+    friend = graph.add("Tom and Ana live in Bath", "Tom", "Ana", "Bath")
+    plumber = graph.add("Another Tom works for Acme", "Tom", "Acme")
+    later = graph.add("Tom left Acme", "Tom", "Acme")
+    assert graph.partners(plumber) >= {later}
+    assert friend not in graph.partners(later)
+
+
+def test_of_several_the_clearly_nearer_one_is_meant(graph: Graph) -> None:
+    near, far = np.array([1, 0, 0, 0], np.float32), np.array([0, 1, 0, 0], np.float32)
+    friend = graph.add("Tom sings", "Tom", vector=near)
+    plumber = graph.add("Another Tom repairs sinks", "Tom", vector=far)
+    later = graph.add("Tom repaired a tap", "Tom", vector=(0.1 * near + 0.9 * far).astype(np.float32))
+    assert graph.partners(later) == {plumber, later}
+    assert graph.partners(friend) == {friend}
+
+
+def test_what_is_not_clear_stays_apart(graph: Graph) -> None:
+    graph.add("Tom sings", "Tom")
+    graph.add("Another Tom repairs sinks", "Tom")
+    unclear = graph.add("Tom likes tea", "Tom")
+    assert graph.partners(unclear) == {unclear}
+
+
+def test_an_undone_namesake_makes_nothing_unclear(graph: Graph) -> None:
+    first = graph.add("Tom sings", "Tom")
+    graph.add("Another Tom repairs sinks", "Tom")
+    graph.undo()
+    later = graph.add("Tom likes tea", "Tom")
+    assert graph.partners(first) == {first, later}
+
+
+def test_a_project_sees_the_users_global_entities_and_no_other_projects(graph: Graph) -> None:
+    everywhere = graph.add("Ana likes tea", "Ana")
+    web = graph.add("Ana reviews, Ben too", "Ana", "Ben", scope=WEB)
+    shop = graph.add("Ben pays", "Ben", scope=SHOP)
+    assert graph.partners(everywhere) == {everywhere, web}
+    assert graph.partners(shop) == {shop}
+
+
+def test_a_new_global_entity_takes_in_those_of_projects(graph: Graph) -> None:
+    web = graph.add("Ana reviews", ("Ana", "person"), scope=WEB)
+    shop = graph.add("Ana pays", "Ana", scope=SHOP)
+    thing = graph.add("Ana is a library", ("Ana", "product"), scope=Scope("alice", project="lib"))
+    everywhere = graph.add("Ana likes tea", ("Ana", "person"))
+    assert graph.partners(everywhere) == {everywhere, web, shop}
+    assert graph.partners(thing) == {thing}
+    graph.undo()
+    assert graph.partners(web) == {web}
+    assert graph.partners(shop) == {shop}
+
+
+def test_a_project_that_has_two_of_the_name_keeps_them(graph: Graph) -> None:
+    first = graph.add("Tom sings", "Tom", scope=WEB)
+    graph.add("Another Tom repairs sinks", "Tom", scope=WEB)
+    everywhere = graph.add("Tom likes tea", "Tom")
+    assert graph.partners(everywhere) == {everywhere}
+    assert graph.partners(first) == {first}
+
+
+def test_the_name_that_a_memory_tells_is_the_users(graph: Graph) -> None:
+    before = graph.add("Alice likes tea", ("Alice", "person"))
+    told = graph.add("User's name is Alice", "User", "Alice", metadata={"user_name": "Alice"})
+    later = graph.add("Alice lives in Bath", ("Alice", "person"))
+    own = graph.add("User likes rain", "User")
+    assert graph.partners(own) == {before, told, later, own}
+    assert [step.after for step in graph.log()[2].steps if step.kind == "entity"] == ["merged Alice into the user"]
+
+
+def test_undoing_the_telling_parts_the_two(graph: Graph) -> None:
+    before = graph.add("Alice likes tea", ("Alice", "person"))
+    graph.add("User's name is Alice", "User", "Alice", metadata={"user_name": "Alice"})
+    graph.undo()
+    later = graph.add("Alice lives in Bath", ("Alice", "person"))
+    own = graph.add("User likes rain", "User")
+    assert graph.partners(before) == {before, later}
+    assert graph.partners(own) == {own}
+
+
+def test_somebody_else_of_the_users_name_stays_somebody_else(graph: Graph) -> None:
+    told = graph.add("User's name is Alice", "User", "Alice", metadata={"user_name": "Alice"})
+    graph.change(told, "User's name is Alice Smith", "User", metadata={"user_name": "Alice Smith"})
+    friend = graph.add("Another Alice Jones sings", "Alice Jones")
+    graph.add("User's name is Alice", "User", "Alice", scope=WEB, metadata={"user_name": "Alice"})
+    assert graph.partners(friend) == {friend}
+
+
+def test_a_name_given_by_a_merge_means_what_it_was_merged_into(graph: Graph) -> None:
+    first = graph.add("Bob and Robert are one", "Bob", "Robert")
+    graph.edit(Merge(graph.id("Bob"), graph.id("Robert")))
+    later = graph.add("Bob likes tea", "Bob")
+    assert graph.partners(later) == {first, later}
+    assert graph.names() == {"Robert"}
+
+
+def test_facts_of_one_write_meet(graph: Graph) -> None:
+    facts = [Fact(f"Ana {what}", entities=(NamedEntity("Ana"),)) for what in ("sings", "dances")]
+    decisions = tuple(Decision(Event.ADD, fact) for fact in facts)
+    outcomes = graph.apply(Write(ALICE, Provenance("test"), decisions=decisions)).outcomes
+    assert graph.memories_about("Ana") == {outcome.memory.id for outcome in outcomes}

@@ -1,0 +1,78 @@
+"""Memories that name entities and state relations, and what the graph has of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from palimpsest.core.entities import NamedEntity, Relation
+from palimpsest.core.models import Decision, Event, Fact, Scope
+from palimpsest.memory import Memory
+from tests.support.ledger_access import select_rows, store_memory, write_decisions
+from tests.support.memory import ALICE
+
+LIVES = Relation("Ana", "lives in", "Lyon")
+
+
+def store_stating(
+    memory: Memory, text: str, *names: tuple[str, str], relations: tuple[Relation, ...] = (), scope: Scope = ALICE
+) -> str:
+    """Add a memory that names entities, as pairs of name and type, and states relations. Return its id."""
+    entities = tuple(NamedEntity(name, kind) for name, kind in names)  # pyright: ignore[reportArgumentType] - types
+    return store_memory(memory, text, scope=scope, entities=entities, relations=relations)
+
+
+def change_stating(memory: Memory, memory_id: str, text: str, *names: tuple[str, str], scope: Scope = ALICE) -> None:
+    """Give a memory another text that names entities."""
+    entities = tuple(NamedEntity(name, kind) for name, kind in names)  # pyright: ignore[reportArgumentType] - types
+    write_decisions(memory, Decision(Event.UPDATE, Fact(text, entities=entities), memory_id), scope=scope)
+
+
+def entity_names(memory: Memory, user: str = "alice") -> list[tuple[str, str]]:
+    """Return project and name of the entities of a user that were not merged, sorted."""
+    query = "SELECT project, name FROM entities WHERE user_id = :user AND merged_into IS NULL ORDER BY 1, 2"
+    return [(project, name) for project, name in select_rows(memory, query, user=user)]
+
+
+def stated_relations(memory: Memory) -> list[tuple[str, str, str]]:
+    """Return the relations of living memories by the names of their entities."""
+    query = """SELECT source.name, relations.name, destination.name FROM relations
+        JOIN memories ON memories.id = memory_id JOIN entities AS source ON source.id = source_id
+        JOIN entities AS destination ON destination.id = destination_id
+        WHERE deleted_at IS NULL ORDER BY memories.seq, position"""
+    return [(source, name, destination) for source, name, destination in select_rows(memory, query)]
+
+
+def aliases_of(memory: Memory, name: str) -> list[str]:
+    """Return the names of the entities with a shown name, sorted."""
+    query = """SELECT entity_aliases.name FROM entity_aliases JOIN entities ON entities.id = entity_id
+        WHERE entities.name = :name ORDER BY 1"""
+    return [alias for (alias,) in select_rows(memory, query, name=name)]
+
+
+def entity_ids(memory: Memory, name: str) -> list[str]:
+    """Return the ids of the entities with a shown name, oldest first."""
+    return [row[0] for row in select_rows(memory, "SELECT id FROM entities WHERE name = :name ORDER BY seq", name=name)]
+
+
+def run_statement(memory: Memory, statement: str, **parameters: Any) -> None:
+    """Run an SQL statement on the ledger of a memory, past all checks."""
+    with memory.engine.ledger.read() as conn:
+        conn.exec_driver_sql(statement, parameters)
+        conn.commit()
+
+
+def record_merge(memory: Memory, name: str, into: str, *, edit: int = 99) -> None:
+    """Merge an entity into another one, past all checks, with a row of history."""
+    (merged,), (target, *_) = entity_ids(memory, name), entity_ids(memory, into)
+    run_statement(memory, "UPDATE entities SET merged_into = :target WHERE id = :merged", target=target, merged=merged)
+    run_statement(
+        memory,
+        "INSERT INTO entity_history(entity_id, event, before, after, updated_at, stage, change, text) VALUES "
+        "(:target, 'merge', :before, :after, '2026-05-08T12:00:00.000000+00:00', 'test', :edit, :text)",
+        target=target,
+        before=json.dumps({"entities": {merged: {"merged_into": None}}}),
+        after=json.dumps({"entities": {merged: {"merged_into": target}}}),
+        edit=edit,
+        text=f"merged {name} into {into}",
+    )
