@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Generator
@@ -40,7 +41,7 @@ def elsewhere(port: int, **config: str) -> dict[str, Any]:
 async def test_nobody_listens(tmp_path: Path) -> None:
     port = free_port()
     async with memory_in(tmp_path, graph_store=elsewhere(port)) as memory:
-        with pytest.raises(GraphStoreError, match=rf"bolt://127\.0\.0\.1:{port} cannot be used"):
+        with pytest.raises(GraphStoreError, match=re.escape(f"bolt://127.0.0.1:{port} cannot be used")):
             await caught_up(memory)
         finding = await graph_finding(memory)
         assert not finding.ok
@@ -51,7 +52,7 @@ async def test_a_server_that_says_nothing_is_given_up(tmp_path: Path, monkeypatc
     monkeypatch.setattr(connection, "CONNECT_SECONDS", 0.2)
     with silent_port() as port:
         async with memory_in(tmp_path, graph_store=elsewhere(port)) as memory:
-            with pytest.raises(GraphStoreError, match="cannot be used|did not answer in time"):
+            with pytest.raises(GraphStoreError, match=r"cannot be used|did not answer in time"):
                 await caught_up(memory)
 
 

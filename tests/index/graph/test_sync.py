@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.core.entities import NamedEntity, Relation
-from palimpsest.core.models import Decision, Event, Fact, Scope
+from palimpsest.core.entities import EntityEdit, Merge, NamedEntity, Relation, Rename, Split
+from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
+from palimpsest.index.graph.compare import differences
 from palimpsest.memory import Memory
-from tests.support.bolt_server import BoltServer, caught_up, state
-from tests.support.ledger_access import store_memory, write_decisions
+from palimpsest.store.writes.apply import Write
+from tests.support.bolt_server import BoltServer, caught_up, projection_of, state
+from tests.support.ledger_access import ignore_progress, select_rows, store_memory, write_decisions
 from tests.support.memory import ALICE, StoppedClock, memory_in
 
 pytestmark = pytest.mark.anyio
@@ -178,3 +180,69 @@ async def test_a_project_that_is_moved_takes_its_entities_with_it(memory: Memory
     await caught_up(memory)
     rows = bolt.query("MATCH (n:Entity {ledger: $ledger}) RETURN n.project AS p", ledger=memory.engine.ledger.id)
     assert rows == [{"p": "new"}, {"p": "new"}]
+
+
+def edit(memory: Memory, change: EntityEdit) -> None:
+    """Edit an entity of Alice's."""
+    memory.engine.ledger.apply(Write(ALICE, Provenance("test"), entity_edits=(change,)))
+
+
+def entity_id(memory: Memory, name: str) -> str:
+    """Return the id of the one entity of a name."""
+    [row] = select_rows(memory, "SELECT id FROM entities WHERE name = :name AND merged_into IS NULL", name=name)
+    return str(row[0])
+
+
+async def test_what_is_merged_is_one_node_until_the_merge_is_undone(memory: Memory, bolt: BoltServer) -> None:
+    state(memory, *LYON)
+    state(memory, "Annie", "knows", "Tom")
+    await caught_up(memory)
+    edit(memory, Merge(entity_id(memory, "Annie"), entity_id(memory, "Ana")))
+    await caught_up(memory)
+    assert bolt.relations(memory) == [("Ana", "knows", "Tom", True), (*LYON, True)]
+    rows = bolt.query(
+        "MATCH (n:Entity {ledger: $ledger, name: 'Ana'}) RETURN n.aliases AS aliases", ledger=memory.engine.ledger.id
+    )
+    assert rows == [{"aliases": ["Annie"]}]
+    await memory.undo(ALICE)
+    await caught_up(memory)
+    assert bolt.relations(memory) == [(*LYON, True), ("Annie", "knows", "Tom", True)]
+
+
+async def test_a_relation_becomes_one_of_an_entity_with_itself(memory: Memory, bolt: BoltServer) -> None:
+    state(memory, "Ana", "is called", "Annie")
+    await caught_up(memory)
+    edit(memory, Merge(entity_id(memory, "Annie"), entity_id(memory, "Ana")))
+    await caught_up(memory)
+    assert bolt.names(memory) == ["Ana"]
+    assert bolt.relations(memory) == [("Ana", "is called", "Ana", True)]
+
+
+async def test_what_is_split_is_two_nodes(memory: Memory, bolt: BoltServer) -> None:
+    state(memory, "Tom", "lives in", "Lyon")
+    other = state(memory, "Tom", "knows", "Eve")
+    await caught_up(memory)
+    edit(memory, Split(entity_id(memory, "Tom"), (other,), "Tom Miller"))
+    await caught_up(memory)
+    assert bolt.relations(memory) == [("Tom", "lives in", "Lyon", True), ("Tom Miller", "knows", "Eve", True)]
+    await memory.undo(ALICE)
+    await caught_up(memory)
+    assert bolt.relations(memory) == [("Tom", "knows", "Eve", True), ("Tom", "lives in", "Lyon", True)]
+
+
+async def test_a_node_is_renamed(memory: Memory, bolt: BoltServer) -> None:
+    state(memory, *LYON)
+    await caught_up(memory)
+    edit(memory, Rename(entity_id(memory, "Ana"), "Ana Silva"))
+    await caught_up(memory)
+    assert bolt.names(memory) == ["Ana Silva", "Lyon"]
+
+
+async def test_more_nodes_than_one_statement_takes_are_renamed_at_once(memory: Memory, bolt: BoltServer) -> None:
+    for number in range(230):
+        state(memory, "Ana", "knows", f"p{number}")
+    await caught_up(memory)
+    edit(memory, Merge(entity_id(memory, "p0"), entity_id(memory, "Ana")))
+    await caught_up(memory)
+    assert await differences(projection_of(memory), ignore_progress) == ""
+    assert len(bolt.names(memory)) == 230
