@@ -46,10 +46,9 @@ class Pair:
 async def conflicts(embedder: str) -> list[Table]:
     """Ask for each new fact what would be shown, and look for the outdated one in it."""
     tally = Tally("conflicts")
-    stated = _hand_written()
-    personas = read_personas([data_file("everyday"), data_file("lives")])
-    pairs = [*_updates(), *_everyday(personas)]
+    stated, pairs = hand_written(), update_pairs()
     facts = [stated[pair.old] for pair in pairs]
+    personas = read_personas([data_file("everyday"), data_file("lives")])
     facts += [by_rule(text) for persona in personas for text in _without_updates(persona)]
     clock = StoppedClock(START)
     async with new_memory(clock, embedder) as memory:
@@ -61,15 +60,12 @@ async def conflicts(embedder: str) -> list[Table]:
     return [tally.table()]
 
 
-def _updates() -> list[Pair]:
-    return [Pair("updates", item["language"], item["old"], item["new"]) for item in read_data("updates")["pairs"]]
-
-
-def _everyday(personas: Sequence[Persona]) -> list[Pair]:
-    count = len(read_data("everyday"))
-    return [
+def update_pairs() -> list[Pair]:
+    """Return the pairs of both files."""
+    pairs = [Pair("updates", item["language"], item["old"], item["new"]) for item in read_data("updates")["pairs"]]
+    return pairs + [
         Pair("everyday", persona.language, persona.texts[old], persona.texts[new])
-        for persona in personas[:count]
+        for persona in read_personas([data_file("everyday")])
         for old, new in persona.updates
     ]
 
@@ -108,7 +104,8 @@ async def _shown(memory: Memory, fact: Fact) -> list[str]:
     return await engine.run(compare)
 
 
-def _hand_written() -> dict[str, Fact]:
+def hand_written() -> dict[str, Fact]:
+    """Return the facts of the pairs with what each names and states, by their texts."""
     data = read_data("update_relations")
     return {item["text"]: _fact(item) for part in ("old", "new") for item in data[part]}
 

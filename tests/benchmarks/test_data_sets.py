@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from measures.hand_written import data_file
+from measures.conflicts import by_rule, hand_written, update_pairs
+from measures.hand_written import data_file, read_data
 from measures.look_alikes import COUNT, FAMILIES, Family
 from measures.personas import Persona, read_personas
 
@@ -50,3 +51,26 @@ def test_the_look_alikes_of_a_family_are_distinct_and_have_digits_or_not(family:
     texts = family.texts()
     assert len({text.lower().rstrip(".。") for text in texts}) == COUNT
     assert {any(letter.isdigit() for letter in text) for text in texts} == {family.has_digits}
+
+
+def test_every_fact_of_an_update_says_what_it_names_and_states() -> None:
+    """Guards the hand-written statements: one that is missing or names something else would count as a miss."""
+    stated = hand_written()
+    assert {text for pair in update_pairs() for text in (pair.old, pair.new)} == stated.keys()
+    for fact in stated.values():
+        ends = {end for relation in fact.relations for end in (relation.source, relation.destination)}
+        assert ends == {entity.name for entity in fact.entities}
+
+
+def test_a_rule_states_what_the_first_words_say() -> None:
+    (relation,) = by_rule("User likes green tea.").relations
+    assert (relation.source, relation.name, relation.destination) == ("User", "likes", "green tea")
+    (relation,) = by_rule("用户喜欢绿茶。").relations
+    assert (relation.source, relation.name, relation.destination) == ("用户", "喜欢", "绿茶")
+
+
+def test_pairs_of_names_are_as_many_of_one_as_of_two() -> None:
+    """Guards the file that thresholds are fitted on: each pair is written once, with a fact for each name."""
+    pairs = read_data("entity_pairs")["pairs"]
+    assert sum(pair["same"] for pair in pairs) * 2 == len(pairs) == len({tuple(pair["names"]) for pair in pairs})
+    assert all(len(pair["names"]) == len(pair["facts"]) == 2 for pair in pairs)

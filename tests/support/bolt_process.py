@@ -12,7 +12,7 @@ import sys
 import time
 from typing import Any
 
-import arcadedb_embedded
+import arcadedb_embedded  # pyright: ignore[reportMissingTypeStubs] - it has none
 
 LOOK_SECONDS = 0.5
 

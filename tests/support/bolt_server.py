@@ -17,9 +17,13 @@ import httpx
 from filelock import FileLock
 from neo4j import GraphDatabase
 
+from palimpsest.core.entities import Relation
+from palimpsest.core.models import Scope
 from palimpsest.index.graph.sync import GraphProjection, graph_projection
 from palimpsest.memory import Memory
 from tests.support import bolt_process
+from tests.support.ledger_access import store_memory
+from tests.support.memory import ALICE
 
 USER, PASSWORD = "root", "only-for-tests"
 
@@ -81,16 +85,19 @@ class BoltServer:
 
     def query(self, text: LiteralString, **parameters: Any) -> list[dict[str, Any]]:
         """Run a statement and return its rows."""
-        with (
-            GraphDatabase.driver(f"bolt://127.0.0.1:{self.port}", auth=(USER, PASSWORD)) as driver,
-            driver.session(database=self.database) as session,
-        ):
+        database: Any = GraphDatabase  # its options have no types
+        url = f"bolt://127.0.0.1:{self.port}"
+        with database.driver(url, auth=(USER, PASSWORD)) as driver, driver.session(database=self.database) as session:
             return [record.data() for record in session.run(text, parameters)]
 
     def names(self, memory: Memory) -> list[str]:
         """Return the names of all entities that the database shows of a ledger, sorted."""
         rows = self.query("MATCH (n:Entity {ledger: $ledger}) RETURN n.name AS name", ledger=memory.engine.ledger.id)
         return sorted(row["name"] for row in rows)
+
+    def remove_all(self) -> None:
+        """Remove every node, whoever it belongs to."""
+        self.query("MATCH (n) DETACH DELETE n")
 
     def relations(self, memory: Memory) -> list[tuple[str, str, str, bool]]:
         """Return source, name and destination of all relations that it shows of a ledger, and which are current."""
@@ -134,3 +141,14 @@ def projection_of(memory: Memory) -> GraphProjection:
     projection = graph_projection(memory.settings.graph_store, memory.engine.ledger, memory.engine.threads)
     assert projection is not None
     return projection
+
+
+async def caught_up(memory: Memory) -> None:
+    """Bring the graph database of a memory up to date."""
+    await projection_of(memory).catch_up()
+
+
+def state(memory: Memory, source: str, name: str, destination: str, *, scope: Scope = ALICE) -> str:
+    """Store a memory that states one relation, and return its id."""
+    stated = (Relation(source, name, destination),)
+    return store_memory(memory, f"{source} {name} {destination}", scope=scope, relations=stated)

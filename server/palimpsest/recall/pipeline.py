@@ -165,12 +165,14 @@ def _relations(ledger: Ledger, ranking: Ranking, hits: Sequence[Hit], query: Sea
     """Return what is known of the entities that the query names."""
     if not ranking.entities:
         return ()
+    shown = [hit.id for hit in hits[: query.limit] if hit.kind == "memory"]
     candidates = (item.candidate for item in ranking.ranked)
+    others = (candidate.owner_id for candidate in candidates if candidate.kind == "memory")
     request = RelationRequest(
         query.scope,
         ranking.entities,
-        [candidate.owner_id for candidate in candidates if candidate.kind == "memory"],
-        [hit.id for hit in hits[: query.limit] if hit.kind == "memory"],
+        list(dict.fromkeys((*shown, *others))),
+        shown,
         query.as_of,
         query.hops,
         is_filtered=bool(query.filters),

@@ -7,7 +7,7 @@ on rows that have changed since is refused with StaleDecisionError. Its caller t
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -17,10 +17,11 @@ from sqlalchemy import Connection, select
 from palimpsest.core.clock import Clock
 from palimpsest.core.git_project import Alias, Move, Repository
 from palimpsest.core.models import AppliedWrite, Scope
-from palimpsest.core.protocols import Progress
+from palimpsest.core.protocols import Progress, Vector
 from palimpsest.store import known_projects as project_queries
 from palimpsest.store import projects as project_writes
 from palimpsest.store import verify as verification
+from palimpsest.store.graph.matching import name_vectors
 from palimpsest.store.migrations.upgrade import refuse_newer, upgrade
 from palimpsest.store.protocols import Backups, Database, FullText
 from palimpsest.store.queries.jobs import Job
@@ -83,6 +84,11 @@ class Ledger:
         """Store vectors of entries that had none of this embedder."""
         with self._write() as conn:
             entries.give_vectors(conn, self.full_text, embedder, embedded, self._clock())
+
+    def give_name_vectors(self, embedder: str, vectors: Mapping[str, Vector]) -> None:
+        """Store the vectors of the names of entities, each of shape (dims,), by the ids of the entities."""
+        with self._write() as conn:
+            name_vectors.give_name_vectors(conn, embedder, vectors)
 
     @contextmanager
     def embedding(self) -> Generator[bool]:

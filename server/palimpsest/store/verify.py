@@ -128,6 +128,7 @@ def repair(conn: Connection, database: Database, faults: Faults, now: datetime) 
         row = conn.execute(select(memories).where(memories.c.id == memory_id)).one()
         tx = Transaction(conn, to_scope(row), Provenance("repair"), now, next_edit_number(conn), {}, "", touched)
         graph.put(tx.graph, to_memory(row))
+        touched.memories.add(memory_id)  # a graph database outside follows the index log
     entry_writes.index(conn, full_text, touched, now)
     _write_means(conn)
 

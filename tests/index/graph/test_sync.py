@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.core.entities import NamedEntity, Relation
-from palimpsest.core.models import Decision, Event, Fact, Scope
+from palimpsest.core.entities import EntityEdit, Merge, NamedEntity, Relation, Rename, Split
+from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
+from palimpsest.index.graph.compare import differences
 from palimpsest.memory import Memory
-from tests.support.bolt_server import BoltServer, projection_of
-from tests.support.ledger_access import store_memory, write_decisions
+from palimpsest.store.writes.apply import Write
+from tests.support.bolt_server import BoltServer, caught_up, projection_of, state
+from tests.support.ledger_access import ignore_progress, select_rows, store_memory, write_decisions
 from tests.support.memory import ALICE, StoppedClock, memory_in
 
 pytestmark = pytest.mark.anyio
@@ -26,17 +28,6 @@ PORTO = ("Ana", "lives in", "Porto")
 async def memory(tmp_path: Path, bolt: BoltServer) -> AsyncGenerator[Memory]:
     async with memory_in(tmp_path, StoppedClock(), graph_store=bolt.settings()) as opened:
         yield opened
-
-
-def state(memory: Memory, *relation: str, scope: Scope = ALICE, text: str = "") -> str:
-    """Store a memory that states one relation, and return its id."""
-    source, name, destination = relation
-    stated = (Relation(source, name, destination),)
-    return store_memory(memory, text or " ".join(relation), scope=scope, relations=stated)
-
-
-async def caught_up(memory: Memory) -> None:
-    await projection_of(memory).catch_up()
 
 
 async def test_a_memory_that_is_added_brings_its_entities_and_relations(memory: Memory, bolt: BoltServer) -> None:
@@ -77,18 +68,15 @@ async def test_a_node_has_what_is_known_of_its_entity(memory: Memory, bolt: Bolt
 async def test_what_was_superseded_stays_with_its_times(memory: Memory, bolt: BoltServer) -> None:
     old = state(memory, *PORTO)
     await caught_up(memory)
-    store_memory(memory, "Ana has a cat")
-    new = state(memory, *LYON)
-    await memory.add_text(ALICE, "Ana lives in Lyon now", replaces=[old], infer=False)
+    lyon = Decision(Event.ADD, replace(FACT, text="Ana lives in Lyon", relations=(Relation(*LYON),)), replaces=(old,))
+    write_decisions(memory, lyon)
     await caught_up(memory)
-    assert (*PORTO, False) in bolt.relations(memory)
-    assert (*LYON, True) in bolt.relations(memory)
+    assert bolt.relations(memory) == [(*LYON, True), (*PORTO, False)]
     [edge] = bolt.query(
         "MATCH ()-[r:RELATES {memory_id: $id}]->() RETURN r.valid_until AS until, r.expired_at AS expired", id=old
     )
     assert edge["until"]
     assert edge["expired"]
-    assert new
 
 
 async def test_what_is_deleted_goes_and_an_undo_brings_it_back(memory: Memory, bolt: BoltServer) -> None:
@@ -156,3 +144,105 @@ async def test_many_changes_are_applied_in_steps(memory: Memory, bolt: BoltServe
     await caught_up(memory)
     assert len(bolt.relations(memory)) == 210
     assert len(bolt.names(memory)) == 73
+
+
+async def test_a_relation_of_an_entity_with_itself_is_copied(memory: Memory, bolt: BoltServer) -> None:
+    state(memory, "Ana", "trusts", "Ana")
+    await caught_up(memory)
+    assert bolt.relations(memory) == [("Ana", "trusts", "Ana", True)]
+
+
+async def test_names_are_never_read_as_a_statement(memory: Memory, bolt: BoltServer) -> None:
+    hostile = "x'}) MATCH (n) DETACH DELETE n //"
+    relation = "`]->() DELETE r // ${row.id} \u0000 \\"
+    state(memory, *LYON)
+    state(memory, hostile, relation, '"; DROP DATABASE graph')
+    await caught_up(memory)
+    assert bolt.relations(memory) == [(*LYON, True), (hostile, relation, '"; DROP DATABASE graph', True)]
+
+
+async def test_two_users_have_entities_of_their_own(memory: Memory, bolt: BoltServer) -> None:
+    state(memory, *LYON)
+    state(memory, *LYON, scope=Scope("bob"))
+    await caught_up(memory)
+    assert bolt.relations(memory) == [(*LYON, True), (*LYON, True)]
+    rows = bolt.query(
+        "MATCH (a:Entity {ledger: $ledger})-[:RELATES]->(b) WHERE a.user_id <> b.user_id RETURN a.id",
+        ledger=memory.engine.ledger.id,
+    )
+    assert rows == []
+
+
+async def test_a_project_that_is_moved_takes_its_entities_with_it(memory: Memory, bolt: BoltServer) -> None:
+    state(memory, *LYON, scope=Scope("alice", "old"))
+    await caught_up(memory)
+    await memory.projects.move("old", "new")
+    await caught_up(memory)
+    rows = bolt.query("MATCH (n:Entity {ledger: $ledger}) RETURN n.project AS p", ledger=memory.engine.ledger.id)
+    assert rows == [{"p": "new"}, {"p": "new"}]
+
+
+def edit(memory: Memory, change: EntityEdit) -> None:
+    """Edit an entity of Alice's."""
+    memory.engine.ledger.apply(Write(ALICE, Provenance("test"), entity_edits=(change,)))
+
+
+def entity_id(memory: Memory, name: str) -> str:
+    """Return the id of the one entity of a name."""
+    [row] = select_rows(memory, "SELECT id FROM entities WHERE name = :name AND merged_into IS NULL", name=name)
+    return str(row[0])
+
+
+async def test_what_is_merged_is_one_node_until_the_merge_is_undone(memory: Memory, bolt: BoltServer) -> None:
+    state(memory, *LYON)
+    state(memory, "Annie", "knows", "Tom")
+    await caught_up(memory)
+    edit(memory, Merge(entity_id(memory, "Annie"), entity_id(memory, "Ana")))
+    await caught_up(memory)
+    assert bolt.relations(memory) == [("Ana", "knows", "Tom", True), (*LYON, True)]
+    rows = bolt.query(
+        "MATCH (n:Entity {ledger: $ledger, name: 'Ana'}) RETURN n.aliases AS aliases", ledger=memory.engine.ledger.id
+    )
+    assert rows == [{"aliases": ["Annie"]}]
+    await memory.undo(ALICE)
+    await caught_up(memory)
+    assert bolt.relations(memory) == [(*LYON, True), ("Annie", "knows", "Tom", True)]
+
+
+async def test_a_relation_becomes_one_of_an_entity_with_itself(memory: Memory, bolt: BoltServer) -> None:
+    state(memory, "Ana", "is called", "Annie")
+    await caught_up(memory)
+    edit(memory, Merge(entity_id(memory, "Annie"), entity_id(memory, "Ana")))
+    await caught_up(memory)
+    assert bolt.names(memory) == ["Ana"]
+    assert bolt.relations(memory) == [("Ana", "is called", "Ana", True)]
+
+
+async def test_what_is_split_is_two_nodes(memory: Memory, bolt: BoltServer) -> None:
+    state(memory, "Tom", "lives in", "Lyon")
+    other = state(memory, "Tom", "knows", "Eve")
+    await caught_up(memory)
+    edit(memory, Split(entity_id(memory, "Tom"), (other,), "Tom Miller"))
+    await caught_up(memory)
+    assert bolt.relations(memory) == [("Tom", "lives in", "Lyon", True), ("Tom Miller", "knows", "Eve", True)]
+    await memory.undo(ALICE)
+    await caught_up(memory)
+    assert bolt.relations(memory) == [("Tom", "knows", "Eve", True), ("Tom", "lives in", "Lyon", True)]
+
+
+async def test_a_node_is_renamed(memory: Memory, bolt: BoltServer) -> None:
+    state(memory, *LYON)
+    await caught_up(memory)
+    edit(memory, Rename(entity_id(memory, "Ana"), "Ana Silva"))
+    await caught_up(memory)
+    assert bolt.names(memory) == ["Ana Silva", "Lyon"]
+
+
+async def test_more_nodes_than_one_statement_takes_are_renamed_at_once(memory: Memory, bolt: BoltServer) -> None:
+    for number in range(230):
+        state(memory, "Ana", "knows", f"p{number}")
+    await caught_up(memory)
+    edit(memory, Merge(entity_id(memory, "p0"), entity_id(memory, "Ana")))
+    await caught_up(memory)
+    assert await differences(projection_of(memory), ignore_progress) == ""
+    assert len(bolt.names(memory)) == 230

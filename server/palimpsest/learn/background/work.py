@@ -25,6 +25,7 @@ from palimpsest.index.graph.follow import GraphFollower, GraphState
 from palimpsest.index.graph.sync import graph_projection
 from palimpsest.index.sync import Projection
 from palimpsest.learn import summaries
+from palimpsest.learn.background.entities import EntityResolution
 from palimpsest.learn.background.jobs import JobRunner
 from palimpsest.learn.background.reports import JobReport, notes_on, once_told
 from palimpsest.learn.engine import Engine
@@ -80,6 +81,7 @@ class BackgroundWork:
         self._summarizing: set[Scope] = set()
         self._failed_at: dict[Scope, int] = {}
         self._change_over = Backfill(engine.ledger, engine.embedder)
+        self._resolution = EntityResolution(engine.ledger, engine.embedder)
         self._jobs = JobRunner(engine, self._after_job)
         self._reported: set[_JobState] = set()
         graph = graph_projection(settings.graph_store, engine.ledger, engine.threads)
@@ -187,7 +189,10 @@ class BackgroundWork:
         return False
 
     def _embed_in_turn(self) -> bool:
-        """Embed for a while unless another process does. Return whether this process has nothing left to embed."""
+        """Embed for a while unless another process does. Return whether this process has nothing left to embed.
+
+        The names of entities come last, because they are compared by what is said of their bearers too.
+        """
         engine, stopped = self._engine, self._projection.stopping
         end = time.monotonic() + ROUND_SECONDS
         is_finished = True
@@ -200,6 +205,10 @@ class BackgroundWork:
                     is_finished = is_finished and backfill.is_finished
                 except (EmbedderError, LedgerError) as error:
                     logger.warning("some texts are found by words only: %s", error)
+            try:
+                return is_finished and self._resolution.run(lambda: stopped() or time.monotonic() > end)
+            except (EmbedderError, LedgerError) as error:
+                logger.warning("some names of entities are not compared yet: %s", error)
         return is_finished
 
     def _finish_purge(self) -> None:

@@ -1,0 +1,155 @@
+"""A graph database that is down, slow or refuses is reported, delays nobody, and is brought up to date later."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from palimpsest.care.doctor import Finding, examine
+from palimpsest.core.errors import GraphStoreError
+from palimpsest.index.graph import connection, follow
+from palimpsest.memory import Memory
+from tests.support.bolt_server import BoltServer, caught_up, free_port, silent_port, state
+from tests.support.command_line import palimpsest
+from tests.support.memory import ALICE, add_text, memory_in
+
+pytestmark = pytest.mark.anyio
+
+LYON = ("Ana", "lives in", "Lyon")
+
+ENOUGH = 60
+"""Seconds after which a test gives up waiting."""
+
+
+async def graph_finding(memory: Memory) -> Finding:
+    return next(found for found in await examine(memory.settings) if found.part == "graph")
+
+
+def elsewhere(port: int, **config: str) -> dict[str, Any]:
+    url = f"bolt://127.0.0.1:{port}"
+    return {"provider": "neo4j", "config": {"url": url, "username": "root", "password": "a-secret", **config}}
+
+
+async def test_nobody_listens(tmp_path: Path) -> None:
+    port = free_port()
+    async with memory_in(tmp_path, graph_store=elsewhere(port)) as memory:
+        with pytest.raises(GraphStoreError, match=re.escape(f"bolt://127.0.0.1:{port} cannot be used")):
+            await caught_up(memory)
+        finding = await graph_finding(memory)
+        assert not finding.ok
+        assert f"bolt://127.0.0.1:{port}" in finding.text
+
+
+async def test_a_server_that_says_nothing_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "CONNECT_SECONDS", 0.2)
+    with silent_port() as port:
+        async with memory_in(tmp_path, graph_store=elsewhere(port)) as memory:
+            with pytest.raises(GraphStoreError, match=r"cannot be used|did not answer in time"):
+                await caught_up(memory)
+
+
+async def test_a_server_that_says_nothing_does_not_delay_a_close(tmp_path: Path) -> None:
+    with silent_port() as port:
+        async with memory_in(tmp_path, background=True, graph_store=elsewhere(port)) as memory:
+            state(memory, *LYON)
+            await add_text(memory, "Something else")
+            assert (await memory.health())["graph"] == "waiting"
+
+
+async def test_a_wrong_password_is_reported_without_it(tmp_path: Path, bolt: BoltServer) -> None:
+    async with memory_in(tmp_path, graph_store=bolt.settings(password="wrong-password")) as memory:  # noqa: S106 - none
+        finding = await graph_finding(memory)
+        assert not finding.ok
+        assert "refused the login" in finding.text
+        assert "wrong-password" not in finding.text
+
+
+async def test_a_database_that_does_not_exist_is_reported(tmp_path: Path, bolt: BoltServer) -> None:
+    async with memory_in(tmp_path, graph_store=bolt.settings(database="nowhere")) as memory:
+        finding = await graph_finding(memory)
+        assert not finding.ok
+        assert "database nowhere" in finding.text
+
+
+async def test_without_the_driver_the_error_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "neo4j", None)
+    async with memory_in(tmp_path, graph_store=elsewhere(1)) as memory:
+        state(memory, *LYON)
+        with pytest.raises(GraphStoreError, match=r'pip install "palimpsest-mcp\[graph\]"'):
+            await caught_up(memory)
+
+
+async def test_a_failure_is_in_the_state_of_the_memory_and_all_else_goes_on(tmp_path: Path) -> None:
+    async with memory_in(tmp_path, background=True, graph_store=elsewhere(free_port())) as memory:
+        await add_text(memory, "Ana lives in Lyon")
+        with anyio.fail_after(ENOUGH):
+            while (await memory.health())["graph"] != "failing":
+                await anyio.lowlevel.checkpoint()
+        assert (await memory.health())["status"] == "degraded"
+        assert (await memory.search(ALICE, "Where does Ana live?")).hits
+
+
+@pytest.fixture
+def mortal(tmp_path: Path) -> Generator[tuple[BoltServer, subprocess.Popen[str]]]:
+    server = BoltServer.in_folder(tmp_path / "bolt")
+    process = server.start(os.getpid())
+    try:
+        yield server.with_database("graph"), process
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def test_a_server_that_was_killed_is_caught_up_with_when_it_is_back(
+    tmp_path: Path, mortal: tuple[BoltServer, subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "FIRST_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(follow, "MAX_RETRY_SECONDS", 0.5)
+    monkeypatch.setattr(follow, "REST_SECONDS", 0.05)
+    server, process = mortal
+
+    async def wait_for(graph: str) -> None:
+        with anyio.fail_after(ENOUGH):
+            while (await memory.health())["graph"] != graph:
+                await anyio.lowlevel.checkpoint()
+
+    async with memory_in(tmp_path, background=True, graph_store=server.settings()) as memory:
+        state(memory, *LYON)
+        await add_text(memory, "A call that wakes the background work")
+        await wait_for("ready")
+        assert server.relations(memory) == [(*LYON, True)]
+        process.kill()
+        process.wait()
+        state(memory, "Tom", "knows", "Eve")
+        await add_text(memory, "Another call")
+        await wait_for("failing")
+        restarted = server.start(os.getpid())
+        try:
+            await wait_for("ready")
+            assert server.relations(memory) == [(*LYON, True), ("Tom", "knows", "Eve", True)]
+        finally:
+            restarted.kill()
+            restarted.wait()
+
+
+async def test_processes_that_follow_at_once_leave_what_the_ledger_says(tmp_path: Path, bolt: BoltServer) -> None:
+    store = bolt.variables()
+    async with memory_in(tmp_path / "data", graph_store=bolt.settings()) as memory:
+        for number in range(30):
+            state(memory, f"Person {number}", "knows", "Eve")
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(caught_up, memory)
+            await anyio.to_thread.run_sync(lambda: palimpsest(tmp_path, "rebuild", "--graph", settings=store))
+        assert len(bolt.relations(memory)) == 30
+        assert len(bolt.names(memory)) == 31

@@ -1,0 +1,118 @@
+"""What is in the graph database besides ours, and what the database may become: restored, emptied, of another copy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from palimpsest.care.backup import back_up, restore
+from palimpsest.care.doctor import examine
+from palimpsest.core.errors import GraphStoreError
+from tests.support.bolt_server import BoltServer, caught_up, projection_of, state
+from tests.support.ledger_access import copy_database, store_memory
+from tests.support.memory import StoppedClock, memory_in
+
+pytestmark = pytest.mark.anyio
+
+LYON = ("Ana", "lives in", "Lyon")
+TOM = ("Tom", "knows", "Eve")
+
+
+async def test_nodes_of_others_are_left_alone(tmp_path: Path, bolt: BoltServer) -> None:
+    bolt.query("CREATE (:Entity {id: 'theirs', name: 'Ana'})-[:RELATES {memory_id: 'm'}]->(:Place {name: 'Lyon'})")
+    async with memory_in(tmp_path, graph_store=bolt.settings()) as memory:
+        state(memory, *LYON)
+        await caught_up(memory)
+        await memory.care.rebuild_graph()
+    theirs = bolt.query("MATCH (a:Entity {id: 'theirs'})-[r]->(b) RETURN a, r.memory_id AS m, b.name AS b")
+    assert theirs == [{"a": {"id": "theirs", "name": "Ana"}, "m": "m", "b": "Lyon"}]
+
+
+async def test_two_ledgers_share_a_database(tmp_path: Path, bolt: BoltServer) -> None:
+    async with (
+        memory_in(tmp_path / "one", graph_store=bolt.settings()) as one,
+        memory_in(tmp_path / "two", graph_store=bolt.settings()) as two,
+    ):
+        state(one, *LYON)
+        state(two, *TOM)
+        for memory in (one, two, one):
+            await projection_of(memory).rebuild()
+        assert bolt.relations(one) == [(*LYON, True)]
+        assert bolt.relations(two) == [(*TOM, True)]
+
+
+async def test_what_is_applied_is_not_applied_again(tmp_path: Path, bolt: BoltServer) -> None:
+    async with memory_in(tmp_path, graph_store=bolt.settings()) as memory:
+        state(memory, *LYON)
+        await caught_up(memory)
+        bolt.query("MATCH (n:Entity {ledger: $ledger}) SET n.mark = true", ledger=memory.engine.ledger.id)
+        state(memory, *TOM)
+    async with memory_in(tmp_path, graph_store=bolt.settings()) as memory:
+        await caught_up(memory)
+        marked = bolt.query(
+            "MATCH (n:Entity {ledger: $ledger, mark: true}) RETURN n.name AS name ORDER BY n.name",
+            ledger=memory.engine.ledger.id,
+        )
+        assert marked == [{"name": "Ana"}, {"name": "Lyon"}]
+        assert bolt.relations(memory) == [(*LYON, True), (*TOM, True)]
+
+
+async def test_a_database_that_was_emptied_is_filled_anew(tmp_path: Path, bolt: BoltServer) -> None:
+    async with memory_in(tmp_path, graph_store=bolt.settings()) as memory:
+        state(memory, *LYON)
+        await caught_up(memory)
+        bolt.remove_all()
+        state(memory, *TOM)
+        await caught_up(memory)
+        assert bolt.relations(memory) == [(*LYON, True), (*TOM, True)]
+
+
+async def test_filling_goes_on_where_it_was_interrupted(tmp_path: Path, bolt: BoltServer) -> None:
+    async with memory_in(tmp_path, graph_store=bolt.settings()) as memory:
+        ledger = memory.engine.ledger.id
+        first = state(memory, *LYON)
+        state(memory, *TOM)
+        await caught_up(memory)
+        bolt.query("MATCH (n:Entity {ledger: $ledger}) DETACH DELETE n", ledger=ledger)
+        bolt.query(
+            "MATCH (c:PalimpsestCheckpoint {ledger: $ledger}) SET c.phase = 'filling', c.filled_to = 1", ledger=ledger
+        )
+        store_memory(memory, "One more change")
+        await caught_up(memory)
+        assert bolt.relations(memory) == [(*TOM, True)]
+        assert first
+
+
+async def test_a_restored_ledger_replaces_what_is_there(tmp_path: Path, bolt: BoltServer) -> None:
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock, graph_store=bolt.settings()) as memory:
+        settings = memory.settings
+        state(memory, *LYON)
+        copy = back_up(settings, tmp_path / "copy.db", clock)
+        state(memory, *TOM)
+        await caught_up(memory)
+    restore(settings, copy.path, clock)
+    async with memory_in(tmp_path, clock, graph_store=bolt.settings()) as memory:
+        await caught_up(memory)
+        assert bolt.relations(memory) == [(*LYON, True)]
+
+
+async def test_another_copy_of_the_ledger_is_told_apart_and_may_take_over(tmp_path: Path, bolt: BoltServer) -> None:
+    folders = [tmp_path / "one", tmp_path / "two"]
+    async with memory_in(folders[0], graph_store=bolt.settings()) as one:
+        state(one, *LYON)
+        await caught_up(one)
+        folders[1].mkdir()
+        copy_database(folders[0] / "ledger.db", folders[1] / "ledger.db")
+        state(one, *TOM)
+        await caught_up(one)
+    async with memory_in(folders[1], graph_store=bolt.settings()) as two:
+        with pytest.raises(GraphStoreError, match="another copy of the ledger"):
+            await caught_up(two)
+        assert bolt.relations(two) == [(*LYON, True), (*TOM, True)]
+        finding = next(found for found in await examine(two.settings) if found.part == "graph")
+        assert not finding.ok
+        assert "palimpsest rebuild --graph" in finding.text
+        await two.care.rebuild_graph()
+        assert bolt.relations(two) == [(*LYON, True)]
