@@ -28,7 +28,7 @@ class GraphCheckpoint:
 
     `log_number` and `edit_number` are the last rows of the index log and of the history of entities that were applied,
     and `log_signature` describes the first of them. While the database is filled, `filled_to` is the number of the last
-    memory that it shows. With `without_loops` the server refuses edges from a node to itself.
+    memory that it shows.
     """
 
     ledger: str
@@ -38,7 +38,6 @@ class GraphCheckpoint:
     log_signature: str
     edit_number: int
     filled_to: int = 0
-    without_loops: bool = False
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> GraphCheckpoint | None:

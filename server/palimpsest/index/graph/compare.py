@@ -38,8 +38,6 @@ async def condition(projection: GraphProjection) -> Condition:
         behind = await projection.read(checkpoint.behind)
         nodes, edges = await copy.counts()
     text = f"{name}: {counted(nodes, 'entity')}, {counted(edges, 'relation')}, {counted(behind, 'change')} behind"
-    if checkpoint.without_loops:
-        text = f"{text}; this server refuses relations of an entity with itself, so they are left out"
     return Condition(text)
 
 
@@ -52,16 +50,13 @@ async def differences(projection: GraphProjection, progress: Progress) -> str:
     wrong_edges = wrong_nodes = edges = last = done = 0
     entity_ids: set[str] = set()
     async with projection.connect() as copy:
-        checkpoint = await copy.checkpoint()
-        has_loops = checkpoint is None or not checkpoint.without_loops
         total = await projection.read(projected.count_memories_that_mention)
         while rows := await projection.read(lambda conn: projected.memories_that_mention(conn, last, BATCH)):  # noqa: B023 - called at once
             memory_ids = [memory_id for _, memory_id in rows]
             part = await projection.read(lambda conn: projected.part_of(conn, memory_ids))  # noqa: B023 - called at once
-            expected = [edge for edge in part.edges if has_loops or not edge.is_loop]
-            wrong_edges += await _wrong_edges(copy, memory_ids, expected)
+            wrong_edges += await _wrong_edges(copy, memory_ids, part.edges)
             wrong_nodes += await _wrong_nodes(copy, part.nodes)
-            edges += len(expected)
+            edges += len(part.edges)
             entity_ids.update(node.id for node in part.nodes)
             last = rows[-1][0]
             done += len(rows)
@@ -81,7 +76,7 @@ async def _wrong_nodes(copy: GraphCopy, nodes: tuple[projected.Node, ...]) -> in
     return sum(not _has(stored.get(node.id, {}), node_properties(node)) for node in nodes)
 
 
-async def _wrong_edges(copy: GraphCopy, memory_ids: list[str], edges: list[projected.Edge]) -> int:
+async def _wrong_edges(copy: GraphCopy, memory_ids: list[str], edges: tuple[projected.Edge, ...]) -> int:
     stored = {properties["id"]: (source, to, properties) for source, to, properties in await copy.edges(memory_ids)}
     wrong = 0
     for edge in edges:

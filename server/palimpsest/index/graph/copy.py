@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
 
 from palimpsest.core.clock import exact_iso
-from palimpsest.core.errors import GraphStoreError
 from palimpsest.index.graph import cypher
 from palimpsest.index.graph.checkpoint import GraphCheckpoint
 from palimpsest.index.graph.connection import GraphConnection
@@ -46,40 +44,22 @@ class GraphCopy:
         while (await self._database.run(self._statement(cypher.REMOVE_SOME)))[0]["removed"]:
             pass
 
-    async def put(self, part: Part, checkpoint: GraphCheckpoint) -> GraphCheckpoint:
-        """Bring it into the state of a part of the graph, and write the checkpoint, in one transaction.
-
-        Some servers refuse edges from a node to itself. These are then left out until all is rebuilt. Return the
-        checkpoint that was written.
-        """
-        if checkpoint.without_loops or not any(edge.is_loop for edge in part.edges):
-            await self._database.run(*self._changes(part), self._moved(checkpoint))
-            return checkpoint
-        try:
-            loops = [edge for edge in part.edges if edge.is_loop]
-            await self._database.run(*self._changes(part), *self._put_edges(loops), self._moved(checkpoint))
-        except GraphStoreError as error:
-            if not error.is_refusal:
-                raise
-            return await self.put(part, replace(checkpoint, without_loops=True))
-        return checkpoint
+    async def put(self, part: Part, checkpoint: GraphCheckpoint) -> None:
+        """Bring it into the state of a part of the graph, and write the checkpoint, in one transaction."""
+        await self._database.run(*self._changes(part), self._moved(checkpoint))
 
     def _changes(self, part: Part) -> Iterator[Statement]:
-        """Yield what brings a part into its state, but for edges from a node to itself."""
         yield self._statement(cypher.REMOVE_EDGES, memory_ids=list(part.memory_ids))
         for nodes in _batches(part.nodes):
             yield self._statement(cypher.PUT_NODES, rows=[node_properties(node) for node in nodes])
-        yield from self._put_edges([edge for edge in part.edges if not edge.is_loop])
-        for ids in _batches(part.hidden):
-            yield self._statement(cypher.REMOVE_NODES, ids=list(ids))
-
-    def _put_edges(self, edges: Sequence[Edge]) -> Iterator[Statement]:
-        for batch in _batches(edges):
+        for edges in _batches(part.edges):
             rows = [
                 {"source_id": edge.source_id, "destination_id": edge.destination_id, **edge_properties(edge)}
-                for edge in batch
+                for edge in edges
             ]
             yield self._statement(cypher.PUT_EDGES, rows=rows)
+        for ids in _batches(part.hidden):
+            yield self._statement(cypher.REMOVE_NODES, ids=list(ids))
 
     async def counts(self) -> tuple[int, int]:
         """Return the number of nodes and of edges."""

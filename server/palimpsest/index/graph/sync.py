@@ -144,7 +144,8 @@ class GraphProjection:
             step = await self.read(partial(_next_to_fill, checkpoint))
             if step is None:
                 break
-            checkpoint = await copy.put(step.part, step.checkpoint)
+            await copy.put(step.part, step.checkpoint)
+            checkpoint = step.checkpoint
             done += len(step.part.memory_ids)
             if progress is not None:
                 progress(done, max(total, done))
@@ -159,7 +160,8 @@ class GraphProjection:
             if steps is None:
                 return False
             for step in steps:
-                checkpoint = await copy.put(step.part, replace(step.checkpoint, without_loops=checkpoint.without_loops))
+                await copy.put(step.part, step.checkpoint)
+                checkpoint = step.checkpoint
             if not steps:
                 return True
 

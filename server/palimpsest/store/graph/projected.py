@@ -53,11 +53,6 @@ class Edge:
     created_at: datetime
     expired_at: datetime | None
 
-    @property
-    def is_loop(self) -> bool:
-        """Return whether it leads from an entity to itself."""
-        return self.source_id == self.destination_id
-
 
 @dataclass(frozen=True, slots=True)
 class Part:
