@@ -1,29 +1,40 @@
-"""Draw the README's pictures: a terminal that shows real commands and their real output, and the badges.
+"""Draw the pictures of the README and of docs/graph.md: terminals that show real commands, graphs, and the badges.
 
     python benchmarks/pictures.py
 
-It writes `docs/pictures/`. The commands run in a new memory that is deleted afterwards.
+It writes `docs/pictures/`, and the drawings in `docs/graph.md`. The commands run in new memories that are deleted
+afterwards.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 
+import anyio
 from mcp.types import LATEST_PROTOCOL_VERSION
 from rich.console import Console
 from rich.text import Text
 
+from palimpsest.core.entities import EntityType, NamedEntity, Relation
+from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
+from palimpsest.core.settings import load_settings
+from palimpsest.memory import open_memory
+from palimpsest.store.writes.apply import Write
+
 REPOSITORY = Path(__file__).parents[1]
 PICTURES = REPOSITORY / "docs" / "pictures"
 COLUMNS = 88
+TITLE = "A terminal with palimpsest"
 
 COMMANDS = (
     ("add", "Mira lives in Majorna, a part of Gothenburg"),
@@ -34,6 +45,42 @@ COMMANDS = (
     ("undo",),
 )
 """Three facts, a question in other words, one in another language, and an undo."""
+
+GRAPH_PAGE = REPOSITORY / "docs" / "graph.md"
+
+MIRA = Scope("mira")
+
+ENTITIES: Mapping[str, EntityType] = {
+    "Mira": "person",
+    "Ana": "person",
+    "Tomás": "person",
+    "Porto": "place",
+    "Lyon": "place",
+    "Fjordbank": "organization",
+    "Ferrow": "organization",
+    "Forno": "organization",
+    "tides": "project",
+    "Pixel": "other",
+}
+
+STATED = (
+    ("2025-02-03", "Mira is Ana's sister", "Mira", "is sister of", "Ana"),
+    ("2025-02-03", "Mira leads the tides project", "Mira", "leads", "tides"),
+    ("2025-02-03", "Mira has a dog, Pixel", "Mira", "has the dog", "Pixel"),
+    ("2025-02-10", "Ana lives in Porto", "Ana", "lives in", "Porto"),
+    ("2025-02-10", "Ana works at Fjordbank", "Ana", "works at", "Fjordbank"),
+    ("2025-03-01", "Ana and Tomás are married", "Ana", "is married to", "Tomás"),
+    ("2025-03-01", "Tomás runs the bakery Forno", "Tomás", "runs", "Forno"),
+    ("2025-09-14", "Ana lives in Lyon", "Ana", "lives in", "Lyon"),
+    ("2025-10-02", "Ana works at Ferrow", "Ana", "works at", "Ferrow"),
+)
+"""Made-up facts, each with its day and the relation that it states. A later one takes the place of an earlier one of
+the same source and relation, as it does where a model decides that they contradict each other."""
+
+GRAPHS = {"now": ("graph",), "before": ("graph", "--as-of", "2025-06-01")}
+"""The drawings of docs/graph.md, by their names in the page."""
+
+DOSSIER = ("entity", "Ana")
 
 TERMINAL = """\
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">
@@ -71,6 +118,10 @@ def main() -> None:
     PICTURES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="palimpsest-") as folder:
         (PICTURES / "terminal.svg").write_text(terminal(Path(folder)), "utf-8")
+    with tempfile.TemporaryDirectory(prefix="palimpsest-") as folder:
+        fill_graph(Path(folder))
+        (PICTURES / "dossier.svg").write_text(terminal(Path(folder), (DOSSIER,), "What is known about Ana"), "utf-8")
+        GRAPH_PAGE.write_text(with_graphs(GRAPH_PAGE.read_text("utf-8"), Path(folder)), "utf-8")
     for name, value in badges().items():
         (PICTURES / f"{name.lower()}.svg").write_text(badge(name, value), "utf-8")
 
@@ -89,15 +140,49 @@ def badge(name: str, value: str) -> str:
     return BADGE.format(name=escape(name), value=escape(value), left=left, width=left + right, **middles)
 
 
-def terminal(folder: Path) -> str:
-    """Run the commands in a new memory, and return the terminal as an SVG image."""
+def fill_graph(folder: Path) -> None:
+    """Store the made-up facts in a new memory, with what they state, as a model would give it."""
+    said_at = [datetime.fromisoformat(day).replace(tzinfo=UTC) for day, *_ in STATED]
+    settings = load_settings(None, data_dir=folder / "memory", user_id=MIRA.user_id, llm={"provider": "none"})
+
+    async def fill() -> None:
+        known: dict[tuple[str, str], str] = {}
+        # Each write has its day from the clock, which is asked through the list.
+        today = said_at[:1]
+        async with open_memory(settings, clock=lambda: today[0], background=False) as memory:
+            for day, (_, text, *stated) in zip(said_at, STATED, strict=True):
+                today[0], relation = day, Relation(*stated)
+                source = (relation.source, relation.name)
+                replaced = (known[source],) if source in known else ()
+                decision = Decision(Event.ADD, _fact(text, relation), replaces=replaced)
+                applied = memory.engine.ledger.apply(Write(MIRA, Provenance("pictures"), decisions=(decision,)))
+                known[source] = applied.outcomes[0].memory.id
+
+    anyio.run(fill)
+
+
+def _fact(text: str, relation: Relation) -> Fact:
+    entities = tuple(NamedEntity(name, ENTITIES[name]) for name in (relation.source, relation.destination))
+    return Fact(text, entities=entities, relations=(relation,))
+
+
+def with_graphs(page: str, folder: Path) -> str:
+    """Return a page with its drawings as the tool draws them now. Each follows a comment with its name."""
+    for name, arguments in GRAPHS.items():
+        drawing = f"<!-- drawn: {name} -->\n```mermaid\n{output(arguments, folder)}```"
+        page = re.sub(rf"<!-- drawn: {name} -->\n```mermaid\n.*?```", lambda _: drawing, page, flags=re.DOTALL)  # noqa: B023
+    return page
+
+
+def terminal(folder: Path, commands: Sequence[tuple[str, ...]] = COMMANDS, title: str = TITLE) -> str:
+    """Run commands in a memory, a new one if there is none, and return the terminal as an SVG image."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), legacy_windows=False)
-    for arguments in COMMANDS:
+    for arguments in commands:
         shown = " ".join(f'"{part}"' if " " in part else part for part in arguments)
         console.print(Text.assemble(("$ ", "green"), (f"palimpsest {shown}", "bold")), soft_wrap=True)
         console.print(Text(output(arguments, folder).rstrip()))
         console.print()
-    return console.export_svg(code_format=TERMINAL)
+    return console.export_svg(code_format=TERMINAL.replace(TITLE, escape(title)))
 
 
 def output(arguments: tuple[str, ...], folder: Path) -> str:

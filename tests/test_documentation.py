@@ -62,3 +62,16 @@ def test_the_picture_shows_commands_that_work(tmp_path: Path, monkeypatch: pytes
     shown = pictures.terminal(tmp_path).replace("&#160;", " ")
     assert "tags its releases" in shown.partition("do we release")[2]
     assert "Pixel must not eat chicken" in shown.partition("welches Futter")[2]
+
+
+def test_the_drawings_of_the_graph_are_those_of_the_tool(tmp_path: Path) -> None:
+    """Guards the page on the graph: the tool still draws what it shows, and the picture has all that Ana is part of."""
+    page = pictures.GRAPH_PAGE.read_text("utf-8")
+    assert all(f"<!-- drawn: {name} -->" in page for name in pictures.GRAPHS)
+    pictures.fill_graph(tmp_path)
+    assert pictures.with_graphs(page, tmp_path) == page
+    drawn = (pictures.PICTURES / "dossier.svg").read_text("utf-8").replace("&#160;", " ")
+    shown = pictures.output(pictures.DOSSIER, tmp_path)
+    assert all(
+        text in drawn and text in shown for text in ("Ana lives in Lyon", "Ana — lives in → Porto", "Held before:")
+    )

@@ -15,8 +15,6 @@ from palimpsest.core.errors import InputError
 from palimpsest.core.models import Memory, Scope
 from palimpsest.core.validation import one_line
 from palimpsest.store.graph import edges, names, surroundings
-from palimpsest.store.graph.identity.resolution import USER
-from palimpsest.store.queries.memories import name_of_user
 
 MAX_MEMORIES = 200
 """How many memories of each kind a dossier reads, of which far fewer fit into its lines. Set by hand."""
@@ -60,15 +58,13 @@ class Dossier:
 def find_entities(conn: Connection, scope: Scope, name: str, *, as_of: datetime | None = None) -> list[Entity]:
     """Return the entities that a scope sees and that have a name; or the one whose id, or its beginning, it is.
 
-    The user's told name also means the user. Raises InputError if there is none, with the names that come near.
+    Raises InputError if there is none, with the names that come near.
     """
     key = name_key(name)
     if not key or len(name) > MAX_NAME_CHARS:
         raise InputError(f"a name has 1 to {MAX_NAME_CHARS} characters, such as Ana. Nothing was looked up")
-    meant = [name, USER] if key == name_key(name_of_user(conn, scope)) else [name]
-    found = names.entities_named(conn, scope, meant, as_of=as_of)
-    if found:
-        return list({entity.id: entity for entities in found.values() for entity in entities}.values())
+    if found := names.entities_named(conn, scope, [name], as_of=as_of):
+        return found[key]
     if _ID.fullmatch(key):
         by_id = surroundings.entities_by_id(conn, scope, key)
         seen = names.seen_roots(conn, scope, [entity.id for entity in by_id], as_of=as_of)
