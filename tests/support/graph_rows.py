@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from palimpsest.core.entities import NamedEntity, Relation
-from palimpsest.core.models import Decision, Event, Fact, Scope
+from palimpsest.core.entities import EntityEdit, Merge, NamedEntity, Relation, Rename
+from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
 from palimpsest.memory import Memory
+from palimpsest.store.writes.apply import Write
 from tests.support.ledger_access import select_rows, store_memory, write_decisions
 from tests.support.memory import ALICE
 
@@ -62,17 +62,18 @@ def run_statement(memory: Memory, statement: str, **parameters: Any) -> None:
         conn.commit()
 
 
-def record_merge(memory: Memory, name: str, into: str, *, edit: int = 99) -> None:
-    """Merge an entity into another one, past all checks, with a row of history."""
+def edit_entities(memory: Memory, *edits: EntityEdit, scope: Scope = ALICE) -> int:
+    """Carry out edits of entities in one write, and return its number."""
+    return memory.engine.ledger.apply(Write(scope, Provenance("test"), entity_edits=edits)).edit
+
+
+def merge_entities(memory: Memory, name: str, into: str, *, scope: Scope = ALICE) -> int:
+    """Merge an entity into the oldest of a name, and return the number of the edit."""
     (merged,), (target, *_) = entity_ids(memory, name), entity_ids(memory, into)
-    run_statement(memory, "UPDATE entities SET merged_into = :target WHERE id = :merged", target=target, merged=merged)
-    run_statement(
-        memory,
-        "INSERT INTO entity_history(entity_id, event, before, after, updated_at, stage, change, text) VALUES "
-        "(:target, 'merge', :before, :after, '2026-05-08T12:00:00.000000+00:00', 'test', :edit, :text)",
-        target=target,
-        before=json.dumps({"entities": {merged: {"merged_into": None}}}),
-        after=json.dumps({"entities": {merged: {"merged_into": target}}}),
-        edit=edit,
-        text=f"merged {name} into {into}",
-    )
+    return edit_entities(memory, Merge(merged, target), scope=scope)
+
+
+def rename_entity(memory: Memory, name: str, to: str, *, scope: Scope = ALICE) -> int:
+    """Give an entity another name, and return the number of the edit."""
+    (entity_id,) = entity_ids(memory, name)
+    return edit_entities(memory, Rename(entity_id, to), scope=scope)

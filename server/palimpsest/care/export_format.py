@@ -103,12 +103,22 @@ class ConversationLine(_Line):
     created_at: AwareDatetime
 
 
+State: TypeAlias = list[
+    tuple[Literal["entity"], Id, Literal["name"], EntityName]
+    | tuple[Literal["entity"], Id, Literal["type"], EntityType]
+    | tuple[Literal["entity"], Id, Literal["merged_into"], Id | None]
+    | tuple[Literal["alias"], Id, EntityName, EntityName | None]
+    | tuple[Literal["mention"], Literal["memory", "message"], Id, EntityName, Id]
+]
+"""What an edit changed of entities: the name, type or target of one, a given name by its key, what a name means."""
+
+
 class EntityHistoryRow(_Line):
     """One edit of an entity. `change` is the number of the edit, and `text` the line of it in the log."""
 
     event: Literal["merge", "split", "rename", "undo"]
-    before: dict[str, Any]
-    after: dict[str, Any]
+    before: State
+    after: State
     updated_at: AwareDatetime
     stage: Name
     caller: Name
@@ -328,6 +338,8 @@ def read_items(file: Path) -> Iterator[dict[str, Any]]:
                     if fault := so_far.fault(item):
                         raise InputError(f"{file}, line {number}: {fault}. Nothing was imported")
                     yield item
+        if fault := so_far.fault_at_end():
+            raise InputError(f"{file}: {fault}. Nothing was imported")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file} cannot be read: {error}. Nothing was imported") from error
     except ValidationError as error:

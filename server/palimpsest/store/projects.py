@@ -13,7 +13,6 @@ from palimpsest.core.git_project import Alias, Move
 from palimpsest.core.models import MOVE, Event, Fact, Memory, Provenance, Scope
 from palimpsest.store import known_projects as project_queries
 from palimpsest.store.graph.care import move as entity_moves
-from palimpsest.store.graph.care.move import ProjectMove
 from palimpsest.store.mapping import to_memory
 from palimpsest.store.protocols import FullText
 from palimpsest.store.queries import index_log as log_queries
@@ -54,7 +53,7 @@ def move(conn: Connection, full_text: FullText, user_id: str, old: str, new: str
         ids.update(conn.execute(select(table.c.id).where(*in_project)).scalars())
     for table in SCOPED_TABLES:
         conn.execute(update(table).where(table.c.user_id == user_id, table.c.project == old).values(project=new))
-    entity_moves.move(conn, ProjectMove(user_id, old, new, tx.edit, provenance, now))
+    entity_moves.move(tx.graph, old)
     job_writes.move(conn, user_id, old, new)
     _move_aliases(conn, user_id, old, new, now)
     entry_writes.index(conn, full_text, touched, now)

@@ -252,7 +252,9 @@ def was_purged(conn: Connection, item: Item) -> bool:
 
 def belongs_to_other_user(conn: Connection, user_id: str, item: Item) -> bool:
     """Return whether the id of an item is the id of another user's message, memory or entity. Ids are unique."""
-    table = {"turn": messages, "memory": memories, "entity": entities}.get(item["type"])
+    if item["type"] == "entity":
+        return entity_transfer.is_of_other_user(conn, user_id, item)
+    table = {"turn": messages, "memory": memories}.get(item["type"])
     if table is None:
         return False
     of_other_user = (table.c.id == item["id"], table.c.user_id != user_id)
@@ -299,7 +301,7 @@ def _store_message(tx: Transaction, item: Item, state: ImportState) -> None:
     values = {name: item[name] for name in MESSAGE + MESSAGE_STATE}
     values |= {"user_id": tx.scope.user_id, "content_hash": content_hash(item["content"]), "change": past[0]["change"]}
     tx.conn.execute(insert(messages), values)
-    entity_transfer.store_mentions(tx.conn, "message", item, tx.scope.user_id, state.entities)
+    entity_transfer.store_mentions(tx.conn, "message", item, state.entities)
     for version, row in zip(item["history"], past, strict=True):
         values = {"message_id": item["id"], "recorded_at": version.get("recorded_at")}
         tx.conn.execute(insert(message_history), {**row, **values})
@@ -321,7 +323,7 @@ def _store_memory(tx: Transaction, item: Item, state: ImportState) -> None:
     values = {name: item.get(name) for name in MEMORY + MEMORY_STATE}  # older exports have no entities
     values |= {"user_id": tx.scope.user_id, "content_hash": memory_hash(item["text"])}
     tx.conn.execute(insert(memories), values)
-    entity_transfer.store_mentions(tx.conn, "memory", item, tx.scope.user_id, state.entities)
+    entity_transfer.store_mentions(tx.conn, "memory", item, state.entities)
     numbered = replace(tx, edit=state.base + max(version["change"] for version in item["history"]))
     stored = tx.conn.execute(select(memories).where(memories.c.id == item["id"])).one()
     graph.put(numbered.graph, to_memory(stored))

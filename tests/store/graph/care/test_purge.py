@@ -17,7 +17,8 @@ from tests.support.graph_rows import (
     change_stating,
     entity_ids,
     entity_names,
-    record_merge,
+    merge_entities,
+    rename_entity,
     run_statement,
     stated_relations,
     store_stating,
@@ -51,7 +52,7 @@ async def test_a_purged_person_is_in_no_byte_of_any_file(tmp_path: Path, *, ever
     """Guards the promise of purge for entities, aliases, mentions, relations, their edits and the JSON of versions."""
     async with memory_in(tmp_path) as memory:
         secret = store_secret(memory)
-        record_merge(memory, ALIAS[0], SECRET[0])
+        merge_entities(memory, ALIAS[0], SECRET[0])
         kept = store_stating(memory, "Ana bakes", ANA, scope=WEB if everything else ALICE)
         assert files_with(tmp_path, *PARTS) != set()
         done = await memory.care.purge(ALICE, None if everything else [secret])
@@ -88,12 +89,15 @@ async def test_a_name_that_a_person_gave_stays_with_what_is_left(tmp_path: Path)
         secret = store_secret(memory)
         store_stating(memory, "Anna bakes", ("Anna", "person"))
         store_stating(memory, "Bea sings", ("Bea", "person"))
-        record_merge(memory, "Anna", "Ana")
-        record_merge(memory, ALIAS[0], "Bea")
-        run_statement(memory, "UPDATE entity_aliases SET given = 1 WHERE key = 'ana'")
+        merge_entities(memory, "Anna", "Ana")
+        merge_entities(memory, ALIAS[0], "Bea")
+        rename_entity(memory, "Ana", "Annabel")
         await memory.care.purge(ALICE, [secret])
-        assert entity_names(memory) == [("", "Ana"), ("", "Bea")], "Ana stands for Anna, whom a memory mentions"
-        assert select_rows(memory, "SELECT text FROM entity_history") == [("merged Anna into Ana",)]
+        assert entity_names(memory) == [("", "Annabel"), ("", "Bea")], "she stands for Anna, whom a memory mentions"
+        assert select_rows(memory, "SELECT text FROM entity_history") == [
+            ("merged Anna into Ana",),
+            ("renamed Ana to Annabel",),
+        ]
         assert await row_faults(memory) == []
     assert files_with(tmp_path, *PARTS) == set()
 
@@ -152,7 +156,7 @@ async def test_the_numbers_of_purged_edits_of_entities_are_not_reused(tmp_path: 
     """Guards undo by number, also of a merge whose row of history was erased."""
     async with memory_in(tmp_path) as memory:
         secret = store_secret(memory)
-        record_merge(memory, ALIAS[0], SECRET[0], edit=99)
+        number = merge_entities(memory, ALIAS[0], SECRET[0])
         await memory.care.purge(ALICE, [secret])
         store_memory(memory, "User bakes")
-        assert (await memory.log(ALICE))[0].number == 100
+        assert (await memory.log(ALICE))[0].number == number + 1

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from palimpsest.care import import_file
-from palimpsest.core.entities import Relation
+from palimpsest.core.entities import Relation, Split
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Scope
 from palimpsest.memory import Memory
@@ -19,10 +19,11 @@ from tests.support.graph_rows import (
     LIVES,
     aliases_of,
     change_stating,
+    edit_entities,
     entity_ids,
     entity_names,
-    record_merge,
-    run_statement,
+    merge_entities,
+    rename_entity,
     stated_relations,
     store_stating,
 )
@@ -44,7 +45,13 @@ def store_people(memory: Memory) -> None:
     store_stating(memory, "I work with Tom", ("me", "person"), TOM, relations=(Relation("me", "works with", "Tom"),))
     store_stating(memory, "Tom merges", TOM, scope=WEB)
     store_stating(memory, "Only the site has Vera", ("Vera", "person"), scope=WEB)
-    record_merge(memory, "Ms Ruiz", "Ana")
+    merge_entities(memory, "Ms Ruiz", "Ana")
+
+
+def split_tom(memory: Memory, memory_id: str) -> None:
+    """Say that a memory is about another Tom."""
+    (tom,) = entity_ids(memory, "Tom")
+    edit_entities(memory, Split(tom, (memory_id,), "Tom"))
 
 
 def lines_of(file: Path) -> list[dict[str, Any]]:
@@ -62,7 +69,7 @@ async def test_entities_are_the_same_in_every_ledger(tmp_path: Path) -> None:
     file = tmp_path / "alice.jsonl"
     async with memory_in(tmp_path / "here") as here:
         store_people(here)
-        run_statement(here, "UPDATE entity_aliases SET given = 1 WHERE name = 'Vera'")
+        rename_entity(here, "Vera", "Vera Lind", scope=WEB)
         await exporting(here, file)
         relations, names = stated_relations(here), entity_names(here)
     async with memory_in(tmp_path / "there") as there:
@@ -72,11 +79,34 @@ async def test_entities_are_the_same_in_every_ledger(tmp_path: Path) -> None:
         assert done.new["entity"] == sum(line.get("type") == "entity" for line in lines_of(file)) == 6
         assert await exported(there) == file.read_bytes()
         assert (stated_relations(there), entity_names(there)) == (relations, names)
-        assert aliases_of(there, "Vera") == ["Vera"]
+        assert aliases_of(there, "Vera Lind") == ["Vera", "Vera Lind"]
         assert await row_faults(there) == []
         again = await there.care.import_file(ALICE, file, ignore_progress)
         assert (again.new["entity"], again.known["entity"]) == (0, 6)
         assert await exported(there) == file.read_bytes()
+
+
+async def test_edits_of_entities_are_undone_after_an_import_as_before(tmp_path: Path) -> None:
+    """Guards the history of entities: numbers and ids of another ledger, also those of entities known here before."""
+    file = tmp_path / "alice.jsonl"
+    async with memory_in(tmp_path / "here") as here, memory_in(tmp_path / "there") as there:
+        store_stating(there, "Zoe sings", ("Zoe", "person"))
+        store_people(here)
+        store_stating(here, "Zoe is Ana's sister", ANA, ("Zoe", "person"))
+        merge_entities(here, "Zoe", "Tom")
+        await here.undo(ALICE)
+        split_tom(here, store_stating(here, "Tom is a cat", TOM))
+        rename_entity(here, "Ana", "Annabel")
+        await exporting(here, file)
+        await there.care.import_file(ALICE, file, ignore_progress)
+        for memory in (here, there):
+            assert (await memory.log(ALICE))[0].steps[0].after == "renamed Ana to Annabel"
+        for _ in range(4):
+            for memory in (here, there):
+                await memory.undo(ALICE)
+            assert entity_names(there) == entity_names(here)
+            assert stated_relations(there) == stated_relations(here)
+        assert await row_faults(there) == []
 
 
 async def test_an_interrupted_import_ends_as_a_single_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,8 +134,8 @@ async def test_an_entity_that_is_known_here_is_not_stored_twice(tmp_path: Path) 
     file = tmp_path / "alice.jsonl"
     async with memory_in(tmp_path / "here") as here:
         store_people(here)
-        store_stating(here, "Another Tom sails", ("Tom's boat", "other"))
-        run_statement(here, "UPDATE entities SET name = 'Tom', type = 'person' WHERE name = 'Tom''s boat'")
+        other = store_stating(here, "Another Tom sails", TOM)
+        split_tom(here, other)
         await exporting(here, file)
     async with memory_in(tmp_path / "there") as there:
         store_stating(there, "Tom plays chess with me", TOM, ("I", "person"))
@@ -149,7 +179,7 @@ async def test_an_export_of_before_does_not_bring_back_a_purged_person(tmp_path:
     async with memory_in(tmp_path / "data") as memory:
         secret = store_stating(memory, "Zorvexa Quillfen is coming", ("Zorvexa Quillfen", "person"), ANA)
         store_stating(memory, "Ana bakes", ANA)
-        record_merge(memory, "Zorvexa Quillfen", "Ana")
+        merge_entities(memory, "Zorvexa Quillfen", "Ana")
         await exporting(memory, file)
         await memory.care.purge(ALICE, [secret], and_backups=False)
         would = await memory.care.import_file(ALICE, file, ignore_progress, dry_run=True)
@@ -170,6 +200,17 @@ def changed(**parts: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 NOBODY = "00000000-0000-4000-8000-000000000000"
 
+EDIT: dict[str, Any] = {
+    "event": "rename",
+    "before": [],
+    "after": [],
+    "updated_at": "2026-05-08T12:00:00+00:00",
+    "stage": "",
+    "caller": "",
+    "text": "",
+    "change": 1,
+}
+
 FAULTS: dict[str, tuple[int, Callable[[dict[str, Any]], dict[str, Any]], str]] = {
     "a name that names nothing": (1, changed(name=" … "), r"line 2: entity\.name: .*no letter or digit"),
     "an unknown type": (1, changed(entity_type="king"), r"line 2: entity\.entity_type"),
@@ -187,23 +228,16 @@ FAULTS: dict[str, tuple[int, Callable[[dict[str, Any]], dict[str, Any]], str]] =
         lambda line: {**line, "mentions": [*line["mentions"], {**line["mentions"][0], "name": "ANA"}]},
         "line 4: .*two entities",
     ),
-    "an edit of an unknown kind": (
+    "an edit of an unknown kind": (1, changed(history=[{**EDIT, "event": "burn"}]), r"line 2: .*history\.0\.event"),
+    "an edit of another column": (
         1,
-        changed(
-            history=[
-                {
-                    "event": "burn",
-                    "before": {},
-                    "after": {},
-                    "updated_at": "2026-05-08T12:00:00+00:00",
-                    "stage": "",
-                    "caller": "",
-                    "text": "",
-                    "change": 1,
-                }
-            ]
-        ),
-        r"line 2: entity\.history\.0\.event",
+        changed(history=[{**EDIT, "before": [["entity", NOBODY, "user_id", "bob"]]}]),
+        r"line 2: entity\.history\.0\.before",
+    ),
+    "an edit of nobody": (
+        1,
+        changed(history=[{**EDIT, "after": [["entity", NOBODY, "merged_into", None]]}]),
+        f"an edit tells of the entity {NOBODY}, which is not in the file",
     ),
     "a relation from nobody": (3, changed(relations=[["", "knows", "Ana"]]), r"line 4: memory\.relations"),
     "an entity of another project": (1, changed(project="web"), "line 4: the entity .* belongs to another project"),
@@ -238,5 +272,10 @@ async def test_an_entity_of_another_user_is_refused(tmp_path: Path) -> None:
         store_stating(memory, "Bob's Ana sings", ANA, scope=BOB)
         (bobs,) = entity_ids(memory, "Ana")
         write_lines(file, [header, {**entity, "id": bobs}])
+        with pytest.raises(InputError, match="another user"):
+            await memory.care.import_file(ALICE, file, ignore_progress)
+        bobs_memory = (await memory.list(BOB)).hits[0].id
+        state = [["mention", "memory", bobs_memory, "ana", entity["id"]]]
+        write_lines(file, [header, {**entity, "history": [{**EDIT, "before": state}]}])
         with pytest.raises(InputError, match="another user"):
             await memory.care.import_file(ALICE, file, ignore_progress)

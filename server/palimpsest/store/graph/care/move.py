@@ -2,58 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Row, select, update
 
-from palimpsest.core.models import Provenance
 from palimpsest.store.graph.care.namesakes import namesakes
-from palimpsest.store.graph.tables import entities, entity_history
+from palimpsest.store.graph.groups import roots_of
+from palimpsest.store.graph.identity.history import GraphWrite
+from palimpsest.store.graph.identity.merging import merge
+from palimpsest.store.graph.tables import entities
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectMove:
-    """Whose project moves where, and the edit that it is."""
-
-    user_id: str
-    old: str
-    new: str
-    edit: int
-    provenance: Provenance
-    now: datetime
-
-
-def move(conn: Connection, project_move: ProjectMove) -> None:
-    """Give the entities of a project to another one. Of two that are the same, one is merged into the other.
+def move(write: GraphWrite, old: str) -> None:
+    """Give the entities of a project to the project of the write. Those that are the same there become one.
 
     Global entities, such as the user's own, belong to no project and stay.
     """
-    of_project = (entities.c.user_id == project_move.user_id, entities.c.project == project_move.old)
-    for row in conn.execute(select(entities).where(*of_project).order_by(entities.c.seq)).all():
+    of_project = (entities.c.user_id == write.scope.user_id, entities.c.project == old)
+    for row in write.conn.execute(select(entities).where(*of_project).order_by(entities.c.seq)).all():
         if row.merged_into is None:
-            _merge_with_namesake(conn, row, project_move)
-    conn.execute(update(entities).where(*of_project).values(project=project_move.new))
+            _merge_with_namesake(write, row)
+    write.conn.execute(update(entities).where(*of_project).values(project=write.scope.project))
 
 
-def _merge_with_namesake(conn: Connection, row: Row[tuple[str, str, str]], project_move: ProjectMove) -> None:
+def _merge_with_namesake(write: GraphWrite, row: Row[Any]) -> None:
     """Merge an entity into the one of the new project that is the same, unless two of either project may be meant."""
-    user_id, old, new = project_move.user_id, project_move.old, project_move.new
-    ours = namesakes(conn, user_id, old, row.name, row.type)
-    theirs = namesakes(conn, user_id, new, row.name, row.type)
-    if len(theirs) != 1 or any(other.id != row.id for other in ours):
-        return
-    [target] = theirs
-    conn.execute(update(entities).where(entities.c.id == row.id).values(merged_into=target.id))
-    version = {
-        "entity_id": target.id,
-        "event": "merge",
-        "before": {"entities": {row.id: {"merged_into": None}}},
-        "after": {"entities": {row.id: {"merged_into": target.id}}},
-        "updated_at": project_move.now,
-        "stage": project_move.provenance.stage,
-        "caller": project_move.provenance.caller,
-        "change": project_move.edit,
-        "text": f"merged {row.name} of project {old} into {row.name} of project {new}",
-    }
-    conn.execute(insert(entity_history), version)
+    ours, theirs = (
+        namesakes(write.conn, row.user_id, project, row.name, row.type)
+        for project in (row.project, write.scope.project)
+    )
+    if len(theirs) == 1 and all(other.id == row.id for other in ours):
+        roots = roots_of(write.conn, [row.id, theirs[0].id])
+        merge(write, roots[row.id], roots[theirs[0].id])

@@ -144,7 +144,8 @@ def _forget_edits(conn: Connection, touched: AbstractSet[str], edits: Sequence[R
     present: set[str] = set()
     for chunk in chunks(sorted(touched)):
         present.update(conn.execute(select(entities.c.id).where(entities.c.id.in_(chunk))).scalars())
-    gone = {*(touched - present), *(name.casefold() for name in erased - _still_there(conn, erased, touched))}
+    names = erased - _still_there(conn, erased, touched)
+    gone = (touched - present) | {form for name in names for form in (name.casefold(), name_key(name))}
     for row in edits:
         texts = [text.casefold() for text in told(row)]
         if any(name in text for name in gone for text in texts):

@@ -1,36 +1,34 @@
-"""What a row of the history of entities tells of: entities, memories and names."""
+"""What a row of the history of entities tells of: entities, memories, messages and names."""
 
 from __future__ import annotations
 
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sqlalchemy import Row
 
-PARTS = frozenset({"entities", "aliases", "mentions", "memory", "message", "merged_into", "name", "type"})
-"""The keys of a stored state that are words of its format."""
+from palimpsest.store.graph.identity.history import ENTITY, MENTION
+
+StoredState = Sequence[Sequence[Any]]
+"""A state as a row of history has it: `[[*place, value], …]`."""
 
 
 def told(row: Row[Any]) -> set[str]:
     """Return the ids and texts in a row of history."""
-    return {row.entity_id, row.text, *texts_in([row.before, row.after])}
+    return {row.entity_id, row.text, *texts_in(row.before), *texts_in(row.after)}
 
 
-def texts_in(value: Any) -> set[str]:
-    """Return every text in a JSON value, also the keys of its objects."""
-    if isinstance(value, str):
-        return {value}
-    parts: list[Any] = cast("list[Any]", value) if isinstance(value, list) else []
-    if isinstance(value, dict):
-        state = cast("dict[str, Any]", value)
-        parts = [*(state.keys() - PARTS), *state.values()]
-    return {text for part in parts for text in texts_in(part)}
+def texts_in(state: StoredState) -> set[str]:
+    """Return the ids and names in a state, without the words of its format."""
+    texts: set[str | None] = set()
+    for part, *names, value in state:
+        if part == ENTITY:
+            texts |= {names[0], None if names[1] == "type" else value}
+        else:
+            texts |= {*(names[1:] if part == MENTION else names), value}
+    return {text for text in texts if text is not None}
 
 
-def with_ids(value: Any, ids: dict[str, str]) -> Any:
-    """Return a JSON value with other ids in place of some."""
-    if isinstance(value, str):
-        return ids.get(value, value)
-    if isinstance(value, dict):
-        state = cast("dict[str, Any]", value)
-        return {ids.get(key, key): with_ids(part, ids) for key, part in state.items()}
-    return [with_ids(part, ids) for part in cast("list[Any]", value)] if isinstance(value, list) else value
+def with_ids(state: StoredState, here: Mapping[str, str]) -> list[list[str | None]]:
+    """Return a state with the ids that entities have in this ledger."""
+    return [[None if part is None else here.get(part, part) for part in place] for place in state]

@@ -16,7 +16,10 @@ from palimpsest.core.clock import exact_iso
 from palimpsest.core.entities import name_key
 from palimpsest.store.graph.care.namesakes import namesakes
 from palimpsest.store.graph.care.told import texts_in, told, with_ids
+from palimpsest.store.graph.identity import aliases
 from palimpsest.store.graph.tables import entities, entity_aliases, entity_history, mentions
+from palimpsest.store.mapping import chunks
+from palimpsest.store.schema import memories, messages
 
 Item = Mapping[str, Any]
 
@@ -65,6 +68,18 @@ class MentionsOfFile:
             if target in without or (entity_id in self.purged and entity_id not in kept):
                 without.add(entity_id)
         return frozenset(without)
+
+
+def is_of_other_user(conn: Connection, user_id: str, item: Item) -> bool:
+    """Return whether an entity of an export, or what its edits tell of, is another user's here. Ids are unique."""
+    ids = {item["id"]}
+    for version in item["history"]:
+        ids |= texts_in(version["before"]) | texts_in(version["after"])
+    return any(
+        conn.execute(select(table.c.seq).where(table.c.id.in_(chunk), table.c.user_id != user_id)).first() is not None
+        for table in (entities, memories, messages)
+        for chunk in chunks(sorted(ids))
+    )
 
 
 def entities_of(conn: Connection, user_id: str) -> list[Row[Any]]:
@@ -139,12 +154,16 @@ def store(conn: Connection, user_id: str, item: Item, past: Sequence[Item], impo
         row |= {"user_id": user_id, "merged_into": None if into is None else imported.here[into]}
         conn.execute(insert(entities), row)
         for version in past:
-            states = {part: with_ids(version[part], imported.here) for part in ("before", "after")}
-            if not texts_in(list(states.values())) & imported.only_purged:
+            if not (texts_in(version["before"]) | texts_in(version["after"])) & imported.only_purged:
+                states = {part: with_ids(version[part], imported.here) for part in ("before", "after")}
                 conn.execute(insert(entity_history), {**version, **states, "entity_id": entity_id})
     elif known != item["id"]:
         _correct_ids(conn, user_id, {item["id"]: known})
-    _put_aliases(conn, user_id, [(entity_id, name) for name in item["aliases"]], given=True)
+    of_entity = (entity_aliases.c.entity_id == entity_id, entity_aliases.c.given)
+    given = set(conn.execute(select(entity_aliases.c.key).where(*of_entity)).scalars())
+    for name in item["aliases"]:
+        if name_key(name) not in given:
+            aliases.give(conn, entity_id, name_key(name), name)
     return known is None
 
 
@@ -157,15 +176,15 @@ def _correct_ids(conn: Connection, user_id: str, here: dict[str, str]) -> None:
             conn.execute(update(entity_history).where(entity_history.c.seq == row.seq).values(**states))
 
 
-def store_mentions(conn: Connection, kind: str, owner: Item, user_id: str, imported: ImportedEntities) -> None:
+def store_mentions(conn: Connection, kind: str, owner: Item, imported: ImportedEntities) -> None:
     """Store which entity each name of an imported memory or message means."""
     present = None if kind == "message" else _stated_keys(owner)
-    named = [(imported.here[each["entity_id"]], each["name"]) for each in owner.get("mentions", ())]
-    for entity_id, name in named:
+    for mention in owner.get("mentions", ()):
+        entity_id, name = imported.here[mention["entity_id"]], mention["name"]
         key = name_key(name)
         row = {"kind": kind, "owner_id": owner["id"], "key": key, "name": name, "entity_id": entity_id}
         conn.execute(insert(mentions), {**row, "current": present is None or key in present})
-    _put_aliases(conn, user_id, named, given=False)
+        aliases.add(conn, entity_id, key, name)
 
 
 def _stated_keys(memory: Item) -> set[str]:
@@ -173,16 +192,3 @@ def _stated_keys(memory: Item) -> set[str]:
     named = [name for name, _ in memory.get("entities") or ()]
     ends = [end for source, _, destination in memory.get("relations") or () for end in (source, destination)]
     return {name_key(name) for name in (*named, *ends)}
-
-
-def _put_aliases(conn: Connection, user_id: str, named: Sequence[tuple[str, str]], *, given: bool) -> None:
-    """Store names of entities, unless they have them."""
-    for entity_id, name in named:
-        key = name_key(name)
-        is_it = (entity_aliases.c.entity_id == entity_id, entity_aliases.c.key == key)
-        known = conn.execute(select(entity_aliases.c.given).where(*is_it)).scalar_one_or_none()
-        if known is None:
-            row = {"entity_id": entity_id, "key": key, "name": name, "user_id": user_id, "given": given}
-            conn.execute(insert(entity_aliases), row)
-        elif known is False and given:
-            conn.execute(update(entity_aliases).where(*is_it).values(given=True))
