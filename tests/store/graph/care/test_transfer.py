@@ -134,7 +134,7 @@ async def test_an_entity_that_is_known_here_is_not_stored_twice(tmp_path: Path) 
     file = tmp_path / "alice.jsonl"
     async with memory_in(tmp_path / "here") as here:
         store_people(here)
-        other = store_stating(here, "Another Tom sails", TOM)
+        other = store_stating(here, "Tom sails", TOM)
         split_tom(here, other)
         await exporting(here, file)
     async with memory_in(tmp_path / "there") as there:
