@@ -18,6 +18,7 @@ from palimpsest.core.protocols import Vector
 from palimpsest.learn.apply import WriteResult, apply_decisions, apply_write, embed_texts
 from palimpsest.learn.edit import has_text
 from palimpsest.learn.engine import Engine
+from palimpsest.learn.facts.naming import with_named_facts
 from palimpsest.learn.facts.near_duplicates import with_near_duplicates
 from palimpsest.learn.facts.reconcile import ReconcileRequest, not_learned_from, reconcile
 from palimpsest.learn.from_messages import Lesson, learn_from
@@ -116,10 +117,11 @@ async def _add_as_it_is(
     known: Mapping[str, Vector] | None = None,
 ) -> WriteResult:
     texts = [decision.fact.text] if decision.fact is not None else []
+    decisions = await engine.run(lambda: with_named_facts(engine, scope, [decision]))
     vectors, embedding_notes = await embed_texts(engine, texts, known)
     provenance = Provenance("add", caller=caller)
     notes = [*notes, *embedding_notes]
-    result = await apply_decisions(engine, scope, [decision], provenance, vectors=vectors, notes=notes)
+    result = await apply_decisions(engine, scope, decisions, provenance, vectors=vectors, notes=notes)
     if decision.fact is not None:
         result = replace(result, notes=(*result.notes, *_kept_dates(result, decision.fact)))
     return await with_near_duplicates(engine, scope, result, vectors)

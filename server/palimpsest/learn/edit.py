@@ -12,6 +12,7 @@ from palimpsest.core.models import Decision, Event, Fact, Kind, Memory, Message,
 from palimpsest.index.backfill import Backfill
 from palimpsest.learn.apply import CALL_SECONDS, WriteResult, apply_decisions, apply_write, embed_texts
 from palimpsest.learn.engine import Engine
+from palimpsest.learn.facts.naming import with_names
 from palimpsest.learn.facts.near_duplicates import with_near_duplicates
 from palimpsest.learn.sanitize import sanitize_fact
 from palimpsest.store.mapping import memory_hash
@@ -52,6 +53,7 @@ async def update(
             raise deleted_error(memory)
         return WriteResult((Outcome(Event.NONE, successor, duplicate_of=successor.id),), notes=tuple(notes))
     vectors, embedding_notes = await embed_texts(engine, [fact.text] if fact.text else [])
+    (fact,) = await engine.run(lambda: with_names(engine, scope, [fact]))
     decision = Decision(Event.UPDATE, fact, memory.id)
     provenance = Provenance("update", caller=caller)
     notes = [*notes, *embedding_notes]

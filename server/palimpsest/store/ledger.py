@@ -15,6 +15,7 @@ from pathlib import Path
 from sqlalchemy import Connection, select
 
 from palimpsest.core.clock import Clock
+from palimpsest.core.entities import NamedEntity
 from palimpsest.core.git_project import Alias, Move, Repository
 from palimpsest.core.models import AppliedWrite, Scope
 from palimpsest.core.protocols import Progress, Vector
@@ -22,6 +23,7 @@ from palimpsest.store import known_projects as project_queries
 from palimpsest.store import projects as project_writes
 from palimpsest.store import verify as verification
 from palimpsest.store.graph.matching import name_vectors
+from palimpsest.store.graph.naming import UnnamedMemory, give_names
 from palimpsest.store.migrations.upgrade import refuse_newer, upgrade
 from palimpsest.store.protocols import Backups, Database, FullText
 from palimpsest.store.queries.jobs import Job
@@ -90,11 +92,16 @@ class Ledger:
         with self._write() as conn:
             name_vectors.give_name_vectors(conn, embedder, vectors)
 
+    def give_names(self, named: Mapping[UnnamedMemory, Sequence[NamedEntity]]) -> None:
+        """Store what memories name whose names were not looked for before. It is no edit."""
+        with self._write() as conn:
+            give_names(conn, named, self._clock())
+
     @contextmanager
     def embedding(self) -> Generator[bool]:
         """Give True and keep other processes from embedding in the background, or False if one is doing it.
 
-        The same texts wait in all of them, and would be embedded once in each.
+        The same texts wait in all of them, and would be embedded once in each. It also names what has no names yet.
         """
         with self._database.embedding() as is_our_turn:
             yield is_our_turn

@@ -1,4 +1,4 @@
-"""Background work: learn, embed what has no vector, keep the vector index up to date, refresh summaries.
+"""Background work: learn, name and embed what waits for it, keep the vector index up to date, refresh summaries.
 
 It runs in the task group of the facade.
 """
@@ -29,6 +29,7 @@ from palimpsest.learn.background.entities import EntityResolution
 from palimpsest.learn.background.jobs import JobRunner
 from palimpsest.learn.background.reports import JobReport, notes_on, once_told
 from palimpsest.learn.engine import Engine
+from palimpsest.learn.facts.naming import Naming
 from palimpsest.store.queries.jobs import Job
 
 logger = logging.getLogger(__name__)
@@ -80,6 +81,7 @@ class BackgroundWork:
         self._pending_writes = 0
         self._summarizing: set[Scope] = set()
         self._failed_at: dict[Scope, int] = {}
+        self._naming = Naming(engine.ledger)
         self._change_over = Backfill(engine.ledger, engine.embedder)
         self._resolution = EntityResolution(engine.ledger, engine.embedder)
         self._jobs = JobRunner(engine, self._after_job)
@@ -175,9 +177,9 @@ class BackgroundWork:
             self._summarizing.discard(scope)
 
     async def _embed(self) -> bool:
-        """Embed what is new, and then go on with the texts that another embedder has embedded, which is done once.
+        """Name and embed what is new, and then go on with what another embedder has embedded, which is done once.
 
-        Both stop after a while, so that the index is brought up to date in between. The next round then goes on. While
+        All stop after a while, so that the index is brought up to date in between. The next round then goes on. While
         another process embeds, this one waits for the next round. Return whether nothing is left to embed.
         """
         try:
@@ -189,16 +191,16 @@ class BackgroundWork:
         return False
 
     def _embed_in_turn(self) -> bool:
-        """Embed for a while unless another process does. Return whether this process has nothing left to embed.
+        """Name and embed for a while unless another process does. Return whether nothing is left to do.
 
         The names of entities come last, because they are compared by what is said of their bearers too.
         """
         engine, stopped = self._engine, self._projection.stopping
         end = time.monotonic() + ROUND_SECONDS
-        is_finished = True
         with engine.ledger.embedding() as is_our_turn:
             if not is_our_turn:
                 return False
+            is_finished = self._naming.run(lambda: stopped() or time.monotonic() > end)
             for backfill in (Backfill(engine.ledger, engine.embedder, only_failed=True), self._change_over):
                 try:
                     backfill.run(lambda: stopped() or time.monotonic() > end)

@@ -17,6 +17,7 @@ from palimpsest.core.protocols import LanguageModel, Vector
 from palimpsest.learn.apply import WriteResult, apply_write, embed_texts
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.facts.comparison import compared
+from palimpsest.learn.facts.naming import with_named_facts
 from palimpsest.llm.decide import decide
 from palimpsest.llm.decisions.verdicts import Comparison, Decisions
 from palimpsest.store.queries import index_log as log_queries
@@ -172,10 +173,11 @@ async def _apply(
     facts = [fact for decision in decisions.decisions for fact in (decision.fact, *decision.outdated)]
     texts = [fact.text for fact in facts if fact is not None]
     vectors, notes = await embed_texts(engine, texts, request.vectors)
+    named = await engine.run(lambda: with_named_facts(engine, request.scope, decisions.decisions))
     write = Write(
         request.scope,
         provenance,
-        decisions=(*decisions.decisions, *hidden),
+        decisions=(*named, *hidden),
         vectors=vectors,
         embedder=engine.embedder.fingerprint,
         read=basis.revisions,

@@ -316,6 +316,7 @@ def restore(tx: Transaction, memory: Memory) -> Outcome:
 def update_row(tx: Transaction, old: Memory, new: Memory) -> Memory:
     """Write the row and the entry of a changed memory. Return the memory with its next revision."""
     new = replace(new, updated_at=tx.now, revision=old.revision + 1)
+    names_others = statements(new) != statements(old)  # where names were not looked for, the columns stay NULL
     tx.conn.execute(
         update(memories)
         .where(memories.c.id == new.id)
@@ -337,10 +338,10 @@ def update_row(tx: Transaction, old: Memory, new: Memory) -> Memory:
             deleted_at=new.deleted_at,
             superseded_by=new.superseded_by,
             revision=new.revision,
-            **statements(new),
+            **(statements(new) if names_others else {}),
         )
     )
-    if statements(new) != statements(old) or new.metadata.get(USER_NAME) != old.metadata.get(USER_NAME):
+    if names_others or new.metadata.get(USER_NAME) != old.metadata.get(USER_NAME):
         graph.put(tx.graph, new)
     if new.text != old.text:
         put_entry(tx, "memory", new.id, new.scope, new.text)

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from palimpsest.core.entities import EntityType, NamedEntity, name_key
+from palimpsest.core.entities import SELF_NAMES, EntityType, NamedEntity, name_key
 from palimpsest.text.names.known import known_names
-from palimpsest.text.names.words import beginning, is_adjacent, words_of
+from palimpsest.text.names.scripts.capitals import capital_spans
+from palimpsest.text.names.scripts.uncased import uncased_spans
+from palimpsest.text.names.span import Span
+from palimpsest.text.names.technical import technical_spans
+from palimpsest.text.names.words import beginning, words_of
 
-_CODE = re.compile(r"`([^`\n]{2,64})`|(?<!\w)(@\w[\w.-]+)")
+_TITLE = re.compile(
+    r"[\"\u201c\u201e\u00ab]([A-Z\u00c0-\u00de\u0410-\u042f][\w'\u2019-]*(?:[ ,]+[\w'\u2019-]+){1,8})"
+    r"[\"\u201d\u201c\u00bb]"
+)
+"""A title in quotation marks: several words, the first with a capital."""
 
 
 def find_names(text: str, known: Mapping[str, EntityType]) -> list[NamedEntity]:
@@ -19,29 +27,26 @@ def find_names(text: str, known: Mapping[str, EntityType]) -> list[NamedEntity]:
     shows it.
     """
     text = beginning(text)
-    taken: list[tuple[int, int, NamedEntity]] = []
-
-    def take(start: int, end: int, entity: NamedEntity) -> None:
-        if name_key(entity.name) and all(end <= first or last <= start for first, last, _ in taken):
-            taken.append((start, end, entity))
-
-    for place in known_names(text, known):
-        take(place.start, place.end, NamedEntity(place.name, known[name_key(place.name)]))
-    for match in _CODE.finditer(text):
-        take(match.start(), match.end(), NamedEntity(match[1] or match[2]))
-    words = words_of(text)
-    number = 0
-    while number < len(words):
-        end = number
-        while (
-            end < len(words)
-            and words[end].has_capital
-            and (end == number or is_adjacent(text, words[end - 1], words[end]))
-        ):
-            end += 1
-        if end > number and not words[number].is_first:
-            start, stop = words[number].start, words[end - 1].end
-            take(start, stop, NamedEntity(text[start:stop]))
-        number = max(end, number + 1)
-    named = {name_key(entity.name): entity for _, _, entity in sorted(taken, key=lambda item: item[:2])}
+    taken: list[Span] = []
+    for span in _spans(text, known, taken):
+        if all(span.end <= other.start or other.end <= span.start for other in taken):
+            taken.append(span)
+    named: dict[str, NamedEntity] = {}
+    for span in sorted(taken, key=lambda span: span.start):
+        key = name_key(span.name)
+        if key and key not in SELF_NAMES:
+            named.setdefault(key, NamedEntity(span.name, known.get(key, span.type)))
     return list(named.values())
+
+
+def _spans(text: str, known: Mapping[str, EntityType], taken: list[Span]) -> Iterator[Span]:
+    """Yield the parts of a text that name something, the surest first. The caller adds those it takes to `taken`."""
+    for place in known_names(text, known):
+        yield Span(place.start, place.end, place.name, known[name_key(place.name)])
+    yield from technical_spans(text)
+    for match in _TITLE.finditer(text):
+        capitals = sum(word[0].isupper() for word in re.findall(r"\w{4,}", match[1]))
+        if capitals > 1 and not match[1].endswith((".", "!", "?")):
+            yield Span(match.start(1), match.end(1), match[1], "document")
+    yield from uncased_spans(text)
+    yield from capital_spans(text, words_of(text), [(span.start, span.end) for span in taken])

@@ -26,6 +26,13 @@ _HANGUL = re.compile(r"[\uac00-\ud7af]{2,}$")
 _COMMON = frozenset(word for words in FUNCTION_WORDS.values() for word in words)
 
 
+_ARTICLES = frozenset(("the", "der", "die", "das", "la", "le", "el", "les", "los", "las", "il", "o", "a"))
+"""Function words with which names begin."""
+
+_BETWEEN = (" ", "\u00a0", ". ", " & ", "\n")
+"""What may be between two words of a name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """A name at its place in a text. `name` is the text there, without an ending that does not belong to it."""
@@ -42,7 +49,7 @@ def name_candidates(text: str) -> list[str]:
     """
     keys: dict[str, None] = {}
     for place in _places(beginning(text)):
-        if key := name_key(place.name):
+        if key := _key(place.name):
             keys.setdefault(key)
         if len(keys) >= MAX_CANDIDATES:
             break
@@ -53,8 +60,13 @@ def known_names(text: str, known: Mapping[str, EntityType]) -> list[Place]:
     """Return where a text has names that are known by their keys, the longest first, overlaps included."""
     if not known:
         return []
-    places = [place for place in _places(text) if name_key(place.name) in known and not _is_common(place.name)]
+    places = [place for place in _places(text) if _key(place.name) in known and not _is_common(place.name)]
     return sorted(places, key=lambda place: (place.start - place.end, place.start))
+
+
+def _key(name: str) -> str:
+    """Return the key of some words. They begin and end with a letter or a digit, so mostly case is all that differs."""
+    return name.casefold() if name.isascii() and "\n" not in name else name_key(name)
 
 
 def _is_common(name: str) -> bool:
@@ -65,13 +77,16 @@ def _places(text: str) -> Iterator[Place]:
     words = words_of(text)
     for number, word in enumerate(words):
         yield from _in_unspaced(word)
-        if _UNSPACED.fullmatch(word.text):
+        if _UNSPACED.fullmatch(word.text) or (word.text in _COMMON and word.text not in _ARTICLES):
             continue
+        end = word.start
         for following in words[number : number + MAX_WORDS]:
-            if "\n" in text[word.start : following.end]:
+            if following is not word and text[end : following.start] not in _BETWEEN:
                 break
-            for end in _ends(following):
-                yield Place(word.start, end, text[word.start : end])
+            end = following.end
+            if following.text not in _COMMON:  # a name ends with none
+                for name_end in _ends(following):
+                    yield Place(word.start, name_end, text[word.start : name_end])
 
 
 def _in_unspaced(word: Word) -> Iterator[Place]:

@@ -1,0 +1,85 @@
+"""Name what facts and memories speak of, where no model did: by the names that are known and those the text shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from sqlalchemy import Connection
+
+from palimpsest.core.entities import NamedEntity, name_key
+from palimpsest.core.models import Decision, Event, Fact, Scope
+from palimpsest.learn.engine import Engine
+from palimpsest.store.graph.naming import known_types, unnamed_memories
+from palimpsest.store.ledger import Ledger
+from palimpsest.text.names.finder import find_names
+from palimpsest.text.names.known import name_candidates
+
+BATCH = 50
+"""How many memories get their names in one transaction. It takes some ten milliseconds. Set by hand."""
+
+
+def with_names(engine: Engine, scope: Scope, facts: Sequence[Fact]) -> tuple[Fact, ...]:
+    """Return facts with what their texts name. A fact that has entities already keeps those. Blocking."""
+    if all(fact.entities or not fact.text for fact in facts):
+        return tuple(facts)
+    with engine.ledger.read() as conn:
+        return tuple(
+            fact if fact.entities or not fact.text else replace(fact, entities=names_in(conn, scope, fact.text))
+            for fact in facts
+        )
+
+
+def with_named_facts(engine: Engine, scope: Scope, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
+    """Return decisions whose facts have what their texts name. Blocking.
+
+    The text of an update is often not the one that was extracted: it joins a fact and a memory. So it has what the fact
+    names, and what else is found in it.
+    """
+    return tuple(
+        replace(
+            decision,
+            fact=_named(engine, scope, decision.fact, joins=decision.event is Event.UPDATE) if decision.fact else None,
+            outdated=with_names(engine, scope, decision.outdated),
+        )
+        for decision in decisions
+    )
+
+
+def names_in(conn: Connection, scope: Scope, text: str) -> tuple[NamedEntity, ...]:
+    """Return what a text of a scope names."""
+    return tuple(find_names(text, known_types(conn, scope, name_candidates(text))))
+
+
+def _named(engine: Engine, scope: Scope, fact: Fact, *, joins: bool) -> Fact:
+    if not joins or not fact.entities:
+        return with_names(engine, scope, [fact])[0]
+    (found,) = with_names(engine, scope, [replace(fact, entities=())])
+    named = {name_key(entity.name): entity for entity in (*found.entities, *fact.entities)}
+    return replace(fact, entities=tuple(named.values()))
+
+
+class Naming:
+    """One pass over the memories whose names were not looked for. It can be interrupted and continued.
+
+    Memories that were imported since are met in the next call, because they have higher numbers.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._last = 0
+
+    def run(self, stopped: Callable[[], bool]) -> bool:
+        """Name memories until none waits or `stopped` says so, and return whether none waits.
+
+        Blocking. Raises LedgerError.
+        """
+        while not stopped():
+            with self._ledger.read() as conn:
+                batch = unnamed_memories(conn, self._last, BATCH)
+                named = {memory: names_in(conn, memory.scope, memory.text) for memory in batch}
+            if not batch:
+                return True
+            self._ledger.give_names(named)
+            self._last = batch[-1].seq
+        return False

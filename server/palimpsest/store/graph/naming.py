@@ -1,0 +1,87 @@
+"""Name what memories speak of that were stored before names were looked for: older ones, and imported ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, bindparam, or_, select, update
+
+from palimpsest.core.entities import EntityType, NamedEntity, name_key
+from palimpsest.core.models import Provenance, Scope
+from palimpsest.store.graph.identity.history import GraphWrite
+from palimpsest.store.graph.statements import put
+from palimpsest.store.graph.tables import entities as entity_table
+from palimpsest.store.graph.tables import entity_aliases
+from palimpsest.store.mapping import Query, listed, to_memory, to_scope
+from palimpsest.store.queries.memories import name_of_user
+from palimpsest.store.schema import memories
+
+_IS_NULL = memories.c.entities.is_(None)
+
+NO_EDIT = 0
+"""Naming takes no number of an edit, and leaves nothing to undo."""
+
+_STAGE = Provenance("naming")
+
+
+@dataclass(frozen=True, slots=True)
+class UnnamedMemory:
+    """A memory whose names were not looked for yet. `seq` is its number in the order in which memories were stored."""
+
+    seq: int
+    id: str
+    scope: Scope
+    text: str
+
+
+def known_types(conn: Connection, scope: Scope, keys: Sequence[str]) -> dict[str, EntityType]:
+    """Return the types of the entities that a scope knows by these keys of names. The user's told name is a person."""
+    values = {"user_id": scope.user_id, "project": scope.project, "keys": list(keys)}
+    known: dict[str, EntityType] = {}
+    for row in conn.execute(_TYPES, values):
+        known.setdefault(row.key, row.type)
+    told = name_key(name_of_user(conn, scope))
+    if told in keys:
+        known[told] = "person"
+    return known
+
+
+_TYPES: Query = (
+    select(entity_aliases.c.key, entity_table.c.type)
+    .join(entity_table, entity_table.c.id == entity_aliases.c.entity_id)
+    .where(
+        entity_aliases.c.user_id == bindparam("user_id"),
+        entity_aliases.c.key.in_(listed("keys")),
+        or_(entity_table.c.project == "", entity_table.c.project == bindparam("project")),
+    )
+    .order_by(entity_table.c.project.desc(), entity_table.c.seq)
+)
+
+
+def unnamed_memories(conn: Connection, after: int, limit: int) -> list[UnnamedMemory]:
+    """Return memories of all users whose names were not looked for, those with the lowest numbers above `after`."""
+    rows = conn.execute(_UNNAMED, {"after": after, "limit": limit})
+    return [UnnamedMemory(row.seq, row.id, to_scope(row), row.text) for row in rows]
+
+
+_UNNAMED: Query = (
+    select(memories)
+    .where(memories.c.seq > bindparam("after"), _IS_NULL)
+    .order_by(memories.c.seq)
+    .limit(bindparam("limit"))
+)
+
+
+def give_names(conn: Connection, named: Mapping[UnnamedMemory, Sequence[NamedEntity]], now: datetime) -> None:
+    """Store what memories name. It is no edit: their texts say the same as before.
+
+    A memory that was named or got another text meanwhile is left as it is.
+    """
+    for memory, entities in named.items():
+        values = {"entities": [[entity.name, entity.type] for entity in entities], "relations": []}
+        is_as_read = (memories.c.id == memory.id, memories.c.text == memory.text, _IS_NULL)
+        if conn.execute(update(memories).where(*is_as_read).values(**values)).rowcount:
+            new = to_memory(conn.execute(select(memories).where(memories.c.id == memory.id)).one())
+            put(GraphWrite(conn, memory.scope, _STAGE, now, NO_EDIT, {}, "", []), new)

@@ -1,0 +1,93 @@
+"""Tell what a name is of, by its words and the words before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from palimpsest.core.entities import EntityType
+from palimpsest.text.names.lexicon.cues import (
+    CUES,
+    CUES_AFTER,
+    FIRST_WORDS,
+    INTRODUCING,
+    LAST_PARTS,
+    LAST_WORDS,
+    PERSON,
+    PLACE_PREPOSITIONS,
+)
+from palimpsest.text.names.lexicon.lists import is_also_word, is_english_word, is_given_name, is_place
+from palimpsest.text.names.lexicon.well_known import WELL_KNOWN
+
+_SKIPPED = frozenset(("is", "ist", "was", "the", "a", "der", "die", "das", "el", "la", "est", "es", "to", "se"))
+"""What may stand between a noun and the word that introduces its name: "the novel is called"."""
+
+_LIVING = frozenset(("lives", "lived", "living", "moved", "moving", "born", "flew", "drove", "travelled"))
+
+_EMPLOYED = frozenset(
+    ("works", "worked", "working", "employed", "arbeitet", "arbeitete", "trabaja", "travaille", "lavora")
+)
+_EMPLOYERS_AFTER = frozenset(("at", "for", "by", "bei", "für", "en", "para", "chez", "per", "da"))
+
+INTRODUCED_REACH = 3
+"""How many words before "called" may be the noun that says what is called so. Set by hand."""
+
+
+def kind_of(name: str, before: Sequence[str], after: str = "") -> EntityType:
+    """Return the type of a name; "other" if nothing shows it.
+
+    `before` are the words before the name, the nearest last, and `after` is the word after it, all in lower case.
+    """
+    words = name.replace(".", " ").split()
+    if known := _by_own_words(words) or WELL_KNOWN.get(name):
+        return known
+    if words[0] in WELL_KNOWN:
+        return "product"
+    return _cue(before) or _by_lists(name, words, before, after) or _by_form(words, after)
+
+
+def _by_own_words(words: Sequence[str]) -> EntityType | None:
+    first, last = words[0].casefold(), words[-1].casefold()
+    if len(words) > 1:
+        if first in PERSON and first not in FIRST_WORDS and first not in ("st", "saint"):
+            return "person"
+        if found := LAST_WORDS.get(last) or LAST_WORDS.get(last.removesuffix("s")) or FIRST_WORDS.get(first):
+            return found
+    if "&" in words:
+        return "organization"
+    return next((kind for end, kind in LAST_PARTS.items() if last.endswith(end) and last != end), None)
+
+
+def _cue(before: Sequence[str]) -> EntityType | None:
+    """Return what the nearest words before a name say, such as "sister" or "a dog called"."""
+    end = len(before)
+    while end and (before[end - 1] in INTRODUCING or (end < len(before) and before[end - 1] in _SKIPPED)):
+        end -= 1
+    reach = 1 if end == len(before) else INTRODUCED_REACH
+    for word in reversed(before[max(0, end - reach) : end]):
+        if found := CUES.get(word) or CUES.get(word.removesuffix("s")):
+            return "other" if found == "pet" else found
+    return None
+
+
+def _by_lists(name: str, words: Sequence[str], before: Sequence[str], after: str) -> EntityType | None:
+    near = before[-1] if before else ""
+    is_at_place = near in PLACE_PREPOSITIONS
+    if CUES_AFTER.get(after) == "person" and not is_at_place:
+        return "person"
+    if is_place(name):
+        return "place" if is_at_place or not is_given_name(words[0]) else "person"
+    if near in _EMPLOYERS_AFTER and not _EMPLOYED.isdisjoint(before[-2:-1]):
+        return "organization"
+    if is_given_name(words[0]) and not (is_also_word(words[0]) and len(words) == 1 and before):
+        return "person"
+    lives_there = near in ("in", "to") and not _LIVING.isdisjoint(before[-3:-1])
+    return "place" if near == "near" or lives_there else None
+
+
+def _by_form(words: Sequence[str], after: str) -> EntityType:
+    if after in CUES_AFTER:
+        return CUES_AFTER[after]
+    if len(words) > 2 and words[0] == "The":  # noqa: PLR2004 - a title; "The Hague" is a place
+        return "document"
+    is_full_name = len(words) == 2 and all(word.istitle() and not is_english_word(word) for word in words)  # noqa: PLR2004
+    return "person" if is_full_name else "other"

@@ -1,0 +1,1 @@
+"""Names by the script they are written in."""

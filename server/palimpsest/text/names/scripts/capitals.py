@@ -1,0 +1,339 @@
+"""Find names by their capitals, in the scripts that have them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+from palimpsest.text.names.kinds import kind_of
+from palimpsest.text.names.lexicon.cues import (
+    CUES,
+    FIRST_WORDS,
+    INTRODUCING,
+    JOINING,
+    LAST_WORDS,
+    NEVER,
+    NUMBERED,
+    PERSON,
+    PERSON_VERBS,
+    PETS,
+    TITLES,
+)
+from palimpsest.text.names.lexicon.lists import is_also_word, is_english_word, is_german_word, is_given_name, is_place
+from palimpsest.text.names.lexicon.well_known import WELL_KNOWN
+from palimpsest.text.names.span import Span
+from palimpsest.text.names.words import Word, is_adjacent
+from palimpsest.text.stopwords import FUNCTION_WORDS
+
+MAX_WORDS = 6
+"""How many words a name has at most. More capitals in a row are a heading. Set by hand."""
+
+TITLE_AND_NAME = 2
+
+MAX_CODE = 3
+"""How many letters a part of a number of something has, such as of a number plate. Set by hand."""
+
+MIN_HEADING = 5
+HEADING = 0.7
+"""If more than this share of at least five words has capitals, they say nothing. Set by hand."""
+
+_LANGUAGES = ("en", "de", "fr", "es", "pt", "it", "nl", "pl", "sv", "tr", "ru")
+"""The languages with capitals whose function words are listed. Of two that fit as well, the first is taken."""
+
+_LANGUAGES_OF_WORDS = {
+    word: [language for language in _LANGUAGES if word in FUNCTION_WORDS.get(language, ())]
+    for language in _LANGUAGES
+    for word in FUNCTION_WORDS.get(language, ())
+}
+
+_ELISION = re.compile(r"(?:[dlDL]|qu|[Dd]ell|[Aa]ll|[Nn]ell|[Ss]ull|[Dd]all)['\u2019](?=\w)")
+_GENITIVE = re.compile(r"['\u2019]s?$")
+_COMMON = frozenset(word for words in FUNCTION_WORDS.values() for word in words)
+_GERMAN_NOUN = re.compile(r"(?:ung|heit|keit|schaft|tion|tät|ment|ling|chen|nis|ismus)(?:e?[ns])?$|^.{11,}$")
+_ARTICLES = ("the", "la", "el", "le", "les", "los", "las", "il", "lo")
+_IN_ANY_NAME = ("del", "des", "du")
+_RUSSIAN = (
+    ("ой", "а"),
+    ("ей", "я"),
+    ("ем", "й"),
+    ("ом", ""),
+    ("ы", "а"),
+    ("и", "а"),
+    ("и", "я"),
+    ("е", "а"),
+    ("е", ""),
+    ("у", "а"),
+    ("у", ""),
+    ("а", ""),
+    ("ю", "я"),
+    ("я", "й"),
+    ("ю", "й"),
+)
+
+
+def capital_spans(text: str, words: Sequence[Word], blocked: Sequence[tuple[int, int]]) -> Iterator[Span]:
+    """Yield the names that capitals show. Parts of the text that are `blocked` hold no names."""
+    language = language_of(tuple(word.text.casefold() for word in words))
+    if not _capitals_tell(words, language):
+        return
+    reader = _Reader(text, words, language, blocked)
+    number = 0
+    while number < len(words):
+        end = reader.end_of_name(number)
+        if end > number:
+            yield from reader.span(number, end)
+        number = max(end, number + 1)
+
+
+@lru_cache(maxsize=64)
+def language_of(words: tuple[str, ...]) -> str:
+    """Return the language that most of the function words are of; "en" if none tells."""
+    counts = Counter(language for word in words for language in _LANGUAGES_OF_WORDS.get(word, ()))
+    if not counts:
+        return "de" if any(char in word for word in words for char in "äöüß") else "en"
+    best = max(counts.values())
+    return next(language for language in _LANGUAGES if counts[language] == best)
+
+
+def _is_listed(word: str) -> bool:
+    """Return whether a list knows a word as a name, and nobody knows it as a word."""
+    if word in WELL_KNOWN:
+        return not is_english_word(word)
+    return (is_given_name(word) or is_place(word)) and not is_also_word(word)
+
+
+def _capitals_tell(words: Sequence[Word], language: str) -> bool:
+    capitals = sum(word.has_capital for word in words)
+    has_case = sum(word.has_capital or word.text[0].islower() for word in words)
+    is_heading = language != "de" and has_case >= MIN_HEADING and capitals > HEADING * has_case
+    return capitals > 0 and not is_heading
+
+
+class _Reader:
+    """Reads the words of one text."""
+
+    def __init__(self, text: str, words: Sequence[Word], language: str, blocked: Sequence[tuple[int, int]]) -> None:
+        self._text = text
+        self._words = words
+        self._language = language
+        self._blocked = blocked
+
+    def end_of_name(self, number: int) -> int:
+        """Return the number after the last word of the name that begins with a word; the same number if none does."""
+        if not self._begins_name(number):
+            return number
+        end = number + 1
+        while end < len(self._words) and end - number < MAX_WORDS:
+            joined = self._joined(number, end)
+            if joined == end:
+                break
+            end = joined
+        return end
+
+    def span(self, number: int, end: int) -> Iterator[Span]:
+        """Yield the name that some words are, without a title and without an ending, if they are one."""
+        number = self._without_title(number, end)
+        first, last = self._words[number], self._words[end - 1]
+        if end - number == 1 and first.text.casefold() in (*TITLES, *PERSON, *NUMBERED):
+            return
+        start = first.start + (found.end() if (found := _ELISION.match(first.text)) else 0)
+        name = _GENITIVE.sub("", self._text[start : last.end])
+        stop = start + len(name)
+        if end - number == 1 or is_given_name(self._words[number].text):
+            name = self._without_case_ending(name)
+        yield Span(start, stop, name, kind_of(name, self._before(number), self._after(end)))
+
+    def _without_title(self, number: int, end: int) -> int:
+        """Return the number of the first word after a title, if enough of a name is left without it."""
+        title, last = self._words[number].text.casefold(), self._words[end - 1].text
+        if title not in TITLES or title in ("st", "saint"):
+            return number
+        is_given = end - number == TITLE_AND_NAME and is_given_name(last) and not is_also_word(last)
+        return number + 1 if is_given or end - number > TITLE_AND_NAME else number
+
+    def _before(self, number: int) -> list[str]:
+        """Return up to four words before a name, in lower case, that no punctuation parts from it."""
+        first = number
+        while first > max(0, number - 4) and is_adjacent(self._text, self._words[first - 1], self._words[first]):
+            first -= 1
+        return [word.text.casefold() for word in self._words[first:number]]
+
+    def _after(self, end: int) -> str:
+        """Return what follows a name: the next word, or the person whom a genitive says."""
+        if end == len(self._words):
+            return ""
+        if self._words[end - 1].text.endswith(("'s", "\u2019s")):
+            people = (word.text for word in self._words[end : end + 3] if word.text in PERSON)
+            return "lives" if next(people, "") else ""
+        return self._words[end].text.casefold()
+
+    def _without_case_ending(self, name: str) -> str:
+        if self._language == "de" and name.endswith("s") and not is_given_name(name) and is_given_name(name[:-1]):
+            return name[:-1]
+        if self._language == "ru" and " " not in name and not is_given_name(name) and not is_place(name):
+            for ending, nominative in _RUSSIAN:
+                stem = name.removesuffix(ending)
+                if stem != name and is_given_name(stem + nominative) and len(stem) > 2:  # noqa: PLR2004
+                    return stem + nominative
+        return name
+
+    def _begins_name(self, number: int) -> bool:
+        word = self._words[number]
+        if not self._may_name(number):
+            return False
+        plain = self._plain(word)
+        folded = plain.casefold()
+        if self._is_introduced(number) or (plain in WELL_KNOWN and not word.is_first):
+            return True
+        if folded in _COMMON and not (
+            folded in _ARTICLES and not word.is_first and self._is_followed_by_capital(number)
+        ):
+            return False
+        if folded in (*PERSON, *PETS) and self._language == "de":
+            return False
+        is_title = folded in TITLES and (self._language != "de" or folded in ("dr", "prof"))
+        if (is_title and self._is_followed_by_capital(number)) or _is_listed(plain):
+            return True
+        if self._language == "de":
+            return self._is_no_german_word(number, plain)
+        return not word.is_first or self._is_name_at_beginning(number, plain)
+
+    def _is_name_at_beginning(self, number: int, plain: str) -> bool:
+        """Return whether a first word is a name: it is no word of the language, or what follows shows it."""
+        following = self._words[number + 1] if number + 1 < len(self._words) else None
+        is_name_too = is_also_word(plain) and is_given_name(plain)
+        if is_name_too and following is not None and following.text in PERSON_VERBS:
+            return True
+        if is_name_too and self._is_followed_by_capital(number) and following is not None:
+            return not is_english_word(following.text)
+        if _ELISION.match(self._words[number].text) or (plain.isupper() and len(plain) > 1):
+            return plain.isupper()
+        if self._is_followed_by_capital(number) and following is not None and following.text.casefold() in LAST_WORDS:
+            return True
+        return self._language == "en" and plain.isascii() and not is_english_word(plain, compounds=True)
+
+    def _is_no_german_word(self, number: int, plain: str) -> bool:
+        if self._is_genitive_name(plain):
+            return True
+        if plain.casefold() in _COMMON or is_also_word(plain):
+            return False
+        before = next(reversed(self._before(number)), "")
+        if CUES.get(before) in ("organization", "project", "document", "product") and not self._words[number].is_first:
+            return not is_german_word(plain, compounds=False)
+        return (
+            not is_german_word(plain) and not is_english_word(plain) and not (plain.isupper() and len(plain) < MAX_CODE)
+        )
+
+    def _is_genitive_name(self, plain: str) -> bool:
+        return (
+            plain.endswith("s")
+            and is_given_name(plain[:-1])
+            and not is_also_word(plain[:-1])
+            and not is_german_word(plain)
+        )
+
+    def _is_introduced(self, number: int) -> bool:
+        """Return whether the word before says that a name follows: "called", "Frau", "Kater"."""
+        if not number or not is_adjacent(self._text, self._words[number - 1], self._words[number]):
+            return self._is_after_abbreviation(number)
+        before = self._words[number - 1].text.casefold()
+        if before in INTRODUCING:
+            return self._before(number)[-2:-1] != ["das"]  # "das heißt" explains
+        if self._language != "de" or not self._words[number - 1].has_capital:
+            return False
+        plain = self._plain(self._words[number])
+        return (
+            before in PETS
+            or before in ("herr", "herrn", "frau", "onkel", "tante", "oma", "opa")
+            or (before in PERSON and not is_german_word(plain))
+        )
+
+    def _is_after_abbreviation(self, number: int) -> bool:
+        return number > 0 and self._words[number - 1].text.casefold() in ("dr", "prof", "mr", "mrs", "ms", "st")
+
+    def _joined(self, first: int, number: int) -> int:
+        """Return the number after the words that belong to a name which ends before a word; the same number if none."""
+        before, word = self._words[number - 1], self._words[number]
+        if before.text.endswith(("'s", "\u2019s")) and self._words[first].text.casefold() not in ("st", "saint"):
+            return number
+        between = self._text[before.end : word.start]
+        if between == " & " and word.has_capital:
+            return number + 1
+        is_abbreviated = between == ". " and (len(before.text) == 1 or before.text.casefold() in TITLES)
+        if between not in (" ", "\u00a0") and not is_abbreviated:
+            return number
+        if word.has_capital:
+            return number + 1 if self._continues(first, number) else number
+        following = number + 1
+        if not self._joins(first, number):
+            return number
+        if following < len(self._words) and self._words[following].text in JOINING:
+            following += 1
+        goes_on = following < len(self._words) and self._may_name(following)
+        return following + 1 if goes_on else number
+
+    def _joins(self, first: int, number: int) -> bool:
+        """Return whether a word in lower case is inside of a name: of a person, or of an institution."""
+        begin, before, folded = (self._words[index].text for index in (first, number - 1, number))
+        if folded == "of":
+            kind = CUES.get(before.casefold())
+            return begin == "The" or before.casefold() in FIRST_WORDS or kind in ("organization", "place")
+        if folded not in JOINING:
+            return False
+        if folded in _IN_ANY_NAME:
+            return True
+        if self._language == "de" and folded not in ("van", "von", "der", "zu"):
+            return False
+        return is_given_name(begin) or (begin.casefold() in FIRST_WORDS and self._language != "de")
+
+    def _continues(self, first: int, number: int) -> bool:
+        """Return whether a capitalized word goes on with a name."""
+        word = self._words[number]
+        plain = self._plain(word)
+        if not self._may_name(number, inside=True):
+            return False
+        if self._language != "de":
+            return True
+        is_person = is_given_name(self._plain(self._words[first])) or self._words[first].text.casefold() in TITLES
+        if is_person and number == first + 1:
+            return plain.casefold() not in (*PERSON, *PETS)
+        return plain.casefold() in LAST_WORDS or self._is_no_german_word(number, plain) or is_given_name(plain)
+
+    def _may_name(self, number: int, *, inside: bool = False) -> bool:
+        word = self._words[number]
+        if not word.has_capital or any(start < word.end and word.start < end for start, end in self._blocked):
+            return False
+        plain = self._plain(word)
+        folded = plain.casefold()
+        if plain.isupper() and self._is_of_number(word, plain, inside=inside):
+            return False
+        if len(plain) == 1:
+            return inside or self._text[word.end : word.end + 2] == ". "
+        if folded in NEVER or (plain[:-1].isupper() and folded.removesuffix("s") in NEVER):
+            return False
+        if folded in NUMBERED and re.match(r" (?:\d|[A-Z]\b)", self._text[word.end :]) is not None:
+            return False
+        return folded not in ("user", "users") and not (inside and folded in _COMMON and not word.text.istitle())
+
+    def _is_of_number(self, word: Word, plain: str, *, inside: bool) -> bool:
+        """Return whether capitals are a code, or part of the number of something: "EP 25", "CV19 KHR"."""
+        if not inside and any(map(str.isdigit, plain)):
+            return True
+        if len(plain) > MAX_CODE:
+            return False
+        is_before_digits = len(plain) < MAX_CODE and re.match(r" \d", self._text[word.end : word.end + 2]) is not None
+        before = self._text[max(0, word.start - 8) : word.start]
+        return is_before_digits or re.search(r"[A-Z]\d+ $", before) is not None
+
+    def _is_followed_by_capital(self, number: int) -> bool:
+        following = number + 1
+        if following >= len(self._words) or not self._words[following].has_capital:
+            return False
+        between = self._text[self._words[number].end : self._words[following].start]
+        return between in (" ", "\u00a0", ". ") and self._may_name(following, inside=True)
+
+    @staticmethod
+    def _plain(word: Word) -> str:
+        return _GENITIVE.sub("", _ELISION.sub("", word.text, count=1))

@@ -1,0 +1,113 @@
+"""Find Chinese names: of people by their family names, of places and organizations by what they end with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from palimpsest.text.names.lexicon.lists import is_place
+from palimpsest.text.names.span import Span, first_group
+
+_HAN = "\u3400-\u4dbf\u4e00-\u9fff\u3005"
+_KATAKANA = "\u30a1-\u30fa\u30fc"
+
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+_ZH_AFTER = "在是的和与跟把说負负喜爱住叫有会會要不也都每从從出去来來做给給对對将將已就用习習觉覺很正打开開租写寫骑騎跑坐吃喝睡修改发發收拿看听聽问答等送寄交订參参加完提决決推辞辭升调調转轉获得毕畢结結离離患擅请請带帶负負希认認知说說回最想能早晚上下今昨明现現还還又再家常总因为為告让讓教学學养養买買换換搬没只一二两，。、；：！？,.;:!?）)（(\\s"
+_SURNAMES_ZH = (
+    "王李张張刘劉陈陳杨楊赵趙黄黃周吴吳徐孙孫胡朱高林何郭马馬罗羅梁宋郑鄭谢謝韩韓唐冯馮于董萧蕭程曹袁邓鄧许許傅沈曾彭"
+    "吕呂苏蘇卢盧蒋蔣蔡贾賈丁魏薛叶葉阎閻余潘杜戴夏钟鐘汪田任姜范姚谭譚廖邹鄒熊金陆陸郝孔白崔康毛邱秦江史顾顧侯邵孟龙龍万萬"
+    "段漕钱錢汤湯尹黎易常武乔喬贺賀赖賴龚龔文庞龐樊兰蘭殷施陶洪翟安颜顏倪严嚴牛温芦季俞章鲁鲁葛伍韦毕聂丛焦向柳邢骆岳齐尚梅莫庄辛管祝左涂谷祁耿牟卜路詹关苗凌费纪靳盛童欧甄项曲成游阳裴席卫查屈鲍位覃霍翁隋植甘景薄单包司柏宁柯阮桂闵解强柴车冉房边饶窦"
+)
+_COMMON_SURNAMES_ZH = (
+    "王李张張刘劉陈陳杨楊赵趙黄黃吴吳徐孙孫胡朱林郭罗羅梁宋郑鄭谢謝韩韓唐冯馮董萧蕭曹袁邓鄧许許傅沈曾彭吕呂苏蘇卢盧蒋蔣蔡贾賈魏薛叶葉阎閻潘杜戴姜姚谭譚廖邹鄒"
+    "陆陸邱秦顾顧侯邵孟"
+)
+_NO_NAMES_ZH = _set(
+    """
+    高兴 高中 高级 高速 高低 高血 高铁 高温 高度 高效 高等 周末 周一 周二 周三 周四 周五 周六 周日 周年 周期 周围 周边 周会 周报 马上 马路 马拉 马桶 马来 马达 黄色 黄油 黄豆 黄瓜 黄金
+    黄昏 黄山 金额 金融 金属 金色 金鱼 白色 白天 白菜 白酒 白板 白云 白皮 程序 程度 程式 何时 何处 何况 任何 任务 任意 任职 方便 方法 方案 方面 方向 方式 方块 于是 于此 余下 余额 余生
+    安全 安排 安装 安静 安心 安卓 常常 常用 常见 常年 成功 成为 成绩 成立 成都 成本 成员 成长 单位 单元 单独 单词 单车 包括 包裹 包子 包装 关于 关系 关闭 关键 关注 关节 向上 向前 管理
+    管道 解决 解释 强调 强烈 查看 查询 查找 席位 路上 路线 路由 路径 路口 车子 车站 车牌 车库 车间 车位 房子 房间 房东 房租 房价 边上 边界 左右 左边 左手 左侧 谷歌 谷物 文件 文档 文章
+    文化 文字 文本 文学 武汉 江苏 江西 江边 江南 石头 夏天 夏季 夏令 温度 温柔 温水 温州 田里 田野 钟头 钱包 钱币 汤圆 牛奶 牛肉 牛仔 万一 万元 水果 水电 水管 海鲜 海边 胡子 胡椒 胡萝
+    胡同 花生 花园 花店 花粉 林业 林地 林子 林区 叶子 叶片 梅花 兰花 兰州 许多 许可 许久 许愿 曾经 曾祖 曾在 杜绝 杜鹃 宋朝 宋代 唐朝 唐代 唐诗 唐人 秦朝 秦岭 韩国 韩语 韩式 韩剧 张开
+    张贴 张力 李子 杨树 杨梅 朱红 徐徐 陈列 陈旧 陈述 陈醋 沈阳 沈默 彭湃 苏州 苏打 苏联 罗马 罗汉 罗列 罗盘 梁柱 郑重 郑州 谢谢 谢意 谢绝 董事 魏晋 薛定 戴上 戴着 戴眼 姜茶 姜汤 邓小
+    傅里 潘多 蒋介 曹操 袁大 黄鱼 黄牛 黄酒 王子 王国 王朝 王牌 孙子 孙女 吴语 赵州 刘海 郭子 顾客 顾问 顾虑 顾及 侯车 孟加 陆地 陆续 陆军 秦皇 邵阳 吕梁 卢比 蔡李 贾宝 叶酸 林荫 林肯
+    林间 胡乱 胡说 林芝 黄河 黄埔 黄浦 黄石 张江 张家 李宁 王府 杨浦 朱雀 徐州 徐家 徐汇 宋体 梁山 唐山 韩文 谢天 苏宁 陆家 张三
+    """
+)
+"""Words that begin with the character of a family name. Set by hand."""
+
+_NOT_IN_NAMES_ZH = "在是的和与跟不没沒有要会會也都每从從了被把给給对對将將已就很还還又再个们"
+_NOT_LAST_ZH = _NOT_IN_NAMES_ZH + "".join(
+    char for char in _ZH_AFTER if char not in "明家学學正来來安心平文养養上能早晚\\s"
+)
+_ROLES_ZH = (
+    "女儿|女兒|儿子|兒子|妻子|老婆|丈夫|老公|妈妈|媽媽|爸爸|母亲|父亲|姐姐|妹妹|哥哥|弟弟|姑姑|舅舅|叔叔|阿姨|外婆|外公|奶奶|爷爷|岳父|岳母|同事|朋友|好友|闺蜜|男友|女友|"
+    "室友|同学|邻居|鄰居|老板|经理|經理|组长|主管|上司|领导|老师|老師|班主任|医生|醫生|导师|教练|律师|会计|客户|房东|保姆|师傅|工程师|设计师|主任|院长|校长|总监|负责人|联系人|作者|导演"
+)
+_ZH_ROLE_NAME = re.compile(
+    rf"(?:{_ROLES_ZH})(?:叫|是|：|:)?([{_SURNAMES_ZH}](?![{_NOT_IN_NAMES_ZH}])[{_HAN}](?:(?![{_NOT_LAST_ZH}])[{_HAN}])?)(?=[{_ZH_AFTER}]|$)"
+)
+_ZH_INTRODUCED = re.compile(
+    rf"(?:名叫|叫做|叫作|名字是|名字叫|全名是|名为|姓名是|取名|(?<![把被管])叫)([{_HAN}{_KATAKANA}·]{{2,4}})(?=[，。、；！？,.;!?（(\s]|$|的(?!时))"
+)
+_ZH_TITLE_AFTER = re.compile(
+    rf"([{_SURNAMES_ZH}][{_HAN}]{{0,2}}?)(?:先生|女士|小姐|老师|医生|教授|博士|经理|主任|师傅|阿姨|叔叔|总监|工程师|律师|校长|院长|警官|同学)"
+)
+_ZH_SUBJECT = re.compile(
+    rf"(?:^|(?<=[\s，。、；：！？“和跟与给找由让问])|(?<=[组队部司店校院班]的)|(?<=回答))([{_COMMON_SURNAMES_ZH}程周高何马金](?![{_NOT_IN_NAMES_ZH}])[{_HAN}](?:(?![{_NOT_LAST_ZH}])[{_HAN}])?)(?=[{_ZH_AFTER}]|$)"
+)
+_ZH_PLACE = re.compile(
+    rf"(?:(?<=[在到去从從住于於至往])|^|(?<=[，。、；\s]))([{_HAN}]{{2,4}}?(?:市|省|县|縣|区|區|镇|鎮|路|街|村|湾|灣|岛|島|站))(?![{_HAN}]?者)"
+)
+_ORG_SUFFIX = "大学|大學|学院|學院|公司|集团|集團|银行|銀行|医院|醫院|中学|中學|小学|小學|幼儿园|研究所|研究院|出版社|事务所|博物馆|图书馆|俱乐部|基金会"
+_ZH_ORG = re.compile(
+    rf"(?:(?<=[在到去从從读讀于於是进進为为考])|^|(?<=[，。、；：\s“]))([{_HAN}]{{2,8}}?(?:{_ORG_SUFFIX}))"
+)
+_ZH_EVENT = re.compile(r"(?:国际)?(?:马拉松|电影节|音乐节|博览会|奥运会|世博会)")
+_NOT_IN_ORG = re.compile(
+    r"[个個家所的这這那哪我他她它你本该某每一两几附新老同各大小当地]|儿子|女儿|孩子|自己|公立|私立|母校|附近|社区"
+)
+_NOT_A_PLACE_ZH = re.compile(
+    r"[的这那哪我他她个一两每几某]|小区|地区|城市|社区|网站|车站|道路|马路|公路|铁路|网路|线路|思路|全市|全省|市区|山区|景区|时区|分区|专区|校区|园区|厂区|逛街|大街|农村|半岛|路由|走路|上路|下站|终点站|加油站|工作站"
+)
+
+
+MAX_PERSON = 3
+"""How many characters the name of a person has at most."""
+
+_PEOPLE_BEFORE = "，。、；：！？和跟与给找由让被对向请约问是的在 "
+"""What may stand before a name with a title. Elsewhere the family name may be the end of a word."""
+
+
+def chinese_spans(text: str) -> Iterator[Span]:
+    """Yield the names in Chinese text, the surest first."""
+    for match in _ZH_INTRODUCED.finditer(text):
+        is_person = match[1][0] in _SURNAMES_ZH and len(match[1]) <= MAX_PERSON
+        yield first_group(match, "person" if is_person else "other")
+    for match in _ZH_EVENT.finditer(text):
+        starts = range(max(0, match.start() - 4), match.start() - 1)
+        start = next((start for start in starts if is_place(text[start : match.start()])), None)
+        if start is not None:
+            yield Span(start, match.end(), text[start : match.end()], "event")
+    for match in _ZH_ORG.finditer(text):
+        if not _NOT_IN_ORG.search(match[1]):
+            yield first_group(match, "organization")
+    for match in _ZH_PLACE.finditer(text):
+        if not _NOT_A_PLACE_ZH.search(match[1]):
+            yield first_group(match, "place")
+    yield from _people(text)
+
+
+def _people(text: str) -> Iterator[Span]:
+    for match in _ZH_TITLE_AFTER.finditer(text):
+        if not match.start() or text[match.start() - 1] in _PEOPLE_BEFORE:
+            yield Span(match.start(), match.end(), match[0], "person")
+    for pattern in (_ZH_ROLE_NAME, _ZH_SUBJECT):
+        for match in pattern.finditer(text):
+            if match[1][:2] not in _NO_NAMES_ZH:
+                yield first_group(match, "person")
