@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 FOLDER = Path(__file__).parents[2] / "server" / "palimpsest" / "text" / "names" / "lexicon" / "data"
 
@@ -109,7 +109,7 @@ def _strings(provider: Any, prefix: str) -> Iterator[str]:
     for attribute in dir(provider):
         value: Any = getattr(provider, attribute)
         if attribute.startswith(prefix) and isinstance(value, list | tuple | dict):
-            yield from (str(item) for item in value)
+            yield from cast("Iterable[str]", value)
 
 
 def _given_names() -> set[str]:

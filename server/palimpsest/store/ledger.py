@@ -22,8 +22,8 @@ from palimpsest.core.protocols import Progress, Vector
 from palimpsest.store import known_projects as project_queries
 from palimpsest.store import projects as project_writes
 from palimpsest.store import verify as verification
+from palimpsest.store.graph.care.naming import UnnamedMemory, give_names
 from palimpsest.store.graph.matching import name_vectors
-from palimpsest.store.graph.naming import UnnamedMemory, give_names
 from palimpsest.store.migrations.upgrade import refuse_newer, upgrade
 from palimpsest.store.protocols import Backups, Database, FullText
 from palimpsest.store.queries.jobs import Job

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from palimpsest.core.entities import NamedEntity, name_key
 from palimpsest.core.models import Decision, Event, Fact, Scope
 from palimpsest.learn.engine import Engine
-from palimpsest.store.graph.naming import known_types, unnamed_memories
+from palimpsest.store.graph.care.naming import known_types, unnamed_memories
 from palimpsest.store.ledger import Ledger
 from palimpsest.text.names.finder import find_names
 from palimpsest.text.names.known import name_candidates
