@@ -12,6 +12,7 @@ import pytest
 
 from loopback import OpenAIServer
 from palimpsest.core.entities import Merge, Relation
+from palimpsest.core.errors import InputError
 from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope, Undo
 from palimpsest.memory import Memory
 from palimpsest.recall.hits import hit_tokens
@@ -145,6 +146,12 @@ async def test_two_hops_lead_on_but_not_through_the_user(tmp_path: Path) -> None
             *near,
             "Piet — repairs → organs",
         }
+
+
+async def test_relations_further_away_are_refused(tmp_path: Path) -> None:
+    async with memory_in(tmp_path) as memory:
+        with pytest.raises(InputError, match="hops"):
+            await memory.search(ALICE, "Where does Odile live?", hops=3)
 
 
 async def test_at_most_five_are_shown_each_once_and_first_those_of_the_first_hits(tmp_path: Path) -> None:

@@ -105,7 +105,8 @@ def list_entities(
     type: EntityType | None = None,  # noqa: A002 - as an entity has it
 ) -> list[ListedEntity]:
     """Return up to `limit` entities that living memories of the scope mention, the one mentioned last first."""
-    rows = conn.execute(_counted(scope_parts(scope)), scope_values(scope)).all()
+    counted = conn.execute(_counted(scope_parts(scope)), scope_values(scope)).all()
+    rows = [row for row in counted if row.entity_id is not None]
     roots = roots_of(conn, [row.entity_id for row in rows])
     mentioned: dict[str, tuple[int, datetime]] = {}
     for row in rows:
@@ -218,18 +219,19 @@ def _mentioned_by(memory: ColumnElement[bool], message: ColumnElement[bool]) -> 
 
 @cache
 def _counted(scope: tuple[bool, bool, bool]) -> Any:
+    """Return the query for the number of memories by entity. Its row without an entity is of memories that name none.
+
+    The outer join makes the database begin with the scope's memories, and not with the mentions of all users.
+    """
+    is_mentioned = and_(mentions.c.kind == "memory", mentions.c.owner_id == memories.c.id, mentions.c.current)
     return (
         select(
             mentions.c.entity_id,
             func.count(mentions.c.owner_id.distinct()).label("memories"),
             func.max(memories.c.stated_at).label("newest"),
         )
-        .join(memories, memories.c.id == mentions.c.owner_id)
-        .where(
-            mentions.c.kind == "memory",
-            mentions.c.current,
-            memories.c.deleted_at.is_(None),
-            sees_named(memories, scope),
-        )
+        .select_from(memories)
+        .outerjoin(mentions, is_mentioned)
+        .where(memories.c.deleted_at.is_(None), sees_named(memories, scope))
         .group_by(mentions.c.entity_id)
     )
