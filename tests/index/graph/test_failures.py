@@ -64,6 +64,14 @@ async def test_a_server_that_says_nothing_does_not_delay_a_close(tmp_path: Path)
             assert (await memory.health())["graph"] == "waiting"
 
 
+async def test_a_purge_says_that_the_database_could_not_be_reached(tmp_path: Path) -> None:
+    async with memory_in(tmp_path, graph_store=elsewhere(free_port())) as memory:
+        memory_id = state(memory, *LYON)
+        result = await memory.care.purge(ALICE, [memory_id])
+        assert not result.clean
+        assert any("may still show what was erased" in note for note in result.notes)
+
+
 async def test_a_wrong_password_is_reported_without_it(tmp_path: Path, bolt: BoltServer) -> None:
     async with memory_in(tmp_path, graph_store=bolt.settings(password="wrong-password")) as memory:  # noqa: S106 - none
         finding = await graph_finding(memory)
