@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from measures.hand_written import read_data
 from palimpsest.core.entities import name_key
 from palimpsest.core.protocols import Embedder
-from palimpsest.learn.background.same_entity import is_one_spelling, may_be_one
+from palimpsest.learn.background.same_entity import may_be_one, spelling
 from palimpsest.recall.retrieval.features import Centre, centred
 
 TEXTS = "entity_pairs.json"
@@ -41,8 +41,8 @@ class Alike:
 
 def measure(embedder: Embedder) -> dict[str, dict[str, float]]:
     """Return the thresholds by the fingerprint of the embedder. Empty if none merges at most `MAX_WRONG` wrongly."""
-    pairs = [pair for pair in _pairs(embedder) if not is_one_spelling(*pair.names)]
-    spelled = sum(is_one_spelling(*item["names"]) and item["same"] for item in read_data("entity_pairs")["pairs"])
+    pairs = [pair for pair in _pairs(embedder) if not _is_one_spelling(*pair.names)]
+    spelled = sum(_is_one_spelling(*item["names"]) and item["same"] for item in read_data("entity_pairs")["pairs"])
     choices = [(name, context) for name in NAME_STEPS for context in CONTEXT_STEPS]
     right, name, context = max((_right(pairs, *choice), *choice) for choice in choices)
     same = sum(pair["same"] for pair in read_data("entity_pairs")["pairs"])
@@ -55,6 +55,10 @@ def measure(embedder: Embedder) -> dict[str, dict[str, float]]:
         if pair.name >= name and pair.context >= context:
             print(f"    {pair.names[0]} | {pair.names[1]}")
     return {embedder.fingerprint: {"name": name, "context": context}} if right > 0 else {}
+
+
+def _is_one_spelling(first: str, second: str) -> bool:
+    return spelling(first) is not None and spelling(first) == spelling(second)
 
 
 def _pairs(embedder: Embedder) -> list[Alike]:

@@ -18,8 +18,8 @@ from sqlalchemy import Connection
 from palimpsest.core.entities import Merge
 from palimpsest.core.models import Provenance, Scope
 from palimpsest.core.protocols import Embedder, Vector
-from palimpsest.learn.background.same_entity import is_one_spelling, may_be_one
-from palimpsest.recall.fitted.names import name_thresholds_for
+from palimpsest.learn.background.same_entity import may_be_one, spelling
+from palimpsest.recall.fitted.names import NameThresholds, name_thresholds_for
 from palimpsest.recall.retrieval.features import Centre, centred
 from palimpsest.store.graph.matching import name_vectors
 from palimpsest.store.graph.matching.name_vectors import ComparableEntity
@@ -46,6 +46,7 @@ class EntityResolution:
         self._ledger = ledger
         self._embedder = embedder
         self._last = 0
+        self._is_changed_over = False
 
     def run(self, stopped: Callable[[], bool]) -> bool:
         """Embed and compare names until none waits or `stopped` says so. Return whether none waits. Blocking.
@@ -53,11 +54,7 @@ class EntityResolution:
         Raises EmbedderError and LedgerError. What was done so far is kept.
         """
         while not stopped():
-            with self._ledger.read() as conn:
-                find = name_vectors.names_without_vector
-                waiting = find(conn, self._embedder.fingerprint, BATCH, after=0, only_new=True)
-                others = find(conn, self._embedder.fingerprint, BATCH, after=self._last, only_new=False)
-            batch = waiting or others
+            batch = self._next_batch()
             if not batch:
                 return True
             vectors = self._embedder.embed_passages([entity.name for entity in batch], background=True)
@@ -65,9 +62,18 @@ class EntityResolution:
             self._merge_alike(batch, vectors)
             by_id = {entity.id: vector for entity, vector in zip(batch, vectors, strict=True)}
             self._ledger.give_name_vectors(self._embedder.fingerprint, by_id)
-            if batch is others:
-                self._last = batch[-1].seq
         return False
+
+    def _next_batch(self) -> list[ComparableEntity]:
+        """Return entities whose names have no vector, and then those whose vector is of another embedder."""
+        find, fingerprint = name_vectors.names_without_vector, self._embedder.fingerprint
+        with self._ledger.read() as conn:
+            batch = find(conn, fingerprint, BATCH, after=0, only_new=True)
+            if not batch and not self._is_changed_over:
+                batch = find(conn, fingerprint, BATCH, after=self._last, only_new=False)
+                self._last = batch[-1].seq if batch else self._last
+                self._is_changed_over = not batch
+        return batch
 
     def _merge_alike(self, batch: Sequence[ComparableEntity], vectors: Vector) -> None:
         for user_id in dict.fromkeys(entity.user_id for entity in batch):
@@ -88,42 +94,37 @@ class EntityResolution:
         self, conn: Connection, entities: Sequence[ComparableEntity], vectors: Vector, first_new: int
     ) -> list[tuple[ComparableEntity, ComparableEntity]]:
         """Return which entities are the same as which other ones, each in one pair at most."""
+        thresholds = name_thresholds_for(self._embedder.fingerprint)
+        spellings = [spelling(entity.name) for entity in entities]
+        spelled: dict[frozenset[str], list[int]] = {}
+        for number, key in enumerate(spellings):
+            if key is not None:
+                spelled.setdefault(key, []).append(number)
         taken: set[str] = set()
         merges: list[tuple[ComparableEntity, ComparableEntity]] = []
         for number in range(first_new, len(entities)):
-            cosines = vectors @ vectors[number]
-            alike = [
-                entities[other]
-                for other in range(len(entities))
-                if self._is_alike(entities[number], entities[other], float(cosines[other]))
-                if other < number or other < first_new
-            ]
+            key = spellings[number]
+            like_it = set(spelled[key]) if key is not None else set[int]()
+            if thresholds is not None:
+                like_it.update(np.flatnonzero(vectors @ vectors[number] >= thresholds.name).tolist())
+            alike = [entities[other] for other in sorted(like_it) if _may_be_one(entities[number], entities[other])]
             # Of two that it may be, nothing says which.
-            if len(alike) == 1 and not taken & {entities[number].id, alike[0].id}:
-                pair = _in_order(entities[number], alike[0])
-                if self._agrees(conn, *pair):
-                    merges.append(pair)
-                    taken.update(entity.id for entity in pair)
+            if len(alike) != 1 or taken & {entities[number].id, alike[0].id}:
+                continue
+            entity, into = _in_order(entities[number], alike[0])
+            if self._agrees(conn, entity, into, thresholds):
+                merges.append((entity, into))
+                taken |= {entity.id, into.id}
         return merges
 
-    def _is_alike(self, entity: ComparableEntity, other: ComparableEntity, cosine: float) -> bool:
-        """Return whether two entities may be one by their names, types and projects."""
-        if entity.id == other.id or entity.type != other.type or entity.type == "other":
-            return False
-        if entity.project != other.project and "" not in (entity.project, other.project):
-            return False
-        if is_one_spelling(entity.name, other.name):
-            return True
-        thresholds = name_thresholds_for(self._embedder.fingerprint)
-        return thresholds is not None and cosine >= thresholds.name and may_be_one(entity.name, other.name)
-
-    def _agrees(self, conn: Connection, entity: ComparableEntity, other: ComparableEntity) -> bool:
+    def _agrees(
+        self, conn: Connection, entity: ComparableEntity, other: ComparableEntity, thresholds: NameThresholds | None
+    ) -> bool:
         """Return whether what is said of two entities agrees, and neither a memory nor an edit tells them apart."""
         if name_vectors.are_told_apart(conn, entity.id, other.id):
             return False
-        if is_one_spelling(entity.name, other.name):
+        if spelling(entity.name) is not None and spelling(entity.name) == spelling(other.name):
             return True
-        thresholds = name_thresholds_for(self._embedder.fingerprint)
         first, second = self._context(conn, entity), self._context(conn, other)
         if thresholds is None or first is None or second is None:
             return False
@@ -139,6 +140,15 @@ class EntityResolution:
         stored = vector_queries.centre(conn, entity.user_id, fingerprint)
         mean = np.mean(vectors, axis=0)
         return centred(mean, Centre.of(fingerprint, stored.entries, stored.mean).passage)
+
+
+def _may_be_one(entity: ComparableEntity, other: ComparableEntity) -> bool:
+    """Return whether two entities may be one by their words, types and projects."""
+    if entity.id == other.id or entity.type != other.type or entity.type == "other":
+        return False
+    if entity.project != other.project and "" not in (entity.project, other.project):
+        return False
+    return may_be_one(entity.name, other.name)
 
 
 def _in_order(entity: ComparableEntity, other: ComparableEntity) -> tuple[ComparableEntity, ComparableEntity]:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Set as AbstractSet
+from functools import lru_cache
+
+NAMES_KEPT = 16_384
+"""How many names are kept with their words. Set by hand: a new name is compared with all of a user, time and again."""
 
 _WORD = re.compile(r"\w+")
 
@@ -22,12 +26,17 @@ def may_be_one(first: str, second: str) -> bool:
     return not _scripts(own) & _scripts(others)
 
 
-def is_one_spelling(first: str, second: str) -> bool:
-    """Return whether two names in Latin letters differ in nothing but accents, punctuation and the order of words."""
-    words = _words(first)
-    return bool(words) and words == _words(second) and _scripts(words) == {"LATIN"}
+@lru_cache(maxsize=NAMES_KEPT)
+def spelling(name: str) -> frozenset[str] | None:
+    """Return what is equal for names in Latin letters that differ in accents, punctuation and the order of words only.
+
+    It is None for names in other scripts, in which marks make other letters.
+    """
+    words = _words(name)
+    return words if words and _scripts(words) == {"LATIN"} else None
 
 
+@lru_cache(maxsize=NAMES_KEPT)
 def _words(name: str) -> frozenset[str]:
     """Return the words of a name without accents."""
     plain = unicodedata.normalize("NFKD", name.casefold())
