@@ -24,6 +24,7 @@ import anyio
 import embedders
 from measures.budget import budget
 from measures.conflicts import conflicts
+from measures.entities import entities
 from measures.everyday import cross_language, everyday
 from measures.exact import exact
 from measures.hand_written import data_file
@@ -43,6 +44,7 @@ MEASURES: dict[str, Callable[[Namespace], Coroutine[Any, Any, list[Table]]]] = {
     "cross-language": lambda options: cross_language([data_file("cross_language")], options.embedder),
     "paraphrases": lambda options: paraphrases(options.embedder),
     "updates": lambda options: updates(options.embedder),
+    "entities": lambda _options: entities(),
     "conflicts": lambda options: conflicts(options.embedder),
     "languages": lambda options: languages(options.embedder),
     BUDGET: lambda options: budget(options.locomo, options.embedder),

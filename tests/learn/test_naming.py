@@ -1,0 +1,74 @@
+"""What memories name is found without a model, for new texts and for memories of before."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from palimpsest.core.entities import NamedEntity
+from palimpsest.core.models import Memory as StoredMemory
+from palimpsest.memory import Memory
+from tests.support.ledger_access import ignore_progress
+from tests.support.memory import ALICE, add_text, memory_in
+
+pytestmark = pytest.mark.anyio
+
+
+async def stored(memory: Memory) -> list[StoredMemory]:
+    return list((await memory.scope_contents(ALICE)).memories)
+
+
+async def named(memory: Memory) -> set[str]:
+    return {entity.name for item in await stored(memory) for entity in item.entities}
+
+
+async def test_a_text_names_what_its_words_show(tmp_path: Path) -> None:
+    async with memory_in(tmp_path) as memory:
+        await add_text(memory, "Ana's sister Marta works at Kestrel Ventures in Lyon.")
+        (item,) = await stored(memory)
+    assert item.entities == (
+        NamedEntity("Ana", "person"),
+        NamedEntity("Marta", "person"),
+        NamedEntity("Kestrel Ventures", "organization"),
+        NamedEntity("Lyon", "place"),
+    )
+
+
+async def test_a_name_that_is_known_is_found_however_it_is_written(tmp_path: Path) -> None:
+    async with memory_in(tmp_path) as memory:
+        await add_text(memory, "The project is called Orangery.")
+        await add_text(memory, "all of orangery was moved to another folder")
+        newest = (await stored(memory))[-1]
+    assert newest.entities == (NamedEntity("orangery", "project"),)
+
+
+async def test_a_corrected_text_names_what_it_says_now(tmp_path: Path) -> None:
+    async with memory_in(tmp_path) as memory:
+        memory_id = await add_text(memory, "Marta lives in Lyon.")
+        await memory.update(ALICE, memory_id, text="Marta moved to Porto.")
+        assert await named(memory) == {"Marta", "Porto"}
+        await memory.undo(ALICE)
+        assert await named(memory) == {"Marta", "Lyon"}
+
+
+async def test_imported_memories_get_their_names_in_the_background(tmp_path: Path) -> None:
+    """It is no edit: nothing but the names differs from what was imported."""
+    file = tmp_path / "memory.jsonl"
+    entity = {"type": "entity", "name": "Marta", "entityType": "person", "observations": ["lives in Lyon"]}
+    file.write_text(json.dumps(entity) + "\n", "utf-8")
+    async with memory_in(tmp_path) as memory:
+        await memory.care.import_file(ALICE, file, ignore_progress)
+        before = await stored(memory)
+        history = [await memory.history(ALICE, item.id) for item in before]
+    async with memory_in(tmp_path, background=True) as memory:
+        await memory.search(ALICE, "Marta")
+        with anyio.fail_after(60):
+            while not {"Marta", "Lyon"} <= await named(memory):
+                await anyio.lowlevel.checkpoint()
+        after = await stored(memory)
+        assert [(await memory.history(ALICE, item.id))[1] for item in after] == [versions for _, versions in history]
+    assert [(item.updated_at, item.revision) for item in after] == [(item.updated_at, item.revision) for item in before]

@@ -1,0 +1,52 @@
+"""Names are found by what the text shows, in scripts with and without capitals. What may be a word is left out."""
+
+from __future__ import annotations
+
+import pytest
+
+from palimpsest.text.names.finder import find_names
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("The meeting with Daniela Ferro was moved to Zurich.", {"Daniela Ferro": "person", "Zurich": "place"}),
+        ("Retries are logged, and every one is counted.", {}),
+        ("On Monday in May they speak French and pay in Euro.", {}),
+        ("Seine Schwester Gerda wohnt in Husum und mag die Musik.", {"Gerda": "person", "Husum": "place"}),
+        ("Der Hund schläft im Garten unter dem Apfelbaum.", {}),
+        ("Su hermana Lucía vive en Sevilla.", {"Lucía": "person", "Sevilla": "place"}),
+        ("Il travaille à Grenoble avec Mathieu.", {"Grenoble": "place", "Mathieu": "person"}),
+        ("Её сестра Ольга живёт в городе Новосибирск.", {"Ольга": "person", "Новосибирск": "place"}),
+        ("同事王小明在深圳工作。", {"王小明": "person", "深圳": "place"}),
+        ("周末高兴的时候去公园跑步。", {}),
+        ("佐藤さんは北海道大学で働いている。", {"佐藤": "person", "北海道大学": "organization"}),
+        ("毎朝六時に起きて散歩する。", {}),
+        ("친구 김서연은 부산에 산다.", {"김서연": "person", "부산": "place"}),
+        ("درس في جامعة القاهرة.", {"جامعة القاهرة": "organization"}),
+    ],
+)
+def test_names_in_sentences(text: str, names: dict[str, str]) -> None:
+    assert {entity.name: entity.type for entity in find_names(text, {})} == names
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("ask @mira in #release-notes", ["@mira", "#release-notes"]),
+        (
+            "logs are at https://logs.example.org/app and in /var/log/app",
+            ["https://logs.example.org/app", "/var/log/app"],
+        ),
+        ("`load_all` calls parse_line from scripts/read.py", ["load_all", "parse_line", "scripts/read.py"]),
+        ("start it with `make run all` or with serve --port 80", []),
+        ("version v2.3.1 from 3/4 and/or 10.0.0.1", []),
+        ("mail someone@example.org about number AB-12345", []),
+    ],
+)
+def test_names_that_programs_know(text: str, names: list[str]) -> None:
+    assert [entity.name for entity in find_names(text, {})] == names
+
+
+def test_the_user_is_no_name_of_its_own() -> None:
+    assert find_names("User likes tea, and I told the user so.", {"user": "person"}) == []
