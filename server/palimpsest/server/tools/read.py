@@ -83,9 +83,7 @@ async def list_memories(
 @mcp_errors(TOOL)
 async def get_summary(
     ctx: Context[Any, Any],
-    kind: Annotated[
-        str, Field(description="'overall': who the user is; 'recent': the last two weeks; 'about:Ana': all on Ana")
-    ] = "overall",
+    kind: Annotated[str, Field(description="'overall', 'recent' (two weeks) or 'about:Ana'")] = "overall",
     refresh: Annotated[bool, Field(description="rewrite it first")] = False,
     scope: ScopeArgument = None,
 ) -> CallToolResult | InputRequiredResult:

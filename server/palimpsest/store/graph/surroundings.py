@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
-from sqlalchemy import Connection, and_, bindparam, func, select
+from sqlalchemy import Connection, Table, and_, bindparam, func, or_, select
 
 from palimpsest.core.entities import Entity, name_key
 from palimpsest.core.models import Memory, Scope
 from palimpsest.store.graph.groups import members_of, roots_of
-from palimpsest.store.graph.names import as_shown, is_shown
+from palimpsest.store.graph.names import as_shown
 from palimpsest.store.graph.statements import stated_names
 from palimpsest.store.graph.tables import entities, entity_aliases, entity_history, mentions, relations
 from palimpsest.store.mapping import listed, scope_parts, scope_values, sees, sees_named, to_memory
@@ -61,7 +61,7 @@ def other_names(conn: Connection, scope: Scope, entity: Entity) -> list[str]:
 
     A name that only a forgotten memory uses is not among them.
     """
-    values = _values(conn, scope, entity.id)
+    values = {**_values(conn, scope, entity.id), "instant": datetime.max.replace(tzinfo=UTC)}
     rows = [*conn.execute(_used(scope_parts(scope)), values), *conn.execute(_GIVEN, values)]
     names = {row.key: row.name for row in reversed(rows)}
     names.pop(name_key(entity.name), None)
@@ -135,42 +135,47 @@ def _values(conn: Connection, scope: Scope, root_id: str) -> Mapping[str, Any]:
 
 def _of_entity() -> Any:
     """Return the ids of the memories that name an entity in their present version, or the last one they had."""
-    is_named = and_(mentions.c.kind == "memory", mentions.c.entity_id.in_(listed("ids")), mentions.c.current)
+    # No message has the id of a memory. With the kind, the planner goes through the mentions of all memories.
+    is_named = and_(mentions.c.entity_id.in_(listed("ids")), mentions.c.current)
     return select(mentions.c.owner_id).where(is_named)
 
 
 @cache
-def _condition(parts: tuple[bool, bool, bool], is_living: bool) -> Any:  # noqa: FBT001 - a key of the cache
-    named = memories.c.id.in_(_of_entity())
-    if is_living:
-        return and_(named, sees_named(memories, parts), memories.c.deleted_at.is_(None))
-    return and_(named, is_shown(parts), memories.c.deleted_at <= bindparam("instant", type_=memories.c.deleted_at.type))
+def _shown(parts: tuple[bool, bool, bool], is_living: bool | None = None) -> Any:  # noqa: FBT001 - a key of the cache
+    """Return the memories that name an entity and that a scope is shown: the living ones, those that ended, or both."""
+    # OFFSET keeps the scope out of the inner query. With it, the planner goes through all memories of the scope.
+    found = select(memories).where(memories.c.id.in_(_of_entity())).offset(0).subquery("named")
+    columns = found.c
+    ended = and_(
+        columns.deleted_at <= bindparam("instant", type_=columns.deleted_at.type),
+        columns.is_forgotten.is_(False),
+        or_(columns.superseded_by.is_not(None), columns.valid_until.is_not(None)),
+    )
+    living = columns.deleted_at.is_(None)
+    state = or_(living, ended) if is_living is None else living if is_living else ended
+    return select(found).where(sees_named(cast("Table", found), parts), state)
 
 
 @cache
 def _about(parts: tuple[bool, bool, bool], *, is_living: bool) -> Any:
-    columns = memories.c
+    found = _shown(parts, is_living).subquery("shown")
+    columns = found.c
     newest = columns.stated_at if is_living else func.coalesce(columns.valid_until, columns.deleted_at)
-    query = select(memories).where(_condition(parts, is_living))
-    return query.order_by(newest.desc(), columns.seq.desc()).limit(bindparam("limit"))
+    return select(found).order_by(newest.desc(), columns.seq.desc()).limit(bindparam("limit"))
 
 
 @cache
 def _count_about(parts: tuple[bool, bool, bool], *, is_living: bool) -> Any:
-    return select(func.count()).select_from(memories).where(_condition(parts, is_living))
+    return select(func.count()).select_from(_shown(parts, is_living).subquery("shown"))
 
 
 @cache
 def _used(parts: tuple[bool, bool, bool]) -> Any:
+    found = _shown(parts).subquery("shown")
     return (
         select(mentions.c.key, mentions.c.name)
-        .join(memories, memories.c.id == mentions.c.owner_id)
-        .where(
-            mentions.c.kind == "memory",
-            mentions.c.entity_id.in_(listed("ids")),
-            mentions.c.current,
-            is_shown(parts),
-        )
+        .join(found, found.c.id == mentions.c.owner_id)
+        .where(mentions.c.entity_id.in_(listed("ids")), mentions.c.current)
         .group_by(mentions.c.key, mentions.c.name)
         .order_by(func.min(mentions.c.seq))
     )
