@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncGenerator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from palimpsest.core.entities import EntityEdit, Merge, NamedEntity, Relation, R
 from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
 from palimpsest.index.graph.compare import differences
 from palimpsest.memory import Memory
+from palimpsest.store.graph.care.naming import unnamed_memories
 from palimpsest.store.writes.apply import Write
 from tests.support.bolt_server import BoltServer, caught_up, projection_of, state
 from tests.support.ledger_access import ignore_progress, select_rows, store_memory, write_decisions
@@ -247,3 +250,16 @@ async def test_more_nodes_than_one_statement_takes_are_renamed_at_once(memory: M
     await caught_up(memory)
     assert await differences(projection_of(memory), ignore_progress) == ""
     assert len(bolt.names(memory)) == 230
+
+
+async def test_names_that_are_looked_for_later_are_copied(memory: Memory, bolt: BoltServer) -> None:
+    memory_id = store_memory(memory, "Ana paints in Lyon")
+    with closing(sqlite3.connect(memory.settings.ledger_path)) as conn, conn:
+        conn.execute("UPDATE memories SET entities = NULL, relations = NULL")  # as after an upgrade
+    await caught_up(memory)
+    with memory.engine.ledger.read() as reading:
+        [unnamed] = unnamed_memories(reading, 0, 10)
+    assert unnamed.id == memory_id
+    memory.engine.ledger.give_names({unnamed: (NamedEntity("Ana", "person"), NamedEntity("Lyon", "place"))})
+    await caught_up(memory)
+    assert bolt.names(memory) == ["Ana", "Lyon"]

@@ -26,9 +26,9 @@ Standing: TypeAlias = Literal["ours", "outdated", "foreign"]
 class GraphCheckpoint:
     """What a graph database shows of the ledger with the id `ledger`.
 
-    `log_number` and `edit_number` are the last rows of the index log and of the history of entities that were applied,
-    and `log_signature` describes the first of them. While the database is filled, `filled_to` is the number of the last
-    memory that it shows.
+    `log_number`, `edit_number` and `mention_number` are the last rows of the index log, of the history of entities and
+    of the mentions that were applied, and `log_signature` describes the first of them. While the database is filled,
+    `filled_to` is the number of the last memory that it shows.
     """
 
     ledger: str
@@ -37,6 +37,7 @@ class GraphCheckpoint:
     log_number: int
     log_signature: str
     edit_number: int
+    mention_number: int
     filled_to: int = 0
 
     @classmethod
@@ -54,7 +55,7 @@ class GraphCheckpoint:
         """Return the checkpoint of a database that is to be filled with what the ledger is now."""
         end = ledger_end(conn)
         signature = log_queries.log_signature(conn, end.log_number)
-        return cls(ledger, LAYOUT, "clearing", end.log_number, signature, end.edit_number)
+        return cls(ledger, LAYOUT, "clearing", end.log_number, signature, end.edit_number, end.mention_number)
 
     def values(self) -> dict[str, Any]:
         """Return it as the properties of a node."""

@@ -196,9 +196,11 @@ def _next_steps(checkpoint: GraphCheckpoint, conn: Connection) -> list[_Step] | 
     if checkpoint.standing(conn) != "ours":
         return None
     end = projected.ledger_end(conn)
-    if checkpoint.log_number < end.log_number:
+    if checkpoint.log_number < end.log_number or checkpoint.mention_number < end.mention_number:
         changed, log_number = projected.changed_memories(conn, checkpoint.log_number, BATCH)
-        return [_Step(projected.part_of(conn, changed), checkpoint.moved_to(log_number, conn))]
+        naming, mention_number = projected.newly_naming_memories(conn, checkpoint.mention_number, BATCH)
+        part = projected.part_of(conn, list(dict.fromkeys((*changed, *naming))))
+        return [_Step(part, replace(checkpoint.moved_to(log_number, conn), mention_number=mention_number))]
     if checkpoint.edit_number < end.edit_number:
         edited = projected.edited_entities(conn, checkpoint.edit_number)
         memory_ids = projected.memories_of(conn, edited)

@@ -154,10 +154,14 @@ def _node(conn: Connection, row: Row[Any], names: Mapping[str, str]) -> Node:
 
 @dataclass(frozen=True, slots=True)
 class LedgerEnd:
-    """The newest rows that a graph database outside follows: of the index log, and of the history of entities."""
+    """The newest rows that a graph database outside follows: of the index log, the history of entities, and mentions.
+
+    A memory whose names were looked for later has new mentions, and no row in the index log.
+    """
 
     log_number: int
     edit_number: int
+    mention_number: int
 
 
 def ledger_end(conn: Connection) -> LedgerEnd:
@@ -166,9 +170,7 @@ def ledger_end(conn: Connection) -> LedgerEnd:
     return LedgerEnd(*(int(number or 0) for number in numbers))
 
 
-_NEWEST = select(
-    select(func.max(index_log.c.seq)).scalar_subquery(), select(func.max(entity_history.c.seq)).scalar_subquery()
-)
+_NEWEST = select(*(select(func.max(table.c.seq)).scalar_subquery() for table in (index_log, entity_history, mentions)))
 
 
 def changed_memories(conn: Connection, log_number: int, limit: int) -> tuple[list[str], int]:
@@ -186,6 +188,24 @@ _CHANGED = (
     select(index_log.c.seq, index_log.c.memory_id)
     .where(index_log.c.seq > bindparam("log_number"), index_log.c.memory_id.is_not(None))
     .order_by(index_log.c.seq)
+    .limit(bindparam("limit"))
+)
+
+
+def newly_naming_memories(conn: Connection, mention_number: int, limit: int) -> tuple[list[str], int]:
+    """Return the memories of the next `limit` mentions after a number, and the number of the last of these.
+
+    If there are none, it is the number itself.
+    """
+    rows = conn.execute(_NEW_MENTIONS, {"mention_number": mention_number, "limit": limit}).all()
+    owners = dict.fromkeys(row.owner_id for row in rows if row.kind == "memory")
+    return list(owners), rows[-1].seq if rows else mention_number
+
+
+_NEW_MENTIONS = (
+    select(mentions.c.seq, mentions.c.kind, mentions.c.owner_id)
+    .where(mentions.c.seq > bindparam("mention_number"))
+    .order_by(mentions.c.seq)
     .limit(bindparam("limit"))
 )
 
