@@ -93,6 +93,10 @@ class Graph:
             if row.current and row.owner_id in living and roots[row.entity_id].id in wanted
         }
 
+    def memories_of(self, entity_id: str) -> set[str]:
+        """Return the memories whose present text mentions exactly this entity."""
+        return {row.owner_id for row in self._mentions() if row.current and row.entity_id == entity_id}
+
     def partners(self, memory_id: str) -> set[str]:
         """Return the living memories that mention the first entity that a memory mentions."""
         roots, living = self._roots(), self.living()

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from palimpsest.core.entities import NamedEntity, name_key, relation_key
-from palimpsest.core.models import Memory
+from palimpsest.core.models import Fact, Memory
 from palimpsest.store.graph.identity.history import GraphWrite
 from palimpsest.store.graph.identity.resolution import resolve, tell_name
 from palimpsest.store.graph.tables import mentions, relations
+from palimpsest.text.time_words import change_words
 
 
 def put(write: GraphWrite, memory: Memory) -> None:
@@ -54,6 +55,49 @@ def stated_names(memory: Memory) -> dict[str, NamedEntity]:
     named = {name_key(entity.name): entity for entity in (*ends, *memory.entities)}
     named.pop("", None)
     return named
+
+
+_NEGATIONS = frozenset(
+    {
+        *("not", "no", "never", "isn't", "doesn't", "don't", "didn't", "wasn't", "nicht", "kein", "keine", "pas"),
+        *("jamais", "nunca", "tampoco", "non", "mai", "não", "niet", "geen", "inte", "aldrig", "nie", "не", "никогда"),
+    }
+)
+"""Words that deny what a text says with all its other words. Scripts without spaces are not covered."""
+
+
+def stated_with(memory: Memory, fact: Fact) -> dict[str, Any]:
+    """Return the `entities` and `relations` of a memory that gets the text of a fact.
+
+    A name stays as long as the text has it, and a relation as long as the text has both names and the words of the
+    relation. If the text only says more than before, all of them stay. But what it says to have changed or denies is
+    stated no more, unless the fact states it.
+    """
+    before, after = _words(memory.text), _words(fact.text)
+    is_more = set(before) <= set(after)
+    stays = change_words(fact.text) <= change_words(memory.text) and not (set(after) - set(before)) & _NEGATIONS
+    kept = [entity for entity in memory.entities if is_more or _has(after, fact.text, entity.name)]
+    named = {name_key(entity.name): entity for entity in (*kept, *fact.entities)}
+    stated = [
+        relation
+        for relation in memory.relations
+        if stays
+        and (is_more or all(_has(after, fact.text, end) for end in (relation.source, relation.destination)))
+        and (is_more or set(relation_key(relation.name).split("_")) <= set(after))
+    ]
+    return {"entities": tuple(named.values()), "relations": tuple(dict.fromkeys((*stated, *fact.relations)))}
+
+
+def _has(words: Sequence[str], text: str, name: str) -> bool:
+    """Return whether a text has a name: its words side by side, or its characters in a script without spaces."""
+    key = name_key(name)
+    if not key.isascii() and len(key.split()) == 1 and key in text.casefold():
+        return True
+    return f" {' '.join(_words(name))} " in f" {' '.join(words)} "
+
+
+def _words(text: str) -> list[str]:
+    return [word for part in text.split() if (word := name_key(part))]
 
 
 def relation_rows(memory: Memory, meant: Mapping[str, str]) -> list[dict[str, Any]]:

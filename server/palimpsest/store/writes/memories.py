@@ -6,12 +6,11 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from sqlalchemy import func, insert, select, update
 
 from palimpsest.core.clock import Precision
-from palimpsest.core.entities import name_key
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import USER_NAME, Decision, Event, Fact, Memory, Outcome
 from palimpsest.store.graph import statements as graph
@@ -196,7 +195,7 @@ def change(tx: Transaction, memory: Memory, fact: Fact) -> Outcome:
         stated_at=max(memory.stated_at, _stated_at(tx, fact) or memory.stated_at),
         valid_from=fact.valid_from or memory.valid_from,
         valid_from_precision=fact.valid_from_precision if fact.valid_from else memory.valid_from_precision,
-        **_named(memory, fact),
+        **graph.stated_with(memory, fact),
     )
     # A later date is a change if the caller gives it. With messages it comes with every mention, which is none.
     is_dated_by_caller = fact.said_at is not None and not fact.sources
@@ -207,24 +206,6 @@ def change(tx: Transaction, memory: Memory, fact: Fact) -> Outcome:
     new = update_row(tx, memory, new)
     cite(tx, memory.id, fact, record(tx, Event.UPDATE, new, old=memory.text))
     return Outcome(Event.UPDATE, new, previous=memory.text)
-
-
-def _named(memory: Memory, fact: Fact) -> dict[str, Any]:
-    """Return what a memory names and states with the text of a fact.
-
-    What it stated before stays as long as the new text has all of its words.
-    """
-    if not set(_words(memory.text)) <= set(_words(fact.text)):
-        return {"entities": fact.entities, "relations": fact.relations}
-    entities = {name_key(entity.name): entity for entity in (*memory.entities, *fact.entities)}
-    return {
-        "entities": tuple(entities.values()),
-        "relations": tuple(dict.fromkeys((*memory.relations, *fact.relations))),
-    }
-
-
-def _words(text: str) -> list[str]:
-    return name_key(text).split()
 
 
 def mention(tx: Transaction, memory: Memory, fact: Fact | None) -> Outcome:
