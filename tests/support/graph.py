@@ -14,6 +14,7 @@ from palimpsest.core.protocols import Vector
 from palimpsest.store.graph.groups import roots_of
 from palimpsest.store.graph.tables import entities, entity_aliases, mentions, relations
 from palimpsest.store.ledger import Ledger
+from palimpsest.store.mapping import sees
 from palimpsest.store.queries.edits import edits as read_edits
 from palimpsest.store.schema import memories
 from palimpsest.store.writes.apply import Write
@@ -64,10 +65,28 @@ class Graph:
         """Undo one edit, everything since an instant, or the newest edit in effect."""
         return self.apply(Write(scope, Provenance("undo"), undo=Undo(edit, since)))
 
-    def log(self) -> list[Edit]:
-        """Return the edits of Alice, newest first."""
+    def log(self, scope: Scope = ANY_SCOPE) -> list[Edit]:
+        """Return the edits that a scope sees, newest first."""
         with self.ledger.read() as conn:
-            return read_edits(conn, ANY_SCOPE, 1_000)
+            return read_edits(conn, scope, 1_000)
+
+    def all_memories(self, scope: Scope) -> list[str]:
+        """Return the memories that a scope sees, living or deleted, oldest first."""
+        with self.ledger.read() as conn:
+            return list(
+                conn.execute(select(memories.c.id).where(sees(memories, scope)).order_by(memories.c.seq)).scalars()
+            )
+
+    def all_entities(self, scope: Scope) -> list[str]:
+        """Return the entities that a scope sees, oldest first."""
+        with self.ledger.read() as conn:
+            return list(
+                conn.execute(select(entities.c.id).where(sees(entities, scope)).order_by(entities.c.seq)).scalars()
+            )
+
+    def faults(self) -> list[str]:
+        """Return what does not agree when every row is compared with the rows it depends on."""
+        return self.ledger.verify(lambda _done, _total: None).texts()
 
     def id(self, name: str) -> str:
         """Return the id of the one entity that is called so and was not merged."""
@@ -103,6 +122,21 @@ class Graph:
         rows = [row for row in self._mentions() if row.current and row.owner_id in living]
         wanted = next(roots[row.entity_id].id for row in rows if row.owner_id == memory_id)
         return {row.owner_id for row in rows if roots[row.entity_id].id == wanted}
+
+    def spoken_ids(self, message_id: str) -> dict[str, str]:
+        """Return the ids of the entities that a message mentions, by the key of the name."""
+        with self.ledger.read() as conn:
+            of_message = (mentions.c.kind == "message", mentions.c.owner_id == message_id)
+            return {row.key: row.entity_id for row in conn.execute(select(mentions).where(*of_message))}
+
+    def spoken(self, message_id: str) -> dict[str, str]:
+        """Return the names of the entities that a message mentions, by the key of the name."""
+        roots = self._roots()
+        return {key: roots[entity_id].name for key, entity_id in self.spoken_ids(message_id).items()}
+
+    def newest(self, name: str) -> str:
+        """Return the id of the newest entity of that name."""
+        return str(max((row for row in self._entities() if row.name == name), key=lambda row: row.seq).id)
 
     def relations(self) -> set[tuple[str, str, str]]:
         """Return the relations of all memories by the names of entities."""

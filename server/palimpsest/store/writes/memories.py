@@ -14,6 +14,7 @@ from palimpsest.core.clock import Precision
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import USER_NAME, Decision, Event, Fact, Memory, Outcome
 from palimpsest.store.graph import statements as graph
+from palimpsest.store.graph.identity.spoken import mention_with
 from palimpsest.store.mapping import is_scope, memory_hash, scope_values, sees, statements, to_memory
 from palimpsest.store.schema import memories, messages, vectors
 from palimpsest.store.writes.transaction import (
@@ -324,6 +325,7 @@ def update_row(tx: Transaction, old: Memory, new: Memory) -> Memory:
     )
     if names_others or new.metadata.get(USER_NAME) != old.metadata.get(USER_NAME):
         graph.put(tx.graph, new)
+        mention_with(tx.conn, new.id)
     if new.text != old.text:
         put_entry(tx, "memory", new.id, new.scope, new.text)
     elif old.deleted_at is not None and new.deleted_at is None:

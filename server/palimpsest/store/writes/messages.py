@@ -10,6 +10,7 @@ from sqlalchemy import bindparam, exists, insert, select, update
 
 from palimpsest.core.errors import MemoryNotFoundError
 from palimpsest.core.models import Event, Message, Outcome
+from palimpsest.store.graph.identity.spoken import mention_known
 from palimpsest.store.mapping import Query, content_hash, is_scope, scope_values, sees, to_message
 from palimpsest.store.schema import conversations, messages, vectors
 from palimpsest.store.writes import conversations as conversation_writes
@@ -42,6 +43,7 @@ def store(
             known = _insert(tx, message, session_id or _session_id(tx, message))
             new_ids.add(known.id)
         stored[known.id] = known
+    mention_known(tx.conn, [stored[message_id] for message_id in stored if message_id in new_ids])
     return tuple(stored.values()), frozenset(new_ids)
 
 

@@ -14,6 +14,7 @@ from palimpsest.core.errors import MemoryNotFoundError
 from palimpsest.core.models import Event, Fact, Kind, Memory, Provenance, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.store.graph.identity.history import GraphWrite
+from palimpsest.store.graph.identity.spoken import mention_with
 from palimpsest.store.graph.tables import entity_history
 from palimpsest.store.mapping import Query, memory_hash, memory_state, scope_values, sees, to_memory
 from palimpsest.store.schema import history, memories, memory_sources, message_history, meta
@@ -138,6 +139,7 @@ def cite(tx: Transaction, memory_id: str, fact: Fact, history_id: str | None) ->
         insert(memory_sources),
         [{"memory_id": memory_id, "message_id": source, "history_id": history_id} for source in new],
     )
+    mention_with(tx.conn, memory_id)
     tx.touched.memories.add(memory_id)
 
 

@@ -110,16 +110,6 @@ async def test_everybody_else_stays_as_they_are(tmp_path: Path) -> None:
         before = table_rows(tmp_path / "ledger.db")
         last = store_stating(memory, "Ana lives with Tom", ANA, ("Tom", "person"))
         (message,) = await store_messages(memory, ("user", "Ana says hello"))
-        (ana,) = (
-            entity for (entity,) in select_rows(memory, "SELECT id FROM entities WHERE user_id = 'alice' LIMIT 1")
-        )
-        run_statement(
-            memory,
-            "INSERT INTO mentions(kind, owner_id, key, name, entity_id, current) "
-            "VALUES ('message', :owner, 'ana', 'Ana', :entity, 1)",
-            owner=message.id,
-            entity=ana,
-        )
         assert (await memory.care.purge(ALICE, [last, message.id])).clean
         after = table_rows(tmp_path / "ledger.db")
         assert {table: after[table] for table in GRAPH} == {table: before[table] for table in GRAPH}
@@ -130,9 +120,10 @@ async def test_a_name_that_something_else_has_is_no_trace(tmp_path: Path) -> Non
     """Guards the proof against false alarms: a project, a speaker or another memory may have the same name."""
     async with memory_in(tmp_path) as memory:
         names = ("Palimpsest", "Caroline", "Lighthouse")
+        # Said before anybody knew of her: a message mentions only entities that are known when it is stored.
+        await store_messages(memory, {"role": "user", "name": "Caroline", "content": "Hello"})
         secret = store_stating(memory, "They meet", *((name, "other") for name in names))
         store_memory(memory, "The site is blue", scope=Scope("alice", project="Palimpsest"))
-        await store_messages(memory, {"role": "user", "name": "Caroline", "content": "Hello"})
         store_memory(memory, "It has a lamp", metadata={"of": "Lighthouse"})
         done = await memory.care.purge(ALICE, [secret])
         assert set(done.erased.names) == set(names)
