@@ -22,6 +22,7 @@ from palimpsest.care.health import health
 from palimpsest.core import models
 from palimpsest.core.clock import Clock, now
 from palimpsest.core.configuration.endpoints import unused_variables_text
+from palimpsest.core.entities import Relation
 from palimpsest.core.errors import LedgerError
 from palimpsest.core.models import Edit, Fact, Message, Predecessor, Scope, Undo, Version
 from palimpsest.core.protocols import LanguageModel, ReportProgress
@@ -152,14 +153,15 @@ class Memory:
         at: datetime | None = None,
         replaces: Sequence[str] = (),
         metadata: Mapping[str, Any] | None = None,
+        relations: Sequence[Relation] = (),
         infer: bool | None = None,
         caller: str = "",
     ) -> WriteResult:
         """Store one fact in the caller's words. `replaces` are the ids of memories that it supersedes.
 
-        `at` is when it was said or holds from, by default now. It is the memory's date, and "yesterday" counts from it.
+        `at` is when it was said or holds from, by default now: the memory's date, from which "yesterday" counts.
         """
-        fact = Fact(text, metadata=metadata or {}, said_at=at)
+        fact = Fact(text, metadata=metadata or {}, said_at=at, relations=tuple(relations))
         adding = add.add_text(self.engine, scope, fact, replaces=replaces, infer=infer, caller=caller)
         return await self._after_write(scope, adding)
 
@@ -297,10 +299,8 @@ class Memory:
         on_project = await self.projects.news(scope)
         if self._background is None:
             return on_project
-        return (
-            *on_project,
-            *self._background.report(await self.engine.run(lambda: reports.unreported(self.engine, scope))),
-        )
+        unreported = await self.engine.run(lambda: reports.unreported(self.engine, scope))
+        return (*on_project, *self._background.report(unreported))
 
     async def upgrade_notice(self) -> tuple[str, ...]:
         """Return what people of an earlier version should know of this one; once, whichever process is asked."""

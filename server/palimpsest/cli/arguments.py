@@ -13,10 +13,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
+from typer.core import TyperCommand
+
+from palimpsest.core.entities import Relation
 from palimpsest.core.errors import InputError
 from palimpsest.core.filters import FIELDS
+from palimpsest.core.validation import relations_from
 
 STANDARD_INPUT = "-"
+
+_RELATION, _RELATION_PARTS = "--relation", 3
 
 _CONDITION = re.compile(r"(?P<key>[^=<>!]+?)\s*(?P<sign>==|=|!=|>=|<=|>|<)\s*(?P<value>.+)", re.DOTALL)
 
@@ -71,6 +77,37 @@ def _readings(text: str) -> list[Any]:
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(constant)
+
+
+class WithRelations(TyperCommand):
+    """A command whose option `--relation` takes three values. In Typer such an option cannot be repeated."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the three values after each `--relation` as one."""
+        return super().parse_args(ctx, _with_joined_relations(args))
+
+
+def _with_joined_relations(args: Sequence[str]) -> list[str]:
+    """Return arguments with the three values after each `--relation` as a list in JSON."""
+    joined: list[str] = []
+    rest = list(args)
+    while rest:
+        argument = rest.pop(0)
+        joined.append(argument)
+        values = rest[:_RELATION_PARTS]
+        if argument == _RELATION and len(values) == _RELATION_PARTS:
+            joined.append(json.dumps(values))
+            del rest[:_RELATION_PARTS]
+    return joined
+
+
+def relations_from_words(words: Sequence[str]) -> tuple[Relation, ...]:
+    """Return the relations that `--relation` gives, each a list of three names in JSON. Raises InputError."""
+    try:
+        relations = [[str(name) for name in json.loads(word)] for word in words]
+    except (json.JSONDecodeError, TypeError) as error:
+        raise InputError(f"{_RELATION} needs three names, such as {_RELATION} Ana 'lives in' Lyon") from error
+    return relations_from(relations)
 
 
 def metadata_from_words(pairs: Sequence[str], *, may_remove: bool) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, cast
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from palimpsest.core.clock import parse_instant
+from palimpsest.core.entities import MAX_NAME_CHARS, Relation, name_key, relation_key
 from palimpsest.core.errors import InputError, Remedy
 from palimpsest.core.filters import JUNCTIONS, RESERVED
 from palimpsest.core.models import MAX_SCOPE_CHARS, Message, Scope
@@ -24,6 +25,8 @@ MAX_MESSAGES_CHARS = 200_000
 MAX_QUERY_CHARS = 4_000
 MAX_METADATA_BYTES = 10_000
 MAX_IDS = 100
+MAX_RELATIONS = 20
+_RELATION_PARTS = 3
 MAX_LIMIT = 100
 MAX_TOKENS = 20_000
 
@@ -52,7 +55,7 @@ class MessageInput(BaseModel):
 
     role: Annotated[str, WithJsonSchema({"enum": list(ROLES), "description": "system messages are context only"})]
     content: Annotated[Any, WithJsonSchema({"type": "string", "description": "the text"})] = None
-    name: str | None = Field(default=None, description="the speaker's name, if known")
+    name: str | None = Field(default=None, description="who speaks")
     id: str | None = Field(default=None, description="your own id; returned in sources")
     at: str | None = Field(default=None, description="ISO 8601; default now")
 
@@ -235,6 +238,32 @@ def metadata_from(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
             f"metadata may not use '{reserved[0]}', which means something else in filters; choose another key"
         )
     return copy
+
+
+def relations_from(relations: Sequence[Sequence[str]]) -> tuple[Relation, ...]:
+    """Return the relations that a caller gives with a text, each `[source, name, destination]`, each once.
+
+    Raises InputError for too many, for one that is not three names, and for one of something with itself.
+    """
+    if len(relations) > MAX_RELATIONS:
+        raise InputError(f"{len(relations)} relations are more than {MAX_RELATIONS}. Nothing was stored.")
+    checked = {relation: None for number, parts in enumerate(relations) for relation in [_relation(number, parts)]}
+    return tuple(checked)
+
+
+def _relation(number: int, parts: Sequence[str]) -> Relation:
+    names = [one_line(part) for part in parts]
+    keys = [key(name) for key, name in zip((name_key, relation_key, name_key), names, strict=False)]
+    if len(names) != _RELATION_PARTS or not all(keys):
+        raise InputError(
+            f"relations.{number} is not [source, name, destination], such as ['Ana', 'lives in', 'Lyon']. "
+            "Nothing was stored."
+        )
+    if keys[0] == keys[2]:
+        raise InputError(f"relations.{number} connects '{names[0][:MAX_NAME_CHARS]}' with itself. Nothing was stored.")
+    if max(map(len, names)) > MAX_NAME_CHARS:
+        raise InputError(f"relations.{number} has a name of more than {MAX_NAME_CHARS} characters. Nothing was stored.")
+    return Relation(*names)
 
 
 def _is_reserved(key: str) -> bool:

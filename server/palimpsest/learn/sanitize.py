@@ -93,8 +93,14 @@ def without_secret_names(engine: Engine, facts: Iterable[Fact], told: str = "") 
     kept: list[Fact] = []
     left_out = 0
     for fact in facts:
-        relations = tuple(relation for relation in fact.relations if not _states_secret(relation, fact.text, told))
-        entities = tuple(entity for entity in fact.entities if not _is_secret([entity.name], fact.text, told))
+        secret = {relation for relation in fact.relations if _states_secret(relation, fact.text, told)}
+        relations = tuple(relation for relation in fact.relations if relation not in secret)
+        ends = {end for relation in secret for end in (relation.source, relation.destination) if end not in fact.text}
+        entities = tuple(
+            entity
+            for entity in fact.entities
+            if entity.name not in ends and not _is_secret([entity.name], fact.text, told)
+        )
         left_out += len(fact.relations) - len(relations) + len(fact.entities) - len(entities)
         kept.append(replace(fact, entities=entities, relations=relations))
     notes = [f"left out what holds a secret: {left_out:,} of the entities and relations"]

@@ -7,7 +7,14 @@ from typing import Annotated
 
 import typer
 
-from palimpsest.cli.arguments import FILTER_HELP, filters_from, metadata_from_words, text_given
+from palimpsest.cli.arguments import (
+    FILTER_HELP,
+    WithRelations,
+    filters_from,
+    metadata_from_words,
+    relations_from_words,
+    text_given,
+)
 from palimpsest.cli.commands.edits import MemoryId
 from palimpsest.cli.console import (
     CALLER,
@@ -35,7 +42,7 @@ Limit = Annotated[
 Filters = Annotated[list[str] | None, typer.Option("--filter", metavar="FILTER", help=FILTER_HELP)]
 
 
-@app.command(rich_help_panel=MEMORIES)
+@app.command(cls=WithRelations, rich_help_panel=MEMORIES)
 def add(
     ctx: typer.Context,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="One fact, as a sentence; - reads standard input.")],
@@ -48,6 +55,10 @@ def add(
     ] = None,
     metadata: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Metadata for filters. May be repeated.")
+    ] = None,
+    relation: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SOURCE NAME DESTINATION", help="What it states, as three names. May be repeated."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -62,6 +73,7 @@ def add(
             at=said_at,
             replaces=replaces or (),
             metadata=validation.metadata_from(metadata_from_words(metadata or (), may_remove=False)),
+            relations=relations_from_words(relation or ()),
             caller=CALLER,
         )
         reply = render.added_text(result, scope, COMMANDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from palimpsest.core.entities import name_key
 from palimpsest.core.models import Event, Fact
 from palimpsest.llm.decisions.forgetting import Forgetting
 from palimpsest.llm.decisions.time_order import Statement, later
@@ -109,6 +110,8 @@ def _group(numbers: Sequence[int], text: str | None, stored: Sequence[Verdict], 
     same = [facts[number] for number in numbers]
     fact = replace(
         facts[root],
+        entities=tuple({name_key(entity.name): entity for fact in reversed(same) for entity in fact.entities}.values()),
+        relations=tuple(dict.fromkeys(relation for fact in same for relation in fact.relations)),
         sources=tuple(dict.fromkeys(source for fact in same for source in fact.sources)),
         said_at=max((fact.said_at for fact in same if fact.said_at is not None), default=None),
         metadata={key: value for fact in reversed(same) for key, value in fact.metadata.items()},

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
-from palimpsest.core.models import Decision, Event, Fact
+from palimpsest.core.entities import SELF_NAMES, name_key, relation_key
+from palimpsest.core.models import Decision, Event, Fact, Memory
 from palimpsest.llm.decisions.fact_groups import FactGroup, fact_groups
 from palimpsest.llm.decisions.forgetting import Forgetting, forgetting
 from palimpsest.llm.decisions.time_order import Statement, held_until, is_later
@@ -114,9 +115,8 @@ def _about(group: FactGroup, comparison: Comparison, taken: _Taken) -> list[Deci
         number, event = verdict.entry, verdict.event
         if event is Event.UPDATE and number is not None and number not in taken.deleted | taken.reworded:
             taken.reworded.add(number)
-            decisions.append(
-                Decision(Event.UPDATE, with_text(fact, verdict.text), comparison.entries[number].memory.id)
-            )
+            memory = comparison.entries[number].memory
+            decisions.append(Decision(Event.UPDATE, _joined(with_text(fact, verdict.text), memory), memory.id))
         elif event is Event.NONE and number is not None and number not in taken.deleted:
             known = Decision(Event.NONE, fact, comparison.entries[number].memory.id)
             decisions += [] if known in decisions else [known]
@@ -128,6 +128,30 @@ def _about(group: FactGroup, comparison: Comparison, taken: _Taken) -> list[Deci
         known_by = decisions[0].memory_id if decisions and not adds else None
         return decisions + _replacement(group, text, known_by, comparison)
     return [*decisions, Decision(Event.ADD, with_text(fact, text))] if adds else decisions
+
+
+def _joined(fact: Fact, memory: Memory) -> Fact:
+    """Return a fact that completes a memory, with what the memory names and states and the new text still names.
+
+    Of relations with one name from one source, only those of the fact stay: that may be what has changed.
+    """
+    text = name_key(fact.text)
+    changed = {(name_key(relation.source), relation_key(relation.name)) for relation in fact.relations}
+    relations = [
+        relation
+        for relation in memory.relations
+        if _is_named(relation.source, text) and _is_named(relation.destination, text)
+        if (name_key(relation.source), relation_key(relation.name)) not in changed
+    ]
+    entities = [entity for entity in memory.entities if _is_named(entity.name, text)]
+    named = {name_key(entity.name): entity for entity in (*entities, *fact.entities)}
+    return replace(fact, entities=tuple(named.values()), relations=(*relations, *fact.relations))
+
+
+def _is_named(name: str, text: str) -> bool:
+    """Return whether a text has a name, with or without what tells it apart in brackets. The user is always meant."""
+    key = name_key(name)
+    return key in SELF_NAMES or key.split(" (", 1)[0] in text
 
 
 def _replacement(group: FactGroup, text: str, known_by: str | None, comparison: Comparison) -> list[Decision]:

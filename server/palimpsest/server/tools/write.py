@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from mcp.server.mcpserver import Context
 from mcp.types import CallToolResult, InputRequiredResult
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from palimpsest.core import validation
 from palimpsest.core.clock import now, parse_instant
@@ -35,12 +35,16 @@ BARE_LIST_SINCE = "2026-07-28"
 
 
 @mcp_errors(TOOL, "Nothing was stored.")
-async def add_memory(
+async def add_memory(  # noqa: PLR0913, PLR0917 - the arguments of the tool, which clients pass by name
     ctx: Context[Any, Any],
     text: Annotated[str, Field(description="one fact in your own words; give text or messages")] = "",
     messages: Annotated[list[MessageInput] | None, Field(description="a conversation, oldest first")] = None,
     at: Annotated[str, Field(description="said or true since, ISO 8601; default now")] = "",
     replaces: Annotated[list[str] | None, Field(description="ids of memories that text supersedes")] = None,
+    relations: Annotated[
+        list[list[str]] | None,
+        WithJsonSchema({"type": "array", "description": "what text states: [[source, name, destination]]"}),
+    ] = None,
     infer: Annotated[
         bool | None,
         Field(description="leave out; true: split text into facts; false: no model is asked"),
@@ -56,15 +60,18 @@ async def add_memory(
         problem = "text and messages were both given" if messages else "neither text nor messages was given"
         raise InputError(f"{problem}; give one of them. Nothing was stored.")
     if messages:
-        if replaces or metadata or at:
+        if replaces or metadata or at or relations:
             raise InputError(
-                "at, replaces and metadata go with text; each of the messages has an at of its own. Nothing was stored."
+                "at, replaces, relations and metadata go with text; each of the messages has an at of its own. "
+                "Nothing was stored."
             )
         work = _add_messages(validation.conversation_from(messages, write_scope, now()), infer=infer)
     else:
-        if infer and (replaces or metadata):
-            raise InputError("infer=true extracts facts from text; leave out replaces and metadata, or infer")
-        work = _add_text(write_scope, text, at, replaces or (), metadata, infer=infer)
+        if infer and (replaces or metadata or relations):
+            raise InputError(
+                "infer=true extracts facts from text; leave out replaces, relations and metadata, or infer"
+            )
+        work = _add_text(write_scope, text, at, replaces or (), metadata, relations or (), infer=infer)
     result = await with_client_model(ctx, memory, work)
     if isinstance(result, InputRequiredResult):
         return result
@@ -84,13 +91,28 @@ def _bare_list(reply: AddReply, protocol_version: str) -> Any:
 
 
 def _add_text(
-    scope: Scope, text: str, at: str, replaces: Sequence[str], metadata: dict[str, Any] | None, *, infer: bool | None
+    scope: Scope,
+    text: str,
+    at: str,
+    replaces: Sequence[str],
+    metadata: dict[str, Any] | None,
+    relations: Sequence[Sequence[str]],
+    *,
+    infer: bool | None,
 ) -> Callable[[Memory], Awaitable[WriteResult]]:
-    """Return the work of storing a text. Raises InputError if the text, the time or the metadata is not valid."""
+    """Return the work of storing a text. Raises InputError if it, its time, metadata or relations are not valid."""
     checked_text, checked_metadata = validation.text_from(text), validation.metadata_from(metadata)
     said_at = parse_instant(at, "at") if at else None
+    checked_relations = validation.relations_from(relations)
     return lambda memory: memory.add_text(
-        scope, checked_text, at=said_at, replaces=replaces, metadata=checked_metadata, infer=infer, caller=CALLER
+        scope,
+        checked_text,
+        at=said_at,
+        replaces=replaces,
+        metadata=checked_metadata,
+        relations=checked_relations,
+        infer=infer,
+        caller=CALLER,
     )
 
 
