@@ -15,6 +15,18 @@ from palimpsest.store.graph.tables import mentions, relations
 from palimpsest.text.time_words import change_words
 
 
+def put_new(write: GraphWrite, memory: Memory) -> None:
+    """Write the mentions and relations of a new memory, which has none yet."""
+    named = stated_names(memory)
+    tell_name(write, memory)
+    if not named:
+        return
+    meant = resolve(write, memory, named, ())
+    write.conn.execute(_INSERT_MENTIONS, [_mention(memory, key, named[key], meant[key]) for key in named])
+    if rows := relation_rows(memory, meant):
+        write.conn.execute(_INSERT_RELATIONS, rows)
+
+
 def put(write: GraphWrite, memory: Memory) -> None:
     """Bring the mentions and relations of a memory into the state of its present version.
 
@@ -26,27 +38,22 @@ def put(write: GraphWrite, memory: Memory) -> None:
     meant = {key: rows[key].entity_id for key in named if key in rows}
     if missing := {key: entity for key, entity in named.items() if key not in rows}:
         meant |= resolve(write, memory, missing, meant.values())
-        conn.execute(
-            insert(mentions),
-            [
-                {
-                    "kind": "memory",
-                    "owner_id": memory.id,
-                    "key": key,
-                    "name": entity.name,
-                    "entity_id": meant[key],
-                    "current": True,
-                }
-                for key, entity in missing.items()
-            ],
-        )
+        new = [_mention(memory, key, entity, meant[key]) for key, entity in missing.items()]
+        conn.execute(_INSERT_MENTIONS, new)
     for key, row in rows.items():
         if row.current is not (key in named):
             conn.execute(update(mentions).where(mentions.c.seq == row.seq).values(current=key in named))
     put_relations(conn, memory, meant)
 
 
+_INSERT_MENTIONS = insert(mentions)
 _OF_MEMORY = select(mentions).where(mentions.c.kind == "memory", mentions.c.owner_id == bindparam("owner"))
+
+
+def _mention(memory: Memory, key: str, entity: NamedEntity, entity_id: str) -> dict[str, Any]:
+    """Return the row of `mentions` for a name in the present version of a memory."""
+    named = {"kind": "memory", "owner_id": memory.id, "key": key, "name": entity.name}
+    return {**named, "entity_id": entity_id, "current": True}
 
 
 def stated_names(memory: Memory) -> dict[str, NamedEntity]:
@@ -123,9 +130,10 @@ def put_relations(conn: Connection, memory: Memory, meant: Mapping[str, str]) ->
         return
     conn.execute(delete(relations).where(relations.c.memory_id == memory.id))
     if rows:
-        conn.execute(insert(relations), rows)
+        conn.execute(_INSERT_RELATIONS, rows)
 
 
+_INSERT_RELATIONS = insert(relations)
 _RELATIONS = (
     select(*(relations.c[name] for name in ("memory_id", "position", "source_id", "key", "name", "destination_id")))
     .where(relations.c.memory_id == bindparam("memory"))

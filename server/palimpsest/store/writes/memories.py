@@ -111,7 +111,7 @@ def _store(tx: Transaction, fact: Fact) -> Memory:
         relations=fact.relations,
     )
     _insert(tx, memory)
-    graph.put(tx.graph, memory)
+    graph.put_new(tx.graph, memory)
     put_entry(tx, "memory", memory.id, memory.scope, memory.text)
     cite(tx, memory.id, fact, record(tx, Event.ADD, memory, old=None))
     return memory

@@ -49,7 +49,10 @@ def says_another(text: str, name: str) -> bool:
 
 def qualifier(text: str, name: str) -> str:
     """Return what a text adds to a name to tell it apart, such as "the plumber" in "Tom (the plumber)"; else ""."""
-    found = re.search(rf"(?<!\w){re.escape(_plain(name))}\s*\(\s*({_ARTICLE}[^()]{{2,40}})\)", _plain(text))
+    plain = _plain(text)
+    if "(" not in plain:  # compiling the pattern takes longer than everything else that is done with a name
+        return ""
+    found = re.search(rf"(?<!\w){re.escape(_plain(name))}\s*\(\s*({_ARTICLE}[^()]{{2,40}})\)", plain)
     return " ".join(found[1].split()) if found else ""
 
 

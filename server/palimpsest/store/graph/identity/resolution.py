@@ -45,10 +45,12 @@ def resolve(
         if chosen is None:
             meant[key] = _create(write, memory, named[key], is_first=not fitting[key], known=known.get(key, ()))
         else:
-            meant[key] = chosen.entity_id
+            meant[key] = chosen.entity_id  # which has the name already
             _learn_type(write, chosen, named[key])
-    for key, entity in named.items():
-        aliases.add(write.conn, meant[key], key, entity.name)
+            continue
+        aliases.add(write.conn, meant[key], key, named[key].name)
+    if told in named:
+        aliases.add(write.conn, meant[told], told, named[told].name)
     return meant
 
 
