@@ -171,11 +171,10 @@ def _count_about(parts: tuple[bool, bool, bool], *, is_living: bool) -> Any:
 
 @cache
 def _used(parts: tuple[bool, bool, bool]) -> Any:
-    found = _shown(parts).subquery("shown")
+    shown = select(_shown(parts).subquery("shown").c.id)
     return (
         select(mentions.c.key, mentions.c.name)
-        .join(found, found.c.id == mentions.c.owner_id)
-        .where(mentions.c.entity_id.in_(listed("ids")), mentions.c.current)
+        .where(mentions.c.entity_id.in_(listed("ids")), mentions.c.current, mentions.c.owner_id.in_(shown))
         .group_by(mentions.c.key, mentions.c.name)
         .order_by(func.min(mentions.c.seq))
     )
