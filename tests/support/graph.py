@@ -150,6 +150,11 @@ class Graph:
         with self.ledger.read() as conn:
             return set(conn.execute(select(memories.c.id).where(memories.c.deleted_at.is_(None))).scalars())
 
+    def state_without_types(self) -> tuple[Any, ...]:
+        """Return the state without types: one that a memory told is kept when the memory is undone."""
+        shown, *rest = self.state()
+        return {entity_id: name for entity_id, (name, _) in shown.items()}, *rest
+
     def state(self) -> tuple[Any, ...]:
         """Return all that there is to see: entities, what living memories mean by their names, and their relations."""
         roots, living = self._roots(), self.living()
