@@ -172,8 +172,6 @@ async def _searches(memory: Memory, other: Memory, world: World, rounds: int) ->
         for _ in range(rounds + WARM_UPS):
             named = " and ".join(entity.name for entity in world.drawn(count)) if count else "anybody"
             query = f"what does {named} do since {world.rng.randint(1990, 2026)}?"
-            for each in (memory, other):  # a question that was embedded is kept
-                each.engine.embedder.embed_query(query)
             calls = partial(memory.search, SCOPE, query), partial(other.search, SCOPE, query, hops=0)
             pairs.append(await _in_turn(world.rng, *calls))
         figures |= _compared(f"search {what}", pairs)

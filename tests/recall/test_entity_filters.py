@@ -53,26 +53,26 @@ async def shown(memory: Memory, filters: dict[str, Any], scope: Scope = ALICE) -
 @pytest.mark.parametrize(
     ("filters", "expected"),
     [
-        ({"entity": "Odile"}, {ODILE, PIET}),
-        ({"entity": " ODILE's "}, {ODILE, PIET}),
-        ({"entity": {"eq": "Piet"}}, {PIET}),
-        ({"entity": {"ne": "Odile"}}, {FERROW, USER}),
-        ({"entity": {"in": ["Ferrow", "Piet"]}}, {FERROW, PIET}),
-        ({"entity": {"nin": ["Ferrow", "Piet"]}}, {ODILE, USER}),
-        ({"entity": "me"}, {USER}),
-        ({"AND": [{"entity": "Odile"}, {"entity": "Piet"}]}, {PIET}),
-        ({"OR": [{"entity": "Ghent"}, {"entity": "Ferrow"}]}, {ODILE, FERROW}),
-        ({"NOT": {"entity": "Odile"}}, {FERROW, USER}),
-        ({"entity": "Odile", "kind": "message"}, set[str]()),
+        ({"entity": "Odile"}, [ODILE, PIET]),
+        ({"entity": " ODILE's "}, [ODILE, PIET]),
+        ({"entity": {"eq": "Piet"}}, [PIET]),
+        ({"entity": {"ne": "Odile"}}, [FERROW, USER]),
+        ({"entity": {"in": ["Ferrow", "Piet"]}}, [FERROW, PIET]),
+        ({"entity": {"nin": ["Ferrow", "Piet"]}}, [ODILE, USER]),
+        ({"entity": "me"}, [USER]),
+        ({"AND": [{"entity": "Odile"}, {"entity": "Piet"}]}, [PIET]),
+        ({"OR": [{"entity": "Ghent"}, {"entity": "Ferrow"}]}, [ODILE, FERROW]),
+        ({"NOT": {"entity": "Odile"}}, [FERROW, USER]),
+        ({"entity": "Odile", "kind": "message"}, list[str]()),
     ],
     ids=str,
 )
 async def test_it_leaves_what_mentions_the_entity(
-    tmp_path: Path, provider: str, filters: dict[str, Any], expected: set[str]
+    tmp_path: Path, provider: str, filters: dict[str, Any], expected: list[str]
 ) -> None:
     async with memory_in(tmp_path, vector_store={"provider": provider}) as memory:
         fill(memory)
-        assert await shown(memory, filters) == expected
+        assert await shown(memory, filters) == set(expected)
 
 
 async def test_every_name_of_a_merged_entity_finds_it(tmp_path: Path) -> None:
