@@ -33,20 +33,20 @@ class _Count:
 
 
 async def entities() -> list[Table]:
-    """Look for the entities of each fact alone. Return a table of the labelled facts, and one of the facts to check."""
+    """Look for the entities of each fact alone. Return a table of the labelled facts, one of the facts to check, one of fresh facts."""
     data = read_data("entities")
     texts = {
         (persona.name, fact.id): (persona.language, fact.text)
         for persona in read_personas([data_file("everyday")])
         for fact in persona.facts
     }
-    return [_table(part, data[part], texts) for part in ("labelled", "check")]
+    return [_table(part, data[part], texts) for part in ("labelled", "check", "fresh")]
 
 
 def _table(part: str, facts: list[dict[str, Any]], texts: dict[tuple[str, str], tuple[str, str]]) -> Table:
     table, counts = Table(f"entities, {part}"), dict[str, _Count]()
     for fact in facts:
-        stored = texts[fact["persona"], fact["id"]] if "persona" in fact else (fact["language"], fact["text"])
+        stored = texts[fact["persona"], fact["id"]] if "id" in fact else (fact["language"], fact["text"])
         language, text = stored
         found = find_names(text, {})
         pairs = _right(found, fact["entities"])
