@@ -72,3 +72,11 @@ async def test_imported_memories_get_their_names_in_the_background(tmp_path: Pat
         after = await stored(memory)
         assert [(await memory.history(ALICE, item.id))[1] for item in after] == [versions for _, versions in history]
     assert [(item.updated_at, item.revision) for item in after] == [(item.updated_at, item.revision) for item in before]
+
+
+async def test_two_people_of_one_given_name_stay_two(tmp_path: Path) -> None:
+    async with memory_in(tmp_path) as memory:
+        await add_text(memory, "Tom from work plays chess.")
+        await add_text(memory, "Tom Smith from the gym has two daughters.")
+        listed = await memory.graph.entities(ALICE)
+    assert {(item.entity.name, item.mentions) for item in listed} == {("Tom", 1), ("Tom Smith", 1)}

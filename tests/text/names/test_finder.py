@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from palimpsest.core.entities import EntityType
 from palimpsest.text.names.finder import find_names
 
 
@@ -24,6 +25,11 @@ from palimpsest.text.names.finder import find_names
         ("毎朝六時に起きて散歩する。", {}),
         ("친구 김서연은 부산에 산다.", {"김서연": "person", "부산": "place"}),
         ("درس في جامعة القاهرة.", {"جامعة القاهرة": "organization"}),
+        ("她在上海交通大学学习。", {"上海交通大学": "organization"}),
+        ("他想在国外读大学。", {}),
+        ("王芳养了一只叫豆豆的猫。", {"王芳": "person", "豆豆": "other"}),
+        ("He bought Thai food and a shelf on Black Friday in May Street.", {}),
+        ("The Sentry DSN lives in Vault.", {"Sentry DSN": "product", "Vault": "product"}),
     ],
 )
 def test_names_in_sentences(text: str, names: dict[str, str]) -> None:
@@ -39,6 +45,7 @@ def test_names_in_sentences(text: str, names: dict[str, str]) -> None:
             ["https://logs.example.org/app", "/var/log/app"],
         ),
         ("`load_all` calls parse_line from scripts/read.py", ["load_all", "parse_line", "scripts/read.py"]),
+        ("the race in InvoiceWorker.process() of checkout-api", ["InvoiceWorker.process()", "checkout-api"]),
         ("start it with `make run all` or with serve --port 80", []),
         ("version v2.3.1 from 3/4 and/or 10.0.0.1", []),
         ("mail someone@example.org about number AB-12345", []),
@@ -50,3 +57,17 @@ def test_names_that_programs_know(text: str, names: list[str]) -> None:
 
 def test_the_user_is_no_name_of_its_own() -> None:
     assert find_names("User likes tea, and I told the user so.", {"user": "person"}) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("Tom Smith from the gym has two daughters.", ["Tom Smith"]),
+        ("She plays in the Ghent Amateur Orchestra.", ["Ghent Amateur Orchestra"]),
+        ("The Stripe API answers slowly.", ["Stripe"]),
+        ("I met Tom Friday, and Tom's sister.", ["Tom"]),
+    ],
+)
+def test_a_known_name_that_begins_a_longer_one_is_not_meant(text: str, names: list[str]) -> None:
+    known: dict[str, EntityType] = {"tom": "person", "ghent": "place", "stripe": "organization"}
+    assert [entity.name for entity in find_names(text, known)] == names

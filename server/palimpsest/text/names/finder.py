@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from palimpsest.core.entities import SELF_NAMES, EntityType, NamedEntity, name_key
+from palimpsest.text.names.kinds import kind_by_own_words
 from palimpsest.text.names.known import known_names
 from palimpsest.text.names.scripts.capitals import capital_spans
 from palimpsest.text.names.scripts.uncased import uncased_spans
@@ -41,12 +42,30 @@ def find_names(text: str, known: Mapping[str, EntityType]) -> list[NamedEntity]:
 
 def _spans(text: str, known: Mapping[str, EntityType], taken: list[Span]) -> Iterator[Span]:
     """Yield the parts of a text that name something, the surest first. The caller adds those it takes to `taken`."""
-    for place in known_names(text, known):
-        yield Span(place.start, place.end, place.name, known[name_key(place.name)])
-    yield from technical_spans(text)
+    words, technical = words_of(text), list(technical_spans(text))
+    if places := known_names(text, known):
+        longer = list(capital_spans(text, words, [(span.start, span.end) for span in technical]))
+        for place in places:
+            span = Span(place.start, place.end, place.name, known[name_key(place.name)])
+            yield next((whole for whole in longer if _is_part(span, whole)), span)
+    yield from technical
     for match in _TITLE.finditer(text):
         capitals = sum(word[0].isupper() for word in re.findall(r"\w{4,}", match[1]))
         if capitals > 1 and not match[1].endswith((".", "!", "?")):
             yield Span(match.start(1), match.end(1), match[1], "document")
     yield from uncased_spans(text)
-    yield from capital_spans(text, words_of(text), [(span.start, span.end) for span in taken])
+    yield from capital_spans(text, words, [(span.start, span.end) for span in taken])
+
+
+def _is_part(span: Span, whole: Span) -> bool:
+    """Return whether a known name is only the beginning of a longer one, of somebody or something else.
+
+    "Tom" is known, and a text is about Tom Smith; "Ghent" is known, and a text is about the Ghent Amateur Orchestra. A
+    name that goes on without such a sign may be the known one with a word about it, such as "Stripe API".
+    """
+    if whole.start != span.start or not whole.name.startswith(f"{span.name} "):
+        return False
+    if span.type == "person":
+        return True
+    kind = kind_by_own_words(whole.name.split())
+    return kind is not None and kind != span.type

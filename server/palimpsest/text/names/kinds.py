@@ -38,14 +38,15 @@ def kind_of(name: str, before: Sequence[str], after: str = "") -> EntityType:
     `before` are the words before the name, the nearest last, and `after` is the word after it, all in lower case.
     """
     words = name.replace(".", " ").split()
-    if known := _by_own_words(words) or WELL_KNOWN.get(name):
+    if known := kind_by_own_words(words) or WELL_KNOWN.get(name):
         return known
     if words[0] in WELL_KNOWN:
         return "product"
-    return _cue(before) or _by_lists(name, words, before, after) or _by_form(words, after)
+    return _cue(before) or _by_lists(name, words, before, after) or _by_form(name, words, after)
 
 
-def _by_own_words(words: Sequence[str]) -> EntityType | None:
+def kind_by_own_words(words: Sequence[str]) -> EntityType | None:
+    """Return the type that the first or the last word of a name shows, such as "Street"; None if they show none."""
     first, last = words[0].casefold(), words[-1].casefold()
     if len(words) > 1:
         if first in PERSON and first not in FIRST_WORDS and first not in ("st", "saint"):
@@ -72,7 +73,7 @@ def _cue(before: Sequence[str]) -> EntityType | None:
 def _by_lists(name: str, words: Sequence[str], before: Sequence[str], after: str) -> EntityType | None:
     near = before[-1] if before else ""
     is_at_place = near in PLACE_PREPOSITIONS
-    if CUES_AFTER.get(after) == "person" and not is_at_place:
+    if CUES_AFTER.get(after) == "person" and not is_at_place and not _is_acronym(name):
         return "person"
     if is_place(name):
         return "place" if is_at_place or not is_given_name(words[0]) else "person"
@@ -84,8 +85,13 @@ def _by_lists(name: str, words: Sequence[str], before: Sequence[str], after: str
     return "place" if near == "near" or lives_there else None
 
 
-def _by_form(words: Sequence[str], after: str) -> EntityType:
-    if after in CUES_AFTER:
+def _is_acronym(name: str) -> bool:
+    """Return whether a name is in capitals. What "lives" in a vault is then nobody."""
+    return name.isascii() and name.isupper()
+
+
+def _by_form(name: str, words: Sequence[str], after: str) -> EntityType:
+    if after in CUES_AFTER and not (CUES_AFTER[after] == "person" and _is_acronym(name)):
         return CUES_AFTER[after]
     if len(words) > 2 and words[0] == "The":  # noqa: PLR2004 - a title; "The Hague" is a place
         return "document"

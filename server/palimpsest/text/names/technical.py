@@ -46,6 +46,11 @@ _SNAKE = re.compile(r"_*[A-Za-z][A-Za-z\d]*(?:_+[A-Za-z\d]+)+_*(?:\(\))?|[A-Za-z
 _CAMEL = re.compile(r"[a-z]+[A-Z]\w*|[A-Z][a-z\d]+(?:[A-Z][a-z\d]*)+|[A-Z]{2,}[a-z]{2,}\w*|[A-Z][a-z]+[A-Z]{2,}\d*")
 _TICKET = re.compile(r"[A-Z][A-Z\d]+(?:-[A-Z\d]+)+|[A-Z]{2,}\d{2,}[A-Z\d]*")
 _MACHINE = re.compile(r"[a-z][a-z\d]*(?:-[a-z\d]+)*-\d{1,4}[a-z]?")
+_PROGRAM = re.compile(
+    r"(?!co-|self-)[a-z][a-z\d]*(?:-[a-z\d]+)*-(?:api|svc|sdk|cli|db|ui|backend|frontend|gateway|worker|bot)"
+)
+"""A part of a program, as repositories and services are called: "checkout-api"."""
+
 _PERSONAL = re.compile(r"(?:Mc|Mac|De|Di|La|Le|Van|O)[A-Z][a-z]+")
 _NO_CODE = re.compile(
     r"(?:UTF|ISO|SHA|MD|AES|RSA|WPA|IP|HTTP|USB|HDMI|COVID|CO|CET|UTC|GMT|DIN|EN|A|PM|MP|H|ES|HTML|CSS|PS|Q|KW|FY|GPT|RFC|PDF|IEC|EUR|USD)"
@@ -76,7 +81,8 @@ def technical_spans(text: str) -> Iterator[Span]:
     """Yield what programs know by name, and without a name what holds no names: commands, mail addresses, numbers."""
     for match in _ASCII.finditer(text):
         kind = match.lastgroup or ""
-        name = match[0].rstrip(".,;:!?)") if kind != "identifier" else match[0]
+        is_whole = kind == "identifier" or match[0].endswith("()")
+        name = match[0] if is_whole else match[0].rstrip(".,;:!?)")
         start, end = match.start(), match.start() + len(name)
         if kind == "code":
             inner = match[0].strip("`")
@@ -125,7 +131,7 @@ def _code_type(name: str) -> EntityType | None:
         return "other"
     if _CAMEL.fullmatch(name) and re.search(r"[a-z]", name):
         return "product" if name[0].isupper() or name[:2] in ("iP", "iO", "eB", "iC", "iM") else "other"
-    return "other" if _TICKET.fullmatch(name) or _MACHINE.fullmatch(name) else None
+    return "other" if any(form.fullmatch(name) for form in (_TICKET, _MACHINE, _PROGRAM)) else None
 
 
 def _dotted_type(name: str) -> EntityType | None:

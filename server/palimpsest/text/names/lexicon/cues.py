@@ -193,7 +193,7 @@ NEVER = _set(
     januar februar märz mai juni juli oktober dezember jänner montag dienstag mittwoch donnerstag freitag samstag
     sonnabend sonntag montags dienstags mittwochs donnerstags freitags samstags sonntags
     easter christmas halloween thanksgiving ramadan eid diwali hanukkah lent whitsun advent xmas ostern weihnachten
-    pfingsten silvester neujahr fasching karneval navidad noël pâques pasqua natale natal
+    birthday pfingsten silvester neujahr fasching karneval navidad noël pâques pasqua natale natal
     english german french spanish italian portuguese dutch polish russian chinese japanese korean arabic hebrew hindi
     turkish greek latin welsh irish scottish swedish norwegian danish finnish czech hungarian romanian ukrainian catalan
     basque gaelic mandarin cantonese thai vietnamese indonesian swahili persian farsi british american european african

@@ -138,12 +138,27 @@ class _Reader:
         first, last = self._words[number], self._words[end - 1]
         if end - number == 1 and first.text.casefold() in (*TITLES, *PERSON, *NUMBERED):
             return
+        if end - number == 1 and self._is_rest(number):
+            return
         start = first.start + (found.end() if (found := _ELISION.match(first.text)) else 0)
         name = _GENITIVE.sub("", self._text[start : last.end])
         stop = start + len(name)
         if end - number == 1 or is_given_name(self._words[number].text):
             name = self._without_case_ending(name)
         yield Span(start, stop, name, kind_of(name, self._before(number), self._after(end)))
+
+    def _is_rest(self, number: int) -> bool:
+        """Return whether a word is what is left of a longer expression beside a word that names nothing: Black Friday."""
+        plain = self._plain(self._words[number])
+        if self._language == "de" or _is_listed(plain) or plain in WELL_KNOWN or self._is_introduced(number):
+            return False
+        before, after = self._words[max(0, number - 1) : number], self._words[number + 1 : number + 2]
+        word = self._words[number]
+        beside = [other for other in before if is_adjacent(self._text, other, word)]
+        beside += [other for other in after if is_adjacent(self._text, word, other)]
+        return is_english_word(plain) and any(
+            other.text.istitle() and other.text.casefold() in NEVER for other in beside
+        )
 
     def _without_title(self, number: int, end: int) -> int:
         """Return the number of the first word after a title, if enough of a name is left without it."""

@@ -53,7 +53,7 @@ _ZH_ROLE_NAME = re.compile(
     rf"(?:{_ROLES_ZH})(?:叫|是|：|:)?([{_SURNAMES_ZH}](?![{_NOT_IN_NAMES_ZH}])[{_HAN}](?:(?![{_NOT_LAST_ZH}])[{_HAN}])?)(?=[{_ZH_AFTER}]|$)"
 )
 _ZH_INTRODUCED = re.compile(
-    rf"(?:名叫|叫做|叫作|名字是|名字叫|全名是|名为|姓名是|取名|(?<![把被管])叫)([{_HAN}{_KATAKANA}·]{{2,4}})(?=[，。、；！？,.;!?（(\s]|$|的(?!时))"
+    rf"(?:名叫|叫做|叫作|名字是|名字叫|全名是|名为|姓名是|取名|(?<![把被管])叫)((?:(?!的)[{_HAN}{_KATAKANA}·]){{2,4}})(?=[，。、；！？,.;!?（(\s]|$|的(?!时))"
 )
 _ZH_TITLE_AFTER = re.compile(
     rf"([{_SURNAMES_ZH}][{_HAN}]{{0,2}}?)(?:先生|女士|小姐|老师|医生|教授|博士|经理|主任|师傅|阿姨|叔叔|总监|工程师|律师|校长|院长|警官|同学)"
@@ -66,11 +66,12 @@ _ZH_PLACE = re.compile(
 )
 _ORG_SUFFIX = "大学|大學|学院|學院|公司|集团|集團|银行|銀行|医院|醫院|中学|中學|小学|小學|幼儿园|研究所|研究院|出版社|事务所|博物馆|图书馆|俱乐部|基金会"
 _ZH_ORG = re.compile(
-    rf"(?:(?<=[在到去从從读讀于於是进進为为考])|^|(?<=[，。、；：\s“]))([{_HAN}]{{2,8}}?(?:{_ORG_SUFFIX}))"
+    rf"(?:(?<=[在到去从從读讀于於是进進为为考])|^|(?<=[，。、；：\s“]))((?:(?![在到去从從于於是进進为為读讀考她他我])[{_HAN}]){{2,8}}?)({_ORG_SUFFIX})"
 )
 _ZH_EVENT = re.compile(r"(?:国际)?(?:马拉松|电影节|音乐节|博览会|奥运会|世博会)")
 _NOT_IN_ORG = re.compile(
     r"[个個家所的这這那哪我他她它你本该某每一两几附新老同各大小当地]|儿子|女儿|孩子|自己|公立|私立|母校|附近|社区"
+    r"|^(?:国外|國外|海外|外地|外国|外國|重点|名牌|理想|一流|顶尖|普通|知名|著名|综合|老年)|[读讀上念考进去]$"
 )
 _NOT_A_PLACE_ZH = re.compile(
     r"[的这那哪我他她个一两每几某]|小区|地区|城市|社区|网站|车站|道路|马路|公路|铁路|网路|线路|思路|全市|全省|市区|山区|景区|时区|分区|专区|校区|园区|厂区|逛街|大街|农村|半岛|路由|走路|上路|下站|终点站|加油站|工作站"
@@ -96,7 +97,7 @@ def chinese_spans(text: str) -> Iterator[Span]:
             yield Span(start, match.end(), text[start : match.end()], "event")
     for match in _ZH_ORG.finditer(text):
         if not _NOT_IN_ORG.search(match[1]):
-            yield first_group(match, "organization")
+            yield Span(match.start(), match.end(), match[0], "organization")
     for match in _ZH_PLACE.finditer(text):
         if not _NOT_A_PLACE_ZH.search(match[1]):
             yield first_group(match, "place")
