@@ -2,12 +2,12 @@
 
     python benchmarks/soak.py --rounds 200
 
-In each round, a process opens the memory and works on it: it adds, updates, deletes, restores and undoes; or it
-rebuilds the indexes, migrates an older schema, re-embeds everything with another embedder, writes summaries, imports,
-or restores a backup. It prints each write before it begins and after it is acknowledged, and is killed (SIGKILL) at a
-random moment. Then every write that was acknowledged in any round must be stored, be in the history, and be found by
-words and by meaning. The ledger, the full text, the vectors and the index must agree row by row. A write that was in
-progress may have happened or not.
+In each round, a process opens the memory and works on it: it adds texts and relations, updates, deletes, restores and
+undoes, and it merges, splits and renames entities; or it rebuilds the indexes, migrates an older schema, re-embeds
+everything with another embedder, writes summaries, imports, or restores a backup. It prints each write before it
+begins and after it is acknowledged, and is killed (SIGKILL) at a random moment. Then every write that was acknowledged
+in any round must be stored, be in the history, and be found by words and by meaning. The ledger, the graph, the full
+text, the vectors and the index must agree row by row. A write that was in progress may have happened or not.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 import anyio
+from sqlalchemy import select
 
 from clients import TOPICS
 from loopback import OpenAIServer
@@ -42,6 +43,7 @@ from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import history as history_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import vectors as vector_queries
+from palimpsest.store.schema import entity_history
 from palimpsest.store.sqlite.full_text import SqliteFullText
 from palimpsest.text.tokenizer import search_tokens
 from soak_worker import SCOPE, settings_for
@@ -93,9 +95,13 @@ class Tally:
 
 @dataclass
 class Expected:
-    """The acknowledged state: the texts of the memories that exist and of the deleted ones, by id."""
+    """The acknowledged state: the texts of the memories that exist and of the deleted ones, by id.
+
+    `edited` are the numbers of the edits of entities since the last migration from a schema that knew none.
+    """
 
     living: dict[str, str] = field(default_factory=dict[str, str])
+    edited: set[int] = field(default_factory=set[int])
     deleted: dict[str, str] = field(default_factory=dict[str, str])
 
     def record(self, write: dict[str, Any]) -> None:
@@ -115,6 +121,8 @@ def run(folder: Path, rounds: int, seed: int, report: Callable[[str], None] = la
         for number in range(rounds):
             kind = KINDS[number % len(KINDS)]
             _prepare(kind, folder)
+            if kind == "migrate":
+                expected.edited.clear()
             in_progress = _killed(kind, folder, server.base_url, rng, expected, tally)
             tally.rounds[kind] += 1
             anyio.run(judge, folder, in_progress, expected, tally, rng)
@@ -179,6 +187,9 @@ def _killed(
     for line in lines:
         if "begun" in line:
             in_progress = line["begun"]
+        elif "edited" in line:
+            tally.acknowledged += 1
+            expected.edited.add(line["edited"])
         elif "done" in line:
             in_progress = None
             tally.acknowledged += 1
@@ -247,11 +258,14 @@ def _look_up(ledger: Ledger, expected: Expected, tally: Tally) -> None:
     with ledger.read() as conn:
         living = {memory.id: memory.text for _, memory in memory_queries.list_memories(conn, SCOPE, 1_000_000)}
         history = {memory_id: history_queries.versions_of(conn, memory_id) for memory_id in expected.living}
+        edited = set(conn.execute(select(entity_history.c.change).distinct()).scalars())
     for memory_id, text in expected.living.items():
         if living.get(memory_id) != text:
             tally.fault("lost", f"{memory_id[:8]} '{text}' is {living.get(memory_id)!r}")
         elif not history[memory_id] or history[memory_id][-1].new_memory != text:
             tally.fault("lost", f"{memory_id[:8]} '{text}' is not in the last row of its history")
+    for number in expected.edited - edited:
+        tally.fault("lost", f"edit {number} of entities is not in their history")
     for memory_id, text in expected.deleted.items():
         if memory_id in living:
             tally.fault("undeleted", f"{memory_id[:8]} '{text}'")

@@ -18,11 +18,17 @@ import anyio
 from clients import TOPICS
 from palimpsest.care.backup import back_up, restore
 from palimpsest.core.clock import now
+from palimpsest.core.entities import Relation
+from palimpsest.core.errors import InputError
 from palimpsest.core.models import Scope, Undo
 from palimpsest.core.settings import Settings, load_settings
 from palimpsest.memory import Memory, open_memory
 
 SCOPE = Scope("alice")
+NAMES = ("Ana", "Tom", "Zürich", "Zurich", "Ferrow", "Ferrow AG", "Lyon", "Mika Øst", "王芳", "github.com/a/b")
+RELATIONS = ("lives in", "works at", "knows", "reports to")
+RELATED = 0.7
+"""The share of the texts that come with relations between names, which all rounds have in common."""
 
 
 def settings_for(folder: Path, base_url: str = "", embedder: str = "local") -> Settings:
@@ -67,10 +73,11 @@ def _back_up_and_restore(settings: Settings) -> None:
 class _Worker:
     rng: random.Random
     own: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    edits: list[int] = field(default_factory=list[int])
 
     async def write(self, memory: Memory) -> None:
         """Make one random write. It is printed before it begins and after it is acknowledged."""
-        writes = [self.add, self.add]
+        writes = [self.add, self.add, self.edit_entities, self.edit_entities]
         if self.own:
             writes += [self.update, self.delete, self.undo]
         await self.rng.choice(writes)(memory)
@@ -78,7 +85,7 @@ class _Worker:
     async def add(self, memory: Memory) -> None:
         text = self.text()
         self.begin("", text)
-        done = await memory.add_text(SCOPE, text, infer=False)
+        done = await memory.add_text(SCOPE, text, relations=self.relations(), infer=False)
         self.own.append((done.outcomes[0].memory.id, text))
         self.done(*self.own[-1], living=True)
 
@@ -109,6 +116,36 @@ class _Worker:
         self.begin(memory_id, text)
         await memory.undo(SCOPE, Undo(edit))
         self.done(memory_id, text, living=False)
+
+    async def edit_entities(self, memory: Memory) -> None:
+        """Merge, split or rename entities, or undo such an edit. What is not possible is refused, and changes nothing.
+
+        An edit is printed with its number only when it is acknowledged: one in progress concerns no memory.
+        """
+        name, other = self.rng.sample(NAMES, 2)
+        try:
+            match self.rng.choice(("merge", "split", "rename", "undo")):
+                case "merge":
+                    done = (await memory.graph.merge(SCOPE, name, other)).edit
+                case "split":
+                    about = [memory_id for memory_id, _ in self.rng.sample(self.own, min(3, len(self.own)))]
+                    done = (await memory.graph.split(SCOPE, name, about, new_name=other)).edit
+                case "rename":
+                    done = (await memory.graph.rename(SCOPE, name, other)).edit
+                case _:
+                    await memory.undo(SCOPE, Undo(self.rng.choice([0, *self.edits])))
+                    done = (await memory.log(SCOPE, limit=1))[0].number
+        except InputError:
+            return
+        if done is not None:
+            self.edits.append(done)
+            print(json.dumps({"edited": done}), flush=True)
+
+    def relations(self) -> tuple[Relation, ...]:
+        if self.rng.random() >= RELATED:
+            return ()
+        pairs = [self.rng.sample(NAMES, 2) for _ in range(self.rng.randint(1, 3))]
+        return tuple(Relation(source, self.rng.choice(RELATIONS), end) for source, end in pairs)
 
     def text(self) -> str:
         return f"{self.rng.choice(TOPICS)}, note q{uuid.UUID(int=self.rng.getrandbits(128)).hex[:10]}"

@@ -6,7 +6,7 @@ ended; what is forgotten mentions nobody.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cache
@@ -131,7 +131,9 @@ def names_beginning(conn: Connection, scope: Scope, beginning: str, limit: int) 
         rows = conn.execute(_BEGINNING, {**values, "first": first, "limit": NAMES_READ, "skipped": skipped}).all()
         roots = roots_of(conn, [row.id for row in rows])
         seen = seen_roots(conn, scope, {root.id for root in roots.values()})
-        names |= {row.name: None for row in rows if row.id in roots and roots[row.id].id in seen}
+        seen_rows = [row for row in rows if row.id in roots and roots[row.id].id in seen]
+        known = _known_aliases(conn, scope, [row.id for row in seen_rows])
+        names |= {row.name: None for row in seen_rows if (row.id, row.key) in known}
         if len(rows) < NAMES_READ:
             break
         skipped += NAMES_READ
@@ -153,10 +155,35 @@ def seen_roots(conn: Connection, scope: Scope, root_ids: Iterable[str], *, as_of
 
 
 def as_shown(conn: Connection, scope: Scope, roots: Mapping[str, Entity]) -> dict[str, Entity]:
-    """Return entities with the names they are shown by: the user's own by the name that a memory tells, if one does."""
+    """Return entities with the names they are shown by: the user's own by the name that a memory tells, if one does.
+
+    An entity that others were merged into may have its name from a memory that was forgotten, or that the scope does
+    not see. It is shown by a name that the scope knows.
+    """
+    shown = dict(roots)
     own = next((root for root in roots.values() if root.is_user), None)
-    told = "" if own is None else name_of_user(conn, scope)
-    return {**roots, own.id: replace(own, name=told)} if own is not None and told else dict(roots)
+    if own is not None and (told := name_of_user(conn, scope)):
+        shown[own.id] = replace(own, name=told)
+    others = [root.id for root in roots.values() if not root.is_user]
+    for root_id in conn.execute(_MERGED, {"ids": others}).scalars():
+        shown[root_id] = replace(shown[root_id], name=_known_name(conn, scope, shown[root_id]))
+    return shown
+
+
+def _known_name(conn: Connection, scope: Scope, root: Entity) -> str:
+    """Return the name of an entity, or if the scope knows nothing that uses it, the first that it does know."""
+    known = _known_aliases(conn, scope, list(members_of(conn, [root.id])))
+    key = name_key(root.name)
+    is_own = conn.execute(_ALIAS, {"entity": root.id, "of": key}).first() is None  # "Tom (the baker)" is nobody's alias
+    if is_own or not known or key in {of_alias for _, of_alias in known}:
+        return root.name
+    return next(iter(known.values()))
+
+
+def _known_aliases(conn: Connection, scope: Scope, entity_ids: Sequence[str]) -> dict[tuple[str, str], str]:
+    """Return the names of entities that an edit gave or something that the scope sees uses, by entity and key."""
+    values = {"ids": list(entity_ids), **scope_values(scope)}
+    return {(row.entity_id, row.key): row.name for row in conn.execute(_aliases(scope_parts(scope)), values)}
 
 
 def is_shown(scope: tuple[bool, bool, bool]) -> ColumnElement[bool]:
@@ -176,7 +203,7 @@ _BY_KEY = (
 )
 
 _BEGINNING = (
-    select(entities.c.id, entity_aliases.c.name)
+    select(entities.c.id, entity_aliases.c.key, entity_aliases.c.name)
     .join(entities, entities.c.id == entity_aliases.c.entity_id)
     .where(
         entity_aliases.c.user_id == bindparam("user_id"),
@@ -208,13 +235,41 @@ def _mentioned_at(scope: tuple[bool, bool, bool]) -> Any:
 
 def _mentioned_by(memory: ColumnElement[bool], message: ColumnElement[bool]) -> Any:
     """Return the query for those of some entities that such a memory or such a message mentions."""
+    is_it = mentions.c.entity_id == entities.c.id
+    return select(entities.c.id).where(entities.c.id.in_(listed("ids")), _is_mentioned(is_it, memory, message))
+
+
+def _is_mentioned(
+    mention: ColumnElement[bool], memory: ColumnElement[bool], message: ColumnElement[bool]
+) -> ColumnElement[bool]:
+    """Return the condition that there is such a mention in such a memory or in such a message."""
     owned = [
-        exists().where(
-            mentions.c.entity_id == entities.c.id, mentions.c.kind == kind, table.c.id == mentions.c.owner_id, condition
-        )
+        exists().where(mention, mentions.c.kind == kind, table.c.id == mentions.c.owner_id, condition)
         for kind, table, condition in (("memory", memories, memory), ("message", messages, message))
     ]
-    return select(entities.c.id).where(entities.c.id.in_(listed("ids")), or_(*owned))
+    return or_(*owned)
+
+
+@cache
+def _aliases(scope: tuple[bool, bool, bool]) -> Any:
+    is_it = and_(mentions.c.entity_id == entity_aliases.c.entity_id, mentions.c.key == entity_aliases.c.key)
+    is_told = and_(messages.c.deleted_at.is_(None), sees_named(messages, scope))
+    return (
+        select(entity_aliases)
+        .join(entities, entities.c.id == entity_aliases.c.entity_id)
+        .where(
+            entity_aliases.c.entity_id.in_(listed("ids")),
+            or_(entities.c.project == "", entities.c.project == bindparam("project")),
+            or_(entity_aliases.c.given, _is_mentioned(is_it, is_shown(scope), is_told)),
+        )
+        .order_by(entities.c.seq, entity_aliases.c.key)
+    )
+
+
+_MERGED = select(entities.c.merged_into).where(entities.c.merged_into.in_(listed("ids"))).distinct()
+_ALIAS = select(entity_aliases.c.key).where(
+    entity_aliases.c.entity_id == bindparam("entity"), entity_aliases.c.key == bindparam("of")
+)
 
 
 @cache

@@ -180,8 +180,15 @@ def _used(parts: tuple[bool, bool, bool]) -> Any:
     )
 
 
-_GIVEN = select(entity_aliases.c.key, entity_aliases.c.name).where(
-    entity_aliases.c.entity_id.in_(listed("ids")), entity_aliases.c.given
+# What was given in a project is known there, also if the entity is part of a global one.
+_GIVEN = (
+    select(entity_aliases.c.key, entity_aliases.c.name)
+    .join(entities, entities.c.id == entity_aliases.c.entity_id)
+    .where(
+        entity_aliases.c.entity_id.in_(listed("ids")),
+        entity_aliases.c.given,
+        or_(entities.c.project == "", entities.c.project == bindparam("project")),
+    )
 )
 
 _EVER = select(mentions.c.owner_id, mentions.c.key).where(

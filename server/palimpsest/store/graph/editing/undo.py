@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, select
 
 from palimpsest.store.graph.editing.states import is_present, present, restore
+from palimpsest.store.graph.groups import members_of
 from palimpsest.store.graph.identity.history import ENTITY, GraphWrite, State, record, to_state
 from palimpsest.store.graph.tables import entities, entity_history
 from palimpsest.store.mapping import sees
@@ -51,12 +52,13 @@ def _has_later_members(write: GraphWrite, row: Row[Any]) -> bool:
     before = to_state(row.before)
     merged = [place[1] for place, value in before.items() if place[0] == ENTITY and place[2] == "merged_into" and value]
     later = select(entity_history).where(
-        entity_history.c.entity_id.in_(merged),
+        entity_history.c.entity_id.in_(list(members_of(write.conn, merged))),
         entity_history.c.event == "merge",
         entity_history.c.seq > row.seq,
         entity_history.c.change != row.change,
     )
-    return any(is_present(write.conn, to_state(merge.after)) for merge in write.conn.execute(later).all())
+    merges = [to_state(merge.after) for merge in write.conn.execute(later).all()]
+    return any(not set(merged).isdisjoint(after.values()) and is_present(write.conn, after) for after in merges)
 
 
 def _undone_text(text: str) -> str:

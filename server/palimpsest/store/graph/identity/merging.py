@@ -12,11 +12,13 @@ from palimpsest.store.graph.tables import entities
 def merge(write: GraphWrite, merged: Entity, into: Entity) -> None:
     """Record that two entities, neither of which is merged, are the same. The second one is what both are now.
 
-    The row of history belongs to the second one: whoever sees it sees what it is made of.
+    The row of history belongs to the second one: whoever sees it sees what it is made of. But if a project merged its
+    own entity into a global one, the row stays with the project, because it has the name.
     """
+    owner = merged if merged.project and merged.project == write.scope.project else into
     write.conn.execute(_MERGE, {"entity": merged.id, "into": into.id})
     place = (ENTITY, merged.id, "merged_into")
-    record(write, into.id, "merge", ({place: None}, {place: into.id}), f"merged {shown(merged)} into {shown(into)}")
+    record(write, owner.id, "merge", ({place: None}, {place: into.id}), f"merged {shown(merged)} into {shown(into)}")
 
 
 _MERGE = update(entities).where(entities.c.id == bindparam("entity")).values(merged_into=bindparam("into"))
