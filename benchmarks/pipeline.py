@@ -6,9 +6,9 @@
     python benchmarks/pipeline.py --tokens
 
 `--cases` runs the cases of `pipeline_cases.json`, or of another file in its form, and prints for each what was stored,
-closed and forgotten against what should be. With a scripted endpoint it tests the pipeline, with a real one the model.
-`--tokens` sends a written conversation to a scripted endpoint and prints the length of the prompts. The exit code is 1
-if a case failed.
+closed, forgotten and related against what should be. With a scripted endpoint it tests the pipeline, with a real one
+the model. `--tokens` sends a written conversation to a scripted endpoint and prints the length of the prompts. The exit
+code is 1 if a case failed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import anyio
 import embedders
 from cases.data import CASES_FILE, CONVERSATION_FILE, Case, read_cases, read_conversation
 from cases.endpoint import ModelCall, forwarded, scripted
-from cases.judge import described, failures
+from cases.judge import described, failures, related
 from cases.run import End, run
 
 STAGES = ("extract", "decide")
@@ -68,6 +68,13 @@ def table(case: Case, end: End, faults: Sequence[str]) -> Iterator[str]:
             yield f"  {f'should be {word}':<20} {described(pattern)}"
         for text in texts:
             yield f"  {f'is {word}':<20} {text}"
+    for word, relations, should in (
+        ("related", [item for item in end.related if item.is_current], expected.related),
+        ("formerly related", [item for item in end.related if not item.is_current], expected.formerly_related),
+        ("unrelated", [], expected.unrelated),
+    ):
+        yield from (f"  {f'should be {word}':<27} {related(item)}" for item in should)
+        yield from (f"  {f'is {word}':<27} {item.line}" for item in relations)
     for note in end.notes:
         yield f"  {'the reply says':<20} {note}"
 

@@ -23,6 +23,15 @@ SAID = {"role": "user", "content": "I live in Rome. My cat is Miso. Mark drinks.
 FACTS = ["User lives in Rome.", "User has a cat named Miso.", "Mark drinks."]
 
 
+RELATED = {"source": "User", "name": "live", "destination": "Oslo"}
+
+
+def living_in(city: str) -> dict[str, Any]:
+    """Return a fact with what it names and states."""
+    named = {"entities": [{"name": city, "type": "place"}], "relations": [["User", "lives in", city]]}
+    return {"text": f"User lives in {city}.", "sources": [1], **named}
+
+
 def case_that_expects(**expected: Any) -> Case:
     """Return a case in which three facts are learned, and the last of them contradicts the first in a second call."""
     return Case.model_validate(
@@ -37,8 +46,8 @@ def case_that_expects(**expected: Any) -> Case:
             "expected": expected,
             "script": {
                 "extract": [
-                    {"facts": [{"text": text, "sources": [1]} for text in FACTS]},
-                    {"facts": [{"text": "User lives in Oslo.", "sources": [1]}]},
+                    {"facts": [{"text": text, "sources": [1]} for text in FACTS[1:]] + [living_in("Rome")]},
+                    {"facts": [living_in("Oslo")]},
                 ],
                 "decide": [{"fact": ["Oslo"], "event": "DELETE", "memory": ["Rome"]}],
             },
@@ -95,6 +104,43 @@ class TestJudge:
     async def test_what_is_not_as_it_should_be_is_named(self, expected: dict[str, Any], fault: str) -> None:
         """Each kind of expectation fails if what is there does not fit it."""
         assert any(fault in line for line in await faults_of(case_that_expects(**expected)))
+
+    async def test_a_case_of_the_graph_that_expects_what_is_there_passes(self) -> None:
+        """Shows that the failures below are due to the expectation."""
+        right = case_that_expects(
+            entities=[
+                {"name": "rome", "type": "place"},
+                {"name": "me", "shown": "User"},
+                {"name": "Paris", "count": 0},
+            ],
+            related=[{"source": "User", "name": "live", "destination": "Oslo"}],
+            formerly_related=[{"source": "User", "name": "live", "destination": "Rome", "until": "2026-02-05"}],
+            unrelated=[{"source": "Mark", "name": "live", "destination": "Rome"}],
+        )
+        assert await faults_of(right) == []
+
+    @pytest.mark.parametrize(
+        ("expected", "fault"),
+        [
+            ({"entities": [{"name": "Rome", "count": 2}]}, "'Rome' means Rome instead of 2"),
+            ({"entities": [{"name": "Bern"}]}, "'Bern' means nobody and nothing instead of 1"),
+            ({"entities": [{"name": "Rome", "shown": "Roma"}]}, "'Rome' is shown as Rome, not Roma"),
+            ({"entities": [{"name": "Rome", "type": "person"}]}, "'Rome' is of type place, not person"),
+            ({"related": [RELATED | {"destination": "Rome"}]}, "not related: User — live → Rome"),
+            ({"formerly_related": [RELATED]}, "still related: User — live → Oslo"),
+            ({"formerly_related": [RELATED | {"name": "work"}]}, "not known to have been related: User — work → Oslo"),
+            (
+                {"formerly_related": [RELATED | {"destination": "Rome", "until": "2025"}]},
+                "related until 2026-02-05, not 2025: User — live → Rome",
+            ),
+            ({"unrelated": [RELATED]}, "should not be related: User — lives in → Oslo"),
+        ],
+    )
+    async def test_what_is_not_as_it_should_be_in_the_graph_is_named(
+        self, expected: dict[str, Any], fault: str
+    ) -> None:
+        """Each kind of expectation of names and relations fails if what is there does not fit it."""
+        assert await faults_of(case_that_expects(**expected)) == [fault]
 
     async def test_a_note_that_should_not_be_is_named(self) -> None:
         """A script that ends too early makes the reply say so."""

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter
 
+from palimpsest.core.entities import EntityType
 from palimpsest.core.validation import MessageInput
 
 CASES_FILE = Path(__file__).parent.parent / "pipeline_cases.json"
@@ -61,11 +62,30 @@ class Limit(Pattern):
     at_most: int
 
 
+class Related(Part):
+    """A relation, by a word of each of its parts, and the beginning of the date until when it held."""
+
+    source: str
+    name: str
+    destination: str
+    until: str = ""
+
+
+class Named(Part):
+    """How many entities a name means. If it is one: a word of the name that it is shown by, and its type."""
+
+    name: str
+    count: int = 1
+    shown: str = ""
+    type: EntityType | Literal[""] = ""
+
+
 class Expected(Part):
     """What should hold at the end of a case.
 
-    What is `absent` is said by no memory, living or not. `notes` are words of the replies, each of one note, and
-    `no_notes` are words that no note of a reply has.
+    What is `absent` is said by no memory, living or not. `related` is what holds, `formerly_related` what held and is
+    kept with its end, and `unrelated` what neither holds nor held. `notes` are words of the replies, each of one note,
+    and `no_notes` are words that no note of a reply has.
     """
 
     stored: tuple[Stored, ...] = ()
@@ -73,6 +93,10 @@ class Expected(Part):
     forgotten: tuple[Forgotten, ...] = ()
     absent: tuple[Pattern, ...] = ()
     limits: tuple[Limit, ...] = ()
+    entities: tuple[Named, ...] = ()
+    related: tuple[Related, ...] = ()
+    formerly_related: tuple[Related, ...] = ()
+    unrelated: tuple[Related, ...] = ()
     notes: tuple[str, ...] = ()
     no_notes: tuple[str, ...] = ()
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cases.data import Closed, Expected, Pattern, Stored
+from cases.data import Closed, Expected, Pattern, Related, Stored
 from cases.run import End, Held
 from cases.words import has_any_word, has_words
+from palimpsest.core.entities import KnownRelation
 from palimpsest.core.models import Memory as StoredMemory
 
 
@@ -18,6 +19,8 @@ def failures(expected: Expected, end: End) -> list[str]:
         *_not_forgotten(expected, end),
         *_not_absent(expected, end),
         *_too_many(expected, end),
+        *_wrong_entities(expected, end),
+        *_wrong_relations(expected, end.related),
         *_wrong_notes(expected, end.notes),
     ]
 
@@ -82,6 +85,54 @@ def _too_many(expected: Expected, end: End) -> Iterator[str]:
         count = sum(fits(item, held.memory.text) for held in end.living)
         if count > item.at_most:
             yield f"{count} memories instead of {item.at_most} at most: {described(item)}"
+
+
+def _wrong_entities(expected: Expected, end: End) -> Iterator[str]:
+    for item in expected.entities:
+        entities = end.entities[item.name]
+        if len(entities) != item.count:
+            names = ", ".join(entity.name for entity in entities) or "nobody and nothing"
+            yield f"'{item.name}' means {names} instead of {item.count}"
+            continue
+        for entity in entities:
+            if item.shown and not has_words(entity.name, [item.shown]):
+                yield f"'{item.name}' is shown as {entity.name}, not {item.shown}"
+            if item.type and entity.type != item.type:
+                yield f"'{item.name}' is of type {entity.type}, not {item.type}"
+
+
+def _wrong_relations(expected: Expected, known: Sequence[KnownRelation]) -> Iterator[str]:
+    for item in expected.related:
+        if not any(relation.is_current for relation in _fitting(item, known)):
+            yield f"not related: {related(item)}"
+    for item in expected.formerly_related:
+        fitting = _fitting(item, known)
+        former = [relation for relation in fitting if not relation.is_current]
+        if len(former) < len(fitting):
+            yield f"still related: {related(item)}"
+        elif not former:
+            yield f"not known to have been related: {related(item)}"
+        elif not any(relation.valid_until.startswith(item.until) for relation in former):
+            until = ", ".join(relation.valid_until or "an unknown time" for relation in former)
+            yield f"related until {until}, not {item.until}: {related(item)}"
+    for item in expected.unrelated:
+        for relation in _fitting(item, known):
+            yield f"should not be related: {relation.line}"
+
+
+def related(item: Related) -> str:
+    """Return what a pattern of a relation asks for, as a reader of the table sees it."""
+    return f"{item.source} — {item.name} → {item.destination}"
+
+
+def _fitting(item: Related, known: Sequence[KnownRelation]) -> list[KnownRelation]:
+    return [
+        relation
+        for relation in known
+        if has_words(relation.source, [item.source])
+        and has_words(relation.relationship, [item.name])
+        and has_words(relation.destination, [item.destination])
+    ]
 
 
 def _wrong_notes(expected: Expected, notes: Sequence[str]) -> Iterator[str]:

@@ -13,6 +13,8 @@ from cases.data import Case, Step
 from cases.endpoint import TIMEOUT, Endpoint, ModelCall
 from loopback import Chat, OpenAIServer
 from measures.stores import StoppedClock
+from palimpsest.core.entities import Entity, KnownRelation
+from palimpsest.core.errors import InputError
 from palimpsest.core.models import Memory as StoredMemory
 from palimpsest.core.settings import Settings, load_settings
 from palimpsest.core.validation import conversation_from
@@ -36,13 +38,16 @@ class Held:
 class End:
     """What is there at the end of a case.
 
-    `closed` memories held once, `deleted` ones were forgotten. `hits` has the texts that a search finds, by question.
+    `closed` memories held once, `deleted` ones were forgotten. `entities` are those that each expected name means, and
+    `related` is all that is known of entities, now or before. `hits` has the texts that a search finds, by question.
     `adds` is how often something was added.
     """
 
     living: tuple[Held, ...]
     closed: tuple[StoredMemory, ...]
     deleted: tuple[StoredMemory, ...]
+    entities: dict[str, tuple[Entity, ...]]
+    related: tuple[KnownRelation, ...]
     hits: dict[str, tuple[str, ...]]
     notes: tuple[str, ...]
     calls: tuple[ModelCall, ...]
@@ -104,11 +109,30 @@ async def _end(memory: Memory, case: Case, notes: Sequence[str], calls: Sequence
         tuple(living),
         tuple(stored for stored in gone if not stored.is_forgotten),
         tuple(stored for stored in gone if stored.is_forgotten),
+        {item.name: await _entities(memory, item.name) for item in case.expected.entities},
+        await _related(memory),
         hits,
         tuple(notes),
         tuple(calls),
         len(case.steps),
     )
+
+
+async def _entities(memory: Memory, name: str) -> tuple[Entity, ...]:
+    try:
+        return tuple(dossier.entity for dossier in await memory.graph.dossiers(memory.scope, name))
+    except InputError:  # nobody is called so
+        return ()
+
+
+async def _related(memory: Memory) -> tuple[KnownRelation, ...]:
+    """Return the relations that hold, and those that held, of every entity that a living memory mentions."""
+    listed = await memory.graph.entities(memory.scope, limit=MAX_LISTED)
+    known: dict[KnownRelation, None] = {}
+    for item in listed:
+        for dossier in await memory.graph.dossiers(memory.scope, item.entity.id):
+            known |= dict.fromkeys(dossier.relations)
+    return tuple(known)
 
 
 async def _held(memory: Memory, stored: StoredMemory) -> Held:

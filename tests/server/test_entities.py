@@ -16,6 +16,7 @@ from mcp.types import ResourceTemplateReference, TextResourceContents
 from palimpsest.core.entities import Relation
 from palimpsest.core.models import Scope
 from tests.support.graph_rows import LIVES, store_stating
+from tests.support.http_server import HttpServer, connect_http, new_access_token
 from tests.support.mcp_client import error_text, reply_text, subscribe
 from tests.support.memory import memory_in
 from tests.support.server_in_process import connect
@@ -111,3 +112,37 @@ async def test_the_list_is_announced_when_it_may_have_changed(tmp_path: Path) ->
     async with connect(tmp_path, "legacy") as server:
         with pytest.raises(MCPError, match="subscribe to memory://entities"):
             await subscribe(server, "entity://Ana")
+
+
+async def test_a_token_sees_the_graph_of_its_own_user(protected_server: HttpServer) -> None:
+    """Guards the same names in two memories: what is about them, listed, completed, and read as a resource."""
+    async with memory_in(protected_server.data) as memory:
+        for user, town in (("alice", "Ghent"), ("bob", "Bergen")):
+            relation = Relation("Odile", "lives in", town)
+            names = (("Odile", "person"), (town, "place"))
+            store_stating(memory, f"Odile lives in {town}", *names, relations=(relation,), scope=Scope(user))
+            site = Scope(user, "site")
+            store_stating(memory, f"Odile built {town} Hall", (f"{town} Hall", "place"), scope=site)
+    for user, own, other in (("alice", "Ghent", "Bergen"), ("bob", "Bergen", "Ghent")):
+        bearer = new_access_token(protected_server.data, user)
+        async with connect_http(protected_server, "auto", bearer) as client:
+            about = reply_text(await client.call_tool("get_summary", {"kind": "about:Odile"}))
+            found = await client.call_tool("search_memories", {"query": "Where does Odile live?"})
+            listed, one = await read(client, "memory://entities"), await read(client, "entity://Odile")
+            template = ResourceTemplateReference(type="ref/resource", uri="entity://{name}")
+            completed = (await client.complete(template, {"name": "name", "value": ""})).completion.values
+            unknown = error_text(await client.call_tool("get_summary", {"kind": f"about:{other}"}))
+            with pytest.raises(MCPError):
+                await client.read_resource(f"entity://{other}")
+            foreign = {"kind": "about:Odile", "scope": {"user_id": "bob" if user == "alice" else "alice"}}
+            assert (await client.call_tool("get_summary", foreign)).is_error
+        assert {"Odile", own} <= set(completed)
+        for text in (about, listed, one, " ".join(completed), str(found.structured_content)):
+            assert own in text
+            assert other not in text
+            assert "Hall" not in text, "no project was named"
+        assert f"{other} Hall" not in unknown
+    bearer = new_access_token(protected_server.data, "alice", "site")
+    async with connect_http(protected_server, "auto", bearer) as client:
+        assert "Ghent Hall" in await read(client, "memory://entities")
+        assert (await client.call_tool("get_summary", {"kind": "about:Odile", "scope": {"project": "shop"}})).is_error

@@ -93,6 +93,12 @@ class Graph:
         (found,) = {row.id for row in self._entities() if row.name == name and row.merged_into is None}
         return str(found)
 
+    def names_of(self, entity_id: str) -> set[str]:
+        """Return the keys of the names that find exactly this entity."""
+        with self.ledger.read() as conn:
+            of_entity = entity_aliases.c.entity_id == entity_id
+            return set(conn.execute(select(entity_aliases.c.key).where(of_entity)).scalars())
+
     def names(self) -> set[str]:
         """Return the names of the entities that present memories mention, each under the one it was merged into."""
         roots = self._roots()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from palimpsest.core.entities import Merge, NamedEntity
-from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
+from palimpsest.core.entities import Merge, NamedEntity, Split
+from palimpsest.core.models import USER_NAME, Decision, Event, Fact, Provenance, Scope
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.writes.apply import Write
 from tests.support.graph import Graph
@@ -196,3 +196,49 @@ def test_facts_of_one_write_meet(graph: Graph) -> None:
     decisions = tuple(Decision(Event.ADD, fact) for fact in facts)
     outcomes = graph.apply(Write(ALICE, Provenance("test"), decisions=decisions)).outcomes
     assert graph.memories_about("Ana") == {outcome.memory.id for outcome in outcomes}
+
+
+class TestNamesThatTellApart:
+    """A model calls two of one name "Tom (plumber)" and "Tom (cousin)", as its prompt says."""
+
+    def test_they_are_two_and_the_name_alone_means_both(self, graph: Graph) -> None:
+        """Guards a question about Tom, whichever of them it means."""
+        plumber = graph.add("The plumber Tom lives in Leith", ("Tom (plumber)", "person"))
+        cousin = graph.add("The cousin Tom plays chess", ("Tom (cousin)", "person"))
+        assert graph.partners(plumber) == {plumber}
+        assert graph.partners(cousin) == {cousin}
+        assert graph.memories_about("Tom") == {plumber, cousin}
+        assert graph.memories_about("tom (plumber)") == {plumber}
+
+    def test_the_name_alone_means_the_only_one_of_it(self, graph: Graph) -> None:
+        """Guards one person of whom the model first said what she does."""
+        first = graph.add("医生李娜住在杭州", ("李娜（医生）", "person"))  # noqa: RUF001 - Chinese brackets
+        second = graph.add("李娜喜欢茶", ("李娜", "person"))
+        assert graph.partners(first) == {first, second}
+
+    def test_a_call_of_a_function_is_no_shorter_name(self, graph: Graph) -> None:
+        """Guards the names of code."""
+        graph.add("open(path) fails", "open(path)")
+        assert graph.memories_about("open") == set()
+
+    def test_somebody_told_apart_is_not_the_user_of_that_name(self, graph: Graph) -> None:
+        """Guards against a plumber who becomes the user."""
+        plumber = graph.add("The plumber Tom lives in Leith", ("Tom (plumber)", "person"))
+        graph.add("User is called Tom", "User", metadata={USER_NAME: "Tom"})
+        assert graph.partners(plumber) == {plumber}
+
+    def test_a_name_lasts_as_long_as_the_one_that_it_is_short_for(self, graph: Graph) -> None:
+        """A split moves the only mention to another entity, and an undo moves it back."""
+        plumber = graph.add("The plumber Tom lives in Leith", ("Tom (plumber)", "person"))
+        cousin = graph.add("The plumber Tom plays chess", ("Tom (plumber)", "person"))
+        old = graph.id("Tom (plumber)")
+        graph.edit(Split(old, (plumber, cousin), "Ben"))
+        assert graph.names_of(old) == set()
+        graph.undo()
+        assert graph.names_of(old) == {"tom (plumber", "tom"}
+        assert graph.faults() == []
+
+    def test_an_update_that_names_it_without_the_words_keeps_it(self, graph: Graph) -> None:
+        """Guards updates, whose text is in a person's words and not in those of the name."""
+        memory_id = graph.add("The plumber Tom has a van", ("Tom (plumber)", "person"))
+        assert graph.change(memory_id, "Tom sold his van").entities == (NamedEntity("Tom (plumber)", "person"),)

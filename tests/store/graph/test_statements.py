@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from palimpsest.core.entities import NamedEntity, Relation
-from palimpsest.core.models import Decision, Event, Fact, Provenance
+from palimpsest.core.models import Decision, Event, Fact, Outcome, Provenance
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.writes.apply import Write
 from tests.support.graph import Graph
@@ -106,3 +106,42 @@ def test_a_text_that_two_facts_name_differently_has_the_names_of_both(graph: Gra
     decisions = tuple(Decision(Event.ADD, fact) for fact in facts)
     (memory, _) = graph.apply(Write(ALICE, Provenance("test"), decisions=decisions)).outcomes
     assert graph.memories_about("Ana") == {memory.memory.id}
+
+
+class TestWhatIsSaidAgain:
+    """A model may find that a memory says the same as a fact, and then only the fact's sources are new."""
+
+    def test_relations_that_the_memory_lacks_are_added_and_undone(self, graph: Graph) -> None:
+        """They are an edit like every other change of a memory."""
+        memory_id = graph.add("Ana works at Acme in Lyon", "Ana", "Acme")
+        before = graph.state()
+        outcome = repeat(
+            graph, memory_id, "Acme employs Ana, who is from Rome", ACME, Relation("Ana", "is from", "Rome")
+        )
+        assert outcome.event is Event.NONE
+        assert graph.relations() == {("Ana", "works at", "Acme")}, "the memory does not speak of Rome"
+        assert graph.faults() == []
+        graph.undo()
+        assert graph.state() == before
+
+    def test_two_that_it_relates_already_are_not_related_twice(self, graph: Graph, memory_id: str) -> None:
+        """In other words it would be the same relation again."""
+        edits = len(graph.log())
+        repeat(graph, memory_id, "Ana is employed by Acme", Relation("Ana", "employed by", "Acme"))
+        assert graph.relations() == {("Ana", "works at", "Acme"), ("Ana", "works in", "Lyon")}
+        assert len(graph.log()) == edits, "it is no edit"
+
+    def test_a_closed_memory_stays_as_it_was(self, graph: Graph) -> None:
+        """What is no longer believed states nothing new."""
+        memory_id = graph.add("Ana works at Acme", "Ana")
+        graph.apply(Write(ALICE, Provenance("test"), decisions=(Decision(Event.DELETE, memory_id=memory_id),)))
+        repeat(graph, memory_id, "Acme employs Ana", ACME)
+        assert graph.relations() == set()
+
+
+def repeat(graph: Graph, memory_id: str, text: str, *relations: Relation) -> Outcome:
+    """Decide that a memory says the same as a fact that states relations."""
+    names = {end for relation in relations for end in (relation.source, relation.destination)}
+    fact = Fact(text, entities=tuple(map(NamedEntity, sorted(names))), relations=relations)
+    decision = Decision(Event.NONE, fact, memory_id)
+    return graph.apply(Write(ALICE, Provenance("test"), decisions=(decision,))).outcomes[0]

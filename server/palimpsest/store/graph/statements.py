@@ -7,11 +7,12 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
-from palimpsest.core.entities import NamedEntity, name_key, relation_key
+from palimpsest.core.entities import NamedEntity, Relation, name_key, relation_key
 from palimpsest.core.models import Fact, Memory
 from palimpsest.store.graph.identity.history import GraphWrite
 from palimpsest.store.graph.identity.resolution import resolve, tell_name
 from palimpsest.store.graph.tables import mentions, relations
+from palimpsest.text.names.namesakes import bare_name
 from palimpsest.text.time_words import change_words
 
 
@@ -95,8 +96,35 @@ def stated_with(memory: Memory, fact: Fact) -> dict[str, Any]:
     return {"entities": tuple(named.values()), "relations": tuple(dict.fromkeys((*stated, *fact.relations)))}
 
 
+def also_stated(memory: Memory, fact: Fact) -> dict[str, Any]:
+    """Return those `relations` of a fact, with the `entities` at their ends, that a memory which says the same lacks.
+
+    The memory's text must have both names, and it must not relate them already: in other words that would be the same
+    relation twice. Nothing is returned if there are none.
+    """
+    words = _words(memory.text)
+    known = {frozenset(_ends(relation)) for relation in memory.relations}
+    lacking = tuple(
+        relation
+        for relation in fact.relations
+        if frozenset(_ends(relation)) not in known
+        and all(_has(words, memory.text, end) for end in (relation.source, relation.destination))
+    )
+    ends = {key for relation in lacking for key in _ends(relation)}
+    named = tuple(entity for entity in fact.entities if name_key(entity.name) in ends)
+    return {"entities": named, "relations": lacking} if lacking else {}
+
+
+def _ends(relation: Relation) -> tuple[str, str]:
+    return name_key(relation.source), name_key(relation.destination)
+
+
 def _has(words: Sequence[str], text: str, name: str) -> bool:
-    """Return whether a text has a name: its words side by side, or its characters in a script without spaces."""
+    """Return whether a text has a name: its words side by side, or its characters in a script without spaces.
+
+    What tells two of a name apart, as in "Tom (plumber)", may stand elsewhere in the text.
+    """
+    name = bare_name(name) or name
     key = name_key(name)
     if not key.isascii() and len(key.split()) == 1 and key in text.casefold():
         return True

@@ -210,12 +210,14 @@ def change(tx: Transaction, memory: Memory, fact: Fact) -> Outcome:
 
 
 def mention(tx: Transaction, memory: Memory, fact: Fact | None) -> Outcome:
-    """Add the sources of a fact to a memory that says the same, and the user's name if the fact tells it."""
-    name = None if fact is None else fact.metadata.get(USER_NAME)
-    if fact is not None and name and memory.deleted_at is None:
-        change(tx, memory, Fact(memory.text, fact.sources, metadata={USER_NAME: name}))
-    elif fact is not None:
-        cite(tx, memory.id, fact, None)
+    """Add what a fact knows more than a memory that says the same: its sources, its relations, and the user's name."""
+    if fact is None:
+        return Outcome(Event.NONE, memory)
+    name, stated = fact.metadata.get(USER_NAME), graph.also_stated(memory, fact)
+    if memory.deleted_at is None and (name or stated):
+        # Without the sources, because a mention does not change when the memory was last stated.
+        change(tx, memory, Fact(memory.text, metadata={USER_NAME: name} if name else {}, **stated))
+    cite(tx, memory.id, fact, None)
     return Outcome(Event.NONE, memory)
 
 

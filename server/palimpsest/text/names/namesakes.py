@@ -56,5 +56,17 @@ def qualifier(text: str, name: str) -> str:
     return " ".join(found[1].split()) if found else ""
 
 
+def bare_name(name: str) -> str:
+    """Return a name without what tells it apart at its end: "Tom" for "Tom (plumber)". A name without that is "".
+
+    A call such as "open(path)" tells nothing apart.
+    """
+    found = _TOLD_APART.fullmatch(unicodedata.normalize("NFKC", name).strip())
+    return found[1] if found else ""
+
+
+_TOLD_APART = re.compile(r"(.*\S)(?:\s+|(?<=[^\x00-\x7f]))\([^()]*[^()\s][^()]*\)")
+
+
 def _plain(text: str) -> str:
     return unicodedata.normalize("NFKC", text).casefold()

@@ -83,6 +83,20 @@ async def test_a_name_that_only_the_purged_memory_had_is_replaced(tmp_path: Path
     assert files_with(tmp_path, *PARTS) == set()
 
 
+async def test_the_short_form_of_a_name_goes_with_it(tmp_path: Path) -> None:
+    """Guards both: the short form of an erased name, and that of one which another memory still has."""
+    async with memory_in(tmp_path) as memory:
+        secret = store_stating(memory, "The diver arrived", ("Zuleikha (diver)", "person"))
+        store_stating(memory, "The cook Ana arrived", ("Ana (cook)", "person"))
+        again = store_stating(memory, "The cook Ana left", ("Ana (cook)", "person"))
+        done = await memory.care.purge(ALICE, [secret, again])
+        assert done.clean
+        assert set(done.erased.names) == {"Zuleikha (diver)", "Zuleikha"}
+        assert aliases_of(memory, "Ana (cook)") == ["Ana", "Ana (cook)"]
+        assert "Zuleikha" not in (await exported(memory)).decode()
+    assert files_with(tmp_path, "Zuleikha") == set()
+
+
 async def test_a_name_that_a_person_gave_stays_with_what_is_left(tmp_path: Path) -> None:
     """Guards edits: an entity that others still mention keeps its given name, and the merges that tell nothing."""
     async with memory_in(tmp_path) as memory:

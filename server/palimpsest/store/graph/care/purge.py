@@ -17,6 +17,7 @@ from palimpsest.store.graph.care.told import told
 from palimpsest.store.graph.identity.resolution import USER
 from palimpsest.store.graph.tables import entities, entity_aliases, entity_history, mentions, relations
 from palimpsest.store.mapping import chunks
+from palimpsest.text.names.namesakes import bare_name
 
 
 def erase(conn: Connection, user_id: str, memory_ids: Sequence[str], message_ids: Sequence[str]) -> tuple[str, ...]:
@@ -74,7 +75,7 @@ def _forget(conn: Connection, touched: AbstractSet[str], known: Mapping[str, Row
             conn.execute(delete(entity_aliases).where(is_of))
             conn.execute(delete(entities).where(entities.c.id == entity_id))
             continue
-        erased |= _forget_aliases(conn, aliases, names.get(entity_id, {}))
+        erased |= _forget_aliases(conn, aliases, _with_bare_names(names.get(entity_id, {})))
         given = [alias.name for alias in aliases if alias.given]
         stated = [*given, USER] if entity.is_user else [*given, *of_group[entity_id]]
         if entity.name not in stated:
@@ -82,6 +83,15 @@ def _forget(conn: Connection, touched: AbstractSet[str], known: Mapping[str, Row
             values = {"name": stated[0], "vector": None, "embedder": ""}
             conn.execute(update(entities).where(entities.c.id == entity_id).values(**values))
     return erased
+
+
+def _with_bare_names(names: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """Return names by their keys, and with "Tom (plumber)" also "Tom"."""
+    known = {key: list(called) for key, called in names.items()}
+    for name in (name for called in names.values() for name in called):
+        if bare := bare_name(name):
+            known.setdefault(name_key(bare), []).append(bare)
+    return known
 
 
 def _forget_aliases(conn: Connection, aliases: Sequence[Row[Any]], names: Mapping[str, list[str]]) -> set[str]:

@@ -21,7 +21,7 @@ from palimpsest.store.graph.identity.merging import merge
 from palimpsest.store.graph.identity.namesakes import choose
 from palimpsest.store.graph.tables import entities
 from palimpsest.store.queries.memories import name_of_user
-from palimpsest.text.names.namesakes import qualifier, says_another
+from palimpsest.text.names.namesakes import bare_name, qualifier, says_another
 
 USER = "User"
 """The name of the user's own entity until the user's name is known."""
@@ -57,7 +57,7 @@ def resolve(
 def tell_name(write: GraphWrite, memory: Memory) -> None:
     """Merge the person of the name that a memory tells into the user's own entity, if it is the first to tell it.
 
-    If two are called so, or one is known to be somebody else, nothing is merged.
+    If two are called so, or one is known to be somebody else, such as "Tom (plumber)", nothing is merged.
     """
     key = name_key(str(memory.metadata.get(USER_NAME) or ""))
     if not key or key in SELF_NAMES or memory.deleted_at is not None:
@@ -67,7 +67,8 @@ def tell_name(write: GraphWrite, memory: Memory) -> None:
     if mentioned(write.conn, [candidate for candidate in known if candidate.root.id == own_id], key):
         return
     others = [candidate for candidate in known if candidate.root.id != own_id]
-    _merge_each(write, [one for one in others if may_be(one.root.type, "person")], own_id)
+    may_be_user = (one for one in others if may_be(one.root.type, "person") and not bare_name(one.root.name))
+    _merge_each(write, list(may_be_user), own_id)
 
 
 def own_entity(write: GraphWrite) -> str:
