@@ -188,7 +188,9 @@ class TestWithAModel:
                 )
                 await memory.add_messages(conversation)
                 hits = {hit.text: hit.sources for hit in (await memory.list(ALICE)).hits}
-                assert server.chat_requests[0]["messages"][0]["content"] == custom
+                system, added = server.chat_requests[0]["messages"][0]["content"].split("\n\n", 1)
+        assert system == custom
+        assert added.startswith("For each fact that is an object, give two more lists."), "what the graph asks for"
         assert hits == {"Rex is a dog": ("b",), "Tea is fine": ("a",)}
 
     async def test_facts_already_known_word_for_word_change_nothing(self, tmp_path: Path) -> None:
