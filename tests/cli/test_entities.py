@@ -98,7 +98,9 @@ def test_entities_are_merged_and_an_undo_takes_it_back(tmp_path: Path) -> None:
     assert "Anuska" in palimpsest(tmp_path, "log")
     again = palimpsest(tmp_path, "entity", "merge", "Anuska", "Ana", code=1)
     assert "itself" in again
-    palimpsest(tmp_path, "undo", "--change", str(done["edit"]))
+    undone = palimpsest(tmp_path, "undo", "--change", str(done["edit"]))
+    assert undone.startswith("undid: merged Anuska into Ana\n")
+    assert "unchanged" not in undone
     assert "Anuska" not in palimpsest(tmp_path, "entity", "Ana")
     assert "Anuska paints" in palimpsest(tmp_path, "entity", "Anuska")
 

@@ -80,3 +80,21 @@ async def test_two_people_of_one_given_name_stay_two(tmp_path: Path) -> None:
         await add_text(memory, "Tom Smith from the gym has two daughters.")
         listed = await memory.graph.entities(ALICE)
     assert {(item.entity.name, item.mentions) for item in listed} == {("Tom", 1), ("Tom Smith", 1)}
+
+
+@pytest.mark.parametrize("text", ["User keeps bees.", "My brother keeps bees.", "Ich halte Bienen.", "我养蜜蜂。"])
+async def test_what_begins_with_the_user_is_about_the_user(tmp_path: Path, text: str) -> None:
+    async with memory_in(tmp_path) as memory:
+        await add_text(memory, text)
+        (dossier,) = await memory.graph.dossiers(ALICE, "me")
+    assert dossier.entity.is_user
+    assert [item.text for item in dossier.holds] == [text]
+
+
+@pytest.mark.parametrize(
+    "text", ["User accounts are kept in Redis.", "I/O errors are logged.", "我们在上海有一个办公室。"]
+)
+async def test_the_users_of_a_program_are_not_the_user(tmp_path: Path, text: str) -> None:
+    async with memory_in(tmp_path) as memory:
+        await add_text(memory, text)
+        assert not [item for item in await memory.graph.entities(ALICE) if item.entity.is_user]

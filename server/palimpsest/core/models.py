@@ -261,7 +261,8 @@ class AppliedWrite:
     """What one write did: an outcome for each decision, in order, and the messages as they are stored.
 
     `messages` are all messages of the write, each once, in the order received. `new_message_ids` are the ids of those
-    that were not stored before. `notes` are remarks for the caller, and `edit` is the number of the edit.
+    that were not stored before. `notes` are remarks for the caller, `entity_edits` are those of them that say what was
+    done to entities, and `edit` is the number of the edit.
     """
 
     outcomes: tuple[Outcome, ...] = ()
@@ -269,6 +270,7 @@ class AppliedWrite:
     new_message_ids: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
     edit: int = 0
+    entity_edits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,8 @@ FIRST_CHARS = 2_000
 class WriteResult:
     """What a write did: its outcomes, for each changed memory the others that resemble it, and notes for the caller.
 
-    `is_learning` says that messages are learned from in the background.
+    `is_learning` says that messages are learned from in the background. `entity_edits` are those of the notes that say
+    what an undo did to entities.
     """
 
     outcomes: tuple[Outcome, ...] = ()
@@ -34,6 +35,7 @@ class WriteResult:
     kept_messages: int = 0
     notes: tuple[str, ...] = ()
     is_learning: bool = False
+    entity_edits: tuple[str, ...] = ()
 
 
 async def embed_texts(

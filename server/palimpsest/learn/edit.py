@@ -102,7 +102,8 @@ async def undo(engine: Engine, scope: Scope, request: Undo, caller: str) -> Writ
     Raises InputError if that is not possible.
     """
     applied = await apply_write(engine, Write(scope, Provenance("undo", caller=caller), undo=request))
-    return WriteResult(applied.outcomes, notes=(*applied.notes, *await _embed_restored(engine)))
+    notes = (*applied.notes, *await _embed_restored(engine))
+    return WriteResult(applied.outcomes, notes=notes, entity_edits=applied.entity_edits)
 
 
 def has_text(memory: Memory, text: str) -> bool:

@@ -48,6 +48,18 @@ _PERSON = re.compile(
 )
 """The user as the subject of a fact, in the languages in which models write the word instead of "User"."""
 
+_FIRST_PERSON = re.compile(
+    r"I(?:['\u2019](?:m|ve|d|ll))?(?=\s[a-z])|My\b"
+    r"|(?:Ich|Mein(?:e[mnrs]?)?|Mir|Mich)\b"  # German
+    r"|(?:Je|Mon|Ma|Mes)\b|J['\u2019]"  # French
+    r"|(?:Yo|Mi|Mis)\b"  # Spanish
+    r"|(?:Eu|Meus?|Minhas?)\b"  # Portuguese
+    r"|(?:Io|Mio|Mia|Miei|Mie)\b"  # Italian
+    r"|(?:Я|Мой|Моя|Моё|Мои|Мне|Меня)\b"  # Russian
+    r"|我(?![们們国國])|私(?![立人有達])|[僕俺](?!達)"  # Chinese, Japanese
+)
+"""The user as the one who speaks at the beginning of a text that was stored as it was said."""
+
 _NAME_FOLLOWS = re.compile(r"[\s,]*\(?")
 """What may stand between the word and the name, as in "User (Nadia) likes tea."."""
 
@@ -79,6 +91,11 @@ def with_name(text: str, user_name: str) -> str:
         if _begins_with(user_name.split(maxsplit=1)[0], after):
             return after.replace(")", "", 1) if "(" in named[0] else after
     return f"{user_name}{found['possessive'] or ''}{rest}"
+
+
+def is_about_user(text: str) -> bool:
+    """Return whether a text begins with the user: with "User" in one of the languages above, or with "I" or "my"."""
+    return _PERSON.match(text) is not None or _FIRST_PERSON.match(text) is not None
 
 
 def _stands_in(name: str, text: str) -> bool:

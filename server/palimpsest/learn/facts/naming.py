@@ -10,10 +10,13 @@ from sqlalchemy import Connection
 from palimpsest.core.entities import NamedEntity, name_key
 from palimpsest.core.models import Decision, Event, Fact, Scope
 from palimpsest.learn.engine import Engine
+from palimpsest.llm.names import is_about_user
 from palimpsest.store.graph.care.naming import known_types, unnamed_memories
 from palimpsest.store.ledger import Ledger
 from palimpsest.text.names.finder import find_names
 from palimpsest.text.names.known import name_candidates
+
+USER = NamedEntity("User", "person")
 
 BATCH = 50
 """How many memories get their names in one transaction. It takes some ten milliseconds. Set by hand."""
@@ -47,8 +50,9 @@ def with_named_facts(engine: Engine, scope: Scope, decisions: Sequence[Decision]
 
 
 def names_in(conn: Connection, scope: Scope, text: str) -> tuple[NamedEntity, ...]:
-    """Return what a text of a scope names."""
-    return tuple(find_names(text, known_types(conn, scope, name_candidates(text))))
+    """Return what a text of a scope names. The user is first, if the text begins with the user."""
+    found = find_names(text, known_types(conn, scope, name_candidates(text)))
+    return (USER, *found) if is_about_user(text) else tuple(found)
 
 
 def _named(engine: Engine, scope: Scope, fact: Fact, *, joins: bool) -> Fact:

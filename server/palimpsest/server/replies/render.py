@@ -120,8 +120,9 @@ def added_text(result: WriteResult, scope: Scope, advice: Advice = TOOLS) -> str
 
 def changed_text(result: WriteResult, scope: Scope, advice: Advice = TOOLS) -> str:
     """Return what an update, a deletion or an undo did."""
-    lines = _outcome_lines(result) or ["unchanged: there was nothing to do"]
-    return _with_notes(lines, changed_notes(result, advice), scope)
+    lines = [*_outcome_lines(result), *result.entity_edits] or ["unchanged: there was nothing to do"]
+    notes = [note for note in changed_notes(result, advice) if note not in result.entity_edits]
+    return _with_notes(lines, notes, scope)
 
 
 def restored_text(result: WriteResult, scope: Scope) -> str:

@@ -69,7 +69,10 @@ def other_names(conn: Connection, scope: Scope, entity: Entity) -> list[str]:
 
 
 def named_beside(conn: Connection, scope: Scope, root_id: str, read: Sequence[Memory]) -> list[tuple[Entity, int]]:
-    """Return the other entities that memories name, and how many of them do, those that most name first."""
+    """Return the other entities that memories name, and how many of them do, those that most name first.
+
+    The user is not among them, because nearly everything is about the user.
+    """
     meant = {
         (row.owner_id, row.key): row.entity_id for row in conn.execute(_MEANT, {"ids": [memory.id for memory in read]})
     }
@@ -77,7 +80,8 @@ def named_beside(conn: Connection, scope: Scope, root_id: str, read: Sequence[Me
     counts: Counter[str] = Counter()
     for memory in read:
         ids = {meant.get((memory.id, key)) for key in stated_names(memory)}
-        counts.update({roots[entity_id].id for entity_id in ids if entity_id in roots} - {root_id})
+        named = [roots[entity_id] for entity_id in ids if entity_id in roots]
+        counts.update({root.id for root in named if not root.is_user} - {root_id})
     shown = as_shown(conn, scope, {root.id: root for root in roots.values() if root.id in counts})
     order = sorted(counts, key=lambda other_id: (-counts[other_id], shown[other_id].name.casefold(), other_id))
     return [(shown[other_id], counts[other_id]) for other_id in order]

@@ -104,7 +104,7 @@ def apply(conn: Connection, full_text: FullText, write: Write, now: datetime) ->
     entry_writes.index(conn, full_text, touched, now)
     if write.summary is not None:
         _store_summary(conn, write.summary, write.provenance)
-    return AppliedWrite(tuple(outcomes), stored, new_ids, (*notes, *tx.entity_edits), edit)
+    return AppliedWrite(tuple(outcomes), stored, new_ids, (*notes, *tx.entity_edits), edit, tuple(tx.entity_edits))
 
 
 def _in_current_project(conn: Connection, write: Write) -> Write:
