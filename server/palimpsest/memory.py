@@ -28,7 +28,7 @@ from palimpsest.core.models import Edit, Fact, Message, Predecessor, Scope, Undo
 from palimpsest.core.protocols import LanguageModel, ReportProgress
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import Threads, in_background
-from palimpsest.core.validation import MAX_TOKENS
+from palimpsest.core.validation import MAX_TOKENS, relations_from
 from palimpsest.facade.brief import Briefs
 from palimpsest.facade.capture import Capture
 from palimpsest.facade.care import Care
@@ -159,9 +159,11 @@ class Memory:
     ) -> WriteResult:
         """Store one fact in the caller's words. `replaces` are the ids of memories that it supersedes.
 
-        `at` is when it was said or holds from, by default now: the memory's date, from which "yesterday" counts.
+        `at` is when it was said or holds from, by default now: the memory's date, from which "yesterday" counts. Raises
+        InputError for relations that are not valid, beside the errors of every write.
         """
-        fact = Fact(text, metadata=metadata or {}, said_at=at, relations=tuple(relations))
+        stated = relations_from([(each.source, each.name, each.destination) for each in relations])
+        fact = Fact(text, metadata=metadata or {}, said_at=at, relations=stated)
         adding = add.add_text(self.engine, scope, fact, replaces=replaces, infer=infer, caller=caller)
         return await self._after_write(scope, adding)
 

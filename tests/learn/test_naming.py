@@ -9,11 +9,15 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from palimpsest.core.entities import NamedEntity
+from palimpsest.core.entities import RESOLVE, NamedEntity, Relation
+from palimpsest.core.errors import InputError
 from palimpsest.core.models import Memory as StoredMemory
+from palimpsest.core.models import Scope, Undo
 from palimpsest.memory import Memory
+from palimpsest.store.graph.care.naming import unnamed_memories
+from tests.support.graph_rows import entity_names, run_statement
 from tests.support.ledger_access import ignore_progress
-from tests.support.memory import ALICE, add_text, memory_in
+from tests.support.memory import ALICE, add_text, memory_in, memory_texts
 
 pytestmark = pytest.mark.anyio
 
@@ -53,6 +57,43 @@ async def test_a_corrected_text_names_what_it_says_now(tmp_path: Path) -> None:
         assert await named(memory) == {"Marta", "Porto"}
         await memory.undo(ALICE)
         assert await named(memory) == {"Marta", "Lyon"}
+
+
+async def test_a_text_with_a_long_address_can_be_moved_to_another_memory(tmp_path: Path) -> None:
+    file = tmp_path / "memory.jsonl"
+    async with memory_in(tmp_path / "old") as memory:
+        await add_text(memory, f"Marta reads https://example.org/?q={'word+' * 60} every day")
+        await memory.care.export(file, "jsonl", ignore_progress)
+    async with memory_in(tmp_path / "new") as memory:
+        await memory.care.import_file(ALICE, file, ignore_progress)
+        assert await named(memory) == {"Marta"}
+
+
+@pytest.mark.parametrize("relation", [("Ana", "knows", "B" * 300), ("Ana", "k" * 300, "Bo"), ("Ana", "knows", "!!")])
+async def test_a_relation_that_no_import_would_read_is_refused(tmp_path: Path, relation: tuple[str, str, str]) -> None:
+    async with memory_in(tmp_path) as memory:
+        with pytest.raises(InputError, match="Nothing was stored"):
+            await add_text(memory, "Ana knows somebody", relations=[Relation(*relation)])
+        assert await stored(memory) == []
+
+
+async def test_what_naming_merges_is_an_edit_that_a_plain_undo_passes_over(tmp_path: Path) -> None:
+    """Guards the number of the edit: the log shows it, and an undo of it takes back nothing else."""
+    async with memory_in(tmp_path) as memory:
+        await memory.add_text(Scope("alice", project="web"), "Kofi Mensah designs the site", infer=False)
+        await add_text(memory, "Kofi Mensah lives in Accra")
+        for table in ("mentions", "entities", "entity_aliases", "entity_history"):
+            run_statement(memory, f"DELETE FROM {table}")  # noqa: S608 - names of our own
+        run_statement(memory, "UPDATE memories SET entities = NULL, relations = NULL")
+        with memory.engine.ledger.read() as conn:
+            waiting = unnamed_memories(conn, 0, 10)
+        memory.engine.ledger.give_names({each: (NamedEntity("Kofi Mensah", "person"),) for each in waiting})
+        (merge,) = [edit for edit in await memory.log(ALICE) if edit.steps[0].kind == "entity"]
+        assert (merge.number, merge.provenance.stage) == (3, RESOLVE)
+        await memory.undo(ALICE)
+        assert await memory_texts(memory) == []
+        await memory.undo(ALICE, Undo(merge.number))
+        assert len(entity_names(memory)) == 2
 
 
 async def test_imported_memories_get_their_names_in_the_background(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from palimpsest.store.sqlite.connection import SqliteDatabase
 from palimpsest.store.writes import apply as application
 from palimpsest.store.writes import entries, notices, purge, transfer
 from palimpsest.store.writes import jobs as job_writes
+from palimpsest.store.writes.transaction import next_edit_number
 
 
 class Ledger:
@@ -93,9 +94,9 @@ class Ledger:
             name_vectors.give_name_vectors(conn, embedder, vectors)
 
     def give_names(self, named: Mapping[UnnamedMemory, Sequence[NamedEntity]]) -> None:
-        """Store what memories name whose names were not looked for before. It is no edit."""
+        """Store what memories name whose names were not looked for before. It is no edit of these memories."""
         with self._write() as conn:
-            give_names(conn, named, self._clock())
+            give_names(conn, named, self._clock(), next_edit_number(conn))
 
     @contextmanager
     def embedding(self) -> Generator[bool]:

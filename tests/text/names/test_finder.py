@@ -71,3 +71,9 @@ def test_the_user_is_no_name_of_its_own() -> None:
 def test_a_known_name_that_begins_a_longer_one_is_not_meant(text: str, names: list[str]) -> None:
     known: dict[str, EntityType] = {"tom": "person", "ghent": "place", "stripe": "organization"}
     assert [entity.name for entity in find_names(text, known)] == names
+
+
+@pytest.mark.parametrize("long", ["https://example.org/" + "a/" * 200, "/srv/" + "b" * 300 + ".txt", "@" + "h" * 300])
+def test_what_is_too_long_for_a_name_is_none(long: str) -> None:
+    """Guards exports: a name of more than 256 characters cannot be imported."""
+    assert [found.name for found in find_names(f"Ana Silva read {long} today", {})] == ["Ana Silva"]

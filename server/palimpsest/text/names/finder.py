@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from palimpsest.core.entities import SELF_NAMES, EntityType, NamedEntity, name_key
+from palimpsest.core.entities import MAX_NAME_CHARS, SELF_NAMES, EntityType, NamedEntity, name_key
 from palimpsest.text.names.kinds import kind_by_own_words
 from palimpsest.text.names.known import known_names
 from palimpsest.text.names.scripts.capitals import capital_spans
@@ -25,7 +25,7 @@ def find_names(text: str, known: Mapping[str, EntityType]) -> list[NamedEntity]:
     """Return what a text names, each once and in the order of the text. `known` has the types of names by their keys.
 
     What may be a name or not is left out: a first word of a sentence, or a German noun, is one only if something else
-    shows it.
+    shows it. So is what is too long for a name, such as an address with a query.
     """
     text = beginning(text)
     taken: list[Span] = []
@@ -35,7 +35,7 @@ def find_names(text: str, known: Mapping[str, EntityType]) -> list[NamedEntity]:
     named: dict[str, NamedEntity] = {}
     for span in sorted(taken, key=lambda span: span.start):
         key = name_key(span.name)
-        if key and key not in SELF_NAMES:
+        if key and key not in SELF_NAMES and len(span.name) <= MAX_NAME_CHARS:
             named.setdefault(key, NamedEntity(span.name, known.get(key, span.type)))
     return list(named.values())
 

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, bindparam, or_, select, update
 
-from palimpsest.core.entities import EntityType, NamedEntity, name_key
+from palimpsest.core.entities import RESOLVE, EntityType, NamedEntity, name_key
 from palimpsest.core.models import Provenance, Scope
 from palimpsest.store.graph.identity.history import GraphWrite
 from palimpsest.store.graph.statements import put
@@ -19,11 +19,6 @@ from palimpsest.store.queries.memories import name_of_user
 from palimpsest.store.schema import memories
 
 _IS_NULL = memories.c.entities.is_(None)
-
-NO_EDIT = 0
-"""Naming takes no number of an edit, and leaves nothing to undo."""
-
-_STAGE = Provenance("naming")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +69,17 @@ _UNNAMED: Query = (
 )
 
 
-def give_names(conn: Connection, named: Mapping[UnnamedMemory, Sequence[NamedEntity]], now: datetime) -> None:
-    """Store what memories name. It is no edit: their texts say the same as before.
+def give_names(
+    conn: Connection, named: Mapping[UnnamedMemory, Sequence[NamedEntity]], now: datetime, edit: int
+) -> None:
+    """Store what memories name. It is no edit of theirs: their texts say the same as before.
 
-    A memory that was named or got another text meanwhile is left as it is.
+    What is merged by it, such as the person of the user's name into the user, is an edit with the number `edit`. A
+    memory that was named or got another text meanwhile is left as it is.
     """
     for memory, entities in named.items():
         values = {"entities": [[entity.name, entity.type] for entity in entities], "relations": []}
         is_as_read = (memories.c.id == memory.id, memories.c.text == memory.text, _IS_NULL)
         if conn.execute(update(memories).where(*is_as_read).values(**values)).rowcount:
             new = to_memory(conn.execute(select(memories).where(memories.c.id == memory.id)).one())
-            put(GraphWrite(conn, memory.scope, _STAGE, now, NO_EDIT, {}, "", []), new)
+            put(GraphWrite(conn, memory.scope, Provenance(RESOLVE), now, edit, {}, "", []), new)
