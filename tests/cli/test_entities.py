@@ -80,6 +80,9 @@ def test_an_entity_is_shown_by_name_and_by_id(tmp_path: Path) -> None:
     assert [item["source"] for item in shown["two_steps_away"]] == ["Tom"]
     assert palimpsest(tmp_path, "entity", shown["id"][:8]) == text
     assert "Did you mean Ana?" in palimpsest(tmp_path, "entity", "Anna", code=1)
+    early = palimpsest(tmp_path, "entity", "Ana", "--as-of", "2020-01-01", code=1)
+    assert "nothing was known of 'Ana' for user" in early
+    assert "Leave the time out" in early
     assert palimpsest(tmp_path, "summary", "--kind", "about:Ana").startswith(text.rstrip("\n"))
 
 

@@ -10,6 +10,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
+from palimpsest.core.clock import iso
 from palimpsest.core.entities import MAX_NAME_CHARS, Entity, KnownRelation, name_key, relation_key
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Memory, Scope
@@ -71,6 +72,11 @@ def find_entities(conn: Connection, scope: Scope, name: str, *, as_of: datetime 
         shown = names.as_shown(conn, scope, {entity.id: entity for entity in by_id if entity.id in seen})
         if len(shown) == 1:
             return list(shown.values())
+    if as_of is not None and names.entities_named(conn, scope, [name]):
+        raise InputError(
+            f"nothing was known of '{one_line(name)[:80]}' for {scope} at {iso(as_of)}. Leave the time out to see what "
+            "is known now"
+        )
     raise InputError(
         f"nobody and nothing called '{one_line(name)[:80]}' is known for {scope}. {_near(conn, scope, key)}"
     )
