@@ -10,21 +10,24 @@ from typing import Any
 
 import alembic.command
 import alembic.config
+import anyio
+import anyio.lowlevel
 import pytest
 
 from palimpsest.memory import Memory
 from palimpsest.store.ledger import open_ledger
 from palimpsest.store.migrations.upgrade import MIGRATIONS
 from tests.support.exports import exported
-from tests.support.graph_rows import LIVES, entity_names, store_stating
+from tests.support.graph_rows import LIVES, entity_names, run_statement, store_stating
 from tests.support.ledger_access import row_faults, select_rows, store_messages
-from tests.support.memory import ALICE, StoppedClock, memory_in
+from tests.support.memory import ALICE, StoppedClock, add_text, memory_in
 
 pytestmark = pytest.mark.anyio
 
 BEFORE_THE_GRAPH = "0010"
 GRAPH = {"entities", "entity_aliases", "entity_history", "mentions", "relations"}
 NAMED = ("entities", "relations", "mentions")
+STATED = "SELECT key FROM mentions WHERE current ORDER BY key"
 
 
 def downgrade(path: Path) -> None:
@@ -84,3 +87,20 @@ async def test_an_older_ledger_gets_an_empty_graph_and_keeps_everything_else(tmp
         assert await without_names(memory) == lines
         assert await row_faults(memory) == []
     assert rows_of(data / "ledger.db") == before
+
+
+async def test_an_undo_to_a_text_of_before_names_it_again(tmp_path: Path) -> None:
+    """Guards versions of before the graph, which do not say what they named: the background finds it out."""
+    async with memory_in(tmp_path) as memory:
+        memory_id = await add_text(memory, "Marta lives in Lyon.")
+        run_statement(memory, "UPDATE history SET state = json_remove(state, '$.entities', '$.relations')")
+        await memory.update(ALICE, memory_id, text="The kettle is blue.")
+        await memory.undo(ALICE)
+        assert select_rows(memory, "SELECT entities, relations FROM memories") == [(None, None)]
+        assert select_rows(memory, STATED) == []
+    async with memory_in(tmp_path, background=True) as memory:
+        await memory.search(ALICE, "kettle")
+        with anyio.fail_after(60):
+            while select_rows(memory, STATED) != [("lyon",), ("marta",)]:
+                await anyio.lowlevel.checkpoint()
+        assert await row_faults(memory) == []

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from sqlalchemy import func, insert, select, update
 
@@ -300,7 +300,11 @@ def restore(tx: Transaction, memory: Memory) -> Outcome:
 def update_row(tx: Transaction, old: Memory, new: Memory) -> Memory:
     """Write the row and the entry of a changed memory. Return the memory with its next revision."""
     new = replace(new, updated_at=tx.now, revision=old.revision + 1)
-    names_others = statements(new) != statements(old)  # where names were not looked for, the columns stay NULL
+    stated = statements(new)
+    names_others = stated != statements(old)  # where names were not looked for, the columns stay NULL
+    is_unnamed = new.text != old.text and not any(stated.values())
+    # An earlier text may be one in which names were not looked for. The background looks again, and finds the same.
+    columns: dict[str, Any] = dict.fromkeys(stated) if is_unnamed else stated if names_others else {}
     tx.conn.execute(
         update(memories)
         .where(memories.c.id == new.id)
@@ -322,7 +326,7 @@ def update_row(tx: Transaction, old: Memory, new: Memory) -> Memory:
             deleted_at=new.deleted_at,
             superseded_by=new.superseded_by,
             revision=new.revision,
-            **(statements(new) if names_others else {}),
+            **columns,
         )
     )
     if names_others or new.metadata.get(USER_NAME) != old.metadata.get(USER_NAME):
