@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import Connection, Row, and_, bindparam, exists, func, select
+from sqlalchemy import Connection, Row, and_, bindparam, exists, func, select, text
 
 from palimpsest.core.entities import SELF_NAMES, EntityType
 from palimpsest.core.models import Scope
 from palimpsest.store.graph.groups import members_of, roots_of
 from palimpsest.store.graph.identity.resolution import USER
-from palimpsest.store.graph.tables import entities, entity_aliases, entity_history, mentions, relations
+from palimpsest.store.graph.tables import IS_USER, entities, entity_aliases, entity_history, mentions, relations
 from palimpsest.store.mapping import Query, listed
 from palimpsest.store.queries.memories import learned_memories, name_of_user
 from palimpsest.store.schema import index_log, memories
@@ -85,7 +85,7 @@ _MENTIONED: Query = (
     select(mentions.c.entity_id).distinct().where(mentions.c.kind == "memory", mentions.c.owner_id.in_(listed("ids")))
 )
 _USERS_OWN: Query = select(entities.c.id).where(
-    entities.c.is_user,
+    text(IS_USER),  # in the words of the index
     entities.c.user_id.in_(select(memories.c.user_id).where(memories.c.id.in_(listed("ids")))),
 )
 _RELATIONS: Query = (

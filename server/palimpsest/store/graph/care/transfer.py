@@ -16,6 +16,7 @@ from palimpsest.core.clock import exact_iso
 from palimpsest.core.entities import name_key
 from palimpsest.store.graph.care.namesakes import namesakes
 from palimpsest.store.graph.care.told import texts_in, told, with_ids
+from palimpsest.store.graph.groups import users_own
 from palimpsest.store.graph.identity import aliases
 from palimpsest.store.graph.tables import entities, entity_aliases, entity_history, mentions
 from palimpsest.store.mapping import chunks
@@ -129,8 +130,7 @@ def find(conn: Connection, user_id: str, item: Item, imported: ImportedEntities)
     """
     known = conn.execute(select(entities.c.id).where(entities.c.id == item["id"])).scalar()
     if known is None and item["is_user"]:
-        own = (entities.c.user_id == user_id, entities.c.is_user)
-        known = conn.execute(select(entities.c.id).where(*own)).scalar()
+        known = users_own(conn, user_id)
     elif known is None and item["merged_into"] is None:
         taken = imported.of_file | set(imported.here.values())
         same = namesakes(conn, user_id, item["project"], item["name"], item["entity_type"])

@@ -1,0 +1,106 @@
+"""No call reads a whole table of the graph: each statement begins with an index, however many entities there are."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, Engine, event
+
+from palimpsest.core.entities import Relation
+from palimpsest.core.models import Scope
+from palimpsest.memory import Memory
+from palimpsest.store.graph import projected
+from palimpsest.store.graph.matching import conflicts, name_vectors
+from tests.support.graph_rows import entity_ids, store_stating
+from tests.support.memory import ALICE, add_text, memory_in, messages_from
+
+pytestmark = pytest.mark.anyio
+
+GRAPH = ("entities", "entity_aliases", "entity_history", "mentions", "relations")
+
+ALL_OF_A_USER = "USING INDEX entities_by_user (user_id=?)"
+"""A search by the user alone. It reads all entities of one, unless a limit ends it."""
+
+Executed = dict[str, Any]
+
+
+@contextmanager
+def statements() -> Generator[Executed]:
+    """Collect what is executed in the block, each statement with its parameters."""
+    executed: Executed = {}
+
+    def record(_conn: Connection, _cursor: object, sql: str, values: Any, _context: object, many: bool) -> None:  # noqa: FBT001 - SQLAlchemy's call
+        if sql.lstrip().upper().startswith(("SELECT", "WITH", "UPDATE", "DELETE")):
+            executed[sql] = values[0] if many else values
+
+    event.listen(Engine, "before_cursor_execute", record)
+    try:
+        yield executed
+    finally:
+        event.remove(Engine, "before_cursor_execute", record)
+
+
+def reading_too_much(memory: Memory, executed: Executed) -> list[str]:
+    """Return the steps of plans that go through a table of the graph, or through all that is one user's."""
+    found: list[str] = []
+    with memory.engine.ledger.read() as conn:
+        for sql, values in executed.items():
+            for *_, step in conn.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values):
+                is_of_graph = step.split()[1:2] and step.split()[1] in GRAPH
+                if is_of_graph and (step.startswith("SCAN") or (step.endswith(ALL_OF_A_USER) and "LIMIT" not in sql)):
+                    found.append(f"{step}: {' '.join(sql.split())}")
+    return found
+
+
+async def test_calls_find_entities_by_indexes(tmp_path: Path) -> None:
+    """Guards searches, dossiers, adds and edits."""
+    async with memory_in(tmp_path) as memory:
+        scope = Scope(ALICE.user_id, "site")
+        with statements() as executed:
+            for name, town in (("Ana", "Lyon"), ("Ben", "Ghent")):
+                relations = (Relation(name, "lives in", town), Relation("User", "knows", name))
+                store_stating(memory, f"{name} lives in {town}", (name, "person"), relations=relations)
+            memory_id = await add_text(memory, "Ana met Ben in Lyon, who lives in Ghent")
+            await memory.add_messages(messages_from(("user", "Ana says hello to Ben")))
+            await memory.update(ALICE, memory_id, text="Ana met Ben in Paris")
+            for where in (ALICE, scope):
+                await memory.search(where, "Where does Ana live, and what do I know?", hops=2)
+                await memory.search(where, "Ana", filters={"entity": "Ana"}, as_of=memory.engine.clock())
+                await memory.list(where, filters={"entity": "Ana"})
+                await memory.graph.dossiers(where, "Ana", hops=2)
+                await memory.graph.dossiers(where, "Ana", as_of=memory.engine.clock())
+                await memory.graph.relations(where, "me")
+                await memory.graph.names(where, "A", 9)
+            await memory.graph.merge(ALICE, "Ben", "Ana")
+            await memory.graph.rename(ALICE, "Ana", "Anna")
+            await memory.undo(ALICE)
+            await memory.delete(ALICE, [memory_id])
+        assert len(executed) > 100
+        assert reading_too_much(memory, executed) == []
+
+
+async def test_the_background_finds_entities_by_indexes(tmp_path: Path) -> None:
+    """Guards what is done after each write: comparing names, comparing facts, and following by a graph database."""
+    async with memory_in(tmp_path) as memory:
+        lives = Relation("Ana", "lives in", "Lyon")
+        memory_id = store_stating(memory, "Ana lives in Lyon", ("Ana", "person"), relations=(lives,))
+        ids = entity_ids(memory, "Ana")
+        with statements() as executed, memory.engine.ledger.read() as conn:
+            name_vectors.names_without_vector(conn, "e", 9, after=0, only_new=True)
+            name_vectors.memories_mentioning(conn, ids[0])
+            name_vectors.are_told_apart(conn, ids[0], ids[0])
+            conflicts.groups_named(conn, ALICE, ["Ana", "User"])
+            conflicts.names_extending(conn, ALICE, ["ana"])
+            conflicts.relations_from(conn, ALICE, ids)
+            conflicts.same_relations_from(conn, ALICE, ids, ["lives_in"])
+            conflicts.memories_naming(conn, ALICE, ids)
+            projected.part_of(conn, [memory_id])
+            projected.changed_memories(conn, 0, 9)
+            projected.newly_naming_memories(conn, 0, 9)
+            projected.edited_entities(conn, 0)
+            projected.memories_of(conn, ids)
+        assert reading_too_much(memory, executed) == []
