@@ -350,11 +350,14 @@ def but_of(scope: Scope, rows: Rows) -> Rows:
         for row in (*rows["messages"], *rows["memories"])
         if (row["user_id"], row["project"]) != (scope.user_id, scope.project)
     }
+    named = {row["entity_id"] for row in rows["mentions"] if row["owner_id"] in owners}
     entry_numbers = {row["seq"] for row in rows["vectors"] if row["owner_id"] in owners}
 
     def stays(table: str, row: dict[str, Any]) -> bool:
         if table == "lexical":
             return row["number"] in entry_numbers
+        if table in ("entities", "entity_aliases"):
+            return row["id" if table == "entities" else "entity_id"] in named
         return any(row.get(key) in owners for key in ("id", "memory_id", "message_id", "owner_id"))
 
     return {table: [row for row in content if stays(table, row)] for table, content in rows.items() if table != "means"}

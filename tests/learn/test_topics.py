@@ -58,7 +58,10 @@ async def test_an_excluded_topic_is_known_by_its_words(
 
 @pytest.mark.parametrize("custom_prompt", [None, "List what the user likes as JSON."])
 async def test_instructions_and_included_topics_follow_the_prompt(tmp_path: Path, custom_prompt: str | None) -> None:
-    """They are added to the shipped prompt and to one of the settings, and a dollar sign in them is a dollar sign."""
+    """They are added to the shipped prompt and to one of the settings, and a dollar sign in them is a dollar sign.
+
+    What the graph needs comes after them.
+    """
     settings: dict[str, Any] = {"custom_fact_extraction_prompt": custom_prompt} if custom_prompt else {}
     with OpenAIServer(['{"facts": []}']) as server:
         async with memory_in(
@@ -70,5 +73,6 @@ async def test_instructions_and_included_topics_follow_the_prompt(tmp_path: Path
         ) as memory:
             await memory.add_messages(messages_from(("user", "It costs 5 dollars.")))
             system = server.chat_requests[0]["messages"][0]["content"]
-    assert system.endswith("Prices in $.\n\nExtract facts about these topics only: work; plans.")
+            graph = memory.engine.prompts.get("graph").system
+    assert system.endswith(f"Prices in $.\n\nExtract facts about these topics only: work; plans.\n\n{graph}")
     assert system.startswith(custom_prompt or "You keep the long-term memory")

@@ -42,7 +42,7 @@ def test_the_typescript_clients_can_use_everything(tmp_path: Path, release: str,
     assert seen["found"]["structured"]["results"][0]["text"] == "Alice plays the violin"
     assert seen["wrong"]["error"]
     assert "did you mean 'query'?" in seen["wrong"]["text"]
-    assert seen["resources"] == ["memory://summary", "memory://recent"]
+    assert seen["resources"] == ["memory://summary", "memory://recent", "memory://entities"]
     assert "Alice plays the violin" in seen["read"]
     assert "Alice plays the violin" in seen["prompt"]
     assert seen["completed"] == [seen["added"]["structured"]["results"][0]["id"]]

@@ -91,7 +91,7 @@ def _relation(value: Any) -> list[str]:
         item = cast("Mapping[str, Any]", value)
         parts = [_first(item, keys) for keys in (_SOURCE_KEYS, _RELATION_KEYS, _DESTINATION_KEYS)]
     elif isinstance(value, str):
-        parts = _ARROW.split(value.strip())
+        parts = [_text(part) for part in _ARROW.split(value)]
     else:
         parts = [_text(part) for part in _as_list(value)]
     return parts if len(parts) == _PARTS and all(parts) else []

@@ -63,9 +63,12 @@ def memories_mentioning(conn: Connection, entity_id: str) -> list[str]:
 
 
 def are_told_apart(conn: Connection, first_id: str, second_id: str) -> bool:
-    """Return whether one memory names both entities, or an edit has parted them: a split, or a merge taken back."""
+    """Return whether one memory names both entities, or an edit has parted them: a split, or a merge taken back.
+
+    A message does not count: it has the names of every memory that was learned from it.
+    """
     first, second = (list(members_of(conn, [entity_id])) for entity_id in (first_id, second_id))
-    if conn.execute(_TOGETHER, {"first": first, "second": second}).first() is not None:
+    if "memory" in conn.execute(_TOGETHER, {"first": first, "second": second}).scalars():
         return True
     edits = conn.execute(_EDITS, {"ids": [*first, *second]}).all()
     changed = [json.dumps([row.entity_id, row.before, row.after]) for row in edits]
@@ -124,8 +127,8 @@ _EDITS = select(entity_history.c.entity_id, entity_history.c.before, entity_hist
 
 _other = mentions.alias("other")
 _TOGETHER = (
-    select(mentions.c.seq)
+    select(mentions.c.kind)  # with a condition on the kind, SQLite would go through all mentions of that kind
     .join(_other, (_other.c.kind == mentions.c.kind) & (_other.c.owner_id == mentions.c.owner_id))
     .where(mentions.c.entity_id.in_(listed("first")), _other.c.entity_id.in_(listed("second")))
-    .limit(1)
+    .distinct()
 )
