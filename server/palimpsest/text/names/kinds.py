@@ -95,5 +95,5 @@ def _by_form(name: str, words: Sequence[str], after: str) -> EntityType:
         return CUES_AFTER[after]
     if len(words) > 2 and words[0] == "The":  # noqa: PLR2004 - a title; "The Hague" is a place
         return "document"
-    is_full_name = len(words) == 2 and all(word.istitle() and not is_english_word(word) for word in words)  # noqa: PLR2004
+    is_full_name = len(words) == 2 and all(word.istitle() and not is_english_word(word) for word in words)  # noqa: PLR2004 - two names
     return "person" if is_full_name else "other"

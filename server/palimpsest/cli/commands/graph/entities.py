@@ -48,7 +48,7 @@ app.add_typer(entity, name="entity", rich_help_panel=GRAPH)
 @app.command(rich_help_panel=GRAPH)
 def entities(
     ctx: typer.Context,
-    type: Annotated[EntityType | None, typer.Option(help="Only entities of this type.")] = None,  # noqa: A002
+    type: Annotated[EntityType | None, typer.Option(help="Only entities of this type.")] = None,  # noqa: A002 - the option
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many are shown at most.")] = 20,
     as_json: AsJson = False,
 ) -> None:
@@ -123,7 +123,7 @@ def rename(
     ctx: typer.Context,
     name: Name,
     new_name: Annotated[str, typer.Argument(metavar="NEW", help="The new name. The old one still means it.")],
-    type: Annotated[EntityType | None, typer.Option(help="The new type.")] = None,  # noqa: A002
+    type: Annotated[EntityType | None, typer.Option(help="The new type.")] = None,  # noqa: A002 - the option
     as_json: AsJson = False,
 ) -> None:
     """Give an entity another name, and a type if one is given."""

@@ -190,7 +190,7 @@ class _Reader:
         if self._language == "ru" and " " not in name and not is_given_name(name) and not is_place(name):
             for ending, nominative in _RUSSIAN:
                 stem = name.removesuffix(ending)
-                if stem != name and is_given_name(stem + nominative) and len(stem) > 2:  # noqa: PLR2004
+                if stem != name and is_given_name(stem + nominative) and len(stem) > 2:  # noqa: PLR2004 - "Al"
                     return stem + nominative
         return name
 
