@@ -235,6 +235,16 @@ class TestDecisions:
 
 
 class TestSloppyReplies:
+    async def test_a_pronoun_is_nobody(self, tmp_path: Path) -> None:
+        """Small models give "it" and "she" as entities, and relate something with them."""
+        reply = extracted(("Noor paints.", ["Noor", "it", "She"], [["Noor", "likes", "it"], ["she", "knows", "Noor"]]))
+        with OpenAIServer(scripted([reply], adds_all)) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                await told(memory, "Noor paints.")
+                (item,) = (await stored(memory)).values()
+        assert [entity.name for entity in item.entities] == ["Noor"]
+        assert item.relations == ()
+
     @pytest.mark.parametrize(("entities", "relations"), UNREADABLE, ids=str)
     async def test_names_that_cannot_be_read_cost_no_fact_and_no_call(
         self, tmp_path: Path, entities: Any, relations: Any

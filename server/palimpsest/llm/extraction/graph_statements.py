@@ -16,6 +16,16 @@ MAX_ENTITIES = 20
 MAX_RELATIONS = 12
 """How many relations of a fact are kept. Set by hand: a sentence states one to three."""
 
+_PRONOUNS = frozenset(
+    {
+        *("it", "its", "he", "she", "they", "we", "him", "her", "us", "them", "this", "that", "these", "those"),
+        *("someone", "somebody", "something", "everyone", "everybody", "er", "sie", "es", "wir", "jemand", "etwas"),
+        *("il", "elle", "ils", "elles", "nous", "él", "ella", "ellos", "ellas", "он", "она", "оно", "они", "мы"),
+        *("他", "她", "它", "他们", "她们", "我们", "彼", "彼女", "그", "그녀"),
+    }
+)
+"""What small models give as an entity, though only the sentence before says who is meant."""
+
 
 class GraphReader:
     """Reads the entities and relations of the facts of one reply.
@@ -91,4 +101,4 @@ def _key(relation: Relation) -> tuple[str, str, str]:
 def _name(name: str) -> str:
     """Return the key of a name; "" if it names nothing."""
     key = name_key(name)
-    return "" if key in NOTHING or not any(map(str.isalnum, key)) else key
+    return "" if key in NOTHING or key in _PRONOUNS or not any(map(str.isalnum, key)) else key
