@@ -60,7 +60,7 @@ async def test_the_bundle_is_valid_and_contains_a_server_that_runs(tmp_path: Pat
     """Guards the one-click installation: a valid manifest, the right files, and a server that starts."""
     unpacked = packed(tmp_path)
     names = {path.name for path in unpacked.iterdir()}
-    assert names == {"LICENSE", "README.md", "manifest.json", "prompts", "pyproject.toml", "server"}
+    assert names == {"LICENSE", "NOTICE", "README.md", "manifest.json", "prompts", "pyproject.toml", "server"}
     reply = await added(
         StdioServerParameters(
             command=sys.executable,

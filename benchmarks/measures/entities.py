@@ -33,14 +33,14 @@ class _Count:
 
 
 async def entities() -> list[Table]:
-    """Look for the entities of each fact alone. Return a table of the labelled facts, one of the facts to check, one of fresh facts."""
+    """Look for the entities of each fact alone. Return a table for each part of the labelled facts."""
     data = read_data("entities")
     texts = {
         (persona.name, fact.id): (persona.language, fact.text)
         for persona in read_personas([data_file("everyday")])
         for fact in persona.facts
     }
-    return [_table(part, data[part], texts) for part in ("labelled", "check", "fresh")]
+    return [_table(part, data[part], texts) for part in ("labelled", "check", "fresh", "fresh_second")]
 
 
 def _table(part: str, facts: list[dict[str, Any]], texts: dict[tuple[str, str], tuple[str, str]]) -> Table:

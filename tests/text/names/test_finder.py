@@ -24,6 +24,20 @@ from palimpsest.text.names.finder import find_names
         ("佐藤さんは北海道大学で働いている。", {"佐藤": "person", "北海道大学": "organization"}),
         ("毎朝六時に起きて散歩する。", {}),
         ("친구 김서연은 부산에 산다.", {"김서연": "person", "부산": "place"}),
+        ("在成都市第三人民医院当护士。", {"成都市第三人民医院": "organization"}),
+        ("用户在银行做柜员，上班路上听书。", {}),  # noqa: RUF001 - Chinese
+        ("林越正在自学，大家都叫她何姐。", {"林越": "person", "何姐": "person"}),  # noqa: RUF001 - Chinese
+        ("用Notion记笔记，Vue的依赖也删了。", {"Notion": "product", "Vue": "product"}),  # noqa: RUF001 - Chinese
+        ("과제는 OPAL에 올린다.", {"OPAL": "other"}),
+        ("部長の大野は忙しい。祖父の腕時計と父の梅酒は古い。", {"大野": "person"}),
+        ("家電メーカー「ミナト電機」で働く。", {"ミナト電機": "organization"}),
+        ("新人の村田涼子さんが来た。", {"村田涼子": "person"}),
+        ("Сыр сдают на завод «Ополье».", {"Ополье": "organization"}),
+        ("Le titre est « La Marée des absents ».", {"La Marée des absents": "document"}),
+        ("Am liebsten isst Malte Grünkohl mit der Familie.", {"Malte": "person"}),
+        ("Ein Ölwechsel dauert zwei Tage, ab Mitte September im Neubau.", {}),
+        ("Cinnamon buns and day-old bread sell out. Day-old rolls are cheap.", {}),
+        ("The board talks SPI and I2C, and firmware V7.60 has no DMA.", {}),
         ("درس في جامعة القاهرة.", {"جامعة القاهرة": "organization"}),
         ("她在上海交通大学学习。", {"上海交通大学": "organization"}),
         ("他想在国外读大学。", {}),
@@ -47,12 +61,20 @@ def test_names_in_sentences(text: str, names: dict[str, str]) -> None:
         ("`load_all` calls parse_line from scripts/read.py", ["load_all", "parse_line", "scripts/read.py"]),
         ("the race in InvoiceWorker.process() of checkout-api", ["InvoiceWorker.process()", "checkout-api"]),
         ("start it with `make run all` or with serve --port 80", []),
+        ("error E-417 on A-4 paper, see /srv/data/家庭", ["E-417", "/srv/data/家庭"]),
+        ("the forms are at \\\\files\\share", ["\\\\files\\share"]),
+        ("join #dev:matrix.org", ["#dev:matrix.org"]),
         ("version v2.3.1 from 3/4 and/or 10.0.0.1", []),
         ("mail someone@example.org about number AB-12345", []),
     ],
 )
 def test_names_that_programs_know(text: str, names: list[str]) -> None:
     assert [entity.name for entity in find_names(text, {})] == names
+
+
+@pytest.mark.parametrize("text", ["`" * 4000, "Ab /" * 1000, "A@" * 2000, "理L" * 2000, "«A " * 1300, "同事王" * 1300])
+def test_hostile_texts_name_little(text: str) -> None:
+    assert len(find_names(text, {})) <= 1
 
 
 def test_the_user_is_no_name_of_its_own() -> None:

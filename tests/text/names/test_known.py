@@ -18,6 +18,11 @@ from palimpsest.text.names.known import MAX_CANDIDATES, name_candidates
         ("王小明喜欢喝茶", "王小明", "王小明"),
         ("昨日、山田太郎さんに会った", "山田太郎", "山田太郎"),
         ("지은이가 서울에 산다", "지은", "지은"),
+        ("用Notion记笔记", "notion", "Notion"),
+        ("理想L7的保险十月到期", "理想l7", "理想L7"),
+        ("理想 L7 的保险", "理想 l7", "理想 L7"),
+        ("OPAL에 올린다", "opal", "OPAL"),
+        ("我爱K歌之王", "k歌之王", "K歌之王"),
     ],
 )
 def test_a_known_name_is_found(text: str, key: str, name: str) -> None:

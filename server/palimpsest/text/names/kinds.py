@@ -28,6 +28,12 @@ _EMPLOYED = frozenset(
 )
 _EMPLOYERS_AFTER = frozenset(("at", "for", "by", "bei", "für", "en", "para", "chez", "per", "da"))
 
+_TOWARDS = ("near", "à", "nach", "aus", "под", "desde", "près")
+"""Prepositions after which a name that no list has is mostly a place."""
+_EMPLOYERS = ("chez", "at")
+"""Prepositions after which a name that no list has is mostly an organization."""
+_ONE = ("a", "an", "ein", "eine", "einen", "einem", "einer", "un", "une", "una")
+
 INTRODUCED_REACH = 3
 """How many words before "called" may be the noun that says what is called so. Set by hand."""
 
@@ -42,7 +48,7 @@ def kind_of(name: str, before: Sequence[str], after: str = "") -> EntityType:
         return known
     if words[0] in WELL_KNOWN:
         return "product"
-    return _cue(before) or _by_lists(name, words, before, after) or _by_form(name, words, after)
+    return _cue(before) or _by_lists(name, words, before, after) or _by_form(name, words, before, after)
 
 
 def kind_by_own_words(words: Sequence[str]) -> EntityType | None:
@@ -82,7 +88,9 @@ def _by_lists(name: str, words: Sequence[str], before: Sequence[str], after: str
     if is_given_name(words[0]) and not (is_also_word(words[0]) and len(words) == 1 and before):
         return "person"
     lives_there = near in ("in", "to") and not _LIVING.isdisjoint(before[-3:-1])
-    return "place" if near == "near" or lives_there else None
+    if near in _EMPLOYERS:
+        return "organization"
+    return "place" if near in _TOWARDS or lives_there else None
 
 
 def _is_acronym(name: str) -> bool:
@@ -90,10 +98,13 @@ def _is_acronym(name: str) -> bool:
     return name.isascii() and name.isupper()
 
 
-def _by_form(name: str, words: Sequence[str], after: str) -> EntityType:
+def _by_form(name: str, words: Sequence[str], before: Sequence[str], after: str) -> EntityType:
     if after in CUES_AFTER and not (CUES_AFTER[after] == "person" and _is_acronym(name)):
         return CUES_AFTER[after]
     if len(words) > 2 and words[0] == "The":  # noqa: PLR2004 - a title; "The Hague" is a place
         return "document"
-    is_full_name = len(words) == 2 and all(word.istitle() and not is_english_word(word) for word in words)  # noqa: PLR2004 - two names
+    if before and before[-1] in _ONE:
+        return "product"
+    is_two = len(words) == 2  # noqa: PLR2004 - a given name and a family name
+    is_full_name = is_two and all(word.istitle() and word[1:2] != "-" and not is_english_word(word) for word in words)
     return "person" if is_full_name else "other"

@@ -29,8 +29,8 @@ _COMMON = frozenset(word for words in FUNCTION_WORDS.values() for word in words)
 _ARTICLES = frozenset(("the", "der", "die", "das", "la", "le", "el", "les", "los", "las", "il", "o", "a"))
 """Function words with which names begin."""
 
-_BETWEEN = (" ", "\u00a0", ". ", " & ", "\n")
-"""What may be between two words of a name."""
+_BETWEEN = ("", " ", "\u00a0", ". ", " & ", "\n")
+"""What may be between two words of a name. Nothing is where Latin letters meet Han, Kana or Hangul."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +77,18 @@ def _places(text: str) -> Iterator[Place]:
     words = words_of(text)
     for number, word in enumerate(words):
         yield from _in_unspaced(word)
-        if _UNSPACED.fullmatch(word.text) or (word.text in _COMMON and word.text not in _ARTICLES):
+        is_unspaced = _UNSPACED.fullmatch(word.text) is not None
+        if is_unspaced and number + 1 < len(words):
+            yield from _into_next(text, word, words[number + 1])
+        if is_unspaced or (word.text in _COMMON and word.text not in _ARTICLES):
             continue
         end = word.start
         for following in words[number : number + MAX_WORDS]:
             if following is not word and text[end : following.start] not in _BETWEEN:
+                break
+            if following is not word and _UNSPACED.fullmatch(following.text):
+                for last in range(following.start + 1, min(following.end, following.start + MAX_UNSPACED) + 1):
+                    yield Place(word.start, last, text[word.start : last])
                 break
             end = following.end
             if following.text not in _COMMON:  # a name ends with none
@@ -94,6 +101,13 @@ def _in_unspaced(word: Word) -> Iterator[Place]:
         for start in range(run.start(), run.end() - 1):
             for end in range(start + 2, min(start + MAX_UNSPACED, run.end()) + 1):
                 yield Place(word.start + start, word.start + end, word.text[start:end])
+
+
+def _into_next(text: str, word: Word, following: Word) -> Iterator[Place]:
+    """Yield what begins in a word without spaces and ends with the Latin word after it, such as a brand and a model."""
+    if text[word.end : following.start] in ("", " ") and not _UNSPACED.fullmatch(following.text):
+        for start in range(max(word.start, word.end - MAX_UNSPACED), word.end):
+            yield Place(start, following.end, text[start : following.end])
 
 
 def _ends(word: Word) -> Iterator[int]:

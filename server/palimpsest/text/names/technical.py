@@ -23,17 +23,18 @@ _TOP_DOMAINS = (
 )
 
 _ASCII = re.compile(
-    r"""(?P<code>`+[^`\n]+`+)
+    r"""(?P<code>`++[^`\n]+`+)
     |(?P<command>(?:(?<![\w.])[a-z][\w.+-]*\ )?(?<!\w)--?[A-Za-z][\w-]*(?:[ =][^\n,;\u3002\uff0c\uff1b]*?)?
         (?=[.!?](?:\s|$)|[\n,;\u3002\uff0c\uff1b]|$))
     |(?P<plate>(?<![\w-])[A-Z\u00c4\u00d6\u00dc]{1,3}-[A-Z]{1,2}\ \d{1,4}(?![\w-]))
     |(?P<mail>[\w.+-]+@[\w-]+(?:\.[\w-]+)+)
     |(?P<address>\b[a-z][a-z\d+.-]{1,15}://[^\s<>"'`\u3000-\u303f\uff00-\uffef]+)
     |(?P<handle>(?<![\w.@/])@[A-Za-z_][\w-]*(?:\.[\w-]+)*(?:/[\w.-]+)?)
-    |(?P<channel>(?<![\w#&])\#[a-z][\w-]*[a-z][\w-]*(?!\w))
-    |(?P<path>(?<![\w/.~-])(?:~|\.{1,2}|[A-Za-z]:)?(?:[/\\][\w.@+-]*[\w@+-])+/?
+    |(?P<channel>(?<![\w#&])\#[a-z][\w-]*[a-z][\w-]*(?!\w)(?::[\w-]+(?:\.[\w-]+)+)?)
+    |(?P<path>(?<![\w/.~-])(?:~|\.{1,2}|[A-Za-z]:|\\(?=\\))?(?:[/\\](?:[\w.@+\u00c0-\u024f-]*[\w@+\u00c0-\u024f-]|[\u0400-\u04ff\w]+))+
+        (?:/(?:[\u3005\u3040-\u30ff\u3400-\u9fff]+|[\uac00-\ud7af]+))*/?
         |(?<![\w/.~-])[A-Za-z_.][\w.@+-]*(?:/[\w.@+-]*\w)+/?)
-    |(?P<number>(?<![\w.-])v?\d[\d.,:/-]*(?:[A-Za-z]{1,3}\b)?)
+    |(?P<number>(?<![\w.-])[vV]?\d[\d.,:/-]*(?:[A-Za-z]{1,3}\b)?)
     |(?P<qualified>(?<![\w.:-])[A-Za-z_]\w*(?:::\w+)+)
     |(?P<dotted>(?<![\w.-])\.?[A-Za-z_][\w-]*(?:\.[A-Za-z\d_][\w-]*)+(?:\(\))?)
     |(?P<identifier>(?<![\w.-])[A-Za-z_]\w*(?:-\w+)*(?:\(\))?(?![\w-]))""",
@@ -63,6 +64,13 @@ _NUMBER_BEFORE = re.compile(
     r"[\s:.,(]*(?:is|ist|lautet|are|es|est|è|是|は|为)?[\s:(\"']*(?:[A-ZÄÖÜ\d-]{1,8} )?$",
     re.IGNORECASE,
 )
+_CODE = re.compile(r"(?<![\w-])[A-Z]{1,3}-?\d{1,5}(?![\w-])")
+_CODE_BEFORE = re.compile(
+    r"(?:\b(?:error|alarm|fault|erreur|c[oó]digo|код|\w*(?:code|fehler|meldung)|ошибк\w+)|代码|错误码?|コード|エラー|코드|오류)\s*$",
+    re.IGNORECASE,
+)
+"""Words after which a letter and a number are a code: elsewhere "A-4" may be a size of paper."""
+_CYRILLIC_CODE = re.compile(r"(?<![\w-])[А-ЯЁ]{2,}-\d{1,4}[А-Я]?(?![\w-])")  # noqa: RUF001 - Russian
 _FOLDER_BEFORE = re.compile(
     r"(?:\b(?:from|in|under|into|inside|see|folder|directory|dir|repo|repository|package|packages|module|path|branch|file|im|"
     r"unter|aus|Ordner|Verzeichnis|Paket|Zweig|dans|dossier|carpeta|paquete|cartella|папк\w+|каталог\w*|ветк\w+)"
@@ -75,6 +83,15 @@ TWO = 2
 """A name with one dot may also be the end of a sentence."""
 
 _COMMON = frozenset(word for words in FUNCTION_WORDS.values() for word in words)
+
+
+def code_spans(text: str) -> Iterator[Span]:
+    """Yield codes that the words before them show, and codes in Cyrillic, such as "E-417" in "error E-417"."""
+    for match in _CODE.finditer(text):
+        if _CODE_BEFORE.search(text[max(0, match.start() - 40) : match.start()]):
+            yield Span(match.start(), match.end(), match[0])
+    for match in _CYRILLIC_CODE.finditer(text):
+        yield Span(match.start(), match.end(), match[0])
 
 
 def technical_spans(text: str) -> Iterator[Span]:

@@ -14,6 +14,9 @@ beginning, and reading 4,000 characters takes a few milliseconds. Set by hand.""
 _APOSTROPHES = "'\u2019"
 _MARKS = "\u0300-\u036f\u0900-\u0903\u093a-\u094d\u0591-\u05c7\u064b-\u0652"
 _WORD = re.compile(rf"[^\W_](?:[\w{_MARKS}]|[{_APOSTROPHES}\-&·\u200c\u200d](?=[^\W_]))*")
+_UNCASED = "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
+_ONE_SCRIPT = re.compile(rf"[{_UNCASED}]+|[^{_UNCASED}]+")
+"""Words in Han, Kana and Hangul are often written next to Latin ones without a space: "用Notion记", "OPAL에"."""
 _SENTENCE_END = re.compile(r"[.!?…:;。！？：；\n][\s\"')\]»“”’]*$|[.!?…:;]?\s*[\"“„«(\[•—]\s*$|\n\s*[-*]\s*$")  # noqa: RUF001
 
 
@@ -38,17 +41,27 @@ def beginning(text: str) -> str:
 
 
 def words_of(text: str) -> list[Word]:
-    """Return the words of a text, in order. A hyphen or an apostrophe inside a word belongs to it."""
-    found = list(_WORD.finditer(text))
+    """Return the words of a text, in order.
+
+    A hyphen or an apostrophe inside a word belongs to it. A word ends where Latin letters meet Han, Kana or Hangul.
+    """
+    found = [place for match in _WORD.finditer(text) for place in _parts(match)]
     if not found:
         return []
-    first = found[0]
-    words = [Word(first[0], first.start(), first.end(), is_first=True)]
-    for before, match in pairwise(found):
-        between = text[before.end() : match.start()]
-        is_first = between != " " and _SENTENCE_END.search(between) is not None
-        words.append(Word(match[0], match.start(), match.end(), is_first))
+    start, end = found[0]
+    words = [Word(text[start:end], start, end, is_first=True)]
+    for (_, before), (start, end) in pairwise(found):
+        between = text[before:start]
+        is_first = between not in ("", " ") and _SENTENCE_END.search(between) is not None
+        words.append(Word(text[start:end], start, end, is_first))
     return words
+
+
+def _parts(match: re.Match[str]) -> list[tuple[int, int]]:
+    """Return where the parts of a word are that are each in a script with spaces, or in one without."""
+    if match[0].isascii():
+        return [match.span()]
+    return [(match.start() + part.start(), match.start() + part.end()) for part in _ONE_SCRIPT.finditer(match[0])]
 
 
 def is_adjacent(text: str, word: Word, following: Word) -> bool:

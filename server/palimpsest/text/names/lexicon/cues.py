@@ -63,6 +63,8 @@ _ORGANIZATION = _set(
     gymnasium grundschule klinik krankenhaus pflegeheim kita kindergarten praxis chor band orchester hotel restaurant
     café kneipe brauerei bäckerei
     entreprise société empresa compañía azienda ditta bedrijf firmy компания компании фирма фирме банк издательство
+    mühle apotheke buchhandlung gärtnerei metzgerei kanzlei hochschule akademie genossenschaft druckerei molkerei spedition tischlerei
+    brasserie librairie boulangerie librería panadería
     gmbh ag se kg ltd inc llc corp co plc sa sas sarl srl spa bv nv oy ab as kk"""
 )
 
@@ -83,7 +85,7 @@ _PROJECT = _set("""project codename projekt projet proyecto progetto projeto pro
 _PRODUCT = _set(
     """app tool library framework package router server service software database engine language printer laptop phone
     camera car bike bicycle plugin extension editor compiler model platform
-    programm bibliothek datenbank drucker handy kamera auto fahrrad paket sprache
+    portal plattform software programm bibliothek datenbank drucker handy kamera auto fahrrad paket sprache
     logiciel outil application voiture vélo herramienta aplicación programa coche bicicleta programma macchina bici
     приложение программа машина велосипед"""
 )
@@ -118,7 +120,7 @@ LAST_WORDS: dict[str, EntityType] = {
             hospital clinic bank press publishing ventures capital partners partner group holding labs systems software
             technologies solutions foundation society association council committee ministry department agency union
             club united fc orchestra choir church museum library brothers sons media energy airlines insurance brewery
-            bakery studio studios consulting logistics foods records company theatre theater
+            bakery cafe café bistro pub inn hotel farm mill studio studios fund trust consulting acoustics logistics foods records company theatre theater
             universität gymnasium klinik verlag stiftung verein stadtwerke schule grundschule werke"""
         ),
         "organization",
@@ -161,7 +163,8 @@ FIRST_WORDS: dict[str, EntityType] = {
         _set(
             """universidad universidade università université universität universiteit hospital hôpital ospedale banco
             banca banque bank ministerio ministère ministry institut instituto istituto colegio escuela école lycée
-            collège university klinikum grundschule gymnasium club editorial teatro théâtre museo musée museum"""
+            collège university klinikum grundschule gymnasium club cafe café bistro hotel brasserie pizzeria pub restaurante ristorante restaurant landesbibliothek stadtbibliothek kantorei bäckerei
+            brauerei apotheke buchhandlung gärtnerei tischlerei schreinerei metzgerei molkerei mühle akademie hochschule editorial teatro théâtre museo musée museum"""
         ),
         "organization",
     ),
@@ -211,6 +214,14 @@ NEVER = _set(
     roc roi rpc rpm rss sdk sep sla sli slo sms smtp soap sop sos spa sql ssd ssh ssl sso stem sudo svg tb tcp tdd tls tts
     tv ui uk unesco url urls us usa usb usd utc ux uv-b vat vip vlan vm vms vpn vps wan wc wip www xml xss yaml zip
     abi bafög bzw dsgvo ggf kfz lkw mwst ok pkw tüv usw zb iban bic sim ssid sku soc
+    spi i2c uart usart dma dsp jtag gpio adc dac pwm fft rtos rom eeprom fpga asic soc mcu bms can emi emc esd nvme hil sil cnc lipo oled amoled nand
+    wps lte gsm ble rssi ssid cve sca sast dast saml ldap oidc mfa totp rbac dmarc spf dkim smb dlp hvac hipaa ehr emr mri icu nicu picu ekg adhd ptsd ocd ibs uti tb ms rn lpn ent hdl ldl bmi
+    vip hq rsvp byob eob eod eow tbd tba fyi ooo wfh hoa pto pta rv suv atv gmo npk ph uht led dj mc lp ep cc bcc re fwd
+    satb midi daw dslr raw iso fov hdr fps rpg mmo npc wysiwyg ascii ide ux dom spa cta seo sem crm erp mrr arr cac ltv nps okr raci swot smart nlp ocr asr rag llm rlhf
+    phev ev abs esp gps obd awd fwd cv jd llc phd msc bsc ma ba mba md do llb ielts toefl ects gpa sat gre gmat stem
+    sbz agb dau edv ekg mrt ct oz plz gez kita hno zvb agb rz ag wlan kg m2
+    português español français italiano deutsch türkçe urdu bengali tamil punjabi malay tagalog hungarian slovak slovene croatian serbian bulgarian estonian latvian lithuanian icelandic yiddish
+    anglican lutheran sunni shia buddhism islam christianity eid pentecost epiphany passover purim kwanzaa sankt-martin totensonntag reformationstag rosenmontag
     gpg pgp dco cla dag msrv uuid guid cron kib mib gib tib iot pii kyc ddl dml ack acl ttl rtt mtu cidr lru ean snake_case camelcase"""
 )
 """Capitalized words that are no names: dates, languages, nations, currencies, and acronyms of general things."""

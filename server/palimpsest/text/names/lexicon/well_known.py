@@ -26,12 +26,14 @@ _PRODUCTS = _set(
     Redux, Rollup, Ruby, Ruff, Rust, Salesforce, Sass, Scala, Selenium, Sentry, Shopify, Signal, Skype, Slack, Snowflake
     Solr, Spark, Spotify, SQLAlchemy, SQLite, Stata, Svelte, Swagger, Swift, Tableau, Tailwind, Teams, Telegram
     TensorFlow, Terraform, ThinkPad, Thunderbird, Todoist, Toggl, Trello, TypeScript, Ubuntu, Unity, Vault, Vim, Vite, Vue
+    Twitter, Reddit, LinkedIn, Instagram, TikTok, Pinterest, Mastodon, Bluesky, Netlify, Vercel, KiCad, Weblate, QuickBooks
     Webpack, WebStorm, WhatsApp, Windows, Woodpecker, WordPress, Xcode, YouTube, Zendesk, Zoom, Zotero, Zsh
     """
 )
 _ORGANIZATIONS = _set(
     """
     Adidas, Adobe, Airbus, Aldi, Alibaba, Allianz, Amazon, Anthropic, Apple, Asus, Audi, BASF, Bayer, BMW, Boeing, Bosch
+    Cloudflare, DATEV, DigitalOcean, Hetzner, Lexware
     Canon, Cisco, Citroën, Dell, Deutsche Bahn, DHL, Edeka, eBay, Facebook, FedEx, Fiat, Ford, Fujitsu, Google, Hermes
     Hitachi, Honda, Huawei, Hyundai, IBM, Ikea, Intel, Kia, Lenovo, Lidl, Lufthansa, Mastercard, Mazda, McDonald's
     Microsoft, Miele, Mozilla, NASA, Nestlé, Nike, Nikon, Nintendo, Nissan, Nokia, Nvidia, Opel, OpenAI, Oracle, Panasonic
@@ -40,6 +42,25 @@ _ORGANIZATIONS = _set(
     Vodafone, Volkswagen, Volvo, Walmart, Xiaomi
     """
 )
+
+_UNCASED_PRODUCTS = _set(
+    """
+    微信, 企业微信, 支付宝, 淘宝, 天猫, 抖音, 小红书, 飞书, 钉钉, 知乎, 微博, 哔哩哔哩, 高德地图, 百度地图, 滴答清单, 印象笔记, 有道云笔记, 石墨文档, 腾讯文档, 腾讯会议, 语雀, 网易云音乐, 美团
+    拼多多, 大众点评, 携程, 得物, 闲鱼, 特斯拉, ミクシィ, メルカリ, クックパッド, カカオトーク, 카카오톡, 카카오맵, 네이버, 쿠팡, 배달의민족
+    """
+)
+_UNCASED_ORGANIZATIONS = _set(
+    """
+    网易, 腾讯, 阿里巴巴, 京东, 百度, 字节跳动, 华为, 滴滴, 比亚迪, 蔚来, 大疆, 海尔, 东软, 金蝶, 谷歌, 微软, 亚马逊, 索尼, 丰田, 奔驰, 宝马, 西门子, 博世, 英特尔, 英伟达, 富士康, 宁德时代, 顺丰, 同程, 招商银行
+    ソニー, トヨタ, ホンダ, 任天堂, 楽天, パナソニック, 日立, 東芝, 富士通, シャープ, キヤノン, ニトリ, 無印良品, ユニクロ, グーグル, アマゾン, マイクロソフト, ヤマト運輸, 佐川急便
+    삼성전자, 현대자동차, 지멘스, 카카오, 구글, 엘지전자, 아마존, 마이크로소프트, 이케아, 스타벅스
+    """
+)
+WELL_KNOWN_UNCASED: dict[str, EntityType] = {
+    **dict.fromkeys(_UNCASED_PRODUCTS, "product"),
+    **dict.fromkeys(_UNCASED_ORGANIZATIONS, "organization"),
+}
+"""The type of each name in a script without capitals. None of them is also a common word, or part of one."""
 
 WELL_KNOWN: dict[str, EntityType] = {
     **dict.fromkeys(_PRODUCTS, "product"),

@@ -52,6 +52,17 @@ _ELISION = re.compile(r"(?:[dlDL]|qu|[Dd]ell|[Aa]ll|[Nn]ell|[Ss]ull|[Dd]all)['\u
 _GENITIVE = re.compile(r"['\u2019]s?$")
 _COMMON = frozenset(word for words in FUNCTION_WORDS.values() for word in words)
 _GERMAN_NOUN = re.compile(r"(?:ung|heit|keit|schaft|tion|tät|ment|ling|chen|nis|ismus)(?:e?[ns])?$|^.{11,}$")
+_AFTER_BRANDS = ("pro", "plus", "ultra", "mini", "max", "ii", "iii", "iv", "vi", "vii", "viii", "ix")
+"""What brands and numbers end with, and no name begins with, as in "α7 IV"."""
+SHORTEST = 2
+"""Listed names of two letters, such as "Ab", are mostly words."""
+_PREFIXES = ("co", "re", "pre", "non", "semi", "multi", "mid", "ex", "anti", "sub")
+"""Parts of English words before a hyphen: "Co-supervisor"."""
+_NO_VERBS = ("mit", "seit", "zwischen", "neben", "gegen", "wegen", "unten", "hinten", "mitten", "statt")
+_VERB = re.compile(r"[^\W\d_]+(?:t|te|en|ten)")
+"""How German verbs end. A name after its verb is its subject, and a noun may follow: "isst Malte Grünkohl"."""
+_PLACE_BEGINNINGS = ("bad", "sankt")
+"""Capitalized words with which German places begin."""
 _ARTICLES = ("the", "la", "el", "le", "les", "los", "las", "il", "lo")
 _IN_ANY_NAME = ("del", "des", "du")
 _RUSSIAN = (
@@ -73,12 +84,12 @@ _RUSSIAN = (
 )
 
 
-def capital_spans(text: str, words: Sequence[Word], blocked: Sequence[tuple[int, int]]) -> Iterator[Span]:
-    """Yield the names that capitals show. Parts of the text that are `blocked` hold no names."""
+def capital_spans(text: str, words: Sequence[Word], covered: bytearray) -> Iterator[Span]:
+    """Yield the names that capitals show. Where `covered` is 1, the text holds no names."""
     language = language_of(tuple(word.text.casefold() for word in words))
     if not _capitals_tell(words, language):
         return
-    reader = _Reader(text, words, language, blocked)
+    reader = _Reader(text, words, language, covered)
     number = 0
     while number < len(words):
         end = reader.end_of_name(number)
@@ -114,11 +125,11 @@ def _capitals_tell(words: Sequence[Word], language: str) -> bool:
 class _Reader:
     """Reads the words of one text."""
 
-    def __init__(self, text: str, words: Sequence[Word], language: str, blocked: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, text: str, words: Sequence[Word], language: str, covered: bytearray) -> None:
         self._text = text
         self._words = words
         self._language = language
-        self._blocked = blocked
+        self._covered = covered
 
     def end_of_name(self, number: int) -> int:
         """Return the number after the last word of the name that begins with a word; the same number if none does."""
@@ -144,7 +155,9 @@ class _Reader:
         name = _GENITIVE.sub("", self._text[start : last.end])
         stop = start + len(name)
         if end - number == 1 or is_given_name(self._words[number].text):
-            name = self._without_case_ending(name)
+            name = self._without_case_ending(
+                name, is_before_noun=end < len(self._words) and self._words[end].has_capital
+            )
         yield Span(start, stop, name, kind_of(name, self._before(number), self._after(end)))
 
     def _is_rest(self, number: int) -> bool:
@@ -163,6 +176,8 @@ class _Reader:
     def _without_title(self, number: int, end: int) -> int:
         """Return the number of the first word after a title, if enough of a name is left without it."""
         title, last = self._words[number].text.casefold(), self._words[end - 1].text
+        if title in PERSON - TITLES and end - number > 1 and self._words[number].is_first:
+            return self._without_title(number + 1, end)
         if title not in TITLES or title in ("st", "saint"):
             return number
         is_given = end - number == TITLE_AND_NAME and is_given_name(last) and not is_also_word(last)
@@ -184,14 +199,21 @@ class _Reader:
             return "lives" if next(people, "") else ""
         return self._words[end].text.casefold()
 
-    def _without_case_ending(self, name: str) -> str:
-        if self._language == "de" and name.endswith("s") and not is_given_name(name) and is_given_name(name[:-1]):
+    def _without_case_ending(self, name: str, *, is_before_noun: bool) -> str:
+        if (
+            self._language == "de"
+            and is_before_noun
+            and name.endswith("s")
+            and not is_given_name(name)
+            and is_given_name(name[:-1])
+        ):
             return name[:-1]
         if self._language == "ru" and " " not in name and not is_given_name(name) and not is_place(name):
             for ending, nominative in _RUSSIAN:
                 stem = name.removesuffix(ending)
-                if stem != name and is_given_name(stem + nominative) and len(stem) > 2:  # noqa: PLR2004 - "Al"
-                    return stem + nominative
+                listed = stem + nominative
+                if stem != name and len(stem) > 2 and (is_given_name(listed) or is_place(listed)):  # noqa: PLR2004 - "Al"
+                    return listed
         return name
 
     def _begins_name(self, number: int) -> bool:
@@ -202,18 +224,25 @@ class _Reader:
         folded = plain.casefold()
         if self._is_introduced(number) or (plain in WELL_KNOWN and not word.is_first):
             return True
-        if folded in _COMMON and not (
-            folded in _ARTICLES and not word.is_first and self._is_followed_by_capital(number)
-        ):
+        is_article = folded in _ARTICLES and not word.is_first and self._is_followed_by_capital(number)
+        if (folded in _COMMON and not is_article) or (folded in _AFTER_BRANDS and not _is_listed(plain)):
             return False
         if folded in (*PERSON, *PETS) and self._language == "de":
             return False
-        is_title = folded in TITLES and (self._language != "de" or folded in ("dr", "prof"))
-        if (is_title and self._is_followed_by_capital(number)) or _is_listed(plain):
+        if self._begins_listed_name(number, plain):
             return True
         if self._language == "de":
             return self._is_no_german_word(number, plain)
         return not word.is_first or self._is_name_at_beginning(number, plain)
+
+    def _begins_listed_name(self, number: int, plain: str) -> bool:
+        """Return whether a word is a name by the lists, or a title or a word such as "Bad" before the rest of one."""
+        folded = plain.casefold()
+        is_title = folded in TITLES and (self._language != "de" or folded in ("dr", "prof"))
+        begins_place = self._language == "de" and folded in _PLACE_BEGINNINGS
+        if (is_title or begins_place) and self._is_followed_by_capital(number):
+            return True
+        return _is_listed(plain) and len(plain) > SHORTEST
 
     def _is_name_at_beginning(self, number: int, plain: str) -> bool:
         """Return whether a first word is a name: it is no word of the language, or what follows shows it."""
@@ -223,6 +252,8 @@ class _Reader:
             return True
         if is_name_too and self._is_followed_by_capital(number) and following is not None:
             return not is_english_word(following.text)
+        if "-" in plain and all(is_english_word(part) or part.casefold() in _PREFIXES for part in plain.split("-")):
+            return False
         if _ELISION.match(self._words[number].text) or (plain.isupper() and len(plain) > 1):
             return plain.isupper()
         if self._is_followed_by_capital(number) and following is not None and following.text.casefold() in LAST_WORDS:
@@ -313,12 +344,24 @@ class _Reader:
             return True
         is_person = is_given_name(self._plain(self._words[first])) or self._words[first].text.casefold() in TITLES
         if is_person and number == first + 1:
-            return plain.casefold() not in (*PERSON, *PETS)
+            is_noun = is_german_word(plain) and self._is_after_verb(first)
+            return plain.casefold() not in (*PERSON, *PETS) and not is_noun
+        if self._words[first].text.casefold() in _PLACE_BEGINNINGS and number == first + 1:
+            return True
         return plain.casefold() in LAST_WORDS or self._is_no_german_word(number, plain) or is_given_name(plain)
+
+    def _is_after_verb(self, number: int) -> bool:
+        before = next(reversed(self._before(number)), "")
+        return (
+            number > 0
+            and not self._words[number - 1].has_capital
+            and before not in _NO_VERBS
+            and bool(_VERB.fullmatch(before))
+        )
 
     def _may_name(self, number: int, *, inside: bool = False) -> bool:
         word = self._words[number]
-        if not word.has_capital or any(start < word.end and word.start < end for start, end in self._blocked):
+        if not word.has_capital or self._covered.find(1, word.start, word.end) >= 0:
             return False
         plain = self._plain(word)
         folded = plain.casefold()

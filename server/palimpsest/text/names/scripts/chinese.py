@@ -20,7 +20,7 @@ _ZH_AFTER = "在是的和与跟把说負负喜爱住叫有会會要不也都每�
 _SURNAMES_ZH = (
     "王李张張刘劉陈陳杨楊赵趙黄黃周吴吳徐孙孫胡朱高林何郭马馬罗羅梁宋郑鄭谢謝韩韓唐冯馮于董萧蕭程曹袁邓鄧许許傅沈曾彭"
     "吕呂苏蘇卢盧蒋蔣蔡贾賈丁魏薛叶葉阎閻余潘杜戴夏钟鐘汪田任姜范姚谭譚廖邹鄒熊金陆陸郝孔白崔康毛邱秦江史顾顧侯邵孟龙龍万萬"
-    "段漕钱錢汤湯尹黎易常武乔喬贺賀赖賴龚龔文庞龐樊兰蘭殷施陶洪翟安颜顏倪严嚴牛温芦季俞章鲁鲁葛伍韦毕聂丛焦向柳邢骆岳齐尚梅莫庄辛管祝左涂谷祁耿牟卜路詹关苗凌费纪靳盛童欧甄项曲成游阳裴席卫查屈鲍位覃霍翁隋植甘景薄单包司柏宁柯阮桂闵解强柴车冉房边饶窦"
+    "段漕钱錢汤湯尹黎易常武乔喬贺賀赖賴龚龔文庞龐樊兰蘭殷施陶洪翟安颜顏倪严嚴牛温芦季俞章鲁鲁葛伍韦毕聂丛焦向柳邢骆岳齐尚梅莫庄辛管祝涂谷祁耿牟卜路詹关苗凌费纪靳盛童欧甄项曲成游阳裴席卫查屈鲍位覃霍翁隋植甘景薄单包司柏宁柯阮桂闵解强柴车冉房边饶窦"
 )
 _COMMON_SURNAMES_ZH = (
     "王李张張刘劉陈陳杨楊赵趙黄黃吴吳徐孙孫胡朱林郭罗羅梁宋郑鄭谢謝韩韓唐冯馮董萧蕭曹袁邓鄧许許傅沈曾彭吕呂苏蘇卢盧蒋蔣蔡贾賈魏薛叶葉阎閻潘杜戴姜姚谭譚廖邹鄒"
@@ -45,36 +45,50 @@ _NOT_IN_NAMES_ZH = "在是的和与跟不没沒有要会會也都每从從了被
 _NOT_LAST_ZH = _NOT_IN_NAMES_ZH + "".join(
     char for char in _ZH_AFTER if char not in "明家学學正来來安心平文养養上能早晚\\s"
 )
+_TWO_AFTER_ZH = "正在|正好|正式|上[周个次班海学午网课]|能[用够不在]|早[上晨餐饭就]|晚[上饭餐]|来[自到了]|家[里在的有住]|学[习会过校]|明[年天早晚确]|安[排装]|平[时日常均]|心[脏里]|文[档件]"
+"""Words that begin with a character with which names end, too."""
 _ROLES_ZH = (
     "女儿|女兒|儿子|兒子|妻子|老婆|丈夫|老公|妈妈|媽媽|爸爸|母亲|父亲|姐姐|妹妹|哥哥|弟弟|姑姑|舅舅|叔叔|阿姨|外婆|外公|奶奶|爷爷|岳父|岳母|同事|朋友|好友|闺蜜|男友|女友|"
     "室友|同学|邻居|鄰居|老板|经理|經理|组长|主管|上司|领导|老师|老師|班主任|医生|醫生|导师|教练|律师|会计|客户|房东|保姆|师傅|工程师|设计师|主任|院长|校长|总监|负责人|联系人|作者|导演"
 )
 _ZH_ROLE_NAME = re.compile(
-    rf"(?:{_ROLES_ZH})(?:叫|是|：|:)?([{_SURNAMES_ZH}](?![{_NOT_IN_NAMES_ZH}])[{_HAN}](?:(?![{_NOT_LAST_ZH}])[{_HAN}])?)(?=[{_ZH_AFTER}]|$)"
+    rf"(?:{_ROLES_ZH})(?:叫|是|：|:)?([{_SURNAMES_ZH}](?![{_NOT_IN_NAMES_ZH}])[{_HAN}](?:(?![{_NOT_LAST_ZH}]|{_TWO_AFTER_ZH})[{_HAN}])?)(?=[{_ZH_AFTER}]|$)"
 )
 _ZH_INTRODUCED = re.compile(
-    rf"(?:名叫|叫做|叫作|名字是|名字叫|全名是|名为|姓名是|取名|(?<![把被管])叫)((?:(?!的)[{_HAN}{_KATAKANA}·]){{2,4}})(?=[，。、；！？,.;!?（(\s]|$|的(?!时))"
+    rf"(?:名叫|叫做|叫作|名字是|名字叫|全名是|名为|姓名是|取名|(?<![把被管])叫(?!醒|车|外卖|人|停|好|苦|嚷|喊|号|板|作|做)[他她它]?)((?:(?!的)[{_HAN}{_KATAKANA}·]){{2,4}})(?=[，。、；！？,.;!?（(\s]|$|的(?!时))"
 )
 _ZH_TITLE_AFTER = re.compile(
     rf"([{_SURNAMES_ZH}][{_HAN}]{{0,2}}?)(?:先生|女士|小姐|老师|医生|教授|博士|经理|主任|师傅|阿姨|叔叔|总监|工程师|律师|校长|院长|警官|同学)"
 )
 _ZH_SUBJECT = re.compile(
-    rf"(?:^|(?<=[\s，。、；：！？“和跟与给找由让问])|(?<=[组队部司店校院班]的)|(?<=回答))([{_COMMON_SURNAMES_ZH}程周高何马金](?![{_NOT_IN_NAMES_ZH}])[{_HAN}](?:(?![{_NOT_LAST_ZH}])[{_HAN}])?)(?=[{_ZH_AFTER}]|$)"
+    rf"(?:^|(?<=[\s，。、；：！？“和跟与给找由让问])|(?<=[组队部司店校院班]的)|(?<=回答))([{_COMMON_SURNAMES_ZH}程周高何马金](?![{_NOT_IN_NAMES_ZH}])[{_HAN}](?:(?![{_NOT_LAST_ZH}]|{_TWO_AFTER_ZH})[{_HAN}])?)(?=[{_ZH_AFTER}]|$)"
 )
+_ZH_FAMILIAR = re.compile(
+    rf"(?:^|(?<=[，。、；：和跟与给找由让是叫]))([小老阿][{_COMMON_SURNAMES_ZH}周])(?=[{_ZH_AFTER}]|$)"
+)
+_NOT_IN_STEM_ZH = "在是的了从從去到和与跟把被让讓给給对對就也很不没沒有个個每某这這那哪我他她你它着得过所为示用"
+"""Function words, and verbs, which no name of a place or an organization has in it."""
 _ZH_PLACE = re.compile(
-    rf"(?:(?<=[在到去从從住于於至往])|^|(?<=[，。、；\s]))([{_HAN}]{{2,4}}?(?:市|省|县|縣|区|區|镇|鎮|路|街|村|湾|灣|岛|島|站))(?![{_HAN}]?者)"
+    rf"(?:(?<=[在到去从從住于於至往])|^|(?<=[，。、；\s]))((?:(?![{_NOT_IN_STEM_ZH}]|(?<![成首京古])都)[{_HAN}]){{2,4}}?(?:市|省|县|縣|区|區|镇|鎮|路|街|村|湾|灣|岛|島|站))(?![{_HAN}]?者)"
 )
 _ORG_SUFFIX = "大学|大學|学院|學院|公司|集团|集團|银行|銀行|医院|醫院|中学|中學|小学|小學|幼儿园|研究所|研究院|出版社|事务所|博物馆|图书馆|俱乐部|基金会"
 _ZH_ORG = re.compile(
-    rf"(?:(?<=[在到去从從读讀于於是进進为为考])|^|(?<=[，。、；：\s“]))((?:(?![在到去从從于於是进進为為读讀考她他我])[{_HAN}]){{2,8}}?)({_ORG_SUFFIX})"
+    rf"(?:(?<=[在到去了从從读讀于於是进進为為考])|^|(?<=[，。、；：\s“]))((?:(?![{_NOT_IN_STEM_ZH}於于进進為读讀考]|(?<![成首京古])都)[{_HAN}]){{2,8}}?)({_ORG_SUFFIX})"
 )
 _ZH_EVENT = re.compile(r"(?:国际)?(?:马拉松|电影节|音乐节|博览会|奥运会|世博会)")
 _NOT_IN_ORG = re.compile(
-    r"[个個家所的这這那哪我他她它你本该某每一两几附新老同各大小当地]|儿子|女儿|孩子|自己|公立|私立|母校|附近|社区"
+    r"[个個家所的这這那哪我他她它你本该某每一两几附新老同各大小当地]|儿子|女儿|孩子|自己|参观|拜访|访问|考察|学习|工作|上班|实习|应聘|面试|路过|申请|报考|毕业|公立|私立|母校|附近|社区"
     r"|^(?:国外|國外|海外|外地|外国|外國|重点|名牌|理想|一流|顶尖|普通|知名|著名|综合|老年)|[读讀上念考进去]$"
 )
+_KINDS_OF_ORG_ZH = re.compile(
+    r"(?:搬家|物业|保险|广告|外贸|贸易|互联网|科技|软件|游戏|建筑|装修|快递|物流|旅行|旅游|出租车|汽车|电力|自来水|燃气|咨询|设计|制药|医药|食品|服装|房?地产|家政|律师|会计师?|"
+    r"设计师|儿童|三甲|综合|专科|中医|口腔|牙科|眼科|妇幼|妇产科?|精神|宠物|动物|人民|中心|双语|国际|重点|普通|职业|师范|商业|投资|跨国|外资|国有|民营|创业|初创|上市|电商|传媒|"
+    r"影视|直播|金融|证券|租赁|招聘|美术|音乐|体育|医科|理工|用户|客户|供应商|合作|子|分|总|市立|省立|实验|寄宿|私人|乡镇|县城|老家|国外|海外|国内|外地|本地|城里|老年|线上)*"
+    rf"(?:{_ORG_SUFFIX})"
+)
+"""What says the kind of an organization only."""
 _NOT_A_PLACE_ZH = re.compile(
-    r"[的这那哪我他她个一两每几某]|小区|地区|城市|社区|网站|车站|道路|马路|公路|铁路|网路|线路|思路|全市|全省|市区|山区|景区|时区|分区|专区|校区|园区|厂区|逛街|大街|农村|半岛|路由|走路|上路|下站|终点站|加油站|工作站"
+    r"[的这那哪我他她个一两每几某]|小区|地区|城市|社区|网站|车站|道路|马路|公路|铁路|网路|线路|思路|全市|全省|市区|山区|景区|时区|分区|专区|校区|园区|厂区|逛街|大街|农村|半岛|路由|走路|上路|下站|终点站|加油站|工作站|[上下]班路|一路|半路|左|右|缓冲|[时整]?段路|全[省县区镇村]|外省|外地|新区|老区|赛道|地铁站|火车站$|高铁站$|公交站"
 )
 
 
@@ -96,12 +110,18 @@ def chinese_spans(text: str) -> Iterator[Span]:
         if start is not None:
             yield Span(start, match.end(), text[start : match.end()], "event")
     for match in _ZH_ORG.finditer(text):
-        if not _NOT_IN_ORG.search(match[1]):
+        if not _NOT_IN_ORG.search(match[1]) and not _KINDS_OF_ORG_ZH.fullmatch(match[0]):
             yield Span(match.start(), match.end(), match[0], "organization")
     for match in _ZH_PLACE.finditer(text):
         if not _NOT_A_PLACE_ZH.search(match[1]):
             yield first_group(match, "place")
     yield from _people(text)
+
+
+_ZH_DOUBLED = re.compile(
+    rf"(?:^|(?<=[，。、；：和跟与给让是叫]))([豆乐圆团果糖朵贝萌妞嘟婷娜琳涵萱莹妮琪瑶彤苗])\1(?=[{_ZH_AFTER}]|$)"
+)
+"""A doubled character that is a pet name, of a child mostly."""
 
 
 def _people(text: str) -> Iterator[Span]:
@@ -112,3 +132,7 @@ def _people(text: str) -> Iterator[Span]:
         for match in pattern.finditer(text):
             if match[1][:2] not in _NO_NAMES_ZH:
                 yield first_group(match, "person")
+    for match in _ZH_DOUBLED.finditer(text):
+        yield Span(match.start(), match.end(), match[0], "person")
+    for match in _ZH_FAMILIAR.finditer(text):
+        yield first_group(match, "person")

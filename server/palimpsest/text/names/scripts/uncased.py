@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 
 from palimpsest.text.names.lexicon.lists import is_also_word, is_place
+from palimpsest.text.names.lexicon.well_known import WELL_KNOWN_UNCASED
 from palimpsest.text.names.scripts.arabic import arabic_spans
 from palimpsest.text.names.scripts.chinese import chinese_spans
 from palimpsest.text.names.scripts.japanese import japanese_spans
@@ -29,12 +30,19 @@ _NAMED_QUOTED = re.compile(
 )
 
 
+_WELL_KNOWN = re.compile(
+    rf"(?<![{_KATAKANA}])(?:" + "|".join(sorted(WELL_KNOWN_UNCASED, key=len, reverse=True)) + rf")(?![{_KATAKANA}])"
+)
+
+
 def uncased_spans(text: str) -> Iterator[Span]:
     """Yield the names of a text in scripts without capitals, the surest first."""
     if not _HAS_UNCASED.search(text):
         return
     for match in (*_TITLES_QUOTED.finditer(text), *_NAMED_QUOTED.finditer(text)):
         yield first_group(match, "document" if match[0][0] in "《『" else "other")
+    for match in _WELL_KNOWN.finditer(text):
+        yield Span(match.start(), match.end(), match[0], WELL_KNOWN_UNCASED[match[0]])
     if _IS_JAPANESE.search(text):
         yield from japanese_spans(text)
     elif re.search(rf"[{_HAN}]", text):
