@@ -139,3 +139,17 @@ async def test_the_users_of_a_program_are_not_the_user(tmp_path: Path, text: str
     async with memory_in(tmp_path) as memory:
         await add_text(memory, text)
         assert not [item for item in await memory.graph.entities(ALICE) if item.entity.is_user]
+
+
+async def test_a_text_that_tells_the_users_name_names_the_user(tmp_path: Path) -> None:
+    """Without a model an agent says so in its own words. What is told of Lena Brandt is then about the user."""
+    async with memory_in(tmp_path) as memory:
+        memory_id = await add_text(memory, "User's name is Lena Brandt.")
+        await add_text(memory, "Lena Brandt lives in Lyon.")
+        about_me = (await memory.summary(ALICE, "about:me")).text
+        assert about_me.startswith("Lena Brandt")
+        assert "lives in Lyon" in about_me
+        await memory.update(ALICE, memory_id, text="User likes tea.")
+        assert (await memory.summary(ALICE, "about:me")).text.startswith("User")
+        await memory.undo(ALICE)
+        assert (await memory.summary(ALICE, "about:me")).text.startswith("Lena Brandt")

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from palimpsest.core.errors import EmbedderError, MemoryNotFoundError, Remedy
-from palimpsest.core.models import Decision, Event, Fact, Kind, Memory, Message, Outcome, Provenance, Scope, Undo
+from palimpsest.core.models import (
+    USER_NAME,
+    Decision,
+    Event,
+    Fact,
+    Kind,
+    Memory,
+    Message,
+    Outcome,
+    Provenance,
+    Scope,
+    Undo,
+)
 from palimpsest.index.backfill import Backfill
 from palimpsest.learn.apply import CALL_SECONDS, WriteResult, apply_decisions, apply_write, embed_texts
 from palimpsest.learn.engine import Engine
@@ -54,6 +66,8 @@ async def update(
         return WriteResult((Outcome(Event.NONE, successor, duplicate_of=successor.id),), notes=tuple(notes))
     vectors, embedding_notes = await embed_texts(engine, [fact.text] if fact.text else [])
     (fact,) = await engine.run(lambda: with_names(engine, scope, [fact]))
+    if fact.text and str(memory.metadata.get(USER_NAME, "")) not in fact.text and USER_NAME not in fact.metadata:
+        fact = replace(fact, metadata={**fact.metadata, USER_NAME: None})  # the old text told it
     decision = Decision(Event.UPDATE, fact, memory.id)
     provenance = Provenance("update", caller=caller)
     notes = [*notes, *embedding_notes]

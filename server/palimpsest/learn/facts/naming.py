@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from sqlalchemy import Connection
 
 from palimpsest.core.entities import NamedEntity, name_key
-from palimpsest.core.models import Decision, Event, Fact, Scope
+from palimpsest.core.models import USER_NAME, Decision, Event, Fact, Scope
 from palimpsest.learn.engine import Engine
 from palimpsest.llm.names import is_about_user
 from palimpsest.store.graph.care.naming import known_types, unnamed_memories
 from palimpsest.store.ledger import Ledger
 from palimpsest.text.names.finder import find_names
 from palimpsest.text.names.known import name_candidates
+from palimpsest.text.names.self_name import told_self_name
 
 USER = NamedEntity("User", "person")
 
@@ -23,12 +25,17 @@ BATCH = 50
 
 
 def with_names(engine: Engine, scope: Scope, facts: Sequence[Fact]) -> tuple[Fact, ...]:
-    """Return facts with what their texts name. A fact that has entities already keeps those. Blocking."""
+    """Return facts with what their texts name. A fact that has entities already keeps those. Blocking.
+
+    One that only says what the user is called also has that name in its metadata.
+    """
     if all(fact.entities or not fact.text for fact in facts):
         return tuple(facts)
     with engine.ledger.read() as conn:
         return tuple(
-            fact if fact.entities or not fact.text else replace(fact, entities=names_in(conn, scope, fact.text))
+            fact
+            if fact.entities or not fact.text
+            else replace(fact, entities=names_in(conn, scope, fact.text), metadata=_with_self_name(fact))
             for fact in facts
         )
 
@@ -53,6 +60,11 @@ def names_in(conn: Connection, scope: Scope, text: str) -> tuple[NamedEntity, ..
     """Return what a text of a scope names. The user is first, if the text begins with the user."""
     found = find_names(text, known_types(conn, scope, name_candidates(text)))
     return (USER, *found) if is_about_user(text) else tuple(found)
+
+
+def _with_self_name(fact: Fact) -> Mapping[str, Any]:
+    name = told_self_name(fact.text)
+    return {USER_NAME: name, **fact.metadata} if name else fact.metadata
 
 
 def _named(engine: Engine, scope: Scope, fact: Fact, *, joins: bool) -> Fact:
