@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from palimpsest.core.entities import Entity, KnownRelation, relation_key
 from palimpsest.core.models import Scope
-from palimpsest.store.graph.edges import relations_of, relations_stated
+from palimpsest.store.graph.edges import relations_found, relations_of
 from palimpsest.store.graph.groups import roots_of
 from palimpsest.text.control_characters import visible
 from palimpsest.text.tokenizer import count_tokens
@@ -29,10 +29,6 @@ state the same; for two those that lead on. Set by hand."""
 
 MAX_PAST = 1_000
 """How many relations of an earlier time are read. Set by hand."""
-
-FIRST_LOOK = 30
-"""Among how many of the best candidates relations are looked for first. Set by hand: of well-known names these state
-enough, and all candidates together state more than a hundred."""
 
 ROOM_SHARE = 8
 """Relations have the room that the hits leave, and at least one part in so many of it. At the default of 800 tokens
@@ -98,12 +94,7 @@ def _relations(conn: Connection, request: RelationRequest, entity_ids: Sequence[
         past = relations_of(conn, scope, entity_ids, as_of=request.as_of, limit=MAX_PAST)
         candidates = set(memory_ids)
         return [found for found in past if not request.is_filtered or found.memory_id in candidates]
-    stated = relations_stated(conn, scope, entity_ids, memory_ids[:FIRST_LOOK], limit=limit)
-    if len(stated) < limit:
-        stated = relations_stated(conn, scope, entity_ids, memory_ids, limit=limit)
-    if request.is_filtered or len(stated) == limit:
-        return stated
-    return stated + relations_of(conn, scope, entity_ids, limit=limit)
+    return relations_found(conn, scope, entity_ids, memory_ids, limit=limit, with_newest=not request.is_filtered)
 
 
 def _neighbours(conn: Connection, relations: Iterable[KnownRelation], entity_ids: AbstractSet[str]) -> list[str]:

@@ -23,6 +23,11 @@ MAX_PAST_MEMORIES = 2_000
 """How many memories of an entity are read back to an earlier state: a tenth of a second of work. Set by hand."""
 
 
+FIRST_LOOK = 30
+"""Among how many of the memories relations are looked for first. Set by hand: of well-known names the best candidates of
+a search state enough, and all of them together more than a hundred."""
+
+
 class _Stated(NamedTuple):
     """A relation between entities as they were stored, and the memory that states it or a row with its times."""
 
@@ -54,20 +59,35 @@ def relations_of(
     return _known(conn, scope, [_Stated(row.source_id, row.name, row.destination_id, row) for row in rows])
 
 
-def relations_stated(
-    conn: Connection, scope: Scope, entity_ids: Iterable[str], memory_ids: Sequence[str], *, limit: int
+def relations_found(
+    conn: Connection, scope: Scope, root_ids: Sequence[str], memory_ids: Sequence[str], *, limit: int, with_newest: bool
 ) -> list[KnownRelation]:
-    """Return up to `limit` relations of entities that some memories state, in the order of these memories.
+    """Return about `limit` relations of entities, which are not merged: those that some memories state, in their order.
 
-    The memory must be living, and the scope must see it.
+    If these state fewer, the newest relations of the entities follow `with_newest`; some may then come twice. The
+    memories must be living, and the scope must see them.
     """
-    ids = _groups(conn, entity_ids)
+    ids = list(members_of(conn, root_ids))
+    rows = _stated(conn, scope, ids, memory_ids[:FIRST_LOOK], limit)
+    if len(rows) < limit and len(memory_ids) > FIRST_LOOK:
+        rows = _stated(conn, scope, ids, memory_ids, limit)
+    if len(rows) < limit and with_newest:
+        values = {"ids": ids, "limit": limit, **scope_values(scope)}
+        rows += conn.execute(_of_entities(scope_parts(scope), current_only=True), values).all()
+    return _known(conn, scope, [_Stated(row.source_id, row.name, row.destination_id, row) for row in rows])
+
+
+def _stated(
+    conn: Connection, scope: Scope, ids: Sequence[str], memory_ids: Sequence[str], limit: int
+) -> list[Row[Any]]:
+    """Return the rows of up to `limit` relations that memories state, in the order of the memories."""
     stated = conn.execute(_STATED, {"ids": ids, "memories": memory_ids})
     place = {memory_id: number for number, memory_id in enumerate(memory_ids)}
     first = sorted((place[memory_id], seq) for seq, memory_id in stated)[:limit]
+    if not first:
+        return []
     rows = {row.seq: row for row in conn.execute(_BY_SEQ, {"seqs": [seq for _, seq in first]})}
-    shown = [rows[seq] for _, seq in first if seq in rows and is_seen(scope, to_scope(rows[seq]))]
-    return _known(conn, scope, [_Stated(row.source_id, row.name, row.destination_id, row) for row in shown])
+    return [rows[seq] for _, seq in first if seq in rows and is_seen(scope, to_scope(rows[seq]))]
 
 
 def _groups(conn: Connection, entity_ids: Iterable[str]) -> list[str]:
