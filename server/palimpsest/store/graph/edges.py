@@ -24,8 +24,8 @@ MAX_PAST_MEMORIES = 2_000
 
 
 FIRST_LOOK = 30
-"""Among how many of the memories relations are looked for first. Set by hand: of well-known names the best candidates of
-a search state enough, and all of them together more than a hundred."""
+"""Among how many of the memories relations are looked for first. Set by hand: of well-known names the best candidates
+of a search state enough, and all of them together more than a hundred."""
 
 
 class _Stated(NamedTuple):
