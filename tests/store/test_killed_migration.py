@@ -9,14 +9,12 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-import alembic.command
-import alembic.config
 import pytest
 
 from palimpsest.store.ledger import open_ledger
-from palimpsest.store.migrations.upgrade import MIGRATIONS
 from palimpsest.store.schema import HEAD, KNOWN_REVISIONS
 from tests.support.ledger_access import ledger_faults, second_writer
+from tests.support.ledger_files import downgrade
 from tests.support.memory import StoppedClock
 
 OLDEST = min(KNOWN_REVISIONS)
@@ -52,13 +50,7 @@ def downgraded(path: Path) -> None:
     with second_writer(path.parent) as store:
         for text in TEXTS:
             store(text)
-    config = alembic.config.Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
-    with closing(open_ledger(path, StoppedClock())) as ledger, ledger.read() as conn:
-        config.attributes["connection"] = conn
-        config.attributes["full_text"] = ledger.full_text
-        alembic.command.downgrade(config, OLDEST)
-        conn.commit()
+    downgrade(path, OLDEST)
 
 
 def content(path: Path) -> tuple[str, list[str]]:

@@ -8,19 +8,16 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import alembic.command
-import alembic.config
 import anyio
 import anyio.lowlevel
 import pytest
 
 from palimpsest.memory import Memory
-from palimpsest.store.ledger import open_ledger
-from palimpsest.store.migrations.upgrade import MIGRATIONS
 from tests.support.exports import exported
 from tests.support.graph_rows import LIVES, entity_names, run_statement, store_stating
 from tests.support.ledger_access import row_faults, select_rows, store_messages
-from tests.support.memory import ALICE, StoppedClock, add_text, memory_in
+from tests.support.ledger_files import downgrade
+from tests.support.memory import ALICE, add_text, memory_in
 
 pytestmark = pytest.mark.anyio
 
@@ -28,17 +25,6 @@ BEFORE_THE_GRAPH = "0010"
 GRAPH = {"entities", "entity_aliases", "entity_history", "mentions", "relations"}
 NAMED = ("entities", "relations", "mentions")
 STATED = "SELECT key FROM mentions WHERE current ORDER BY key"
-
-
-def downgrade(path: Path) -> None:
-    """Give a ledger the schema of the version before."""
-    config = alembic.config.Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
-    with closing(open_ledger(path, StoppedClock())) as ledger, ledger.read() as conn:
-        config.attributes["connection"] = conn
-        config.attributes["full_text"] = ledger.full_text
-        alembic.command.downgrade(config, BEFORE_THE_GRAPH)
-        conn.commit()
 
 
 def rows_of(path: Path) -> dict[str, list[dict[str, Any]]]:
@@ -74,7 +60,7 @@ async def test_an_older_ledger_gets_an_empty_graph_and_keeps_everything_else(tmp
         await memory.delete(ALICE, [message.id])
         lines = await without_names(memory)
     before = rows_of(data / "ledger.db")
-    downgrade(data / "ledger.db")
+    downgrade(data / "ledger.db", BEFORE_THE_GRAPH)
     assert rows_of(data / "ledger.db") == before
     with closing(sqlite3.connect(data / "ledger.db")) as conn:
         tables = {row[0] for row in conn.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
-import alembic.command
-import alembic.config
 import pytest
 
 from palimpsest.core.models import Undo
-from palimpsest.store.ledger import open_ledger
-from palimpsest.store.migrations.upgrade import MIGRATIONS
 from tests.support.foreign_files import claude_conversation
 from tests.support.ledger_access import ignore_progress, row_faults, select_rows, store_memory
+from tests.support.ledger_files import downgrade
 from tests.support.memory import ALICE, StoppedClock, memory_in
 from tests.support.sessions import kept
 
@@ -25,17 +21,6 @@ BEFORE_IMPORTS_HAD_TIMES = "0008"
 RECORDED = (
     "SELECT event, recorded_at FROM message_history UNION ALL SELECT event, recorded_at FROM history ORDER BY 1, 2"
 )
-
-
-def downgrade(path: Path) -> None:
-    """Give a ledger the schema of the version before."""
-    config = alembic.config.Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
-    with closing(open_ledger(path, StoppedClock())) as ledger, ledger.read() as conn:
-        config.attributes["connection"] = conn
-        config.attributes["full_text"] = ledger.full_text
-        alembic.command.downgrade(config, BEFORE_IMPORTS_HAD_TIMES)
-        conn.commit()
 
 
 async def test_an_older_import_is_undone_by_the_time_it_was_made(tmp_path: Path) -> None:
@@ -57,7 +42,7 @@ async def test_an_older_import_is_undone_by_the_time_it_was_made(tmp_path: Path)
         await memory.delete(ALICE, [message.first.id])
         recorded, imported_at = select_rows(memory, RECORDED), clock.at - timedelta(hours=2)
     assert [at is None for _, at in recorded] == [True, False, False, True]
-    downgrade(data / "ledger.db")
+    downgrade(data / "ledger.db", BEFORE_IMPORTS_HAD_TIMES)
     async with memory_in(data, clock) as memory:
         assert sorted(map(str, select_rows(memory, RECORDED))) == sorted(map(str, recorded))
         clock.forward(hours=1)

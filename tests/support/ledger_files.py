@@ -12,9 +12,14 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import alembic.command
+import alembic.config
+
 from palimpsest.core.models import Scope
 from palimpsest.memory import Memory
-from tests.support.memory import ALICE
+from palimpsest.store.ledger import open_ledger
+from palimpsest.store.migrations.upgrade import MIGRATIONS
+from tests.support.memory import ALICE, StoppedClock
 
 Rows: TypeAlias = dict[str, list[dict[str, Any]]]
 
@@ -83,6 +88,17 @@ def run_sql(path: Path, statements: str) -> None:
     """Run SQL statements on a ledger's file, past all checks."""
     with closing(sqlite3.connect(path)) as conn:
         conn.executescript(statements)
+        conn.commit()
+
+
+def downgrade(path: Path, revision: str) -> None:
+    """Give a ledger the schema of an earlier revision."""
+    config = alembic.config.Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    with closing(open_ledger(path, StoppedClock())) as ledger, ledger.read() as conn:
+        config.attributes["connection"] = conn
+        config.attributes["full_text"] = ledger.full_text
+        alembic.command.downgrade(config, revision)
         conn.commit()
 
 

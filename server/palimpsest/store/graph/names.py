@@ -12,11 +12,11 @@ from datetime import datetime
 from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, exists, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, exists, func, or_, select
 
 from palimpsest.core.entities import SELF_NAMES, Entity, EntityType, name_key
 from palimpsest.core.models import Scope
-from palimpsest.store.graph.groups import members_of, roots_of, users_own
+from palimpsest.store.graph.groups import members_of, roots_of, to_entity, users_own
 from palimpsest.store.graph.tables import entities, entity_aliases, mentions
 from palimpsest.store.mapping import listed, scope_parts, scope_values, sees_named
 from palimpsest.store.queries.memories import learned_memories, name_of_user
@@ -46,10 +46,11 @@ def entities_named(
     The keys are `name_key` of the names. What was merged counts as what it was merged into. With `as_of` these are the
     entities that memories of that time mention.
     """
-    ids = ids_by_key(conn, scope, names)
+    ids, roots = _known(conn, scope, names)
     if not ids:
         return {}
-    roots = roots_of(conn, [entity_id for of_key in ids.values() for entity_id in of_key])
+    if others := {entity_id for of_key in ids.values() for entity_id in of_key} - roots.keys():
+        roots |= roots_of(conn, others)
     seen = seen_roots(conn, scope, {root.id for root in roots.values()}, as_of=as_of)
     shown = as_shown(conn, scope, {root.id: root for root in roots.values() if root.id in seen})
     named: dict[str, list[Entity]] = {}
@@ -65,16 +66,29 @@ def ids_by_key(conn: Connection, scope: Scope, names: Iterable[str]) -> dict[str
 
     The user's own entity has every name that stands for the user, and the one that a memory tells.
     """
+    return _known(conn, scope, names)[0]
+
+
+def with_keys(conn: Connection, scope: Scope, keys: Sequence[str]) -> Sequence[Row[Any]]:
+    """Return the rows of the entities of a scope with the `key` of each name they have, those of its project first."""
+    return conn.execute(_BY_KEY, {"user_id": scope.user_id, "project": scope.project, "keys": keys}).all()
+
+
+def _known(conn: Connection, scope: Scope, names: Iterable[str]) -> tuple[dict[str, list[str]], dict[str, Entity]]:
+    """Return what `ids_by_key` does, and those of the entities that are not merged."""
     keys = sorted({name_key(name) for name in names} - {""})
     ids: dict[str, list[str]] = {}
-    for row in conn.execute(_BY_KEY, {"user_id": scope.user_id, "project": scope.project, "keys": keys}):
+    unmerged: dict[str, Entity] = {}
+    for row in with_keys(conn, scope, keys):
         ids.setdefault(row.key, []).append(row.id)
+        if row.merged_into is None:
+            unmerged[row.id] = to_entity(row)
     own = users_own(conn, scope.user_id)
     if own is not None:
         told = name_key(name_of_user(conn, scope))
         own_keys = (key for key in keys if key in SELF_NAMES or key == told)
         ids |= {key: [own, *(other for other in ids.get(key, ()) if other != own)] for key in own_keys}
-    return ids
+    return ids, unmerged
 
 
 def entities_in_text(conn: Connection, scope: Scope, text: str, *, as_of: datetime | None = None) -> list[Entity]:
@@ -192,7 +206,7 @@ def is_shown(scope: tuple[bool, bool, bool]) -> ColumnElement[bool]:
 
 
 _BY_KEY = (
-    select(entity_aliases.c.key, entities.c.id)
+    select(entity_aliases.c.key, entities)
     .join(entities, entities.c.id == entity_aliases.c.entity_id)
     .where(
         entity_aliases.c.user_id == bindparam("user_id"),

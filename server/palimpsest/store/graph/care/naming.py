@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, bindparam, or_, select, update
+from sqlalchemy import Connection, bindparam, select, update
 
 from palimpsest.core.entities import RESOLVE, EntityType, NamedEntity, name_key
 from palimpsest.core.models import Provenance, Scope
 from palimpsest.store.graph.identity.history import GraphWrite
+from palimpsest.store.graph.names import with_keys
 from palimpsest.store.graph.statements import put
-from palimpsest.store.graph.tables import entities as entity_table
-from palimpsest.store.graph.tables import entity_aliases
-from palimpsest.store.mapping import Query, listed, to_memory, to_scope
+from palimpsest.store.mapping import Query, to_memory, to_scope
 from palimpsest.store.queries.memories import name_of_user
 from palimpsest.store.schema import memories
 
@@ -33,26 +32,13 @@ class UnnamedMemory:
 
 def known_types(conn: Connection, scope: Scope, keys: Sequence[str]) -> dict[str, EntityType]:
     """Return the types of the entities that a scope knows by these keys of names. The user's told name is a person."""
-    values = {"user_id": scope.user_id, "project": scope.project, "keys": list(keys)}
     known: dict[str, EntityType] = {}
-    for row in conn.execute(_TYPES, values):
+    for row in with_keys(conn, scope, keys):
         known.setdefault(row.key, row.type)
     told = name_key(name_of_user(conn, scope))
     if told in keys:
         known[told] = "person"
     return known
-
-
-_TYPES: Query = (
-    select(entity_aliases.c.key, entity_table.c.type)
-    .join(entity_table, entity_table.c.id == entity_aliases.c.entity_id)
-    .where(
-        entity_aliases.c.user_id == bindparam("user_id"),
-        entity_aliases.c.key.in_(listed("keys")),
-        or_(entity_table.c.project == "", entity_table.c.project == bindparam("project")),
-    )
-    .order_by(entity_table.c.project.desc(), entity_table.c.seq)
-)
 
 
 def unnamed_memories(conn: Connection, after: int, limit: int) -> list[UnnamedMemory]:
