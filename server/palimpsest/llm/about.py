@@ -9,9 +9,8 @@ from typing import Any, cast
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from palimpsest.core.protocols import LanguageModel
-from palimpsest.core.validation import trimmed
 from palimpsest.llm.prompts import Prompt
-from palimpsest.llm.structured_output import ask
+from palimpsest.llm.structured_output import ask, written_text
 
 INPUTS = frozenset({"today", "name", "lines"})
 
@@ -38,13 +37,4 @@ class AboutReply(BaseModel):
 async def about(model: LanguageModel, prompt: Prompt, *, name: str, lines: Sequence[str], now: datetime) -> str:
     """Return a text about an entity, which is never empty. `lines` are all that it may say. Raises ModelError."""
     rendered = prompt.render(today=f"{now:%Y-%m-%d, %A}", name=name, lines=list(lines))
-    return await ask(model, rendered, AboutReply, _text)
-
-
-def _text(reply: AboutReply) -> str:
-    text = trimmed(reply.about)
-    if not any(map(str.isalnum, text)):
-        raise ValueError("the text is empty.")
-    if len(text) > MAX_CHARS:
-        raise ValueError(f"the text is longer than {MAX_CHARS} characters.")
-    return text
+    return await ask(model, rendered, AboutReply, lambda reply: written_text(reply.about, "text", MAX_CHARS))

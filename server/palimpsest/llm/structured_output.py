@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from palimpsest.core.errors import CutOffReplyError, ReplyError
 from palimpsest.core.protocols import LanguageModel
-from palimpsest.core.validation import well_formed
+from palimpsest.core.validation import trimmed, well_formed
 
 Reply = TypeVar("Reply", bound=BaseModel)
 Result = TypeVar("Result")
@@ -186,6 +186,16 @@ def _values(text: str) -> list[Any]:
             if value != []:
                 values.append(value)
     return _reliable(values)
+
+
+def written_text(text: str, what: str, max_chars: int) -> str:
+    """Return what a model wrote, without white space around it. Raises ValueError if it is empty or too long."""
+    written = trimmed(text)
+    if not any(map(str.isalnum, written)):
+        raise ValueError(f"the {what} is empty.")
+    if len(written) > max_chars:
+        raise ValueError(f"the {what} is longer than {max_chars} characters.")
+    return written
 
 
 def _repaired(decoder: json.JSONDecoder, text: str, before: Sequence[Any]) -> list[Any]:

@@ -10,9 +10,8 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from palimpsest.core.models import Memory, Message
 from palimpsest.core.protocols import LanguageModel
-from palimpsest.core.validation import trimmed
 from palimpsest.llm.prompts import Prompt
-from palimpsest.llm.structured_output import ask
+from palimpsest.llm.structured_output import ask, written_text
 
 INPUTS = frozenset({"today", "kind", "previous", "memories", "messages"})
 
@@ -53,13 +52,6 @@ async def summarize(
         memories=[{"text": memory.text, "date": memory.date} for memory in memories],
         messages=[{"who": message.name or message.role, "text": message.content} for message in messages],
     )
-    return await ask(model, rendered, SummarizeReply, _text)
-
-
-def _text(reply: SummarizeReply) -> str:
-    text = trimmed(reply.summary)
-    if not any(map(str.isalnum, text)):
-        raise ValueError("the summary is empty.")
-    if len(text) > MAX_SUMMARY_CHARS:
-        raise ValueError(f"the summary is longer than {MAX_SUMMARY_CHARS} characters.")
-    return text
+    return await ask(
+        model, rendered, SummarizeReply, lambda reply: written_text(reply.summary, "summary", MAX_SUMMARY_CHARS)
+    )
