@@ -38,13 +38,13 @@ from palimpsest.care.verify import verify
 from palimpsest.core.clock import now
 from palimpsest.core.settings import Settings
 from palimpsest.memory import Memory, open_memory
+from palimpsest.store.database.sqlite.full_text import SqliteFullText
 from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import history as history_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.schema import entity_history
-from palimpsest.store.sqlite.full_text import SqliteFullText
 from palimpsest.text.tokenizer import search_tokens
 from soak_worker import SCOPE, settings_for
 

@@ -40,11 +40,12 @@ from palimpsest.facade.projects import Projects
 from palimpsest.facade.searching import search_memory
 from palimpsest.index.kept_keys import KeptKeys
 from palimpsest.index.sync import Projection
-from palimpsest.learn import add, edit, summaries
+from palimpsest.learn import add, edit
 from palimpsest.learn.apply import WriteResult
 from palimpsest.learn.background import reports
 from palimpsest.learn.background.work import BackgroundWork, OnLearned
 from palimpsest.learn.engine import Engine
+from palimpsest.learn.views import summaries
 from palimpsest.recall import listing
 from palimpsest.recall.listing import Page
 from palimpsest.recall.pipeline import SearchQuery, SearchResult

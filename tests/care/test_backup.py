@@ -25,14 +25,14 @@ from palimpsest.core.errors import InputError, LedgerError
 from palimpsest.core.files import file_lock
 from palimpsest.core.settings import Settings, load_settings
 from palimpsest.index.checkpoint import Checkpoint
+from palimpsest.store.database.sqlite.backup import KEPT
+from palimpsest.store.database.sqlite.full_text import SqliteFullText
 from palimpsest.store.ledger import open_ledger
 from palimpsest.store.migrations.upgrade import MIGRATIONS
 from palimpsest.store.queries import index_log as log_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import summaries as summary_queries
 from palimpsest.store.schema import HEAD
-from palimpsest.store.sqlite.backup import KEPT
-from palimpsest.store.sqlite.full_text import SqliteFullText
 from palimpsest.text.tokenizer import search_tokens
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
 from tests.support.ledger_access import (

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from loopback import OpenAIServer
-from palimpsest.care import import_file
+from palimpsest.care.transfer import import_file
 from palimpsest.core.entities import NamedEntity, Relation
 from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import Edit, Provenance, Scope, Undo
@@ -412,7 +412,7 @@ DAMAGES: dict[str, tuple[int, Callable[[dict[str, Any]], Any], str]] = {
         lambda _: {"format": "palimpsest-export", "version": 1, "user_id": "alice"},
         "line 3: ",
     ),
-    "a newer version": (1, changed(version=5), "line 1: version"),
+    "a newer version": (1, changed(version=6), "line 1: version"),
     "a header with an unknown field": (1, changed(project="web"), "line 1: project"),
 }
 

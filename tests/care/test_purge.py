@@ -19,13 +19,13 @@ from palimpsest.core.models import Scope
 from palimpsest.core.settings import load_settings
 from palimpsest.index.checkpoint import Checkpoint
 from palimpsest.memory import Memory
+from palimpsest.store.database.sqlite import connection
+from palimpsest.store.database.sqlite.backup import SqliteBackups
+from palimpsest.store.database.sqlite.full_text import SqliteFullText
 from palimpsest.store.queries import index_log as log_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import summaries as summary_queries
 from palimpsest.store.queries import vectors as vector_queries
-from palimpsest.store.sqlite import connection
-from palimpsest.store.sqlite.backup import SqliteBackups
-from palimpsest.store.sqlite.full_text import SqliteFullText
 from palimpsest.text.tokenizer import search_tokens
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
 from tests.support.ledger_access import (

@@ -14,7 +14,8 @@ import pytest
 
 from loopback import OpenAIServer
 from palimpsest.core.errors import InputError, MemoryNotFoundError
-from palimpsest.core.models import Decision, Event, Fact, Hit, Scope, Undo
+from palimpsest.core.models import Decision, Event, Fact, Scope, Undo
+from palimpsest.core.search.hits import Hit
 from palimpsest.memory import Memory
 from palimpsest.server.replies import notes
 from tests.support.command_line import palimpsest, palimpsest_json

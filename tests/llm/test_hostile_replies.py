@@ -27,7 +27,7 @@ from palimpsest.llm.extraction.graph_statements import MAX_ENTITIES, MAX_RELATIO
 from palimpsest.llm.extraction.reply import MAX_LABEL_CHARS
 from palimpsest.llm.prompts import PromptFiles
 from palimpsest.llm.structured_output import MAX_REPLY_CHARS, MAX_SHOWN_CHARS, read
-from palimpsest.llm.summarize import MAX_SUMMARY_CHARS, summarize
+from palimpsest.llm.views.summarize import MAX_SUMMARY_CHARS, summarize
 from tests.support.examples import examples
 from tests.support.hostile_replies import (
     DATES,

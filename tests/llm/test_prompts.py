@@ -16,8 +16,9 @@ from palimpsest.core.errors import PromptError
 from palimpsest.core.settings import load_settings
 from palimpsest.learn.engine import NEEDED_PROMPTS
 from palimpsest.learn.factory import open_prompts
-from palimpsest.llm import decide, extract, summarize
+from palimpsest.llm import decide, extract
 from palimpsest.llm.prompts import Prompt, PromptFiles, parse, shipped_directory
+from palimpsest.llm.views import summarize
 
 MAX_PROMPT_TOKENS = 1_500
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from palimpsest.core.models import Hit
+from palimpsest.core.search.hits import Hit
 from palimpsest.recall.folding import FoldWords, fold, holds_more, same_words_key
 from tests.support.scripted_model import NOW
 

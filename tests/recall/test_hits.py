@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.core.models import Hit
+from palimpsest.core.search.hits import Hit
 from palimpsest.recall.hits import (
     CUT_LINE_TOKENS,
     LINE_TOKENS,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from palimpsest.core.models import Candidate
+from palimpsest.core.search.hits import Candidate
 from palimpsest.recall.fitted.weights import Weights
 from palimpsest.recall.query import ParsedQuery
 from palimpsest.recall.retrieval.features import Candidates, Centre, centred, rarity

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from palimpsest.core.models import Event, Hit, Provenance, Scope, Version
+from palimpsest.core.models import Event, Provenance, Scope, Version
+from palimpsest.core.search.hits import Hit
 from tests.support.scripted_model import NOW, memory
 
 SCOPE = Scope("ana", project="atlas")

@@ -44,7 +44,7 @@ FUNCTIONS = {"coalesce", "count", "json_elements", "length", "max", "min", "repl
 
 @compiles(json_elements, "postgresql")
 def _postgresql_json_elements(element: json_elements, compiler: SQLCompiler, **options: Any) -> str:
-    """Write the elements of a JSON array as a ledger in PostgreSQL would; see `store/sqlite/dialect.py`."""
+    """Write the elements of a JSON array as a ledger in PostgreSQL would; see `store/database/sqlite/dialect.py`."""
     return f"json_array_elements_text({compiler.process(element.clauses, **options)})"
 
 

@@ -17,13 +17,13 @@ from palimpsest.core import models
 from palimpsest.core.models import AppliedWrite, Decision, Edit, Event, Fact, Message, Provenance, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.memory import Memory
+from palimpsest.store.database.sqlite import connection
+from palimpsest.store.database.sqlite.backup import SqliteBackups
 from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.store.queries import edits as edit_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.queries import vectors as vector_queries
-from palimpsest.store.sqlite import connection
-from palimpsest.store.sqlite.backup import SqliteBackups
 from palimpsest.store.writes.apply import Write
 from tests.support.memory import ALICE, StoppedClock, messages_from
 

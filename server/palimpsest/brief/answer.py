@@ -8,7 +8,8 @@ from datetime import datetime
 
 from palimpsest.brief.lines import plain
 from palimpsest.brief.sources import has_expired
-from palimpsest.core.models import Hit, Scope
+from palimpsest.core.models import Scope
+from palimpsest.core.search.hits import Hit
 from palimpsest.core.validation import MAX_TOKENS as MAX_SEARCH_TOKENS
 from palimpsest.hook.texts import BLOCK_BEGIN, BLOCK_END
 from palimpsest.recall.fitted.weights import SENTENCE, STATIC, weights_name

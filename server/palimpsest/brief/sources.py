@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from palimpsest.brief.telling import most_telling
 from palimpsest.core.clock import parse_until
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import Memory, Message, Scope
+from palimpsest.core.models import EXPIRES_AT, Memory, Message, Scope
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.queries import summaries as summary_queries
@@ -26,9 +26,6 @@ MAX_GLOBAL = 500
 
 MAX_OF_PROJECT = 50
 """How many memories of a project are read: more than fit."""
-
-EXPIRES = "expires_at"
-"""The metadata key of a memory that says until when it is of use, in ISO 8601."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +69,17 @@ def read_sources(conn: Connection, scope: Scope, now: datetime) -> Sources:
 
 def has_expired(metadata: Mapping[str, Any], now: datetime) -> bool:
     """Return whether a memory with this metadata is of no more use."""
-    value = metadata.get(EXPIRES)
+    value = metadata.get(EXPIRES_AT)
     if not isinstance(value, str):
         return False
     try:
-        return parse_until(value, EXPIRES) <= now
+        return parse_until(value, EXPIRES_AT) <= now
     except InputError:  # not a time: it says nothing
         return False
 
 
 def _lasting(memories: list[Memory]) -> list[Memory]:
-    return [memory for memory in memories if EXPIRES not in memory.metadata]
+    return [memory for memory in memories if EXPIRES_AT not in memory.metadata]
 
 
 def _summary(conn: Connection, scope: Scope) -> str:

@@ -15,8 +15,8 @@ from palimpsest.core.files import file_lock
 from palimpsest.core.settings import Settings
 from palimpsest.hook.paths import hooks_dir
 from palimpsest.index.outdated import delete_outdated
+from palimpsest.store.database.protocols import LedgerCopy, Restored
 from palimpsest.store.ledger import backups_of, open_ledger
-from palimpsest.store.protocols import LedgerCopy, Restored
 
 
 def back_up(settings: Settings, target: Path | None, clock: Clock) -> LedgerCopy:

@@ -17,7 +17,7 @@ from typer.core import TyperCommand
 
 from palimpsest.core.entities import Relation
 from palimpsest.core.errors import InputError
-from palimpsest.core.filters import FIELDS
+from palimpsest.core.search.filters import FIELDS
 from palimpsest.core.validation import relations_from
 
 STANDARD_INPUT = "-"

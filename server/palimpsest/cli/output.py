@@ -22,7 +22,8 @@ from rich.console import Console
 from rich.text import Text
 
 from palimpsest.cli.tables import MAX_NAME, MAX_TEXT, Rows, cut_to_width, wrapped
-from palimpsest.core.models import Hit, Scope
+from palimpsest.core.models import Scope
+from palimpsest.core.search.hits import Hit
 from palimpsest.recall.pipeline import SearchResult
 from palimpsest.server.replies import render
 from palimpsest.server.replies.notes import COMMANDS, other_project, short

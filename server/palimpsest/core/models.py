@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from palimpsest.core.clock import Precision, shown_date
 from palimpsest.core.entities import NamedEntity, Relation
@@ -25,6 +25,15 @@ MOVE = "move of a project"
 
 USER_NAME = "user_name"
 """The metadata key of the memory that tells the user's name. Facts about the user are then written with it."""
+
+PINNED = "pinned"
+"""The metadata key of memories that head every summary and brief."""
+
+EXPIRES_AT = "expires_at"
+"""The metadata key of the time (ISO 8601) at which a memory ends."""
+
+PAGE = "document"
+"""The role of a message that is a page of a document. No role of a conversation has this name."""
 
 Kind: TypeAlias = Literal["memory", "message"]
 StepKind: TypeAlias = Literal["memory", "message", "entity"]
@@ -128,12 +137,21 @@ class ForgetRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Link:
+    """What connects a memory with another one, whose id it has, and why (A-Mem, section 3.2)."""
+
+    memory_id: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """One memory in its current state.
 
     `stated_at` is when it was last said, and `valid_from` since when it holds, if it says so. A deleted memory has
     `deleted_at`. If another took its place, it also has `superseded_by`, and `valid_until` is until when it held.
     If it `is_forgotten`, what its messages say about it is not shown either. Every edit raises `revision` by one.
+    `context` is a sentence on where it belongs, which search reads beside the text, and `links` lead to other memories.
     """
 
     id: str
@@ -159,6 +177,8 @@ class Memory:
     is_forgotten: bool = False
     entities: tuple[NamedEntity, ...] = ()
     relations: tuple[Relation, ...] = ()
+    context: str = ""
+    links: tuple[Link, ...] = ()
 
     @property
     def at(self) -> datetime:
@@ -323,77 +343,15 @@ class Undo:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A summary of a scope. `seq` is the row of the index log up to which it is current."""
+    """A summary of a scope. `seq` is the row of the index log up to which it is current.
+
+    `sources` are the memories that it rests on, by id, with the revision that was read. `message_ids` are the messages.
+    """
 
     scope: Scope
     kind: str
     text: str
     seq: int
     created_at: datetime
-
-
-class Candidate(NamedTuple):
-    """An entry that may become a hit, with what ranking needs besides its similarity to the query.
-
-    An entry is a memory or message as search sees it. `seq` is its number in the vector index and the full text.
-    `speaker` is who wrote the message or whom the memory is about. `chars` is the length of a message and 0 for a
-    memory. `is_question` is whether the text ends in a question mark. `text` is the beginning of the text. This is a
-    tuple because one search creates hundreds of them.
-    """
-
-    seq: int
-    kind: Kind
-    owner_id: str
-    at: datetime
-    speaker: str = ""
-    session: str = ""
-    chars: int = 0
-    is_question: bool = False
-    text: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class IndexLogRow:
-    """One row of the index log: a vector index must upsert or delete entry `entry_seq` of a user."""
-
-    seq: int
-    entry_seq: int
-    user_id: str
-    op: Literal["upsert", "delete"]
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """One result of a search. `score` is between 0 and 1; scores of different searches are not comparable.
-
-    `relevance` is the calibrated probability that the hit answers the query. It never rises from one hit to the next.
-    If `text` is only the beginning of a long text, `length` is the number of characters of the whole text.
-
-    `sources` are the ids by which the caller knows the messages behind the hit, `message_ids` their ids in the ledger.
-    `score_parts` are the named parts of the score if the search was to explain itself, else empty. `project` is the
-    project it belongs to, or "".
-    """
-
-    id: str
-    kind: Kind
-    text: str
-    score: float
-    at: datetime
-    created_at: datetime
-    updated_at: datetime
-    sources: tuple[str, ...] = ()
-    role: str = ""
-    name: str = ""
-    tags: tuple[str, ...] = ()
-    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    sources: Mapping[str, int] = field(default_factory=dict[str, int])
     message_ids: tuple[str, ...] = ()
-    score_parts: Mapping[str, float] = field(default_factory=dict[str, float])
-    relevance: float = 0.0
-    length: int | None = None
-    at_precision: Precision = ""
-    project: str = ""
-
-    @property
-    def date(self) -> str:
-        """Return the date of `at` as ISO 8601, as exactly as it is known: a day, a month or a year."""
-        return shown_date(self.at, self.at_precision)

@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from palimpsest.core.clock import parse_instant
 from palimpsest.core.entities import MAX_NAME_CHARS, Relation, name_key, relation_key
 from palimpsest.core.errors import InputError, Remedy
-from palimpsest.core.filters import JUNCTIONS, RESERVED
 from palimpsest.core.models import MAX_SCOPE_CHARS, Message, Scope
+from palimpsest.core.search.filters import JUNCTIONS, RESERVED
 
 MAX_TEXT_CHARS = 20_000
 MAX_MESSAGES = 500

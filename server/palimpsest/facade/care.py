@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Literal, TextIO
 
 from palimpsest.capture.intake import empty_spool
-from palimpsest.care.export import export
-from palimpsest.care.import_file import ImportResult, plan_import, preview_import, run_import
 from palimpsest.care.purge import PurgeResult, purge
+from palimpsest.care.transfer.export import export
+from palimpsest.care.transfer.import_file import ImportResult, plan_import, preview_import, run_import
 from palimpsest.core.errors import GraphStoreError, InputError
 from palimpsest.core.models import Outcome, Scope
 from palimpsest.core.protocols import Progress

@@ -11,8 +11,9 @@ from typing import Any
 from sqlalchemy import Connection
 
 from palimpsest.core.entities import name_key
-from palimpsest.core.filters import MAX_SHOWN_CHARS, METADATA, entity_names, fields_filtered, metadata_keys
-from palimpsest.core.models import Hit, Scope
+from palimpsest.core.models import Scope
+from palimpsest.core.search.filters import MAX_SHOWN_CHARS, METADATA, entity_names, fields_filtered, metadata_keys
+from palimpsest.core.search.hits import Hit
 from palimpsest.store.graph.names import entities_named, names_beginning
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.queries import memories as memory_queries

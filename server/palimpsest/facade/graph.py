@@ -13,9 +13,9 @@ from palimpsest.core.entities import Entity, EntityEdit, EntityType, KnownRelati
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Provenance, Scope
 from palimpsest.facade.graph_formats import Subgraph
-from palimpsest.learn.about.dossier import MAX_HOPS, Dossier, find_entities, read_dossier
-from palimpsest.learn.about.lines import described, lines_of
 from palimpsest.learn.engine import Engine
+from palimpsest.learn.views.about.dossier import MAX_HOPS, Dossier, find_entities, read_dossier
+from palimpsest.learn.views.about.lines import described, lines_of
 from palimpsest.store.graph import edges, names, surroundings
 from palimpsest.store.graph.names import ListedEntity
 from palimpsest.store.queries import id_lookup

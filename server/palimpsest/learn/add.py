@@ -21,7 +21,7 @@ from palimpsest.learn.engine import Engine
 from palimpsest.learn.facts.naming import with_named_facts
 from palimpsest.learn.facts.near_duplicates import with_near_duplicates
 from palimpsest.learn.facts.reconcile import ReconcileRequest, not_learned_from, reconcile
-from palimpsest.learn.from_messages import Lesson, learn_from
+from palimpsest.learn.messages.from_messages import Lesson, learn_from
 from palimpsest.learn.sanitize import original_text, sanitize_fact, sanitize_messages
 from palimpsest.store.queries import id_lookup
 from palimpsest.store.queries import memories as memory_queries

@@ -11,8 +11,9 @@ from sqlalchemy import Connection
 from palimpsest.core.clock import Clock
 from palimpsest.core.protocols import Embedder, LanguageModel, ReportProgress
 from palimpsest.core.threads import Threads
-from palimpsest.llm import about, decide, extract, summarize
+from palimpsest.llm import decide, extract
 from palimpsest.llm.prompts import PromptFiles
+from palimpsest.llm.views import about, summarize
 from palimpsest.recall.retrieval.candidates import NearestEntries
 from palimpsest.store.ledger import Ledger
 

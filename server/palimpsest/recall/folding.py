@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
-from palimpsest.core.models import Hit
+from palimpsest.core.search.hits import Hit
 from palimpsest.text.tokenizer import query_tokens, search_tokens
 
 MIN_COVERED = 2 / 3

@@ -11,8 +11,9 @@ from typing import Any, TypeAlias
 from sqlalchemy import Connection
 
 from palimpsest.core.clock import span_of
-from palimpsest.core.filters import compile_filter, entity_names
-from palimpsest.core.models import Candidate, Hit, Memory, Message, Scope
+from palimpsest.core.models import Memory, Message, Scope
+from palimpsest.core.search.filters import compile_filter, entity_names
+from palimpsest.core.search.hits import Candidate, Hit
 from palimpsest.store.graph.owners import owners_mentioning
 from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import history as history_queries

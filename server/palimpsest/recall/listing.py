@@ -9,8 +9,9 @@ from typing import Any, cast
 from sqlalchemy import Connection
 
 from palimpsest.core.errors import InputError
-from palimpsest.core.filters import compile_filter
-from palimpsest.core.models import Hit, Scope
+from palimpsest.core.models import Scope
+from palimpsest.core.search.filters import compile_filter
+from palimpsest.core.search.hits import Hit
 from palimpsest.core.threads import end_if_cancelled
 from palimpsest.recall.hits import cut_to_fit, hit_test, hit_tokens, memory_hit, message_hit
 from palimpsest.store.ledger import Ledger

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from palimpsest.core.models import Hit
+from palimpsest.core.search.hits import Hit
 from palimpsest.recall.folding import FoldWords, same_words_key
 from palimpsest.text.tokenizer import query_tokens, search_tokens
 

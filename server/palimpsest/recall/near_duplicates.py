@@ -8,8 +8,9 @@ from typing import cast
 
 import numpy as np
 
-from palimpsest.core.models import Candidate, Memory, Scope
+from palimpsest.core.models import Memory, Scope
 from palimpsest.core.protocols import Embedder, Vector
+from palimpsest.core.search.hits import Candidate
 from palimpsest.recall.fitted.weights import THRESHOLD, weights_for
 from palimpsest.recall.folding import same_words_key
 from palimpsest.recall.retrieval.candidates import NearestEntries, retrieve

@@ -17,8 +17,9 @@ from sqlalchemy import Connection
 
 from palimpsest.core.entities import Entity, KnownRelation
 from palimpsest.core.errors import EmbedderError
-from palimpsest.core.models import Candidate, Hit, Scope
+from palimpsest.core.models import Scope
 from palimpsest.core.protocols import Embedder, Vector
+from palimpsest.core.search.hits import Candidate, Hit
 from palimpsest.core.validation import MAX_TOKENS
 from palimpsest.recall.fitted.weights import weights_for
 from palimpsest.recall.folding import FoldWords, fold

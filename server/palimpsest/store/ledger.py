@@ -22,14 +22,14 @@ from palimpsest.core.protocols import Progress, Vector
 from palimpsest.store import known_projects as project_queries
 from palimpsest.store import projects as project_writes
 from palimpsest.store import verify as verification
+from palimpsest.store.database.protocols import Backups, Database, FullText
+from palimpsest.store.database.sqlite.backup import SqliteBackups
+from palimpsest.store.database.sqlite.connection import SqliteDatabase
 from palimpsest.store.graph.care.naming import UnnamedMemory, give_names
 from palimpsest.store.graph.matching import name_vectors
 from palimpsest.store.migrations.upgrade import refuse_newer, upgrade
-from palimpsest.store.protocols import Backups, Database, FullText
 from palimpsest.store.queries.jobs import Job
 from palimpsest.store.schema import meta
-from palimpsest.store.sqlite.backup import SqliteBackups
-from palimpsest.store.sqlite.connection import SqliteDatabase
 from palimpsest.store.writes import apply as application
 from palimpsest.store.writes import entries, notices, purge, transfer
 from palimpsest.store.writes import jobs as job_writes

@@ -15,7 +15,7 @@ from sqlalchemy import JSON, ColumnElement, Row, Select, Table, and_, bindparam,
 from sqlalchemy.sql.functions import FunctionElement
 
 from palimpsest.core.entities import NamedEntity, Relation
-from palimpsest.core.models import Event, Memory, Message, Provenance, Scope, Summary, Version
+from palimpsest.core.models import Event, Link, Memory, Message, Provenance, Scope, Summary, Version
 from palimpsest.core.protocols import Vector
 
 IN_CHUNK = 500
@@ -216,6 +216,8 @@ def to_memory(row: Row[Any]) -> Memory:
         is_forgotten=row.is_forgotten,
         entities=to_entities(row.entities),
         relations=to_relations(row.relations),
+        context=row.context,
+        links=to_links(row.links),
     )
 
 
@@ -227,6 +229,16 @@ def to_entities(stored: Sequence[Sequence[Any]] | None) -> tuple[NamedEntity, ..
 def to_relations(stored: Sequence[Sequence[str]] | None) -> tuple[Relation, ...]:
     """Return the relations that a memory states, from `[[source, name, destination], …]`."""
     return tuple(Relation(*item) for item in stored or ())
+
+
+def to_links(stored: Sequence[Sequence[str]] | None) -> tuple[Link, ...]:
+    """Return the links of a memory, from `[[memory id, reason], …]`."""
+    return tuple(Link(*item) for item in stored or ())
+
+
+def connections(memory: Memory) -> dict[str, Any]:
+    """Return the context and the links of a memory, as the values of its columns."""
+    return {"context": memory.context, "links": [[link.memory_id, link.reason] for link in memory.links]}
 
 
 def statements(memory: Memory) -> dict[str, list[list[str]]]:
@@ -253,6 +265,7 @@ def memory_state(memory: Memory) -> dict[str, Any]:
         "valid_until_precision": memory.valid_until_precision,
         "is_forgotten": memory.is_forgotten,
         **statements(memory),
+        **connections(memory),
     }
 
 
@@ -283,6 +296,8 @@ def with_state(memory: Memory, text: str, state: Mapping[str, Any], updated_at: 
         is_forgotten=False,
         entities=to_entities(state["entities"]) if "entities" in state else memory.entities if is_same else (),
         relations=to_relations(state["relations"]) if "relations" in state else memory.relations if is_same else (),
+        context=state.get("context", ""),
+        links=to_links(state.get("links")),
     )
 
 

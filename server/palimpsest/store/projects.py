@@ -12,9 +12,9 @@ from sqlalchemy import Connection, and_, delete, func, or_, select, update
 from palimpsest.core.git_project import Alias, Move
 from palimpsest.core.models import MOVE, Event, Fact, Memory, Provenance, Scope
 from palimpsest.store import known_projects as project_queries
+from palimpsest.store.database.protocols import FullText
 from palimpsest.store.graph.care import move as entity_moves
 from palimpsest.store.mapping import to_memory
-from palimpsest.store.protocols import FullText
 from palimpsest.store.queries import index_log as log_queries
 from palimpsest.store.schema import (
     conversations,

@@ -25,10 +25,10 @@ from sqlalchemy.types import TypeDecorator
 
 from palimpsest.core.clock import exact_iso
 
-HEAD = "0011"
+HEAD = "0012"
 """The schema revision this version writes: the newest file in migrations/versions."""
 
-KNOWN_REVISIONS = frozenset({"0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011"})
+KNOWN_REVISIONS = frozenset(f"{number:04}" for number in range(1, int(HEAD) + 1))
 
 DIALECTS = ("sqlite", "postgresql")
 """The databases whose partial indexes are declared."""
@@ -154,6 +154,9 @@ memories = Table(
     # What the text names: [[name, type], …] and [[source, name, destination], …]. No list: not looked for yet.
     Column("entities", JSON(none_as_null=True)),
     Column("relations", JSON(none_as_null=True)),
+    # A sentence on where it belongs, which search reads too, and [[memory id, reason], …].
+    Column("context", Text, nullable=False, server_default=""),
+    Column("links", JSON, nullable=False, server_default=text("'[]'")),
     # Whether its messages are hidden with it. A memory that was replaced or ended, or whose add was undone, is not.
     Column("is_forgotten", Boolean, nullable=False, server_default=false()),
     Column("revision", Integer, nullable=False),
@@ -168,6 +171,12 @@ Index("memories_by_user", memories.c.user_id, memories.c.seq)
 TELLS_A_NAME = "CAST(metadata AS TEXT) LIKE '%\"user_name\"%'"
 """The condition for memories that may tell the user's name. A search may need the name, and few memories tell it."""
 Index("memories_telling_names", memories.c.user_id, memories.c.seq, **only_where(TELLS_A_NAME))
+IS_MARKED = (
+    "deleted_at IS NULL AND "
+    "(CAST(metadata AS TEXT) LIKE '%\"pinned\"%' OR CAST(metadata AS TEXT) LIKE '%\"expires_at\"%')"
+)
+"""The condition for living memories that are pinned or end at a time, of which there are few."""
+Index("memories_marked", memories.c.user_id, memories.c.seq, **only_where(IS_MARKED))
 
 memory_sources = Table(
     "memory_sources",
@@ -234,7 +243,7 @@ summaries = Table(
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=True),
     *_scope_columns(),
-    Column("kind", String(32), nullable=False),
+    Column("kind", String(64), nullable=False),
     Column("text", Text, nullable=False),
     Column("seq", Integer, nullable=False),
     Column("model", String(256), nullable=False, server_default=""),

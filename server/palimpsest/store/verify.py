@@ -17,10 +17,10 @@ from sqlalchemy import Connection, Row, Table, delete, func, insert, select, upd
 from palimpsest.core.errors import FullTextError
 from palimpsest.core.models import Event, Kind, Provenance, Scope
 from palimpsest.core.protocols import Progress
+from palimpsest.store.database.protocols import Database, FullText, FullTextColumns
 from palimpsest.store.graph import statements as graph
 from palimpsest.store.graph.care.checks import GraphFaults, compare, remove_strays
 from palimpsest.store.mapping import scope_values, to_memory, to_scope, unpacked, unpacked_key
-from palimpsest.store.protocols import Database, FullText, FullTextColumns
 from palimpsest.store.schema import history, means, memories, message_history, messages, vectors
 from palimpsest.store.writes import contextual_keys
 from palimpsest.store.writes import entries as entry_writes

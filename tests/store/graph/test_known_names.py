@@ -7,7 +7,7 @@ import pytest
 from palimpsest.core.entities import Merge, Relation, Rename
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Decision, Event, Provenance, Scope, Undo
-from palimpsest.learn.about.dossier import find_entities, read_dossier
+from palimpsest.learn.views.about.dossier import find_entities, read_dossier
 from palimpsest.store.graph.edges import relations_of
 from palimpsest.store.graph.names import entities_in_text, list_entities, names_beginning
 from palimpsest.store.ledger import Ledger

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from palimpsest.care.backup import back_up, restore
-from palimpsest.care.import_file import ImportResult
+from palimpsest.care.transfer.import_file import ImportResult
 from palimpsest.cli.console import (
     AsJson,
     exit_on_error,

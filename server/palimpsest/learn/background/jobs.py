@@ -23,7 +23,7 @@ from palimpsest.learn.apply import WriteResult
 from palimpsest.learn.background.daily_limit import model_for, next_day
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.facts.reconcile import not_learned_from
-from palimpsest.learn.from_messages import Lesson, learn_pieces
+from palimpsest.learn.messages.from_messages import Lesson, learn_pieces
 from palimpsest.store.queries import jobs as job_queries
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.queries.jobs import Job

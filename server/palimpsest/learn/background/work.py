@@ -24,12 +24,12 @@ from palimpsest.index.erasure import finish_purge
 from palimpsest.index.graph.follow import GraphFollower, GraphState
 from palimpsest.index.graph.sync import graph_projection
 from palimpsest.index.sync import Projection
-from palimpsest.learn import summaries
 from palimpsest.learn.background.entities import EntityResolution
 from palimpsest.learn.background.jobs import JobRunner
 from palimpsest.learn.background.reports import JobReport, notes_on, once_told
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.facts.naming import Naming
+from palimpsest.learn.views import summaries
 from palimpsest.store.queries.jobs import Job
 
 logger = logging.getLogger(__name__)

@@ -34,9 +34,9 @@ from palimpsest.recall.retrieval.features import (
     rarity,
 )
 from palimpsest.recall.retrieval.past import candidates_at
+from palimpsest.store.database.protocols import FoundWords, FullText
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.mapping import unpacked_rows
-from palimpsest.store.protocols import FoundWords, FullText
 from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries

@@ -13,8 +13,9 @@ import numpy.typing as npt
 from sqlalchemy import Connection
 
 from palimpsest.core.errors import EmbedderError, FullTextError
-from palimpsest.core.models import Candidate, Hit, Kind, Scope
+from palimpsest.core.models import Kind, Scope
 from palimpsest.core.protocols import Vector
+from palimpsest.core.search.hits import Candidate, Hit
 from palimpsest.recall.fitted.weights import means_for
 from palimpsest.recall.hits import HitTest
 from palimpsest.store.queries import vectors as vector_queries

@@ -13,8 +13,8 @@ import numpy as np
 from sqlalchemy import Connection
 
 from palimpsest.core.errors import EmbedderError
-from palimpsest.core.models import Candidate, Hit
 from palimpsest.core.protocols import Embedder, Vector
+from palimpsest.core.search.hits import Candidate, Hit
 from palimpsest.recall.hits import hits_at
 from palimpsest.recall.retrieval.features import (
     CandidateRequest,

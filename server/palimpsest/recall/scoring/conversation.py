@@ -7,7 +7,7 @@ from typing import cast
 
 import numpy as np
 
-from palimpsest.core.models import Candidate
+from palimpsest.core.search.hits import Candidate
 from palimpsest.recall.retrieval.features import Candidates
 from palimpsest.recall.scoring.ranking import Column
 

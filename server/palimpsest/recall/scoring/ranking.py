@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from palimpsest.core.models import Candidate
+from palimpsest.core.search.hits import Candidate
 from palimpsest.recall.retrieval.features import Candidates
 
 Column: TypeAlias = npt.NDArray[Any]

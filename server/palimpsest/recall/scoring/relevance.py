@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from palimpsest.core.models import Candidate
 from palimpsest.core.protocols import Embedder
+from palimpsest.core.search.hits import Candidate
 from palimpsest.recall.fitted.weights import CONSTANT, THRESHOLD
 from palimpsest.recall.query import ParsedQuery
 from palimpsest.recall.retrieval.features import Candidates

@@ -16,8 +16,8 @@ from typing import cast
 
 import numpy as np
 
-from palimpsest.core.models import Candidate
 from palimpsest.core.protocols import Embedder, Vector
+from palimpsest.core.search.hits import Candidate
 from palimpsest.recall.fitted.weights import Weights
 from palimpsest.recall.folding import same_words_key
 from palimpsest.recall.query import ParsedQuery

@@ -9,7 +9,7 @@ from typing import cast
 
 import numpy as np
 
-from palimpsest.core.models import Candidate
+from palimpsest.core.search.hits import Candidate
 from palimpsest.recall.folding import same_words_key
 from palimpsest.recall.query import ParsedQuery
 from palimpsest.recall.retrieval.features import Candidates

@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
 
 from palimpsest.core.clock import iso, shown_time
 from palimpsest.core.entities import KnownRelation
-from palimpsest.core.models import Event, Hit, Kind, Outcome, Scope
+from palimpsest.core.models import Event, Kind, Outcome, Scope
+from palimpsest.core.search.hits import Hit
 from palimpsest.server.replies.notes import (
     MAX_ECHO,
     TOOLS,
@@ -29,7 +30,7 @@ from palimpsest.text.shorten import shorten
 
 if TYPE_CHECKING:  # slow to import, and only needed for the annotations
     from palimpsest.learn.apply import WriteResult
-    from palimpsest.learn.summaries import SummaryResult
+    from palimpsest.learn.views.summaries import SummaryResult
     from palimpsest.recall.listing import Page
     from palimpsest.recall.pipeline import SearchResult
     from palimpsest.recall.similar import SimilarMemory

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from palimpsest.core.errors import PalimpsestError, Remedy
-from palimpsest.core.models import Event, Hit, Outcome, Scope
+from palimpsest.core.models import Event, Outcome, Scope
+from palimpsest.core.search.hits import Hit
 from palimpsest.text.counting import counted
 
 if TYPE_CHECKING:  # slow to import, and only needed for the annotations

@@ -9,19 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from palimpsest.core.clock import iso
-from palimpsest.core.models import (
-    Edit,
-    Event,
-    Hit,
-    Memory,
-    Message,
-    Outcome,
-    Predecessor,
-    Provenance,
-    Scope,
-    Step,
-    Version,
-)
+from palimpsest.core.models import Edit, Event, Memory, Message, Outcome, Predecessor, Provenance, Scope, Step, Version
+from palimpsest.core.search.hits import Hit
 from palimpsest.server.replies.notes import (
     MAX_ECHO,
     TOOLS,
@@ -40,7 +29,7 @@ from palimpsest.text.shorten import shorten
 if TYPE_CHECKING:  # slow to import, and only needed for the annotations
     from palimpsest.learn.apply import WriteResult
     from palimpsest.learn.edit import ScopeContents
-    from palimpsest.learn.summaries import SummaryResult
+    from palimpsest.learn.views.summaries import SummaryResult
     from palimpsest.recall.listing import Page
     from palimpsest.recall.pipeline import SearchResult
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from sqlalchemy import Connection, inspect, text
 
 from palimpsest.core.errors import LedgerError, LedgerTooNewError
-from palimpsest.store.protocols import Database
+from palimpsest.store.database.protocols import Database
 from palimpsest.store.schema import HEAD, KNOWN_REVISIONS, meta
 from palimpsest.store.writes import entries, notices
 

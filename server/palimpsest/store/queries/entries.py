@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, String, and_, bindparam, case, func, select, type_coerce
 
-from palimpsest.core.models import Candidate, Memory, Message, Scope
+from palimpsest.core.models import Memory, Message, Scope
+from palimpsest.core.search.hits import Candidate
 from palimpsest.store.mapping import (
     Query,
     is_seen,

@@ -89,9 +89,12 @@ def owners_of_passage(conn: Connection, scope: Scope, passage: str) -> tuple[lis
     Also return how many others have it. Living and deleted ones are searched.
     """
     owners: set[str] = set()
-    labels = (type_coerce(memories.c[name], Text) for name in ("keywords", "tags", "metadata", "entities", "relations"))
+    labels = (
+        type_coerce(memories.c[name], Text)
+        for name in ("keywords", "tags", "metadata", "entities", "relations", "links")
+    )
     for table, owner_id, columns in (
-        (memories, memories.c.id, (memories.c.text, *labels)),
+        (memories, memories.c.id, (memories.c.text, memories.c.context, *labels)),
         (
             history,
             history.c.memory_id,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, bindparam, func, select
 
-from palimpsest.core.models import IndexLogRow
+from palimpsest.core.search.hits import IndexLogRow
 from palimpsest.store.schema import index_log, meta
 
 EPOCH = "epoch"

@@ -29,13 +29,14 @@ from palimpsest.core.models import (
     Undo,
 )
 from palimpsest.core.protocols import Vector
+from palimpsest.store.database.protocols import FullText
 from palimpsest.store.graph.editing import edits as entity_edits
 from palimpsest.store.known_projects import current_name
 from palimpsest.store.mapping import chunks, is_scope, scope_values, sees
-from palimpsest.store.protocols import FullText
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.queries.jobs import MESSAGES
 from palimpsest.store.schema import index_log, memories, messages, meta, summaries
+from palimpsest.store.views import sources as summary_sources
 from palimpsest.store.writes import entries as entry_writes
 from palimpsest.store.writes import jobs as job_writes
 from palimpsest.store.writes import memories as memory_writes
@@ -214,14 +215,14 @@ def _store_summary(conn: Connection, summary: Summary, provenance: Provenance) -
     erased = conn.execute(select(meta.c.value).where(meta.c.key == ERASED_AT)).scalar_one_or_none()
     if (newest is not None and newest > summary.seq) or int(erased or 0) > summary.seq:
         return  # another process has stored a newer summary, or erased rows that this one may quote
-    conn.execute(
-        insert(summaries).values(
-            **scope_values(summary.scope),
-            kind=summary.kind,
-            text=summary.text,
-            seq=summary.seq,
-            model=provenance.model,
-            prompt=provenance.prompt,
-            created_at=summary.created_at,
-        )
-    )
+    values = {
+        **scope_values(summary.scope),
+        "kind": summary.kind,
+        "text": summary.text,
+        "seq": summary.seq,
+        "model": provenance.model,
+        "prompt": provenance.prompt,
+        "created_at": summary.created_at,
+    }
+    summary_id = conn.execute(insert(summaries).returning(summaries.c.id), values).scalar_one()
+    summary_sources.put(conn, summary_id, summary)

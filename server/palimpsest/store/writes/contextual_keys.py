@@ -17,8 +17,8 @@ from sqlalchemy import Connection, Row, ScalarSelect, and_, bindparam, null, sel
 
 from palimpsest.core.models import Kind, Scope
 from palimpsest.core.protocols import Vector
+from palimpsest.store.database.protocols import FullTextRow
 from palimpsest.store.mapping import Query, chunks, listed, packed, unpacked
-from palimpsest.store.protocols import FullTextRow
 from palimpsest.store.schema import memories, memory_sources, messages, vectors
 from palimpsest.text.tokenizer import search_tokens
 

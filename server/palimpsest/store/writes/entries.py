@@ -17,8 +17,8 @@ from sqlalchemy import Connection, Table, and_, bindparam, insert, select, updat
 
 from palimpsest.core.models import Kind, Scope
 from palimpsest.core.protocols import Vector
+from palimpsest.store.database.protocols import FullText, FullTextRow
 from palimpsest.store.mapping import batched, chunks, listed, packed, scope_values, unpacked_key
-from palimpsest.store.protocols import FullText, FullTextRow
 from palimpsest.store.schema import index_log, means, memories, memory_sources, messages, vectors
 from palimpsest.store.writes import contextual_keys
 

@@ -15,8 +15,9 @@ from palimpsest.core.errors import InputError
 from palimpsest.core.models import USER_NAME, Decision, Event, Fact, Memory, Outcome
 from palimpsest.store.graph import statements as graph
 from palimpsest.store.graph.identity.spoken import mention_with
-from palimpsest.store.mapping import is_scope, memory_hash, scope_values, sees, statements, to_memory
+from palimpsest.store.mapping import connections, is_scope, memory_hash, scope_values, sees, statements, to_memory
 from palimpsest.store.schema import memories, messages, vectors
+from palimpsest.store.views import links as link_rows
 from palimpsest.store.writes.transaction import (
     Transaction,
     cite,
@@ -137,8 +138,11 @@ def _insert(tx: Transaction, memory: Memory) -> None:
         "updated_at": memory.updated_at,
         "revision": 1,
         **statements(memory),
+        **connections(memory),
     }
     tx.conn.execute(_INSERT, row)
+    if memory.links:
+        link_rows.put(tx.conn, memory)
 
 
 _INSERT = insert(memories)
@@ -326,12 +330,15 @@ def update_row(tx: Transaction, old: Memory, new: Memory) -> Memory:
             deleted_at=new.deleted_at,
             superseded_by=new.superseded_by,
             revision=new.revision,
+            **connections(new),
             **columns,
         )
     )
     if names_others or new.metadata.get(USER_NAME) != old.metadata.get(USER_NAME):
         graph.put(tx.graph, new)
         mention_with(tx.conn, new.id)
+    if new.links != old.links or (new.links and (new.deleted_at is None) is not (old.deleted_at is None)):
+        link_rows.put(tx.conn, new)
     if new.text != old.text:
         put_entry(tx, "memory", new.id, new.scope, new.text)
     elif old.deleted_at is not None and new.deleted_at is None:

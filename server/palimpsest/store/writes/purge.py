@@ -13,9 +13,9 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, Connection, Table, delete, insert, select, update
 
 from palimpsest.core.models import Message, Scope
+from palimpsest.store.database.protocols import FullText
 from palimpsest.store.graph.care import purge as graph
 from palimpsest.store.mapping import chunks, sees
-from palimpsest.store.protocols import FullText
 from palimpsest.store.queries import id_lookup
 from palimpsest.store.queries import index_log as log_queries
 from palimpsest.store.queries import messages as message_queries

@@ -17,12 +17,12 @@ from sqlalchemy import Connection, Row, Table, and_, bindparam, delete, func, in
 from palimpsest.core.clock import exact_iso
 from palimpsest.core.models import UNDO, Provenance, Scope
 from palimpsest.store import known_projects
+from palimpsest.store.database.protocols import FullText
 from palimpsest.store.graph import statements as graph
 from palimpsest.store.graph.care import transfer as entity_transfer
 from palimpsest.store.graph.care.transfer import ImportedEntities
 from palimpsest.store.graph.tables import entities, entity_history
 from palimpsest.store.mapping import Query, content_hash, is_scope, memory_hash, scope_values, to_memory
-from palimpsest.store.protocols import FullText
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.schema import (
     conversations,
@@ -36,6 +36,7 @@ from palimpsest.store.schema import (
     purged,
     summaries,
 )
+from palimpsest.store.views import links as link_rows
 from palimpsest.store.writes import conversations as conversation_writes
 from palimpsest.store.writes import entries as entry_writes
 from palimpsest.store.writes.transaction import Transaction, next_edit_number, reserve_edit_numbers
@@ -61,6 +62,8 @@ MEMORY_STATE = (
     "revision",
     "entities",
     "relations",
+    "context",
+    "links",
 )
 HISTORY = (
     "id",
@@ -321,11 +324,13 @@ def _join_conversation(tx: Transaction, item: Item, message_id: str) -> None:
 
 def _store_memory(tx: Transaction, item: Item, state: ImportState) -> None:
     values = {name: item.get(name) for name in MEMORY + MEMORY_STATE}  # older exports have no entities
+    values |= {"context": item.get("context", ""), "links": item.get("links", [])}
     values |= {"user_id": tx.scope.user_id, "content_hash": memory_hash(item["text"])}
     tx.conn.execute(insert(memories), values)
     entity_transfer.store_mentions(tx.conn, "memory", item, state.entities)
     numbered = replace(tx, edit=state.base + max(version["change"] for version in item["history"]))
     stored = tx.conn.execute(select(memories).where(memories.c.id == item["id"])).one()
+    link_rows.put(tx.conn, to_memory(stored))
     graph.put(numbered.graph, to_memory(stored))
     for version in item["history"]:
         values = {"memory_id": item["id"], "recorded_at": version.get("recorded_at")}

@@ -14,7 +14,7 @@ from palimpsest.core.errors import InputError
 from palimpsest.core.models import MOVE, UNDO, Event, Kind, Memory, Outcome, Provenance, Undo
 from palimpsest.store.graph.editing import undo as entity_undo
 from palimpsest.store.graph.tables import entities, entity_history
-from palimpsest.store.mapping import chunks, sees, to_entities, to_memory, to_relations, to_time, with_state
+from palimpsest.store.mapping import chunks, sees, to_entities, to_links, to_memory, to_relations, to_time, with_state
 from palimpsest.store.queries.edits import recorded
 from palimpsest.store.schema import history, memories, message_history, messages
 from palimpsest.store.writes import memories as memory_writes
@@ -303,6 +303,7 @@ def bring_back(tx: Transaction, item: Mapping[str, Any], owner_id: str) -> bool:
     told = {name: item[name] for name in ("text", "metadata", *times, *precisions)}
     lists = {name: tuple(item[name]) for name in ("keywords", "tags")}
     lists |= {"entities": to_entities(item.get("entities")), "relations": to_relations(item.get("relations"))}
+    told["context"], lists["links"] = item.get("context", ""), to_links(item.get("links"))
     living = replace(present, **told, **lists, deleted_at=None, superseded_by=None, is_forgotten=False)
     record(tx, Event.ADD, memory_writes.update_row(tx, present, living), old=None)
     return True

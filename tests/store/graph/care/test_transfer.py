@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.care import import_file
+from palimpsest.care.transfer import import_file
 from palimpsest.core.entities import Relation, Split
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Scope

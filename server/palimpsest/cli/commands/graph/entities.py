@@ -14,8 +14,8 @@ from palimpsest.core import validation
 from palimpsest.core.clock import iso, parse_until
 from palimpsest.core.entities import EntityType
 from palimpsest.facade.graph import EntityEdited, ListedEntity
-from palimpsest.learn.about.dossier import MAX_HOPS
-from palimpsest.learn.about.lines import lines_of
+from palimpsest.learn.views.about.dossier import MAX_HOPS
+from palimpsest.learn.views.about.lines import lines_of
 from palimpsest.memory import Memory
 from palimpsest.server.replies import graph
 from palimpsest.server.replies.notes import short

@@ -1,0 +1,383 @@
+"""The JSON lines of an exported memory: their fields, strict reading, and writing that is the same every time.
+
+The first line names the format and the user. Then come aliases of projects, conversations, entities, messages (with
+the type "turn"), memories and summaries, one JSON object per line. The keys are sorted, so the same memory is always
+exported to the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeAlias, cast
+
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
+
+from palimpsest.care.transfer.lines_so_far import LinesSoFar
+from palimpsest.core.clock import Precision
+from palimpsest.core.entities import MAX_NAME_CHARS, EntityType, name_key
+from palimpsest.core.errors import InputError
+from palimpsest.core.models import MAX_SCOPE_CHARS, UNDO
+from palimpsest.core.validation import scope_part
+from palimpsest.store.writes.conversations import MAX_TITLE_CHARS
+from palimpsest.text.control_characters import visible_json
+
+FORMAT = "palimpsest-export"
+VERSION = 5
+"""Version 1 knew fewer times of a memory, version 2 neither conversations nor aliases of projects, version 3 no
+entities, and version 4 no context, links and pages. Their files can still be imported."""
+
+
+MAX_ALIAS_CHARS = 4_096
+"""The longest path of Linux."""
+
+
+def _valid_scope_part(value: str) -> str:
+    try:
+        return scope_part("a scope", value)
+    except InputError as error:
+        raise ValueError(str(error)) from error
+
+
+def _valid_name(value: str) -> str:
+    if not name_key(value):
+        raise ValueError("the name of an entity has no letter or digit")
+    return value
+
+
+Id: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")]
+ScopePart: TypeAlias = Annotated[str, AfterValidator(_valid_scope_part)]
+Name: TypeAlias = Annotated[str, Field(max_length=MAX_SCOPE_CHARS)]
+EntityName: TypeAlias = Annotated[str, Field(max_length=MAX_NAME_CHARS), AfterValidator(_valid_name)]
+NamedEntities: TypeAlias = list[tuple[EntityName, EntityType]]
+Relations: TypeAlias = list[tuple[EntityName, Name, EntityName]]
+Links: TypeAlias = list[tuple[Id, str]]
+Number: TypeAlias = Annotated[int, Field(ge=1, le=2**53)]
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Header(_Line):
+    """The first line."""
+
+    format: Literal["palimpsest-export"]
+    version: Literal[1, 2, 3, 4, 5]
+    user_id: ScopePart
+
+
+class AliasLine(_Line):
+    """What a project is also known by: the root of a repository, a remote, or an older name."""
+
+    type: Literal["alias"]
+    kind: Literal["path", "remote", "name"]
+    alias: Annotated[str, Field(min_length=1, max_length=MAX_ALIAS_CHARS)]
+    project: ScopePart
+    agent_id: Literal[""]
+    run_id: Literal[""]
+    repository_created: Annotated[int, Field(ge=0, le=2**53)]
+    created_at: AwareDatetime
+
+
+class ConversationLine(_Line):
+    """What is known of a conversation besides its messages, which have its session id."""
+
+    type: Literal["conversation"]
+    session_id: Id
+    project: ScopePart
+    agent_id: ScopePart
+    run_id: ScopePart
+    client: Annotated[str, Field(max_length=32)]
+    external_id: Name
+    title: Annotated[str, Field(max_length=MAX_TITLE_CHARS)]
+    created_at: AwareDatetime
+
+
+State: TypeAlias = list[
+    tuple[Literal["entity"], Id, Literal["name"], EntityName]
+    | tuple[Literal["entity"], Id, Literal["type"], EntityType]
+    | tuple[Literal["entity"], Id, Literal["merged_into"], Id | None]
+    | tuple[Literal["alias"], Id, EntityName, EntityName | None]
+    | tuple[Literal["mention"], Literal["memory", "message"], Id, EntityName, Id]
+]
+"""What an edit changed of entities: the name, type or target of one, a given name by its key, what a name means."""
+
+
+class EntityHistoryRow(_Line):
+    """One edit of an entity. `change` is the number of the edit, and `text` the line of it in the log."""
+
+    event: Literal["merge", "split", "rename", "undo"]
+    before: State
+    after: State
+    updated_at: AwareDatetime
+    stage: Name
+    caller: Name
+    text: str
+    change: Number
+
+
+class EntityLine(_Line):
+    """Somebody or something that memories mention, with the names that a person gave it and its edits."""
+
+    type: Literal["entity"]
+    id: Id
+    project: ScopePart
+    agent_id: Literal[""]
+    run_id: Literal[""]
+    name: EntityName
+    entity_type: EntityType
+    is_user: bool
+    merged_into: Id | None
+    aliases: list[EntityName]
+    created_at: AwareDatetime
+    history: list[EntityHistoryRow]
+
+    @model_validator(mode="after")
+    def _user_is_global(self) -> Self:
+        if self.is_user and self.project:
+            raise ValueError("the user's own entity belongs to no project")
+        return self
+
+
+class Mention(_Line):
+    """Which entity a name means in a memory or message."""
+
+    name: EntityName
+    entity_id: Id
+
+
+def _different_names(mentions: list[Mention]) -> list[Mention]:
+    if len({name_key(mention.name) for mention in mentions}) < len(mentions):
+        raise ValueError("a name means two entities")
+    return mentions
+
+
+Mentions: TypeAlias = Annotated[list[Mention], AfterValidator(_different_names)]
+
+
+class MessageHistoryRow(_Line):
+    """One row of a message's history. `change` is the number of the edit, `recorded_at` when it was imported."""
+
+    event: Literal["ADD", "DELETE"]
+    updated_at: AwareDatetime
+    stage: Name
+    caller: Name
+    change: Number
+    recorded_at: AwareDatetime | None = None
+
+
+class MessageLine(_Line):
+    """A message of a conversation."""
+
+    type: Literal["turn"]
+    id: Id
+    project: ScopePart
+    agent_id: ScopePart
+    run_id: ScopePart
+    role: Literal["user", "assistant"]
+    name: Name
+    content: str = Field(min_length=1)
+    external_id: Name
+    session_id: Id
+    said_at: AwareDatetime
+    created_at: AwareDatetime
+    learnt: bool
+    deleted_at: AwareDatetime | None
+    mentions: Mentions = []
+    history: list[MessageHistoryRow] = Field(min_length=1)
+
+
+class MemoryState(_Line):
+    """What a version of a memory has besides its text. What has a default is missing in older versions."""
+
+    metadata: dict[str, Any]
+    keywords: list[str]
+    tags: list[str]
+    happened_at: str | None
+    happened_precision: Precision = ""
+    stated_at: str = ""
+    valid_from: str | None
+    valid_from_precision: Precision = ""
+    valid_until: str | None = None
+    valid_until_precision: Precision = ""
+    superseded_by: Id | None = None
+    is_forgotten: bool | None = None
+    entities: NamedEntities = []
+    relations: Relations = []
+    context: str = ""
+    links: Links = []
+
+
+class MemoryHistoryRow(_Line):
+    """One version of a memory. `change` is the number of the edit, `recorded_at` when it was imported."""
+
+    id: Id
+    old_memory: str | None
+    new_memory: str | None
+    event: Literal["ADD", "UPDATE", "DELETE"]
+    created_at: AwareDatetime
+    updated_at: AwareDatetime
+    is_deleted: bool
+    actor_id: Name
+    role: Name
+    state: MemoryState
+    stage: Name
+    model: Name
+    prompt: Name
+    caller: Name
+    change: Number
+    recorded_at: AwareDatetime | None = None
+
+
+class Source(_Line):
+    """A message that a memory came from, and the version that was learned from it."""
+
+    message_id: Id
+    history_id: Id
+
+
+class MemoryLine(_Line):
+    """A memory, deleted or not, with its whole history."""
+
+    type: Literal["memory"]
+    id: Id
+    project: ScopePart
+    agent_id: ScopePart
+    run_id: ScopePart
+    text: str = Field(min_length=1)
+    keywords: list[str]
+    tags: list[str]
+    metadata: dict[str, Any]
+    actor_id: Name
+    role: Name
+    happened_at: AwareDatetime | None
+    happened_precision: Precision
+    stated_at: AwareDatetime
+    valid_from: AwareDatetime | None
+    valid_from_precision: Precision
+    valid_until: AwareDatetime | None
+    valid_until_precision: Precision
+    created_at: AwareDatetime
+    updated_at: AwareDatetime
+    deleted_at: AwareDatetime | None
+    superseded_by: Id | None
+    is_forgotten: bool
+    revision: Number
+    entities: NamedEntities | None = None
+    relations: Relations | None = None
+    context: str = ""
+    links: Links = []
+    mentions: Mentions = []
+    history: list[MemoryHistoryRow] = Field(min_length=1)
+    sources: list[Source]
+
+    @model_validator(mode="after")
+    def _sources_have_versions(self) -> Self:
+        if not {source.history_id for source in self.sources} <= {row.id for row in self.history}:
+            raise ValueError("a source names a version that is missing from the memory's history")
+        return self
+
+
+class SummaryLine(_Line):
+    """A summary of a scope."""
+
+    type: Literal["summary"]
+    project: ScopePart
+    agent_id: ScopePart
+    run_id: ScopePart
+    kind: Name
+    text: str
+    model: Name
+    prompt: Name
+    created_at: AwareDatetime
+
+
+AnyLine: TypeAlias = AliasLine | ConversationLine | EntityLine | MessageLine | MemoryLine | SummaryLine
+_LINE: TypeAdapter[AnyLine] = TypeAdapter(Annotated[AnyLine, Field(discriminator="type")])
+
+
+def line_of(value: Any) -> str:
+    """Return a JSON value as one line, with control characters escaped. The same value always makes the same line."""
+    line = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return visible_json(line) + "\n"
+
+
+def header_of(user_id: str) -> dict[str, Any]:
+    """Return the first line of a user's export."""
+    return {"format": FORMAT, "version": VERSION, "user_id": user_id}
+
+
+def is_export(file: Path) -> bool:
+    """Return whether a file begins like an export of Palimpsest, of any version."""
+    try:
+        with file.open("rb") as stream:
+            header: Any = json.loads(stream.readline(10_000))
+    except (OSError, ValueError):
+        return False
+    return isinstance(header, dict) and cast("dict[str, Any]", header).get("format") == FORMAT
+
+
+def read_items(file: Path) -> Iterator[dict[str, Any]]:
+    """Yield the items of an export, with times as datetimes. Raises InputError that names the damaged line."""
+    number, version = 0, VERSION
+    so_far = LinesSoFar()
+    try:
+        with file.open(encoding="utf-8") as stream:
+            for number, line in enumerate(stream, 1):
+                if number == 1:
+                    version = Header.model_validate_json(line).version
+                elif line.strip():
+                    current = _from_version_1(line) if version == 1 else line
+                    item = _LINE.validate_json(current).model_dump(exclude_unset=True)
+                    if fault := so_far.fault(item):
+                        raise InputError(f"{file}, line {number}: {fault}. Nothing was imported")
+                    yield item
+        if fault := so_far.fault_at_end():
+            raise InputError(f"{file}: {fault}. Nothing was imported")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file} cannot be read: {error}. Nothing was imported") from error
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in fault["loc"])
+        at_fault = f"{place}: {fault['msg']}" if place else fault["msg"]
+        raise InputError(f"{file}, line {number}: {at_fault}. Nothing was imported") from error
+
+
+def _from_version_1(line: str) -> str:
+    """Return a line of version 1 as one of version 2. The `valid_from` of a memory was when it was last said."""
+    try:
+        item: Any = json.loads(line)
+    except (ValueError, RecursionError):  # its validation says what is wrong
+        return line
+    if not isinstance(item, dict) or cast("dict[str, Any]", item).get("type") != "memory":
+        return line
+    memory = cast("dict[str, Any]", item)
+    now_known = {
+        "happened_precision": "",
+        "stated_at": memory.get("valid_from"),
+        "valid_from": None,
+        "valid_from_precision": "",
+        "valid_until_precision": "",
+        "is_forgotten": False,
+    }
+    if memory.get("deleted_at") and not memory.get("superseded_by"):
+        now_known |= {"valid_until": None, "is_forgotten": _was_deleted(memory.get("history"))}
+    return json.dumps({**memory, **now_known})
+
+
+def _was_deleted(history: Any) -> bool:
+    """Return whether anything but an undo deleted a memory, as its history in version 1 tells."""
+    rows = cast("list[Any]", history) if isinstance(history, list) else []
+    versions = [cast("dict[str, Any]", row) for row in rows if isinstance(row, dict)]
+    return any(row.get("is_deleted") and not str(row.get("stage")).startswith(UNDO) for row in versions)

@@ -1,0 +1,1 @@
+"""What a search is asked, and what it finds."""

@@ -1,0 +1,78 @@
+"""What a search finds: candidates, hits, and the rows that vector indexes follow. All are immutable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+
+from palimpsest.core.clock import Precision, shown_date
+from palimpsest.core.models import Kind
+
+
+class Candidate(NamedTuple):
+    """An entry that may become a hit, with what ranking needs besides its similarity to the query.
+
+    An entry is a memory or message as search sees it. `seq` is its number in the vector index and the full text.
+    `speaker` is who wrote the message or whom the memory is about. `chars` is the length of a message and 0 for a
+    memory. `is_question` is whether the text ends in a question mark. `text` is the beginning of the text. This is a
+    tuple because one search creates hundreds of them.
+    """
+
+    seq: int
+    kind: Kind
+    owner_id: str
+    at: datetime
+    speaker: str = ""
+    session: str = ""
+    chars: int = 0
+    is_question: bool = False
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexLogRow:
+    """One row of the index log: a vector index must upsert or delete entry `entry_seq` of a user."""
+
+    seq: int
+    entry_seq: int
+    user_id: str
+    op: Literal["upsert", "delete"]
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One result of a search. `score` is between 0 and 1; scores of different searches are not comparable.
+
+    `relevance` is the calibrated probability that the hit answers the query. It never rises from one hit to the next.
+    If `text` is only the beginning of a long text, `length` is the number of characters of the whole text.
+
+    `sources` are the ids by which the caller knows the messages behind the hit, `message_ids` their ids in the ledger.
+    `score_parts` are the named parts of the score if the search was to explain itself, else empty. `project` is the
+    project it belongs to, or "".
+    """
+
+    id: str
+    kind: Kind
+    text: str
+    score: float
+    at: datetime
+    created_at: datetime
+    updated_at: datetime
+    sources: tuple[str, ...] = ()
+    role: str = ""
+    name: str = ""
+    tags: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    message_ids: tuple[str, ...] = ()
+    score_parts: Mapping[str, float] = field(default_factory=dict[str, float])
+    relevance: float = 0.0
+    length: int | None = None
+    at_precision: Precision = ""
+    project: str = ""
+
+    @property
+    def date(self) -> str:
+        """Return the date of `at` as ISO 8601, as exactly as it is known: a day, a month or a year."""
+        return shown_date(self.at, self.at_precision)

@@ -1,0 +1,178 @@
+"""Learn from stored messages: extract facts piece by piece, and reconcile them with what is known.
+
+Each piece is a write of its own. If a piece fails, what the pieces before it taught is kept, and the messages of the
+rest wait until they are sent again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from palimpsest.core.errors import PalimpsestError
+from palimpsest.core.models import USER_NAME, Fact, ForgetRequest, Message, Provenance, Scope
+from palimpsest.core.protocols import LanguageModel, Vector
+from palimpsest.learn.apply import WriteResult, apply_write, embed_texts
+from palimpsest.learn.engine import Engine
+from palimpsest.learn.facts.reconcile import ReconcileRequest, not_learned_from, reconcile
+from palimpsest.learn.facts.topics import without_excluded
+from palimpsest.learn.messages.pieces import Piece, pieces
+from palimpsest.learn.sanitize import without_secret_names
+from palimpsest.llm.extract import RECENT_MESSAGES, Conversation, Extraction, extract
+from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.queries import messages as message_queries
+from palimpsest.store.queries import summaries as summary_queries
+from palimpsest.store.writes.apply import Write
+from palimpsest.text.counting import counted
+
+logger = logging.getLogger(__name__)
+
+OnPiece: TypeAlias = Callable[[int, WriteResult], Awaitable[None]]
+"""Is told after each piece from how many messages it has learned, and what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """Stored messages to learn from.
+
+    `context` is shown to the model, but no facts are learned from it. `vectors` are those of the messages, as far as
+    they are known: a fact may have the very text of one.
+    """
+
+    scope: Scope
+    messages: Sequence[Message]
+    context: Sequence[str] = ()
+    caller: str = ""
+    vectors: Mapping[str, Vector] = field(default_factory=dict[str, Vector])
+
+
+@dataclass(frozen=True, slots=True)
+class Learning:
+    """What was learned from the first `messages` messages, and the error that ended it, or None."""
+
+    result: WriteResult
+    messages: int
+    error: Exception | None = None
+
+
+async def learn_from(engine: Engine, model: LanguageModel, lesson: Lesson) -> WriteResult:
+    """Extract facts from stored messages and reconcile them. A failure is noted, together with what was learned."""
+    learning = await learn_pieces(engine, model, lesson)
+    learned = learning.result
+    if learning.error is not None:
+        return _with_notes(learned, await _failure(engine, lesson.messages, learning.messages, learning.error))
+    if not learned.outcomes and not learned.notes:
+        return _with_notes(learned, "nothing in these messages was found worth a memory")
+    return learned
+
+
+async def learn_pieces(
+    engine: Engine, model: LanguageModel, lesson: Lesson, on_piece: OnPiece | None = None
+) -> Learning:
+    """Extract facts from stored messages and reconcile them, piece by piece, until a piece fails."""
+    parts = list(pieces(lesson.messages))
+    kept = f"kept {counted(len(lesson.messages), 'message')}"
+    learned = WriteResult()
+    done = 0
+    postponed: tuple[ForgetRequest, ...] = ()
+    for number, piece in enumerate(parts, 1):
+        which = f", piece {number} of {len(parts)}" if len(parts) > 1 else ""
+        await engine.report_progress(f"{kept}; asking the model for facts{which}")
+        try:
+            result, postponed = await _learn_from_piece(engine, model, lesson, piece, postponed)
+        except PalimpsestError as error:
+            return Learning(learned, done, error)
+        done += len(piece.finished)
+        learned = replace(
+            learned, outcomes=(*learned.outcomes, *result.outcomes), notes=(*learned.notes, *result.notes)
+        )
+        if on_piece is not None:
+            await on_piece(len(piece.finished), result)
+    return Learning(learned, done)
+
+
+async def _learn_from_piece(
+    engine: Engine, model: LanguageModel, lesson: Lesson, piece: Piece, postponed: Sequence[ForgetRequest]
+) -> tuple[WriteResult, tuple[ForgetRequest, ...]]:
+    """Return what was learned, and the requests to forget of a message that does not end in this piece.
+
+    They wait for its end, because a request that is granted also deletes the message.
+    """
+    scope = lesson.scope
+    prompt = engine.prompts.get("extract_agent" if scope.agent_id else "extract")
+    conversation = await engine.run(lambda: _conversation(engine, scope, piece.messages, lesson.context))
+    found = await extract(model, prompt, conversation, engine.clock())
+    facts, left_out = await engine.run(lambda: without_secret_names(engine, found.facts))
+    kept, excluded = without_excluded(facts, engine.excluded_topics)
+    requests = (*postponed, *found.requests)
+    later = tuple(request for request in requests if piece.unfinished & set(request.sources))
+    found = replace(found, facts=tuple(kept), requests=tuple(item for item in requests if item not in later))
+    notes = (*_notes(found), *excluded, *left_out)
+    if not found.facts and not found.requests:
+        provenance = Provenance("extract", model.name, prompt.fingerprint, lesson.caller)
+        await apply_write(engine, Write(scope, provenance, learned_from=piece.finished))
+        return WriteResult(notes=notes), later
+    texts = [*(fact.text for fact in found.facts), *(request.what for request in found.requests)]
+    vectors, _ = await embed_texts(engine, texts, lesson.vectors)
+    request = ReconcileRequest(
+        scope,
+        _with_told_name(found),
+        lesson.caller,
+        found.requests,
+        piece.finished,
+        user_name=found.user_name or conversation.user_name,
+        vectors=vectors,
+    )
+    return _with_notes(await reconcile(engine, model, request), *notes), later
+
+
+async def _failure(engine: Engine, messages: Sequence[Message], done: int, error: Exception) -> str:
+    """Return the note on an error that ended the learning after `done` messages."""
+    if not await engine.run(lambda: not_learned_from(engine, messages)):
+        return "another call has learned from these messages meanwhile"
+    logger.warning("learned from %d of %d messages: %s", done, len(messages), error)
+    if done:
+        return (
+            f"learned from the first {done} of {counted(len(messages), 'message')}; the others are kept: {error} "
+            "Send the same messages again to learn from the rest."
+        )
+    return (
+        f"kept {counted(len(messages), 'message')}, but no facts were learned from them: {error} "
+        "Send the same messages again to learn from them."
+    )
+
+
+def _notes(found: Extraction) -> tuple[str, ...]:
+    notes = [f"not forgotten, because only the user can ask for it: {what}" for what in found.refused]
+    if found.is_cut:
+        notes.append(
+            "the model's reply was cut off; what was whole of it is kept, and facts and requests to forget may be "
+            "missing. Raise llm.config.max_tokens"
+        )
+    return (*notes, *found.left_out)
+
+
+def _with_notes(result: WriteResult, *notes: str) -> WriteResult:
+    return replace(result, notes=(*result.notes, *notes))
+
+
+def _conversation(engine: Engine, scope: Scope, messages: Sequence[Message], context: Sequence[str]) -> Conversation:
+    """Return what extraction reads: the new messages, those before them, and the summary unless it is outdated."""
+    with engine.ledger.read() as conn:
+        summary = summary_queries.latest_summary(conn, scope, "overall")
+        is_current = summary is not None and not summary_queries.has_corrections_since(conn, scope, summary.seq)
+        before = message_queries.messages_before(conn, scope, messages[0].id, RECENT_MESSAGES)
+        told_name = memory_queries.name_of_user(conn, scope)
+    names = {message.name for message in (*before, *messages) if message.role == "user" and message.name}
+    user_name = names.pop() if len(names) == 1 else "" if names else told_name
+    summary_text = summary.text if summary is not None and is_current else ""
+    return Conversation(messages, before, context, summary_text, user_name)
+
+
+def _with_told_name(found: Extraction) -> tuple[Fact, ...]:
+    """Return the facts of an extraction; the first that tells the user's name also has it in its metadata."""
+    name = found.user_name
+    teller = next((fact for fact in found.facts if name and name in fact.text), None)
+    return tuple(replace(fact, metadata={USER_NAME: name}) if fact is teller else fact for fact in found.facts)

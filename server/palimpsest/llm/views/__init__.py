@@ -1,0 +1,1 @@
+"""The stages that write texts for people and agents to read: summaries, and texts about somebody."""

@@ -1,0 +1,1 @@
+"""The databases a ledger can live in, and what it needs of them."""

@@ -1,0 +1,242 @@
+"""What the ledger needs of a database: connections and locking, full text, backups.
+
+The rest of `store/` is written against these protocols and SQLAlchemy Core. `store/database/sqlite/` implements them
+for SQLite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeAlias
+
+from sqlalchemy import Connection
+
+from palimpsest.core.models import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class FullTextRow:
+    """The search tokens of one entry, by column.
+
+    `own` are the tokens of the entry's own text, `context` those of the neighbouring messages or the source messages,
+    and `facts` those of the memories that cite a message. `seq` is the entry's number.
+    """
+
+    seq: int
+    scope: Scope
+    own: Sequence[str]
+    context: Sequence[str] = ()
+    facts: Sequence[str] = ()
+
+
+FullTextColumns: TypeAlias = tuple[str, str, str, str]
+"""A row as it is stored: scope, own, context and facts, each as tokens separated by spaces."""
+
+
+class FoundWords(NamedTuple):
+    """Which of the words sought occur in an entry's own text, and which there or in its context."""
+
+    own: frozenset[str] = frozenset()
+    anywhere: frozenset[str] = frozenset()
+
+
+class FullText(Protocol):
+    """Full text over search tokens, one row for each entry. Every method takes a connection of the same database."""
+
+    def create(self, conn: Connection) -> None:
+        """Create the empty full text."""
+        ...
+
+    def drop(self, conn: Connection) -> None:
+        """Drop the full text. It can be rebuilt from the entries."""
+        ...
+
+    def clear(self, conn: Connection) -> None:
+        """Replace the full text, even a damaged one, by an empty one."""
+        ...
+
+    def put(self, conn: Connection, rows: Sequence[FullTextRow]) -> None:
+        """Insert or replace the rows of entries."""
+        ...
+
+    def remove(self, conn: Connection, seqs: Sequence[int]) -> None:
+        """Remove the rows of entries. Unknown numbers are ignored."""
+        ...
+
+    def count(self, conn: Connection) -> int:
+        """Return the number of rows."""
+        ...
+
+    def rows(self, conn: Connection) -> dict[int, FullTextColumns]:
+        """Return every stored row by entry number."""
+        ...
+
+    def columns(self, row: FullTextRow) -> FullTextColumns:
+        """Return the columns that `put` stores for a row."""
+        ...
+
+    def search(
+        self,
+        conn: Connection,
+        scope: Scope | None,
+        words: Iterable[str],
+        limit: int | None,
+        counts: Mapping[str, int] | None = None,
+    ) -> dict[int, float]:
+        """Return the BM25 score (higher is better) of the best `limit` rows, by entry number.
+
+        Only rows that `scope` sees are searched. Without a scope all rows are searched, which is faster if most rows
+        belong to the scope anyway; the caller then drops what the scope must not see. Without a limit every match is
+        returned. With the document `counts` of the words only the rarer words are searched, because a word that
+        stands in most rows is slow to search and separates nothing. Raises FullTextError.
+        """
+        ...
+
+    def document_counts(self, conn: Connection, words: Iterable[str]) -> dict[str, int]:
+        """Return in about how many rows of all users each word occurs. Words that occur nowhere are left out.
+
+        Raises FullTextError.
+        """
+        ...
+
+    def words_in(self, conn: Connection, seqs: Sequence[int], words: frozenset[str]) -> dict[int, FoundWords]:
+        """Return which of the words occur in each row. Raises FullTextError."""
+        ...
+
+    def own_text_counts(self, conn: Connection, words: Iterable[str]) -> dict[str, int]:
+        """Return in exactly how many rows each word occurs in the entry's own text. Raises FullTextError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerCopy:
+    """A copy of a ledger, with the counts that were read back from it."""
+
+    path: Path
+    revision: str
+    memories: int
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The backup that was restored, and the copy of the previous ledger. `before` is None if there was no ledger."""
+
+    copy: LedgerCopy
+    before: Path | None
+
+
+class Backups(Protocol):
+    """Copies of one ledger. They can be made while the ledger is in use, and they exist if it is damaged. Blocking."""
+
+    def copy(self, target: Path) -> LedgerCopy:
+        """Copy the ledger to a new file and read the copy back. Raises LedgerError, and leaves no file then."""
+        ...
+
+    def keep(self, occasion: str, now: datetime) -> LedgerCopy:
+        """Copy the ledger into its backup folder and delete the oldest copies of the same occasion."""
+        ...
+
+    def files(self) -> list[Path]:
+        """Return the files in the backup folder."""
+        ...
+
+    def inspect(self, file: Path) -> LedgerCopy:
+        """Read a copy through and return what it holds. Raises LedgerError if it is damaged or not a ledger."""
+        ...
+
+    def holds(self, file: Path, memory_ids: Sequence[str], message_ids: Sequence[str]) -> bool:
+        """Return whether a copy has rows of any of these memories and messages. A damaged copy has none."""
+        ...
+
+    def restore(
+        self, file: Path, now: datetime, migrate: Callable[[Path], None], refuse_if_in_use: Callable[[], None]
+    ) -> Restored:
+        """Put a copy in the ledger's place, after a copy of the present ledger. Raises LedgerError.
+
+        `migrate` brings the schema of a ledger file up to date. `refuse_if_in_use` raises LedgerError if a server uses
+        the ledger; it is asked only if the present ledger is damaged and has to be replaced as a whole.
+        """
+        ...
+
+
+class Database(Protocol):
+    """The database that holds a ledger. Blocking; safe to use from several threads and processes.
+
+    Every method raises LedgerError, with what to do, for an error of the database.
+    """
+
+    @property
+    def full_text(self) -> FullText:
+        """Return the full text of this database."""
+        ...
+
+    @property
+    def backups(self) -> Backups:
+        """Return the copies of the ledger."""
+        ...
+
+    @property
+    def location(self) -> str:
+        """Name the place of the ledger for messages: a path or an address without credentials."""
+        ...
+
+    def read(self) -> AbstractContextManager[Connection]:
+        """Return a connection that sees one state of the ledger."""
+        ...
+
+    def write(self) -> AbstractContextManager[Connection]:
+        """Return a connection that holds the ledger's write lock from its first statement on.
+
+        It commits at the end of the block and rolls back if the block raises. At most one write is under way in the
+        database at any time, whichever process began it.
+        """
+        ...
+
+    def migrating(self) -> AbstractContextManager[None]:
+        """Let one process at a time change the schema."""
+        ...
+
+    def embedding(self) -> AbstractContextManager[bool]:
+        """Give True and keep other processes from embedding in the background, or False if one is doing it."""
+        ...
+
+    def working_on_jobs(self) -> AbstractContextManager[bool]:
+        """Give True and keep other processes from working on jobs, or False if one is doing it."""
+        ...
+
+    def following_graph(self) -> AbstractContextManager[bool]:
+        """Give True and keep other processes from writing to the graph database, or False if one is doing it."""
+        ...
+
+    def check(self) -> str:
+        """Return "ok", or the first fault of a quick check."""
+        ...
+
+    def faults(self, conn: Connection) -> list[str]:
+        """Return what a full check of the database finds wrong."""
+        ...
+
+    def repair(self, conn: Connection) -> None:
+        """Rebuild the database's own indexes."""
+        ...
+
+    def erase_free_space(self) -> bool:
+        """Rewrite the database so that deleted rows leave no trace. Return False if part of it is still in use."""
+        ...
+
+    def files(self) -> list[Path]:
+        """Return the files on this machine that may hold rows, including backups. A remote database has none."""
+        ...
+
+    def size(self) -> int:
+        """Return the size in bytes, without backups."""
+        ...
+
+    def close(self) -> None:
+        """Close all connections."""
+        ...

@@ -1,0 +1,304 @@
+"""The SQLite file of a ledger: how it is created, connected to and locked.
+
+The file is in WAL mode with `synchronous=FULL`: what is committed survives a crash. Any number of processes may have it
+open. A write takes SQLite's only write lock at its beginning (`BEGIN IMMEDIATE`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import stat
+import threading
+from collections.abc import Generator
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from errno import EACCES
+from pathlib import Path
+from typing import cast
+
+from filelock import Timeout
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.pool import QueuePool
+
+from palimpsest.core.errors import LedgerError, LedgerReplacedError, PalimpsestError
+from palimpsest.core.files import file_lock, files_below, refuse_without_locks
+from palimpsest.core.threads import is_background
+from palimpsest.store.database.sqlite import dialect
+from palimpsest.store.database.sqlite.backup import SqliteBackups
+from palimpsest.store.database.sqlite.errors import as_ledger_errors, unwritable_as_ledger_error
+from palimpsest.store.database.sqlite.full_text import OPTIMIZE, SqliteFullText
+from palimpsest.store.database.sqlite.open_files import LedgerConnection, LedgerFiles
+from palimpsest.store.database.sqlite.replacement import settle
+from palimpsest.store.database.sqlite.write_turn import note_writer, turn_to_write
+from palimpsest.store.schema import KNOWN_REVISIONS
+
+BUSY_TIMEOUT_SECONDS = 30
+"""How long a connection waits for the write lock."""
+
+OTHERS = 0o077
+"""The permissions of everybody but the owner."""
+
+logger = logging.getLogger(__name__)
+
+dialect.register()
+
+
+class SqliteDatabase:
+    """Implement `Database` with one SQLite file.
+
+    Each connection is compared with the files at the path before it is used and afterwards. If they were replaced or
+    deleted, the call fails, and what the connection still sees is saved.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._ledger_file = LedgerFiles.at(path).ledger
+        self._connections: set[LedgerConnection] = set()
+        self._engine = self._new_engine()
+        self._writing = threading.Lock()
+        self._settling = threading.Lock()
+        self._settled: dict[LedgerFiles, str] = {}
+        self.full_text = SqliteFullText()
+        self.backups = SqliteBackups(path)
+
+    @classmethod
+    def open(cls, path: Path) -> SqliteDatabase:
+        """Open the file, and create it if needed. Raises LedgerError."""
+        with unwritable_as_ledger_error(path):
+            _make_private_folder(path.parent)
+        refuse_without_locks(path.parent)
+        with as_ledger_errors(path), unwritable_as_ledger_error(path):
+            _make_private_file(path)
+            database = cls(path)
+            with database.read() as conn:
+                mode = conn.exec_driver_sql("PRAGMA journal_mode").scalar_one()
+            if mode != "wal":
+                database.close()
+                _use_wal(path)
+        return database
+
+    @property
+    def location(self) -> str:
+        """Return the path of the file."""
+        return str(self._path)
+
+    @contextmanager
+    def read(self) -> Generator[Connection]:
+        """Return a connection that sees one state of the ledger. Raises LedgerError."""
+        # The transaction is never committed: SQLite refuses a commit after it has met a damaged page.
+        with as_ledger_errors(self._path), self._engine.connect() as conn, _dropped_after_failure(conn):
+            if self._is_replaced(conn):
+                self._wait_and_refuse(conn)
+            yield conn
+            if self._is_replaced(conn):
+                self._wait_and_refuse(conn)
+
+    @contextmanager
+    def write(self) -> Generator[Connection]:
+        """Return a connection that holds the write lock from its first statement on. Raises LedgerError."""
+        with (
+            as_ledger_errors(self._path),
+            self._writing,
+            turn_to_write(self._path, BUSY_TIMEOUT_SECONDS),
+            self._engine.connect() as conn,
+            _dropped_after_failure(conn),
+        ):
+            if self._is_replaced(conn):
+                self._refuse(conn)
+            note_writer(self._path, _driver(conn).files)
+            with conn.execution_options(begin="BEGIN IMMEDIATE").begin() as transaction:
+                yield transaction.connection
+            if self._is_replaced(conn):
+                self._refuse(conn, "What this call wrote is in the copy.")
+
+    def _is_replaced(self, conn: Connection) -> bool:
+        """Return whether the files at the path are no longer those that a connection has open."""
+        driver = _driver(conn)
+        if not driver.is_current:
+            return True
+        self._settled.pop(driver.files, None)  # they were put back
+        return False
+
+    def _wait_and_refuse(self, conn: Connection) -> None:
+        with turn_to_write(self._path, BUSY_TIMEOUT_SECONDS):
+            self._refuse(conn)
+
+    def _refuse(self, conn: Connection, done: str = "This call did nothing.") -> None:
+        """Save what a connection to replaced files sees, once, and raise LedgerError.
+
+        If the ledger at the path is the same one, it is used from the next call on.
+        """
+        conn.rollback()
+        if is_background():
+            raise LedgerReplacedError(
+                f"the files of the ledger {self._path} were replaced or deleted while this process was using them. The "
+                "next call of a client saves what they hold."
+            )
+        driver = _driver(conn)
+        with self._settling:
+            if driver.files not in self._settled:
+                self._settled[driver.files], can_go_on = settle(driver, self.backups)
+                if can_go_on:
+                    self._open_again()
+            raise LedgerReplacedError(f"{self._settled[driver.files]} {done}")
+
+    def _open_again(self) -> None:
+        """Give up all connections, and connect to the files that are at the path now."""
+        for conn in self._connections:
+            conn.keep_open()
+        self._connections = set()
+        self._ledger_file = LedgerFiles.at(self._path).ledger
+        self._engine = self._new_engine()
+
+    def _new_engine(self) -> Engine:
+        # The connection returned last is reused first, because its pages are in memory.
+        engine = create_engine("sqlite://", creator=self._connect, poolclass=QueuePool, pool_use_lifo=True)
+
+        @event.listens_for(engine, "begin")
+        def _(conn: Connection) -> None:
+            conn.exec_driver_sql(conn.get_execution_options().get("begin", "BEGIN"))  # no BEGIN of Python's
+
+        return engine
+
+    def _connect(self) -> LedgerConnection:
+        now = LedgerFiles.at(self._path)
+        if now.ledger != self._ledger_file or any(conn.files != now for conn in self._connections.copy()):
+            raise LedgerReplacedError(
+                f"the files of the ledger {self._path} were replaced or deleted while this process was using them. "
+                "This call did nothing. Call again; if that does not help, start the client again."
+            )
+        return LedgerConnection.open(self._path, BUSY_TIMEOUT_SECONDS, self._connections)
+
+    @contextmanager
+    def migrating(self) -> Generator[None]:
+        """Let one process at a time change the schema."""
+        with unwritable_as_ledger_error(self._path), file_lock(_migration_lock(self._path)):
+            yield
+
+    def embedding(self) -> AbstractContextManager[bool]:
+        """Give True and keep other processes from embedding in the background, or False if one is doing it."""
+        return self._alone_at("embedding")
+
+    def working_on_jobs(self) -> AbstractContextManager[bool]:
+        """Give True and keep other processes from working on jobs, or False if one is doing it."""
+        return self._alone_at("jobs")
+
+    def following_graph(self) -> AbstractContextManager[bool]:
+        """Give True and keep other processes from writing to the graph database, or False if one is doing it."""
+        return self._alone_at("graph")
+
+    @contextmanager
+    def _alone_at(self, work: str) -> Generator[bool]:
+        lock = file_lock(self._path.with_suffix(f".{work}.lock"))
+        with unwritable_as_ledger_error(self._path), suppress(Timeout):
+            lock.acquire(timeout=0)
+        try:
+            yield lock.is_locked
+        finally:
+            lock.release()
+
+    def check(self) -> str:
+        """Return "ok", or the first fault of SQLite's quick check. Raises LedgerError."""
+        with self.read() as conn:
+            return str(conn.exec_driver_sql("PRAGMA quick_check(5)").scalars().first())
+
+    def faults(self, conn: Connection) -> list[str]:
+        """Return what SQLite finds wrong with the file, its references and its full text."""
+        lines = [str(line) for line in conn.exec_driver_sql("PRAGMA integrity_check(20)").scalars() if line != "ok"]
+        dangling = len(conn.exec_driver_sql("PRAGMA foreign_key_check").all())
+        return lines + ([f"{dangling} rows refer to missing rows"] if dangling else [])
+
+    def repair(self, conn: Connection) -> None:
+        """Rebuild the indexes of the file."""
+        conn.exec_driver_sql("REINDEX")
+
+    def erase_free_space(self) -> bool:
+        """Rewrite the file without deleted rows and empty its log. Return False if another process reads the log."""
+        with (
+            as_ledger_errors(self._path),
+            self._writing,
+            turn_to_write(self._path, BUSY_TIMEOUT_SECONDS),
+            self._engine.connect() as checked,
+        ):
+            if self._is_replaced(checked):
+                self._refuse(checked)
+            conn = _driver(checked)
+            conn.execute(OPTIMIZE)
+            conn.execute("VACUUM")
+            (busy, _, _) = conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        return not busy
+
+    def files(self) -> list[Path]:
+        """Return every file in the folder of the ledger, and in the folders below it."""
+        return files_below(self._path.parent)
+
+    def size(self) -> int:
+        """Return the size in bytes of the file and its log."""
+        return sum(file.stat().st_size for file in self._path.parent.glob(f"{self._path.name}*"))
+
+    def close(self) -> None:
+        """Close all connections. What is in files that were replaced or deleted is saved."""
+        try:
+            with as_ledger_errors(self._path):
+                if any(not conn.is_current for conn in self._connections.copy()):
+                    with self._engine.connect() as conn:
+                        self._wait_and_refuse(conn)
+        except LedgerError as error:
+            logger.warning("%s", error)
+        self._engine.dispose()
+
+
+@contextmanager
+def _dropped_after_failure(conn: Connection) -> Generator[None]:
+    """Close a connection for good if reading broke off: an unfinished result set holds on to an old state."""
+    try:
+        yield
+    except PalimpsestError:
+        raise
+    except BaseException:
+        conn.invalidate()
+        raise
+
+
+def _driver(conn: Connection) -> LedgerConnection:
+    return cast("LedgerConnection", conn.connection.driver_connection)
+
+
+def _migration_lock(path: Path) -> Path:
+    return path.with_suffix(".migrating")
+
+
+def _make_private_folder(folder: Path) -> None:
+    """Create the folder with mode 0700. An existing folder is made private only if it is empty."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not any(folder.iterdir()):
+        _make_private(folder)
+
+
+def _make_private_file(path: Path) -> None:
+    """Create the file with mode 0600, before SQLite creates it with the mode of the umask.
+
+    An existing file is not opened: closing it would release the locks of this process's other connections to it
+    (https://www.sqlite.org/howtocorrupt.html, 2.2).
+    """
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    if not os.access(path, os.W_OK):
+        raise PermissionError(EACCES, os.strerror(EACCES))
+    _make_private(path)
+
+
+def _use_wal(path: Path) -> None:
+    """Put the file in WAL mode, one process at a time: SQLite refuses at once if two processes try."""
+    with file_lock(_migration_lock(path)), closing(sqlite3.connect(path, BUSY_TIMEOUT_SECONDS)) as conn:
+        tables = {name for (name,) in conn.execute("SELECT name FROM sqlite_master")}
+        revision = "alembic_version" in tables and conn.execute("SELECT version_num FROM alembic_version").fetchone()
+        if not tables or (revision and revision[0] in KNOWN_REVISIONS):
+            conn.execute("PRAGMA journal_mode=WAL")  # a file of another program is left as it is, and refused later
+
+
+def _make_private(path: Path) -> None:
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & OTHERS:
+        path.chmod(mode & ~OTHERS)

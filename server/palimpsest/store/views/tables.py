@@ -1,0 +1,48 @@
+"""The tables of what is kept beside memories and messages."""
+
+from __future__ import annotations
+
+from sqlalchemy import Column, ForeignKey, Index, Integer, String, Table, Text
+
+from palimpsest.store.schema import UtcTime, metadata
+
+summary_sources = Table(
+    "summary_sources",
+    metadata,
+    Column("summary_id", Integer, ForeignKey("summaries.id"), primary_key=True),
+    # memory or message.
+    Column("kind", String(8), primary_key=True),
+    Column("owner_id", String(36), primary_key=True),
+    # That of the memory when the summary was written; 0 for a message.
+    Column("revision", Integer, nullable=False),
+)
+Index("summary_sources_by_owner", summary_sources.c.owner_id)
+
+memory_links = Table(
+    "memory_links",
+    metadata,
+    # What `memories.links` says of living memories, to be read from both ends.
+    Column("memory_id", String(36), primary_key=True),
+    Column("other_id", String(36), primary_key=True),
+)
+Index("memory_links_by_other", memory_links.c.other_id)
+
+memory_uses = Table(
+    "memory_uses",
+    metadata,
+    Column("memory_id", String(36), primary_key=True),
+    # 1, and 1 more for each use.
+    Column("strength", Integer, nullable=False),
+    Column("used_at", UtcTime, nullable=False),
+)
+
+gists = Table(
+    "gists",
+    metadata,
+    # A page of a document: a message with the role "document".
+    Column("message_id", String(36), primary_key=True),
+    Column("text", Text, nullable=False),
+    # Empty if no model wrote it.
+    Column("model", String(256), nullable=False, server_default=""),
+    Column("prompt", String(32), nullable=False, server_default=""),
+)

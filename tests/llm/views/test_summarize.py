@@ -1,0 +1,88 @@
+"""The summarize stage: what the model sees, and a summary that is never empty."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from palimpsest.core.errors import ModelUnreachableError, ReplyError
+from palimpsest.learn.engine import NEEDED_PROMPTS
+from palimpsest.llm.prompts import PromptFiles
+from palimpsest.llm.views.summarize import MAX_SUMMARY_CHARS, summarize
+from tests.support.scripted_model import NOW, ScriptedModel, memory, message
+
+pytestmark = pytest.mark.anyio
+
+MEMORIES = (memory("Ana drinks tea.", "memory-1", happened_at=datetime(2024, 2, 11, tzinfo=UTC)), memory("Ana flies."))
+MESSAGES = (message("Hello!", name="Ana"), message("Hi.", "message-2", role="assistant"))
+
+
+async def summary_of(model: ScriptedModel) -> str:
+    """Return the summary that a scripted model writes."""
+    prompt = PromptFiles(NEEDED_PROMPTS).get("summarize")
+    return await summarize(
+        model, prompt, kind="overall", previous="Ana drank coffee.", memories=MEMORIES, messages=MESSAGES, now=NOW
+    )
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        '{"summary": " Ana drinks tea. "}',
+        '{"text": "Ana drinks tea."}',
+        '```json\n{"summary": "Ana drinks tea."}\n```',
+        '<think>hm</think>{"summary": "Ana drinks tea.", "words": 3}',
+    ],
+)
+async def test_a_summary_is_read_and_stripped(reply: str) -> None:
+    """Guards the forms in which models send a summary."""
+    assert await summary_of(ScriptedModel([reply])) == "Ana drinks tea."
+
+
+async def test_the_model_is_shown_everything_as_json() -> None:
+    """Guards what is sent: the kind, the last summary, dated memories, and the speaker and text of each message."""
+    model = ScriptedModel(['{"summary": "x"}'])
+
+    await summary_of(model)
+
+    (call,) = model.calls
+    assert call.input("Today") == "2026-05-08, Friday"
+    assert call.input("Kind") == "overall"
+    assert call.input("Previous summary") == "Ana drank coffee."
+    assert call.input("Memories") == [
+        {"text": "Ana drinks tea.", "date": "2024-02-11"},
+        {"text": "Ana flies.", "date": "2026-05-08"},
+    ]
+    assert call.input("Latest messages") == [{"who": "Ana", "text": "Hello!"}, {"who": "assistant", "text": "Hi."}]
+    assert call.schema is not None
+
+
+@pytest.mark.parametrize(
+    ("wrong_reply", "fault"),
+    [
+        ('{"summary": " \\n "}', "the summary is empty."),
+        (json.dumps({"summary": "x" * (MAX_SUMMARY_CHARS + 1)}), f"longer than {MAX_SUMMARY_CHARS} characters"),
+        ('{"summary": null}', "summary"),
+        ('{"summary": ["Ana", "tea"]}', "summary"),
+        ("{}", "summary"),
+        ("Ana drinks tea.", "there is no JSON in it"),
+        ('{"summary": "Ana drinks', "there is no JSON in it"),
+    ],
+    ids=["empty", "too long", "null", "list", "nothing", "prose", "cut off"],
+)
+async def test_a_summary_that_is_not_valid_is_repaired_or_refused(wrong_reply: str, fault: str) -> None:
+    """Guards the last good summary against an empty, truncated or endless one."""
+    model = ScriptedModel([wrong_reply, '{"summary": "Ana drinks tea."}'])
+
+    assert await summary_of(model) == "Ana drinks tea."
+    assert fault in model.calls[1].messages[-1]["content"]
+    with pytest.raises(ReplyError):
+        await summary_of(ScriptedModel([wrong_reply, wrong_reply]))
+
+
+async def test_an_outage_is_raised() -> None:
+    """Guards against an empty summary in place of a failure."""
+    with pytest.raises(ModelUnreachableError, match="down"):
+        await summary_of(ScriptedModel([ModelUnreachableError("down")]))
