@@ -1,0 +1,133 @@
+"""Choose the texts that say most of many, without a model: the most central and the most recent of them.
+
+Central is what many others resemble: degree centrality in the graph of likeness, as in LexRank (Erkan & Radev 2004,
+"LexRank: Graph-based Lexical Centrality as Salience in Text Summarization", section 3.1). In that paper it does as well
+as the eigenvector centrality that TextRank and LexRank compute from the same graph.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import cast
+
+import numpy as np
+
+from palimpsest.core.protocols import Vector
+from palimpsest.recall.retrieval.features import TINY, stacked
+from palimpsest.recall.scoring.ranking import Column
+from palimpsest.recall.scoring.replacement import Matrix
+from palimpsest.text.tokenizer import count_tokens, query_tokens, search_tokens
+
+ALIKE = 0.1
+"""Likeness below this is none: any two texts of a person have some words in common. The threshold of the paper."""
+
+REDUNDANT = 0.7
+"""How much of a text the chosen ones may have said. Set by hand: of "Mara's dog is named Rex" the text "Mara has a dog
+named Rex" says all, and "Rex the dog sleeps" says half."""
+
+CENTRAL_SHARE = 0.5
+"""How much centrality decides where recency counts too; the rest is recency. Set by hand: of two facts that equally
+many others resemble, the newer one comes first, and last week's chatter does not displace what a life is about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A text to choose from, `at` which time it was said, and what showing it costs in tokens; 0: those of its text.
+
+    `vector` is a centred unit vector of shape (dims,), or None. A text with twice the `weight` is worth twice as much.
+    """
+
+    text: str
+    at: datetime | None = None
+    vector: Vector | None = None
+    weight: float = 1.0
+    tokens: int = 0
+
+
+def most_telling(
+    passages: Sequence[Passage], max_tokens: int, *, now: datetime | None = None, half_life: timedelta | None = None
+) -> list[int]:
+    """Return the positions of the texts that say most and fit a token count together, the most telling first.
+
+    With `now` and `half_life`, a text that was said so long ago has half the recency of a new one; else time does not
+    count. A text that repeats a chosen one is left out, and so is one that does not fit. The result depends on nothing
+    but the arguments: of equals the first comes first. `sorted` brings it into the order of the passages.
+    """
+    words = _Words.of([passage.text for passage in passages])
+    cosines = _cosines([passage.vector for passage in passages])
+    worth = centrality(_mean_of(words.cosines, cosines))
+    if now is not None and half_life is not None:
+        worth = CENTRAL_SHARE * worth + (1 - CENTRAL_SHARE) * _recency(passages, now, half_life)
+    worth = worth * np.array([passage.weight for passage in passages], dtype=np.float64)
+    said = _mean_of(words.covered, cosines)
+    chosen: list[int] = []
+    for position in cast("list[int]", np.argsort(-worth, kind="stable").tolist()):
+        cost = passages[position].tokens or count_tokens(passages[position].text)
+        if cost <= max_tokens and not np.any(said[position, chosen] >= REDUNDANT):
+            chosen.append(position)
+            max_tokens -= cost
+    return chosen
+
+
+def centrality(resemblance: Matrix) -> Column:
+    """Return how central each text is, from 0 to 1 for the most central one: shape (n,).
+
+    `resemblance` is what `likeness` returns. If no text resembles another, all are equally central.
+    """
+    degree: Column = np.where(resemblance >= ALIKE, resemblance, 0.0).sum(axis=1)
+    return (degree / max(float(degree.max(initial=0.0)), 1.0)).round(6)  # the same on every machine
+
+
+def likeness(texts: Sequence[str], vectors: Sequence[Vector | None]) -> Matrix:
+    """Return how much each text resembles each other one, from 0 to 1: shape (n, n).
+
+    It is the mean of the cosine of their words and of that of their centred unit vectors, of shape (dims,). Texts
+    without a vector are compared by their words.
+    """
+    return _mean_of(_Words.of(texts).cosines, _cosines(vectors))
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """How n texts compare by their words, of which those that fewer texts have weigh more: both of shape (n, n).
+
+    `covered[i, j]` is how much of text i text j says, and `cosines` are alike from both sides.
+    """
+
+    cosines: Matrix
+    covered: Matrix
+
+    @classmethod
+    def of(cls, texts: Sequence[str]) -> _Words:
+        words = [frozenset(query_tokens(text) or search_tokens(text)) for text in texts]
+        frequency = Counter(word for of_text in words for word in of_text)
+        columns = {word: column for column, word in enumerate(frequency)}
+        has_word = np.zeros((len(words), len(columns)))
+        for row, of_text in enumerate(words):
+            has_word[row, [columns[word] for word in of_text]] = 1.0
+        weights = np.array([math.log(1 + len(words) / (1 + count)) for count in frequency.values()])
+        common = (has_word * weights) @ has_word.T
+        totals = np.maximum(common.diagonal(), TINY)[:, np.newaxis]
+        return cls(common / np.sqrt(totals * totals.T), common / totals)
+
+
+def _cosines(vectors: Sequence[Vector | None]) -> Matrix:
+    """Return the cosine of each pair, at least 0, and NaN where one has no vector: shape (n, n)."""
+    matrix, has_vector = stacked(vectors)
+    if matrix is None:
+        return np.full((len(vectors), len(vectors)), np.nan)
+    return np.where(np.logical_and.outer(has_vector, has_vector), np.maximum(matrix @ matrix.T, 0.0), np.nan)
+
+
+def _mean_of(words: Matrix, cosines: Matrix) -> Matrix:
+    return np.where(np.isnan(cosines), words, (words + cosines) / 2)
+
+
+def _recency(passages: Sequence[Passage], now: datetime, half_life: timedelta) -> Column:
+    """Return how recent each text is, from 1 for a new one towards 0: shape (n,). Without a time it is 0."""
+    ages = [None if passage.at is None else max(now - passage.at, timedelta()) for passage in passages]
+    return np.array([0.0 if age is None else 2.0 ** -(age / half_life) for age in ages], dtype=np.float64)
