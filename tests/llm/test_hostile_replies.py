@@ -20,6 +20,7 @@ from palimpsest.core.entities import ENTITY_TYPES, MAX_NAME_CHARS, name_key, rel
 from palimpsest.core.errors import ReplyError
 from palimpsest.core.models import Decision, Event, Fact, Memory
 from palimpsest.learn.engine import NEEDED_PROMPTS
+from palimpsest.learn.views.kinds import memory_item
 from palimpsest.llm.decide import MAX_TEXT_CHARS, DecideReply, decide
 from palimpsest.llm.decisions.verdicts import Comparison, Decisions, KnownEntry
 from palimpsest.llm.extract import MAX_FACT_CHARS, MAX_FACTS, MAX_LABELS, Conversation, extract
@@ -106,7 +107,7 @@ async def run_extract(model: ScriptedModel) -> list[Fact]:
 
 
 async def run_summarize(model: ScriptedModel) -> str:
-    inputs: dict[str, Any] = {"memories": MEMORIES, "messages": MESSAGES}
+    inputs: dict[str, Any] = {"memories": list(map(memory_item, MEMORIES)), "messages": MESSAGES}
     return await summarize(model, PROMPTS.get("summarize"), kind="overall", previous="", now=NOW, **inputs)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from palimpsest.core.errors import ModelUnreachableError, ReplyError
 from palimpsest.learn.engine import NEEDED_PROMPTS
+from palimpsest.learn.views.kinds import memory_item
 from palimpsest.llm.prompts import PromptFiles
 from palimpsest.llm.views.summarize import MAX_SUMMARY_CHARS, summarize
 from tests.support.scripted_model import NOW, ScriptedModel, memory, message
@@ -23,7 +24,13 @@ async def summary_of(model: ScriptedModel) -> str:
     """Return the summary that a scripted model writes."""
     prompt = PromptFiles(NEEDED_PROMPTS).get("summarize")
     return await summarize(
-        model, prompt, kind="overall", previous="Ana drank coffee.", memories=MEMORIES, messages=MESSAGES, now=NOW
+        model,
+        prompt,
+        kind="overall",
+        previous="Ana drank coffee.",
+        memories=list(map(memory_item, MEMORIES)),
+        messages=MESSAGES,
+        now=NOW,
     )
 
 

@@ -30,6 +30,8 @@ from palimpsest.learn.background.reports import JobReport, notes_on, once_told
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.facts.naming import Naming
 from palimpsest.learn.views import summaries
+from palimpsest.learn.views.kinds import SummaryRequest
+from palimpsest.learn.views.overall import OVERALL
 from palimpsest.store.queries.jobs import Job
 
 logger = logging.getLogger(__name__)
@@ -168,7 +170,8 @@ class BackgroundWork:
     async def _summarize(self, scope: Scope, model: LanguageModel, missed: int) -> None:
         try:
             with in_background():
-                await summaries.write_summary(self._engine, model, scope, "overall", "background")
+                request = SummaryRequest(scope, "", self._engine.clock(), self._engine.embedder.fingerprint)
+                await summaries.write_summary(self._engine, model, OVERALL, request, "background")
             self._failed_at.pop(scope, None)
         except (ModelError, PromptError, LedgerError) as error:
             self._failed_at[scope] = missed  # a failing model is not asked again at every write

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from palimpsest.core.models import Memory, Message
+from palimpsest.core.models import Message
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.llm.prompts import Prompt
 from palimpsest.llm.structured_output import ask, written_text
@@ -40,16 +40,19 @@ async def summarize(
     *,
     kind: str,
     previous: str,
-    memories: Sequence[Memory],
+    memories: Sequence[Mapping[str, Any]],
     messages: Sequence[Message],
     now: datetime,
 ) -> str:
-    """Return the new summary of a kind, such as "overall". It is never empty. Raises ModelError."""
+    """Return the new summary of a kind, such as "overall" or "day:2026-11-21". It is never empty. Raises ModelError.
+
+    `memories` are objects with at least `text` and `date`.
+    """
     rendered = prompt.render(
         today=f"{now:%Y-%m-%d, %A}",
         kind=kind,
         previous=previous,
-        memories=[{"text": memory.text, "date": memory.date} for memory in memories],
+        memories=list(memories),
         messages=[{"who": message.name or message.role, "text": message.content} for message in messages],
     )
     return await ask(

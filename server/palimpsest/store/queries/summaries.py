@@ -21,6 +21,12 @@ def latest_summary(conn: Connection, scope: Scope, kind: str) -> Summary | None:
     return None if row is None else to_summary(row)
 
 
+def current_summary(conn: Connection, scope: Scope, kind: str) -> Summary | None:
+    """Return the newest summary of exactly this scope and kind unless it may say what no longer holds."""
+    last = latest_summary(conn, scope, kind)
+    return None if last is None or has_corrections_since(conn, scope, last.seq) else last
+
+
 def count_changes_since(conn: Connection, scope: Scope, log_number: int) -> int:
     """Return how many times memories that the scope sees changed after a number of the index log."""
     query = (

@@ -1,0 +1,27 @@
+"""Every kind of summary by name."""
+
+from __future__ import annotations
+
+from palimpsest.core.errors import InputError
+from palimpsest.learn.views.about.text import ABOUT
+from palimpsest.learn.views.kinds import SummaryKind
+from palimpsest.learn.views.overall import OVERALL
+from palimpsest.learn.views.recent import RECENT
+
+KINDS = {kind.name: kind for kind in (OVERALL, RECENT)}
+"""The kinds, in the order in which replies and help name them."""
+
+
+def kind_named(text: str) -> tuple[SummaryKind, str]:
+    """Return the kind that a caller names, and what follows its colon. Raises InputError."""
+    name, _, argument = text.partition(":")
+    kind = KINDS.get(name.strip().lower())
+    argument = argument.strip()
+    if kind is None or (argument and not kind.argument):
+        raise InputError(f"there is no summary '{text[:80]}'; there are {', '.join(forms())} and {ABOUT}NAME")
+    return kind, argument
+
+
+def forms() -> list[str]:
+    """Return how each kind is written, such as day:DATE."""
+    return [f"{kind.name}:{kind.argument}" if kind.argument else kind.name for kind in KINDS.values()]
