@@ -5,18 +5,25 @@ from __future__ import annotations
 import re
 import shutil
 import sqlite3
-from collections.abc import Callable, Sequence
-from contextlib import closing
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 from mcp import Client
 
 from palimpsest.core.errors import LedgerError
+from palimpsest.core.models import Decision, Event, Fact, Provenance
+from palimpsest.core.threads import in_background
 from palimpsest.store.database.sqlite.backup import SqliteBackups
-from tests.support.ledger_access import ledger_faults, second_writer
+from palimpsest.store.ledger import Ledger
+from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.writes.apply import Write
+from tests.support.ledger_access import ledger_faults, ledger_in, second_writer
 from tests.support.ledger_process import ledger_process
 from tests.support.mcp_client import connect_stdio, error_text, reply_results, reply_text
+from tests.support.memory import ALICE
 
 COPIED = re.compile(r"Everything acknowledged until then was copied to (\S+\.db)")
 ENDINGS = ("", "-wal", "-shm")
@@ -159,6 +166,69 @@ def test_a_log_is_not_written_back_over_the_writes_of_another_process(path: Path
             assert new.add("The viola was sold") == ["The cello was sold", "The viola was sold"]
             new.close()
     assert texts_in(path) == ["The cello was sold", "The viola was sold"]
+    assert ledger_faults(path) == []
+
+
+def store(ledger: Ledger, text: str) -> None:
+    ledger.apply(Write(ALICE, Provenance("test"), decisions=(Decision(Event.ADD, Fact(text)),)))
+
+
+def read_texts(ledger: Ledger) -> list[str]:
+    with ledger.read() as conn:
+        return sorted(memory.text for _, memory in memory_queries.list_memories(conn, ALICE, 100))
+
+
+@contextmanager
+def reader_in_background(ledger: Ledger) -> Generator[Callable[[], None]]:
+    """Use the open connection in a thread of the background. Give a function that ends it."""
+    reads, may_end = threading.Event(), threading.Event()
+    errors: list[LedgerError] = []
+
+    def read() -> None:
+        try:
+            with in_background(), ledger.read() as conn:
+                memory_queries.count_memories(conn, ALICE)
+                reads.set()
+                may_end.wait()
+        except LedgerError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    reads.wait()
+    try:
+        yield may_end.set
+    finally:
+        may_end.set()
+        thread.join()
+    assert "The next call of a client saves what they hold" in str(errors[0])
+
+
+@pytest.mark.parametrize("writes", [True, False], ids=["write", "read"])
+def test_a_call_waits_for_the_connection_that_can_save_what_the_old_files_hold(path: Path, *, writes: bool) -> None:
+    """Guards the first call after a replacement: work in the background has the only connection to the old files."""
+    with ledger_in(path.parent) as ledger:
+        store(ledger, "The note is blue")
+        SqliteBackups(path).copy(path.parent.parent / "backup.db")
+        store(ledger, "The harp was sold")
+        answers: list[str] = []
+
+        def call() -> None:
+            action = (lambda: store(ledger, "It is never stored")) if writes else (lambda: read_texts(ledger))
+            answers.append(error_of(action))
+
+        caller = threading.Thread(target=call)
+        with reader_in_background(ledger) as end_reader:
+            (path.parent.parent / "backup.db").replace(path)
+            caller.start()
+            caller.join(timeout=0.5)  # a call that does not wait has its answer by then
+            end_reader()
+            caller.join()
+        assert rescued(answers[0]) == ["The harp was sold", "The note is blue"]
+        assert "From the next call on, the ledger in its place is used" in answers[0]
+        store(ledger, "The viola was sold")
+        assert read_texts(ledger) == ["The note is blue", "The viola was sold"]
+    assert texts_in(path) == ["The note is blue", "The viola was sold"]
     assert ledger_faults(path) == []
 
 

@@ -11,6 +11,7 @@ import os
 import sqlite3
 import stat
 import threading
+import time
 from collections.abc import Generator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from errno import EACCES
@@ -35,6 +36,9 @@ from palimpsest.store.schema import KNOWN_REVISIONS
 
 BUSY_TIMEOUT_SECONDS = 30
 """How long a connection waits for the write lock."""
+
+RETRY_SECONDS = 0.02
+"""How often a call looks for a connection that still has the old files open. Set by hand: no caller notices it."""
 
 OTHERS = 0o077
 """The permissions of everybody but the owner."""
@@ -87,7 +91,7 @@ class SqliteDatabase:
     def read(self) -> Generator[Connection]:
         """Return a connection that sees one state of the ledger. Raises LedgerError."""
         # The transaction is never committed: SQLite refuses a commit after it has met a damaged page.
-        with as_ledger_errors(self._path), self._engine.connect() as conn, _dropped_after_failure(conn):
+        with as_ledger_errors(self._path), self._connection() as conn, _dropped_after_failure(conn):
             if self._is_replaced(conn):
                 self._wait_and_refuse(conn)
             yield conn
@@ -100,8 +104,8 @@ class SqliteDatabase:
         with (
             as_ledger_errors(self._path),
             self._writing,
+            self._connection() as conn,
             turn_to_write(self._path, BUSY_TIMEOUT_SECONDS),
-            self._engine.connect() as conn,
             _dropped_after_failure(conn),
         ):
             if self._is_replaced(conn):
@@ -112,6 +116,21 @@ class SqliteDatabase:
             if self._is_replaced(conn):
                 self._refuse(conn, "What this call wrote is in the copy.")
 
+    def _connection(self) -> Connection:
+        """Return a connection. After a replacement it is one that has the old files open, and can save what they hold.
+
+        It may be in use, so a call waits for it. Nobody may have the turn to write meanwhile: whoever uses the
+        connection may need the turn to be done with it.
+        """
+        until = time.monotonic() + BUSY_TIMEOUT_SECONDS
+        while True:
+            try:
+                return self._engine.connect()
+            except LedgerReplacedError:
+                if is_background() or not self._connections or time.monotonic() > until:
+                    raise
+            time.sleep(RETRY_SECONDS)
+
     def _is_replaced(self, conn: Connection) -> bool:
         """Return whether the files at the path are no longer those that a connection has open."""
         driver = _driver(conn)
@@ -121,6 +140,7 @@ class SqliteDatabase:
         return False
 
     def _wait_and_refuse(self, conn: Connection) -> None:
+        self._refuse_in_background(conn)
         with turn_to_write(self._path, BUSY_TIMEOUT_SECONDS):
             self._refuse(conn)
 
@@ -129,12 +149,7 @@ class SqliteDatabase:
 
         If the ledger at the path is the same one, it is used from the next call on.
         """
-        conn.rollback()
-        if is_background():
-            raise LedgerReplacedError(
-                f"the files of the ledger {self._path} were replaced or deleted while this process was using them. The "
-                "next call of a client saves what they hold."
-            )
+        self._refuse_in_background(conn)
         driver = _driver(conn)
         with self._settling:
             if driver.files not in self._settled:
@@ -142,6 +157,15 @@ class SqliteDatabase:
                 if can_go_on:
                     self._open_again()
             raise LedgerReplacedError(f"{self._settled[driver.files]} {done}")
+
+    def _refuse_in_background(self, conn: Connection) -> None:
+        """Raise LedgerReplacedError in the background, which leaves the rest to the next call of a client."""
+        conn.rollback()
+        if is_background():
+            raise LedgerReplacedError(
+                f"the files of the ledger {self._path} were replaced or deleted while this process was using them. The "
+                "next call of a client saves what they hold."
+            )
 
     def _open_again(self) -> None:
         """Give up all connections, and connect to the files that are at the path now."""
@@ -162,8 +186,8 @@ class SqliteDatabase:
         return engine
 
     def _connect(self) -> LedgerConnection:
-        now = LedgerFiles.at(self._path)
-        if now.ledger != self._ledger_file or any(conn.files != now for conn in self._connections.copy()):
+        is_ours = LedgerFiles.at(self._path).ledger == self._ledger_file
+        if not is_ours or any(not conn.is_current for conn in self._connections.copy()):
             raise LedgerReplacedError(
                 f"the files of the ledger {self._path} were replaced or deleted while this process was using them. "
                 "This call did nothing. Call again; if that does not help, start the client again."
@@ -218,8 +242,8 @@ class SqliteDatabase:
         with (
             as_ledger_errors(self._path),
             self._writing,
+            self._connection() as checked,
             turn_to_write(self._path, BUSY_TIMEOUT_SECONDS),
-            self._engine.connect() as checked,
         ):
             if self._is_replaced(checked):
                 self._refuse(checked)
@@ -242,7 +266,7 @@ class SqliteDatabase:
         try:
             with as_ledger_errors(self._path):
                 if any(not conn.is_current for conn in self._connections.copy()):
-                    with self._engine.connect() as conn:
+                    with self._connection() as conn:
                         self._wait_and_refuse(conn)
         except LedgerError as error:
             logger.warning("%s", error)
