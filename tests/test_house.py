@@ -24,6 +24,7 @@ BROAD_HANDLERS = Counter(
         "index.chroma": 1,
         "index.graph.follow": 1,
         "learn.background.jobs": 2,
+        "learn.documents.readers.worker": 1,
         "embed.chroma": 1,
         "embed.onnx": 1,
         "embed.static": 1,
@@ -38,7 +39,8 @@ BROAD_HANDLERS = Counter(
 A worker raises it where the work was given. Chroma, onnxruntime and tokenizers raise anything. The facade raises the
 exception again, and so does a call that ends with its connection. The lazily opened memory reports it to every call. A
 call in several rounds raises it in the next round. A job ends with the error, and the work on jobs logs it and goes on.
-So does taking in what hooks captured, and following the ledger with a graph database.
+So does taking in what hooks captured, and following the ledger with a graph database. A damaged PDF makes its reader
+raise anything.
 """
 
 MAX_FILE_LINES = 400

@@ -66,6 +66,9 @@ _UNSPACED = (
     (0x20000, 0x3FFFF),
 )
 
+UNSPACED_CHARS = "".join(f"{chr(first)}-{chr(last)}" for first, last in _UNSPACED)
+"""The characters of scripts without spaces between words, for a character class of a regular expression."""
+
 _MARKS = "".join(chr(c) for c in range(0x0300, 0x1CFF) if unicodedata.category(chr(c)) in ("Mn", "Mc"))
 _WORD = re.compile(rf"(?:[^\W_]|[{re.escape(_MARKS)}])+")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
-from palimpsest.text.tokenizer import is_unspaced
+from palimpsest.text.tokenizer import UNSPACED_CHARS, is_unspaced
 
 QUESTION_WORDS = 64
 """A question is cut here. A longer one is a pasted text, and what is asked stands at its beginning. It keeps the work
@@ -20,6 +20,7 @@ UNSPACED_WORD_CHARS = 3
 """So many characters of an unspaced script count as one word: words of two and particles of one. Set by hand."""
 
 _WORD = re.compile(r"\S+")
+_UNSPACED_RUN = re.compile(rf"[{UNSPACED_CHARS}]+")
 
 
 def windows(text: str, max_chars: int, fits: Callable[[str], bool] = lambda _: True) -> list[str]:
@@ -51,6 +52,14 @@ def within(texts: Sequence[str], max_chars: int) -> Sequence[str]:
     """Return the first texts whose characters together are within a limit; at least one, if there are any."""
     sums = accumulate(len(text) for text in texts)
     return texts[: max(1, sum(1 for total in sums if total <= max_chars))]
+
+
+def count_words(text: str) -> float:
+    """Return about how many words a text has, in any script. A long run of characters counts as several words."""
+    spaced = text if text.isascii() else _UNSPACED_RUN.sub(" ", text)
+    unspaced = 0 if spaced is text else sum(map(len, _UNSPACED_RUN.findall(text)))
+    words = spaced.split()
+    return unspaced / UNSPACED_WORD_CHARS + sum(max(1.0, len(word) / WORD_CHARS) for word in words)
 
 
 def first_words(text: str) -> str:

@@ -1,0 +1,1 @@
+"""Documents: files and long texts, kept as pages that search finds beside the memories."""

@@ -1,0 +1,135 @@
+"""Reading files as text: what each type keeps, and what hostile files do."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palimpsest.core.errors import InputError
+from palimpsest.learn.documents.readers.html import read_html
+from palimpsest.learn.documents.readers.reading import MAX_BYTES, read_file
+from palimpsest.learn.documents.split import split
+from tests.support.documents import stream, write_objects, write_pdf
+
+pytestmark = pytest.mark.anyio
+
+PAGE = """<!doctype html><html><head><title>Boiler manual</title><style>p { color: red }</style>
+<script>if (a < b) { document.write("<p>never shown</p>") }</script></head><body>
+<h1>Boiler</h1><p>The pressure is <b>1.5</b> bar&nbsp;&amp; rising.</p>
+<ul><li>Open the valve<li>Close it</ul>
+<table><tr><th>Code</th><th>Meaning</th></tr><tr><td>E4</td><td><p>No water</p></td></tr></table>
+<pre>reset  --hard
+# no heading</pre><h2>Care</h2>Once a year.</body></html>"""
+
+
+async def test_html_keeps_headings_lists_tables_and_code(tmp_path: Path) -> None:
+    file = tmp_path / "boiler.html"
+    file.write_text(PAGE, "utf-8")
+    assert await read_file(file) == (
+        "# Boiler\n\nThe pressure is 1.5 bar & rising.\n\n- Open the valve\n- Close it\n\n"
+        "| Code | Meaning |\n| E4 | No water |\n\n```\nreset  --hard\n# no heading\n```\n\n## Care\n\nOnce a year.\n"
+    )
+
+
+def test_the_title_heads_html_without_headings() -> None:
+    assert read_html(b"<title>Notes &amp; more</title><p>One.") == "# Notes & more\n\nOne.\n"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "<meta charset='windows-1252'><p>Caf\xe9".encode("cp1252"),
+        "<p>Caf\xe9".encode(),
+        "<p>Caf\xe9".encode("utf-16"),
+    ],
+)
+def test_html_says_its_encoding(data: bytes) -> None:
+    assert read_html(data) == "Caf\xe9\n"
+
+
+@given(st.lists(st.sampled_from(["<p>", "</p>", "<td>", "<tr>", "</tr>", "<pre>", "</pre>", "<li>", "a ", "<h2>"])))
+def test_any_order_of_tags_keeps_the_text(parts: list[str]) -> None:
+    """Guards that what closes nothing, or closes late, costs no text."""
+    assert read_html("".join(parts).encode()).count("a") == parts.count("a ")
+
+
+async def test_a_pdf_names_its_pages(tmp_path: Path) -> None:
+    file = write_pdf(tmp_path / "guide.pdf", ["The hut opens in June.", "", "Bring (warm) clothes.\nAnd a torch."])
+    assert (
+        await read_file(file) == "[p. 1]\n\nThe hut opens in June.\n\n[p. 3]\n\nBring (warm) clothes.\nAnd a torch.\n"
+    )
+
+
+@pytest.mark.parametrize("mark", ["utf-8", "utf-8-sig", "utf-16"])
+async def test_text_in_unicode_is_read(tmp_path: Path, mark: str) -> None:
+    file = tmp_path / "note.txt"
+    file.write_bytes("Grüße, 世界\n".encode(mark))
+    assert await read_file(file) == "Grüße, 世界\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "says"),
+    [
+        ("note.txt", "Gr\xfc\xdfe".encode("latin-1"), "not text in UTF-8"),
+        ("photo.md", b"\x89PNG\0\0\0", "zero bytes"),
+        ("broken.pdf", b"%PDF-1.7\nnothing of the kind", "damaged"),
+        ("empty.pdf", b"", "damaged"),
+        ("picture.html", b"<p>\0\0", "zero bytes"),
+    ],
+)
+async def test_what_is_no_text_says_so(tmp_path: Path, name: str, data: bytes, says: str) -> None:
+    file = tmp_path / name
+    file.write_bytes(data)
+    with pytest.raises(InputError, match=says):
+        await read_file(file)
+
+
+async def test_a_pdf_of_pictures_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="text recognition"):
+        await read_file(write_pdf(tmp_path / "scan.pdf", ["", ""]))
+
+
+async def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "huge.txt"
+    with file.open("wb") as out:
+        out.truncate(MAX_BYTES + 1)
+    with pytest.raises(InputError, match="more than 50,000,000"):
+        await read_file(file)
+
+
+async def test_deep_html_costs_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "deep.html"
+    file.write_text("<div><b>" * 20_000 + "down here", "utf-8")
+    assert await read_file(file) == "down here\n"
+
+
+async def test_a_pdf_that_unpacks_without_end_ends_in_an_error(tmp_path: Path) -> None:
+    """Guards memory: a few kilobytes, packed twice, unpack to hundreds of megabytes."""
+    packed = zlib.compressobj(9)
+    line = b"BT /F1 12 Tf (x) Tj ET\n" * 40_000
+    inner = b"".join([*(packed.compress(line) for _ in range(300)), packed.flush()])
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Contents 4 0 R >>",
+        stream(inner, compressed=True).replace(b"/FlateDecode", b"[/FlateDecode /FlateDecode]"),
+    ]
+    with pytest.raises(InputError):
+        await read_file(write_objects(tmp_path / "bomb.pdf", objects))
+
+
+async def test_a_pdf_whose_pages_go_in_a_circle_ends(tmp_path: Path) -> None:
+    objects = [b"<< /Type /Catalog /Pages 2 0 R >>", b"<< /Type /Pages /Kids [2 0 R 2 0 R] /Count 2 >>"]
+    with pytest.raises(InputError):
+        await read_file(write_objects(tmp_path / "circle.pdf", objects))
+
+
+async def test_one_endless_line_is_cut_into_pages(tmp_path: Path) -> None:
+    file = tmp_path / "line.txt"
+    file.write_text("word " * 40_000, "utf-8")
+    text = await read_file(file)
+    assert max(map(len, split(text))) < 4_000

@@ -1,0 +1,135 @@
+"""Splitting a text into pages."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palimpsest.learn.documents.split import MAX_WORDS, SHORT_WORDS, first_heading, split, trails
+from palimpsest.text.windows import count_words
+
+LINES = st.sampled_from(
+    [
+        "",
+        "# One",
+        "## Two",
+        "### Three ###",
+        "Title",
+        "=====",
+        "---",
+        "```",
+        "~~~~ python",
+        "| a | b |",
+        "word " * 40,
+        "A sentence. Another one! A third? " * 30,
+        "short",
+        "x" * 9_000,
+        "漢字の文です。" * 100,
+        "\u0e20\u0e32\u0e29\u0e32\u0e44\u0e17\u0e22" * 200,
+        "\t",
+        "\r",
+        "\u2028",
+        "\x0c",
+    ]
+)
+TEXTS = st.one_of(st.text(max_size=400), st.lists(LINES, max_size=40).map("\n".join))
+
+
+def words(count: int, word: str = "plain") -> str:
+    return " ".join(f"{word}{number}." for number in range(count))
+
+
+@given(TEXTS)
+def test_the_pages_joined_are_the_text(text: str) -> None:
+    """Guards that nothing of a document is lost or said twice."""
+    assert "".join(split(text)) == text
+
+
+@given(TEXTS)
+def test_no_page_is_much_longer_than_the_limit(text: str) -> None:
+    """Guards that a page can be shown, whatever the text is made of."""
+    for page in split(text):
+        assert count_words(page) <= MAX_WORDS + SHORT_WORDS + 1
+
+
+@given(TEXTS)
+def test_every_page_says_what_it_stands_under(text: str) -> None:
+    """Guards that there is one trail of headings for each page."""
+    pages = split(text)
+    assert len(trails(pages)) == len(pages)
+
+
+def test_a_short_text_is_one_page() -> None:
+    assert split("# A\n\nOne.\n\n# B\n\nTwo.\n") == ["# A\n\nOne.\n\n# B\n\nTwo.\n"]
+
+
+def test_pages_end_before_headings() -> None:
+    parts = [f"## Part {number}\n\n{words(400)}\n\n" for number in range(3)]
+    assert split("# Book\n\n" + "".join(parts)) == ["# Book\n\n" + parts[0], *parts[1:]]
+
+
+def test_short_sections_are_joined() -> None:
+    sections = [f"## Section {number}\n\n{words(90)}\n\n" for number in range(12)]
+    pages = split("".join(sections))
+    assert all(page.startswith("## Section") for page in pages)
+    assert 2 <= len(pages) <= 4
+
+
+def test_a_long_section_is_cut_between_its_paragraphs() -> None:
+    paragraphs = [words(250, "a") + "\n\n", words(250, "b") + "\n\n", words(250, "c") + "\n"]
+    assert split("# Long\n\n" + "".join(paragraphs)) == ["# Long\n\n" + paragraphs[0] + paragraphs[1], paragraphs[2]]
+
+
+def test_a_heading_is_never_left_alone() -> None:
+    first, second = split(f"# Title\n\n{words(700)}")
+    assert first.startswith("# Title\n\nplain0. plain1.")
+    assert second.endswith("plain699.")
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        "```python\n" + "x = 1  # a line\n\n" * 90 + "```\n",
+        "| a | b |\n|---|---|\n" + "| one | two |\n" * 90,
+    ],
+)
+def test_code_and_tables_stay_whole_if_they_fit(whole: str) -> None:
+    pages = split(f"{words(500)}\n\n{whole}\n{words(500)}\n")
+    assert sum(whole in page for page in pages) == 1
+
+
+def test_a_heading_within_code_is_none() -> None:
+    code = "```\n# a comment\n" + "run this\n" * 200 + "```\n"
+    (page,) = [page for page in split(f"{words(400)}\n\n{code}\n{words(400)}") if "# a comment" in page]
+    assert code in page
+
+
+@pytest.mark.parametrize("script", ["漢字の文です。", "\u0e20\u0e32\u0e29\u0e32\u0e44\u0e17\u0e22"])
+def test_scripts_without_spaces_have_pages_too(script: str) -> None:
+    """Guards against one page for a whole book whose words are not separated."""
+    pages = split(script * 2_000)
+    assert all(900 <= len(page) <= 2_200 for page in pages[:-1])
+    assert len(pages) > 5
+
+
+def test_chinese_pages_end_after_sentences() -> None:
+    assert all(page.endswith("。") for page in split("今天下雨了。我们在家看书。" * 500))
+
+
+def test_trails_name_the_headings_above_a_page() -> None:
+    text = f"# Book\n\n{words(500)}\n\n## Food\n\n{words(950)}\n\n## Drink\n\n{words(400)}\n"
+    assert trails(split(text)) == [("Book",), ("Book", "Food"), ("Book", "Food"), ("Book", "Drink")]
+
+
+def test_underlined_headings_count() -> None:
+    text = f"Book\n====\n\n{words(400)}\n\nFood\n----\n\n{words(400)}\n"
+    assert trails(split(text)) == [("Book",), ("Book", "Food")]
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [("intro\n\n## Heading here ##\n", "Heading here"), ("\n\n  first line\nsecond", "first line"), ("", "")],
+)
+def test_a_title_is_the_first_heading_or_line(text: str, title: str) -> None:
+    assert first_heading(text) == title
