@@ -14,8 +14,8 @@ from itertools import pairwise
 from palimpsest.text.windows import WORD_CHARS, count_words
 
 MAX_WORDS = 600
-"""About how many words a page has at most; a short piece may come on top. It is the limit of ReadAgent's pages, and what
-a search can show whole."""
+"""About how many words a page has at most; a short piece may come on top. The same as in ReadAgent, and what a search
+can show whole."""
 
 FULL_WORDS = 300
 """A page of so many words ends at the next heading. Set by hand: half of the limit. Shorter sections are joined."""

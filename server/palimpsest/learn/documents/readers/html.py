@@ -78,10 +78,9 @@ class _Reader(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Begin what a tag begins."""
         del attrs
+        self._is_title = tag == "title"
         if tag in _UNSHOWN:
             self._is_unshown = True
-        elif tag == "title":
-            self._is_title = True
         elif tag in _HEADINGS:
             self._begin(_HEADINGS[tag] + " ")
             self._has_heading = True
@@ -95,8 +94,11 @@ class _Reader(HTMLParser):
             self._lines.append("```")
             self._is_code = True
         elif tag == "tr":
+            self._end_row()
             self._end_line()
             self._cells = []
+        elif tag in {"td", "th"}:
+            self._end_cell()
         elif tag in _PARAGRAPHS:
             self._begin()
 
@@ -110,12 +112,13 @@ class _Reader(HTMLParser):
             self._end_line()
             self._is_code = False
             self._lines += ["```", ""]
-        elif tag in {"td", "th"} and self._cells is not None:
-            self._cells.append(self._taken())
-        elif tag == "tr" and self._cells is not None:
-            cells, self._cells = [*self._cells, *filter(None, [self._taken()])], None
-            if cells:
-                self._lines.append(f"| {' | '.join(cells)} |")
+        elif tag in {"td", "th"}:
+            self._end_cell()
+        elif tag == "tr":
+            self._end_row()
+        elif tag == "table":
+            self._end_row()
+            self._begin()
         elif tag in _HEADINGS or tag in _PARAGRAPHS:
             self._begin()
 
@@ -136,6 +139,7 @@ class _Reader(HTMLParser):
 
     def markdown(self) -> str:
         """Return what was read. The title heads it if no heading does."""
+        self._end_row()
         self._end_line()
         title = " ".join("".join(self._title).split())
         head = [f"# {title}", ""] if title and not self._has_heading else []
@@ -160,6 +164,16 @@ class _Reader(HTMLParser):
         if text:
             self._lines.append(self._prefix + text)
             self._prefix = ""
+
+    def _end_cell(self) -> None:
+        if self._cells is not None and (text := self._taken()):
+            self._cells.append(text)
+
+    def _end_row(self) -> None:
+        self._end_cell()
+        cells, self._cells = self._cells, None
+        if cells:
+            self._lines.append(f"| {' | '.join(cells)} |")
 
     def _taken(self) -> str:
         """Return the text of the open line with single spaces, and begin an empty one."""
