@@ -25,6 +25,7 @@ BROAD_HANDLERS = Counter(
         "index.graph.follow": 1,
         "learn.background.jobs": 2,
         "learn.documents.readers.worker": 1,
+        "learn.background.learning": 1,
         "embed.chroma": 1,
         "embed.onnx": 1,
         "embed.static": 1,

@@ -16,7 +16,7 @@ from loopback import OpenAIServer, Reply
 from palimpsest.core.files import files_below
 from palimpsest.core.models import Scope
 from palimpsest.learn.background.jobs import work_on_jobs
-from palimpsest.store.writes.jobs import PAUSES
+from palimpsest.store.writes.jobs.states import PAUSES
 from tests.support.learning_jobs import TIMEOUT, HastyClock, learning_memory, model, next_news
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, memory_texts, messages_from
 from tests.support.scripted_model import ScriptedModel, is_extraction

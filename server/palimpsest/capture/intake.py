@@ -33,7 +33,7 @@ from palimpsest.hook.private_files import make_private_folder
 from palimpsest.learn.engine import Engine
 from palimpsest.store.mapping import content_hash
 from palimpsest.store.queries import capture as capture_queries
-from palimpsest.store.writes.jobs import HOOKS
+from palimpsest.store.writes.jobs.queue import HOOKS
 
 logger = logging.getLogger(__name__)
 

@@ -23,6 +23,7 @@ from palimpsest.index.kept_keys import KeptKeys
 from palimpsest.index.sync import Projection
 from palimpsest.learn.background import reports
 from palimpsest.learn.background.jobs import work_on_jobs
+from palimpsest.learn.background.kinds import kinds_for
 from palimpsest.learn.engine import Engine
 from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.writes import purge as purge_writes
@@ -119,13 +120,18 @@ class Care:
         return await self._engine.run(lambda: reports.reports_of_user(self._engine, self._scope.user_id))
 
     async def retry_jobs(self) -> int:
-        """Work now on the jobs of the settings' user that wait or have failed; return how many there were."""
-        if self._engine.model is None:
+        """Work now on the jobs of the settings' user that wait or have failed; return how many there were.
+
+        Raises InputError if nothing can be tried again because there is no model.
+        """
+        engine, user_id = self._engine, self._scope.user_id
+        model = engine.own_model
+        jobs = await engine.write(lambda: engine.ledger.retry_jobs(user_id, kinds_for(model)))
+        if not jobs and model is None:
             raise InputError(
                 "there is no language model to ask, so nothing was tried again. palimpsest setup chooses one"
             )
-        jobs = await self._engine.write(lambda: self._engine.ledger.retry_jobs(self._scope.user_id))
-        await work_on_jobs(self._engine, self._engine.model, self._after_job)
+        await work_on_jobs(engine, model, self._after_job)
         return jobs
 
     async def _after_job(self, scope: Scope, outcomes: Sequence[Outcome]) -> None:

@@ -26,7 +26,7 @@ from palimpsest.learn.sanitize import original_text, sanitize_fact, sanitize_mes
 from palimpsest.store.queries import id_lookup
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.writes.apply import Write
-from palimpsest.store.writes.jobs import LearnLater
+from palimpsest.store.writes.jobs.queue import LearnLater
 from palimpsest.text.dates.finder import dates_in
 from palimpsest.text.dates.spans import day_or_days
 

@@ -61,9 +61,14 @@ class Engine:
     captured_calls_per_day: int = 0
 
     @property
+    def own_model(self) -> LanguageModel | None:
+        """Return the model that is always there, which alone is asked in the background, or None."""
+        return None if self.is_model_borrowed else self.model
+
+    @property
     def learns_later(self) -> bool:
         """Return whether messages are learned from after their call, which needs a model that is always there."""
-        return self.learns_in_background and self.model is not None and not self.is_model_borrowed
+        return self.learns_in_background and self.own_model is not None
 
     async def run(self, blocking: Callable[[], _T]) -> _T:
         """Run blocking work in one of our own threads. Unless it says otherwise, it finishes even if cancelled."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -28,11 +29,11 @@ from palimpsest.store.database.sqlite.connection import SqliteDatabase
 from palimpsest.store.graph.care.naming import UnnamedMemory, give_names
 from palimpsest.store.graph.matching import name_vectors
 from palimpsest.store.migrations.upgrade import refuse_newer, upgrade
-from palimpsest.store.queries.jobs import Job
+from palimpsest.store.queries.jobs import Job, JobKind
 from palimpsest.store.schema import meta
 from palimpsest.store.writes import apply as application
 from palimpsest.store.writes import entries, notices, purge, transfer
-from palimpsest.store.writes import jobs as job_writes
+from palimpsest.store.writes.jobs import attempts, daily_calls, queue
 from palimpsest.store.writes.transaction import next_edit_number
 
 
@@ -119,40 +120,56 @@ class Ledger:
         with self._database.following_graph() as is_our_turn:
             yield is_our_turn
 
+    def queue_job(self, scope: Scope, request: queue.JobRequest) -> None:
+        """Queue work in the background. In a write of a client, use `Write.later`."""
+        with self._write() as conn:
+            scope = replace(scope, project=project_queries.current_name(conn, scope.user_id, scope.project))
+            queue.enqueue(conn, request.kind, scope, request.payload, self._clock(), due_at=request.due_at)
+
+    def take_job(self, kinds: Sequence[JobKind]) -> Job | None:
+        """Return the job of these kinds that is next, and begin an attempt at it; None if none is due."""
+        with self._write() as conn:
+            return attempts.take(conn, kinds, self._clock())
+
     def progress_job(self, job: Job, learned: int, notes: Sequence[str]) -> None:
         """Record from how many more messages a job has learned, and what its caller should know."""
         with self._write() as conn:
-            job_writes.progress(conn, job, learned, notes)
+            attempts.progress(conn, job, learned, notes)
 
-    def finish_job(self, job: Job, error: str) -> None:
-        """Record how an attempt at a job ended; `error` is "" if it is done."""
+    def finish_job(self, job: Job, error: str = "", again_at: datetime | None = None) -> None:
+        """Record how an attempt at a job ended; `error` is "" if it is done. A new job begins at `again_at`."""
         with self._write() as conn:
-            job_writes.finish(conn, job, error, self._clock())
+            attempts.finish(conn, job, error, again_at, self._clock())
+
+    def interrupt_job(self, job: Job) -> None:
+        """Let the rest of a job wait until others had their turn."""
+        with self._write() as conn:
+            attempts.interrupt(conn, job, self._clock())
 
     def postpone_job(self, job: Job, reason: str, due_at: datetime) -> None:
         """Let a job wait until a time, which is no failure."""
         with self._write() as conn:
-            job_writes.postpone(conn, job, reason, due_at)
+            attempts.postpone(conn, job, reason, due_at)
 
     def queue_captured(self, user_id: str, client: str, session: str, minimum: int) -> int:
         """Queue the captured messages of a client's session to be learned from, if so many wait; return how many."""
         with self._write() as conn:
-            return job_writes.queue_session(conn, user_id, client, session, minimum, self._clock())
+            return queue.queue_session(conn, user_id, client, session, minimum, self._clock())
 
     def take_captured_call(self, limit: int) -> bool:
         """Count one more call of the model for captured messages, unless `limit` were made today (UTC)."""
         with self._write() as conn:
-            return job_writes.take_call(conn, limit, self._clock())
+            return daily_calls.take_call(conn, limit, self._clock())
 
-    def retry_jobs(self, user_id: str) -> int:
-        """Make all jobs of a user due that wait or have failed, and return how many there are."""
+    def retry_jobs(self, user_id: str, kinds: Sequence[JobKind]) -> int:
+        """Make all jobs of a user of these kinds due that wait or have failed, and return how many there are."""
         with self._write() as conn:
-            return job_writes.retry(conn, user_id, self._clock())
+            return attempts.retry(conn, user_id, kinds, self._clock())
 
     def mark_reported(self, jobs: Sequence[Job]) -> None:
         """Record that a reply has told of jobs."""
         with self._write() as conn:
-            job_writes.mark_reported(conn, jobs)
+            attempts.mark_reported(conn, jobs)
 
     def take_notice(self, key: str) -> bool:
         """Return whether people are to be told of a notice now; each notice is told once."""

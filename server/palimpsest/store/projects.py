@@ -27,8 +27,8 @@ from palimpsest.store.schema import (
     vectors,
 )
 from palimpsest.store.writes import entries as entry_writes
-from palimpsest.store.writes import jobs as job_writes
 from palimpsest.store.writes import memories as memory_writes
+from palimpsest.store.writes.jobs import owners as job_owners
 from palimpsest.store.writes.transaction import Transaction, next_edit_number, record_message
 
 SCOPED_TABLES = (memories, messages, vectors, summaries, conversations)
@@ -54,7 +54,7 @@ def move(conn: Connection, full_text: FullText, user_id: str, old: str, new: str
     for table in SCOPED_TABLES:
         conn.execute(update(table).where(table.c.user_id == user_id, table.c.project == old).values(project=new))
     entity_moves.move(tx.graph, old)
-    job_writes.move(conn, user_id, old, new)
+    job_owners.move(conn, user_id, old, new)
     _move_aliases(conn, user_id, old, new, now)
     entry_writes.index(conn, full_text, touched, now)
     if not is_merge:
@@ -89,7 +89,7 @@ def _merge_messages(tx: Transaction, old: str, new: str) -> None:
         tx.conn.execute(update(messages).where(messages.c.id == other.id).values(**values))
         if other.deleted_at is None:
             record_message(tx, Event.DELETE, other.id)
-        job_writes.replace_message(tx.conn, tx.scope.user_id, other.id, kept.id)
+        job_owners.replace_owner(tx.conn, tx.scope.user_id, other.id, kept.id)
 
 
 def _cite_instead(tx: Transaction, message_id: str, kept_id: str) -> None:
@@ -126,6 +126,7 @@ def _merge_memories(tx: Transaction, old: str, new: str) -> None:
         )
         memory_writes.change(tx, theirs, lacking)
         memory_writes.replace_by(tx, ours, _memory(tx, new_id))
+        job_owners.replace_owner(tx.conn, tx.scope.user_id, old_id, new_id)
 
 
 def _merge_conversations(conn: Connection, user_id: str, old: str, new: str) -> None:

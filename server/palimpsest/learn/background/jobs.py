@@ -1,8 +1,7 @@
-"""Work on the jobs in the ledger: learn from messages after their call was answered.
+"""Work on the jobs in the ledger: what was said is learned from, and views of what is known are made.
 
 A job stays in the ledger until it is done. Of all processes one works on jobs at a time, by a lock of the operating
-system; if that process is killed, another goes on. Each piece of a conversation marks its messages as learned from, so
-work that was interrupted goes on with the rest.
+system; if that process is killed, another goes on with what is left of it.
 """
 
 from __future__ import annotations
@@ -16,17 +15,14 @@ from functools import partial
 import anyio
 
 from palimpsest.core.errors import DailyLimitError, LedgerError, PalimpsestError
-from palimpsest.core.models import Message, Outcome, Scope
+from palimpsest.core.models import Outcome, Scope
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.threads import in_background
-from palimpsest.learn.apply import WriteResult
 from palimpsest.learn.background.daily_limit import model_for, next_day
+from palimpsest.learn.background.kinds import do, kinds_for
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.facts.reconcile import not_learned_from
-from palimpsest.learn.messages.from_messages import Lesson, learn_pieces
 from palimpsest.store.queries import jobs as job_queries
-from palimpsest.store.queries import messages as message_queries
-from palimpsest.store.queries.jobs import Job
+from palimpsest.store.queries.jobs import Job, JobEnd, JobKind
 
 logger = logging.getLogger(__name__)
 
@@ -53,94 +49,84 @@ class JobRunner:
         self._woken.set()
 
     async def run(self) -> None:
-        """Work on what is due until cancelled, beginning with what waits from before. Without a model do nothing."""
-        model = self._engine.model
-        if model is None:
-            return
+        """Work on what is due until cancelled, beginning with what waits from before."""
         with in_background():
             while True:
                 self._woken = anyio.Event()
-                rest = await self._work(model)
+                rest = await self._work()
                 with anyio.move_on_after(rest):
                     await self._woken.wait()
 
-    async def _work(self, model: LanguageModel) -> float:
+    async def _work(self) -> float:
         """Work on what is due and return for how many seconds there is nothing to do."""
         engine = self._engine
+        kinds = kinds_for(engine.own_model)
         try:
-            due_at = await engine.run(lambda: _next_due_at(engine))
+            due_at = await engine.run(lambda: _next_due_at(engine, kinds))
             if due_at is not None and due_at <= engine.clock():
-                if not await work_on_jobs(engine, model, self._after_work):
+                if not await work_on_jobs(engine, engine.own_model, self._after_work):
                     return BUSY_SECONDS
-                due_at = await engine.run(lambda: _next_due_at(engine))
+                due_at = await engine.run(lambda: _next_due_at(engine, kinds))
         except LedgerError as error:
-            logger.warning("what waits to be learned from is not looked at: %s", error)
+            logger.warning("what waits to be done is not looked at: %s", error)
             return BUSY_SECONDS
         except Exception:  # one that escaped would close the memory for all its callers
-            logger.exception("what waits to be learned from is not looked at for a while")
+            logger.exception("what waits to be done is not looked at for a while")
             return LOOK_SECONDS
         if due_at is None:
             return LOOK_SECONDS
         return min(max((due_at - engine.clock()).total_seconds(), 0.0), LOOK_SECONDS)
 
 
-async def work_on_jobs(engine: Engine, model: LanguageModel, after_work: AfterWork | None = None) -> bool:
+async def work_on_jobs(engine: Engine, model: LanguageModel | None, after_work: AfterWork | None = None) -> bool:
     """Work on the jobs that are due, one after the other. Return False if another process is doing it.
 
-    `after_work` is awaited after each job, with its scope and what was learned. Raises LedgerError.
+    Without a model, jobs that need one wait. `after_work` is awaited after each job, with its scope and what it
+    changed. Raises LedgerError.
     """
+    kinds = kinds_for(model)
     with ExitStack() as stack:
         if not await engine.run(lambda: stack.enter_context(engine.ledger.working_on_jobs())):
             return False
-        while (job := await engine.run(lambda: _due_job(engine))) is not None:
-            try:
-                error, outcomes = await _learn(engine, model_for(engine, model, job), job)
-            except DailyLimitError as limit:
-                await engine.write(partial(engine.ledger.postpone_job, job, str(limit), next_day(engine.clock())))
+        while await engine.run(lambda: _is_due(engine, kinds)):
+            job = await engine.write(lambda: engine.ledger.take_job(kinds))
+            if job is None:
                 continue
-            await engine.write(partial(engine.ledger.finish_job, job, error))
+            end = await _attempt(engine, None if model is None else model_for(engine, model, job), job)
+            await engine.write(partial(_record, engine, job, end))
             if after_work is not None:
-                await after_work(job.scope, outcomes)
+                await after_work(job.scope, end.outcomes)
     return True
 
 
-async def _learn(engine: Engine, model: LanguageModel, job: Job) -> tuple[str, Sequence[Outcome]]:
-    """Learn from the messages of a job that were neither learned from nor deleted since it was queued.
-
-    Return the error that ended it, "" if there was none, and what was learned. Raises DailyLimitError.
-    """
-    messages = await engine.run(lambda: _messages(engine, job))
-    outcomes: list[Outcome] = []
-    error: Exception | None
-
-    async def on_piece(learned: int, result: WriteResult) -> None:
-        outcomes.extend(result.outcomes)
-        await engine.write(partial(engine.ledger.progress_job, job, learned, result.notes))
-
+async def _attempt(engine: Engine, model: LanguageModel | None, job: Job) -> JobEnd:
+    """Return how an attempt at a job ended; an error is part of it."""
     try:
-        lesson = Lesson(job.scope, messages, job.payload["context"], job.payload["caller"])
-        error = (await learn_pieces(engine, model, lesson, on_piece)).error
-    except Exception as fault:  # noqa: BLE001 - whatever one job meets, the memory and the other jobs go on
-        error = fault
-    if error is None or not await engine.run(lambda: not_learned_from(engine, messages)):
-        return "", outcomes
+        return await do(engine, model, job)
+    except Exception as error:  # noqa: BLE001 - whatever one job meets, the memory and the other jobs go on
+        return JobEnd(error=error)
+
+
+def _record(engine: Engine, job: Job, end: JobEnd) -> None:
+    """Record in the ledger how an attempt at a job ended."""
+    error = end.error
     if isinstance(error, DailyLimitError):
-        raise error
-    logger.warning("a job ended before its end: %s", error, exc_info=not isinstance(error, PalimpsestError))
-    return (str(error) if isinstance(error, PalimpsestError) else f"{type(error).__name__}: {error}."), outcomes
+        engine.ledger.postpone_job(job, str(error), next_day(engine.clock()))
+    elif error is not None:
+        logger.warning("a job ended before its end: %s", error, exc_info=not isinstance(error, PalimpsestError))
+        text = str(error) if isinstance(error, PalimpsestError) else f"{type(error).__name__}: {error}."
+        engine.ledger.finish_job(job, text)
+    elif end.is_unfinished:
+        engine.ledger.interrupt_job(job)
+    else:
+        engine.ledger.finish_job(job, again_at=end.again_at)
 
 
-def _messages(engine: Engine, job: Job) -> list[Message]:
+def _next_due_at(engine: Engine, kinds: Sequence[JobKind]) -> datetime | None:
     with engine.ledger.read() as conn:
-        messages = message_queries.messages_by_id(conn, job.message_ids)
-    return not_learned_from(engine, [messages[key] for key in job.message_ids if key in messages])
+        return job_queries.next_due_at(conn, kinds)
 
 
-def _next_due_at(engine: Engine) -> datetime | None:
-    with engine.ledger.read() as conn:
-        return job_queries.next_due_at(conn)
-
-
-def _due_job(engine: Engine) -> Job | None:
-    with engine.ledger.read() as conn:
-        return job_queries.due_job(conn, engine.clock())
+def _is_due(engine: Engine, kinds: Sequence[JobKind]) -> bool:
+    due_at = _next_due_at(engine, kinds)
+    return due_at is not None and due_at <= engine.clock()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
@@ -13,7 +13,7 @@ from palimpsest.core.validation import one_line
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.facts.reconcile import FORGOTTEN, NOT_KEPT, UNDECIDED
 from palimpsest.store.queries import jobs as job_queries
-from palimpsest.store.queries.jobs import NOTES, Job
+from palimpsest.store.queries.jobs import NOTES, TOLD_KINDS, Job, JobKind
 from palimpsest.text.counting import counted
 from palimpsest.text.shorten import shorten
 
@@ -25,6 +25,14 @@ MAX_CHARS = 200
 
 MAX_NOTES = 3
 """How many remarks on facts that were not kept, or kept in doubt, are passed on. Set by hand, as `MAX_FACTS`."""
+
+FAILED: Mapping[JobKind, str] = {
+    "summarize": "the summaries are not up to date",
+    "link": "some memories were not linked",
+    "expire": "some memories may be shown beyond their time",
+    "gist": "some pages of documents have no gist, and are found by their own words",
+}
+"""What it means that a silent job has failed for good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +109,8 @@ def _learned(reports: Sequence[JobReport], *, has_remarks: bool) -> list[str]:
 
 
 def _failure(job: Job) -> str:
+    if job.kind not in TOLD_KINDS:
+        return f"{FAILED[job.kind]}: {job.error} palimpsest jobs --retry tries again."
     what = f"{counted(len(job.message_ids), 'message')}, which are kept: {job.error}"
     if job.state == "waiting":
         return (

@@ -4,22 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from datetime import datetime, timedelta
+from typing import Any, Literal, TypeAlias, cast
 
-from sqlalchemy import Connection, Row, and_, func, or_, select, text
+from sqlalchemy import Connection, Row, and_, case, func, or_, select, text
 
-from palimpsest.core.models import Memory, Scope
+from palimpsest.core.models import Memory, Outcome, Scope
 from palimpsest.store.mapping import chunks, sees, to_memory, to_scope
 from palimpsest.store.schema import UNREPORTED, history, jobs, memories, memory_sources
 
-JobKind: TypeAlias = Literal["learn", "capture"]
-"""What kinds of work are done later: both extract facts from messages, `capture` from those that hooks captured."""
+JobKind: TypeAlias = Literal["learn", "capture", "summarize", "link", "expire", "gist"]
+"""What kinds of work are done later. `learn` and `capture` extract facts from messages, `capture` from those that hooks
+captured. The others make views of what is known."""
+
+TOLD_KINDS: tuple[JobKind, ...] = ("learn", "capture")
+"""The kinds of which replies say how they ended, because somebody said what was learned. The others are silent unless
+they fail for good."""
+
+ORDER: tuple[JobKind, ...] = ("expire", "learn", "capture", "gist", "link", "summarize")
+"""In which order kinds are worked on, of jobs that are due. Expiry takes milliseconds, and without it a search says
+what no longer holds. Then comes what people said, and then what is made of it: a link needs the memories, and a
+summary should rest on all of them."""
+
+OVERDUE = timedelta(hours=1)
+"""A job that has been due for this long goes before all that are not, whatever its kind. Set by hand: without it, an
+afternoon of learning would leave no time for a summary, and an hour is no harm to one."""
 
 JobState: TypeAlias = Literal["waiting", "done", "failed"]
 
 MESSAGES = "messages"
-"""The key in the payload of a job of the ids of the messages that it is about."""
+"""The key in the payload of a job of the ids of the messages that it is about, if it is about messages."""
+
+MEMORIES = "memories"
+"""The key in the payload of a job of the ids of the memories that it is about, if it is about memories."""
+
+ID_LISTS = (MESSAGES, MEMORIES)
+
+TAKEN = "taken"
+"""The key in a stored payload of the lists that an attempt began with. What lies beside it was added since."""
+
+ASKED = "asked"
+"""The key in a stored payload that says that the work was asked for again since the attempt began, and for when, if not
+for soon."""
 
 NOTES = "notes"
 """The key in the result of a job of what its caller should know."""
@@ -50,7 +76,12 @@ class Job:
     @property
     def message_ids(self) -> tuple[str, ...]:
         """Return the ids of the messages that it is about."""
-        return tuple(self.payload[MESSAGES])
+        return tuple(self.payload.get(MESSAGES, ()))
+
+    @property
+    def memory_ids(self) -> tuple[str, ...]:
+        """Return the ids of the memories that it is about."""
+        return tuple(self.payload.get(MEMORIES, ()))
 
     @property
     def learned(self) -> int:
@@ -63,13 +94,43 @@ class Job:
         return tuple(self.result.get(NOTES, ()))
 
 
-def _to_job(row: Row[Any]) -> Job:
+@dataclass(frozen=True, slots=True)
+class JobEnd:
+    """How an attempt at a job ended. `outcomes` is what it changed, also if an `error` ended it.
+
+    With `again_at` there is a new job of its kind and scope at that time, or earlier if something asks for it. A job
+    that `is_unfinished` stopped at a good place, so that others have their turn, and goes on after them.
+    """
+
+    outcomes: tuple[Outcome, ...] = ()
+    error: Exception | None = None
+    again_at: datetime | None = None
+    is_unfinished: bool = False
+
+
+def joined(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a payload with the lists of both, each item once; of other values the new one holds."""
+    both = {**old, **new}
+    for key, value in both.items():
+        if isinstance(value, list):
+            items = [*cast("list[Any]", old.get(key, [])), *cast("list[Any]", new.get(key, []))]
+            both[key] = list(dict.fromkeys(items))
+    return both
+
+
+def whole_payload(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all that a job is about: what its last attempt began with, and what was added since."""
+    added = {key: value for key, value in stored.items() if key not in (TAKEN, ASKED)}
+    return joined(stored.get(TAKEN, {}), added)
+
+
+def to_job(row: Row[Any]) -> Job:
     """Return a row of `jobs` as a model."""
     return Job(
         seq=row.seq,
         kind=row.kind,
         scope=to_scope(row),
-        payload=row.payload,
+        payload=whole_payload(row.payload),
         created_at=row.created_at,
         due_at=row.due_at,
         attempts=row.attempts,
@@ -80,29 +141,37 @@ def _to_job(row: Row[Any]) -> Job:
     )
 
 
-def due_job(conn: Connection, now: datetime) -> Job | None:
-    """Return the job of all users that has been due for longest, or None if none is due."""
-    query = select(jobs).where(jobs.c.state == "waiting", jobs.c.due_at <= now).order_by(jobs.c.due_at).limit(1)
-    row = conn.execute(query).one_or_none()
-    return None if row is None else _to_job(row)
+def due_job(conn: Connection, now: datetime, kinds: Sequence[JobKind]) -> Row[Any] | None:
+    """Return the row of the job of these kinds that is next, or None if none is due.
+
+    It is the first by `ORDER` and the time it is due; before that, whatever is overdue.
+    """
+    is_due = and_(jobs.c.state == "waiting", jobs.c.due_at <= now, jobs.c.kind.in_(kinds))
+    by_kind = case({kind: number for number, kind in enumerate(ORDER)}, value=jobs.c.kind)
+    rank = case((jobs.c.due_at <= now - OVERDUE, -1), else_=by_kind)
+    return conn.execute(select(jobs).where(is_due).order_by(rank, jobs.c.due_at, jobs.c.seq).limit(1)).one_or_none()
 
 
-def next_due_at(conn: Connection) -> datetime | None:
-    """Return when the next job is due, or None if none waits."""
-    query = select(jobs.c.due_at).where(jobs.c.state == "waiting").order_by(jobs.c.due_at).limit(1)
-    return conn.execute(query).scalar_one_or_none()
+def next_due_at(conn: Connection, kinds: Sequence[JobKind]) -> datetime | None:
+    """Return when the next job of these kinds is due, or None if none waits."""
+    waits = (jobs.c.state == "waiting", jobs.c.kind.in_(kinds))
+    return conn.execute(select(jobs.c.due_at).where(*waits).order_by(jobs.c.due_at).limit(1)).scalar_one_or_none()
 
 
 def jobs_of(conn: Connection, user_id: str) -> list[Job]:
     """Return the jobs of a user, the newest first."""
     query = select(jobs).where(jobs.c.user_id == user_id).order_by(jobs.c.seq.desc())
-    return [_to_job(row) for row in conn.execute(query)]
+    return [to_job(row) for row in conn.execute(query)]
 
 
 def unreported_jobs(conn: Connection, scope: Scope) -> list[Job]:
-    """Return the jobs the scope sees that have ended or failed, and that no reply has told of, the oldest first."""
-    query = select(jobs).where(sees(jobs, scope), text(UNREPORTED)).order_by(jobs.c.seq)
-    return [_to_job(row) for row in conn.execute(query)]
+    """Return the jobs the scope sees that have ended or failed, and that no reply has told of, the oldest first.
+
+    Those that are silent are among them if they failed for good.
+    """
+    is_told = or_(jobs.c.kind.in_(TOLD_KINDS), jobs.c.state == "failed")
+    query = select(jobs).where(sees(jobs, scope), text(UNREPORTED), is_told).order_by(jobs.c.seq)
+    return [to_job(row) for row in conn.execute(query)]
 
 
 def count_states(conn: Connection) -> dict[JobState, int]:

@@ -38,11 +38,11 @@ from palimpsest.store.queries.jobs import MESSAGES
 from palimpsest.store.schema import index_log, memories, messages, meta, summaries
 from palimpsest.store.views import sources as summary_sources
 from palimpsest.store.writes import entries as entry_writes
-from palimpsest.store.writes import jobs as job_writes
 from palimpsest.store.writes import memories as memory_writes
 from palimpsest.store.writes import messages as message_writes
 from palimpsest.store.writes import undo as undo_writes
 from palimpsest.store.writes.conversations import Conversation
+from palimpsest.store.writes.jobs.queue import CONTEXT, JobRequest, LearnLater, enqueue, enqueue_all
 from palimpsest.store.writes.purge import ERASED_AT
 from palimpsest.store.writes.transaction import Transaction, find, find_newest, next_edit_number
 
@@ -60,7 +60,8 @@ class Write:
     `conversation` is the one that all of `messages` belong to, if a client says so. With `edit` the write goes on with
     the edit of that number, so that one undo takes back what took several transactions.
     `learned_from` are the ids of the messages that the decisions were drawn from. With `learn_later` a job learns from
-    those of `messages` that no facts were extracted from yet. `entity_edits` are carried out after the decisions.
+    those of `messages` that no facts were extracted from yet; `later` is other work that is queued with the write.
+    `entity_edits` are carried out after the decisions.
     """
 
     scope: Scope
@@ -74,7 +75,8 @@ class Write:
     read: Mapping[str, int] = field(default_factory=dict[str, int])
     based_on: int | None = None
     learned_from: tuple[str, ...] = ()
-    learn_later: job_writes.LearnLater | None = None
+    learn_later: LearnLater | None = None
+    later: tuple[JobRequest, ...] = ()
     summary: Summary | None = None
     entity_edits: tuple[EntityEdit, ...] = ()
     undo: Undo | None = None
@@ -102,6 +104,8 @@ def apply(conn: Connection, full_text: FullText, write: Write, now: datetime) ->
         entity_edits.carry_out(tx.graph, edit_of_entities)
     if write.undo is not None:
         outcomes += undo_writes.undo(tx, write.undo)
+    new_messages = [message.id for message in stored if message.id in new_ids]
+    enqueue_all(conn, write.scope, write.later, outcomes, new_messages, now)
     entry_writes.index(conn, full_text, touched, now)
     if write.summary is not None:
         _store_summary(conn, write.summary, write.provenance)
@@ -162,15 +166,15 @@ def _mark_learned(conn: Connection, message_ids: tuple[str, ...]) -> None:
 
 
 def _learn_later(
-    conn: Connection, scope: Scope, stored: tuple[Message, ...], request: job_writes.LearnLater, now: datetime
+    conn: Connection, scope: Scope, stored: tuple[Message, ...], request: LearnLater, now: datetime
 ) -> None:
     """Queue a job that learns from messages, unless facts were extracted from all of them."""
     new = message_queries.awaiting_extraction(conn, [message.id for message in stored])
     if not new:
         return
     ids = [message.id for message in stored if message.id in new]
-    payload = {MESSAGES: ids, "context": list(request.context), "caller": request.caller}
-    job_writes.enqueue(conn, "learn", scope, payload, now)
+    payload = {MESSAGES: ids, CONTEXT: list(request.context), "caller": request.caller}
+    enqueue(conn, "learn", scope, payload, now)
 
 
 def _carry_out(tx: Transaction, decision: Decision) -> list[Outcome]:

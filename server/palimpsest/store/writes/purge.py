@@ -36,7 +36,7 @@ from palimpsest.store.schema import (
 from palimpsest.store.writes import contextual_keys
 from palimpsest.store.writes import conversations as conversation_writes
 from palimpsest.store.writes import entries as entry_writes
-from palimpsest.store.writes import jobs as job_writes
+from palimpsest.store.writes.jobs import owners as job_owners
 from palimpsest.store.writes.transaction import next_edit_number, reserve_edit_numbers
 
 ERASED_AT = "erased_at"
@@ -110,7 +110,7 @@ def purge(
         conn.execute(delete(purged).where(purged.c.owner_id.in_(chunk)))
         conn.execute(insert(purged), [{"owner_id": owner_id} for owner_id in chunk])
     conn.execute(delete(summaries).where(summaries.c.user_id == scope.user_id))
-    job_writes.erase(conn, scope.user_id, selection.message_ids)
+    job_owners.erase(conn, scope.user_id, (*selection.memory_ids, *selection.message_ids))
     entry_writes.index(conn, full_text, touched, now)
     _begin_epoch(conn, newest_edit)
     return replace(selection, names=names)

@@ -19,7 +19,7 @@ from palimpsest.store.queries.edits import recorded
 from palimpsest.store.schema import history, memories, message_history, messages
 from palimpsest.store.writes import memories as memory_writes
 from palimpsest.store.writes import messages as message_writes
-from palimpsest.store.writes.jobs import HOOKS
+from palimpsest.store.writes.jobs.queue import HOOKS
 from palimpsest.store.writes.transaction import Transaction, find_duplicate, record
 
 HistoryRow = Row[Any]

@@ -41,10 +41,17 @@ def _table(reports: Sequence[JobReport]) -> Part:
     rows = table("job", "scope", "since", "state", "failures", "result")
     for report in reports:
         job = report.job
-        what = f"{job.kind} from {counted(len(job.message_ids), 'message')}"
         since, failures = iso(job.created_at), str(job.attempts or "")
-        rows.add_row(what, plain(str(job.scope)), since, job.state, failures, plain(_result(report)))
+        rows.add_row(_what(report), plain(str(job.scope)), since, job.state, failures, plain(_result(report)))
     return rows
+
+
+def _what(report: JobReport) -> str:
+    """Return the kind of a job and what it is about."""
+    job = report.job
+    about = [(len(job.message_ids), "message"), (len(job.memory_ids), "memory")]
+    counts = " and ".join(counted(number, name) for number, name in about if number)
+    return f"{job.kind} from {counts}" if counts else job.kind
 
 
 def _result(report: JobReport) -> str:
@@ -59,6 +66,7 @@ def _as_json(report: JobReport) -> dict[str, Any]:
         "scope": str(job.scope),
         "state": job.state,
         "messages": list(job.message_ids),
+        "memories": list(job.memory_ids),
         "created_at": iso(job.created_at),
         "due_at": iso(job.due_at),
         "finished_at": iso(job.finished_at) if job.finished_at else None,

@@ -1,0 +1,1 @@
+"""How jobs change inside a transaction."""
