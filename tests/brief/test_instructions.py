@@ -18,7 +18,7 @@ async def test_instructions_are_never_too_long(tmp_path: Path, words: str) -> No
     async with memory_in(tmp_path) as memory:
         for number in range(60):
             text = f"Fact {number}: {words * (number % 12 + 1)}"
-            await add_text(memory, text, metadata={"pinned": True} if number % 4 == 0 else {})
+            await add_text(memory, text, metadata={"pinned": True} if number % 12 == 0 else {})
         text = await memory.briefs.instructions(ALICE)
     assert len(text.encode()) <= 2_048
     assert text.startswith(HEAD)

@@ -84,7 +84,7 @@ async def test_a_brief_is_never_too_long_and_ends_once(tmp_path: Path, words: st
         for number in range(40):
             clock.forward(hours=1)
             await add_text(
-                memory, f"User fact {number} {words * (number * 7 + 1)}", metadata={"pinned": number % 3 == 0}
+                memory, f"User fact {number} {words * (number * 7 + 1)}", metadata={"pinned": number in (0, 3)}
             )
             await memory.add_text(scope, f"Project fact {number} {words * (number + 1)}", infer=False)
         await memory.add_messages(messages_from(("user", words * 900), ("assistant", words * 900), scope=scope))

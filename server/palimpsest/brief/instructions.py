@@ -18,32 +18,45 @@ MAX_BYTES = 2_048
 MEMORY_TOKENS = 60
 """How much of one memory is shown, in whole sentences. Set by hand, as for the brief."""
 
+PINNED_TOKENS = 300
+"""How much of one pinned memory is shown: all of it, in English."""
+
+PROFILE_TOKENS = 120
+"""How much of one line of a profile is shown, in whole sentences. Set by hand: a section has two or three."""
+
 KNOWN, PINNED, ABOUT = "Known of the user:", "Pinned by the user:", "More about the user:"
 
 
 def instructions_with(sources: Sources) -> str:
-    """Return the instructions with as many memories as fit, pinned ones first; without memories the static text.
+    """Return the instructions with what fits: the pinned block, then the profile or the most telling memories.
 
-    A memory is shown in whole sentences or not at all.
+    Without any of these it is the static text. A memory is shown in whole sentences or not at all.
     """
-    lines = _lines((*sources.pinned, *sources.telling))
-    first = _fitting(list(lines.values()), HEAD_CHARS - len(f"{HEAD}\n\n{KNOWN}\n"), len)
+    pinned, about = _lines(sources.pinned, PINNED_TOKENS), _about(sources)
+    first = _fitting((*pinned, *about), HEAD_CHARS - len(f"{HEAD}\n\n{KNOWN}\n"), len)
     head = f"{HEAD}\n\n{_section(KNOWN, first)}" if first else HEAD
     text = f"{head.rstrip()}\n\n{REST}\n"
     if len(text.encode()) > MAX_BYTES:  # the head's characters may take four bytes each
         return INSTRUCTIONS
-    for heading, memories in ((PINNED, sources.pinned), (ABOUT, sources.telling)):
-        rest = [lines[memory.id] for memory in memories if memory.id in lines and lines[memory.id] not in first]
+    for heading, lines in ((PINNED, pinned), (ABOUT, about)):
+        rest = [line for line in lines if line not in first]
         room = MAX_BYTES - len(f"{text}\n{heading}\n".encode())
         fitting = _fitting(rest, room, lambda line: len(line.encode()))
         text += f"\n{_section(heading, fitting)}" if fitting else ""
     return text
 
 
-def _lines(memories: Sequence[Memory]) -> dict[str, str]:
-    """Return a line for each memory whose first sentence is not too long, by its id."""
-    texts = {memory.id: (memory, sentences(plain(memory.text), MEMORY_TOKENS)) for memory in memories}
-    return {owner_id: dated(memory, text) for owner_id, (memory, text) in texts.items() if text}
+def _about(sources: Sources) -> list[str]:
+    """Return what is known of the user beside the pinned block, a line each."""
+    if not sources.profile:
+        return _lines(sources.telling, MEMORY_TOKENS)
+    return [f"- {shown}" for line in sources.profile if (shown := sentences(line, PROFILE_TOKENS))]
+
+
+def _lines(memories: Sequence[Memory], max_tokens: int) -> list[str]:
+    """Return a line for each memory whose first sentence is not too long."""
+    texts = [(memory, sentences(plain(memory.text), max_tokens)) for memory in memories]
+    return list(dict.fromkeys(dated(memory, text) for memory, text in texts if text))
 
 
 def _section(heading: str, lines: Sequence[str]) -> str:

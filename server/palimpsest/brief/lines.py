@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from palimpsest.core.models import Memory
 from palimpsest.core.validation import one_line
+from palimpsest.store.views.pinned import is_pinned
 from palimpsest.text.control_characters import visible
 from palimpsest.text.dates.finder import dates_in
 from palimpsest.text.tokenizer import count_tokens
@@ -22,7 +23,7 @@ def plain(text: str) -> str:
 
 def dated(memory: Memory, text: str) -> str:
     """Return the text of a memory after its date. What is pinned has one only if the text counts from it."""
-    if memory.metadata.get("pinned") is True and memory.happened_at is None and not dates_in(text, memory.at):
+    if is_pinned(memory.metadata) and memory.happened_at is None and not dates_in(text, memory.at):
         return f"- {text}"
     return f"- {memory.date} {text}"
 
@@ -34,6 +35,18 @@ def sentences(text: str, max_tokens: int) -> str:
     ends = [match.start() for match in _SENTENCE_END.finditer(text)]
     fitting = [text[:end] for end in ends if count_tokens(text[:end]) <= max_tokens]
     return fitting[-1].rstrip() if fitting else ""
+
+
+def beginning(lines: Sequence[str], max_tokens: int) -> list[str]:
+    """Return the first lines of a text that fit a token count, the last of them in whole sentences."""
+    kept: list[str] = []
+    for line in lines:
+        shown = sentences(line, max_tokens - 1)
+        kept += [shown] if shown else []
+        if shown != line:
+            break
+        max_tokens -= count_tokens(f"{line}\n")
+    return kept
 
 
 def within(lines: Sequence[str], max_tokens: int) -> tuple[list[int], int]:

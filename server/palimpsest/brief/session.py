@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from palimpsest.brief.lines import dated, plain, sentences, within
+from palimpsest.brief.lines import beginning, dated, plain, within
 from palimpsest.brief.sources import Sources
 from palimpsest.core.clock import shown_date
 from palimpsest.core.models import Memory, Message
@@ -16,8 +16,12 @@ from palimpsest.text.tokenizer import count_tokens
 MAX_TOKENS = 500
 """The whole brief, with its tags. It is part of every session, whether it is needed there or not."""
 
-PINNED_TOKENS = 160
-"""What is pinned takes a third at most, so that a person who pins everything still sees what is new. Set by hand."""
+PINNED_TOKENS = 300
+"""What is pinned is shown whole: as many tokens as the characters of a block in English. Set by hand."""
+
+LEAST_REST = 60
+"""How much is left for what is not pinned, however much is: a person who pins everything still sees what is new. Set by
+hand: two or three facts."""
 
 LAST_TOKENS = 45
 """How much of each of the last two messages is shown: two or three sentences. Set by hand."""
@@ -47,12 +51,12 @@ def session_brief(sources: Sources, project: str) -> Brief:
     about = "About the user:"
     headings = count_tokens(f"{about}\n") + count_tokens(f"{_project_heading(project)}\n")
     left -= headings
-    pinned, pinned_ids, cost = _memory_lines(sources.pinned, min(PINNED_TOKENS, left))
+    pinned, pinned_ids, cost = _pinned_lines(sources.pinned, min(PINNED_TOKENS, left - LEAST_REST))
     left -= cost
     for_user = left // 2 if sources.of_project else left
-    if sources.summary:
-        summary = sentences(plain(sources.summary), for_user)
-        telling, telling_ids, cost = [summary] if summary else [], (), count_tokens(f"{summary}\n")
+    if sources.profile:
+        telling, telling_ids = beginning(sources.profile, for_user), ()
+        cost = sum(count_tokens(f"{line}\n") for line in telling)
     else:
         telling, telling_ids, cost = _memory_lines(sources.telling, for_user)
     left -= cost
@@ -73,6 +77,17 @@ def _project_heading(project: str) -> str:
 
 def _section(heading: str, lines: Sequence[str]) -> list[str]:
     return [heading, *lines] if lines else []
+
+
+def _pinned_lines(memories: Sequence[Memory], max_tokens: int) -> tuple[list[str], tuple[str, ...], int]:
+    """Return the lines of the pinned block that fit, whole and in order, the ids of these, and what they cost."""
+    lines = [dated(memory, plain(memory.text)) for memory in memories]
+    kept, cost = within(lines, max_tokens)
+    shown = [lines[position] for position in kept]
+    if len(kept) < len(lines):
+        rest = f"({len(lines) - len(kept)} more pinned: get_summary shows them)"
+        shown, cost = [*shown, rest], cost + count_tokens(f"{rest}\n")
+    return shown, tuple(memories[position].id for position in kept), cost
 
 
 def _memory_lines(memories: Sequence[Memory], max_tokens: int) -> tuple[list[str], tuple[str, ...], int]:

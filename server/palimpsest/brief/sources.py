@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from palimpsest.brief.lines import plain
 from palimpsest.brief.telling import most_telling
 from palimpsest.core.clock import parse_until
 from palimpsest.core.errors import InputError
@@ -17,9 +18,10 @@ from palimpsest.core.models import EXPIRES_AT, Memory, Message, Scope
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.queries import summaries as summary_queries
+from palimpsest.store.views.pinned import pinned_memories
 
-MAX_PINNED = 50
-"""How many pinned memories are read: more than fit."""
+KINDS = ("profile", "overall")
+"""Which summaries say who the user is: the first that is current is shown."""
 
 MAX_GLOBAL = 500
 """Among how many of the newest global memories the most telling are looked for. Set by hand: a few milliseconds."""
@@ -32,14 +34,15 @@ MAX_OF_PROJECT = 50
 class Sources:
     """What is known at the start of a session.
 
-    `pinned` are of the user and of the project, `telling` of the user with the most telling first, and `of_project` of
-    the project with the newest first; no memory is in two of them. `summary` is the written summary of the user, "" if
-    there is none or it says what no longer holds. `last_words` are the last messages of the last conversation: of
-    the user, of the assistant, or both in this order.
+    `pinned` is the block of the user and of the project, `telling` are memories of the user with the most telling
+    first, and `of_project` those of the project with the newest first; no memory is in two of them. `profile` are the
+    lines of the written profile of the user, or of the summary; none if there is neither or both say what no longer
+    holds. `last_words` are the last messages of the last conversation: of the user, of the assistant, or both in this
+    order.
     """
 
     pinned: tuple[Memory, ...] = ()
-    summary: str = ""
+    profile: tuple[str, ...] = ()
     telling: tuple[Memory, ...] = ()
     of_project: tuple[Memory, ...] = ()
     last_words: tuple[Message, ...] = ()
@@ -50,7 +53,7 @@ def read_sources(conn: Connection, scope: Scope, now: datetime) -> Sources:
 
     Memories that expire are left out, because what is rendered may be read at any time later.
     """
-    pinned = _lasting(memory_queries.pinned_memories(conn, scope, MAX_PINNED))
+    pinned = _lasting(pinned_memories(conn, scope))
     pinned_ids = {memory.id for memory in pinned}
     user_scope = replace(scope, project="")
     newest = [memory for _, memory in memory_queries.list_memories(conn, user_scope, MAX_GLOBAL)]
@@ -60,7 +63,7 @@ def read_sources(conn: Connection, scope: Scope, now: datetime) -> Sources:
     of_project = memory_queries.newest_of_project(conn, scope, MAX_OF_PROJECT) if scope.project else []
     return Sources(
         pinned=tuple(pinned),
-        summary=_summary(conn, user_scope),
+        profile=_profile(conn, user_scope),
         telling=tuple(most_telling(of_user, times_said, name, now)),
         of_project=tuple(memory for memory in _lasting(of_project) if memory.id not in pinned_ids),
         last_words=tuple(message_queries.last_words(conn, scope)),
@@ -82,8 +85,7 @@ def _lasting(memories: list[Memory]) -> list[Memory]:
     return [memory for memory in memories if EXPIRES_AT not in memory.metadata]
 
 
-def _summary(conn: Connection, scope: Scope) -> str:
-    last = summary_queries.latest_summary(conn, scope, "overall")
-    if last is None or summary_queries.has_corrections_since(conn, scope, last.seq):
-        return ""
-    return last.text
+def _profile(conn: Connection, scope: Scope) -> tuple[str, ...]:
+    written = (summary_queries.current_summary(conn, scope, kind) for kind in KINDS)
+    text = next((summary.text for summary in written if summary is not None), "")
+    return tuple(line for line in map(plain, text.splitlines()) if line)

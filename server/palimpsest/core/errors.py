@@ -37,6 +37,7 @@ class Remedy(StrEnum):
     ONE_ID = "give one id"
     ADD_MESSAGES = "add a long text as a conversation"
     KEEP_ELSEWHERE = "store where the secret can be found"
+    UNPIN = "shorten or unpin one of the pinned memories"
 
 
 class PalimpsestError(Exception):

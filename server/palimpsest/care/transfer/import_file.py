@@ -24,6 +24,7 @@ from palimpsest.learn.sanitize import Cleaner
 from palimpsest.store.graph.care.transfer import ImportedEntities, MentionsOfFile
 from palimpsest.store.queries import index_log as log_queries
 from palimpsest.store.queries import vectors as vector_queries
+from palimpsest.store.views.pinned import notes_on_long_blocks
 from palimpsest.store.writes import transfer as transfer_writes
 
 BATCH = 200
@@ -173,6 +174,7 @@ def run_import(
         progress(done, plan.total)
     with engine.ledger.read() as conn:
         waiting = vector_queries.count_missing_vectors(conn, engine.embedder.fingerprint, only_failed=True)
+        notes += notes_on_long_blocks(conn, scope.user_id)
     notes += _left_out_notes(state)
     if copy is not None and any(state.stored.values()):
         notes.append(f"palimpsest restore {copy.path} undoes this import")

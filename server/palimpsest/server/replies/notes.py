@@ -58,6 +58,7 @@ TOOLS = Advice(
         Remedy.ONE_ID: "Use one id, or a list of ids if the tool accepts a list",
         Remedy.ADD_MESSAGES: "Add a conversation as messages",
         Remedy.KEEP_ELSEWHERE: "Tell the user, and store where it can be found instead",
+        Remedy.UNPIN: 'Shorten one with update_memory, or unpin one: update_memory(metadata={{"pinned": null}})',
     },
     unlisted='list_memories with filters={"kind": "message"} lists them, and search_memories finds them',
 )
@@ -81,6 +82,7 @@ COMMANDS = Advice(
         Remedy.ONE_ID: "Put each id between spaces, without a comma",
         Remedy.ADD_MESSAGES: "palimpsest learn takes in a conversation",
         Remedy.KEEP_ELSEWHERE: "Store where it can be found instead",
+        Remedy.UNPIN: 'palimpsest edit ID "TEXT" shortens one, and palimpsest edit ID --metadata pinned= unpins one',
     },
     unlisted="palimpsest conversations lists them, and palimpsest search finds what was said",
 )

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, Text, cast, func, or_, select,
 
 from palimpsest.core.models import USER_NAME, Memory, Scope
 from palimpsest.store.mapping import Query, chunks, listed, scope_parts, scope_values, sees, sees_named, to_memory
-from palimpsest.store.schema import IS_MARKED, TELLS_A_NAME, memories, memory_sources, messages, vectors
+from palimpsest.store.schema import TELLS_A_NAME, memories, memory_sources, messages, vectors
 
 _BY_ID = select(memories).where(memories.c.id.in_(listed("ids")))
 
@@ -57,13 +57,6 @@ def memories_of(conn: Connection, scope: Scope) -> list[Memory]:
         sees(memories, scope), memories.c.project == scope.project, memories.c.deleted_at.is_(None)
     )
     return [to_memory(row) for row in conn.execute(query.order_by(memories.c.seq))]
-
-
-def pinned_memories(conn: Connection, scope: Scope, limit: int) -> list[Memory]:
-    """Return up to `limit` living memories that the scope sees and that are pinned, newest first."""
-    is_pinned = memories.c.metadata["pinned"].as_boolean().is_(True)
-    query = select(memories).where(sees(memories, scope), text(IS_MARKED), is_pinned)
-    return [to_memory(row) for row in conn.execute(query.order_by(memories.c.seq.desc()).limit(limit))]
 
 
 def newest_of_project(conn: Connection, scope: Scope, limit: int) -> list[Memory]:

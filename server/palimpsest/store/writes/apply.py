@@ -36,6 +36,7 @@ from palimpsest.store.mapping import chunks, is_scope, scope_values, sees
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.queries.jobs import MESSAGES
 from palimpsest.store.schema import index_log, memories, messages, meta, summaries
+from palimpsest.store.views import pinned
 from palimpsest.store.views import sources as summary_sources
 from palimpsest.store.writes import entries as entry_writes
 from palimpsest.store.writes import memories as memory_writes
@@ -106,10 +107,12 @@ def apply(conn: Connection, full_text: FullText, write: Write, now: datetime) ->
         outcomes += undo_writes.undo(tx, write.undo)
     new_messages = [message.id for message in stored if message.id in new_ids]
     enqueue_all(conn, write.scope, write.later, outcomes, new_messages, now)
+    on_pinned = pinned.check(conn, tx.pinned, may_exceed=write.undo is not None)
     entry_writes.index(conn, full_text, touched, now)
     if write.summary is not None:
         _store_summary(conn, write.summary, write.provenance)
-    return AppliedWrite(tuple(outcomes), stored, new_ids, (*notes, *tx.entity_edits), edit, tuple(tx.entity_edits))
+    notes = (*notes, *tx.entity_edits, *on_pinned)
+    return AppliedWrite(tuple(outcomes), stored, new_ids, notes, edit, tuple(tx.entity_edits))
 
 
 def _in_current_project(conn: Connection, write: Write) -> Write:

@@ -18,6 +18,7 @@ from palimpsest.store.graph.identity.spoken import mention_with
 from palimpsest.store.mapping import connections, is_scope, memory_hash, scope_values, sees, statements, to_memory
 from palimpsest.store.schema import memories, messages, vectors
 from palimpsest.store.views import links as link_rows
+from palimpsest.store.views import pinned
 from palimpsest.store.writes.transaction import (
     Transaction,
     cite,
@@ -111,6 +112,7 @@ def _store(tx: Transaction, fact: Fact) -> Memory:
         entities=fact.entities,
         relations=fact.relations,
     )
+    pinned.note_change(tx.pinned, None, memory)
     _insert(tx, memory)
     graph.put_new(tx.graph, memory)
     put_entry(tx, "memory", memory.id, memory.scope, memory.text)
@@ -304,6 +306,7 @@ def restore(tx: Transaction, memory: Memory) -> Outcome:
 def update_row(tx: Transaction, old: Memory, new: Memory) -> Memory:
     """Write the row and the entry of a changed memory. Return the memory with its next revision."""
     new = replace(new, updated_at=tx.now, revision=old.revision + 1)
+    pinned.note_change(tx.pinned, old, new)
     stated = statements(new)
     names_others = stated != statements(old)  # where names were not looked for, the columns stay NULL
     is_unnamed = new.text != old.text and not any(stated.values())

@@ -18,6 +18,7 @@ from palimpsest.store.graph.identity.spoken import mention_with
 from palimpsest.store.graph.tables import entity_history
 from palimpsest.store.mapping import Query, memory_hash, memory_state, scope_values, sees, to_memory
 from palimpsest.store.schema import history, memories, memory_sources, message_history, meta
+from palimpsest.store.views.pinned import GrownBlocks
 from palimpsest.store.writes import entries
 
 EDITS = "edits"
@@ -30,7 +31,7 @@ class Transaction:
 
     `edit` is the number of the edit. `vectors` maps texts to their vectors of `embedder`, and `partial` are those of
     them of which only the first window was embedded. `touched` collects the entries that are indexed again at the end,
-    and `entity_edits` a line about each edit of entities.
+    `entity_edits` a line about each edit of entities, and `pinned` what becomes of pinned blocks.
     """
 
     conn: Connection
@@ -43,6 +44,7 @@ class Transaction:
     touched: entries.TouchedEntries
     partial: AbstractSet[str] = frozenset()
     entity_edits: list[str] = field(default_factory=list[str])
+    pinned: GrownBlocks = field(default_factory=GrownBlocks)
 
     @property
     def graph(self) -> GraphWrite:
