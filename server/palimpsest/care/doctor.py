@@ -25,6 +25,8 @@ from palimpsest.index.graph.compare import condition
 from palimpsest.index.graph.connection import GraphServer
 from palimpsest.index.graph.sync import GraphProjection
 from palimpsest.index.outdated import index_folders, is_outdated
+from palimpsest.learn.background import model_use
+from palimpsest.learn.background.kinds import KINDS, NeedsModel
 from palimpsest.learn.factory import open_embedder, open_model, open_projection, open_prompts, why_not_e5
 from palimpsest.store.graph import surroundings
 from palimpsest.store.ledger import Ledger, open_ledger
@@ -69,7 +71,7 @@ def _local_findings(settings: Settings, clock: Clock) -> list[Finding]:
         findings.append(_or_error("capture", lambda: _capture_finding(settings, ledger, clock)))
         if embedder is not None:
             fingerprint = embedder.fingerprint
-            findings.append(_or_error("jobs", lambda: _jobs_finding(settings, ledger)))
+            findings.append(_or_error("jobs", lambda: _jobs_finding(settings, ledger, clock)))
             findings.append(_or_error("vectors", lambda: _vectors_finding(ledger, fingerprint)))
             findings.append(_or_error("index", lambda: _index_finding(settings, ledger, fingerprint)))
     return findings
@@ -128,17 +130,21 @@ def _capture_finding(settings: Settings, ledger: Ledger, clock: Clock) -> Findin
     return Finding("capture", captured.text, captured.ok)
 
 
-def _jobs_finding(settings: Settings, ledger: Ledger) -> Finding:
+def _jobs_finding(settings: Settings, ledger: Ledger, clock: Clock) -> Finding:
     with ledger.read() as conn:
         states = job_queries.count_states(conn)
-    waiting, failed = states.get("waiting", 0), states.get("failed", 0)
+        use = job_queries.model_use(conn, clock())
+    waiting = sum(number for (_, state), number in states.items() if state == "waiting")
+    failed = sum(number for (_, state), number in states.items() if state == "failed")
+    needing = sum(states[kind, "waiting"] for kind, entry in KINDS.items() if isinstance(entry, NeedsModel))
+    asked = f". Of the model, {model_use.in_words(use, settings)}" if use.today else ""
     if failed:
         text = f"failed: {counted(failed, 'job')}; palimpsest jobs says why, and palimpsest jobs --retry tries again"
-        return Finding("jobs", text, ok=False)
-    if waiting and settings.llm_provider != "openai":
-        text = f"waiting for a server with llm.provider = 'openai': {counted(waiting, 'job')}"
-        return Finding("jobs", text, ok=False)
-    return Finding("jobs", f"waiting: {counted(waiting, 'job')}" if waiting else "nothing waits to be learned from")
+        return Finding("jobs", text + asked, ok=False)
+    if needing and settings.llm_provider != "openai":
+        text = f"waiting for a server with llm.provider = 'openai': {counted(needing, 'job')}"
+        return Finding("jobs", text + asked, ok=False)
+    return Finding("jobs", (f"waiting: {counted(waiting, 'job')}" if waiting else "nothing waits to be done") + asked)
 
 
 def _vectors_finding(ledger: Ledger, embedder: str) -> Finding:

@@ -37,6 +37,7 @@ from pydantic_settings import (
 from palimpsest.core.configuration.endpoints import Endpoint, OpenAIVariables, is_on_this_machine
 from palimpsest.core.configuration.file import file_source, find_settings_file
 from palimpsest.core.configuration.sections import (
+    BackgroundConfig,
     EmbedderChoice,
     EmbedderConfig,
     GraphStore,
@@ -93,6 +94,7 @@ class Settings(BaseSettings):
     embedder: EmbedderChoice = EmbedderChoice()
     summary: SummaryConfig = SummaryConfig()
     learn: LearnConfig = LearnConfig()
+    background: BackgroundConfig = BackgroundConfig()
     graph_store: GraphStore = GraphStore()
     http: HttpSettings = HttpSettings()
     instructions: Literal["memories", "static"] = "memories"

@@ -25,7 +25,9 @@ from palimpsest.learn.background import reports
 from palimpsest.learn.background.jobs import work_on_jobs
 from palimpsest.learn.background.kinds import kinds_for
 from palimpsest.learn.engine import Engine
+from palimpsest.store.queries import jobs as job_queries
 from palimpsest.store.queries import vectors as vector_queries
+from palimpsest.store.queries.jobs import ModelUse
 from palimpsest.store.writes import purge as purge_writes
 from palimpsest.store.writes.purge import PurgeSelection
 
@@ -118,6 +120,10 @@ class Care:
     async def jobs(self) -> Sequence[reports.JobReport]:
         """Return the jobs of the settings' user, the newest first."""
         return await self._engine.run(lambda: reports.reports_of_user(self._engine, self._scope.user_id))
+
+    async def model_use(self) -> ModelUse:
+        """Return how often a model was asked in the background, today (UTC) and ever, for all users."""
+        return await self._engine.read(lambda conn: job_queries.model_use(conn, self._engine.clock()))
 
     async def retry_jobs(self) -> int:
         """Work now on the jobs of the settings' user that wait or have failed; return how many there were.

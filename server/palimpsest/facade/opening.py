@@ -41,6 +41,7 @@ def open_parts(
             excluded_topics=settings.excludes,
             learns_in_background=background and bool(settings.learn.in_background),
             captured_calls_per_day=settings.learn.captured_calls_per_day,
+            background=settings.background,
         )
     except BaseException:
         ledger.close()

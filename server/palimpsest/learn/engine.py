@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from sqlalchemy import Connection
 
 from palimpsest.core.clock import Clock
+from palimpsest.core.configuration.sections import BackgroundConfig
 from palimpsest.core.protocols import Embedder, LanguageModel, ReportProgress
 from palimpsest.core.threads import Threads
 from palimpsest.llm import decide, extract
@@ -43,7 +44,8 @@ class Engine:
     other text. Facts with a tag in `excluded_topics` are not kept. `report_progress` receives messages about the
     progress of a call. `is_model_borrowed` means that the model is available during this call only, so the background
     work cannot use it. With `learns_in_background` messages are learned from after their call was answered.
-    `captured_calls_per_day` is how often a model is asked a day (UTC) about what hooks captured.
+    `captured_calls_per_day` is how often a model is asked a day (UTC) about what hooks captured, and `background` has
+    the limits for work that nobody asked for.
     """
 
     ledger: Ledger
@@ -59,6 +61,7 @@ class Engine:
     is_model_borrowed: bool = False
     learns_in_background: bool = False
     captured_calls_per_day: int = 0
+    background: BackgroundConfig = field(default_factory=BackgroundConfig)
 
     @property
     def own_model(self) -> LanguageModel | None:

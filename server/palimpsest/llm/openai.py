@@ -11,6 +11,7 @@ import openai
 
 from palimpsest.core.configuration.endpoints import is_on_this_machine
 from palimpsest.core.errors import CutOffReplyError, ModelError, ModelRefusedError, ModelUnreachableError, ReplyError
+from palimpsest.llm.usage import report_tokens
 
 CHECK_URL = "Check llm.config.openai_base_url."
 NOT_OPENAI = "a reply that is not in OpenAI's format"
@@ -83,6 +84,7 @@ class OpenAIModel:
                 dialect = simpler
                 continue
             self._dialect = dialect if schema is not None else replace(dialect, form=self._dialect.form)
+            _report_usage(completion)
             return _text(self._model, completion)
 
     async def check(self) -> None:
@@ -132,6 +134,13 @@ def _simpler(dialect: _Dialect, complaint: str) -> _Dialect | None:
     if dialect.form == "json_object":
         return replace(dialect, form="plain")
     return None
+
+
+def _report_usage(completion: Any) -> None:
+    """Report the tokens that a call took, if the endpoint says how many."""
+    total: Any = getattr(getattr(completion, "usage", None), "total_tokens", None)
+    if isinstance(total, int) and total > 0:
+        report_tokens(total)
 
 
 def _text(model: str, completion: Any) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from string import Template
@@ -27,6 +27,19 @@ _BODY = re.compile(r"\A## system[ \t]*\n(?P<system>.*?)(?:\n## user[ \t]*\n(?P<u
 
 ADDED_PROMPTS: Mapping[str, str] = {"extract": "graph", "extract_agent": "graph"}
 """Which prompt file is added to the system section of which prompts, also to one that a person wrote."""
+
+
+class PromptMessages(list[dict[str, str]]):
+    """The chat messages of a prompt, with its name, by which calls are counted."""
+
+    def __init__(self, name: str, messages: Iterable[dict[str, str]]) -> None:
+        super().__init__(messages)
+        self.name = name
+
+
+def name_of(messages: Sequence[Mapping[str, str]]) -> str:
+    """Return the name of the prompt that messages are of, or "" if it is not known."""
+    return messages.name if isinstance(messages, PromptMessages) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +59,7 @@ class Prompt:
         """Return 12 hexadecimal digits that identify the text of both sections."""
         return hashlib.sha256(f"{self.system}\0{self.user}".encode()).hexdigest()[:12]
 
-    def render(self, **values: Any) -> list[dict[str, str]]:
+    def render(self, **values: Any) -> PromptMessages:
         """Return the chat messages `[{"role": …, "content": …}]`, with every value inserted as JSON.
 
         Raises PromptError unless `values` are exactly the declared inputs.
@@ -55,10 +68,9 @@ class Prompt:
             raise PromptError(f"{self.path}: needs the inputs {sorted(self.inputs)}, and got {sorted(values)}")
         filled = {key: json.dumps(value, ensure_ascii=False) for key, value in values.items()}
         system = self.system if self.system_is_text else Template(self.system).substitute(filled)
-        return [
-            {"role": "system", "content": system.strip()},
-            {"role": "user", "content": Template(self.user).substitute(filled).strip()},
-        ]
+        user = Template(self.user).substitute(filled)
+        messages = ({"role": "system", "content": system.strip()}, {"role": "user", "content": user.strip()})
+        return PromptMessages(self.name, messages)
 
 
 def shipped_directory() -> Path:

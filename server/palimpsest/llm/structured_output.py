@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 from palimpsest.core.errors import CutOffReplyError, ReplyError
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.validation import trimmed, well_formed
+from palimpsest.llm.prompts import PromptMessages, name_of
 
 Reply = TypeVar("Reply", bound=BaseModel)
 Result = TypeVar("Result")
@@ -74,7 +75,8 @@ async def ask(
                 "nothing else."
             )
             wrong_reply = {"role": "assistant", "content": well_formed(text[:MAX_SHOWN_CHARS]) or "(nothing)"}
-            text = await model.complete([*messages, wrong_reply, {"role": "user", "content": repair}], schema)
+            again = [*map(dict, messages), wrong_reply, {"role": "user", "content": repair}]
+            text = await model.complete(PromptMessages(name_of(messages), again), schema)
     except CutOffReplyError as error:
         if convert_cut is None:
             raise

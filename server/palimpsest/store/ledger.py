@@ -156,10 +156,15 @@ class Ledger:
         with self._write() as conn:
             return queue.queue_session(conn, user_id, client, session, minimum, self._clock())
 
-    def take_captured_call(self, limit: int) -> bool:
-        """Count one more call of the model for captured messages, unless `limit` were made today (UTC)."""
+    def begin_call(self, call: daily_calls.ModelCall, limits: daily_calls.Limits) -> daily_calls.Refusal:
+        """Count one more call of the model for a job, unless a limit of today (UTC) is reached; return which, or ""."""
         with self._write() as conn:
-            return daily_calls.take_call(conn, limit, self._clock())
+            return daily_calls.begin_call(conn, call, limits, self._clock())
+
+    def end_call(self, call: daily_calls.ModelCall, tokens: int) -> None:
+        """Correct the tokens of a call that has ended."""
+        with self._write() as conn:
+            daily_calls.end_call(conn, call, tokens, self._clock())
 
     def retry_jobs(self, user_id: str, kinds: Sequence[JobKind]) -> int:
         """Make all jobs of a user of these kinds due that wait or have failed, and return how many there are."""

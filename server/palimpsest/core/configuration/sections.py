@@ -122,6 +122,18 @@ class LearnConfig(Section):
     captured_calls_per_day: int = Field(default=50, ge=0)
 
 
+class BackgroundConfig(Section):
+    """How often a model is asked a UTC day for work that nobody asked for, such as summaries and links.
+
+    All processes and users of a ledger count together. What is over a limit waits for the next day. Both defaults are
+    set by hand, so that somebody who pays for a model lets it run: 200 calls are the summaries and links of a day of
+    much talking, and 300,000 tokens cost about 6 cents with a small model and 90 with a large one (2026).
+    """
+
+    calls_per_day: int = Field(default=200, ge=0)
+    tokens_per_day: int = Field(default=300_000, ge=0)
+
+
 BOLT_SCHEMES = ("bolt", "bolt+s", "bolt+ssc", "neo4j", "neo4j+s", "neo4j+ssc")
 """How the address of a Bolt server begins. "+s" means TLS, and "+ssc" TLS with a certificate that nobody checks."""
 

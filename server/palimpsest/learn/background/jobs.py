@@ -92,7 +92,7 @@ async def work_on_jobs(engine: Engine, model: LanguageModel | None, after_work: 
             job = await engine.write(lambda: engine.ledger.take_job(kinds))
             if job is None:
                 continue
-            end = await _attempt(engine, None if model is None else model_for(engine, model, job), job)
+            end = await _attempt(engine, None if model is None else model_for(engine, model, job.kind), job)
             await engine.write(partial(_record, engine, job, end))
             if after_work is not None:
                 await after_work(job.scope, end.outcomes)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from sqlalchemy import Connection
 
 from palimpsest.core.clock import iso
 from palimpsest.core.models import Memory, Scope
 from palimpsest.core.validation import one_line
+from palimpsest.learn.background.kinds import kinds_for
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.facts.reconcile import FORGOTTEN, NOT_KEPT, UNDECIDED
 from palimpsest.store.queries import jobs as job_queries
 from palimpsest.store.queries.jobs import NOTES, TOLD_KINDS, Job, JobKind
+from palimpsest.store.writes.jobs.queue import MAX_DELAY
 from palimpsest.text.counting import counted
 from palimpsest.text.shorten import shorten
 
@@ -34,19 +37,28 @@ FAILED: Mapping[JobKind, str] = {
 }
 """What it means that a silent job has failed for good."""
 
+NO_MODEL = "waits for a server with llm.provider = 'openai'"
+"""What work waits for that needs a model. The client's own model is never asked in the background."""
+
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """A job and the memories that it added or changed, without those that were deleted later."""
+    """A job and the memories that it added or changed, without those that were deleted later.
+
+    `waits_for` is what a job waits for that is not under way; "" if nothing.
+    """
 
     job: Job
     memories: tuple[Memory, ...]
+    waits_for: str = ""
 
 
 def reports_of_user(engine: Engine, user_id: str) -> list[JobReport]:
     """Return the jobs of a user, the newest first. Blocking."""
     with engine.ledger.read() as conn:
-        return _reports(conn, job_queries.jobs_of(conn, user_id))
+        reports = _reports(conn, job_queries.jobs_of(conn, user_id))
+    kinds, now = kinds_for(engine.own_model), engine.clock()
+    return [replace(report, waits_for=_waits_for(report.job, kinds, now)) for report in reports]
 
 
 def unreported(engine: Engine, scope: Scope) -> list[JobReport]:
@@ -60,6 +72,15 @@ def unreported(engine: Engine, scope: Scope) -> list[JobReport]:
 
 def _reports(conn: Connection, jobs: Sequence[Job]) -> list[JobReport]:
     return [JobReport(job, tuple(job_queries.memories_of_job(conn, job))) for job in jobs]
+
+
+def _waits_for(job: Job, kinds: Sequence[JobKind], now: datetime) -> str:
+    """Return what keeps a job from being done now."""
+    if job.state != "waiting":
+        return ""
+    if job.kind not in kinds:
+        return NO_MODEL
+    return f"waits until {iso(job.due_at)}" if job.due_at > now + MAX_DELAY else ""
 
 
 def notes_on(reports: Sequence[JobReport]) -> tuple[str, ...]:

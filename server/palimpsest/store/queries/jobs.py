@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,7 +13,7 @@ from sqlalchemy import Connection, Row, and_, case, func, or_, select, text
 
 from palimpsest.core.models import Memory, Outcome, Scope
 from palimpsest.store.mapping import chunks, sees, to_memory, to_scope
-from palimpsest.store.schema import UNREPORTED, history, jobs, memories, memory_sources
+from palimpsest.store.schema import UNREPORTED, history, jobs, memories, memory_sources, meta
 
 JobKind: TypeAlias = Literal["learn", "capture", "summarize", "link", "expire", "gist"]
 """What kinds of work are done later. `learn` and `capture` extract facts from messages, `capture` from those that hooks
@@ -52,6 +54,10 @@ NOTES = "notes"
 
 LEARNED = "learned"
 """The key in the result of a job of the number of messages it has learned from."""
+
+
+MODEL_USE = "model_use"
+"""The key in `meta` of how often a model was asked in the background."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +112,40 @@ class JobEnd:
     error: Exception | None = None
     again_at: datetime | None = None
     is_unfinished: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How often a model was asked, and the tokens of prompts and replies."""
+
+    calls: int = 0
+    tokens: int = 0
+
+    def __add__(self, other: Use) -> Use:
+        return Use(self.calls + other.calls, self.tokens + other.tokens)
+
+
+UseByKind: TypeAlias = Mapping[JobKind, Mapping[str, Use]]
+"""How often a model was asked for each kind of job, by the name of the prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUse:
+    """How often a model was asked in the background: on one day (UTC), and ever."""
+
+    day: str
+    today: UseByKind
+    ever: UseByKind
+
+    @property
+    def budgeted(self) -> Use:
+        """Return what was used today for work that nobody asked for."""
+        return sum((total(stages) for kind, stages in self.today.items() if kind not in TOLD_KINDS), Use())
+
+
+def total(stages: Mapping[str, Use]) -> Use:
+    """Return the sum over all prompts."""
+    return sum(stages.values(), Use())
 
 
 def joined(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,9 +214,10 @@ def unreported_jobs(conn: Connection, scope: Scope) -> list[Job]:
     return [to_job(row) for row in conn.execute(query)]
 
 
-def count_states(conn: Connection) -> dict[JobState, int]:
-    """Return how many jobs of all users are in each state."""
-    return {row[0]: row[1] for row in conn.execute(select(jobs.c.state, func.count()).group_by(jobs.c.state))}
+def count_states(conn: Connection) -> Counter[tuple[JobKind, JobState]]:
+    """Return how many jobs of all users are of each kind and in each state."""
+    query = select(jobs.c.kind, jobs.c.state, func.count()).group_by(jobs.c.kind, jobs.c.state)
+    return Counter({(row[0], row[1]): row[2] for row in conn.execute(query)})
 
 
 def memories_of_job(conn: Connection, job: Job) -> list[Memory]:
@@ -200,3 +241,16 @@ def _learned(message_ids: Sequence[str], since: datetime) -> Any:
     )
     shown = or_(memories.c.deleted_at.is_(None), closed_at_once)
     return select(memories).where(memories.c.id.in_(cited), shown).order_by(memories.c.seq)
+
+
+def model_use(conn: Connection, now: datetime) -> ModelUse:
+    """Return how often a model was asked in the background, today (UTC) and ever, over all processes and users."""
+    value = conn.execute(select(meta.c.value).where(meta.c.key == MODEL_USE)).scalar_one_or_none()
+    stored: dict[str, Any] = {} if value is None else json.loads(value)
+    day = f"{now:%Y-%m-%d}"
+    today: dict[JobKind, Any] = stored["today"] if stored.get("day") == day else {}
+    return ModelUse(day, _by_kind(today), _by_kind(stored.get("ever", {})))
+
+
+def _by_kind(stored: Mapping[JobKind, Mapping[str, Sequence[int]]]) -> UseByKind:
+    return {kind: {stage: Use(*use) for stage, use in stages.items()} for kind, stages in stored.items()}

@@ -11,6 +11,7 @@ from palimpsest.cli.console import AsJson, with_memory
 from palimpsest.cli.options import CARE
 from palimpsest.cli.output import Part, plain, print_result, table
 from palimpsest.core.clock import iso
+from palimpsest.learn.background import model_use
 from palimpsest.learn.background.reports import JobReport, shown_fact
 from palimpsest.memory import Memory
 from palimpsest.text.counting import counted
@@ -24,15 +25,16 @@ def jobs(
     retry: Annotated[bool, typer.Option("--retry", help="Work now on what waits or has failed.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List what is learned in the background: what waits, what failed, and what was learned last."""
+    """List the work in the background: what waits and for what, what failed, and how often a model was asked."""
 
     async def work(memory: Memory) -> None:
         done = ""
         if retry:
             done = f"due at once: {counted(await memory.care.retry_jobs(), 'job')}"
-        reports = await memory.care.jobs()
+        reports, use, settings = await memory.care.jobs(), await memory.care.model_use(), memory.settings
+        values = {"jobs": [_as_json(report) for report in reports], "model": model_use.as_values(use, settings)}
         parts: list[Part] = [*([done] if done else []), _table(reports) if reports else "there are no jobs"]
-        print_result(as_json, {"jobs": [_as_json(report) for report in reports]}, *parts, done=done)
+        print_result(as_json, values, *parts, f"model: {model_use.in_words(use, settings)}", done=done)
 
     with_memory(ctx, work)
 
@@ -56,7 +58,7 @@ def _what(report: JobReport) -> str:
 
 def _result(report: JobReport) -> str:
     texts = [shown_fact(memory) for memory in report.memories]
-    return "\n".join([*texts, *report.job.notes, *([report.job.error] if report.job.error else [])])
+    return "\n".join([*texts, *report.job.notes, *filter(None, (report.job.error, report.waits_for))])
 
 
 def _as_json(report: JobReport) -> dict[str, Any]:
@@ -72,6 +74,7 @@ def _as_json(report: JobReport) -> dict[str, Any]:
         "finished_at": iso(job.finished_at) if job.finished_at else None,
         "failures": job.attempts,
         "error": job.error,
+        "waits_for": report.waits_for,
         "learned": [
             {"id": memory.id, "memory": memory.text, "holds": memory.deleted_at is None} for memory in report.memories
         ],
