@@ -33,11 +33,11 @@ from palimpsest.facade.brief import Briefs
 from palimpsest.facade.capture import Capture
 from palimpsest.facade.care import Care
 from palimpsest.facade.conversations import Conversations
-from palimpsest.facade.filter_notes import filter_notes
+from palimpsest.facade.forgetting import FadingMemories
 from palimpsest.facade.graph import Graph
 from palimpsest.facade.opening import open_parts
 from palimpsest.facade.projects import Projects
-from palimpsest.facade.searching import search_memory
+from palimpsest.facade.searching import list_memory, search_memory
 from palimpsest.index.kept_keys import KeptKeys
 from palimpsest.index.sync import Projection
 from palimpsest.learn import add, edit
@@ -46,7 +46,6 @@ from palimpsest.learn.background import reports
 from palimpsest.learn.background.work import BackgroundWork, OnLearned
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.views import summaries
-from palimpsest.recall import listing
 from palimpsest.recall.listing import Page
 from palimpsest.recall.pipeline import SearchQuery, SearchResult
 from palimpsest.store.queries import edits as edit_queries
@@ -75,8 +74,10 @@ class Memory:
         kept_keys: KeptKeys,
         background_work: BackgroundWork | None,
         briefs: Briefs,
+        fading: FadingMemories,
     ) -> None:
         self.briefs = briefs
+        self.fading = fading
         self.settings = settings
         self.engine = engine
         self.projection = projection
@@ -128,7 +129,8 @@ class Memory:
         )
         if model is not None:
             engine = replace(engine, model=model, is_model_borrowed=True)
-        return Memory(self.settings, engine, self.projection, self.kept_keys, self._background, self.briefs)
+        parts = (self.projection, self.kept_keys, self._background, self.briefs, self.fading)
+        return Memory(self.settings, engine, *parts)
 
     async def add_messages(
         self,
@@ -180,17 +182,19 @@ class Memory:
         explain: bool = False,
         all_projects: bool = False,
         hops: int = 1,
+        is_use: bool = True,
     ) -> SearchResult:
         """Search by meaning and by words. `as_of` searches what was believed at that instant.
 
         `explain` adds the parts of each score. `all_projects` searches every project of the user. `hops`: 1 or 2.
+        Unless it `is_use`, it does not count for what fades.
         """
-        now = self.engine.clock()
-        search_query = SearchQuery(
-            scope, query, now, limit, max_tokens, filters or {}, as_of, explain, self.settings.min_relevance, hops
-        )
-        engine = self.engine
+        engine, floor, fading = self.engine, self.settings.min_relevance, self.fading
+        what = (engine.clock(), limit, max_tokens, filters or {}, as_of, explain, floor, hops, fading.forgetting)
+        search_query = SearchQuery(scope, query, *what)
         result = await engine.run(lambda: search_memory(engine, search_query, all_projects=all_projects))
+        if is_use and as_of is None:
+            fading.after_search(result)
         if self._background is not None and self.projection.is_behind():
             self._background.wake()
         return result
@@ -206,13 +210,8 @@ class Memory:
         filters: Mapping[str, Any] | None = None,
     ) -> Page:
         """Return a page of memories, newest first."""
-        ledger = self.engine.ledger
-
-        def work() -> Page:
-            page = listing.page(ledger, scope, limit, max_tokens, cursor, deleted=deleted, filters=filters)
-            return replace(page, notes=(*page.notes, *filter_notes(ledger, scope, filters, page.hits, deleted=deleted)))
-
-        return await self.engine.run(work)
+        page = partial(list_memory, limit=limit, max_tokens=max_tokens, cursor=cursor, deleted=deleted, filters=filters)
+        return await self.engine.run(lambda: page(self.engine.ledger, scope, forgetting=self.fading.forgetting))
 
     async def update(
         self,
@@ -322,6 +321,7 @@ class Memory:
     async def _after_write(self, scope: Scope, write: Awaitable[WriteResult]) -> WriteResult:
         """Await a write, start the background work that follows it, and return its result."""
         result = await write
+        self.fading.after_write(result.outcomes)
         notes = await self.briefs.after_write(scope.user_id, result.outcomes)
         if self._background is not None:
             await self._background.after_write(scope)
@@ -361,7 +361,7 @@ async def open_memory(
     settings, engine, projection, kept_keys = await threads.run(
         partial(open_parts, settings, clock, threads, background=background)
     )
-    briefs = Briefs(settings, engine, launch)
+    briefs, fading = Briefs(settings, engine, launch), FadingMemories(settings, engine)
     failure: Exception | None = None
     try:
         async with anyio.create_task_group() as tasks:
@@ -372,8 +372,9 @@ async def open_memory(
                 tasks.start_soon(background_work.run)
                 tasks.start_soon(follow_spool, engine, settings, background_work.after_write)
                 tasks.start_soon(briefs.run)
+                tasks.start_soon(fading.run)
             try:
-                yield Memory(settings, engine, projection, kept_keys, background_work, briefs)
+                yield Memory(settings, engine, projection, kept_keys, background_work, briefs, fading)
             except Exception as error:  # noqa: BLE001 - raised again below, without the task group's wrapping
                 failure = error
             finally:
@@ -383,6 +384,7 @@ async def open_memory(
             raise failure
     finally:
         with anyio.CancelScope(shield=True):
+            await fading.write()
             await threads.run(projection.close)
             if engine.model is not None:
                 await engine.model.aclose()

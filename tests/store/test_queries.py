@@ -69,7 +69,7 @@ CALLS: dict[Callable[..., object], Callable[[Connection, Memory, Message], objec
     conversations.messages_in: lambda conn, _, message: conversations.messages_in(conn, ALICE, message.id, 9),
     conversations.list_messages: lambda conn, _, __: conversations.list_messages(conn, AGENT, 9, before=9),
     edits.edits: lambda conn, _, __: edits.edits(conn, AGENT, 9, before=9),
-    entries.candidates: lambda conn, _, __: entries.candidates(conn, ALICE, "e", [1, 2]),
+    entries.candidates: lambda conn, _, __: entries.candidates(conn, ALICE, "e", [1, 2], NOW),
     entries.widened: lambda conn, _, __: entries.widened(conn, ALICE, 1),
     entries.is_narrow: lambda conn, _, __: entries.is_narrow(conn, AGENT),
     entries.living_memories: lambda conn, _, __: list(entries.living_memories(conn, AGENT)),

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from palimpsest.brief.lines import plain
-from palimpsest.brief.sources import has_expired
-from palimpsest.core.models import Scope
+from palimpsest.core.models import Scope, has_expired
 from palimpsest.core.search.hits import Hit
 from palimpsest.core.validation import MAX_TOKENS as MAX_SEARCH_TOKENS
 from palimpsest.hook.texts import BLOCK_BEGIN, BLOCK_END

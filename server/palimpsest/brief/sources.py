@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import Connection
 
 from palimpsest.brief.lines import plain
 from palimpsest.brief.telling import most_telling
-from palimpsest.core.clock import parse_until
-from palimpsest.core.errors import InputError
 from palimpsest.core.models import EXPIRES_AT, Memory, Message, Scope
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
@@ -68,17 +64,6 @@ def read_sources(conn: Connection, scope: Scope, now: datetime) -> Sources:
         of_project=tuple(memory for memory in _lasting(of_project) if memory.id not in pinned_ids),
         last_words=tuple(message_queries.last_words(conn, scope)),
     )
-
-
-def has_expired(metadata: Mapping[str, Any], now: datetime) -> bool:
-    """Return whether a memory with this metadata is of no more use."""
-    value = metadata.get(EXPIRES_AT)
-    if not isinstance(value, str):
-        return False
-    try:
-        return parse_until(value, EXPIRES_AT) <= now
-    except InputError:  # not a time: it says nothing
-        return False
 
 
 def _lasting(memories: list[Memory]) -> list[Memory]:

@@ -19,6 +19,7 @@ from palimpsest.cli.commands import prompts as prompt_commands
 from palimpsest.cli.commands import setup as setup_commands
 from palimpsest.cli.commands import tokens as token_commands
 from palimpsest.cli.commands import transfer as transfer_commands
+from palimpsest.cli.commands import views as view_commands
 from palimpsest.cli.commands.graph import drawing as drawing_commands
 from palimpsest.cli.commands.graph import entities as entity_commands
 from palimpsest.cli.commands.learning import jobs as job_commands
@@ -38,6 +39,7 @@ app.add_typer(drawing_commands.app)
 app.add_typer(learn_commands.app)
 app.add_typer(client_commands.app)
 app.add_typer(care_commands.app)
+app.add_typer(view_commands.app)
 app.add_typer(transfer_commands.app)
 app.add_typer(embedder_commands.app)
 app.add_typer(job_commands.app)

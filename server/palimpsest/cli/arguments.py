@@ -17,7 +17,7 @@ from typer.core import TyperCommand
 
 from palimpsest.core.entities import Relation
 from palimpsest.core.errors import InputError
-from palimpsest.core.search.filters import FIELDS
+from palimpsest.core.search.filters import FADED, FIELDS
 from palimpsest.core.validation import relations_from
 
 STANDARD_INPUT = "-"
@@ -56,7 +56,8 @@ def _filter_from(condition: str) -> dict[str, Any]:
     if match is None:
         raise InputError(f"--filter '{condition[:80]}' has no KEY, sign and VALUE; use {_EXAMPLES}")
     key, operator = match["key"].strip(), _SIGNS[match["sign"]]
-    values = [match["value"]] if key in FIELDS else _readings(match["value"])
+    readings = _readings(match["value"])
+    values = readings[:1] if key == FADED else [match["value"]] if key in FIELDS else readings
     if len(values) == 1:
         return {key: {operator: values[0]}}
     if operator in ("eq", "ne"):

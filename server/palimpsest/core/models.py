@@ -11,8 +11,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal, TypeAlias
 
-from palimpsest.core.clock import Precision, shown_date
+from palimpsest.core.clock import Precision, parse_until, shown_date
 from palimpsest.core.entities import NamedEntity, Relation
+from palimpsest.core.errors import InputError
 
 MAX_SCOPE_CHARS = 256
 """The maximum length of each part of a scope, and of a message's name and external id."""
@@ -30,7 +31,10 @@ PINNED = "pinned"
 """The metadata key of memories that head every summary and brief."""
 
 EXPIRES_AT = "expires_at"
-"""The metadata key of the time (ISO 8601) at which a memory ends."""
+"""The metadata key of the time (ISO 8601) at which a memory ends. A day, month or year ends with its last instant."""
+
+EXPIRE = "expire"
+"""The stage of the edits that close memories whose time has come."""
 
 PAGE = "document"
 """The role of a message that is a page of a document. No role of a conversation has this name."""
@@ -61,6 +65,21 @@ class Scope:
         """Return the parts that are set, for replies and error texts."""
         parts = {"user": self.user_id, "project": self.project, "agent": self.agent_id, "run": self.run_id}
         return ", ".join(f"{name} {value}" for name, value in parts.items() if value)
+
+
+def end_of(metadata: Mapping[str, Any]) -> datetime | None:
+    """Return the last instant of a memory with this metadata; None if it names none. What is no time says nothing."""
+    value = metadata.get(EXPIRES_AT)
+    try:
+        return parse_until(value, EXPIRES_AT) if isinstance(value, str) else None
+    except InputError:
+        return None
+
+
+def has_expired(metadata: Mapping[str, Any], now: datetime) -> bool:
+    """Return whether a memory with this metadata has ended by a time, whether or not it is closed yet."""
+    end = end_of(metadata)
+    return end is not None and end <= now
 
 
 @dataclass(frozen=True, slots=True)

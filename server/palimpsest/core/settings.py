@@ -12,7 +12,7 @@ import getpass
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import platformdirs
 import pydantic_settings
@@ -103,6 +103,10 @@ class Settings(BaseSettings):
     keep_secrets: bool = False
     explain: bool = False
     min_relevance: float = Field(default=0.0, ge=0, le=1)
+    forgetting: Literal["off", "rank", "archive"] = "off"
+    forgetting_days: float = Field(default=30.0, gt=0)
+    forgetting_days_by_tag: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
+    forgetting_bound: float = Field(default=0.05, ge=0, lt=1)
     prompts_dir: Path | None = None
     custom_fact_extraction_prompt: str | None = None
     custom_update_memory_prompt: str | None = None

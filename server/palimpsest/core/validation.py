@@ -13,10 +13,10 @@ from typing import Annotated, Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
-from palimpsest.core.clock import parse_instant
+from palimpsest.core.clock import parse_instant, parse_until
 from palimpsest.core.entities import MAX_NAME_CHARS, Relation, name_key, relation_key
 from palimpsest.core.errors import InputError, Remedy
-from palimpsest.core.models import MAX_SCOPE_CHARS, Message, Scope
+from palimpsest.core.models import EXPIRES_AT, MAX_SCOPE_CHARS, Message, Scope
 from palimpsest.core.search.filters import JUNCTIONS, RESERVED
 
 MAX_TEXT_CHARS = 20_000
@@ -237,7 +237,20 @@ def metadata_from(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
         raise InputError(
             f"metadata may not use '{reserved[0]}', which means something else in filters; choose another key"
         )
+    _check_end(copy.get(EXPIRES_AT))
     return copy
+
+
+def _check_end(value: object) -> None:
+    """Raise InputError if a memory is to end at what is no time."""
+    if value is None:
+        return
+    try:
+        parse_until(value if isinstance(value, str) else json.dumps(value), EXPIRES_AT)
+    except InputError as error:
+        raise InputError(
+            f"{error}. Nothing was stored. Give the date that is meant, such as that of next Friday"
+        ) from error
 
 
 def relations_from(relations: Sequence[Sequence[str]]) -> tuple[Relation, ...]:

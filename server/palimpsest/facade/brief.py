@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -19,6 +20,7 @@ from palimpsest.core.git_project import Repository, repository_of
 from palimpsest.core.models import Event, Outcome, Scope
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import Threads, in_background
+from palimpsest.facade.forgetting import forgetting_of
 from palimpsest.learn.engine import Engine
 from palimpsest.recall.pipeline import SearchQuery, SearchResult, search
 
@@ -143,8 +145,10 @@ class Briefs:
             return NOTHING  # whose session it is is not known
         scope = self._renderer.scope_of(await self._project_of(request.folder))
 
+        fading = forgetting_of(self._settings)
+
         def search_ledger(query: SearchQuery) -> SearchResult:
-            return search(engine.ledger, engine.embedder, engine.index, query)
+            return search(engine.ledger, engine.embedder, engine.index, replace(query, forgetting=fading))
 
         now, floor = engine.clock(), self._settings.min_relevance
         score = least_score(engine.embedder.fingerprint)

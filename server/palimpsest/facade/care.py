@@ -22,6 +22,7 @@ from palimpsest.index.graph.sync import graph_projection
 from palimpsest.index.kept_keys import KeptKeys
 from palimpsest.index.sync import Projection
 from palimpsest.learn.background import reports
+from palimpsest.learn.background.expiry import queue_expiry
 from palimpsest.learn.background.jobs import work_on_jobs
 from palimpsest.learn.background.kinds import kinds_for
 from palimpsest.learn.engine import Engine
@@ -116,6 +117,7 @@ class Care:
             return await self._engine.run(work)
         finally:
             self._briefs.wake()
+            await queue_expiry(self._engine)
 
     async def jobs(self) -> Sequence[reports.JobReport]:
         """Return the jobs of the settings' user, the newest first."""

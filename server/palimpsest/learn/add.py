@@ -16,7 +16,7 @@ from palimpsest.core.errors import MemoryNotFoundError, ModelError, PromptError,
 from palimpsest.core.models import Decision, Event, Fact, Memory, Message, Provenance, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.learn.apply import WriteResult, apply_decisions, apply_write, embed_texts
-from palimpsest.learn.edit import has_text
+from palimpsest.learn.edit import has_text, past_end_notes
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.facts.naming import with_named_facts
 from palimpsest.learn.facts.near_duplicates import with_near_duplicates
@@ -133,6 +133,7 @@ def _prepared(
     """Return the fact without secrets and without the frame of a search hit, notes, and the ids it replaces."""
     text = original_text(engine, scope, fact.text)
     sanitized, notes = sanitize_fact(engine, replace(fact, text=text))
+    notes += past_end_notes(engine, fact)
     notes += _relative_dates(sanitized.text, fact.said_at or engine.clock())
     return sanitized, notes, _ids_to_replace(engine, scope, replaces, sanitized.text)
 

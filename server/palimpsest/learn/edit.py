@@ -9,6 +9,7 @@ from typing import Any
 
 from palimpsest.core.errors import EmbedderError, MemoryNotFoundError, Remedy
 from palimpsest.core.models import (
+    EXPIRES_AT,
     USER_NAME,
     Decision,
     Event,
@@ -20,6 +21,7 @@ from palimpsest.core.models import (
     Provenance,
     Scope,
     Undo,
+    has_expired,
 )
 from palimpsest.index.backfill import Backfill
 from palimpsest.learn.apply import CALL_SECONDS, WriteResult, apply_decisions, apply_write, embed_texts
@@ -70,7 +72,7 @@ async def update(
         fact = replace(fact, metadata={**fact.metadata, USER_NAME: None})  # the old text told it
     decision = Decision(Event.UPDATE, fact, memory.id)
     provenance = Provenance("update", caller=caller)
-    notes = [*notes, *embedding_notes]
+    notes = [*notes, *embedding_notes, *past_end_notes(engine, fact)]
     result = await apply_decisions(engine, scope, [decision], provenance, vectors=vectors, notes=notes)
     return await with_near_duplicates(engine, scope, result, vectors)
 
@@ -84,6 +86,9 @@ async def restore(engine: Engine, scope: Scope, owner_id: str, caller: str) -> W
     successor = await engine.run(lambda: _successor(engine, owner)) if isinstance(owner, Memory) else None
     if successor is not None and successor.deleted_at is None:
         notes.append(f"[{successor.id[:8]}], which had replaced it, is current too; delete one if they disagree")
+    if isinstance(owner, Memory) and owner.deleted_at is not None and has_expired(owner.metadata, engine.clock()):
+        end = owner.metadata[EXPIRES_AT]
+        notes.append(f"{EXPIRES_AT} was {end}, which has passed; it was removed, so that this holds until you say so")
     return WriteResult(result.outcomes, notes=(*notes, *await _embed_restored(engine)))
 
 
@@ -123,6 +128,13 @@ async def undo(engine: Engine, scope: Scope, request: Undo, caller: str) -> Writ
 def has_text(memory: Memory, text: str) -> bool:
     """Return whether a memory is living and has this text, apart from case and white space."""
     return memory.deleted_at is None and memory_hash(memory.text) == memory_hash(text)
+
+
+def past_end_notes(engine: Engine, fact: Fact) -> list[str]:
+    """Return a note if a fact has expired before it is stored."""
+    if not has_expired(fact.metadata, engine.clock()):
+        return []
+    return [f"{EXPIRES_AT} {fact.metadata[EXPIRES_AT]} has passed, so this is kept as what held until then"]
 
 
 def deleted_error(memory: Memory) -> MemoryNotFoundError:

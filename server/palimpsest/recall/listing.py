@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from sqlalchemy import Connection
 
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import Scope
+from palimpsest.core.models import Scope, has_expired
 from palimpsest.core.search.filters import compile_filter
 from palimpsest.core.search.hits import Hit
 from palimpsest.core.threads import end_if_cancelled
 from palimpsest.recall.hits import cut_to_fit, hit_test, hit_tokens, memory_hit, message_hit
+from palimpsest.recall.scoring.forgetting import OFF, Forgetting, faded_owners
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.queries import conversations as conversation_queries
 from palimpsest.store.queries import memories as memory_queries
@@ -49,24 +51,31 @@ def page(
     *,
     deleted: bool,
     filters: Mapping[str, Any] | None,
+    forgetting: Forgetting = OFF,
 ) -> Page:
     """Return a page of living or deleted memories, or of messages if the filter asks for that `kind`. Blocking.
 
     The page ends before the hit that is one too many for `limit` or `max_tokens`. Only a hit that is too long for a
-    page of its own is cut. Raises InputError.
+    page of its own is cut. What has faded is listed; `forgetting` says what has, for a filter. Raises InputError.
     """
+    now = ledger.now()
     read = _read_messages if _asks_for_messages(filters) else _read_memories
     size = FILTERED_BATCH if filters else limit + 1
     before = _row_number(cursor)
     hits: list[Hit] = []
     left = max_tokens
     with ledger.read() as conn:
-        test = hit_test(conn, scope, filters) if filters else None
+        faded = partial(faded_owners, conn, scope, forgetting, now)
+        test = hit_test(conn, scope, filters, faded=faded) if filters else None
         while True:
             end_if_cancelled()
             batch = read(conn, scope, size, before, deleted=deleted)
             for row_number, hit in batch:
-                if hit is None or (test is not None and not test(hit)):
+                if (
+                    hit is None
+                    or (not deleted and has_expired(hit.metadata, now))
+                    or (test is not None and not test(hit))
+                ):
                     continue
                 if not hits:
                     hit = cut_to_fit(hit, max_tokens)  # noqa: PLW2901 - the rest of the text is not used

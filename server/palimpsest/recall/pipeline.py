@@ -23,7 +23,15 @@ from palimpsest.core.search.hits import Candidate, Hit
 from palimpsest.core.validation import MAX_TOKENS
 from palimpsest.recall.fitted.weights import weights_for
 from palimpsest.recall.folding import FoldWords, fold
-from palimpsest.recall.hits import hit_test, hit_tokens, hits_of, irrelevant_note, relevant, strongest, within_budget
+from palimpsest.recall.hits import (
+    hit_test,
+    hit_tokens,
+    hits_of,
+    irrelevant_note,
+    relevant,
+    strongest,
+    within_budget,
+)
 from palimpsest.recall.memories_first import memories_first
 from palimpsest.recall.query import ParsedQuery
 from palimpsest.recall.relations import (
@@ -36,14 +44,24 @@ from palimpsest.recall.relations import (
 )
 from palimpsest.recall.retrieval.candidates import NearestEntries, retrieve
 from palimpsest.recall.retrieval.features import CandidateRequest, Candidates, PoolSize
+from palimpsest.recall.scoring.forgetting import (
+    OFF,
+    Forgetting,
+    asks_for_faded,
+    faded_owners,
+    left_out_note,
+    remembered,
+    retention_of,
+)
 from palimpsest.recall.scoring.ranking import Ranked, rank, squash
-from palimpsest.recall.scoring.relevance import relevance_of
+from palimpsest.recall.scoring.relevance import Relevance, relevance_of
 from palimpsest.recall.scoring.scoring import SearchScoring
 from palimpsest.store import known_projects as project_queries
 from palimpsest.store.graph.names import entities_in_text
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import vectors as vector_queries
+from palimpsest.store.views.ending import expired_ids
 from palimpsest.text.tokenizer import count_tokens
 
 POOL = 80
@@ -60,6 +78,7 @@ class SearchQuery:
 
     With `explain` each hit carries the parts of its score. Hits whose relevance is below `min_relevance` are left out.
     `hops` is how far relations may lead from the entities that the text names: 1, 2, or 0 for no relations.
+    `forgetting` is how memories fade. With `as_of` that only counts in filters.
     """
 
     scope: Scope
@@ -72,6 +91,7 @@ class SearchQuery:
     explain: bool = False
     min_relevance: float = 0.0
     hops: int = 1
+    forgetting: Forgetting = OFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +157,8 @@ def rank_query(ledger: Ledger, embedder: Embedder, index: NearestEntries, query:
     """Return all candidates of a query, best first. Blocking. Raises InputError and LedgerError."""
     now = query.as_of or query.now
     with ledger.read() as conn:
-        test = hit_test(conn, query.scope, query.filters, query.as_of) if query.filters else None
+        faded = partial(faded_owners, conn, query.scope, query.forgetting, now)
+        test = hit_test(conn, query.scope, query.filters, query.as_of, faded) if query.filters else None
         parsed = ParsedQuery.of(conn, query.scope, query.text, now)
         entities = entities_in_text(conn, query.scope, query.text, as_of=query.as_of) if query.hops else ()
         incomplete = vector_queries.has_missing_vectors(conn, embedder.fingerprint)
@@ -155,11 +176,25 @@ def rank_query(ledger: Ledger, embedder: Embedder, index: NearestEntries, query:
     )
     candidates = retrieve(ledger, embedder, index, request)
     notes += [_note(error) for error in candidates.errors]
-    scoring = SearchScoring(parsed, now, weights_for(embedder.fingerprint), embedder)
-    ranked = rank(candidates, scoring)
-    relevance = relevance_of(scoring, candidates, ranked)
-    ranked = [item._replace(relevance=value) for item, value in zip(ranked, relevance.of_hits, strict=True)]
+    retention = None
+    if query.as_of is None and query.forgetting.mode != "off":
+        with ledger.read() as conn:
+            retention = retention_of(conn, candidates.entries, query.forgetting, now)
+    scoring = SearchScoring(parsed, now, weights_for(embedder.fingerprint), embedder, retention)
+    ranked, relevance = _with_relevance(scoring, candidates, rank(candidates, scoring))
+    if retention is not None and query.forgetting.mode == "archive" and not asks_for_faded(query.filters):
+        kept = remembered(ranked, retention, query.forgetting.bound)
+        notes += left_out_note(ranked, kept, query.limit, relevance.threshold) if relevance.confident else ()
+        ranked, relevance = _with_relevance(scoring, candidates, kept)
     return Ranking(candidates, scoring, ranked, relevance.confident, tuple(notes), relevance.threshold, entities)
+
+
+def _with_relevance(
+    scoring: SearchScoring, candidates: Candidates, ranked: Sequence[Ranked]
+) -> tuple[Sequence[Ranked], Relevance]:
+    relevance = relevance_of(scoring, candidates, ranked)
+    pairs = zip(ranked, relevance.of_hits, strict=True)
+    return [item._replace(relevance=value) for item, value in pairs], relevance
 
 
 def _relations(ledger: Ledger, ranking: Ranking, hits: Sequence[Hit], query: SearchQuery) -> tuple[KnownRelation, ...]:
@@ -179,7 +214,11 @@ def _relations(ledger: Ledger, ranking: Ranking, hits: Sequence[Hit], query: Sea
         is_filtered=bool(query.filters),
     )
     with ledger.read() as conn:
-        return find_relations(conn, request)
+        relations = find_relations(conn, request)
+        if not relations or query.as_of is not None:
+            return relations
+        expired = expired_ids(conn, query.scope, query.now)
+        return tuple(relation for relation in relations if relation.memory_id not in expired)
 
 
 def _within_budget(

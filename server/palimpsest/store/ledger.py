@@ -31,6 +31,7 @@ from palimpsest.store.graph.matching import name_vectors
 from palimpsest.store.migrations.upgrade import refuse_newer, upgrade
 from palimpsest.store.queries.jobs import Job, JobKind
 from palimpsest.store.schema import meta
+from palimpsest.store.views import uses
 from palimpsest.store.writes import apply as application
 from palimpsest.store.writes import entries, notices, purge, transfer
 from palimpsest.store.writes.jobs import attempts, daily_calls, queue
@@ -56,6 +57,10 @@ class Ledger:
     def backups(self) -> Backups:
         """Return the copies of this ledger."""
         return self._database.backups
+
+    def now(self) -> datetime:
+        """Return the time of this ledger's clock."""
+        return self._clock()
 
     @property
     def location(self) -> str:
@@ -98,6 +103,11 @@ class Ledger:
         """Store what memories name whose names were not looked for before. It is no edit of these memories."""
         with self._write() as conn:
             give_names(conn, named, self._clock(), next_edit_number(conn))
+
+    def note_uses(self, used: Mapping[str, uses.Use]) -> None:
+        """Note that memories were used, by id. It is no edit of these memories."""
+        with self._write() as conn:
+            uses.note(conn, used)
 
     @contextmanager
     def embedding(self) -> Generator[bool]:

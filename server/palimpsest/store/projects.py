@@ -26,6 +26,7 @@ from palimpsest.store.schema import (
     summaries,
     vectors,
 )
+from palimpsest.store.views import uses
 from palimpsest.store.writes import entries as entry_writes
 from palimpsest.store.writes import memories as memory_writes
 from palimpsest.store.writes.jobs import owners as job_owners
@@ -125,6 +126,7 @@ def _merge_memories(tx: Transaction, old: str, new: str) -> None:
             relations=ours.relations,
         )
         memory_writes.change(tx, theirs, lacking)
+        uses.give(tx.conn, ours.id, theirs.id)
         memory_writes.replace_by(tx, ours, _memory(tx, new_id))
         job_owners.replace_owner(tx.conn, tx.scope.user_id, old_id, new_id)
 

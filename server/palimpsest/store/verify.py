@@ -20,8 +20,9 @@ from palimpsest.core.protocols import Progress
 from palimpsest.store.database.protocols import Database, FullText, FullTextColumns
 from palimpsest.store.graph import statements as graph
 from palimpsest.store.graph.care.checks import GraphFaults, compare, remove_strays
-from palimpsest.store.mapping import scope_values, to_memory, to_scope, unpacked, unpacked_key
+from palimpsest.store.mapping import chunks, scope_values, to_memory, to_scope, unpacked, unpacked_key
 from palimpsest.store.schema import history, means, memories, message_history, messages, vectors
+from palimpsest.store.views import uses
 from palimpsest.store.writes import contextual_keys
 from palimpsest.store.writes import entries as entry_writes
 from palimpsest.store.writes.transaction import Transaction, next_edit_number, record
@@ -42,7 +43,8 @@ class Faults:
     `owners` are the memories and messages whose entry is wrong or missing, by id; `orphans` the numbers of entries
     without an owner; `unrecorded` the ids of memories and messages that differ from their history; `file` what the
     database itself reports. `words` means that the full text does not find the words of its rows, and `means` that the
-    mean of a user's vectors is wrong. `graph` is what does not agree of entities, mentions and relations.
+    mean of a user's vectors is wrong. `graph` is what does not agree of entities, mentions and relations. `uses` are
+    ids that were used and that no memory has.
     """
 
     owners: dict[str, Kind] = field(default_factory=dict[str, Kind])
@@ -52,6 +54,7 @@ class Faults:
     unrecorded: set[str] = field(default_factory=set[str])
     file: list[str] = field(default_factory=list[str])
     graph: GraphFaults = field(default_factory=GraphFaults)
+    uses: list[str] = field(default_factory=list[str])
 
     def texts(self) -> list[str]:
         """Return the faults, one line for each kind, with examples."""
@@ -68,6 +71,8 @@ class Faults:
             lines.append("the full text does not find the words of its rows")
         if self.means:
             lines.append("the mean of a user's vectors is wrong")
+        if self.uses:
+            lines.append(f"{len(self.uses)} uses belong to no memory")
         return [*lines, *self.graph.texts()]
 
 
@@ -95,6 +100,7 @@ def verify(conn: Connection, database: Database, progress: Progress) -> Faults:
     faults.means = not _means_agree(conn)
     faults.unrecorded = set(_unrecorded(conn))
     faults.graph = compare(conn)
+    faults.uses = uses.strays(conn)
     return faults
 
 
@@ -122,6 +128,8 @@ def repair(conn: Connection, database: Database, faults: Faults, now: datetime) 
             values = {"live": row.deleted_at is None, "key": None, **scope_values(to_scope(row))}
             conn.execute(update(vectors).where(vectors.c.seq == entry.seq).values(**values))
         (touched.memories if kind == "memory" else touched.messages).add(owner)
+    for chunk in chunks(faults.uses):
+        uses.erase(conn, chunk)
     for memory_id in sorted(faults.unrecorded):
         _record_as_it_is(conn, memory_id, now, touched)
     for memory_id in sorted(remove_strays(conn, faults.graph)):

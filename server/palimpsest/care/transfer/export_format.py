@@ -278,6 +278,8 @@ class MemoryLine(_Line):
     relations: Relations | None = None
     context: str = ""
     links: Links = []
+    strength: Number | None = None
+    used_at: AwareDatetime | None = None
     mentions: Mentions = []
     history: list[MemoryHistoryRow] = Field(min_length=1)
     sources: list[Source]

@@ -18,7 +18,7 @@ from palimpsest.core.entities import name_key
 from palimpsest.core.errors import InputError, Remedy
 
 Record: TypeAlias = Mapping[str, Any]
-"""A hit or memory under test: `at`, `created_at`, `role`, `kind`, `tags`, `entity` and `metadata`.
+"""A hit or memory under test: `at`, `created_at`, `role`, `kind`, `tags`, `entity`, `faded` and `metadata`.
 
 `entity` are those of the names in the filter whose entity is mentioned, as `name_key`. `metadata` has the caller's own
 keys.
@@ -29,7 +29,8 @@ Test: TypeAlias = Callable[[Record], bool]
 EQUALITY = ("eq", "ne", "in", "nin")
 OPERATORS = ("eq", "ne", "gt", "gte", "lt", "lte", "in", "nin")
 TIMES = ("at", "created_at")
-FIELDS = (*TIMES, "role", "kind", "tags", "entity")
+FADED = "faded"
+FIELDS = (*TIMES, "role", "kind", "tags", "entity", FADED)
 KINDS = ("memory", "message")
 SCOPE_PARTS = ("user_id", "project", "agent_id", "run_id")
 JUNCTIONS = ("AND", "OR", "NOT")
@@ -207,6 +208,8 @@ def _operand(key: str, operator: str, operand: Any) -> Any:
             f"the filter on 'kind' is '{_shown(operand)}'; use memory or message, or the key "
             "'metadata.kind' for a kind of your own"
         )
+    if key == FADED and not isinstance(operand, bool):
+        raise InputError("the filter on 'faded' is true or false; a key of your own is 'metadata.faded'")
     if isinstance(operand, list | dict):
         raise InputError(
             f"the filter on '{_shown(key)}' needs one value for '{operator}'; for several use {{\"in\": [...]}}"

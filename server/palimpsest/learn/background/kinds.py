@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from palimpsest.core.protocols import LanguageModel
+from palimpsest.learn.background.expiry import expire
 from palimpsest.learn.background.learning import learn
 from palimpsest.learn.engine import Engine
 from palimpsest.store.queries.jobs import Job, JobEnd, JobKind
@@ -38,6 +39,7 @@ class NeedsNoModel:
 KINDS: Mapping[JobKind, NeedsModel | NeedsNoModel] = {
     "learn": NeedsModel(learn),
     "capture": NeedsModel(learn),
+    "expire": NeedsNoModel(expire),
 }
 
 

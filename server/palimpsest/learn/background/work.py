@@ -25,6 +25,7 @@ from palimpsest.index.graph.follow import GraphFollower, GraphState
 from palimpsest.index.graph.sync import graph_projection
 from palimpsest.index.sync import Projection
 from palimpsest.learn.background.entities import EntityResolution
+from palimpsest.learn.background.expiry import queue_expiry
 from palimpsest.learn.background.jobs import JobRunner
 from palimpsest.learn.background.reports import JobReport, notes_on, once_told
 from palimpsest.learn.engine import Engine
@@ -108,13 +109,18 @@ class BackgroundWork:
         Learning goes on at once. The first round of the rest waits until the first call was answered. Opening the index
         imports much, which would delay the answer.
         """
-        self._tasks.start_soon(self._jobs.run)
+        self._tasks.start_soon(self._run_jobs)
         await self._work_waits.wait()
         if self._graph is not None:
             self._tasks.start_soon(self._graph.run)
         with in_background():
             await self._log_failure(self._finish_purge)
             await self._follow()
+
+    async def _run_jobs(self) -> None:
+        with in_background():
+            await queue_expiry(self._engine)
+        await self._jobs.run()
 
     async def _follow(self) -> None:
         while True:

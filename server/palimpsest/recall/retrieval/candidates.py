@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import islice
 from typing import Protocol, TypeVar, cast
 
@@ -79,7 +80,7 @@ def retrieve(ledger: Ledger, embedder: Embedder, index: NearestEntries, request:
     index_hits = _query_index(ledger, embedder.fingerprint, index, request)
     with ledger.read() as conn:
         text = _FullTextSearch(conn, ledger.full_text)
-        return _LivingSearch(conn, embedder.fingerprint, index, index_hits, request, text).candidates()
+        return _LivingSearch(conn, embedder.fingerprint, index, index_hits, request, text, ledger.now()).candidates()
 
 
 def _query_index(ledger: Ledger, embedder: str, index: NearestEntries, request: CandidateRequest) -> IndexHits | None:
@@ -141,6 +142,7 @@ class _LivingSearch:
     index_hits: IndexHits | None
     request: CandidateRequest
     text: _FullTextSearch
+    now: datetime
 
     def candidates(self) -> Candidates:
         """Return the candidates with their features."""
@@ -203,7 +205,7 @@ class _LivingSearch:
     def _rows(self, nearest: Iterable[int], bm25: Iterable[int]) -> dict[int, CandidateRow]:
         chars = WHOLE_TEXT if self.request.whole_texts else entry_queries.READ_CHARS
         seqs = [*{*nearest, *bm25}]
-        rows = entry_queries.candidates(self.conn, self.request.scope, self.embedder, seqs, chars)
+        rows = entry_queries.candidates(self.conn, self.request.scope, self.embedder, seqs, self.now, chars)
         return {row.candidate.seq: row for row in rows}
 
     def _has_requested_kind(self, row: CandidateRow) -> bool:

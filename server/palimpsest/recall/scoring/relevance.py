@@ -58,7 +58,7 @@ class Relevance:
 
 
 def relevance_of(scoring: SearchScoring, candidates: Candidates, ranked: Sequence[Ranked]) -> Relevance:
-    """Return the relevance of each candidate, in the order of the ranking; it never rises from one to the next."""
+    """Return the relevance of each ranked candidate, in their order; it never rises from one to the next."""
     if not ranked:
         return Relevance((), confident=False)
     fitted = scoring.weights.relevance[sort_of_hit(scoring.query, ranked[0].candidate)]
@@ -88,11 +88,13 @@ def signs_of_best(
     best = ranked[0]
     text = best.candidate.text
     second = ranked[1].score if len(ranked) > 1 else best.score
-    found = frozenset[str]().union(*candidates.words_in_context)
+    rows = [item.row for item in ranked]
+    found = frozenset[str]().union(*(candidates.words_in_context[row] for row in rows))
     unknown = [word for word in query.words if word not in found]
     signs = {
-        "highest meaning": float(_cosines(candidates).max()),
-        "score": best.score - best.parts.get("speaker", 0.0),  # many questions name nobody
+        "highest meaning": float(_cosines(candidates)[rows].max()),
+        # Many questions name nobody, and what faded answers as well as before.
+        "score": best.score - best.parts.get("speaker", 0.0) - best.parts.get("faded", 0.0),
         "lead": best.score - second,
         "coverage": float(coverage(candidates, [candidates.words[best.row]])[0]),
         "rarest missing word": _rarest_missing(candidates, best.row),

@@ -30,6 +30,7 @@ from palimpsest.recall.scoring.conversation import (
     repeated,
 )
 from palimpsest.recall.scoring.dates import DateMatch, date_match
+from palimpsest.recall.scoring.forgetting import WEIGHT
 from palimpsest.recall.scoring.ranking import Column
 from palimpsest.recall.scoring.updates import newer_of_two, order_features
 from palimpsest.text.answer_types import asked_types, can_hold
@@ -84,12 +85,16 @@ at less than half of the usual deviation, which is 0.12."""
 
 @dataclass(frozen=True, slots=True)
 class SearchScoring:
-    """The scoring of one search. `now` is the instant recency is measured from."""
+    """The scoring of one search. `now` is the instant recency is measured from.
+
+    `retention` is how well each candidate is remembered, of shape (n,); None if memories do not fade.
+    """
 
     query: ParsedQuery
     now: datetime
     weights: Weights
     embedder: Embedder
+    retention: Column | None = None
 
     def parts(self, candidates: Candidates) -> dict[str, Column]:
         """Return what speaks for and against each candidate, by name."""
@@ -99,6 +104,8 @@ class SearchScoring:
         parts["superseded"] = -SUPERSEDED * np.array(outdated, dtype=np.float32)
         parts["verbatim"] = VERBATIM * _verbatim(self.query, candidates)
         parts["recency"] = RECENCY * _recency([entry.at for entry in candidates.entries], self.now)
+        if self.retention is not None:
+            parts["faded"] = -WEIGHT * (1 - self.retention)
         for name in COMPARED_FEATURES:
             if self._is_used(name):
                 parts[name] = weigh(name, self.compared_feature(name, candidates, first_rows(parts)))

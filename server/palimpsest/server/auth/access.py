@@ -40,6 +40,12 @@ def current_user() -> str:
     return grant.user_id if grant is not None else ""
 
 
+def may_write() -> bool:
+    """Return whether the current request may change the memory: it has no read-only access token."""
+    grant = current_grant()
+    return grant is None or not grant.read_only
+
+
 def grant_from(access_token: AccessToken) -> Grant:
     """Return what a verified access token allows."""
     project = (access_token.claims or {}).get(PROJECT_CLAIM, "")

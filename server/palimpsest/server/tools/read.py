@@ -12,6 +12,7 @@ from pydantic import Field
 from palimpsest.core import validation
 from palimpsest.core.clock import parse_until
 from palimpsest.core.models import Message
+from palimpsest.server.auth.access import may_write
 from palimpsest.server.errors import TOOL, mcp_errors
 from palimpsest.server.replies import render
 from palimpsest.server.replies.history import HistoryReply
@@ -46,6 +47,7 @@ async def search_memories(
         as_of=parse_until(as_of, "as_of") if as_of else None,
         explain=memory.settings.explain,
         all_projects=goes_through_projects(scope),
+        is_use=may_write(),
     )
     if not result.hits and (search_scope.agent_id or search_scope.run_id):
         note = f"only what was stored for {search_scope} was searched; leave agent_id and run_id out to search more"

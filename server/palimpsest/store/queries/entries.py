@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, String, and_, bindparam, case, func, select, type_coerce
 
-from palimpsest.core.models import Memory, Message, Scope
+from palimpsest.core.models import EXPIRES_AT, Memory, Message, Scope, has_expired
 from palimpsest.core.search.hits import Candidate
 from palimpsest.store.mapping import (
     Query,
@@ -46,9 +46,9 @@ class CandidateRow(NamedTuple):
 
 
 def candidates(
-    conn: Connection, scope: Scope, embedder: str, seqs: Sequence[int], chars: int = READ_CHARS
+    conn: Connection, scope: Scope, embedder: str, seqs: Sequence[int], now: datetime, chars: int = READ_CHARS
 ) -> list[CandidateRow]:
-    """Return those of the entries that are living and visible to the scope, by number, with their vectors.
+    """Return those of the entries that are living `now` and visible to the scope, by number, with their vectors.
 
     Vectors of another embedder are left out. Of each text only the first `chars` characters are read.
     """
@@ -61,10 +61,10 @@ def candidates(
             vector,
             key,
         )
-        for seq, kind, owner, vector, key, speaker, session, at, length, last, text, *parts in conn.execute(
+        for seq, kind, owner, vector, key, speaker, session, at, length, last, text, end, *parts in conn.execute(
             _CANDIDATES, {"seqs": sorted(seqs), "embedder": embedder, "chars": chars}
         ).all()
-        if is_visible(*parts)
+        if is_visible(*parts) and not (end and has_expired({EXPIRES_AT: end}, now))
     ]
 
 
@@ -93,6 +93,7 @@ def _candidates() -> Query:
             func.coalesce(func.length(messages.c.content), 0),
             func.substr(trimmed, func.length(trimmed), 1),
             func.substr(func.coalesce(messages.c.content, memories.c.text), 1, bindparam("chars")),
+            memories.c.metadata[EXPIRES_AT].as_string(),
             vectors.c.user_id,
             vectors.c.project,
             vectors.c.agent_id,

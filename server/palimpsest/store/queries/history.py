@@ -7,7 +7,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, Text, and_, func, or_, select, type_coerce
 
-from palimpsest.core.models import Event, Memory, Message, Predecessor, Scope, Version
+from palimpsest.core.models import Event, Memory, Message, Predecessor, Scope, Version, has_expired
 from palimpsest.store.mapping import chunks, listed, sees, to_history, to_memory, to_message, with_state
 from palimpsest.store.queries.messages import sources_of
 from palimpsest.store.schema import history, memories, memory_sources, message_history, messages, project_aliases
@@ -42,7 +42,7 @@ def memories_at(
 ) -> list[Memory]:
     """Return the memories that the scope sees and that were living at an instant, as they were then.
 
-    With `memory_ids` only these are read.
+    One that had expired by then was not living, even if it was closed later. With `memory_ids` only these are read.
     """
     is_read = sees(memories, scope)
     if memory_ids is not None:
@@ -61,7 +61,8 @@ def memories_at(
         .where(history.c.is_deleted.is_(False))
     )
     rows = conn.execute(query, {} if memory_ids is None else {"ids": memory_ids})
-    return [with_state(to_memory(row), row.new_memory, row.state, row.changed_at) for row in rows]
+    then = (with_state(to_memory(row), row.new_memory, row.state, row.changed_at) for row in rows)
+    return [memory for memory in then if not has_expired(memory.metadata, instant)]
 
 
 def messages_at(conn: Connection, scope: Scope, instant: datetime) -> list[Message]:

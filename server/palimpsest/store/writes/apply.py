@@ -6,7 +6,7 @@ in the index log, which the vector indexes follow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -27,6 +27,7 @@ from palimpsest.core.models import (
     Scope,
     Summary,
     Undo,
+    end_of,
 )
 from palimpsest.core.protocols import Vector
 from palimpsest.store.database.protocols import FullText
@@ -107,6 +108,7 @@ def apply(conn: Connection, full_text: FullText, write: Write, now: datetime) ->
         outcomes += undo_writes.undo(tx, write.undo)
     new_messages = [message.id for message in stored if message.id in new_ids]
     enqueue_all(conn, write.scope, write.later, outcomes, new_messages, now)
+    _expire_later(conn, outcomes, now)
     on_pinned = pinned.check(conn, tx.pinned, may_exceed=write.undo is not None)
     entry_writes.index(conn, full_text, touched, now)
     if write.summary is not None:
@@ -178,6 +180,14 @@ def _learn_later(
     ids = [message.id for message in stored if message.id in new]
     payload = {MESSAGES: ids, CONTEXT: list(request.context), "caller": request.caller}
     enqueue(conn, "learn", scope, payload, now)
+
+
+def _expire_later(conn: Connection, outcomes: Sequence[Outcome], now: datetime) -> None:
+    """Queue a job that closes the memories of a write that end at a time."""
+    for memory in (outcome.memory for outcome in outcomes):
+        end = end_of(memory.metadata)
+        if end is not None and memory.deleted_at is None:
+            enqueue(conn, "expire", memory.scope, {}, now, due_at=end)
 
 
 def _carry_out(tx: Transaction, decision: Decision) -> list[Outcome]:

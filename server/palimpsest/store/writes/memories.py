@@ -12,7 +12,7 @@ from sqlalchemy import func, insert, select, update
 
 from palimpsest.core.clock import Precision
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import USER_NAME, Decision, Event, Fact, Memory, Outcome
+from palimpsest.core.models import EXPIRES_AT, USER_NAME, Decision, Event, Fact, Memory, Outcome, has_expired
 from palimpsest.store.graph import statements as graph
 from palimpsest.store.graph.identity.spoken import mention_with
 from palimpsest.store.mapping import connections, is_scope, memory_hash, scope_values, sees, statements, to_memory
@@ -297,10 +297,17 @@ def restore(tx: Transaction, memory: Memory) -> Outcome:
     duplicate = find_duplicate(tx, memory.scope, memory.text)
     if duplicate is not None:
         raise InputError(f"memory {duplicate.id[:8]} already says the same, so {memory.id[:8]} was left deleted")
-    living = replace(memory, deleted_at=None, superseded_by=None, is_forgotten=False)
+    living = replace(without_past_end(memory, tx.now), deleted_at=None, superseded_by=None, is_forgotten=False)
     restored = update_row(tx, memory, replace(living, valid_until=None, valid_until_precision=""))
     record(tx, Event.ADD, restored, old=None)
     return Outcome(Event.ADD, restored)
+
+
+def without_past_end(memory: Memory, now: datetime) -> Memory:
+    """Return a memory that is to live again without the end it had, if that has passed: it would be closed at once."""
+    if not has_expired(memory.metadata, now):
+        return memory
+    return replace(memory, metadata={key: value for key, value in memory.metadata.items() if key != EXPIRES_AT})
 
 
 def update_row(tx: Transaction, old: Memory, new: Memory) -> Memory:

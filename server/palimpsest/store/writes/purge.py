@@ -33,6 +33,7 @@ from palimpsest.store.schema import (
     summaries,
     vectors,
 )
+from palimpsest.store.views import uses
 from palimpsest.store.writes import contextual_keys
 from palimpsest.store.writes import conversations as conversation_writes
 from palimpsest.store.writes import entries as entry_writes
@@ -97,6 +98,7 @@ def purge(
         conn.execute(delete(memory_sources).where(memory_sources.c.memory_id.in_(chunk)))
         conn.execute(delete(history).where(history.c.memory_id.in_(chunk)))
         conn.execute(update(index_log).where(index_log.c.memory_id.in_(chunk)).values(memory_id=None))
+        uses.erase(conn, chunk)
         conn.execute(delete(memories).where(memories.c.id.in_(chunk)))
     for chunk in chunks(selection.message_ids):
         conn.execute(delete(memory_sources).where(memory_sources.c.message_id.in_(chunk)))

@@ -37,6 +37,7 @@ from palimpsest.store.schema import (
     summaries,
 )
 from palimpsest.store.views import links as link_rows
+from palimpsest.store.views import uses
 from palimpsest.store.writes import conversations as conversation_writes
 from palimpsest.store.writes import entries as entry_writes
 from palimpsest.store.writes.transaction import Transaction, next_edit_number, reserve_edit_numbers
@@ -149,10 +150,8 @@ def export_items(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
             .where(memory_sources.c.memory_id == row.id)
             .order_by(messages.c.seq)
         )
-        cited = [
-            {"message_id": message_id, "history_id": history_id} for message_id, history_id in conn.execute(sources)
-        ]
-        named = {"mentions": entity_transfer.mentions_of(conn, "memory", row.id)}
+        cited = [{"message_id": message, "history_id": version} for message, version in conn.execute(sources)]
+        named = {"mentions": entity_transfer.mentions_of(conn, "memory", row.id), **uses.exported(conn, row.id)}
         yield {"type": "memory", **_values(row, MEMORY + MEMORY_STATE), **named, "history": past, "sources": cited}
     for row in conn.execute(select(summaries).where(summaries.c.user_id == user_id).order_by(summaries.c.id)):
         yield {"type": "summary", **_values(row, SUMMARY)}
@@ -331,6 +330,7 @@ def _store_memory(tx: Transaction, item: Item, state: ImportState) -> None:
     numbered = replace(tx, edit=state.base + max(version["change"] for version in item["history"]))
     stored = tx.conn.execute(select(memories).where(memories.c.id == item["id"])).one()
     link_rows.put(tx.conn, to_memory(stored))
+    uses.restore(tx.conn, item["id"], item.get("strength"), item.get("used_at"))
     graph.put(numbered.graph, to_memory(stored))
     for version in item["history"]:
         values = {"memory_id": item["id"], "recorded_at": version.get("recorded_at")}

@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Table, and_, func, select
 
 from palimpsest.core.entities import RESOLVE
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import MOVE, UNDO, Event, Kind, Memory, Outcome, Provenance, Undo
+from palimpsest.core.models import EXPIRE, MOVE, UNDO, Event, Kind, Memory, Outcome, Provenance, Undo
 from palimpsest.store.graph.editing import undo as entity_undo
 from palimpsest.store.graph.tables import entities, entity_history
 from palimpsest.store.mapping import chunks, sees, to_entities, to_links, to_memory, to_relations, to_time, with_state
@@ -58,8 +58,8 @@ def _as_stage(tx: Transaction, stage: str) -> Transaction:
 def _newest_in_effect(tx: Transaction) -> int:
     """Return the newest edit the scope sees that is not an undo and has not been undone. Raises InputError.
 
-    What hooks captured meanwhile is passed over, and what the background found out about entities: nobody who undoes an
-    edit of theirs means it.
+    What hooks captured meanwhile is passed over, what the background found out about entities, and memories whose time
+    had come: nobody who undoes an edit of theirs means it.
     """
     numbers: set[int] = set()
     for table, (owner, key) in _TABLES.items():
@@ -69,7 +69,7 @@ def _newest_in_effect(tx: Transaction) -> int:
             .where(
                 sees(owner, tx.scope),
                 table.c.stage.not_like(f"{UNDO}%"),
-                table.c.stage.not_in((MOVE, RESOLVE)),
+                table.c.stage.not_in((MOVE, RESOLVE, EXPIRE)),
                 table.c.caller != HOOKS,
             )
         )
@@ -233,6 +233,8 @@ def _set_state(tx: Transaction, present: Memory, past: Memory) -> Outcome:
         deleted = memory_writes.update_row(tx, present, replace(past, deleted_at=tx.now))
         record(tx, Event.DELETE, deleted, old=deleted.text)
         return Outcome(Event.DELETE, deleted, previous=present.text)
+    if present.deleted_at is not None:
+        past = memory_writes.without_past_end(past, tx.now)
     duplicate = find_duplicate(tx, past.scope, past.text)
     if duplicate is not None:
         raise InputError(
