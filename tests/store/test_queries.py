@@ -17,7 +17,7 @@ from sqlalchemy.sql import visitors
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
-from palimpsest.core.models import Decision, Event, Fact, Memory, Message, Provenance, Scope
+from palimpsest.core.models import Decision, Event, Fact, Memory, Message, Provenance, Scope, Summary
 from palimpsest.store import queries
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.mapping import json_elements
@@ -50,6 +50,7 @@ def _postgresql_json_elements(element: json_elements, compiler: SQLCompiler, **o
 
 AGENT = Scope("alice", "web", "coder", "r1")
 NOW = StoppedClock().at
+SUMMARY = Summary(ALICE, "overall", "Plays the cello.", 0, NOW)
 
 
 def learning(message: Message) -> jobs.Job:
@@ -121,7 +122,20 @@ CALLS: dict[Callable[..., object], Callable[[Connection, Memory, Message], objec
     messages.speakers: lambda conn, _, __: messages.speakers(conn, "alice"),
     messages.has_speaker: lambda conn, _, __: messages.has_speaker(conn, ALICE, "Ana"),
     summaries.latest_summary: lambda conn, _, __: summaries.latest_summary(conn, ALICE, "overall"),
+    summaries.newest_texts: lambda conn, _, __: summaries.newest_texts(conn, ALICE, 9),
     summaries.current_summary: lambda conn, _, __: summaries.current_summary(conn, ALICE, "overall"),
+    summaries.base_summary: lambda conn, _, __: summaries.base_summary(conn, ALICE, "overall"),
+    summaries.memories_behind: lambda conn, _, __: summaries.memories_behind(conn, ALICE, "overall"),
+    summaries.summaries_beyond: lambda conn, _, __: summaries.summaries_beyond(conn, ALICE, "day:", None, 9),
+    summaries.memories_beyond: lambda conn, _, __: summaries.memories_beyond(conn, ALICE, 1, 9),
+    summaries.memories_said: lambda conn, _, __: summaries.memories_said(conn, ALICE, NOW, NOW, 9),
+    summaries.messages_said: lambda conn, _, __: summaries.messages_said(conn, ALICE, NOW, NOW, 9),
+    summaries.messages_of_session: lambda conn, _, message: summaries.messages_of_session(conn, ALICE, message.id, 9),
+    summaries.last_session: lambda conn, _, __: summaries.last_session(conn, ALICE),
+    summaries.dates_with_something_said: lambda conn, _, __: summaries.dates_with_something_said(conn, ALICE, NOW, NOW),
+    summaries.count_said: lambda conn, _, __: summaries.count_said(conn, ALICE, NOW, NOW),
+    summaries.count_said_since: lambda conn, _, __: summaries.count_said_since(conn, ALICE, SUMMARY, NOW, NOW),
+    summaries.count_in_session_since: lambda conn, _, __: summaries.count_in_session_since(conn, ALICE, SUMMARY, "s"),
     summaries.count_changes_since: lambda conn, _, __: summaries.count_changes_since(conn, ALICE, 0),
     summaries.has_corrections_since: lambda conn, _, __: summaries.has_corrections_since(conn, ALICE, 0),
     vectors.keys_of: lambda conn, _, __: vectors.keys_of(conn, "e", [1, 2]),

@@ -42,6 +42,7 @@ def open_parts(
             learns_in_background=background and bool(settings.learn.in_background),
             captured_calls_per_day=settings.learn.captured_calls_per_day,
             background=settings.background,
+            summary_every=settings.summary.every,
         )
     except BaseException:
         ledger.close()

@@ -23,7 +23,7 @@ NEEDED_PROMPTS = {
     "extract_agent": extract.INPUTS,
     "graph": frozenset[str](),
     "decide": decide.INPUTS,
-    "summarize": summarize.INPUTS,
+    **summarize.PROMPTS,
     "about": about.INPUTS,
 }
 """Every prompt by name, with the inputs that its stage passes. `graph` is added to those of the extraction."""
@@ -45,7 +45,7 @@ class Engine:
     progress of a call. `is_model_borrowed` means that the model is available during this call only, so the background
     work cannot use it. With `learns_in_background` messages are learned from after their call was answered.
     `captured_calls_per_day` is how often a model is asked a day (UTC) about what hooks captured, and `background` has
-    the limits for work that nobody asked for.
+    the limits for work that nobody asked for. The summary of a scope is rewritten after `summary_every` edits.
     """
 
     ledger: Ledger
@@ -62,6 +62,7 @@ class Engine:
     learns_in_background: bool = False
     captured_calls_per_day: int = 0
     background: BackgroundConfig = field(default_factory=BackgroundConfig)
+    summary_every: int = 20
 
     @property
     def own_model(self) -> LanguageModel | None:

@@ -30,6 +30,9 @@ from palimpsest.text.secrets.statements import secret_kind
 _HIT = re.compile(r"\s*(?:[-*>]\s*)?\[(?P<id>[0-9a-f]{8}[0-9a-f-]{0,28})\]\s*\d{4}-\d\d-\d\d\s(?P<text>.*)")
 """A hit as a search prints it: [id] date text, or [id] date name said: text."""
 
+MAX_SUMMARIES = 50
+"""How many summaries, the newest of a scope, are looked for in what is said. Set by hand: a month of them."""
+
 _MIN_SUMMARY_CHARS = 40
 """A shorter summary is not removed, because people may say the same by chance. Set by hand."""
 
@@ -49,11 +52,8 @@ def sanitize_messages(
     """Return a conversation without secrets and recalled text. Blocking. Raises LedgerError."""
     cleaner = Cleaner(engine)
     with engine.ledger.read() as conn:
-        summaries = [
-            visible(summary.text)  # as a reply shows it
-            for kind in ("overall", "recent")
-            if (summary := summary_queries.latest_summary(conn, scope, kind)) is not None
-        ]
+        newest = summary_queries.newest_texts(conn, scope, MAX_SUMMARIES)
+        summaries = [visible(text) for text in newest]  # as a reply shows it
         rest = [without_recalled(conn, scope, message.content, summaries) for message in messages]
     recalled = sum(removed for _, removed in rest)
     kept = [

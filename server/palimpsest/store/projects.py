@@ -26,6 +26,7 @@ from palimpsest.store.schema import (
     summaries,
     vectors,
 )
+from palimpsest.store.views import sources as summary_sources
 from palimpsest.store.views import uses
 from palimpsest.store.writes import entries as entry_writes
 from palimpsest.store.writes import memories as memory_writes
@@ -48,7 +49,8 @@ def move(conn: Connection, full_text: FullText, user_id: str, old: str, new: str
     _merge_memories(tx, old, new)
     _merge_conversations(conn, user_id, old, new)
     if is_merge:  # each would be taken for one of both projects
-        conn.execute(delete(summaries).where(summaries.c.user_id == user_id, summaries.c.project == old))
+        of_old = select(summaries.c.id).where(summaries.c.user_id == user_id, summaries.c.project == old)
+        summary_sources.erase_of(conn, conn.execute(of_old).scalars().all())
     for table, ids in ((memories, touched.memories), (messages, touched.messages)):
         in_project = (table.c.user_id == user_id, table.c.project == old)
         ids.update(conn.execute(select(table.c.id).where(*in_project)).scalars())

@@ -12,6 +12,7 @@ import pytest
 
 from loopback import OpenAIServer, Reply
 from palimpsest.core.errors import InputError
+from tests.support.learning_jobs import HastyClock
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, messages_from
 
 pytestmark = pytest.mark.anyio
@@ -69,7 +70,7 @@ async def test_a_summary_is_refreshed_in_the_background_after_some_changes(tmp_p
 
     with OpenAIServer(chat) as server:
         async with memory_in(
-            tmp_path, llm=llm_settings(server.base_url), summary={"every": 3}, background=True
+            tmp_path, HastyClock(), llm=llm_settings(server.base_url), summary={"every": 3}, background=True
         ) as memory:
             for text in ("User likes tea", "User has a cat", "User is a cook"):
                 assert not requested.is_set()

@@ -55,9 +55,9 @@ def _write_markdown(engine: Engine, scope: Scope, out: TextIO, progress: Progres
         total = 0
         for number, project in enumerate(projects, 1):
             memories = memory_queries.memories_of(conn, Scope(scope.user_id, project))
-            summary = summary_queries.latest_summary(conn, Scope(scope.user_id, project), "overall")
+            summary = summary_queries.current_summary(conn, Scope(scope.user_id, project), "overall")
             out.write(f"\n## {f'Project {project}' if project else 'Global'}\n\n")
-            if summary is not None and not summary_queries.has_corrections_since(conn, summary.scope, summary.seq):
+            if summary is not None:
                 out.write(f"{visible(summary.text)}\n\n")
             out.writelines(
                 f"- {memory.date} {visible(one_line(memory.text))} `{memory.id[:8]}`\n" for memory in memories

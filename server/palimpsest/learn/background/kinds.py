@@ -16,6 +16,7 @@ from palimpsest.core.protocols import LanguageModel
 from palimpsest.learn.background.expiry import expire
 from palimpsest.learn.background.learning import learn
 from palimpsest.learn.engine import Engine
+from palimpsest.learn.views.job import summarize_due
 from palimpsest.store.queries.jobs import Job, JobEnd, JobKind
 
 Ask: TypeAlias = Callable[[Engine, LanguageModel, Job], Awaitable[JobEnd]]
@@ -40,6 +41,7 @@ KINDS: Mapping[JobKind, NeedsModel | NeedsNoModel] = {
     "learn": NeedsModel(learn),
     "capture": NeedsModel(learn),
     "expire": NeedsNoModel(expire),
+    "summarize": NeedsModel(summarize_due),
 }
 
 

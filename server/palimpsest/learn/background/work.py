@@ -14,9 +14,8 @@ from typing import TypeAlias
 import anyio
 import anyio.abc
 
-from palimpsest.core.errors import EmbedderError, LedgerError, ModelError, PromptError, VectorIndexError
+from palimpsest.core.errors import EmbedderError, LedgerError, VectorIndexError
 from palimpsest.core.models import Outcome, Scope
-from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import in_background
 from palimpsest.index.backfill import Backfill
@@ -30,9 +29,7 @@ from palimpsest.learn.background.jobs import JobRunner
 from palimpsest.learn.background.reports import JobReport, notes_on, once_told
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.facts.naming import Naming
-from palimpsest.learn.views import summaries
-from palimpsest.learn.views.kinds import SummaryRequest
-from palimpsest.learn.views.overall import OVERALL
+from palimpsest.learn.views.job import DueSummaries
 from palimpsest.store.queries.jobs import Job
 
 logger = logging.getLogger(__name__)
@@ -77,13 +74,11 @@ class BackgroundWork:
         self._engine = engine
         self._projection = projection
         self._tasks = tasks
-        self._summary_every = settings.summary.every
         self._on_learned = on_learned
         self._work_waits = anyio.Event()
         self._many_writes_wait = anyio.Event()
         self._pending_writes = 0
-        self._summarizing: set[Scope] = set()
-        self._failed_at: dict[Scope, int] = {}
+        self._summaries = DueSummaries(engine)
         self._naming = Naming(engine.ledger)
         self._change_over = Backfill(engine.ledger, engine.embedder)
         self._resolution = EntityResolution(engine.ledger, engine.embedder)
@@ -138,8 +133,9 @@ class BackgroundWork:
 
     async def after_write(self, scope: Scope) -> None:
         """Do what a write to a scope makes necessary: learn, index, and refresh the scope's summary if that is due."""
+        self._count_write()
+        await self._look_at_summaries(scope)
         self._jobs.wake()
-        await self._after_learning(scope)
 
     def report(self, reports: Sequence[JobReport]) -> tuple[str, ...]:
         """Return notes on jobs for a reply, unless another reply has them, and record that in the background."""
@@ -157,33 +153,23 @@ class BackgroundWork:
             logger.warning("what was learned will be told again: %s", error)
 
     async def _after_job(self, scope: Scope, outcomes: Sequence[Outcome]) -> None:
-        await self._after_learning(scope)
+        self._count_write()
+        if outcomes:  # a job that wrote a summary makes none necessary
+            await self._look_at_summaries(scope)
         await self._on_learned(outcomes)
 
-    async def _after_learning(self, scope: Scope) -> None:
+    def _count_write(self) -> None:
         self._pending_writes += 1
         if self._pending_writes >= MAX_PENDING_WRITES:
             self._many_writes_wait.set()
         self.wake()
-        model = self._engine.model
-        if model is None or scope in self._summarizing:
-            return
-        missed = await summaries.missed_changes(self._engine, scope, "overall")
-        if missed >= self._summary_every + self._failed_at.get(scope, 0):
-            self._summarizing.add(scope)
-            self._tasks.start_soon(self._summarize, scope, model, missed)
 
-    async def _summarize(self, scope: Scope, model: LanguageModel, missed: int) -> None:
+    async def _look_at_summaries(self, scope: Scope) -> None:
         try:
-            with in_background():
-                request = SummaryRequest(scope, "", self._engine.clock(), self._engine.embedder.fingerprint)
-                await summaries.write_summary(self._engine, model, OVERALL, request, "background")
-            self._failed_at.pop(scope, None)
-        except (ModelError, PromptError, LedgerError) as error:
-            self._failed_at[scope] = missed  # a failing model is not asked again at every write
-            logger.warning("the summary of %s was not refreshed: %s", scope, error)
-        finally:
-            self._summarizing.discard(scope)
+            if await self._summaries.after_write(scope):
+                self._jobs.wake()
+        except LedgerError as error:
+            logger.warning("whether a summary of %s is due is not known: %s", scope, error)
 
     async def _embed(self) -> bool:
         """Name and embed what is new, and then go on with what another embedder has embedded, which is done once.

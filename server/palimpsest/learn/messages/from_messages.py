@@ -161,13 +161,12 @@ def _with_notes(result: WriteResult, *notes: str) -> WriteResult:
 def _conversation(engine: Engine, scope: Scope, messages: Sequence[Message], context: Sequence[str]) -> Conversation:
     """Return what extraction reads: the new messages, those before them, and the summary unless it is outdated."""
     with engine.ledger.read() as conn:
-        summary = summary_queries.latest_summary(conn, scope, "overall")
-        is_current = summary is not None and not summary_queries.has_corrections_since(conn, scope, summary.seq)
+        summary = summary_queries.current_summary(conn, scope, "overall")
         before = message_queries.messages_before(conn, scope, messages[0].id, RECENT_MESSAGES)
         told_name = memory_queries.name_of_user(conn, scope)
     names = {message.name for message in (*before, *messages) if message.role == "user" and message.name}
     user_name = names.pop() if len(names) == 1 else "" if names else told_name
-    summary_text = summary.text if summary is not None and is_current else ""
+    summary_text = "" if summary is None else summary.text
     return Conversation(messages, before, context, summary_text, user_name)
 
 

@@ -5,14 +5,16 @@ The kinds themselves stand in modules of their own, and `registry.py` lists them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection
 
-from palimpsest.core.models import Memory, Message, Scope
+from palimpsest.core.models import Memory, Message, Scope, Summary
+from palimpsest.store.queries import summaries as summary_queries
+from palimpsest.text.shorten import shorten
 from palimpsest.text.tokenizer import count_tokens
 
 MAX_SOURCE_TOKENS = 12_000
@@ -20,6 +22,10 @@ MAX_SOURCE_TOKENS = 12_000
 
 MAX_SOURCE_MEMORIES = 500
 """How many memories are read for a summary: 24 tokens each fill `MAX_SOURCE_TOKENS`."""
+
+
+MAX_MESSAGE_CHARS = 600
+"""How much of a message is read for a summary. Set by hand: longer ones are mostly code, output and quotations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +46,9 @@ class SummaryRequest:
 class Material:
     """What a model writes a summary from.
 
-    `memories` is what the prompt calls memories: objects with at least `text` and `date`. `previous` is the last
-    summary if it still holds. `sources` and `message_ids` are what the text will rest on, as in `Summary`; they include
-    those of `messages`.
+    `memories` is what the prompt calls memories: objects with at least `text` and `date`, newest first. Those that do
+    not fit one prompt are read by several, the oldest first, each with the text of the one before as `previous`, which
+    begins as the last summary. `sources` and `message_ids` are all that the text will rest on, as in `Summary`.
     """
 
     memories: tuple[Mapping[str, Any], ...] = ()
@@ -69,35 +75,55 @@ class PlainText:
     sources: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
+def no_argument(conn: Connection, request: SummaryRequest) -> str:
+    """Return the argument of a kind without one."""
+    del conn
+    return request.argument
+
+
+def changes_since(conn: Connection, request: SummaryRequest, last: Summary) -> int:
+    """Return how many changes of memories in the scope a summary does not include."""
+    return summary_queries.count_changes_since(conn, request.scope, last.seq)
+
+
+def nothing_due(conn: Connection, request: SummaryRequest, every: int) -> Sequence[str]:
+    """Return no argument: a summary of this kind is written when it is asked for."""
+    del conn, request, every
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class SummaryKind:
     """A kind of summary.
 
     `prompt` is the name of its prompt file, whose inputs are in `llm/views/summarize.py`. `argument` says what follows
-    the colon, such as "DATE"; nothing if it is empty. The functions read the ledger and block: `material` returns what
-    a model gets, and `plain` the form without a model. `is_due` says, by how many changes were made since the last one
-    and the setting `summary.every`, whether the background writes it anew. With `ages` the text becomes outdated by
-    time alone, so that a refresh always writes it again.
+    the colon, such as "DATE"; nothing if it is empty. The functions read the ledger and block:
+
+    - `material` returns what a model gets, and `plain` the form without a model.
+    - `resolved` returns the argument in full, as the summary is stored under it: "2026-11-21" for "today". Raises
+      InputError.
+    - `missed` returns how much of what was said the last summary does not include.
+    - `due` returns the arguments of the summaries that the background should write now; `every` is the setting
+      `summary.every`. A kind without an argument returns an empty one.
+
+    With `ages` the text becomes outdated by time alone, so that a refresh always writes it again. With `keeps_plain`
+    the plain form stands below the text of a model.
     """
 
     name: str
     prompt: str
     material: Callable[[Connection, SummaryRequest], Material]
     plain: Callable[[Connection, SummaryRequest], PlainText]
-    is_due: Callable[[int, int], bool]
     argument: str = ""
+    resolved: Callable[[Connection, SummaryRequest], str] = no_argument
+    missed: Callable[[Connection, SummaryRequest, Summary], int] = changes_since
+    due: Callable[[Connection, SummaryRequest, int], Sequence[str]] = nothing_due
     ages: bool = False
+    keeps_plain: bool = False
 
-
-def after_changes(missed: int, every: int) -> bool:
-    """Return whether a summary is due that is rewritten after every so many changes."""
-    return missed >= every
-
-
-def never(missed: int, every: int) -> bool:
-    """Return False: a summary of this kind is written when it is asked for."""
-    del missed, every
-    return False
+    def stored_as(self, argument: str) -> str:
+        """Return the kind under which the ledger keeps a summary, such as day:2026-11-21."""
+        return f"{self.name}:{argument}" if argument else self.name
 
 
 def memory_item(memory: Memory) -> Mapping[str, Any]:
@@ -105,15 +131,28 @@ def memory_item(memory: Memory) -> Mapping[str, Any]:
     return {"text": memory.text, "date": memory.date}
 
 
-def revisions(memories: Sequence[Memory]) -> dict[str, int]:
+def revisions(memories: Iterable[Memory]) -> dict[str, int]:
     """Return memories by id with their revision, as a summary stores what it rests on."""
     return {memory.id: memory.revision for memory in memories}
 
 
 def fitting(memories: Sequence[Memory], budget: int = MAX_SOURCE_TOKENS) -> Sequence[Memory]:
     """Return the memories, from the first on, that fit a token budget; at least one."""
-    for number, memory in enumerate(memories):
-        budget -= count_tokens(memory.text)
+    return memories[: how_many_fit([memory.text for memory in memories], budget)]
+
+
+def how_many_fit(texts: Sequence[str], budget: int) -> int:
+    """Return how many of the texts, from the first on, fit a token budget; at least one, if there is one."""
+    for number, text in enumerate(texts):
+        budget -= count_tokens(text)
         if budget < 0:
-            return memories[: max(number, 1)]
-    return memories
+            return max(number, 1)
+    return len(texts)
+
+
+def spread(messages: Sequence[Message], budget: int) -> tuple[Message, ...]:
+    """Return messages that fit a token budget, spread over all of them, each cut to `MAX_MESSAGE_CHARS`."""
+    cut = [replace(message, content=shorten(message.content, MAX_MESSAGE_CHARS)) for message in messages]
+    while len(cut) > 1 and sum(count_tokens(message.content) for message in cut) > budget:
+        cut = cut[::2]
+    return tuple(cut)

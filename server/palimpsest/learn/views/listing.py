@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy import Connection
 
-from palimpsest.core.models import Scope
+from palimpsest.core.models import Message, Scope
 from palimpsest.core.validation import one_line
-from palimpsest.learn.views.kinds import PlainText
+from palimpsest.learn.views.kinds import PlainText, revisions
 from palimpsest.store.queries import conversations as conversation_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries.conversations import ConversationSummary
@@ -41,15 +42,33 @@ def newest(conn: Connection, scope: Scope, since: datetime | None = None) -> Pla
         memories = [memory for memory in memories if memory.updated_at >= since]
         conversations = [conversation for conversation in conversations if conversation.ended_at >= since]
         total, total_conversations = len(memories), len(conversations)
-    lines = lines_within([f"- {memory.date} {one_line(memory.text)}" for memory in memories], MAX_LISTED_TOKENS)
-    lines += [f"({total - len(lines)} more memories are not shown.)"] if total > len(lines) else []
+    lines = _within([f"- {memory.date} {one_line(memory.text)}" for memory in memories], total, "more memories")
     topics = lines_within([_topic(conversation) for conversation in conversations], MAX_TOPIC_TOKENS)
     if topics:
         lines += ["Conversations:", *topics]
         left = total_conversations - len(topics)
         lines += [f"({left} more conversations are not shown.)"] if left else []
     named = (("memories", memories), ("conversations", topics))
-    return PlainText("\n".join(lines) or NOTHING, " and ".join(name for name, some in named if some))
+    of = " and ".join(name for name, some in named if some)
+    return PlainText("\n".join(lines) or NOTHING, of, revisions(memories))
+
+
+def lines_of(memories: Sequence[str], messages: Sequence[Message]) -> tuple[str, str]:
+    """Return the lines of memories, or if there are none the first words of messages, and what these are."""
+    if memories:
+        return "\n".join(_within(memories, len(memories), "more memories")), "memories"
+    said = [
+        f"- {message.name or message.role}: {shorten(one_line(message.content), MAX_TOPIC_CHARS)}"
+        for message in messages
+    ]
+    return "\n".join(_within(said, len(said), "more messages")), "messages" if said else ""
+
+
+def _within(lines: Sequence[str], total: int, more: str) -> list[str]:
+    """Return the lines that fit, and one that says how many of all do not."""
+    shown = lines_within(lines, MAX_LISTED_TOKENS)
+    left = total - len(shown)
+    return [*shown, f"({left} {more} are not shown.)"] if left else list(shown)
 
 
 def _topic(conversation: ConversationSummary) -> str:

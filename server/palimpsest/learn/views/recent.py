@@ -15,32 +15,30 @@ from palimpsest.learn.views.kinds import (
     SummaryRequest,
     fitting,
     memory_item,
-    never,
     revisions,
+    spread,
 )
 from palimpsest.store.queries import memories as memory_queries
-from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.queries import summaries as summary_queries
 
 DAYS = timedelta(days=14)
 """How far back it looks. Set by hand."""
 
 MAX_MESSAGES = 40
-"""How many messages of that time it reads at most. Set by hand."""
+MAX_MESSAGE_TOKENS = 4_000
+"""How many of the last messages of that time it reads, and how many tokens of them. Set by hand."""
 
 
 def _material(conn: Connection, request: SummaryRequest) -> Material:
-    since = request.now - DAYS
+    since, until = request.now - DAYS, request.now + timedelta(days=1)
     listed = memory_queries.list_memories(conn, request.scope, MAX_SOURCE_MEMORIES)
     memories = fitting([memory for _, memory in listed if memory.updated_at >= since])
-    messages = message_queries.messages_since(conn, request.scope, since, MAX_MESSAGES)
-    last = summary_queries.current_summary(conn, request.scope, RECENT.name)
+    messages = summary_queries.messages_said(conn, request.scope, since, until, MAX_MESSAGES)
     return Material(
         tuple(map(memory_item, memories)),
-        tuple(messages),
-        last.text if last else "",
-        revisions(memories),
-        tuple(message.id for message in messages),
+        spread(messages, MAX_MESSAGE_TOKENS),
+        sources=revisions(memories),
+        message_ids=tuple(message.id for message in messages),
     )
 
 
@@ -48,4 +46,4 @@ def _plain(conn: Connection, request: SummaryRequest) -> PlainText:
     return listing.newest(conn, request.scope, request.now - DAYS)
 
 
-RECENT = SummaryKind("recent", "summarize", _material, _plain, never, ages=True)
+RECENT = SummaryKind("recent", "recent", _material, _plain, ages=True)

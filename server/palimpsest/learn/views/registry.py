@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from palimpsest.core.errors import InputError
 from palimpsest.learn.views.about.text import ABOUT
+from palimpsest.learn.views.days import DAY
 from palimpsest.learn.views.kinds import SummaryKind
 from palimpsest.learn.views.overall import OVERALL
 from palimpsest.learn.views.recent import RECENT
+from palimpsest.learn.views.sessions import SESSION
 
-KINDS = {kind.name: kind for kind in (OVERALL, RECENT)}
+KINDS = {kind.name: kind for kind in (OVERALL, RECENT, SESSION, DAY)}
 """The kinds, in the order in which replies and help name them."""
 
 

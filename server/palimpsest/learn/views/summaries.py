@@ -1,15 +1,19 @@
-"""The summary of a scope: refreshed in the background after a number of changes, and on demand."""
+"""The summaries of a scope: written in the background when they are due, and when they are asked for."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import Connection
 
 from palimpsest.core.errors import ModelError, PromptError
 from palimpsest.core.models import Provenance, Scope, Summary
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.views.about.text import ABOUT, text_about
-from palimpsest.learn.views.kinds import Material, SummaryKind, SummaryRequest
+from palimpsest.learn.views.kinds import MAX_SOURCE_TOKENS, Material, SummaryKind, SummaryRequest, how_many_fit
 from palimpsest.learn.views.registry import kind_named
 from palimpsest.llm.views.summarize import summarize
 from palimpsest.store.queries import index_log as log_queries
@@ -21,7 +25,7 @@ from palimpsest.store.writes.apply import Write
 class SummaryResult:
     """A summary for the caller. `changes_since` is how many changes of memories were made since it was written.
 
-    `lines` are what a text about an entity rests on.
+    `sources` are the ids of the memories that it rests on. `lines` are what a text about an entity rests on.
     """
 
     text: str
@@ -29,94 +33,127 @@ class SummaryResult:
     changes_since: int
     notes: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """What the ledger has of a summary. `missed` is what it does not include."""
+
+    last: Summary | None
+    missed: int
+    is_outdated: bool
 
 
 async def get_summary(engine: Engine, scope: Scope, kind: str, *, refresh: bool, caller: str) -> SummaryResult:
     """Return the summary of a kind. It is written now if it is missing, or if it is outdated and `refresh` is set.
 
-    If no model answers, return a list of the newest memories, with a note. The kind "about:NAME" is what is known about
-    somebody or something, and never outdated. Raises InputError for an unknown kind or name.
+    If no model answers, return its form without a model, with a note. The kind "about:NAME" is what is known about
+    somebody or something, and never outdated. Raises InputError for an unknown kind, day, conversation or name.
     """
     kind = kind.strip()
     if kind.lower().startswith(ABOUT):
         known = await text_about(engine, scope, kind[len(ABOUT) :], caller)
         return SummaryResult(known.text, kind, 0, known.notes, known.lines)
     view, argument = kind_named(kind)
-    ask = SummaryRequest(scope, argument, engine.clock(), engine.embedder.fingerprint)
-    last, missed, is_outdated = await engine.run(lambda: _last(engine, scope, _stored_as(view, argument)))
+    asked = SummaryRequest(scope, argument, engine.clock(), engine.embedder.fingerprint)
+    request, stored = await engine.read(lambda conn: _stored(conn, view, asked))
+    last = stored.last
     if engine.model is None:
-        if last is not None and not missed:  # written while there was a model, and nothing has changed since
-            return SummaryResult(last.text, view.name, 0)
-        return await _plain(engine, view, ask, "there is no language model to ask")
+        if last is not None and not stored.missed:  # written while there was a model, and nothing has changed since
+            return await _written(engine, view, request, last)
+        return await _plain(engine, view, request, "there is no language model to ask")
     # A summary that may say what was deleted, replaced or reworded since is not returned again.
-    is_stale = is_outdated or (refresh and (missed > 0 or view.ages))
+    is_stale = stored.is_outdated or (refresh and (stored.missed > 0 or view.ages))
     if last is not None and not is_stale:
-        return SummaryResult(last.text, view.name, missed)
+        return await _written(engine, view, request, last, stored.missed)
     try:
-        text = await write_summary(engine, engine.model, view, ask, caller)
+        summary = await write_summary(engine, engine.model, view, request, caller)
     except (ModelError, PromptError) as error:
-        if last is None or is_outdated:
-            return await _plain(engine, view, ask, f"the summary could not be written ({error})")
-        return SummaryResult(last.text, view.name, missed, (f"the summary could not be refreshed: {error}",))
-    if text is None:
-        return await _plain(engine, view, ask, "nothing was learned yet")
-    return SummaryResult(text, view.name, 0)
-
-
-async def _plain(engine: Engine, view: SummaryKind, ask: SummaryRequest, reason: str) -> SummaryResult:
-    plain = await engine.read(lambda conn: view.plain(conn, ask))
-    notes = (f"{reason}: these are the {plain.of} themselves",) if plain.of else ()
-    return SummaryResult(plain.text, view.name, 0, notes)
+        if last is None or stored.is_outdated:
+            return await _plain(engine, view, request, f"the summary could not be written ({error})")
+        note = f"the summary could not be refreshed: {error}"
+        return replace(await _written(engine, view, request, last, stored.missed), notes=(note,))
+    if summary is None:
+        return await _plain(engine, view, request, "nothing was learned yet")
+    return await _written(engine, view, request, summary)
 
 
 async def write_summary(
-    engine: Engine, model: LanguageModel, view: SummaryKind, ask: SummaryRequest, caller: str
-) -> str | None:
-    """Write a new summary and return it; None if there is nothing to summarize.
+    engine: Engine, model: LanguageModel, view: SummaryKind, request: SummaryRequest, caller: str
+) -> Summary | None:
+    """Write a new summary and return it; None if there is nothing to summarize. The argument is in full already.
 
     Raises ModelError and PromptError; the last summary is kept then.
     """
-    seq, material = await engine.run(lambda: _material(engine, view, ask))
+    seq, material = await engine.run(lambda: _material(engine, view, request))
     if material.is_empty:
         return None
-    prompt = engine.prompts.get(view.prompt)
-    kind = _stored_as(view, ask.argument)
+    prompt, kind, text = engine.prompts.get(view.prompt), view.stored_as(request.argument), material.previous
     await engine.report_progress(f"asking the model for the summary of {len(material.memories)} memories")
-    text = await summarize(
-        model,
-        prompt,
-        kind=kind,
-        previous=material.previous,
-        memories=material.memories,
-        messages=material.messages,
-        now=ask.now,
-    )
-    made = Summary(ask.scope, kind, text, seq, ask.now, material.sources, material.message_ids)
-    write = Write(ask.scope, Provenance("summarize", model.name, prompt.fingerprint, caller), summary=made)
-    await engine.write(lambda: engine.ledger.apply(write))
-    return text
+    for memories in _batches(material):
+        messages, now = material.messages, request.now
+        text = await summarize(model, prompt, kind=kind, previous=text, memories=memories, messages=messages, now=now)
+    summary = Summary(request.scope, kind, text, seq, request.now, material.sources, material.message_ids)
+    provenance = Provenance("summarize", model.name, prompt.fingerprint, caller)
+    await engine.write(lambda: engine.ledger.apply(Write(request.scope, provenance, summary=summary)))
+    return summary
 
 
 async def missed_changes(engine: Engine, scope: Scope, kind: str) -> int:
-    """Return how many changes of memories were made since the summary of a scope was written."""
-    _, missed, _ = await engine.run(lambda: _last(engine, scope, kind))
-    return missed
+    """Return how much of what was said the last summary of a kind does not include. Raises InputError."""
+    if kind.strip().lower().startswith(ABOUT):
+        return 0
+    view, argument = kind_named(kind)
+    request = SummaryRequest(scope, argument, engine.clock(), engine.embedder.fingerprint)
+    _, stored = await engine.read(lambda conn: _stored(conn, view, request))
+    return stored.missed
 
 
-def _last(engine: Engine, scope: Scope, kind: str) -> tuple[Summary | None, int, bool]:
-    """Return the last summary, how many changes were made since, and whether it may say what no longer holds."""
-    with engine.ledger.read() as conn:
-        last = summary_queries.latest_summary(conn, scope, kind)
-        missed = summary_queries.count_changes_since(conn, scope, last.seq if last else 0)
-        return last, missed, last is not None and summary_queries.current_summary(conn, scope, kind) is None
+def _stored(conn: Connection, view: SummaryKind, asked: SummaryRequest) -> tuple[SummaryRequest, _Stored]:
+    """Return the request with its argument in full, and what the ledger has of the summary."""
+    request = replace(asked, argument=view.resolved(conn, asked))
+    kind = view.stored_as(request.argument)
+    last = summary_queries.latest_summary(conn, request.scope, kind)
+    if last is None:
+        return request, _Stored(None, summary_queries.count_changes_since(conn, request.scope, 0), is_outdated=False)
+    is_outdated = summary_queries.current_summary(conn, request.scope, kind) is None
+    return request, _Stored(last, view.missed(conn, request, last), is_outdated)
 
 
-def _material(engine: Engine, view: SummaryKind, ask: SummaryRequest) -> tuple[int, Material]:
+async def _written(
+    engine: Engine, view: SummaryKind, request: SummaryRequest, summary: Summary, missed: int = 0
+) -> SummaryResult:
+    """Return a summary that a model wrote."""
+    text = summary.text
+    if view.keeps_plain:
+        plain = await engine.read(lambda conn: view.plain(conn, request))
+        text = f"{text}\n{plain.text}" if plain.of == "memories" else text
+    sources = summary.sources or await engine.read(
+        lambda conn: summary_queries.memories_behind(conn, request.scope, summary.kind)
+    )
+    return SummaryResult(text, summary.kind, missed, sources=tuple(sources))
+
+
+async def _plain(engine: Engine, view: SummaryKind, request: SummaryRequest, reason: str) -> SummaryResult:
+    """Return the form of a summary without a model, and why it is that."""
+    plain = await engine.read(lambda conn: view.plain(conn, request))
+    notes = (f"{reason}: these are the {plain.of} themselves",) if plain.of else ()
+    return SummaryResult(plain.text, view.stored_as(request.argument), 0, notes, sources=tuple(plain.sources))
+
+
+def _material(engine: Engine, view: SummaryKind, request: SummaryRequest) -> tuple[int, Material]:
     """Return the end of the index log, and what the summary is made from."""
     with engine.ledger.read() as conn:
-        return log_queries.newest_log_number(conn), view.material(conn, ask)
+        return log_queries.newest_log_number(conn), view.material(conn, request)
 
 
-def _stored_as(view: SummaryKind, argument: str) -> str:
-    """Return the kind under which the ledger keeps a summary, such as day:2026-11-21."""
-    return f"{view.name}:{argument}" if argument else view.name
+def _batches(material: Material) -> Iterator[Sequence[Mapping[str, Any]]]:
+    """Yield the memories of each prompt: the oldest that fit first, each newest first. At least one, if it is empty."""
+    left = material.memories[::-1]
+    while True:
+        size = how_many_fit([item["text"] for item in left], MAX_SOURCE_TOKENS)
+        yield left[:size][::-1]
+        left = left[size:]
+        if not left:
+            return

@@ -1,4 +1,7 @@
-"""The summarize stage: one dense paragraph about a scope (the summary S in section 2.1 of the Mem0 paper)."""
+"""The summarize stage: one dense paragraph about a scope (the summary S in section 2.1 of the Mem0 paper).
+
+Each kind of summary has a prompt file of its own.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,14 @@ from palimpsest.llm.prompts import Prompt
 from palimpsest.llm.structured_output import ask, written_text
 
 INPUTS = frozenset({"today", "kind", "previous", "memories", "messages"})
+
+PROMPTS: Mapping[str, frozenset[str]] = {
+    "summarize": INPUTS,
+    "recent": INPUTS - {"kind", "previous"},
+    "day": INPUTS - {"previous"},
+    "session": INPUTS - {"kind", "previous"},
+}
+"""The prompt file of each kind of summary, with those of `INPUTS` that it has. `summarize` is the one of `overall`."""
 
 MAX_SUMMARY_CHARS = 8_000
 
@@ -46,15 +57,16 @@ async def summarize(
 ) -> str:
     """Return the new summary of a kind, such as "overall" or "day:2026-11-21". It is never empty. Raises ModelError.
 
-    `memories` are objects with at least `text` and `date`.
+    `memories` are objects with at least `text` and `date`, newest first. The prompt is one of `PROMPTS`.
     """
-    rendered = prompt.render(
-        today=f"{now:%Y-%m-%d, %A}",
-        kind=kind,
-        previous=previous,
-        memories=list(memories),
-        messages=[{"who": message.name or message.role, "text": message.content} for message in messages],
-    )
+    values = {
+        "today": f"{now:%Y-%m-%d, %A}",
+        "kind": kind,
+        "previous": previous,
+        "memories": list(memories),
+        "messages": [{"who": message.name or message.role, "text": message.content} for message in messages],
+    }
+    rendered = prompt.render(**{name: values[name] for name in PROMPTS[prompt.name]})
     return await ask(
         model, rendered, SummarizeReply, lambda reply: written_text(reply.summary, "summary", MAX_SUMMARY_CHARS)
     )

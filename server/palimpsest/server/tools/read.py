@@ -85,7 +85,10 @@ async def list_memories(
 @mcp_errors(TOOL)
 async def get_summary(
     ctx: Context[Any, Any],
-    kind: Annotated[str, Field(description="'overall', 'recent' (two weeks) or 'about:Ana'")] = "overall",
+    kind: Annotated[
+        str,
+        Field(description="overall, recent (two weeks), session (the last; session:ID), day:2026-11-21, about:NAME"),
+    ] = "overall",
     refresh: Annotated[bool, Field(description="rewrite it first")] = False,
     scope: ScopeArgument = None,
 ) -> CallToolResult | InputRequiredResult:

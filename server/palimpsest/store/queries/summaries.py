@@ -1,12 +1,19 @@
-"""Read summaries, and what changed since one was written."""
+"""Read summaries, what they are written from, and what changed since one was written."""
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, exists, func, select
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
 
-from palimpsest.core.models import Scope, Summary
-from palimpsest.store.mapping import is_scope, sees, to_summary
-from palimpsest.store.schema import history, index_log, memories, summaries, vectors
+from sqlalchemy import ColumnElement, Connection, Label, Select, String, and_, cast, exists, func, literal, select
+
+from palimpsest.core.models import PAGE, Memory, Message, Scope, Summary
+from palimpsest.store.mapping import is_scope, sees, to_memory, to_message, to_summary
+from palimpsest.store.queries.messages import without_forgotten
+from palimpsest.store.schema import history, index_log, memories, memory_sources, messages, summaries, vectors
+from palimpsest.store.views import sources
+from palimpsest.store.views.tables import summary_sources
 
 
 def latest_summary(conn: Connection, scope: Scope, kind: str) -> Summary | None:
@@ -21,10 +28,73 @@ def latest_summary(conn: Connection, scope: Scope, kind: str) -> Summary | None:
     return None if row is None else to_summary(row)
 
 
+def newest_texts(conn: Connection, scope: Scope, limit: int) -> list[str]:
+    """Return the texts of the newest summaries of exactly this scope, of whatever kind, newest first."""
+    query = select(summaries.c.text).where(is_scope(summaries, scope)).order_by(summaries.c.id.desc()).limit(limit)
+    return list(conn.execute(query).scalars())
+
+
 def current_summary(conn: Connection, scope: Scope, kind: str) -> Summary | None:
-    """Return the newest summary of exactly this scope and kind unless it may say what no longer holds."""
-    last = latest_summary(conn, scope, kind)
-    return None if last is None or has_corrections_since(conn, scope, last.seq) else last
+    """Return the newest summary of exactly this scope and kind unless it may say what no longer holds.
+
+    It may if something that it rests on was changed or deleted since. Of a summary of which it is not known what it
+    rests on, any correction in the scope counts.
+    """
+    conditions = (sources.has_sources().label("has_sources"), sources.have_changed().label("have_changed"))
+    row = conn.execute(_of_kind(scope, kind, *conditions).limit(1)).one_or_none()
+    if row is None:
+        return None
+    last = to_summary(row)
+    is_outdated = row.have_changed if row.has_sources else has_corrections_since(conn, scope, last.seq)
+    return None if is_outdated else last
+
+
+def base_summary(conn: Connection, scope: Scope, kind: str) -> tuple[int | None, Summary | None]:
+    """Return the newest summary that the next one can be written from, with what it rests on, and its row number.
+
+    That is one of which it is known what it rests on, and nothing of that has changed.
+    """
+    row = conn.execute(_good(scope, summaries.c.kind == kind).limit(1)).one_or_none()
+    if row is None:
+        return None, None
+    of_memories, message_ids = sources.read(conn, row.id)
+    return row.id, replace(to_summary(row), sources=of_memories, message_ids=message_ids)
+
+
+def memories_behind(conn: Connection, scope: Scope, kind: str) -> list[str]:
+    """Return the ids of the memories that the newest summary of exactly this scope and kind rests on."""
+    row = conn.execute(_of_kind(scope, kind).limit(1)).one_or_none()
+    return [] if row is None else list(sources.read(conn, row.id)[0])
+
+
+def summaries_beyond(conn: Connection, scope: Scope, prefix: str, base_id: int | None, limit: int) -> list[Summary]:
+    """Return the newest summaries of kinds that begin with a prefix and rest on what a summary does not rest on.
+
+    Each is returned with what it rests on; outdated ones are left out. Those of the last kinds come first.
+    """
+    beyond, known = summary_sources.alias(), summary_sources.alias()
+    is_known = (known.c.summary_id == base_id, known.c.kind == beyond.c.kind, known.c.owner_id == beyond.c.owner_id)
+    rests_beyond = exists().where(beyond.c.summary_id == summaries.c.id, ~exists().where(*is_known))
+    query = _good(scope, _begins(prefix), rests_beyond).order_by(None).order_by(summaries.c.kind.desc())
+    found: list[Summary] = []
+    for row in conn.execute(query.limit(limit)).all():
+        of_memories, message_ids = sources.read(conn, row.id)
+        found.append(replace(to_summary(row), sources=of_memories, message_ids=message_ids))
+    return found
+
+
+def _of_kind(scope: Scope, kind: str, *flags: Label[bool]) -> Select[Any]:
+    of_kind = (is_scope(summaries, scope), summaries.c.kind == kind)
+    return select(summaries, *flags).where(*of_kind).order_by(summaries.c.id.desc())
+
+
+def _good(scope: Scope, *conditions: ColumnElement[bool]) -> Select[Any]:
+    good = (sources.has_sources(), ~sources.have_changed())
+    return select(summaries).where(is_scope(summaries, scope), *conditions, *good).order_by(summaries.c.id.desc())
+
+
+def _begins(prefix: str) -> ColumnElement[bool]:
+    return and_(summaries.c.kind >= prefix, summaries.c.kind < f"{prefix}\U0010ffff")
 
 
 def count_changes_since(conn: Connection, scope: Scope, log_number: int) -> int:
@@ -35,6 +105,92 @@ def count_changes_since(conn: Connection, scope: Scope, log_number: int) -> int:
         .where(index_log.c.user_id == scope.user_id, index_log.c.seq > log_number, sees(memories, scope))
     )
     return conn.execute(query).scalar_one()
+
+
+def memories_beyond(conn: Connection, scope: Scope, base_id: int | None, limit: int) -> list[Memory]:
+    """Return the newest living memories that the scope sees and a summary does not rest on, newest first."""
+    query = select(memories).where(_lives(scope), sources.unread_by(base_id))
+    return [to_memory(row) for row in conn.execute(query.order_by(memories.c.seq.desc()).limit(limit))]
+
+
+def memories_said(conn: Connection, scope: Scope, since: datetime, until: datetime, limit: int) -> list[Memory]:
+    """Return the newest living memories that were said from a time on until before another, newest first."""
+    query = select(memories).where(_lives(scope), *_between(memories.c.stated_at, since, until))
+    newest = query.order_by(memories.c.stated_at.desc(), memories.c.seq.desc())
+    return [to_memory(row) for row in conn.execute(newest.limit(limit))]
+
+
+def messages_said(conn: Connection, scope: Scope, since: datetime, until: datetime, limit: int) -> list[Message]:
+    """Return the newest living messages that were said from a time on until before another, oldest first.
+
+    Pages of documents, and messages with a forgotten fact, are left out.
+    """
+    query = select(messages).where(_is_said(scope), *_between(messages.c.said_at, since, until))
+    newest = query.order_by(messages.c.said_at.desc(), messages.c.seq.desc()).limit(limit)
+    return without_forgotten(conn, [to_message(row) for row in conn.execute(newest)][::-1])
+
+
+def messages_of_session(conn: Connection, scope: Scope, session_id: str, limit: int) -> list[Message]:
+    """Return the newest living messages of a conversation, in order. Those with a forgotten fact are left out."""
+    query = select(messages).where(_is_said(scope), messages.c.session_id == session_id)
+    newest = query.order_by(messages.c.seq.desc()).limit(limit)
+    return without_forgotten(conn, [to_message(row) for row in conn.execute(newest)][::-1])
+
+
+def last_session(conn: Connection, scope: Scope) -> str:
+    """Return the id of the conversation with the newest message, or "" if there is none."""
+    query = select(messages.c.session_id).where(_is_said(scope))
+    newest = query.order_by(messages.c.said_at.desc(), messages.c.seq.desc()).limit(1)
+    return conn.execute(newest).scalar_one_or_none() or ""
+
+
+def dates_with_something_said(conn: Connection, scope: Scope, since: datetime, until: datetime) -> list[str]:
+    """Return the days (UTC) between two times on which a memory or message that lives was said, the last first."""
+    days: set[str] = set()
+    for at, lives in ((memories.c.stated_at, _lives(scope)), (messages.c.said_at, _is_said(scope))):
+        day = func.substr(cast(at, String), 1, len("2026-11-21"))
+        days.update(conn.execute(select(day).where(lives, *_between(at, since, until)).distinct()).scalars())
+    return sorted(days, reverse=True)
+
+
+def count_said(conn: Connection, scope: Scope, since: datetime, until: datetime) -> int:
+    """Return how many living memories and messages were said from a time on until before another."""
+    of_memories = select(func.count()).where(_lives(scope), *_between(memories.c.stated_at, since, until))
+    of_messages = select(func.count()).where(_is_said(scope), *_between(messages.c.said_at, since, until))
+    return conn.execute(of_memories).scalar_one() + conn.execute(of_messages).scalar_one()
+
+
+def count_said_since(conn: Connection, scope: Scope, last: Summary, since: datetime, until: datetime) -> int:
+    """Return how many memories and messages of a time were stored or reworded after a summary was written."""
+    of_memories = select(func.count()).where(
+        _lives(scope), *_between(memories.c.stated_at, since, until), sources.reworded_since(literal(last.seq))
+    )
+    of_messages = select(func.count()).where(
+        _is_said(scope), *_between(messages.c.said_at, since, until), messages.c.created_at > last.created_at
+    )
+    return conn.execute(of_memories).scalar_one() + conn.execute(of_messages).scalar_one()
+
+
+def count_in_session_since(conn: Connection, scope: Scope, last: Summary, session_id: str) -> int:
+    """Return how many memories and messages of a conversation were stored or reworded after a summary was written."""
+    of_session = (_is_said(scope), messages.c.session_id == session_id)
+    cited = select(memory_sources.c.memory_id).join(messages, messages.c.id == memory_sources.c.message_id)
+    is_cited = memories.c.id.in_(cited.where(*of_session))
+    of_memories = select(func.count()).where(_lives(scope), is_cited, sources.reworded_since(literal(last.seq)))
+    of_messages = select(func.count()).where(*of_session, messages.c.created_at > last.created_at)
+    return conn.execute(of_memories).scalar_one() + conn.execute(of_messages).scalar_one()
+
+
+def _lives(scope: Scope) -> ColumnElement[bool]:
+    return and_(sees(memories, scope), memories.c.deleted_at.is_(None))
+
+
+def _is_said(scope: Scope) -> ColumnElement[bool]:
+    return and_(sees(messages, scope), messages.c.deleted_at.is_(None), messages.c.role != PAGE)
+
+
+def _between(column: ColumnElement[datetime], since: datetime, until: datetime) -> tuple[ColumnElement[bool], ...]:
+    return column >= since, column < until
 
 
 def has_corrections_since(conn: Connection, scope: Scope, log_number: int) -> bool:

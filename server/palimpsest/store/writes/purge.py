@@ -33,6 +33,7 @@ from palimpsest.store.schema import (
     summaries,
     vectors,
 )
+from palimpsest.store.views import sources as summary_sources
 from palimpsest.store.views import uses
 from palimpsest.store.writes import contextual_keys
 from palimpsest.store.writes import conversations as conversation_writes
@@ -111,8 +112,9 @@ def purge(
     for chunk in chunks((*selection.memory_ids, *selection.message_ids)):
         conn.execute(delete(purged).where(purged.c.owner_id.in_(chunk)))
         conn.execute(insert(purged), [{"owner_id": owner_id} for owner_id in chunk])
-    conn.execute(delete(summaries).where(summaries.c.user_id == scope.user_id))
-    job_owners.erase(conn, scope.user_id, (*selection.memory_ids, *selection.message_ids))
+    owners = (*selection.memory_ids, *selection.message_ids)
+    summary_sources.erase_of(conn, summary_sources.resting_on(conn, scope.user_id, owners))
+    job_owners.erase(conn, scope.user_id, owners)
     entry_writes.index(conn, full_text, touched, now)
     _begin_epoch(conn, newest_edit)
     return replace(selection, names=names)
@@ -145,7 +147,8 @@ def _texts(conn: Connection, scope: Scope, memory_ids: Sequence[str], message_id
         )
         for chunk in chunks(ids)
     ]
-    queries.append(select(summaries.c.text).where(summaries.c.user_id == scope.user_id))
+    resting = summary_sources.resting_on(conn, scope.user_id, (*memory_ids, *message_ids))
+    queries += [select(summaries.c.text).where(summaries.c.id.in_(chunk)) for chunk in chunks(resting)]
     for query in queries:
         texts.update(dict.fromkeys(text for text in conn.execute(query).scalars() if text))
     return tuple(texts)

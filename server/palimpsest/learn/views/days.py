@@ -1,0 +1,126 @@
+"""The kind `day`: what was said and learned on one day (UTC). Days make the summary of the kind `overall`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, time, timedelta
+
+from sqlalchemy import Connection
+
+from palimpsest.core.errors import InputError
+from palimpsest.core.models import Scope, Summary
+from palimpsest.core.validation import one_line
+from palimpsest.learn.views import listing
+from palimpsest.learn.views.kinds import (
+    Material,
+    PlainText,
+    SummaryKind,
+    SummaryRequest,
+    fitting,
+    memory_item,
+    revisions,
+    spread,
+)
+from palimpsest.store.queries import summaries as summary_queries
+
+MAX_MEMORIES = 300
+MAX_MEMORY_TOKENS = 6_000
+"""How many memories of a day are read. Set by hand: 20 tokens each, half of what a small model can take."""
+
+MAX_MESSAGES = 500
+MAX_MESSAGE_TOKENS = 4_000
+"""How many messages of a day are read, and how many tokens of them, spread over the day. Set by hand."""
+
+DAYS_BACK = 14
+"""How many past days the background looks at. Set by hand: what is older is read when it is asked for, so that an
+import of years of conversations does not cost a call of the model for each of their days."""
+
+FEW = 3
+"""Of how many memories and messages a day needs no summary. Set by hand: they are no longer than one would be."""
+
+A_DAY = timedelta(days=1)
+
+
+def _material(conn: Connection, request: SummaryRequest) -> Material:
+    since, until = _bounds(request.argument)
+    memories = summary_queries.memories_said(conn, request.scope, since, until, MAX_MEMORIES)
+    memories = fitting(memories, MAX_MEMORY_TOKENS)
+    messages = summary_queries.messages_said(conn, request.scope, since, until, MAX_MESSAGES)
+    return Material(
+        tuple(map(memory_item, memories)),
+        spread(messages, MAX_MESSAGE_TOKENS),
+        sources=revisions(memories),
+        message_ids=tuple(message.id for message in messages),
+    )
+
+
+def _plain(conn: Connection, request: SummaryRequest) -> PlainText:
+    since, until = _bounds(request.argument)
+    memories = summary_queries.memories_said(conn, request.scope, since, until, MAX_MEMORIES)
+    messages = summary_queries.messages_said(conn, request.scope, since, until, MAX_MESSAGES)
+    # In the order in which they were said.
+    text, of = listing.lines_of([f"- {one_line(memory.text)}" for memory in memories[::-1]], messages)
+    return PlainText(text or f"Nothing was said on {request.argument}.", of, revisions(memories))
+
+
+def _resolved(conn: Connection, request: SummaryRequest) -> str:
+    """Return the day in ISO 8601; without one, the last on which something was said."""
+    today = request.now.astimezone(UTC).date()
+    match request.argument.lower():
+        case "":
+            end = _start(today + A_DAY)
+            said = summary_queries.dates_with_something_said(conn, request.scope, datetime.min.replace(tzinfo=UTC), end)
+            return said[0] if said else f"{today}"
+        case "today":
+            return f"{today}"
+        case "yesterday":
+            return f"{today - A_DAY}"
+        case text:
+            try:
+                return f"{date.fromisoformat(text)}"
+            except ValueError as error:
+                raise InputError(
+                    f"'{text[:80]}' is no day; use day:{today}, day:yesterday, or day for the last one"
+                ) from error
+
+
+def _missed(conn: Connection, request: SummaryRequest, last: Summary) -> int:
+    return summary_queries.count_said_since(conn, request.scope, last, *_bounds(request.argument))
+
+
+def _due(conn: Connection, request: SummaryRequest, every: int) -> Sequence[str]:
+    """Return the past days that have no summary yet, or one that lacks something, the last first.
+
+    Runs have none: there may be many a day, and what is lasting in them is in the summary of the whole.
+    """
+    del every
+    if request.scope.run_id:
+        return ()
+    today = _start(request.now.astimezone(UTC).date())
+    said = summary_queries.dates_with_something_said(conn, request.scope, today - DAYS_BACK * A_DAY, today)
+    return [day for day in said if _lacks(conn, request, day)]
+
+
+def something_said_today(conn: Connection, scope: Scope, now: datetime) -> bool:
+    """Return whether a scope has memories or messages of today, of which a summary will be due."""
+    start = _start(now.astimezone(UTC).date())
+    return not scope.run_id and summary_queries.count_said(conn, scope, start, start + A_DAY) > FEW
+
+
+def _lacks(conn: Connection, request: SummaryRequest, day: str) -> bool:
+    last = summary_queries.current_summary(conn, request.scope, DAY.stored_as(day))
+    if last is None:
+        return summary_queries.count_said(conn, request.scope, *_bounds(day)) > FEW
+    return summary_queries.count_said_since(conn, request.scope, last, *_bounds(day)) > 0
+
+
+def _bounds(day: str) -> tuple[datetime, datetime]:
+    start = _start(date.fromisoformat(day))
+    return start, start + A_DAY
+
+
+def _start(day: date) -> datetime:
+    return datetime.combine(day, time(), UTC)
+
+
+DAY = SummaryKind("day", "day", _material, _plain, argument="DATE", resolved=_resolved, missed=_missed, due=_due)
