@@ -261,7 +261,8 @@ class Decision:
 
     `outdated` are facts that were true before the memory of this decision. They are stored as closed by it. With
     `successor`, a memory that came later, ADD stores `fact` as closed by that memory at `ended_at`, and DELETE closes
-    `memory_id` in its favour. With kind "message", DELETE and ADD by id apply to a message.
+    `memory_id` in its favour. With kind "message", DELETE and ADD by id apply to a message. With `sets_labels` UPDATE
+    gives the memory exactly the tags of the fact and since when it holds, and does not add to those it has.
     """
 
     event: Event
@@ -274,6 +275,7 @@ class Decision:
     forgets: bool = False
     successor: str | None = None
     ended_precision: Precision = ""
+    sets_labels: bool = False
 
 
 @dataclass(frozen=True, slots=True)

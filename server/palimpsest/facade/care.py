@@ -12,6 +12,8 @@ from palimpsest.capture.intake import empty_spool
 from palimpsest.care.purge import PurgeResult, purge
 from palimpsest.care.transfer.export import export
 from palimpsest.care.transfer.import_file import ImportResult, plan_import, preview_import, run_import
+from palimpsest.care.transfer.markdown.importing import FolderImport, import_folder
+from palimpsest.care.transfer.markdown.writing import FolderExport, export_folder
 from palimpsest.core.errors import GraphStoreError, InputError
 from palimpsest.core.models import Outcome, Scope
 from palimpsest.core.protocols import Progress
@@ -118,6 +120,28 @@ class Care:
         finally:
             self._briefs.wake()
             await queue_expiry(self._engine)
+
+    async def export_folder(self, folder: Path, progress: Progress, *, overwrites: bool = False) -> FolderExport:
+        """Write the current memories of the settings' scope to a folder of Markdown files.
+
+        With `overwrites` also over files of an earlier export that were edited since.
+        """
+        ledger = self._engine.ledger
+        return await self._engine.run(
+            lambda: export_folder(ledger, self._scope, folder, progress, overwrites=overwrites)
+        )
+
+    async def import_folder(
+        self, folder: Path, *, dry_run: bool = False, deletes: bool = False, caller: str = ""
+    ) -> FolderImport:
+        """Bring what was edited in an exported folder into the ledger, as one edit. With `dry_run` only say what.
+
+        With `deletes` the memories are deleted whose items were removed.
+        """
+        user_id = self._scope.user_id
+        result = await import_folder(self._engine, user_id, folder, dry_run=dry_run, deletes=deletes, caller=caller)
+        notes = await self._briefs.after_write(user_id, result.outcomes)
+        return replace(result, notes=(*result.notes, *notes))
 
     async def jobs(self) -> Sequence[reports.JobReport]:
         """Return the jobs of the settings' user, the newest first."""

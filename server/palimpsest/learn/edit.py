@@ -68,13 +68,18 @@ async def update(
         return WriteResult((Outcome(Event.NONE, successor, duplicate_of=successor.id),), notes=tuple(notes))
     vectors, embedding_notes = await embed_texts(engine, [fact.text] if fact.text else [])
     (fact,) = await engine.run(lambda: with_names(engine, scope, [fact]))
-    if fact.text and str(memory.metadata.get(USER_NAME, "")) not in fact.text and USER_NAME not in fact.metadata:
-        fact = replace(fact, metadata={**fact.metadata, USER_NAME: None})  # the old text told it
-    decision = Decision(Event.UPDATE, fact, memory.id)
+    decision = Decision(Event.UPDATE, without_untold_name(memory, fact), memory.id)
     provenance = Provenance("update", caller=caller)
     notes = [*notes, *embedding_notes, *past_end_notes(engine, fact)]
     result = await apply_decisions(engine, scope, [decision], provenance, vectors=vectors, notes=notes)
     return await with_near_duplicates(engine, scope, result, vectors)
+
+
+def without_untold_name(memory: Memory, fact: Fact) -> Fact:
+    """Return a fact that takes the user's name from a memory if only the memory's old text told it."""
+    if fact.text and str(memory.metadata.get(USER_NAME, "")) not in fact.text and USER_NAME not in fact.metadata:
+        return replace(fact, metadata={**fact.metadata, USER_NAME: None})
+    return fact
 
 
 async def restore(engine: Engine, scope: Scope, owner_id: str, caller: str) -> WriteResult:

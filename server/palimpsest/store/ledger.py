@@ -89,6 +89,15 @@ class Ledger:
         with self._write() as conn:
             return application.apply(conn, self.full_text, write, self._clock())
 
+    def apply_as_one(self, writes: Sequence[application.Write]) -> Sequence[AppliedWrite]:
+        """Carry out writes in several scopes of a user in one transaction, as one edit. Raises as `apply`."""
+        applied: list[AppliedWrite] = []
+        with self._write() as conn:
+            for write in writes:
+                edit = applied[0].edit if applied else write.edit
+                applied.append(application.apply(conn, self.full_text, replace(write, edit=edit), self._clock()))
+        return applied
+
     def give_vectors(self, embedder: str, embedded: Sequence[entries.Embedded]) -> None:
         """Store vectors of entries that had none of this embedder."""
         with self._write() as conn:

@@ -9,6 +9,8 @@ import typer
 
 from palimpsest.care.backup import back_up, restore
 from palimpsest.care.transfer.import_file import ImportResult
+from palimpsest.care.transfer.markdown.manifest import has_manifest
+from palimpsest.cli.commands.markdown import exported_folder, imported_folder, is_page
 from palimpsest.cli.console import (
     AsJson,
     exit_on_error,
@@ -65,13 +67,26 @@ def restore_(
 @app.command("export", rich_help_panel=MOVING)
 def export_(
     ctx: typer.Context,
-    file: Annotated[str, typer.Argument(help="A new file, or - for standard output.")],
+    file: Annotated[str, typer.Argument(help="A new file, or - for standard output. A folder for markdown.")],
     form: Annotated[
         Literal["jsonl", "markdown"],
-        typer.Option("--format", help="jsonl: everything, without loss; markdown: the current memories, for reading."),
+        typer.Option(
+            "--format", help="jsonl: everything, without loss; markdown: the current memories, to read and edit."
+        ),
     ] = "jsonl",
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Also write over files of the folder that were edited since.")
+    ] = False,
 ) -> None:
-    """Write the user's memory to a file: all projects, with history and deleted memories."""
+    """Write the user's memory to a file: all projects, with history and deleted memories.
+
+    As Markdown it is a folder with a file for each topic and entity, of this project and
+    the global memories. palimpsest import FOLDER takes your edits in. A file that ends in
+    .md is one page for reading.
+    """
+    if form == "markdown" and not is_page(file):
+        with_memory(ctx, lambda memory: exported_folder(memory, Path(file), overwrites=yes))
+        return
 
     async def work(memory: Memory) -> None:
         if file == "-":
@@ -89,18 +104,29 @@ def export_(
 @app.command("import", rich_help_panel=MOVING)
 def import_(
     ctx: typer.Context,
-    file: Annotated[Path, typer.Argument(help="The file to import.")],
+    file: Annotated[Path, typer.Argument(help="The file to import, or the folder of a Markdown export.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be imported, and store nothing.")] = False,
     deleted: Annotated[
         bool, typer.Option("--deleted", help="Also bring back what was deleted or purged since an earlier import.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Also delete the memories that were removed from a Markdown export.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Import memories and conversations from a file. Items that are already stored are skipped.
 
     It may come from Palimpsest, ChatGPT, Claude, mem0 or the official MCP memory
-    server. Messages are stored as they are, and no model is asked.
+    server. Messages are stored as they are, and no model is asked. Of the folder of a
+    Markdown export your edits are imported, as one edit that can be undone.
     """
+    if has_manifest(file):
+        if deleted:
+            raise typer.BadParameter("--deleted is for files. palimpsest undelete brings back a memory.")
+        with_memory(ctx, lambda memory: imported_folder(memory, file, dry_run=dry_run, deletes=yes, as_json=as_json))
+        return
+    if yes:
+        raise typer.BadParameter("--yes is for the folder of a Markdown export, and this is none.")
 
     async def work(memory: Memory) -> None:
         with progress_bar("importing") as progress:

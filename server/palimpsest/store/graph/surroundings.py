@@ -73,18 +73,27 @@ def named_beside(conn: Connection, scope: Scope, root_id: str, read: Sequence[Me
 
     The user is not among them, because nearly everything is about the user.
     """
+    named = entities_named_by(conn, scope, read)
+    shown = {entity.id: entity for of_memory in named.values() for entity in of_memory}
+    counts = Counter(entity.id for of_memory in named.values() for entity in of_memory if entity.id != root_id)
+    order = sorted(counts, key=lambda other_id: (-counts[other_id], shown[other_id].name.casefold(), other_id))
+    return [(shown[other_id], counts[other_id]) for other_id in order]
+
+
+def entities_named_by(conn: Connection, scope: Scope, read: Sequence[Memory]) -> dict[str, list[Entity]]:
+    """Return the entities that each memory names in its present version, by its id. The user is not among them."""
     meant = {
         (row.owner_id, row.key): row.entity_id for row in conn.execute(_MEANT, {"ids": [memory.id for memory in read]})
     }
     roots = roots_of(conn, meant.values())
-    counts: Counter[str] = Counter()
+    of_memory: dict[str, list[str]] = {}
     for memory in read:
-        ids = {meant.get((memory.id, key)) for key in stated_names(memory)}
-        named = [roots[entity_id] for entity_id in ids if entity_id in roots]
-        counts.update({root.id for root in named if not root.is_user} - {root_id})
-    shown = as_shown(conn, scope, {root.id: root for root in roots.values() if root.id in counts})
-    order = sorted(counts, key=lambda other_id: (-counts[other_id], shown[other_id].name.casefold(), other_id))
-    return [(shown[other_id], counts[other_id]) for other_id in order]
+        ids = [meant.get((memory.id, key), "") for key in stated_names(memory)]
+        found = [roots[entity_id] for entity_id in ids if entity_id in roots]
+        of_memory[memory.id] = list(dict.fromkeys(root.id for root in found if not root.is_user))
+    wanted = {root_id for ids in of_memory.values() for root_id in ids}
+    shown = as_shown(conn, scope, {root.id: root for root in roots.values() if root.id in wanted})
+    return {memory_id: [shown[root_id] for root_id in ids] for memory_id, ids in of_memory.items()}
 
 
 def entities_by_id(conn: Connection, scope: Scope, beginning: str) -> list[Entity]:

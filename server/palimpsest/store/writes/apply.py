@@ -209,7 +209,8 @@ def _change(tx: Transaction, decision: Decision) -> Outcome:
         case Event.ADD:
             return memory_writes.add(tx, _required(decision.fact), decision.replaces)
         case Event.UPDATE:
-            return memory_writes.change(tx, find(tx, decision.memory_id), _required(decision.fact))
+            memory = find(tx, decision.memory_id)
+            return memory_writes.change(tx, memory, _required(decision.fact), sets_labels=decision.sets_labels)
         case Event.DELETE if decision.successor is not None:
             return memory_writes.replace_by(tx, find(tx, decision.memory_id), find_newest(tx, decision.successor))
         case Event.DELETE:

@@ -174,9 +174,10 @@ def _last_said_at(tx: Transaction, fact: Fact) -> datetime | None:
     return tx.conn.execute(select(func.max(messages.c.said_at)).where(messages.c.id.in_(fact.sources))).scalar_one()
 
 
-def change(tx: Transaction, memory: Memory, fact: Fact) -> Outcome:
+def change(tx: Transaction, memory: Memory, fact: Fact, *, sets_labels: bool = False) -> Outcome:
     """Give a memory the text, metadata, labels and sources of a fact. A fact without a text leaves the text unchanged.
 
+    With `sets_labels` its tags and since when it holds become those of the fact, also if the fact has none.
     If another memory already has the new text, this one is closed in its favour. Raises MemoryNotFoundError for a
     deleted memory, unless it was closed in favour of exactly this text: the same call came twice.
     """
@@ -204,6 +205,9 @@ def change(tx: Transaction, memory: Memory, fact: Fact) -> Outcome:
         valid_from_precision=fact.valid_from_precision if fact.valid_from else memory.valid_from_precision,
         **graph.stated_with(memory, fact),
     )
+    if sets_labels:
+        dates = {"valid_from": fact.valid_from, "valid_from_precision": fact.valid_from_precision}
+        new = replace(new, tags=fact.tags, **dates)
     # A later date is a change if the caller gives it. With messages it comes with every mention, which is none.
     is_dated_by_caller = fact.said_at is not None and not fact.sources
     changed = new if is_dated_by_caller else replace(new, stated_at=memory.stated_at)

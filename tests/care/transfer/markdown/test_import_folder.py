@@ -1,0 +1,252 @@
+"""A folder that a person edited comes back: what changed is one edit, what conflicts is listed, nothing is lost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from palimpsest.core.errors import InputError
+from palimpsest.core.models import Event, Memory, Undo
+from palimpsest.memory import Memory as OpenMemory
+from tests.support.ledger_access import row_faults
+from tests.support.markdown_folder import contents, edit, export_to, import_from, manifest_of, page_with, remove_item
+from tests.support.memory import ALICE, add_text, memory_in, memory_texts
+
+pytestmark = pytest.mark.anyio
+
+LIFE = ("User bakes", "User has a cat", "User lives in Lyon", "User plays the cello")
+
+
+async def life_in(memory: OpenMemory, folder: Path) -> dict[str, str]:
+    """Add a few memories, export them, and return their ids by text."""
+    ids = {text: await add_text(memory, text) for text in LIFE}
+    await export_to(memory, folder)
+    return ids
+
+
+async def memory_of(memory: OpenMemory, memory_id: str) -> Memory:
+    found = await memory.get(ALICE, memory_id)
+    assert isinstance(found, Memory)
+    return found
+
+
+async def test_edits_of_a_person_are_one_edit(tmp_path: Path) -> None:
+    """Guards the way back: a typo, labels, a new item, a moved one; shown first, done once, undone as a whole."""
+    vault = tmp_path / "vault"
+    async with memory_in(tmp_path / "here") as memory:
+        ids = await life_in(memory, vault)
+        page = edit(vault, "User bakes\n  2026-05-08", "User bakes rye\nbread\n  2024-02 · since 2020 · pinned · #food")
+        page.write_text(page.read_text("utf-8").replace("rye\nbread", "rye\n  bread"), "utf-8")
+        page.write_text(page.read_text("utf-8") + "- User sings\n\n* User swims\n  2026-05-01 · #sport\n-\n", "utf-8")
+        cello = re.search(r"- User plays the cello\n.*\n", page.read_text("utf-8"))
+        assert cello is not None
+        page.write_text(page.read_text("utf-8").replace(cello[0], ""), "utf-8")
+        (vault / "Music.md").write_text(f"My notes\n\n{cello[0]}", "utf-8")
+        before = contents(vault)
+        preview = await import_from(memory, vault, dry_run=True)
+        assert contents(vault) == before
+        assert await memory_texts(memory) == sorted(LIFE)
+        result = await import_from(memory, vault)
+        assert [(each.event, each.where) for each in result.done] == [(each.event, each.where) for each in preview.done]
+        assert (result.removed, result.conflicts, result.missing) == ((), (), {})
+        assert await memory_texts(memory) == sorted((*LIFE[1:], "User bakes rye\nbread", "User sings", "User swims"))
+        bakes = await memory_of(memory, ids["User bakes"])
+        assert (bakes.date, bakes.since, bakes.tags, bakes.metadata) == ("2024-02", "2020", ("food",), {"pinned": True})
+        again = await import_from(memory, vault, deletes=True)
+        assert (again.done, again.edit) == ((), 0)
+        edit(vault, "2024-02 · since 2020 · pinned · #food", "2024-02")
+        await import_from(memory, vault)
+        bakes = await memory_of(memory, ids["User bakes"])
+        assert (bakes.date, bakes.since, bakes.tags, bakes.metadata) == ("2024-02", "", (), {})
+        await memory.undo(ALICE)
+        await memory.undo(ALICE)
+        assert await memory_texts(memory) == sorted(LIFE)
+        assert (await memory_of(memory, ids["User bakes"])).metadata == {}
+        assert await row_faults(memory) == []
+
+
+async def test_a_removed_item_is_deleted_only_on_request(tmp_path: Path) -> None:
+    """Guards against silent loss: an item that is gone is listed first, and a file that is gone deletes nothing."""
+    vault = tmp_path / "vault"
+    async with memory_in(tmp_path / "here") as memory:
+        ids = await life_in(memory, vault)
+        remove_item(vault, "User has a cat")
+        result = await import_from(memory, vault)
+        assert ([each.memory_id for each in result.removed], result.edit) == ([ids["User has a cat"]], 0)
+        result = await import_from(memory, vault, deletes=True)
+        assert [each.event for each in result.done] == [Event.DELETE]
+        assert "User has a cat" not in await memory_texts(memory)
+        page = page_with(vault, "User bakes")
+        page.unlink()
+        result = await import_from(memory, vault, deletes=True)
+        assert (result.done, result.missing) == ((), {page.relative_to(vault).as_posix(): 3})
+        assert await memory_texts(memory) == ["User bakes", "User lives in Lyon", "User plays the cello"]
+        await memory.undo(ALICE)
+        assert await memory_texts(memory) == sorted(LIFE)
+
+
+async def test_what_both_sides_changed_is_a_conflict(tmp_path: Path) -> None:
+    """Guards the merge: different changes of one part are listed and the memory stays; other changes are joined."""
+    vault = tmp_path / "vault"
+    async with memory_in(tmp_path / "here") as memory:
+        ids = await life_in(memory, vault)
+        edit(vault, "User bakes\n", "User bakes bread\n")
+        await memory.update(ALICE, ids["User bakes"], text="User bakes cakes")
+        edit(vault, "User lives in Lyon\n", "User lives in Paris\n")
+        await memory.update(ALICE, ids["User lives in Lyon"], text="User lives in Paris")
+        edit(vault, "User plays the cello\n  2026-05-08", "User plays the cello\n  2026-05-08 · #music")
+        await memory.update(ALICE, ids["User plays the cello"], text="User plays the harp")
+        edit(vault, "User has a cat\n", "User has two cats\n")
+        await memory.delete(ALICE, [ids["User has a cat"]])
+        result = await import_from(memory, vault)
+        assert [each.memory_id for each in result.done] == [ids["User plays the cello"]]
+        conflicts = {
+            conflict.memory_id: (conflict.in_file and conflict.in_file.text, conflict.here and conflict.here.text)
+            for conflict in result.conflicts
+        }
+        assert conflicts == {
+            ids["User bakes"]: ("User bakes bread", "User bakes cakes"),
+            ids["User has a cat"]: ("User has two cats", None),
+        }
+        assert await memory_texts(memory) == ["User bakes cakes", "User lives in Paris", "User plays the harp"]
+        assert (await memory_of(memory, ids["User plays the cello"])).tags == ("music",)
+        assert len((await import_from(memory, vault)).conflicts) == 2, "a conflict stays until it is settled"
+        edit(vault, "User bakes bread\n", "User bakes cakes\n")
+        assert [each.memory_id for each in (await import_from(memory, vault)).conflicts] == [ids["User has a cat"]]
+
+
+async def test_a_removed_item_that_changed_here_is_a_conflict(tmp_path: Path) -> None:
+    """Guards what the person who removed it has never read."""
+    vault = tmp_path / "vault"
+    async with memory_in(tmp_path / "here") as memory:
+        ids = await life_in(memory, vault)
+        remove_item(vault, "User bakes")
+        await memory.update(ALICE, ids["User bakes"], text="User bakes for a living")
+        result = await import_from(memory, vault, deletes=True)
+        ((conflict,), done) = result.conflicts, result.done
+        assert (conflict.in_file, conflict.here and conflict.here.text, done) == (None, "User bakes for a living", ())
+
+
+async def test_an_undone_import_is_not_done_again(tmp_path: Path) -> None:
+    """Guards an undo: the files say what was imported, and the next import leaves the memory as the undo left it."""
+    vault = tmp_path / "vault"
+    async with memory_in(tmp_path / "here") as memory:
+        await life_in(memory, vault)
+        page = edit(vault, "User bakes\n", "User bakes bread\n")
+        page.write_text(page.read_text("utf-8") + "- User sings\n", "utf-8")
+        result = await import_from(memory, vault)
+        await memory.undo(ALICE, Undo(result.edit))
+        again = await import_from(memory, vault, deletes=True)
+        assert (again.done, again.conflicts) == ((), ())
+        assert await memory_texts(memory) == sorted(LIFE)
+
+
+async def test_a_lost_mark_is_found_by_the_text(tmp_path: Path) -> None:
+    """Guards careless editing: without its second line, or with the mark behind the text, it is the same memory."""
+    vault = tmp_path / "vault"
+    async with memory_in(tmp_path / "here") as memory:
+        ids = await life_in(memory, vault)
+        page = page_with(vault, "User bakes")
+        text = re.sub(r"(- User bakes)\n.*", r"\1.", page.read_text("utf-8"))
+        page.write_text(re.sub(r"(- User has a) cat\n.* (\^.*)", r"\1 dog \2", text), "utf-8")
+        result = await import_from(memory, vault, deletes=True)
+        assert {each.memory_id for each in result.done} == {ids["User bakes"], ids["User has a cat"]}
+        assert (await memory_of(memory, ids["User has a cat"])).text == "User has a dog"
+
+
+async def test_texts_that_change_places(tmp_path: Path) -> None:
+    """Guards texts that move from one memory to another: in a row they follow, and in a circle they are a conflict."""
+    vault = tmp_path / "vault"
+    async with memory_in(tmp_path / "here") as memory:
+        ids = await life_in(memory, vault)
+        edit(vault, "- User bakes\n", "- User HAS a cat\n")
+        edit(vault, "- User has a cat\n", "- User lives in Lyon\n")
+        page = page_with(vault, "User HAS a cat")
+        page.write_text(page.read_text("utf-8").replace("- User lives in Lyon\n", "- User sails\n", 2), "utf-8")
+        page.write_text(page.read_text("utf-8").replace("- User sails\n", "- User lives in Lyon\n", 1), "utf-8")
+        result = await import_from(memory, vault)
+        assert [result.conflicts, len(result.done)] == [(), 3]
+        assert (await memory_of(memory, ids["User bakes"])).text == "User HAS a cat"
+        assert (await memory_of(memory, ids["User has a cat"])).text == "User lives in Lyon"
+        assert (await memory_of(memory, ids["User lives in Lyon"])).text == "User sails"
+        text = page.read_text("utf-8").replace("User sails", "X").replace("User HAS a cat", "User sails")
+        page.write_text(text.replace("X", "User HAS a cat"), "utf-8")
+        result = await import_from(memory, vault)
+        assert ([each.reason[:22] for each in result.conflicts], result.done) == (["its text was exchanged"] * 2, ())
+
+
+async def test_a_secret_is_not_stored(tmp_path: Path) -> None:
+    """Guards every write: neither the ledger nor the manifest has a secret that was written into a file."""
+    vault, key = tmp_path / "vault", "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCD"
+    async with memory_in(tmp_path / "here") as memory:
+        await life_in(memory, vault)
+        page = edit(vault, "User bakes\n", f"User bakes with {key}\n")
+        page.write_text(page.read_text("utf-8") + f"- User sings {key}\n", "utf-8")
+        result = await import_from(memory, vault)
+        assert any("replaced 2 secrets" in note for note in result.notes)
+        assert key not in str(await memory_texts(memory))
+        assert key not in manifest_of(vault).read_text("utf-8")
+        assert (await import_from(memory, vault, deletes=True)).done == ()
+
+
+BROKEN: dict[str, tuple[Callable[[str], str], str]] = {
+    "a line beside the items": (
+        lambda text: text + "Just a thought\n",
+        r"line 16: 'Just a thought' belongs to no item",
+    ),
+    "a date that is none": (lambda text: text.replace("2026-05-08", "2026-02-31", 1), r"line 9: the date '2026-02-31'"),
+    "labels that are none": (lambda text: text.replace("2026-05-08", "2026-05-08 · soon", 1), r"line 9: .* as labels"),
+    "a label twice": (lambda text: text.replace("2026-05-08", "pinned · pinned", 1), r"line 9: .* as labels"),
+    "an unknown mark": (
+        lambda text: f"{text}- New\n  2026-05-08 ^0badc0de\n",
+        r"line 16: \^0badc0de is the mark of no",
+    ),
+    "an item without a text": (lambda text: text.replace("- User bakes", "-"), r"line 8: \^\w+ has no text"),
+    "a text below the mark": (lambda text: re.sub(r"(\^.*\n)", r"\1  more\n", text, count=1), r"line 10: text after"),
+    "a long text": (lambda text: text.replace("User bakes", "x" * 20_001), r"line 8: text has 20,001 characters"),
+    "a nothing": (lambda text: text.replace("User bakes", "\u200b"), r"line 8: text is empty"),
+    "a secret alone": (
+        lambda text: f"{text}- sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCD\n",
+        r"line 16: the text is a secret",
+    ),
+    "a mark twice": (
+        lambda text: text + re.sub(r"(?s).*(- User bakes)(\n[^\n]*\n).*", r"\1 bread\2", text),
+        r"line 16: \^\w+ is also the mark of .*line 8",
+    ),
+    "front matter that is no YAML": (lambda text: text.replace("name:", "name: ["), r"line \d+: the front matter"),
+    "front matter without end": (lambda text: text.replace("name:", "name: " + "[" * 50_000), r"front matter"),
+    "another project": (lambda text: text.replace("name:", "project: web\nname:") + "- New\n", r"of the project web"),
+    "a NUL": (lambda text: f"{text}\0", r"is no text"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+async def test_what_cannot_be_read_is_refused_with_its_line(tmp_path: Path, name: str) -> None:
+    """Guards against half an import: the error names the line, and nothing is written, here or there."""
+    vault = tmp_path / "vault"
+    change, error = BROKEN[name]
+    async with memory_in(tmp_path / "here") as memory:
+        await life_in(memory, vault)
+        page = page_with(vault, "User bakes")
+        page.write_text(change(page.read_text("utf-8")).replace("User plays the cello", "User plays"), "utf-8")
+        before = contents(vault)
+        with pytest.raises(InputError, match=error):
+            await import_from(memory, vault, deletes=True)
+        assert contents(vault) == before
+        assert await memory_texts(memory) == sorted(LIFE)
+
+
+async def test_editors_of_every_kind(tmp_path: Path) -> None:
+    """Guards other systems: a byte order mark, other line ends, tabs and other bullets change nothing."""
+    vault = tmp_path / "vault"
+    async with memory_in(tmp_path / "here") as memory:
+        await add_text(memory, "User likes:\n\n- tea\n\n    much code\n\t\ttabs")
+        await life_in(memory, vault)
+        page = page_with(vault, "User bakes")
+        text = page.read_text("utf-8").replace("\n- ", "\n*   ").replace("\n  20", "\n\t20").replace("\n", "\r\n")
+        page.write_bytes(b"\xef\xbb\xbf" + text.encode())
+        result = await import_from(memory, vault, deletes=True)
+    assert (result.done, result.conflicts, result.missing, result.notes) == ((), (), {}, ())
