@@ -18,12 +18,12 @@ from palimpsest.cli.commands import memories as memory_commands
 from palimpsest.cli.commands import prompts as prompt_commands
 from palimpsest.cli.commands import setup as setup_commands
 from palimpsest.cli.commands import tokens as token_commands
-from palimpsest.cli.commands import transfer as transfer_commands
 from palimpsest.cli.commands import views as view_commands
 from palimpsest.cli.commands.graph import drawing as drawing_commands
 from palimpsest.cli.commands.graph import entities as entity_commands
 from palimpsest.cli.commands.learning import jobs as job_commands
 from palimpsest.cli.commands.learning import learn as learn_commands
+from palimpsest.cli.commands.transfer import files as transfer_commands
 from palimpsest.cli.console import exit_on_error
 from palimpsest.cli.options import MOVING, SETUP, CommandLine, Options
 from palimpsest.cli.output import print_text

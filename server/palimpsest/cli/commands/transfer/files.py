@@ -1,4 +1,4 @@
-"""The commands that move a memory: backup, restore, export and import."""
+"""The commands backup, restore, export and import."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from palimpsest.care.backup import back_up, restore
 from palimpsest.care.transfer.import_file import ImportResult
 from palimpsest.care.transfer.markdown.manifest import has_manifest
-from palimpsest.cli.commands.markdown import exported_folder, imported_folder, is_page
+from palimpsest.cli.commands.transfer.folders import exported_folder, imported_folder, is_page
 from palimpsest.cli.console import (
     AsJson,
     exit_on_error,

@@ -1,0 +1,1 @@
+"""The commands that move a memory: backup, restore, export and import."""
