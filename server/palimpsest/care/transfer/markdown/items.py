@@ -175,7 +175,7 @@ def read_item(lines: list[str], place: Place) -> Item | None:
     found = _MARK.search(line)
     mark, rest = found["mark"] if found else "", _MARK.sub("", line).strip()
     if marked == 0:  # the labels were removed, and the mark put behind the text
-        item = Item(Shown(rest), mark, has_labels=False, place=place)
+        item = Item(Shown(canonical(rest)), mark, has_labels=False, place=place)
     else:
         text = _joined(lines[:marked])
         item = Item(_labelled(text, rest, replace(place, line=place.line + marked)), mark, has_labels=True, place=place)
@@ -197,7 +197,7 @@ def _new_item(lines: list[str], place: Place) -> Item | None:
 
 
 def _joined(lines: list[str]) -> str:
-    return "\n".join(line.rstrip() for line in lines).strip()
+    return canonical("\n".join(lines))
 
 
 def _labelled(text: str, line: str, place: Place) -> Shown:

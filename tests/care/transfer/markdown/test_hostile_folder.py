@@ -1,0 +1,224 @@
+"""Folders that nobody meant well: links, huge and binary files, devices, and manifests that somebody wrote."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palimpsest.care.transfer.markdown import folder as folder_limits
+from palimpsest.care.transfer.markdown.folder import MAX_FILE_BYTES
+from palimpsest.care.transfer.markdown.manifest import MAX_MANIFEST_BYTES
+from palimpsest.core.errors import InputError
+from palimpsest.core.models import Scope
+from tests.support.command_line import palimpsest, palimpsest_json
+from tests.support.ledger_access import store_memory
+from tests.support.markdown_folder import export_to, import_from, manifest_of, page_with
+from tests.support.memory import ALICE, add_text, memory_in, memory_texts
+
+pytestmark = pytest.mark.anyio
+
+
+def linked(page: Path, outside: Path) -> None:
+    page.rename(outside)
+    page.symlink_to(outside)
+
+
+def huge(page: Path, _outside: Path) -> None:
+    os.truncate(page, MAX_FILE_BYTES + 1)
+
+
+def pipe(page: Path, _outside: Path) -> None:
+    page.unlink()
+    os.mkfifo(page)
+
+
+def binary(page: Path, _outside: Path) -> None:
+    page.write_bytes(bytes(range(256)))
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [(linked, "a symbolic link"), (huge, "larger than 32 MB"), (pipe, "no plain file"), (binary, "no text in UTF-8")],
+)
+async def test_a_file_of_ours_that_became_something_else_is_refused(
+    tmp_path: Path, change: Callable[[Path, Path], None], error: str
+) -> None:
+    """Guards the reading: no link is followed, nothing endless is read, and no memory is taken for removed."""
+    vault = tmp_path / "vault"
+    async with memory_in(tmp_path / "here") as memory:
+        await add_text(memory, "User bakes")
+        await export_to(memory, vault)
+        change(page_with(vault, "User bakes"), tmp_path / "outside.md")
+        with pytest.raises(InputError, match=error):
+            await import_from(memory, vault, deletes=True)
+        assert await memory_texts(memory) == ["User bakes"]
+
+
+async def test_other_hostile_files_are_left_alone(tmp_path: Path) -> None:
+    """Guards a vault: links to files and folders, circles, hidden files, and another export are not read."""
+    vault, outside = tmp_path / "vault", tmp_path / "outside"
+    async with memory_in(tmp_path / "here") as memory:
+        await add_text(memory, "User bakes")
+        await export_to(memory, vault)
+        await export_to(memory, vault / "copy")
+        page = page_with(vault / "copy", "User bakes")
+        page.write_text(page.read_text("utf-8") + "- User lies\n", "utf-8")
+        outside.mkdir()
+        (outside / "other.md").write_text("---\npalimpsest: topic\n---\n- User lies\n", "utf-8")
+        (vault / "away").symlink_to(outside)
+        (vault / "round").symlink_to(vault)
+        (vault / "one.md").symlink_to(outside / "other.md")
+        (vault / "broken.md").symlink_to(outside / "nothing.md")
+        (vault / ".hidden.md").write_text("---\npalimpsest: topic\n---\n- User lies\n", "utf-8")
+        (vault / "picture.md").write_bytes(bytes(range(256)))
+        os.mkfifo(vault / "pipe.md")
+        result = await import_from(memory, vault, deletes=True)
+        assert (result.done, result.conflicts, result.missing) == ((), (), {})
+        (note,) = result.notes
+        assert [name in note for name in ("one.md", "broken.md", "picture.md", "pipe.md", "outside")] == [True] * 4 + [
+            False
+        ]
+
+
+async def test_a_folder_beyond_the_bounds_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards memory and time: the number of files and the size of all of them are bounded."""
+    async with memory_in(tmp_path / "here") as memory:
+        await add_text(memory, "User bakes")
+        await export_to(memory, tmp_path / "vault")
+        (tmp_path / "vault" / "note.md").write_text("x" * 1_000, "utf-8")
+        monkeypatch.setattr(folder_limits, "MAX_FOLDER_BYTES", 1_000)
+        with pytest.raises(InputError, match="MB of Markdown"):
+            await import_from(memory, tmp_path / "vault")
+        monkeypatch.setattr(folder_limits, "MAX_FILES", 1)
+        with pytest.raises(InputError, match="more than 1 Markdown files"):
+            await import_from(memory, tmp_path / "vault")
+
+
+def _set(*keys: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    def change(manifest: dict[str, Any]) -> None:
+        for key in keys[:-1]:
+            manifest = manifest[key]
+        manifest[keys[-1]] = value
+
+    return change
+
+
+BASE: dict[str, Any] = {
+    "file": "a.md",
+    "revision": 1,
+    "text": "x",
+    "date": "",
+    "since": "",
+    "until": "",
+    "pinned": "",
+    "tags": [],
+}
+
+MANIFESTS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
+    "another version": (_set("version", value=2), "damaged: version"),
+    "another user": (_set("user_id", value="bob"), "holds the memory of bob"),
+    "a path that leads out": (_set("files", "../../x.md", value={}), r"damaged: files"),
+    "an id that is none": (_set("memories", "%", value=BASE), "damaged: memories"),
+    "a base that is none": (_set("memories", value=[]), "damaged: memories"),
+    "something more": (_set("more", value=1), "damaged: more"),
+}
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+async def test_a_manifest_that_no_export_wrote_is_refused(tmp_path: Path, name: str) -> None:
+    """Guards the base of the merge: what does not fit is named, and nothing is done."""
+    change, error = MANIFESTS[name]
+    vault = tmp_path / "vault"
+    async with memory_in(tmp_path / "here") as memory:
+        await add_text(memory, "User bakes")
+        await export_to(memory, vault)
+        manifest = json.loads(manifest_of(vault).read_text("utf-8"))
+        change(manifest)
+        manifest_of(vault).write_text(json.dumps(manifest), "utf-8")
+        with pytest.raises(InputError, match=error):
+            await import_from(memory, vault, deletes=True)
+
+
+async def test_a_broken_or_endless_manifest_is_refused(tmp_path: Path) -> None:
+    """Guards the reading of the manifest itself."""
+    vault = tmp_path / "vault"
+    async with memory_in(tmp_path / "here") as memory:
+        await add_text(memory, "User bakes")
+        await export_to(memory, vault)
+        for text in ("", "[" * 100_000, "{", "null", "\ud800"):
+            manifest_of(vault).write_bytes(text.encode("utf-8", "surrogatepass"))
+            with pytest.raises(InputError, match="damaged"):
+                await import_from(memory, vault)
+        os.truncate(manifest_of(vault), MAX_MANIFEST_BYTES + 1)
+        with pytest.raises(InputError, match="larger than 128 MB"):
+            await import_from(memory, vault)
+        manifest_of(vault).unlink()
+        manifest_of(vault).symlink_to(tmp_path / "elsewhere")
+        (tmp_path / "elsewhere").write_text("{}", "utf-8")
+        with pytest.raises(InputError, match="symbolic link"):
+            await import_from(memory, vault)
+
+
+async def test_a_manifest_cannot_reach_memories_of_others(tmp_path: Path) -> None:
+    """Guards scopes: an id of another user or project in the manifest and in a file names nothing."""
+    vault = tmp_path / "vault"
+    async with memory_in(tmp_path / "here") as memory:
+        await add_text(memory, "User bakes")
+        others = [store_memory(memory, "Bob has a boat", scope=Scope("bob"))]
+        others.append(store_memory(memory, "The site is blue", scope=Scope("alice", project="web")))
+        await export_to(memory, vault)
+        manifest = json.loads(manifest_of(vault).read_text("utf-8"))
+        page = page_with(vault, "User bakes")
+        path = page.relative_to(vault).as_posix()
+        manifest["memories"] |= {other: {**BASE, "file": path} for other in others}
+        manifest_of(vault).write_text(json.dumps(manifest), "utf-8")
+        items = "".join(f"- Taken over\n  2026-05-08 ^{other[:8]}\n" for other in others)
+        page.write_text(page.read_text("utf-8") + items, "utf-8")
+        result = await import_from(memory, vault, deletes=True)
+        assert (result.done, {each.memory_id for each in result.conflicts}) == ((), set(others))
+        page.write_text(page.read_text("utf-8").replace(items, ""), "utf-8")
+        result = await import_from(memory, vault, deletes=True)
+        assert (result.done, result.conflicts) == ((), ())
+        assert [each.text for each in (await memory.scope_contents(Scope("bob"))).memories] == ["Bob has a boat"]
+        assert await memory_texts(memory) == ["User bakes"]
+        assert (await memory.scope_contents(ALICE)).memories
+
+
+def test_the_command_line_exports_and_imports_a_folder(tmp_path: Path) -> None:
+    """Guards what a person sees: what would change, what conflicts, how to undo it, and what is refused."""
+    palimpsest(tmp_path, "add", "User bakes")
+    palimpsest(tmp_path, "add", "User has a cat")
+    assert "exported 2 memories" in palimpsest(tmp_path, "export", "--format", "markdown", "vault")
+    assert palimpsest(tmp_path, "export", "--format", "markdown", "page.md").startswith(
+        "exported 2 memories to page.md"
+    )
+    page = next((tmp_path / "vault").rglob("2*.md"))
+    text = page.read_text("utf-8")
+    page.write_text(
+        text.replace("- User bakes", "- User bakes [red]\x1b[2J bread").replace("- User has a cat", "- User has a dog"),
+        "utf-8",
+    )
+    printed = palimpsest(tmp_path, "import", "vault", "--dry-run")
+    assert "would change 2 memories" in printed
+    assert r"text: User bakes -> User bakes [red]\x1b[2J bread" in printed
+    cat = palimpsest_json(tmp_path, "list")["results"][0]["id"]
+    palimpsest(tmp_path, "edit", cat, "User has a canary")
+    printed = palimpsest(tmp_path, "import", "vault")
+    assert "vault: changed 1 memory" in printed
+    assert "text in the file: User has a dog" in printed
+    assert "text here: User has a canary" in printed
+    assert "palimpsest undo --change 4 takes it back" in printed
+    page.write_text("\n".join(text.split("\n")[:-3]) + "\n", "utf-8")
+    removed = palimpsest_json(tmp_path, "import", "vault")
+    assert [each["after"]["text"] for each in removed["changes"]] == ["User bakes"]
+    assert [each["in_file"] for each in removed["conflicts"]] == [None]
+    assert "User has a canary" in palimpsest(tmp_path, "list")
+    assert "edited or removed" in palimpsest(tmp_path, "export", "--format", "markdown", "vault", code=1)
+    assert "written" in palimpsest(tmp_path, "export", "--format", "markdown", "vault", "--yes")
+    for wrong in (("import", "vault", "--deleted"), ("import", "page.md", "--yes")):
+        palimpsest(tmp_path, *wrong, code=2)
