@@ -24,7 +24,7 @@ from palimpsest.core.clock import Clock, now
 from palimpsest.core.configuration.endpoints import unused_variables_text
 from palimpsest.core.entities import Relation
 from palimpsest.core.errors import LedgerError
-from palimpsest.core.models import Edit, Fact, Message, Predecessor, Scope, Undo, Version
+from palimpsest.core.models import Edit, Fact, LinkedMemory, Message, Predecessor, Scope, Undo, Version
 from palimpsest.core.protocols import LanguageModel, ReportProgress
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import Threads, in_background
@@ -52,6 +52,7 @@ from palimpsest.store.queries import edits as edit_queries
 from palimpsest.store.queries import history as history_queries
 from palimpsest.store.queries import id_lookup
 from palimpsest.store.queries import messages as message_queries
+from palimpsest.store.views import links as link_queries
 from palimpsest.store.writes import notices
 
 logger = logging.getLogger(__name__)
@@ -288,6 +289,10 @@ class Memory:
     async def predecessors(self, memory_id: str) -> Sequence[Predecessor]:
         """Return the memories whose place a memory took, oldest first."""
         return await self.engine.read(lambda conn: history_queries.predecessors(conn, memory_id))
+
+    async def linked(self, scope: Scope, memory: models.Memory) -> Sequence[LinkedMemory]:
+        """Return the living memories that a memory is linked with, and why."""
+        return await self.engine.read(lambda conn: link_queries.linked_with(conn, scope, memory))
 
     async def health(self) -> dict[str, str]:
         """Return the state of the ledger, the vectors, the index and a graph database, in one word each."""

@@ -24,6 +24,9 @@ UNDO = "undo"
 MOVE = "move of a project"
 """The stage of the edits that a move of a project made. An undo leaves them."""
 
+LINK = "link"
+"""The stage of the edits by which the background annotates memories. An undo without a number passes them over."""
+
 USER_NAME = "user_name"
 """The metadata key of the memory that tells the user's name. Facts about the user are then written with it."""
 
@@ -164,13 +167,24 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
+class Annotation:
+    """What the background found out about a memory: its context, tags and links, each as it shall be."""
+
+    memory_id: str
+    context: str
+    tags: tuple[str, ...]
+    links: tuple[Link, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """One memory in its current state.
 
     `stated_at` is when it was last said, and `valid_from` since when it holds, if it says so. A deleted memory has
     `deleted_at`. If another took its place, it also has `superseded_by`, and `valid_until` is until when it held.
-    If it `is_forgotten`, what its messages say about it is not shown either. Every edit raises `revision` by one.
-    `context` is a sentence on where it belongs, which search reads beside the text, and `links` lead to other memories.
+    If it `is_forgotten`, what its messages say about it is not shown either. Every edit raises `revision` by one, but
+    for annotations: `context` is a sentence on where it belongs, which search reads beside the text, and `links` lead
+    to other memories.
     """
 
     id: str
@@ -236,6 +250,14 @@ class Predecessor:
 
     memory: Memory
     sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedMemory:
+    """A memory that another one is linked with, and why."""
+
+    memory: Memory
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,6 +96,7 @@ class Settings(BaseSettings):
     learn: LearnConfig = LearnConfig()
     background: BackgroundConfig = BackgroundConfig()
     graph_store: GraphStore = GraphStore()
+    links: Literal["off", "on"] = "off"
     http: HttpSettings = HttpSettings()
     instructions: Literal["memories", "static"] = "memories"
     hooks: Literal["on", "off", "capture", "recall"] = "on"

@@ -43,6 +43,7 @@ def open_parts(
             captured_calls_per_day=settings.learn.captured_calls_per_day,
             background=settings.background,
             summary_every=settings.summary.every,
+            has_links=settings.links == "on",
         )
     except BaseException:
         ledger.close()

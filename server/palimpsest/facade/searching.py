@@ -39,6 +39,7 @@ def list_memory(
 def search_memory(engine: Engine, query: SearchQuery, *, all_projects: bool) -> SearchResult:
     """Return the result of a search. Raises InputError and LedgerError."""
     bounded("hops", query.hops, 0, MAX_HOPS)
+    query = replace(query, follows_links=engine.has_links)
     if all_projects:
         return search_all_projects(engine.ledger, engine.embedder, engine.index, query)
     result = search(engine.ledger, engine.embedder, engine.index, query)

@@ -12,11 +12,15 @@ from palimpsest.core.protocols import Embedder, Vector
 from palimpsest.learn.engine import Engine
 from palimpsest.recall.similar import SimilarMemory
 from palimpsest.store.writes.apply import Write
+from palimpsest.store.writes.jobs.queue import JobRequest
 from palimpsest.text.counting import counted
 from palimpsest.text.windows import within
 
 CALL_SECONDS = 2.0
 """How long a call embeds. A client waits for it. Set by hand."""
+
+LINK_LATER = JobRequest("link", about="memories")
+"""What a write of decisions asks for if memories are linked. An undo brings the links back that there were."""
 
 FIRST_CHARS = 2_000
 """How much text of a call is embedded first: half a second of one core with the slowest embedder. Set by hand."""
@@ -107,6 +111,7 @@ async def apply_write(engine: Engine, write: Write) -> AppliedWrite:
 
     def apply() -> AppliedWrite:
         partial = frozenset(text for text in write.vectors if len(engine.embedder.windows(text)) > 1)
-        return engine.ledger.apply(replace(write, partial=partial))
+        later = (*write.later, LINK_LATER) if engine.has_links and write.decisions else write.later
+        return engine.ledger.apply(replace(write, partial=partial, later=later))
 
     return await engine.write(apply)

@@ -14,7 +14,7 @@ from palimpsest.core.protocols import Embedder, LanguageModel, ReportProgress
 from palimpsest.core.threads import Threads
 from palimpsest.llm import decide, extract
 from palimpsest.llm.prompts import PromptFiles
-from palimpsest.llm.views import about, summarize
+from palimpsest.llm.views import about, links, summarize
 from palimpsest.recall.retrieval.candidates import NearestEntries
 from palimpsest.store.ledger import Ledger
 
@@ -25,6 +25,7 @@ NEEDED_PROMPTS = {
     "decide": decide.INPUTS,
     **summarize.PROMPTS,
     "about": about.INPUTS,
+    "links": links.INPUTS,
 }
 """Every prompt by name, with the inputs that its stage passes. `graph` is added to those of the extraction."""
 
@@ -45,7 +46,8 @@ class Engine:
     progress of a call. `is_model_borrowed` means that the model is available during this call only, so the background
     work cannot use it. With `learns_in_background` messages are learned from after their call was answered.
     `captured_calls_per_day` is how often a model is asked a day (UTC) about what hooks captured, and `background` has
-    the limits for work that nobody asked for. The summary of a scope is rewritten after `summary_every` edits.
+    the limits for work that nobody asked for. The summary of a scope is rewritten after `summary_every` edits. With
+    `has_links` the background links new memories with others, and searches follow the links.
     """
 
     ledger: Ledger
@@ -63,6 +65,7 @@ class Engine:
     captured_calls_per_day: int = 0
     background: BackgroundConfig = field(default_factory=BackgroundConfig)
     summary_every: int = 20
+    has_links: bool = False
 
     @property
     def own_model(self) -> LanguageModel | None:

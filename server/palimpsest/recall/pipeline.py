@@ -78,7 +78,8 @@ class SearchQuery:
 
     With `explain` each hit carries the parts of its score. Hits whose relevance is below `min_relevance` are left out.
     `hops` is how far relations may lead from the entities that the text names: 1, 2, or 0 for no relations.
-    `forgetting` is how memories fade. With `as_of` that only counts in filters.
+    `forgetting` is how memories fade. With `as_of` that only counts in filters. With `follows_links` what a memory is
+    linked with is a candidate too.
     """
 
     scope: Scope
@@ -92,6 +93,7 @@ class SearchQuery:
     min_relevance: float = 0.0
     hops: int = 1
     forgetting: Forgetting = OFF
+    follows_links: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +174,14 @@ def rank_query(ledger: Ledger, embedder: Embedder, index: NearestEntries, query:
         notes.append("some texts have no vector of this embedder yet and are found by words only")
     pool = max(POOL, 4 * query.limit)
     request = CandidateRequest(
-        query.scope, parsed.words, vector, PoolSize(pool, pool), parsed.names, filter=test, as_of=query.as_of
+        query.scope,
+        parsed.words,
+        vector,
+        PoolSize(pool, pool),
+        parsed.names,
+        filter=test,
+        as_of=query.as_of,
+        follows_links=query.follows_links,
     )
     candidates = retrieve(ledger, embedder, index, request)
     notes += [_note(error) for error in candidates.errors]

@@ -69,8 +69,10 @@ async def read_memory(id: str, ctx: Context[Any, Any]) -> str:  # noqa: A002 - i
 async def read_history(id: str, ctx: Context[Any, Any]) -> str:  # noqa: A002 - its name in the template
     """Return every version of a memory."""
     memory = await memory_of(ctx)
-    stored, versions = await memory.history(scope_of(ctx, memory), id)
-    return render.history_text(stored, versions, await memory.predecessors(stored.id))
+    scope = scope_of(ctx, memory)
+    stored, versions = await memory.history(scope, id)
+    predecessors, linked = await memory.predecessors(stored.id), await memory.linked(scope, stored)
+    return render.history_text(stored, versions, predecessors, linked)
 
 
 @mcp_errors(RESOURCE)

@@ -5,12 +5,14 @@ A move changes scopes, which the history does not keep, so an undo cannot take i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from sqlalchemy import Connection, and_, delete, func, or_, select, update
 
 from palimpsest.core.git_project import Alias, Move
-from palimpsest.core.models import MOVE, Event, Fact, Memory, Provenance, Scope
+from palimpsest.core.models import MOVE, Annotation, Event, Fact, Link, Memory, Provenance, Scope
 from palimpsest.store import known_projects as project_queries
 from palimpsest.store.database.protocols import FullText
 from palimpsest.store.graph.care import move as entity_moves
@@ -26,6 +28,7 @@ from palimpsest.store.schema import (
     summaries,
     vectors,
 )
+from palimpsest.store.views import links as link_rows
 from palimpsest.store.views import sources as summary_sources
 from palimpsest.store.views import uses
 from palimpsest.store.writes import entries as entry_writes
@@ -131,6 +134,22 @@ def _merge_memories(tx: Transaction, old: str, new: str) -> None:
         uses.give(tx.conn, ours.id, theirs.id)
         memory_writes.replace_by(tx, ours, _memory(tx, new_id))
         job_owners.replace_owner(tx.conn, tx.scope.user_id, old_id, new_id)
+        _link_instead(tx, ours, new_id)
+
+
+def _link_instead(tx: Transaction, ours: Memory, kept_id: str) -> None:
+    """Give a memory the links of one that was closed in its favour, and let links to that one lead to it."""
+    kept = _memory(tx, kept_id)
+    _annotate(tx, kept, kept.context or ours.context, (*kept.links, *ours.links))
+    for memory_id in link_rows.linking_to(tx.conn, ours.id):
+        memory = _memory(tx, memory_id)
+        leading = (replace(link, memory_id=kept_id) if link.memory_id == ours.id else link for link in memory.links)
+        _annotate(tx, memory, memory.context, tuple(leading))
+
+
+def _annotate(tx: Transaction, memory: Memory, context: str, links: Sequence[Link]) -> None:
+    others = {link.memory_id: link for link in reversed(links) if link.memory_id != memory.id}
+    memory_writes.annotate(tx, memory, Annotation(memory.id, context, memory.tags, tuple(others.values())[::-1]))
 
 
 def _merge_conversations(conn: Connection, user_id: str, old: str, new: str) -> None:

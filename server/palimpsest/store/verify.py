@@ -22,7 +22,7 @@ from palimpsest.store.graph import statements as graph
 from palimpsest.store.graph.care.checks import GraphFaults, compare, remove_strays
 from palimpsest.store.mapping import chunks, scope_values, to_memory, to_scope, unpacked, unpacked_key
 from palimpsest.store.schema import history, means, memories, message_history, messages, vectors
-from palimpsest.store.views import uses
+from palimpsest.store.views import link_care, uses
 from palimpsest.store.writes import contextual_keys
 from palimpsest.store.writes import entries as entry_writes
 from palimpsest.store.writes.transaction import Transaction, next_edit_number, record
@@ -44,7 +44,7 @@ class Faults:
     without an owner; `unrecorded` the ids of memories and messages that differ from their history; `file` what the
     database itself reports. `words` means that the full text does not find the words of its rows, and `means` that the
     mean of a user's vectors is wrong. `graph` is what does not agree of entities, mentions and relations. `uses` are
-    ids that were used and that no memory has.
+    ids that were used and that no memory has, and `links` the memories whose links are not found from the other end.
     """
 
     owners: dict[str, Kind] = field(default_factory=dict[str, Kind])
@@ -55,6 +55,7 @@ class Faults:
     file: list[str] = field(default_factory=list[str])
     graph: GraphFaults = field(default_factory=GraphFaults)
     uses: list[str] = field(default_factory=list[str])
+    links: set[str] = field(default_factory=set[str])
 
     def texts(self) -> list[str]:
         """Return the faults, one line for each kind, with examples."""
@@ -62,6 +63,7 @@ class Faults:
         for what, ids in (
             ("are searched by another text than they have", sorted(self.owners)),
             ("differ from the last row of their history", sorted(self.unrecorded)),
+            ("have links that cannot be followed from both ends", sorted(self.links)),
         ):
             if ids:
                 lines.append(f"{len(ids)} {what}: {', '.join(owner[:8] for owner in ids[:MAX_EXAMPLES])}")
@@ -101,6 +103,7 @@ def verify(conn: Connection, database: Database, progress: Progress) -> Faults:
     faults.unrecorded = set(_unrecorded(conn))
     faults.graph = compare(conn)
     faults.uses = uses.strays(conn)
+    faults.links = link_care.differing(conn)
     return faults
 
 
@@ -132,6 +135,7 @@ def repair(conn: Connection, database: Database, faults: Faults, now: datetime) 
         uses.erase(conn, chunk)
     for memory_id in sorted(faults.unrecorded):
         _record_as_it_is(conn, memory_id, now, touched)
+    link_care.repair(conn, faults.links)
     for memory_id in sorted(remove_strays(conn, faults.graph)):
         row = conn.execute(select(memories).where(memories.c.id == memory_id)).one()
         tx = Transaction(conn, to_scope(row), Provenance("repair"), now, next_edit_number(conn), {}, "", touched)

@@ -196,9 +196,9 @@ def history(ctx: typer.Context, memory_id: MemoryId, as_json: AsJson = False) ->
             reply, text = HistoryReply.of_message(owner), render.whole_text(owner)
         else:
             stored, versions = await memory.history(memory.scope, owner.id)
-            predecessors = await memory.predecessors(stored.id)
-            reply = HistoryReply.of(stored, versions, predecessors)
-            text = render.history_text(stored, versions, predecessors)
+            relatives = await memory.predecessors(stored.id), await memory.linked(memory.scope, stored)
+            reply = HistoryReply.of(stored, versions, *relatives)
+            text = render.history_text(stored, versions, *relatives)
         print_result(as_json, reply.as_json(), text)
 
     with_memory(ctx, work)

@@ -17,6 +17,7 @@ from palimpsest.learn.background.expiry import expire
 from palimpsest.learn.background.learning import learn
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.views.job import summarize_due
+from palimpsest.learn.links.job import link
 from palimpsest.store.queries.jobs import Job, JobEnd, JobKind
 
 Ask: TypeAlias = Callable[[Engine, LanguageModel, Job], Awaitable[JobEnd]]
@@ -42,6 +43,7 @@ KINDS: Mapping[JobKind, NeedsModel | NeedsNoModel] = {
     "capture": NeedsModel(learn),
     "expire": NeedsNoModel(expire),
     "summarize": NeedsModel(summarize_due),
+    "link": NeedsNoModel(link),
 }
 
 

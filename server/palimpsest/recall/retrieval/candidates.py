@@ -34,6 +34,7 @@ from palimpsest.recall.retrieval.features import (
     linked_rows,
     rarity,
 )
+from palimpsest.recall.retrieval.links import with_linked
 from palimpsest.recall.retrieval.past import candidates_at
 from palimpsest.store.database.protocols import FoundWords, FullText
 from palimpsest.store.ledger import Ledger
@@ -153,6 +154,7 @@ class _LivingSearch:
         frequency = self.text.frequency(request.words)
         rows, bm25 = self._select(query_vector, centre.passage, stored.entries, frequency)
         rows, outdated = _without_deleted_facts(conn, rows)
+        rows, connected = self._with_linked(rows) if request.follows_links else (rows, [])
         vectors, has_vector = _centred_rows([row.vector for row in rows], centre.passage)
         contexts = vectors  # as they are, unless a text has a context
         if any(row.key for row in rows):
@@ -172,6 +174,17 @@ class _LivingSearch:
             outdated,
             self._linked(rows),
             errors=tuple(self.text.errors),
+            connected=connected,
+        )
+
+    def _with_linked(self, rows: Sequence[CandidateRow]) -> tuple[list[CandidateRow], list[tuple[int, int]]]:
+        """Return candidates with what they are linked with, and the pairs. A filter has chosen from all before."""
+        scope, embedder = self.request.scope, self.embedder
+        is_open = self.request.filter is None
+        return with_linked(
+            self.conn,
+            rows,
+            (lambda seqs: entry_queries.candidates(self.conn, scope, embedder, seqs)) if is_open else None,
         )
 
     def _select(

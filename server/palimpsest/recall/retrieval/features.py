@@ -47,6 +47,7 @@ class CandidateRequest:
     the vector before centring, or None if it could not be embedded. `kind` and `filter` limit which entries are
     candidates. With `whole_texts` the request is a text to compare with others, not a question: `vector` is that of a
     passage, and all the words of each candidate are returned. With `as_of` the candidates are what was believed then.
+    With `follows_links` what a candidate is linked with is a candidate too.
     """
 
     scope: Scope
@@ -58,6 +59,7 @@ class CandidateRequest:
     filter: HitTest | None = None
     whole_texts: bool = False
     as_of: datetime | None = None
+    follows_links: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +71,9 @@ class Candidates:
     and False in `has_vector`. `bm25` has shape (n,). `words` are search tokens of each text and `words_in_context`
     those of its context too, at least the ones that the query asks for; `weights` are the inverse document frequencies
     of the query's words among the `collection` entries. `outdated` are the ids of messages whose facts were all
-    superseded. `linked` are pairs of rows: a memory, and a message it was learned from. `past` holds the hit of
-    each candidate as it was at the instant of `as_of`, and is None without one. `errors` say what could not be used.
+    superseded. `linked` are pairs of rows: a memory, and a message it was learned from. `connected` are pairs of rows
+    of memories with a link between them, in both directions. `past` holds the hit of each candidate as it was at the
+    instant of `as_of`, and is None without one. `errors` say what could not be used.
     """
 
     entries: Sequence[Candidate]
@@ -87,6 +90,7 @@ class Candidates:
     linked: Sequence[tuple[int, int]] = ()
     past: Mapping[int, Hit] | None = None
     errors: Sequence[FullTextError | EmbedderError] = ()
+    connected: Sequence[tuple[int, int]] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from palimpsest.core.search.hits import Candidate
 from palimpsest.recall.fitted.weights import CONSTANT, THRESHOLD
 from palimpsest.recall.query import ParsedQuery
 from palimpsest.recall.retrieval.features import Candidates
+from palimpsest.recall.scoring.connected import CONNECTED
 from palimpsest.recall.scoring.ranking import Column, Ranked
 from palimpsest.recall.scoring.scoring import SearchScoring, coverage
 from palimpsest.text.answer_types import asked_types, can_hold
@@ -87,7 +88,7 @@ def signs_of_best(
     """Return the signs that the best candidate answers, or does not, by name."""
     best = ranked[0]
     text = best.candidate.text
-    second = ranked[1].score if len(ranked) > 1 else best.score
+    second = max(map(_own_score, ranked[1:]), default=best.score)
     rows = [item.row for item in ranked]
     found = frozenset[str]().union(*(candidates.words_in_context[row] for row in rows))
     unknown = [word for word in query.words if word not in found]
@@ -108,6 +109,12 @@ def signs_of_best(
     }
     small = 1 / (1 + candidates.collection / FEW)
     return signs | {SMALL: small} | {f"{SMALL}, {name}": small * signs[name] for name in IN_SMALL_MEMORIES}
+
+
+def _own_score(item: Ranked) -> float:
+    """Return the score of a candidate without what it gained by a link: that says nothing of how well others match."""
+    gained = item.columns.get(CONNECTED)
+    return item.score if gained is None else item.score - float(gained[item.row])
 
 
 def _cosines(candidates: Candidates) -> Column:

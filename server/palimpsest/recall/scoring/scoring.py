@@ -22,6 +22,7 @@ from palimpsest.recall.fitted.weights import Weights
 from palimpsest.recall.folding import same_words_key
 from palimpsest.recall.query import ParsedQuery
 from palimpsest.recall.retrieval.features import Candidates
+from palimpsest.recall.scoring.connected import CONNECTED, connected
 from palimpsest.recall.scoring.conversation import (
     REPEATED,
     best_of_session,
@@ -110,6 +111,9 @@ class SearchScoring:
             if self._is_used(name):
                 parts[name] = weigh(name, self.compared_feature(name, candidates, first_rows(parts)))
         scores = np.sum(list(parts.values()), axis=0)
+        if candidates.connected:
+            parts[CONNECTED] = connected(candidates, scores)
+            scores = scores + parts[CONNECTED]
         order = order_features(self.query, candidates, scores, self.weights.replacement)
         parts |= {name: weigh(name, column) for name, column in order.items()}
         parts["newer of two"] = newer_of_two(self.query, candidates, np.sum(list(parts.values()), axis=0))

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from palimpsest.core.models import Edit, Event, Kind, Memory, Message, Predecessor, Step, StepKind, Version
+from palimpsest.core.models import (
+    Edit,
+    Event,
+    Kind,
+    LinkedMemory,
+    Memory,
+    Message,
+    Predecessor,
+    Step,
+    StepKind,
+    Version,
+)
 from palimpsest.server.replies.models import Instant, LeftOutIfEmpty, LeftOutIfNone, Reply
 from palimpsest.server.replies.notes import MAX_ECHO
 from palimpsest.text.shorten import shorten
@@ -69,6 +80,19 @@ class ReplacedReply(Reply):
         return cls(id=old.id, memory=old.text, valid_until=old.until or None, sources=predecessor.sources)
 
 
+class LinkedReply(Reply):
+    """A memory that another one is linked with, and why."""
+
+    id: str
+    memory: str
+    reason: str
+
+    @classmethod
+    def of(cls, linked: LinkedMemory) -> LinkedReply:
+        """Return the reply for one link."""
+        return cls(id=linked.memory.id, memory=linked.memory.text, reason=linked.reason)
+
+
 class HistoryReply(Reply):
     """The result of `get_history`: the memory as it is now, and its versions, oldest first.
 
@@ -83,11 +107,19 @@ class HistoryReply(Reply):
     valid_from: str | None = LeftOutIfNone
     valid_until: str | None = LeftOutIfNone
     replaced: tuple[ReplacedReply, ...] = LeftOutIfEmpty
+    context: str | None = LeftOutIfNone
+    linked: tuple[LinkedReply, ...] = LeftOutIfEmpty
     history: tuple[VersionReply, ...]
 
     @classmethod
-    def of(cls, memory: Memory, versions: Sequence[Version], predecessors: Sequence[Predecessor]) -> HistoryReply:
-        """Return the reply for a memory, what it replaced, and its versions."""
+    def of(
+        cls,
+        memory: Memory,
+        versions: Sequence[Version],
+        predecessors: Sequence[Predecessor],
+        linked: Sequence[LinkedMemory],
+    ) -> HistoryReply:
+        """Return the reply for a memory, what it replaced, what it is linked with, and its versions."""
         return cls(
             id=memory.id,
             memory=memory.text,
@@ -96,6 +128,8 @@ class HistoryReply(Reply):
             valid_from=memory.since or None,
             valid_until=memory.until or None,
             replaced=tuple(map(ReplacedReply.of, predecessors)),
+            context=memory.context or None,
+            linked=tuple(map(LinkedReply.of, linked)),
             history=tuple(_version_replies(memory, versions)),
         )
 

@@ -9,7 +9,19 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from palimpsest.core.clock import iso
-from palimpsest.core.models import Edit, Event, Memory, Message, Outcome, Predecessor, Provenance, Scope, Step, Version
+from palimpsest.core.models import (
+    Edit,
+    Event,
+    LinkedMemory,
+    Memory,
+    Message,
+    Outcome,
+    Predecessor,
+    Provenance,
+    Scope,
+    Step,
+    Version,
+)
 from palimpsest.core.search.hits import Hit
 from palimpsest.server.replies.notes import (
     MAX_ECHO,
@@ -215,13 +227,20 @@ def summary_text(summary: SummaryResult, scope: Scope, advice: Advice = TOOLS) -
     return _with_notes([summary.text], notes, scope)
 
 
-def history_text(memory: Memory, versions: Sequence[Version], predecessors: Sequence[Predecessor]) -> str:
-    """Return the state of a memory, then what it replaced, then its versions, oldest first.
+def history_text(
+    memory: Memory,
+    versions: Sequence[Version],
+    predecessors: Sequence[Predecessor],
+    linked: Sequence[LinkedMemory],
+) -> str:
+    """Return the state of a memory, then what it replaced and is linked with, then its versions, oldest first.
 
     A long text is whole only where it first stands.
     """
     lines = [f"[{short(memory.id)}] {_state(memory)}: {_one_line(memory.text)}"]
+    lines += [f"  context: {_one_line(memory.context)}"] if memory.context else []
     lines += map(_predecessor_line, predecessors)
+    lines += [f"  linked {_quote(link.memory)} ({_one_line(link.reason)})" for link in linked]
     texts = {memory.text}
     for version in versions:
         sources = f", from {', '.join(map(_one_line, version.sources))}" if version.sources else ""

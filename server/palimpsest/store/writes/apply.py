@@ -17,6 +17,7 @@ from palimpsest.core.clock import iso
 from palimpsest.core.entities import EntityEdit
 from palimpsest.core.errors import StaleDecisionError
 from palimpsest.core.models import (
+    Annotation,
     AppliedWrite,
     Decision,
     Event,
@@ -63,7 +64,7 @@ class Write:
     the edit of that number, so that one undo takes back what took several transactions.
     `learned_from` are the ids of the messages that the decisions were drawn from. With `learn_later` a job learns from
     those of `messages` that no facts were extracted from yet; `later` is other work that is queued with the write.
-    `entity_edits` are carried out after the decisions.
+    `entity_edits` are carried out after the decisions. `annotations` are what the background found out about memories.
     """
 
     scope: Scope
@@ -81,6 +82,7 @@ class Write:
     later: tuple[JobRequest, ...] = ()
     summary: Summary | None = None
     entity_edits: tuple[EntityEdit, ...] = ()
+    annotations: tuple[Annotation, ...] = ()
     undo: Undo | None = None
     edit: int | None = None
 
@@ -104,6 +106,8 @@ def apply(conn: Connection, full_text: FullText, write: Write, now: datetime) ->
     outcomes = [outcome for decision in write.decisions for outcome in _carry_out(tx, decision)]
     for edit_of_entities in write.entity_edits:
         entity_edits.carry_out(tx.graph, edit_of_entities)
+    for annotation in write.annotations:
+        memory_writes.annotate(tx, find(tx, annotation.memory_id), annotation)
     if write.undo is not None:
         outcomes += undo_writes.undo(tx, write.undo)
     new_messages = [message.id for message in stored if message.id in new_ids]

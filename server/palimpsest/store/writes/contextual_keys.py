@@ -1,8 +1,9 @@
 """Contextual keys: what an entry is searched by, its own text and its context.
 
 The context of a message is the memories that cite it, and its neighbours in the same session, if they were said on
-about the same day. The context of a memory is the messages it came from. Searching messages with their context finds
-far more than searching bare facts. LongMemEval calls this key expansion (Wu et al. 2025, section 5.3).
+about the same day. The context of a memory is the messages it came from and, for words only, the sentence on where it
+belongs. Searching messages with their context finds far more than searching bare facts. LongMemEval calls this key
+expansion (Wu et al. 2025, section 5.3).
 """
 
 from __future__ import annotations
@@ -130,7 +131,8 @@ def _memory_entries(conn: Connection, ids: Sequence[str]) -> Iterator[Entry]:
             yield _keyed_entry(row, None)
             continue
         cited = sources.get(row.id, [])[:MAX_CONTEXT_TEXTS]
-        words = (search_tokens(" ".join((row.text, *row.keywords, *row.tags))), _all_tokens(cited), list[str]())
+        own = search_tokens(" ".join((row.text, *row.keywords, *row.tags)))
+        words = (own, _all_tokens(cited), search_tokens(row.context))
         yield _keyed_entry(row, words, ((SOURCE_WEIGHT, cited),))
 
 

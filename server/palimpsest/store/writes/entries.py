@@ -32,11 +32,13 @@ OWNERS: tuple[tuple[Kind, Table], ...] = (("message", messages), ("memory", memo
 class TouchedEntries:
     """The owners that one transaction changed. `index` processes them once, at its end.
 
+    Memories that were only `annotated` say what they said before, so nobody who read them has to read them again.
     `moves` holds, by user and embedder, by how much the count and the float64 sum of the living keys change.
     """
 
     memories: set[str] = field(default_factory=set[str])
     messages: set[str] = field(default_factory=set[str])
+    annotated: set[str] = field(default_factory=set[str])
     moves: dict[tuple[str, str], tuple[int, VectorSum]] = field(
         default_factory=dict[tuple[str, str], tuple[int, VectorSum]]
     )
@@ -96,7 +98,7 @@ _ENTRY = select(vectors).where(vectors.c.kind == bindparam("kind"), vectors.c.ow
 
 def index(conn: Connection, full_text: FullText, touched: TouchedEntries, now: datetime) -> None:
     """Rewrite the keys and full-text rows of the touched entries and of the entries around them, and log both."""
-    message_ids, memory_ids = set(touched.messages), set(touched.memories)
+    message_ids, memory_ids = set(touched.messages), touched.memories | touched.annotated
     message_ids.update(contextual_keys.neighbour_ids(conn, sorted(touched.messages)))
     for chunk in chunks(sorted(touched.memories)):
         message_ids.update(conn.execute(_CITED, {"ids": chunk}).scalars().all())

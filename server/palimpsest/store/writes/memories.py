@@ -12,7 +12,17 @@ from sqlalchemy import func, insert, select, update
 
 from palimpsest.core.clock import Precision
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import EXPIRES_AT, USER_NAME, Decision, Event, Fact, Memory, Outcome, has_expired
+from palimpsest.core.models import (
+    EXPIRES_AT,
+    USER_NAME,
+    Annotation,
+    Decision,
+    Event,
+    Fact,
+    Memory,
+    Outcome,
+    has_expired,
+)
 from palimpsest.store.graph import statements as graph
 from palimpsest.store.graph.identity.spoken import mention_with
 from palimpsest.store.mapping import connections, is_scope, memory_hash, scope_values, sees, statements, to_memory
@@ -195,6 +205,7 @@ def change(tx: Transaction, memory: Memory, fact: Fact, *, sets_labels: bool = F
     new = replace(
         memory,
         text=fact.text,
+        context=memory.context if fact.text == memory.text else "",  # it was written for the text before
         metadata={key: value for key, value in {**memory.metadata, **fact.metadata}.items() if value is not None},
         keywords=tuple(dict.fromkeys((*memory.keywords, *fact.keywords))),
         tags=tuple(dict.fromkeys((*memory.tags, *fact.tags))),
@@ -229,6 +240,21 @@ def mention(tx: Transaction, memory: Memory, fact: Fact | None) -> Outcome:
         change(tx, memory, Fact(memory.text, metadata={USER_NAME: name} if name else {}, **stated))
     cite(tx, memory.id, fact, None)
     return Outcome(Event.NONE, memory)
+
+
+def annotate(tx: Transaction, memory: Memory, found: Annotation) -> None:
+    """Write the context, the tags and the links of a living memory.
+
+    It says what it said before: its revision and its dates stay, and no summary that rests on it becomes stale.
+    """
+    new = replace(memory, context=found.context, tags=found.tags, links=found.links)
+    if memory.deleted_at is not None or new == memory:
+        return
+    values = {"tags": list(new.tags), **connections(new)}
+    tx.conn.execute(update(memories).where(memories.c.id == new.id).values(**values))
+    if new.links != memory.links:
+        link_rows.put(tx.conn, new)
+    record(tx, Event.UPDATE, new, old=memory.text, is_annotated=True)
 
 
 def delete(tx: Transaction, memory: Memory, decision: Decision) -> Outcome:

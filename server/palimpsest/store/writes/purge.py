@@ -33,8 +33,8 @@ from palimpsest.store.schema import (
     summaries,
     vectors,
 )
+from palimpsest.store.views import link_care, uses
 from palimpsest.store.views import sources as summary_sources
-from palimpsest.store.views import uses
 from palimpsest.store.writes import contextual_keys
 from palimpsest.store.writes import conversations as conversation_writes
 from palimpsest.store.writes import entries as entry_writes
@@ -91,6 +91,7 @@ def purge(
     newest_edit = next_edit_number(conn) - 1
     names = graph.erase(conn, scope.user_id, selection.memory_ids, selection.message_ids)
     touched = entry_writes.TouchedEntries()
+    touched.annotated |= link_care.erase(conn, scope.user_id, selection.memory_ids, selection.texts)
     _touch_context(conn, selection, touched)
     for kind, ids in (("memory", selection.memory_ids), ("message", selection.message_ids)):
         for chunk in chunks(ids):

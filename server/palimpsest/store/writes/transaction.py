@@ -73,8 +73,11 @@ def reserve_edit_numbers(conn: Connection, newest: int) -> None:
     conn.execute(insert(meta).values(key=EDITS, value=str(newest)))
 
 
-def record(tx: Transaction, event: Event, memory: Memory, old: str | None) -> str:
-    """Insert the row of history of a changed memory and return the row's id."""
+def record(tx: Transaction, event: Event, memory: Memory, old: str | None, *, is_annotated: bool = False) -> str:
+    """Insert the row of history of a changed memory and return the row's id.
+
+    `is_annotated` says that the memory says what it said before.
+    """
     history_id = str(uuid.uuid4())
     deleted = event is Event.DELETE
     provenance = tx.provenance
@@ -97,7 +100,7 @@ def record(tx: Transaction, event: Event, memory: Memory, old: str | None) -> st
         "change": tx.edit,
     }
     tx.conn.execute(_INSERT_HISTORY, row)
-    tx.touched.memories.add(memory.id)
+    (tx.touched.annotated if is_annotated else tx.touched.memories).add(memory.id)
     return history_id
 
 

@@ -36,8 +36,8 @@ from palimpsest.store.schema import (
     purged,
     summaries,
 )
+from palimpsest.store.views import link_care, uses
 from palimpsest.store.views import links as link_rows
-from palimpsest.store.views import uses
 from palimpsest.store.writes import conversations as conversation_writes
 from palimpsest.store.writes import entries as entry_writes
 from palimpsest.store.writes.transaction import Transaction, next_edit_number, reserve_edit_numbers
@@ -98,11 +98,11 @@ class ImportState:
     """What an import has done so far.
 
     `stored` and `known` count the new items and the items that were there already, by type. `key` names the file and
-    `total` is its number of items: an interrupted import continues with the edit numbers it began with. `message_ids`
-    maps ids of the file to ids of the ledger, and `entities` does so for entities. Edit numbers of the file are added
-    to `base`. Imported texts have no vectors yet. `deleted` counts the new items that are deleted in the file, and
-    `left_out` the known items that stay deleted or erased, because a person deleted or purged them here; with
-    `brings_back` they are stored again.
+    `total` is its number of items: an interrupted import continues with the edit numbers it began with. `owner_ids`
+    maps ids of messages and memories of the file to ids of the ledger, and `entities` does so for entities. Edit
+    numbers of the file are added to `base`. Imported texts have no vectors yet. `deleted` counts the new items that are deleted
+    in the file, and `left_out` the known items that stay deleted or erased, because a person deleted or purged them
+    here; with `brings_back` they are stored again.
     """
 
     key: str = ""
@@ -112,7 +112,7 @@ class ImportState:
     known: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ITEM_TYPES, 0))
     deleted: int = 0
     left_out: dict[str, int] = field(default_factory=lambda: {"deleted": 0, "purged": 0})
-    message_ids: dict[str, str] = field(default_factory=dict[str, str])
+    owner_ids: dict[str, str] = field(default_factory=dict[str, str])
     entities: ImportedEntities = field(default_factory=ImportedEntities)
     base: int = 0
 
@@ -205,8 +205,9 @@ def _store(tx: Transaction, item: Item, state: ImportState) -> bool:
     if item["type"] == "summary":
         return _store_summary(tx, item)
     standing, known = _standing(tx.conn, tx.scope, item)
-    if item["type"] == "turn":
-        state.message_ids[item["id"]] = known or item["id"]
+    state.owner_ids[item["id"]] = known or item["id"]
+    if item["type"] == "memory":
+        item = link_care.imported(tx.conn, tx.scope.user_id, item, state.owner_ids)
     if standing in state.left_out and not state.brings_back:
         state.left_out[standing] += 1
         return False
@@ -323,7 +324,6 @@ def _join_conversation(tx: Transaction, item: Item, message_id: str) -> None:
 
 def _store_memory(tx: Transaction, item: Item, state: ImportState) -> None:
     values = {name: item.get(name) for name in MEMORY + MEMORY_STATE}  # older exports have no entities
-    values |= {"context": item.get("context", ""), "links": item.get("links", [])}
     values |= {"user_id": tx.scope.user_id, "content_hash": memory_hash(item["text"])}
     tx.conn.execute(insert(memories), values)
     entity_transfer.store_mentions(tx.conn, "memory", item, state.entities)
@@ -336,7 +336,7 @@ def _store_memory(tx: Transaction, item: Item, state: ImportState) -> None:
         values = {"memory_id": item["id"], "recorded_at": version.get("recorded_at")}
         tx.conn.execute(insert(history), {**_edit(version, HISTORY, state.base), **values})
     for source in item["sources"]:
-        message_id = state.message_ids.get(source["message_id"])
+        message_id = state.owner_ids.get(source["message_id"])
         if message_id is not None and message_queries.messages_by_id(tx.conn, [message_id]):
             values = {"memory_id": item["id"], "message_id": message_id, "history_id": source["history_id"]}
             tx.conn.execute(insert(memory_sources).values(**values))

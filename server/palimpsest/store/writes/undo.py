@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Table, and_, func, select
 
 from palimpsest.core.entities import RESOLVE
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import EXPIRE, MOVE, UNDO, Event, Kind, Memory, Outcome, Provenance, Undo
+from palimpsest.core.models import EXPIRE, LINK, MOVE, UNDO, Event, Kind, Memory, Outcome, Provenance, Undo
 from palimpsest.store.graph.editing import undo as entity_undo
 from palimpsest.store.graph.tables import entities, entity_history
 from palimpsest.store.mapping import chunks, sees, to_entities, to_links, to_memory, to_relations, to_time, with_state
@@ -58,8 +58,8 @@ def _as_stage(tx: Transaction, stage: str) -> Transaction:
 def _newest_in_effect(tx: Transaction) -> int:
     """Return the newest edit the scope sees that is not an undo and has not been undone. Raises InputError.
 
-    What hooks captured meanwhile is passed over, what the background found out about entities, and memories whose time
-    had come: nobody who undoes an edit of theirs means it.
+    What hooks captured meanwhile is passed over, what the background found out about entities and memories, and
+    memories whose time had come: nobody who undoes an edit of theirs means it.
     """
     numbers: set[int] = set()
     for table, (owner, key) in _TABLES.items():
@@ -69,7 +69,7 @@ def _newest_in_effect(tx: Transaction) -> int:
             .where(
                 sees(owner, tx.scope),
                 table.c.stage.not_like(f"{UNDO}%"),
-                table.c.stage.not_in((MOVE, RESOLVE, EXPIRE)),
+                table.c.stage.not_in((MOVE, RESOLVE, EXPIRE, LINK)),
                 table.c.caller != HOOKS,
             )
         )
@@ -143,7 +143,9 @@ def _in_effect(tx: Transaction, number: int) -> bool:
     if _undone(tx, number):
         return False
     for span in _spans(tx, history.c.change == number):
-        newest = _newest_row(tx, span.memory_id, history.c.seq > 0)
+        # Annotations say nothing else. Only of an annotation it matters that it is the newest.
+        counts = history.c.seq > 0 if span.last.stage == LINK else history.c.stage != LINK
+        newest = _newest_row(tx, span.memory_id, counts)
         if newest is None or _state(newest) != _state(span.last):
             return False
         if span.before is not None and _state(span.before) == _state(span.last):

@@ -1,0 +1,186 @@
+"""Look after links: erase what a purge takes from others, follow ids that changed, and compare with the memories.
+
+What was written about a memory while a model saw another one may quote that one. So a purge takes links to erased
+memories, and every context, reason and tag from the background that may come from them, out of the memories and out of
+their histories. The background may write them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+from sqlalchemy import Connection, Row, Text, delete, or_, select, type_coerce, update
+
+from palimpsest.core.models import LINK
+from palimpsest.store.mapping import chunks, to_memory
+from palimpsest.store.schema import history, memories, purged
+from palimpsest.store.views import links
+from palimpsest.store.views.tables import memory_links
+from palimpsest.text.stopwords import without_function_words
+from palimpsest.text.tokenizer import search_tokens
+
+State: TypeAlias = Mapping[str, Any]
+"""`context`, `links` and `tags` of a memory, as its row or a row of its history has them."""
+
+_PARTS = ("context", "links", "tags")
+
+
+@dataclass(frozen=True, slots=True)
+class _Erased:
+    """What a purge erases: ids, and the words of all their texts. `beside` are memories annotated in the same edits."""
+
+    ids: frozenset[str]
+    words: frozenset[str]
+    beside: frozenset[str]
+
+    def quotes(self, text: str, own_words: AbstractSet[str]) -> bool:
+        """Return whether a text has a word that only the erased texts explain."""
+        return not (_words(text) & self.words) <= own_words
+
+
+def erase(conn: Connection, user_id: str, memory_ids: Sequence[str], texts: Sequence[str]) -> set[str]:
+    """Erase what the memories of a user that stay say of erased ones. Return the ids of those that changed.
+
+    It is called while the rows of the erased memories are still there. `texts` are all that these ever had, and those
+    of the messages behind them.
+    """
+    erased = _erased(conn, memory_ids, texts)
+    changed: set[str] = set()
+    for row in conn.execute(_annotated(user_id)).all():
+        if row.id not in erased.ids and _rewrite(
+            conn, row, partial(_without, erased, is_beside=row.id in erased.beside)
+        ):
+            changed.add(row.id)
+    for chunk in chunks(sorted(erased.ids)):
+        conn.execute(
+            delete(memory_links).where(or_(memory_links.c.memory_id.in_(chunk), memory_links.c.other_id.in_(chunk)))
+        )
+    return changed
+
+
+def imported(conn: Connection, user_id: str, item: Mapping[str, Any], ids: Mapping[str, str]) -> dict[str, Any]:
+    """Return a memory of an import with the ids that memories have here, in its links and those of its history.
+
+    `ids` are those by the ids of the file, as far as it was read. What was read before and leads to this memory is led
+    to the one that says the same here. Links to purged memories are left out.
+    """
+    stored = [item.get("links", []), *(version["state"].get("links", []) for version in item["history"])]
+    linked = sorted({other for pairs in stored for other, _ in pairs})
+    gone: set[str] = set()
+    for chunk in chunks(linked):
+        gone.update(conn.execute(select(purged.c.owner_id).where(purged.c.owner_id.in_(chunk))).scalars())
+
+    def led(state: Mapping[str, Any]) -> dict[str, Any]:
+        kept = [(ids.get(other, other), reason) for other, reason in state.get("links", []) if other not in gone]
+        return {**state, "context": state.get("context", ""), "links": _each_once(kept)}
+
+    if ids[item["id"]] != item["id"]:
+        _lead_to(conn, user_id, item["id"], ids[item["id"]])
+    past = [{**version, "state": led(version["state"])} for version in item["history"]]
+    return {**led(item), "history": past}
+
+
+def _lead_to(conn: Connection, user_id: str, old_id: str, new_id: str) -> None:
+    """Let links lead to another memory, also in the histories."""
+
+    def led(state: State, _text: str, _new: AbstractSet[str]) -> State:
+        kept = [(new_id if other == old_id else other, reason) for other, reason in state["links"]]
+        return {**state, "links": _each_once(kept)}
+
+    for memory_id in links.linking_to(conn, old_id):
+        query = select(memories).where(memories.c.id == memory_id, memories.c.user_id == user_id)
+        row = conn.execute(query).one_or_none()
+        if row is not None:
+            _rewrite(conn, row, led)
+
+
+def _each_once(pairs: Iterable[tuple[str, str]]) -> list[list[str]]:
+    return [[other, reason] for other, reason in dict(pairs).items()]
+
+
+def differing(conn: Connection) -> set[str]:
+    """Return the ids of memories whose rows in `memory_links` differ from what the memory itself says."""
+    stored: dict[str, set[str]] = {}
+    for memory_id, other_id in conn.execute(select(memory_links.c.memory_id, memory_links.c.other_id)):
+        stored.setdefault(memory_id, set()).add(other_id)
+    query = select(memories.c.id, memories.c.links, memories.c.deleted_at)
+    expected = {
+        row.id: {other for other, _ in row.links} for row in conn.execute(query) if row.links and row.deleted_at is None
+    }
+    return {owner for owner in stored.keys() | expected.keys() if stored.get(owner) != expected.get(owner)}
+
+
+def repair(conn: Connection, memory_ids: AbstractSet[str]) -> None:
+    """Write the rows of memories in `memory_links` again, from what the memories say."""
+    for memory_id in sorted(memory_ids):
+        conn.execute(delete(memory_links).where(memory_links.c.memory_id == memory_id))
+        row = conn.execute(select(memories).where(memories.c.id == memory_id)).one_or_none()
+        if row is not None:
+            links.put(conn, to_memory(row))
+
+
+def _erased(conn: Connection, memory_ids: Sequence[str], texts: Sequence[str]) -> _Erased:
+    beside: set[str] = set()
+    for chunk in chunks(memory_ids):
+        edits = select(history.c.change).where(history.c.memory_id.in_(chunk), history.c.stage == LINK)
+        in_edits = (history.c.change.in_(edits), history.c.stage == LINK)
+        beside.update(conn.execute(select(history.c.memory_id).where(*in_edits)).scalars())
+        ends = (memory_links.c.memory_id, memory_links.c.other_id)
+        for one, other in (ends, ends[::-1]):
+            beside.update(conn.execute(select(one).where(other.in_(chunk))).scalars())
+    return _Erased(frozenset(memory_ids), _words(" ".join(texts)), frozenset(beside))
+
+
+def _annotated(user_id: str) -> Any:
+    """Select the memories of a user that the background annotated at some time, or that have a context or links."""
+    by_edit = select(history.c.memory_id).where(history.c.stage == LINK)
+    has_any = or_(memories.c.id.in_(by_edit), memories.c.context != "", type_coerce(memories.c.links, Text) != "[]")
+    return select(memories).where(memories.c.user_id == user_id, has_any)
+
+
+def _rewrite(conn: Connection, row: Row[Any], change: Callable[[State, str, AbstractSet[str]], State]) -> bool:
+    """Change the annotations of a memory and of its history, and return whether the memory itself changed.
+
+    `change` gets a state, the text it belongs to, and the tags that came from the background.
+    """
+    from_background: set[str] = set()
+    before: set[str] = set()
+    for version in conn.execute(select(history).where(history.c.memory_id == row.id).order_by(history.c.seq)).all():
+        tags = set(version.state["tags"])
+        if version.stage == LINK:
+            from_background |= tags - before
+        before = tags
+        state: dict[str, Any] = {"context": "", "links": [], **version.state}
+        new = change(
+            {name: state[name] for name in _PARTS}, version.new_memory or version.old_memory or "", from_background
+        )
+        if any(new[name] != state[name] for name in _PARTS):
+            conn.execute(update(history).where(history.c.seq == version.seq).values(state={**version.state, **new}))
+    old = {name: getattr(row, name) for name in _PARTS}
+    new = change(old, row.text, from_background)
+    if all(new[name] == old[name] for name in _PARTS):
+        return False
+    conn.execute(update(memories).where(memories.c.id == row.id).values(**new))
+    links.put(conn, to_memory(conn.execute(select(memories).where(memories.c.id == row.id)).one()))
+    return True
+
+
+def _without(erased: _Erased, state: State, text: str, from_background: AbstractSet[str], *, is_beside: bool) -> State:
+    """Return the annotations of a memory without what may come from erased ones."""
+    own = _words(text)
+    is_from_them = is_beside or erased.quotes(state["context"], own)
+    kept = [
+        [other, "" if erased.quotes(reason, own) else reason]
+        for other, reason in state["links"]
+        if other not in erased.ids
+    ]
+    tags = [tag for tag in state["tags"] if tag not in from_background or not erased.quotes(tag, own)]
+    return {"context": "" if is_from_them else state["context"], "links": kept, "tags": tags}
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(without_function_words(search_tokens(text)))
