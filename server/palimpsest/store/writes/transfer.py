@@ -100,9 +100,9 @@ class ImportState:
     `stored` and `known` count the new items and the items that were there already, by type. `key` names the file and
     `total` is its number of items: an interrupted import continues with the edit numbers it began with. `owner_ids`
     maps ids of messages and memories of the file to ids of the ledger, and `entities` does so for entities. Edit
-    numbers of the file are added to `base`. Imported texts have no vectors yet. `deleted` counts the new items that are deleted
-    in the file, and `left_out` the known items that stay deleted or erased, because a person deleted or purged them
-    here; with `brings_back` they are stored again.
+    numbers of the file are added to `base`. Imported texts have no vectors yet. `deleted` counts the new items that are
+    deleted in the file, and `left_out` the known items that stay deleted or erased, because a person deleted or purged
+    them here; with `brings_back` they are stored again.
     """
 
     key: str = ""
