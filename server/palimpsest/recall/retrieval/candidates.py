@@ -179,13 +179,8 @@ class _LivingSearch:
 
     def _with_linked(self, rows: Sequence[CandidateRow]) -> tuple[list[CandidateRow], list[tuple[int, int]]]:
         """Return candidates with what they are linked with, and the pairs. A filter has chosen from all before."""
-        scope, embedder = self.request.scope, self.embedder
-        is_open = self.request.filter is None
-        return with_linked(
-            self.conn,
-            rows,
-            (lambda seqs: entry_queries.candidates(self.conn, scope, embedder, seqs)) if is_open else None,
-        )
+        read = (lambda seqs: list(self._rows(seqs, ()).values())) if self.request.filter is None else None
+        return with_linked(self.conn, rows, read)
 
     def _select(
         self, query_vector: Vector | None, mean: Vector | None, entries: int, frequency: Mapping[str, int]
