@@ -16,8 +16,8 @@ from palimpsest.core.protocols import LanguageModel
 from palimpsest.learn.background.expiry import expire
 from palimpsest.learn.background.learning import learn
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.views.job import summarize_due
 from palimpsest.learn.links.job import link
+from palimpsest.learn.views.job import summarize_due
 from palimpsest.store.queries.jobs import Job, JobEnd, JobKind
 
 Ask: TypeAlias = Callable[[Engine, LanguageModel, Job], Awaitable[JobEnd]]

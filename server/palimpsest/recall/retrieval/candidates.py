@@ -179,8 +179,9 @@ class _LivingSearch:
 
     def _with_linked(self, rows: Sequence[CandidateRow]) -> tuple[list[CandidateRow], list[tuple[int, int]]]:
         """Return candidates with what they are linked with, and the pairs. A filter has chosen from all before."""
-        read = (lambda seqs: list(self._rows(seqs, ()).values())) if self.request.filter is None else None
-        return with_linked(self.conn, rows, read)
+        if self.request.filter is not None:
+            return with_linked(self.conn, rows, None)
+        return with_linked(self.conn, rows, lambda seqs: list(self._rows(seqs, ()).values()))
 
     def _select(
         self, query_vector: Vector | None, mean: Vector | None, entries: int, frequency: Mapping[str, int]
