@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from palimpsest.core.models import Annotation, Link
 from palimpsest.learn.links.nearest import Neighbourhood, annotation_of
-from palimpsest.store.views.links import NamedIn, entities_of
+from palimpsest.store.graph.matching.named import NamedIn, entities_of
 
 MIN_LIKENESS = 0.55
 """From which likeness two memories are linked that name no entity in common."""
