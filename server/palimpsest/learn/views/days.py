@@ -123,4 +123,6 @@ def _start(day: date) -> datetime:
     return datetime.combine(day, time(), UTC)
 
 
-DAY = SummaryKind("day", "day", _material, _plain, argument="DATE", resolved=_resolved, missed=_missed, due=_due)
+DAY = SummaryKind(
+    "day", "day", _material, _plain, argument="DATE", resolved=_resolved, missed=_missed, due=_due, has_pinned=False
+)

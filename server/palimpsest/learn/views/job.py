@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 
 from palimpsest.core.models import Scope
@@ -42,9 +43,9 @@ async def summarize_due(engine: Engine, model: LanguageModel, job: Job) -> JobEn
 
 async def due(engine: Engine, scope: Scope, view: SummaryKind) -> list[SummaryRequest]:
     """Return the summaries of a kind that should be written now."""
-    request = SummaryRequest(scope, "", engine.clock(), engine.embedder.fingerprint)
+    request = SummaryRequest(view.scope_of(scope), "", engine.clock(), engine.embedder.fingerprint)
     arguments = await engine.read(lambda conn: view.due(conn, request, engine.summary_every))
-    return [SummaryRequest(scope, argument, request.now, request.embedder) for argument in arguments]
+    return [replace(request, argument=argument) for argument in arguments]
 
 
 class DueSummaries:

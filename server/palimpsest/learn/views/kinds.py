@@ -107,7 +107,8 @@ class SummaryKind:
       `summary.every`. A kind without an argument returns an empty one.
 
     With `ages` the text becomes outdated by time alone, so that a refresh always writes it again. With `keeps_plain`
-    the plain form stands below the text of a model.
+    the plain form stands below the text of a model. With `has_pinned` the pinned block heads it. With `is_of_user` it
+    is the same in every project.
     """
 
     name: str
@@ -120,6 +121,12 @@ class SummaryKind:
     due: Callable[[Connection, SummaryRequest, int], Sequence[str]] = nothing_due
     ages: bool = False
     keeps_plain: bool = False
+    has_pinned: bool = True
+    is_of_user: bool = False
+
+    def scope_of(self, scope: Scope) -> Scope:
+        """Return the scope that a summary wanted in a scope is made for and kept under."""
+        return replace(scope, project="") if self.is_of_user else scope
 
     def stored_as(self, argument: str) -> str:
         """Return the kind under which the ledger keeps a summary, such as day:2026-11-21."""

@@ -7,10 +7,13 @@ from palimpsest.learn.views.about.text import ABOUT
 from palimpsest.learn.views.days import DAY
 from palimpsest.learn.views.kinds import SummaryKind
 from palimpsest.learn.views.overall import OVERALL
+from palimpsest.learn.views.portrait.procedures import PROCEDURES
+from palimpsest.learn.views.portrait.profile import PROFILE
+from palimpsest.learn.views.portrait.project import PROJECT
 from palimpsest.learn.views.recent import RECENT
 from palimpsest.learn.views.sessions import SESSION
 
-KINDS = {kind.name: kind for kind in (OVERALL, RECENT, SESSION, DAY)}
+KINDS = {kind.name: kind for kind in (OVERALL, RECENT, SESSION, DAY, PROFILE, PROJECT, PROCEDURES)}
 """The kinds, in the order in which replies and help name them."""
 
 

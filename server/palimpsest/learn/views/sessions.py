@@ -91,5 +91,13 @@ def _missed(conn: Connection, request: SummaryRequest, last: Summary) -> int:
 
 
 SESSION = SummaryKind(
-    "session", "session", _material, _plain, argument="ID", resolved=_resolved, missed=_missed, keeps_plain=True
+    "session",
+    "session",
+    _material,
+    _plain,
+    argument="ID",
+    resolved=_resolved,
+    missed=_missed,
+    keeps_plain=True,
+    has_pinned=False,
 )

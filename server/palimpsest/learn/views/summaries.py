@@ -14,6 +14,7 @@ from palimpsest.core.protocols import LanguageModel
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.views.about.text import ABOUT, text_about
 from palimpsest.learn.views.kinds import MAX_SOURCE_TOKENS, Material, SummaryKind, SummaryRequest, how_many_fit
+from palimpsest.learn.views.portrait.pinned import pinned_block, under
 from palimpsest.learn.views.registry import kind_named
 from palimpsest.llm.views.summarize import summarize
 from palimpsest.store.queries import index_log as log_queries
@@ -56,7 +57,15 @@ async def get_summary(engine: Engine, scope: Scope, kind: str, *, refresh: bool,
         known = await text_about(engine, scope, kind[len(ABOUT) :], caller)
         return SummaryResult(known.text, kind, 0, known.notes, known.lines)
     view, argument = kind_named(kind)
-    asked = SummaryRequest(scope, argument, engine.clock(), engine.embedder.fingerprint)
+    asked = SummaryRequest(view.scope_of(scope), argument, engine.clock(), engine.embedder.fingerprint)
+    result = await _summary(engine, view, asked, refresh=refresh, caller=caller)
+    block = await engine.read(lambda conn: pinned_block(conn, scope, asked.now)) if view.has_pinned else ""
+    return replace(result, text=under(block, result.text)) if block else result
+
+
+async def _summary(
+    engine: Engine, view: SummaryKind, asked: SummaryRequest, *, refresh: bool, caller: str
+) -> SummaryResult:
     request, stored = await engine.read(lambda conn: _stored(conn, view, asked))
     last = stored.last
     if engine.model is None:
@@ -105,7 +114,7 @@ async def missed_changes(engine: Engine, scope: Scope, kind: str) -> int:
     if kind.strip().lower().startswith(ABOUT):
         return 0
     view, argument = kind_named(kind)
-    request = SummaryRequest(scope, argument, engine.clock(), engine.embedder.fingerprint)
+    request = SummaryRequest(view.scope_of(scope), argument, engine.clock(), engine.embedder.fingerprint)
     _, stored = await engine.read(lambda conn: _stored(conn, view, request))
     return stored.missed
 

@@ -23,6 +23,7 @@ PROMPTS: Mapping[str, frozenset[str]] = {
     "recent": INPUTS - {"kind", "previous"},
     "day": INPUTS - {"previous"},
     "session": INPUTS - {"kind", "previous"},
+    **dict.fromkeys(("profile", "project", "procedures"), INPUTS - {"kind", "messages"}),
 }
 """The prompt file of each kind of summary, with those of `INPUTS` that it has. `summarize` is the one of `overall`."""
 

@@ -1,0 +1,1 @@
+"""Portraits: of the user, of a project, and of how an agent should work."""

@@ -1,0 +1,79 @@
+"""The kind `profile`: who the user is, their people, their work, what they prefer, and how they want to be helped.
+
+The portrait of MemoryBank, drawn from the memories that are not of a project. Memories that expire are left out: what a
+session begins with may be read at any time later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from sqlalchemy import Connection
+
+from palimpsest.core.entities import SELF_NAMES, name_key
+from palimpsest.core.models import USER_NAME, Memory
+from palimpsest.learn.views.kinds import (
+    MAX_SOURCE_MEMORIES,
+    Material,
+    PlainText,
+    SummaryKind,
+    SummaryRequest,
+)
+from palimpsest.learn.views.portrait import signs
+from palimpsest.learn.views.portrait.sections import ALSO, READ, Section, by_tags_and_signs, lasting, portrait
+from palimpsest.learn.views.portrait.written import material
+from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.queries import summaries as summary_queries
+
+HELP, IDENTITY, PEOPLE, WORK, PREFERENCES = "How to help", "Identity", "People", "Work", "Preferences"
+
+SECTIONS = (
+    Section(HELP, frozenset({"instruction", "style", "correction"}), signs.HELP),
+    Section(PEOPLE, frozenset({"family", "relationship"}), signs.PEOPLE),
+    Section(WORK, frozenset({"work", "skill", "project"}), signs.WORK),
+    Section(IDENTITY, frozenset({"identity", "health"}), signs.IDENTITY),
+    Section(PREFERENCES, frozenset({"preference"}), signs.PREFERENCES),
+)
+"""The sections, in the order in which a memory that fits several is put into one."""
+
+SLOWER = 2
+"""A profile is written anew after twice as many changes as the summary `overall`: it changes more slowly. Set by
+hand."""
+
+HEADINGS = {IDENTITY: 120, PEOPLE: 140, WORK: 120, PREFERENCES: 100, HELP: 120, ALSO: 80}
+"""The sections in the order in which they are shown, each with its room in tokens. Set by hand: a page of some 25
+facts."""
+
+
+def _material(conn: Connection, request: SummaryRequest) -> Material:
+    return material(conn, request, PROFILE.name, _memories(conn, request, MAX_SOURCE_MEMORIES))
+
+
+def _plain(conn: Connection, request: SummaryRequest) -> PlainText:
+    name = memory_queries.name_of_user(conn, request.scope)
+    return portrait(conn, request, _memories(conn, request, READ), HEADINGS, partial(_place, name))
+
+
+def _memories(conn: Connection, request: SummaryRequest, limit: int) -> list[Memory]:
+    return lasting([memory for _, memory in memory_queries.list_memories(conn, request.scope, limit)])
+
+
+def _place(user_name: str, memory: Memory) -> str:
+    """Return the heading of a memory. Somebody else's name is a sign of one about people, at its beginning two."""
+    if USER_NAME in memory.metadata:
+        return IDENTITY
+    own = {name_key(name) for name in (user_name, *user_name.split()[:1]) if name} | SELF_NAMES
+    people = (entity.name for entity in memory.entities if entity.type == "person")
+    others = tuple(name for name in people if name_key(name) not in own)
+    is_theirs = bool(others) and memory.text.startswith(others)
+    return by_tags_and_signs(SECTIONS, memory, {PEOPLE: len(others[:1]) + is_theirs})
+
+
+def _due(conn: Connection, request: SummaryRequest, every: int) -> Sequence[str]:
+    last = summary_queries.latest_summary(conn, request.scope, PROFILE.name)
+    missed = summary_queries.count_changes_since(conn, request.scope, last.seq if last else 0)
+    return ("",) if missed >= SLOWER * every else ()
+
+
+PROFILE = SummaryKind("profile", "profile", _material, _plain, due=_due, is_of_user=True)
