@@ -58,7 +58,7 @@ async def imported_folder(memory: Memory, folder: Path, *, dry_run: bool, delete
     parts = [done, *_lines(result.done), *_removed_lines(result), *_conflict_lines(result)]
     if result.edit:
         parts.append(f"palimpsest undo --change {result.edit} takes it back")
-    parts += notes_text([*_missing_notes(result), *result.notes])
+    parts += [*notes_text([*_missing_notes(result), *result.notes]), f"scope: {result.scope}"]
     print_result(as_json, _as_json(result, dry_run=dry_run), *parts, done=done if result.edit else "")
 
 
