@@ -246,11 +246,11 @@ def _check_end(value: object) -> None:
     if value is None:
         return
     try:
-        parse_until(value if isinstance(value, str) else json.dumps(value), EXPIRES_AT)
+        if not isinstance(value, str):
+            raise InputError(f'{EXPIRES_AT} {json.dumps(value)} is not a text, such as "2026-05-08"')
+        parse_until(value, EXPIRES_AT)
     except InputError as error:
-        raise InputError(
-            f"{error}. Nothing was stored. Give the date that is meant, such as that of next Friday"
-        ) from error
+        raise InputError(f"{error}. Nothing was stored. Give the date that is meant, such as that of Friday") from error
 
 
 def relations_from(relations: Sequence[Sequence[str]]) -> tuple[Relation, ...]:
