@@ -245,10 +245,9 @@ def _check_end(value: object) -> None:
     """Raise InputError if a memory is to end at what is no time."""
     if value is None:
         return
+    text = value if isinstance(value, str) else json.dumps(value) + " (no text)"
     try:
-        if not isinstance(value, str):
-            raise InputError(f'{EXPIRES_AT} {json.dumps(value)} is not a text, such as "2026-05-08"')
-        parse_until(value, EXPIRES_AT)
+        parse_until(text, EXPIRES_AT)
     except InputError as error:
         raise InputError(f"{error}. Nothing was stored. Give the date that is meant, such as that of Friday") from error
 

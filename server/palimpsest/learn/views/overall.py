@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from palimpsest.core.models import Memory, Summary
+from palimpsest.core.models import Memory, Summary, has_expired
 from palimpsest.learn.views import listing
 from palimpsest.learn.views.days import DAY
 from palimpsest.learn.views.kinds import (
@@ -71,7 +71,7 @@ def _material(conn: Connection, request: SummaryRequest) -> Material:
 def _known(conn: Connection, request: SummaryRequest, shown: set[str], room: int) -> Sequence[Memory]:
     """Return the newest memories that are not shown yet and fit: the model can hold the last summary against them."""
     newest = [memory for _, memory in memory_queries.list_memories(conn, request.scope, MAX_SOURCE_MEMORIES)]
-    others = [memory for memory in newest if memory.id not in shown]
+    others = [memory for memory in newest if memory.id not in shown and not has_expired(memory.metadata, request.now)]
     texts = [memory.text for memory in others]
     return others[: how_many_fit(texts, room)] if texts and count_tokens(texts[0]) <= room else ()
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from sqlalchemy import Connection
 
+from palimpsest.core.models import has_expired
 from palimpsest.learn.views import listing
 from palimpsest.learn.views.kinds import (
     MAX_SOURCE_MEMORIES,
@@ -32,7 +33,8 @@ MAX_MESSAGE_TOKENS = 4_000
 def _material(conn: Connection, request: SummaryRequest) -> Material:
     since, until = request.now - DAYS, request.now + timedelta(days=1)
     listed = memory_queries.list_memories(conn, request.scope, MAX_SOURCE_MEMORIES)
-    memories = fitting([memory for _, memory in listed if memory.updated_at >= since])
+    held = [memory for _, memory in listed if not has_expired(memory.metadata, request.now)]
+    memories = fitting([memory for memory in held if memory.updated_at >= since])
     messages = summary_queries.messages_said(conn, request.scope, since, until, MAX_MESSAGES)
     return Material(
         tuple(map(memory_item, memories)),
