@@ -62,7 +62,7 @@ async def test_each_chat_of_an_export_is_one_conversation(tmp_path: Path) -> Non
         texts = [message.content for message in (*read.messages, *more.messages)]
         assert texts == ["My boat is blue", "A fine colour", "It is green now"]
         assert more.cursor is None
-        with pytest.raises(MemoryNotFoundError, match="palimpsest conversations lists them"):
+        with pytest.raises(MemoryNotFoundError, match="the newest are"):
             await memory.conversations.read(ALICE, "00000000")
         with pytest.raises(InputError, match="not a cursor"):
             await memory.conversations.list(ALICE, cursor="7")

@@ -51,6 +51,7 @@ def _postgresql_json_elements(element: json_elements, compiler: SQLCompiler, **o
 AGENT = Scope("alice", "web", "coder", "r1")
 NOW = StoppedClock().at
 SUMMARY = Summary(ALICE, "overall", "Plays the cello.", 0, NOW)
+BOUNDS = conversations.MessageBounds(["user"], ["Ana"], ["3a"], NOW, NOW, [1, 2], has_pages=False)
 
 
 def learning(message: Message) -> jobs.Job:
@@ -68,13 +69,18 @@ CALLS: dict[Callable[..., object], Callable[[Connection, Memory, Message], objec
     conversations.count_conversations: lambda conn, _, __: conversations.count_conversations(conn, AGENT),
     conversations.find_conversation: lambda conn, _, message: conversations.find_conversation(conn, ALICE, message.id),
     conversations.messages_in: lambda conn, _, message: conversations.messages_in(conn, ALICE, message.id, 9),
-    conversations.list_messages: lambda conn, _, __: conversations.list_messages(conn, AGENT, 9, before=9),
+    conversations.ids_beginning: lambda conn, _, __: conversations.ids_beginning(conn, AGENT, "3a", 9),
+    conversations.list_messages: lambda conn, _, __: conversations.list_messages(
+        conn, AGENT, 9, after=conversations.MessagePosition(NOW, 9), bounds=BOUNDS
+    ),
+    conversations.living_messages: lambda conn, _, __: list(conversations.living_messages(conn, AGENT, BOUNDS)),
+    conversations.message_entries: lambda conn, _, __: conversations.message_entries(conn, AGENT, BOUNDS),
+    conversations.memories_of_sessions: lambda conn, _, __: conversations.memories_of_sessions(conn, ["3a"]),
     edits.edits: lambda conn, _, __: edits.edits(conn, AGENT, 9, before=9),
     entries.candidates: lambda conn, _, __: entries.candidates(conn, ALICE, "e", [1, 2], NOW),
     entries.widened: lambda conn, _, __: entries.widened(conn, ALICE, 1),
     entries.is_narrow: lambda conn, _, __: entries.is_narrow(conn, AGENT),
     entries.living_memories: lambda conn, _, __: list(entries.living_memories(conn, AGENT)),
-    entries.living_messages: lambda conn, _, __: list(entries.living_messages(conn, AGENT)),
     history.versions_of: lambda conn, memory, _: history.versions_of(conn, memory.id),
     history.memories_at: lambda conn, _, __: history.memories_at(conn, ALICE, NOW),
     history.predecessors: lambda conn, memory, _: history.predecessors(conn, memory.id),
@@ -141,6 +147,7 @@ CALLS: dict[Callable[..., object], Callable[[Connection, Memory, Message], objec
     vectors.keys_of: lambda conn, _, __: vectors.keys_of(conn, "e", [1, 2]),
     vectors.own_vectors: lambda conn, memory, _: vectors.own_vectors(conn, "e", "memory", [memory.id]),
     vectors.scope_keys: lambda conn, _, __: list(vectors.scope_keys(conn, AGENT, "e", "memory")),
+    vectors.some_keys: lambda conn, _, __: list(vectors.some_keys(conn, "e", [1, 2])),
     vectors.user_keys: lambda conn, _, __: list(vectors.user_keys(conn, "alice", "e")),
     vectors.centre: lambda conn, _, __: vectors.centre(conn, "alice", "e"),
     vectors.indexed_keys: lambda conn, _, __: vectors.indexed_keys(conn, "e", 0, 9),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import accumulate
 
 from palimpsest.core.clock import exact_iso
 from palimpsest.core.errors import InputError
@@ -14,6 +15,7 @@ from palimpsest.store.queries import conversations as queries
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.queries.conversations import ConversationSummary
 from palimpsest.store.queries.id_lookup import HIDDEN
+from palimpsest.text.tokenizer import count_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +30,14 @@ class ConversationPage:
 class MessagePage:
     """One page of the messages of a conversation, oldest first. `cursor` is as in `ConversationPage`.
 
-    A message with a forgotten fact stands there without its text.
+    A message with a forgotten fact stands there without its text. `about` is what is known of the whole conversation,
+    and None for a document.
     """
 
     id: str
     messages: Sequence[Message]
     cursor: str | None = None
+    about: ConversationSummary | None = None
 
 
 class Conversations:
@@ -54,10 +58,24 @@ class Conversations:
 
         return await self._engine.run(read)
 
+    async def ids(self, scope: Scope, beginning: str, limit: int) -> Sequence[str]:
+        """Return up to `limit` ids of conversations that begin with a string, the newest conversation first."""
+        return await self._engine.read(lambda conn: queries.ids_beginning(conn, scope, beginning, limit))
+
     async def read(
-        self, scope: Scope, conversation_id: str, *, limit: int = 20, cursor: str | None = None
+        self,
+        scope: Scope,
+        conversation_id: str,
+        *,
+        limit: int = 20,
+        cursor: str | None = None,
+        max_tokens: int | None = None,
     ) -> MessagePage:
-        """Return a page of the messages of a conversation, which is named by its id or the beginning of it."""
+        """Return a page of the messages of a conversation.
+
+        It is named by its id, by that of one of its messages, or by the beginning of one. The page ends before the
+        message that is one too many for `limit` or `max_tokens`; no message is cut.
+        """
         if cursor is not None and not cursor.isdecimal():
             raise _not_a_cursor(cursor)
 
@@ -65,12 +83,22 @@ class Conversations:
             with self._engine.ledger.read() as conn:
                 session_id = queries.find_conversation(conn, scope, conversation_id)
                 found = queries.messages_in(conn, scope, session_id, limit + 1, int(cursor or 0))
-                shown = [message for _, message in found[:limit]]
-                kept = {message.id for message in message_queries.without_forgotten(conn, shown)}
-            texts = [message if message.id in kept else replace(message, content=HIDDEN) for message in shown]
-            return MessagePage(session_id, texts, str(found[limit - 1][0]) if len(found) > limit else None)
+                shown = found[: _fitting([message for _, message in found[:limit]], max_tokens)]
+                kept = {message.id for message in message_queries.without_forgotten(conn, [each for _, each in shown])}
+                about = queries.list_conversations(conn, scope, 1, only=session_id)
+            texts = [message if message.id in kept else replace(message, content=HIDDEN) for _, message in shown]
+            next_cursor = str(shown[-1][0]) if len(found) > len(shown) else None
+            return MessagePage(session_id, texts, next_cursor, about[0] if about else None)
 
         return await self._engine.run(read)
+
+
+def _fitting(messages: Sequence[Message], max_tokens: int | None) -> int:
+    """Return how many of the first messages fit the tokens, at least one."""
+    if max_tokens is None:
+        return len(messages)
+    total = accumulate(count_tokens(message.content) for message in messages)
+    return max(1, sum(tokens <= max_tokens for tokens in total))
 
 
 def _position(cursor: str) -> tuple[datetime, str]:

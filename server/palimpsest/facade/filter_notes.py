@@ -12,11 +12,12 @@ from sqlalchemy import Connection
 
 from palimpsest.core.entities import name_key
 from palimpsest.core.models import Scope
-from palimpsest.core.search.filters import MAX_SHOWN_CHARS, METADATA, entity_names, fields_filtered, metadata_keys
+from palimpsest.core.search.filters import MAX_SHOWN_CHARS, METADATA, fields_filtered, metadata_keys, texts_of
 from palimpsest.core.search.hits import Hit
 from palimpsest.store.graph.names import entities_named, names_beginning
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.queries import messages as message_queries
 from palimpsest.text.shorten import shorten
 
 MAX_KEYS = 8
@@ -45,7 +46,8 @@ def filter_notes(
     """
     if not filters:
         return ()
-    unknown = _unknown_names(ledger, scope, entity_names(filters), deleted=deleted)
+    unknown = _unknown_names(ledger, scope, texts_of(filters, "entity"), deleted=deleted)
+    unknown += () if hits else _unknown_speakers(ledger, scope, texts_of(filters, "speaker"))
     seen = {key for hit in hits for key in hit.metadata}
     doubtful = [key for key in metadata_keys(filters) if key not in seen]
     fields = [] if hits else fields_filtered(filters)
@@ -70,6 +72,28 @@ def _unknown_names(ledger: Ledger, scope: Scope, names: Sequence[str], *, delete
         + (f"; did you mean {_quoted(near[name])}?" if near[name] else "")
         for name in unknown
     )
+
+
+def _unknown_speakers(ledger: Ledger, scope: Scope, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the notes on names under which nobody said anything that the scope sees."""
+    if not names:
+        return ()
+    with ledger.read() as conn:
+        every = message_queries.speakers(conn, scope.user_id)
+        known = {name_key(name): name for name in every if message_queries.has_speaker(conn, scope, name)}
+    return tuple(
+        f"nobody here is called '{shorten(name, MAX_SHOWN_CHARS)}'; {_speakers(name_key(name), known)}"
+        for name in names
+        if name_key(name) not in known
+    )
+
+
+def _speakers(key: str, known: Mapping[str, str]) -> str:
+    """Return which speakers there are, or those of nearly this name."""
+    if not known:
+        return "messages here have no names of speakers; filter on role instead"
+    near = [known[name] for name in difflib.get_close_matches(key, known, n=MAX_NEAR)]
+    return f"did you mean {_quoted(near)}?" if near else f"known are {_quoted(list(known.values())[:MAX_KEYS])}"
 
 
 def _near_names(conn: Connection, scope: Scope, key: str) -> list[str]:

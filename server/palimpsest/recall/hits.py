@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from sqlalchemy import Connection
 
-from palimpsest.core.clock import span_of
 from palimpsest.core.models import Memory, Message, Scope
-from palimpsest.core.search.filters import FADED, compile_filter, entity_names, fields_filtered
 from palimpsest.core.search.hits import Candidate, Hit
-from palimpsest.store.graph.owners import owners_mentioning
-from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import history as history_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
@@ -78,51 +73,11 @@ def message_hit(message: Message, score: float) -> Hit:
         role=message.role,
         name=message.name,
         project=message.scope.project,
+        session=message.session_id,
     )
 
 
 HitTest: TypeAlias = Callable[[Hit], bool]
-
-
-def hit_test(
-    conn: Connection,
-    scope: Scope,
-    filters: Mapping[str, Any],
-    as_of: datetime | None = None,
-    faded: Callable[[], AbstractSet[str]] = frozenset,
-) -> HitTest:
-    """Return a function that tests whether a hit matches a filter, now or as it was at an instant. Raises InputError.
-
-    Of the graph only the mentions of the entities that the filter names are read. `faded` returns the ids
-    of what faded, and is called if the filter asks for them.
-    """
-    test = compile_filter(filters)
-    names = entity_names(filters)
-    owners = owners_mentioning(conn, scope, names, as_of) if names else {}
-    of_faded = faded() if FADED in fields_filtered(filters) else frozenset[str]()
-    return lambda hit: test(_record(hit, owners, of_faded))
-
-
-def _record(hit: Hit, owners: Mapping[str, AbstractSet[str]], faded: AbstractSet[str]) -> dict[str, Any]:
-    """Return what a filter sees of a hit, given the ids of what mentions the entity of each name, and of what faded."""
-    return {
-        "at": span_of(hit.at, hit.at_precision),
-        "created_at": span_of(hit.created_at, ""),
-        "role": hit.role,
-        "kind": hit.kind,
-        "tags": hit.tags,
-        "faded": hit.id in faded,
-        "entity": [name for name, mentioning in owners.items() if hit.id in mentioning],
-        "metadata": hit.metadata,
-    }
-
-
-def all_hits(conn: Connection, scope: Scope) -> Iterator[tuple[int, Hit]]:
-    """Yield everything living that the scope sees, by entry number. Hits of memories lack their sources."""
-    for seq, memory in entry_queries.living_memories(conn, scope):
-        yield seq, memory_hit(memory, memory.text, (), 0.0)
-    for seq, message in entry_queries.living_messages(conn, scope):
-        yield seq, message_hit(message, 0.0)
 
 
 def hits_of(conn: Connection, candidates: Sequence[Candidate]) -> dict[int, Hit]:

@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from sqlalchemy import Connection
 
+from palimpsest.core.clock import exact_iso, parse_instant
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Scope, has_expired
-from palimpsest.core.search.filters import compile_filter
+from palimpsest.core.search.filters import MESSAGES
 from palimpsest.core.search.hits import Hit
 from palimpsest.core.threads import end_if_cancelled
-from palimpsest.recall.hits import cut_to_fit, hit_test, hit_tokens, memory_hit, message_hit
+from palimpsest.recall.hits import cut_to_fit, hit_tokens, memory_hit, message_hit
+from palimpsest.recall.retrieval.filtering import HitFilter, hit_filter
 from palimpsest.recall.scoring.forgetting import OFF, Forgetting, faded_owners
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.queries import conversations as conversation_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
+from palimpsest.store.queries.conversations import EVERY_MESSAGE, MessagePosition
 
 MAX_CURSOR_DIGITS = 18
-"""A cursor is a row number, which is below 10^18 as a 64-bit integer."""
+"""The number of a row is below 10^18 as a 64-bit integer."""
 
 FILTERED_BATCH = 200
 """How many memories are read at once if a filter is applied, which may drop most of them. Set by hand."""
+
+MAX_TESTED = 10_000
+"""How many entries a filter tests for one page, so that no page takes long: about half a second. Set by hand."""
+
+
+Position: TypeAlias = int | MessagePosition
+"""Where a page ended: memories are in the order in which they were stored, messages in that of when they were said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,71 +71,106 @@ def page(
     page of its own is cut. What has faded is listed; `forgetting` says what has, for a filter. Raises InputError.
     """
     now = ledger.now()
-    read = _read_messages if _asks_for_messages(filters) else _read_memories
-    size = FILTERED_BATCH if filters else limit + 1
-    before = _row_number(cursor)
-    hits: list[Hit] = []
-    left = max_tokens
     with ledger.read() as conn:
         faded = partial(faded_owners, conn, scope, forgetting, now)
-        test = hit_test(conn, scope, filters, faded=faded) if filters else None
+        found = hit_filter(conn, ledger.full_text, scope, filters, deleted=deleted, faded=faded) if filters else None
+        source = _Source(conn, scope, found, now, deleted=deleted)
+        position = source.position(cursor)
+        size = FILTERED_BATCH if source.is_tested else limit + 1
+        hits: list[Hit] = []
+        last = position
+        left, tested = max_tokens, 0
         while True:
             end_if_cancelled()
-            batch = read(conn, scope, size, before, deleted=deleted)
-            for row_number, hit in batch:
-                if (
-                    hit is None
-                    or (not deleted and has_expired(hit.metadata, now))
-                    or (test is not None and not test(hit))
-                ):
+            batch = source.read(size, position)
+            for at, hit in batch:
+                if hit is None:
                     continue
                 if not hits:
                     hit = cut_to_fit(hit, max_tokens)  # noqa: PLW2901 - the rest of the text is not used
                 elif len(hits) == limit or hit_tokens(hit) > left:
-                    return Page(tuple(hits), str(before))
+                    return Page(tuple(hits), source.cursor(last))
                 hits.append(hit)
                 left -= hit_tokens(hit)
-                before = row_number
+                last = at
             if len(batch) < size:
-                if hits or before is not None or deleted or memory_queries.count_memories(conn, scope):
-                    return Page(tuple(hits))
-                conversations, messages = conversation_queries.count_conversations(conn, scope)
-                return Page((), conversations=conversations, messages=messages)
-            before = batch[-1][0] if len(hits) < limit else before
+                return Page(tuple(hits)) if hits or cursor or deleted else _empty(conn, scope)
+            position = batch[-1][0]
+            tested += size
+            if source.is_tested and tested >= MAX_TESTED:
+                return Page(tuple(hits), source.cursor(position), () if len(hits) == limit else (_NOT_DONE,))
 
 
-def _asks_for_messages(filters: Mapping[str, Any] | None) -> bool:
-    """Return whether a filter, or a part of it that must be true, wants the kind "message" and no other."""
-    if not filters:
-        return False
-    if "kind" in filters:
-        test = compile_filter({"kind": filters["kind"]})
-        return test({"kind": "message", "metadata": {}}) and not test({"kind": "memory", "metadata": {}})
-    parts: Any = filters.get("AND")
-    return isinstance(parts, list) and any(_asks_for_messages(part) for part in cast("list[dict[str, Any]]", parts))
+_NOT_DONE = f"{MAX_TESTED:,} entries were compared with the filter; the cursor goes on"
 
 
-def _read_memories(
-    conn: Connection, scope: Scope, size: int, before: int | None, *, deleted: bool
-) -> list[tuple[int, Hit | None]]:
-    """Return the next memories with their row numbers."""
-    batch = memory_queries.list_memories(conn, scope, size, before=before, deleted=deleted)
-    sources = message_queries.sources_of(conn, [memory.id for _, memory in batch])
-    return [(number, memory_hit(memory, memory.text, sources.get(memory.id, ()), 0.0)) for number, memory in batch]
+def _empty(conn: Connection, scope: Scope) -> Page:
+    """Return an empty page, which says what there is besides if the scope has no memories."""
+    if memory_queries.count_memories(conn, scope):
+        return Page(())
+    conversations, messages = conversation_queries.count_conversations(conn, scope)
+    return Page((), conversations=conversations, messages=messages)
 
 
-def _read_messages(
-    conn: Connection, scope: Scope, size: int, before: int | None, *, deleted: bool
-) -> list[tuple[int, Hit | None]]:
-    """Return the next messages with their row numbers; None for a message that says what was forgotten."""
-    batch = conversation_queries.list_messages(conn, scope, size, before=before, deleted=deleted)
-    kept = {message.id for message in message_queries.without_forgotten(conn, [message for _, message in batch])}
-    return [(number, message_hit(message, 0.0) if message.id in kept else None) for number, message in batch]
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What a list is made of: memories, or messages if the filter asks for them and nothing else."""
 
+    conn: Connection
+    scope: Scope
+    found: HitFilter | None
+    now: datetime
+    deleted: bool
 
-def _row_number(cursor: str | None) -> int | None:
-    if cursor is None:
-        return None
-    if not cursor.isdecimal() or len(cursor) > MAX_CURSOR_DIGITS:
-        raise InputError(f"'{cursor}' is not a cursor. Use the one that the previous page ended with.")
-    return int(cursor)
+    @property
+    def is_tested(self) -> bool:
+        """Return whether what is read has to be tested, because the ledger cannot look up all that the filter asks."""
+        return self.found is not None and not (self._is_of_messages and self.found.is_exact)
+
+    @property
+    def _is_of_messages(self) -> bool:
+        return self.found is not None and self.found.kinds == MESSAGES
+
+    def position(self, cursor: str | None) -> Position | None:
+        """Return where a page begins, from the cursor of the page before it. Raises InputError."""
+        if cursor is None:
+            return None
+        at, _, row = cursor.rpartition("/")
+        is_row = row.isdecimal() and len(row) <= MAX_CURSOR_DIGITS
+        if is_row and bool(at) == self._is_of_messages:
+            with suppress(InputError):
+                return MessagePosition(parse_instant(at, "cursor"), int(row)) if at else int(row)
+        raise InputError(f"'{cursor}' is not a cursor of this list. Use the one that the previous page ended with.")
+
+    def cursor(self, position: Position | None) -> str:
+        """Return the cursor for what comes after a position."""
+        return f"{exact_iso(position.said_at)}/{position.row}" if isinstance(position, tuple) else str(position)
+
+    def read(self, size: int, after: Position | None) -> list[tuple[Position, Hit | None]]:
+        """Return the next entries with their positions; None for what the list does not show."""
+        if self._is_of_messages:
+            return self._messages(size, cast("MessagePosition | None", after))
+        return self._memories(size, cast("int | None", after))
+
+    def _messages(self, size: int, after: MessagePosition | None) -> list[tuple[Position, Hit | None]]:
+        """Return messages. One that says what was forgotten is not shown."""
+        bounds = EVERY_MESSAGE if self.found is None else self.found.messages
+        batch = conversation_queries.list_messages(
+            self.conn, self.scope, size, after=after, deleted=self.deleted, bounds=bounds
+        )
+        hits = {message.id: message_hit(message, 0.0) for _, message in batch}
+        matching = [message for _, message in batch if self._matches(hits[message.id])]
+        kept = {message.id for message in message_queries.without_forgotten(self.conn, matching)}
+        return [(position, hits[message.id] if message.id in kept else None) for position, message in batch]
+
+    def _memories(self, size: int, before: int | None) -> list[tuple[Position, Hit | None]]:
+        batch = memory_queries.list_memories(self.conn, self.scope, size, before=before, deleted=self.deleted)
+        sources = message_queries.sources_of(self.conn, [memory.id for _, memory in batch])
+        hits = [(row, memory_hit(memory, memory.text, sources.get(memory.id, ()), 0.0)) for row, memory in batch]
+        return [(row, hit if self._is_current(hit) and self._matches(hit) else None) for row, hit in hits]
+
+    def _is_current(self, hit: Hit) -> bool:
+        return self.deleted or not has_expired(hit.metadata, self.now)
+
+    def _matches(self, hit: Hit) -> bool:
+        return self.found is None or self.found.test(hit)

@@ -23,15 +23,7 @@ from palimpsest.core.search.hits import Candidate, Hit
 from palimpsest.core.validation import MAX_TOKENS
 from palimpsest.recall.fitted.weights import weights_for
 from palimpsest.recall.folding import FoldWords, fold
-from palimpsest.recall.hits import (
-    hit_test,
-    hit_tokens,
-    hits_of,
-    irrelevant_note,
-    relevant,
-    strongest,
-    within_budget,
-)
+from palimpsest.recall.hits import hit_tokens, hits_of, irrelevant_note, relevant, strongest, within_budget
 from palimpsest.recall.memories_first import memories_first
 from palimpsest.recall.query import ParsedQuery
 from palimpsest.recall.relations import (
@@ -44,6 +36,7 @@ from palimpsest.recall.relations import (
 )
 from palimpsest.recall.retrieval.candidates import NearestEntries, retrieve
 from palimpsest.recall.retrieval.features import CandidateRequest, Candidates, PoolSize
+from palimpsest.recall.retrieval.filtering import HitFilter, hit_filter
 from palimpsest.recall.scoring.forgetting import (
     OFF,
     Forgetting,
@@ -159,8 +152,7 @@ def rank_query(ledger: Ledger, embedder: Embedder, index: NearestEntries, query:
     """Return all candidates of a query, best first. Blocking. Raises InputError and LedgerError."""
     now = query.as_of or query.now
     with ledger.read() as conn:
-        faded = partial(faded_owners, conn, query.scope, query.forgetting, now)
-        test = hit_test(conn, query.scope, query.filters, query.as_of, faded) if query.filters else None
+        found = _filter(conn, ledger, query, now)
         parsed = ParsedQuery.of(conn, query.scope, query.text, now)
         entities = entities_in_text(conn, query.scope, query.text, as_of=query.as_of) if query.hops else ()
         incomplete = vector_queries.has_missing_vectors(conn, embedder.fingerprint)
@@ -179,7 +171,7 @@ def rank_query(ledger: Ledger, embedder: Embedder, index: NearestEntries, query:
         vector,
         PoolSize(pool, pool),
         parsed.names,
-        filter=test,
+        filter=found,
         as_of=query.as_of,
         follows_links=query.follows_links,
     )
@@ -204,6 +196,13 @@ def _with_relevance(
     relevance = relevance_of(scoring, candidates, ranked)
     pairs = zip(ranked, relevance.of_hits, strict=True)
     return [item._replace(relevance=value) for item, value in pairs], relevance
+
+
+def _filter(conn: Connection, ledger: Ledger, query: SearchQuery, now: datetime) -> HitFilter | None:
+    if not query.filters:
+        return None
+    faded = partial(faded_owners, conn, query.scope, query.forgetting, now)
+    return hit_filter(conn, ledger.full_text, query.scope, query.filters, as_of=query.as_of, faded=faded)
 
 
 def _relations(ledger: Ledger, ranking: Ranking, hits: Sequence[Hit], query: SearchQuery) -> tuple[KnownRelation, ...]:

@@ -1,4 +1,4 @@
-"""What a client can read, subscribe to and complete without a tool call: `memory://…`, `entity://…`."""
+"""What a client can read, subscribe to and complete without a tool call: `memory://…`, `entity://…`, `conversation://…`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ from mcp.types import CompleteRequestParams, CompleteResult, Completion, Resourc
 from palimpsest.server.errors import REQUEST, RESOURCE, mcp_errors
 from palimpsest.server.mcp_server import MemoryServer
 from palimpsest.server.replies import graph, render
+from palimpsest.server.replies.conversation import conversation_text
 from palimpsest.server.replies.notes import LIST_TOKENS
 from palimpsest.server.session.context import memory_of, scope_of
 from palimpsest.server.session.notifications import ENTITIES, RECENT, SUMMARY
 from palimpsest.server.session.roots import RequestContext
-from palimpsest.server.session.subscriptions import ENTITY_SCHEME
+from palimpsest.server.session.subscriptions import CONVERSATION_SCHEME, ENTITY_SCHEME
 
 MAX_SHOWN = 20
 """Memories in `memory://recent`, and ids or names in a completion."""
+
+PAGE_MESSAGES, PAGE_TOKENS = 200, 6_000
+"""The size of one page of a conversation. Set by hand: about ten pages of print, which is more than most have."""
 
 MAX_ENTITIES = 100
 """Entities in `memory://entities`, a line each. Set by hand: about as many tokens as a long list of memories."""
@@ -47,6 +51,17 @@ def add_resources(server: MemoryServer) -> None:
         mime_type="text/plain",
         security=ResourceSecurity(exempt_params={"name"}),  # a name may be a path, and is never opened as one
     )(read_entity)
+    for rest, description in (
+        ("", "A conversation in order, with speakers, dates and ids, by its id or that of a message of it"),
+        ("/{after}", "The next page of a long conversation, as the page before it names it"),
+    ):
+        server.resource(
+            f"{CONVERSATION_SCHEME}{{id}}{rest}",
+            name="conversation-page" if rest else "conversation",
+            title="The next page of a conversation" if rest else "A conversation",
+            description=description,
+            mime_type="text/plain",
+        )(read_conversation_page if rest else read_conversation)
     server.add_request_handler("completion/complete", CompleteRequestParams, complete)
 
 
@@ -83,15 +98,37 @@ async def read_entity(name: str, ctx: Context[Any, Any]) -> str:
     return graph.lines_text(await memory.graph.lines(scope, name), scope)
 
 
+@mcp_errors(RESOURCE)
+async def read_conversation(id: str, ctx: Context[Any, Any]) -> str:  # noqa: A002 - its name in the template
+    """Return the first page of a conversation."""
+    return await _conversation(ctx, id, None)
+
+
+@mcp_errors(RESOURCE)
+async def read_conversation_page(id: str, after: str, ctx: Context[Any, Any]) -> str:  # noqa: A002 - as above
+    """Return a further page of a conversation."""
+    return await _conversation(ctx, id, after)
+
+
+async def _conversation(ctx: Context[Any, Any], conversation_id: str, cursor: str | None) -> str:
+    memory = await memory_of(ctx)
+    page = await memory.conversations.read(
+        scope_of(ctx, memory), conversation_id, limit=PAGE_MESSAGES, cursor=cursor, max_tokens=PAGE_TOKENS
+    )
+    return conversation_text(page, f"{CONVERSATION_SCHEME}{page.id}/{page.cursor}")
+
+
 @mcp_errors(REQUEST)
 async def complete(ctx: RequestContext, params: CompleteRequestParams) -> CompleteResult:
-    """Complete the id of a memory, the newest memories first, or the name of an entity."""
+    """Complete the id of a memory or a conversation, the newest first, or the name of an entity."""
     if not isinstance(params.ref, ResourceTemplateReference) or params.argument.name not in ("id", "name"):
         return CompleteResult(completion=Completion(values=[]))
     memory = await memory_of(ctx)
     scope, beginning = scope_of(ctx, memory), params.argument.value.strip()
     if params.argument.name == "name":
         found = list(await memory.graph.names(scope, beginning, MAX_SHOWN + 1))
+    elif params.ref.uri.startswith(CONVERSATION_SCHEME):
+        found = list(await memory.conversations.ids(scope, beginning.lower(), MAX_SHOWN + 1))
     else:
         found = list(await memory.ids(scope, beginning.lower(), MAX_SHOWN + 1))
     has_more = len(found) > MAX_SHOWN

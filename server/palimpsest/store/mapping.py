@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
-from sqlalchemy import JSON, ColumnElement, Row, Select, Table, and_, bindparam, or_, select
+from sqlalchemy import JSON, ColumnElement, FromClause, Row, Select, Table, and_, bindparam, or_, select
 from sqlalchemy.sql.functions import FunctionElement
 
 from palimpsest.core.entities import NamedEntity, Relation
@@ -107,7 +107,7 @@ def _digest(plain: str) -> str:
     return hashlib.blake2b(plain.encode(), digest_size=16).hexdigest()
 
 
-def sees(table: Table, scope: Scope) -> ColumnElement[bool]:
+def sees(table: FromClause, scope: Scope) -> ColumnElement[bool]:
     """Return the condition for the rows that `scope` sees.
 
     These are the user's rows, global or of the project, and only those of the agent and the run if they are given.

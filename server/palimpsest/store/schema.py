@@ -93,6 +93,7 @@ messages = Table(
     Column("deleted_at", UtcTime),
 )
 Index("messages_by_scope", *[messages.c[n] for n in ("user_id", "project", "agent_id", "run_id", "seq")])
+Index("messages_by_time", messages.c.user_id, messages.c.said_at, messages.c.seq)
 Index("messages_by_text", messages.c.user_id, messages.c.content_hash)
 Index("messages_by_session", messages.c.session_id, messages.c.seq)
 Index("messages_by_name", messages.c.user_id, messages.c.name)

@@ -1,4 +1,4 @@
-"""The command that lists conversations, and reads one."""
+"""The commands that list conversations, read one, and find messages in all of them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import typer
 
 from palimpsest.cli.console import AsJson, with_memory
 from palimpsest.cli.options import CONVERSATIONS
-from palimpsest.cli.output import Part, plain, print_result, table
+from palimpsest.cli.output import Part, hits_parts, notes_text, plain, print_result, table
 from palimpsest.core.clock import iso
 from palimpsest.core.models import Message
-from palimpsest.core.validation import one_line
+from palimpsest.core.validation import MAX_LIMIT, one_line
 from palimpsest.facade.conversations import ConversationPage, ConversationSummary, MessagePage
 from palimpsest.memory import Memory
+from palimpsest.server.replies.models import PageReply
+from palimpsest.server.replies.notes import COMMANDS
 from palimpsest.text.shorten import shorten
 
 app = typer.Typer()
@@ -41,6 +43,47 @@ def conversations(
             return
         read = await memory.conversations.read(memory.scope, conversation_id, limit=limit, cursor=cursor)
         print_result(as_json, _messages_json(read), *_message_parts(read), *_more(read.cursor))
+
+    with_memory(ctx, work)
+
+
+@app.command(rich_help_panel=CONVERSATIONS)
+def messages(  # noqa: PLR0913, PLR0917 - typer passes the options of a command by name
+    ctx: typer.Context,
+    words: Annotated[str, typer.Argument(metavar="[WORDS]", help="Only messages that have all of these words.")] = "",
+    role: Annotated[
+        str, typer.Option(metavar="ROLE", help="Only those of user or assistant, or pages with document.")
+    ] = "",
+    speaker: Annotated[str, typer.Option(metavar="NAME", help="Only what somebody of this name said.")] = "",
+    session: Annotated[
+        str, typer.Option(metavar="ID", help="Only one conversation: its id, or the first 8 characters of it.")
+    ] = "",
+    since: Annotated[
+        str, typer.Option("--from", metavar="TIME", help="An ISO 8601 day or time: what was said from then on.")
+    ] = "",
+    until: Annotated[
+        str, typer.Option("--to", metavar="TIME", help="An ISO 8601 day or time: what was said until its end.")
+    ] = "",
+    limit: Annotated[int, typer.Option(min=1, max=MAX_LIMIT, help="How many are shown at most.")] = 20,
+    cursor: Annotated[str | None, typer.Option(help="The cursor that the previous page ended with.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List messages of all conversations page by page, newest first. palimpsest search finds them by meaning."""
+    filters: dict[str, Any] = {"kind": "message"}
+    filters |= {
+        name: value
+        for name, value in {"words": words, "role": role, "speaker": speaker, "session": session}.items()
+        if value
+    }
+    if since or until:
+        filters["at"] = {name: value for name, value in {"gte": since, "lte": until}.items() if value}
+
+    async def work(memory: Memory) -> None:
+        page = await memory.list(memory.scope, limit=limit, cursor=cursor, filters=filters)
+        parts = [*hits_parts(page.hits, f"messages of {memory.scope}"), *notes_text(page.notes)]
+        if not page.hits and not page.cursor:
+            parts.insert(0, "there are no more" if cursor else f"no message of {memory.scope} matches")
+        print_result(as_json, PageReply.of(page, memory.scope, COMMANDS).as_json(), *parts, *_more(page.cursor))
 
     with_memory(ctx, work)
 

@@ -16,12 +16,13 @@ from typing import Any, TypeAlias, cast
 from palimpsest.core.clock import TimeSpan, parse_span
 from palimpsest.core.entities import name_key
 from palimpsest.core.errors import InputError, Remedy
+from palimpsest.core.models import PAGE
 
 Record: TypeAlias = Mapping[str, Any]
-"""A hit or memory under test: `at`, `created_at`, `role`, `kind`, `tags`, `entity`, `faded` and `metadata`.
+"""A hit or memory under test, by `FIELDS`, and `metadata`, the caller's own keys.
 
-`entity` are those of the names in the filter whose entity is mentioned, as `name_key`. `metadata` has the caller's own
-keys.
+`entity`, `session` and `words` are those of the filter's own texts that apply to it, and `speaker` who said it, all as
+`plain` gives them. A field that the filter does not name may be missing, except `role` and `kind`.
 """
 
 Test: TypeAlias = Callable[[Record], bool]
@@ -30,8 +31,11 @@ EQUALITY = ("eq", "ne", "in", "nin")
 OPERATORS = ("eq", "ne", "gt", "gte", "lt", "lte", "in", "nin")
 TIMES = ("at", "created_at")
 FADED = "faded"
-FIELDS = (*TIMES, "role", "kind", "tags", "entity", FADED)
+NAMED = ("entity", "speaker", "session", "words")
+"""The fields that are compared with a text in the spelling of `plain`, and have no order."""
+FIELDS = (*TIMES, "role", "kind", "tags", FADED, *NAMED)
 KINDS = ("memory", "message")
+MESSAGES = frozenset({"message"})
 SCOPE_PARTS = ("user_id", "project", "agent_id", "run_id")
 JUNCTIONS = ("AND", "OR", "NOT")
 RESERVED = (*(name for name in FIELDS if name != "tags"), *SCOPE_PARTS, *JUNCTIONS)
@@ -66,9 +70,40 @@ MAX_SHOWN_CHARS = 100
 
 
 def compile_filter(filters: Mapping[str, Any]) -> Test:
-    """Return a function that tests whether a record matches. Raises InputError that names the wrong key or operator."""
+    """Return a function that tests whether a record matches. Raises InputError that names the wrong key or operator.
+
+    A filter that asks for messages and for no role leaves out the pages of documents.
+    """
     _refuse_too_large(filters)
-    return _all_of(filters)
+    test = _all_of(filters)
+    if not asks_for_turns(filters):
+        return test
+    return lambda record: record["role"] != PAGE and test(record)
+
+
+def asks_for_turns(filters: Mapping[str, Any]) -> bool:
+    """Return whether a valid filter asks for messages alone and for no role, so that pages are left out."""
+    return kinds_of(filters) == MESSAGES and "role" not in _keys(filters)
+
+
+def kinds_of(filters: Mapping[str, Any]) -> frozenset[str]:
+    """Return the kinds that a valid filter, or the parts of it that must all be true, leaves."""
+    kinds = frozenset(KINDS)
+    for key, value in filters.items():
+        if key == "kind":
+            test = _condition(key, value)
+            kinds &= {kind for kind in KINDS if test({"kind": kind})}
+        elif is_junction(key, value) and key.upper() == "AND":
+            for part in value:
+                kinds &= kinds_of(part)
+    return kinds
+
+
+def plain(field: str, text: str) -> str:
+    """Return a text that a field of `NAMED` is compared with in one spelling; "" if it names nothing."""
+    if field in ("entity", "speaker"):
+        return name_key(text)
+    return " ".join(text.split()).lower()
 
 
 def metadata_keys(filters: Mapping[str, Any]) -> list[str]:
@@ -77,19 +112,24 @@ def metadata_keys(filters: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(keys))
 
 
+def fields_named(filters: Mapping[str, Any]) -> frozenset[str]:
+    """Return the fields that a valid filter looks at."""
+    return frozenset(key for key in _keys(filters) if key in FIELDS)
+
+
 def fields_filtered(filters: Mapping[str, Any]) -> list[str]:
     """Return the fields that a valid filter looks at and metadata cannot have under that name, each once."""
     return list(dict.fromkeys(key for key in _keys(filters) if key in FIELDS and key in RESERVED))
 
 
-def entity_names(filters: Mapping[str, Any]) -> list[str]:
-    """Return the names of entities that a valid filter looks for, each once."""
-    names: dict[str, None] = {}
+def texts_of(filters: Mapping[str, Any], field: str) -> list[str]:
+    """Return the texts that a valid filter compares a field of `NAMED` with, each once, as they were given."""
+    texts: dict[str, None] = {}
     for key, value in _conditions(filters):
-        if key == "entity":
+        if key == field:
             operands = cast("Mapping[str, Any]", value).values() if isinstance(value, Mapping) else [value]
-            names |= {name: None for operand in operands for name in _as_list(operand)}
-    return list(names)
+            texts |= {text: None for operand in operands for text in as_list(operand)}
+    return list(texts)
 
 
 def _keys(filters: Any) -> Iterator[str]:
@@ -98,8 +138,8 @@ def _keys(filters: Any) -> Iterator[str]:
 
 def _conditions(filters: Any) -> Iterator[tuple[str, Any]]:
     for key, value in cast("Mapping[str, Any]", filters).items():
-        if _is_junction(key, value):
-            for part in _as_list(value):
+        if is_junction(key, value):
+            for part in as_list(value):
                 yield from _conditions(part)
         else:
             yield key, value
@@ -127,8 +167,8 @@ def _operands(filters: Any, depth: int) -> Iterator[Any]:
         yield None
         return
     for key, value in cast("Mapping[str, Any]", filters).items():
-        if _is_junction(key, value):
-            for part in _as_list(value) or [{}]:
+        if is_junction(key, value):
+            for part in as_list(value) or [{}]:
                 yield from _operands(part, depth + 1)
         elif isinstance(value, Mapping):
             yield from cast("Mapping[str, Any]", value).values()
@@ -140,13 +180,13 @@ def _all_of(filters: Any) -> Test:
     if not isinstance(filters, Mapping):
         raise InputError(f'a filter is an object such as {{"role": "user"}}, not {type(filters).__name__}')
     tests = [
-        _junction(key.upper(), value) if _is_junction(key, value) else _condition(key, value)
+        _junction(key.upper(), value) if is_junction(key, value) else _condition(key, value)
         for key, value in cast("Mapping[str, Any]", filters).items()
     ]
     return lambda record: all(test(record) for test in tests)
 
 
-def _is_junction(key: str, value: Any) -> bool:
+def is_junction(key: str, value: Any) -> bool:
     """Return whether a key joins filters, in any case.
 
     With a plain value, `and`, `or` and `not` in small letters are metadata, because memories stored by older versions
@@ -201,8 +241,8 @@ def _operand(key: str, operator: str, operand: Any) -> Any:
         return [_operand(key, "eq", item) for item in cast("list[Any]", operand)]
     if key in TIMES:
         return _span(key, operand)
-    if key == "entity":
-        return _name(operator, operand)
+    if key in NAMED:
+        return _name(key, operator, operand)
     if key == "kind" and operand not in KINDS:
         raise InputError(
             f"the filter on 'kind' is '{_shown(operand)}'; use memory or message, or the key "
@@ -219,15 +259,23 @@ def _operand(key: str, operator: str, operand: Any) -> Any:
     return operand
 
 
-def _name(operator: str, operand: Any) -> str:
+_NEEDS = {
+    "entity": "a name",
+    "speaker": "a name",
+    "session": "the id of a conversation, or its first 8 characters",
+    "words": "words that the text has",
+}
+
+
+def _name(key: str, operator: str, operand: Any) -> str:
     if operator not in EQUALITY:
-        raise InputError(f"the filter on 'entity' cannot use '{operator}'; use {', '.join(EQUALITY)}")
-    if not isinstance(operand, str) or not name_key(operand):
+        raise InputError(f"the filter on '{key}' cannot use '{operator}'; use {', '.join(EQUALITY)}")
+    if not isinstance(operand, str) or not plain(key, operand):
         raise InputError(
-            f"the filter on 'entity' needs a name, not '{_shown(operand)}'; for several use {{\"in\": [...]}}, "
-            "and for a key of your own 'metadata.entity'"
+            f"the filter on '{key}' needs {_NEEDS[key]}, not '{_shown(operand)}'; for several use {{\"in\": [...]}}, "
+            f"and for a key of your own '{METADATA}{key}'"
         )
-    return name_key(operand)
+    return plain(key, operand)
 
 
 def _shown(value: Any) -> str:
@@ -243,14 +291,17 @@ def _span(key: str, operand: Any) -> TimeSpan:
 
 def _values(record: Record, key: str) -> list[Any]:
     """Return the values of a record under a key. Tags are those of the memory and those of its metadata."""
+    if key in FIELDS and key != "tags":
+        return as_list(record[key])
     metadata = cast("Mapping[str, Any]", record["metadata"])
     if key not in FIELDS:
-        return _as_list(metadata.get(key.removeprefix(METADATA)))
-    own = _as_list(record[key])
-    return own + _as_list(metadata[key]) if key == "tags" and key in metadata else own
+        return as_list(metadata.get(key.removeprefix(METADATA)))
+    own = as_list(record[key])
+    return own + as_list(metadata[key]) if key in metadata else own
 
 
-def _as_list(value: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
+    """Return a list or tuple as a list, and anything else as a list of it alone."""
     return list(cast("Sequence[Any]", value)) if isinstance(value, list | tuple) else [value]
 
 

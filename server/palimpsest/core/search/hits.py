@@ -50,7 +50,7 @@ class Hit:
 
     `sources` are the ids by which the caller knows the messages behind the hit, `message_ids` their ids in the ledger.
     `score_parts` are the named parts of the score if the search was to explain itself, else empty. `project` is the
-    project it belongs to, or "".
+    project it belongs to, or "". `session` is the id of the conversation of a message, and "" for a memory.
     """
 
     id: str
@@ -71,6 +71,7 @@ class Hit:
     length: int | None = None
     at_precision: Precision = ""
     project: str = ""
+    session: str = ""
 
     @property
     def date(self) -> str:

@@ -22,9 +22,7 @@ from sqlalchemy import Connection
 from palimpsest.core.errors import FullTextError
 from palimpsest.core.models import Scope
 from palimpsest.core.protocols import Embedder, Vector
-from palimpsest.core.threads import end_if_cancelled
 from palimpsest.index.sync import IndexHits
-from palimpsest.recall.hits import HitTest, all_hits
 from palimpsest.recall.retrieval.features import (
     KINDS,
     CandidateRequest,
@@ -34,6 +32,7 @@ from palimpsest.recall.retrieval.features import (
     linked_rows,
     rarity,
 )
+from palimpsest.recall.retrieval.filtering import passing
 from palimpsest.recall.retrieval.links import with_linked
 from palimpsest.recall.retrieval.past import candidates_at
 from palimpsest.store.database.protocols import FoundWords, FullText
@@ -49,6 +48,10 @@ from palimpsest.text.tokenizer import search_tokens
 MIN_VISIBLE_SHARE = 0.2
 """If the scope sees a smaller share of the requested candidates, it is scanned: most of what was returned belongs to
 other scopes. Set by hand; a fifth of a search's candidates still fills its reply."""
+
+MAX_PICKED = 10_000
+"""Up to so many entries that pass a filter are read one by one. More are read with all others of the scope, in order,
+which takes less time for each. Measured with 100,000 entries."""
 
 WHOLE_TEXT = 2**31 - 1
 """As a number of characters: the whole text."""
@@ -192,7 +195,7 @@ class _LivingSearch:
         they are repeated within the scope.
         """
         scope, pool = self.request.scope, self.request.pool
-        allowed = None if self.request.filter is None else _passing(self.conn, scope, self.request.filter)
+        allowed = None if self.request.filter is None else passing(self.conn, scope, self.request.filter)
         widened = scope if allowed is not None else entry_queries.widened(self.conn, scope, entries)
         bm25 = self._by_words(widened, frequency, allowed)
         indexed = self._indexed()
@@ -233,7 +236,11 @@ class _LivingSearch:
             return []
         cosines: list[Vector] = []
         seqs: list[int] = []
-        for batch, keys in vector_queries.scope_keys(self.conn, self.request.scope, self.embedder, self.request.kind):
+        if allowed is not None and len(allowed) <= MAX_PICKED:
+            batches = vector_queries.some_keys(self.conn, self.embedder, sorted(allowed))
+        else:
+            batches = vector_queries.scope_keys(self.conn, self.request.scope, self.embedder, self.request.kind)
+        for batch, keys in batches:
             cosines.append(centred(keys, mean) @ query_vector)
             seqs += batch
         if not seqs:
@@ -281,16 +288,6 @@ def _is_enough(proposed: Iterable[int], visible: AbstractSet[int], limit: int) -
     """Return whether a search beyond the scope returned enough entries that are visible to the scope."""
     proposed = list(proposed)
     return len(proposed) < limit or len(visible & set(proposed)) >= MIN_VISIBLE_SHARE * limit
-
-
-def _passing(conn: Connection, scope: Scope, test: HitTest) -> set[int]:
-    """Return the entries of the scope that pass a filter."""
-    passing: set[int] = set()
-    for seq, hit in all_hits(conn, scope):
-        end_if_cancelled()
-        if test(hit):
-            passing.add(seq)
-    return passing
 
 
 def _without_deleted_facts(conn: Connection, rows: Sequence[CandidateRow]) -> tuple[list[CandidateRow], frozenset[str]]:

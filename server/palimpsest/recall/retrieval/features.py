@@ -17,7 +17,7 @@ from palimpsest.core.models import Kind, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.core.search.hits import Candidate, Hit
 from palimpsest.recall.fitted.weights import means_for
-from palimpsest.recall.hits import HitTest
+from palimpsest.recall.retrieval.filtering import HitFilter
 from palimpsest.store.queries import vectors as vector_queries
 
 TINY = 1e-9
@@ -56,7 +56,7 @@ class CandidateRequest:
     pool: PoolSize
     names: AbstractSet[str] = frozenset()
     kind: Kind | None = None
-    filter: HitTest | None = None
+    filter: HitFilter | None = None
     whole_texts: bool = False
     as_of: datetime | None = None
     follows_links: bool = False

@@ -39,7 +39,7 @@ def candidates_at(ledger: Ledger, embedder: Embedder, request: CandidateRequest,
     """Return everything that was believed at an instant as candidates; some texts without a vector are embedded now."""
     with ledger.read() as conn:
         hits = hits_at(conn, request.scope, instant)
-        hits = [hit for hit in hits if request.filter is None or request.filter(hit)]
+        hits = [hit for hit in hits if request.filter is None or request.filter.test(hit)]
         entries = [_past_candidate(seq, hit) for seq, hit in enumerate(hits)]
         known = _vectors_still_valid(conn, embedder.fingerprint, hits, entries) if request.vector is not None else {}
     vectors = query_vector = None

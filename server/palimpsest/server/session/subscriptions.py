@@ -21,6 +21,7 @@ from palimpsest.text.control_characters import visible
 
 SCHEME = "memory://"
 ENTITY_SCHEME = "entity://"
+CONVERSATION_SCHEME = "conversation://"
 
 MAX_URIS = 200
 """The number of resources one connection is told about. Beyond this the oldest is dropped."""
@@ -77,6 +78,8 @@ class Subscribers:
     async def subscribe(self, ctx: RequestContext, params: SubscribeRequestParams) -> EmptyResult:
         """Notify this connection when a resource changes. Raises MCPError for a URI that is not `memory://…`."""
         uri = str(params.uri)
+        if uri.startswith(CONVERSATION_SCHEME):
+            raise MCPError(INVALID_PARAMS, f"changes of conversations are not announced; subscribe to {SCHEME}recent")
         if uri.startswith(ENTITY_SCHEME):
             raise MCPError(
                 INVALID_PARAMS, f"changes of single entities are not announced; subscribe to {SCHEME}entities"

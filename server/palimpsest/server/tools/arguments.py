@@ -27,7 +27,7 @@ FiltersArgument = Annotated[
     dict[str, Any] | None,
     Field(
         description='{"at": {"gte": "2026-01-01"}}: gt gte lt lte ne in nin on at, created_at, role, '
-        "kind, tags, entity, metadata keys; AND OR NOT nest"
+        "kind, tags, entity, speaker, session, words, metadata keys; AND OR NOT nest"
     ),
 ]
 

@@ -96,6 +96,10 @@ class FullText(Protocol):
         """
         ...
 
+    def with_all(self, conn: Connection, scope: Scope, words: Iterable[str]) -> list[int]:
+        """Return the rows that `scope` sees whose own text has all of the words. Raises FullTextError."""
+        ...
+
     def document_counts(self, conn: Connection, words: Iterable[str]) -> dict[str, int]:
         """Return in about how many rows of all users each word occurs. Words that occur nowhere are left out.
 

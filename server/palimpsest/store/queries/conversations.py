@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, and_, func, or_, select
+from sqlalchemy import ColumnElement, Connection, FromClause, and_, func, or_, select
 
 from palimpsest.core.errors import InputError, MemoryNotFoundError
-from palimpsest.core.models import Message, Scope
-from palimpsest.store.mapping import sees, to_message
+from palimpsest.core.models import PAGE, Message, Scope
+from palimpsest.store.mapping import Query, listed, sees, to_message
 from palimpsest.store.queries.messages import sessions_with_forgotten, without_forgotten
-from palimpsest.store.schema import conversations, messages
+from palimpsest.store.schema import conversations, memory_sources, messages, vectors
 
 MIN_PREFIX = 8
 """The fewest characters that are accepted as the beginning of an id."""
+
+NEWEST_SHOWN = 3
+"""How many conversations an error names. Set by hand."""
+
+MAX_ROWS = 2**31 - 1
+"""As a limit: every row."""
+
+IS_TURN = messages.c.role != PAGE
+"""The condition for messages of conversations, which pages of documents are not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +47,51 @@ class ConversationSummary:
     ended_at: datetime
 
 
-def list_conversations(
-    conn: Connection, scope: Scope, limit: int, after: tuple[datetime, str] | None = None
-) -> list[ConversationSummary]:
-    """Return up to `limit` conversations that the scope sees, the one with the newest message first.
+@dataclass(frozen=True, slots=True)
+class MessageBounds:
+    """Which messages are read, by their columns. None is no bound; `said_from` and `said_until` are within.
 
-    `after` is the time of the last message and the id of the conversation that a page ended with.
+    `entries` are the numbers of entries, which deleted messages do not have.
+    """
+
+    roles: Collection[str] | None = None
+    names: Collection[str] | None = None
+    sessions: Collection[str] | None = None
+    said_from: datetime | None = None
+    said_until: datetime | None = None
+    entries: Collection[int] | None = None
+    has_pages: bool = True
+
+    def conditions(self, rows: FromClause = messages) -> Iterator[ColumnElement[bool]]:
+        """Yield the conditions for rows of `messages`. They take `parameters`."""
+        values_of = ((rows.c.role, self.roles), (rows.c.name, self.names), (rows.c.session_id, self.sessions))
+        yield from (column.in_(sorted(values)) for column, values in values_of if values is not None)
+        if self.said_from is not None:
+            yield rows.c.said_at >= self.said_from
+        if self.said_until is not None:
+            yield rows.c.said_at <= self.said_until
+        if self.entries is not None:
+            is_listed = (vectors.c.kind == "message", vectors.c.seq.in_(listed("entries")))
+            yield rows.c.id.in_(select(vectors.c.owner_id).where(*is_listed))
+        if not self.has_pages:
+            yield rows.c.role != PAGE
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters of a statement with the conditions."""
+        return {} if self.entries is None else {"entries": list(self.entries)}
+
+
+EVERY_MESSAGE = MessageBounds()
+
+
+def list_conversations(
+    conn: Connection, scope: Scope, limit: int, after: tuple[datetime, str] | None = None, only: str = ""
+) -> list[ConversationSummary]:
+    """Return up to `limit` conversations that the scope sees, the one with the newest message first; no documents.
+
+    `after` is the time of the last message and the id of the conversation that a page ended with. With `only` it is the
+    conversation of this id alone.
     """
     ended_at, session_id = func.max(messages.c.said_at), messages.c.session_id
     query = (
@@ -54,11 +103,13 @@ def list_conversations(
             func.min(messages.c.seq).label("first"),
             func.max(messages.c.project).label("project"),
         )
-        .where(sees(messages, scope), messages.c.deleted_at.is_(None))
+        .where(sees(messages, scope), messages.c.deleted_at.is_(None), IS_TURN)
         .group_by(session_id)
         .order_by(ended_at.desc(), session_id)
         .limit(limit)
     )
+    if only:
+        query = query.where(session_id == only)
     if after is not None:
         at, last_id = after
         query = query.having(or_(ended_at < at, and_(ended_at == at, session_id > last_id)))
@@ -88,27 +139,49 @@ def list_conversations(
 def count_conversations(conn: Connection, scope: Scope) -> tuple[int, int]:
     """Return how many conversations with living messages the scope sees, and how many messages these have."""
     counts = select(func.count(messages.c.session_id.distinct()), func.count())
-    row = conn.execute(counts.where(sees(messages, scope), messages.c.deleted_at.is_(None))).one()
+    row = conn.execute(counts.where(sees(messages, scope), messages.c.deleted_at.is_(None), IS_TURN)).one()
     return row[0], row[1]
 
 
-def find_conversation(conn: Connection, scope: Scope, conversation_id: str) -> str:
+def find_conversation(conn: Connection, scope: Scope, conversation_id: str, *, deleted: bool = False) -> str:
     """Return the whole id of the conversation that an id, or the beginning of one, names.
 
-    Raises MemoryNotFoundError, and InputError for a beginning that is too short or that several ids have.
+    The id of a message names the conversation that it belongs to. With `deleted` one without living messages is found
+    too. Raises MemoryNotFoundError, and InputError for a beginning that is too short or that several ids have.
     """
     prefix = conversation_id.strip().lower()
     if len(prefix) < MIN_PREFIX:
         raise InputError(f"'{prefix[:80]}' is too short for an id. Use at least its first {MIN_PREFIX} characters")
-    # "g" comes after every hexadecimal digit.
-    begins = and_(messages.c.session_id >= prefix, messages.c.session_id < f"{prefix}g")
-    query = select(messages.c.session_id).where(begins, sees(messages, scope), messages.c.deleted_at.is_(None))
-    found: Sequence[str] = conn.execute(query.distinct().limit(2)).scalars().all()
-    if len(found) > 1:
-        raise InputError(f"several conversations begin with '{prefix}': {', '.join(found)}. Use more characters")
-    if not found:
-        raise MemoryNotFoundError(f"no conversation '{prefix[:80]}' for {scope}. palimpsest conversations lists them")
-    return found[0]
+    is_read = (sees(messages, scope),) if deleted else (sees(messages, scope), messages.c.deleted_at.is_(None))
+    for column in (messages.c.session_id, messages.c.id):
+        # "g" comes after every hexadecimal digit.
+        begins = and_(column >= prefix, column < f"{prefix}g")
+        query = select(messages.c.session_id).where(begins, *is_read).distinct().limit(2)
+        found: Sequence[str] = conn.execute(query).scalars().all()
+        if len(found) > 1:
+            raise InputError(f"several conversations begin with '{prefix}': {', '.join(found)}. Use more characters")
+        if found:
+            return found[0]
+    newest = [
+        f"{each.id[:MIN_PREFIX]} ({each.ended_at:%Y-%m-%d})" for each in list_conversations(conn, scope, NEWEST_SHOWN)
+    ]
+    known = f"the newest are {', '.join(newest)}" if newest else "there is none"
+    raise MemoryNotFoundError(f"no conversation '{prefix[:80]}' for {scope}; {known}")
+
+
+def ids_beginning(conn: Connection, scope: Scope, prefix: str, limit: int) -> list[str]:
+    """Return up to `limit` ids of conversations that begin with a prefix, the one with the newest message first."""
+    if not prefix:
+        return [each.id for each in list_conversations(conn, scope, limit)]
+    begins = (messages.c.session_id >= prefix, messages.c.session_id < f"{prefix}g")
+    query = (
+        select(messages.c.session_id)
+        .where(*begins, sees(messages, scope), messages.c.deleted_at.is_(None), IS_TURN)
+        .group_by(messages.c.session_id)
+        .order_by(func.max(messages.c.said_at).desc())
+        .limit(limit)
+    )
+    return list(conn.execute(query).scalars())
 
 
 def messages_in(
@@ -120,12 +193,72 @@ def messages_in(
     return [(row.seq, to_message(row)) for row in conn.execute(query)]
 
 
+def memories_of_sessions(conn: Connection, session_ids: Iterable[str]) -> dict[str, set[str]]:
+    """Return the ids of the memories that were learned from messages of conversations, living or deleted."""
+    found: dict[str, set[str]] = {session_id: set() for session_id in session_ids}
+    for session_id, memory_id in conn.execute(_LEARNED_IN, {"ids": list(found)}):
+        found[session_id].add(memory_id)
+    return found
+
+
+_LEARNED_IN = (
+    select(messages.c.session_id, memory_sources.c.memory_id)
+    .join(memory_sources, memory_sources.c.message_id == messages.c.id)
+    .where(messages.c.session_id.in_(listed("ids")))
+    .distinct()
+)
+
+
+class MessagePosition(NamedTuple):
+    """Where a page of messages ended: when its last message was said, and the number of its row."""
+
+    said_at: datetime
+    row: int
+
+
 def list_messages(
-    conn: Connection, scope: Scope, limit: int, *, before: int | None = None, deleted: bool = False
-) -> list[tuple[int, Message]]:
-    """Return up to `limit` messages with their row numbers, newest first, from below row `before`."""
-    is_deleted = messages.c.deleted_at.is_not(None) if deleted else messages.c.deleted_at.is_(None)
-    query = select(messages).where(sees(messages, scope), is_deleted).order_by(messages.c.seq.desc()).limit(limit)
-    if before is not None:
-        query = query.where(messages.c.seq < before)
-    return [(row.seq, to_message(row)) for row in conn.execute(query)]
+    conn: Connection,
+    scope: Scope,
+    limit: int,
+    *,
+    after: MessagePosition | None = None,
+    deleted: bool = False,
+    bounds: MessageBounds = EVERY_MESSAGE,
+) -> list[tuple[MessagePosition, Message]]:
+    """Return up to `limit` messages with their positions, the one that was said last first, from after a position."""
+    rows = _of_sessions(bounds.sessions)
+    is_deleted = rows.c.deleted_at.is_not(None) if deleted else rows.c.deleted_at.is_(None)
+    query = select(rows).where(sees(rows, scope), is_deleted, *bounds.conditions(rows))
+    query = query.order_by(rows.c.said_at.desc(), rows.c.seq.desc()).limit(limit)
+    if after is not None:
+        query = query.where(rows.c.said_at <= after.said_at)
+        query = query.where(or_(rows.c.said_at < after.said_at, rows.c.seq < after.row))
+    found = conn.execute(query, bounds.parameters)
+    return [(MessagePosition(row.said_at, row.seq), to_message(row)) for row in found]
+
+
+def _of_sessions(session_ids: Collection[str] | None) -> FromClause:
+    """Return what to read messages from: all of them, or those of some conversations, by the index on these.
+
+    The limit keeps the query planner from going through all messages in the order of time instead.
+    """
+    if session_ids is None:
+        return messages
+    return select(messages).where(messages.c.session_id.in_(sorted(session_ids))).limit(MAX_ROWS).subquery()
+
+
+def living_messages(conn: Connection, scope: Scope, bounds: MessageBounds) -> Iterator[tuple[int, Message]]:
+    """Yield every living message within the bounds that the scope sees, with its entry number."""
+    rows = conn.execute(_living(select(messages, vectors.c.seq.label("entry_seq")), scope, bounds), bounds.parameters)
+    return ((row.entry_seq, to_message(row)) for row in rows)
+
+
+def message_entries(conn: Connection, scope: Scope, bounds: MessageBounds) -> set[int]:
+    """Return the entry numbers of the living messages within the bounds that the scope sees."""
+    return set(conn.execute(_living(select(vectors.c.seq), scope, bounds), bounds.parameters).scalars())
+
+
+def _living(query: Query, scope: Scope, bounds: MessageBounds) -> Query:
+    return query.join_from(
+        messages, vectors, and_(vectors.c.kind == "message", vectors.c.owner_id == messages.c.id)
+    ).where(sees(messages, scope), messages.c.deleted_at.is_(None), *bounds.conditions())

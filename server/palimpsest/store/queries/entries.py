@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, String, and_, bindparam, case, func, select, type_coerce
 
-from palimpsest.core.models import EXPIRES_AT, Memory, Message, Scope, has_expired
+from palimpsest.core.models import EXPIRES_AT, Memory, Scope, has_expired
 from palimpsest.core.search.hits import Candidate
 from palimpsest.store.mapping import (
     Query,
@@ -20,7 +20,6 @@ from palimpsest.store.mapping import (
     sees,
     sees_named,
     to_memory,
-    to_message,
 )
 from palimpsest.store.schema import memories, memory_sources, messages, vectors
 
@@ -146,13 +145,3 @@ def living_memories(conn: Connection, scope: Scope) -> Iterator[tuple[int, Memor
         .where(sees(memories, scope), memories.c.deleted_at.is_(None))
     )
     return ((row.entry_seq, to_memory(row)) for row in conn.execute(query))
-
-
-def living_messages(conn: Connection, scope: Scope) -> Iterator[tuple[int, Message]]:
-    """Yield every living message that the scope sees, with its entry number."""
-    query = (
-        select(messages, vectors.c.seq.label("entry_seq"))
-        .join(vectors, (vectors.c.kind == "message") & (vectors.c.owner_id == messages.c.id))
-        .where(sees(messages, scope), messages.c.deleted_at.is_(None))
-    )
-    return ((row.entry_seq, to_message(row)) for row in conn.execute(query))

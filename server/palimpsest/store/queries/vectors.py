@@ -101,6 +101,12 @@ def _scope_keys(parts: tuple[bool, ...], *, of_kind: bool) -> Query:
     return query.where(vectors.c.kind == bindparam("kind")) if of_kind else query
 
 
+def some_keys(conn: Connection, embedder: str, seqs: Sequence[int]) -> Iterator[tuple[list[int], Vector]]:
+    """Yield the numbers and the keys, of shape (n, dims), of those of some entries that are living, in batches."""
+    for chunk in chunks(seqs):
+        yield from _batches(conn, _KEYS, {"seqs": chunk, "embedder": embedder})
+
+
 def user_keys(conn: Connection, user_id: str, embedder: str) -> Iterator[tuple[list[int], Vector]]:
     """Yield the numbers and the keys, of shape (n, dims), of all living entries of a user, in batches."""
     return _batches(conn, _USER_KEYS, {"user_id": user_id, "embedder": embedder})

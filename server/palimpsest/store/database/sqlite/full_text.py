@@ -114,6 +114,16 @@ class SqliteFullText:
         with _damage_as_full_text_error():
             return {int(seq): float(score) for seq, score in conn.execute(_SCORED, values).all()}
 
+    def with_all(self, conn: Connection, scope: Scope, words: Iterable[str]) -> list[int]:
+        """Return the rows that `scope` sees whose own text has all of the words.
+
+        Only the first `MAX_QUERY_TOKENS` words are looked for.
+        """
+        searched = list(dict.fromkeys(words))[:MAX_QUERY_TOKENS]
+        match = f"{_scope_match(scope)} AND own : ({' AND '.join(map(_quoted, searched))})"
+        with _damage_as_full_text_error():
+            return [int(seq) for (seq,) in conn.execute(_MATCHING, {"match": match})]
+
     def document_counts(self, conn: Connection, words: Iterable[str]) -> dict[str, int]:
         """Return in about how many rows each word occurs. Words that occur nowhere are left out.
 
@@ -159,6 +169,7 @@ _SCORED = text(
     "SELECT rowid, -bm25(lexical, :w0, :w1, :w2, :w3) AS score FROM lexical "
     "WHERE lexical MATCH :match ORDER BY score DESC LIMIT :limit"
 )
+_MATCHING = text("SELECT rowid FROM lexical WHERE lexical MATCH :match")
 _NEWEST = text("SELECT max(seq) FROM vectors")
 _TEXTS = "{own context facts}"
 _COUNTED = f"SELECT count(*), max(rowid) FROM (SELECT rowid FROM lexical WHERE lexical MATCH ? LIMIT {SAMPLE})"  # noqa: S608 - SAMPLE is our own number

@@ -1,4 +1,7 @@
-"""Keep what is made of memories: what summaries rest on, context and links, uses, gists of pages."""
+"""Keep what is made of memories: what summaries rest on, context and links, uses, gists of pages.
+
+Messages are listed by the time they were said.
+"""
 
 import sqlalchemy as sa
 from alembic import op
@@ -20,6 +23,7 @@ def upgrade() -> None:
     op.add_column("memories", sa.Column("links", sa.JSON, nullable=False, server_default=sa.text("'[]'")))
     marked = sa.text(MARKED)
     op.create_index("memories_marked", "memories", ["user_id", "seq"], sqlite_where=marked, postgresql_where=marked)
+    op.create_index("messages_by_time", "messages", ["user_id", "said_at", "seq"])
     with op.batch_alter_table("summaries") as summaries:
         summaries.alter_column("kind", type_=sa.String(64), existing_type=sa.String(32), existing_nullable=False)
     op.create_table(
@@ -57,6 +61,7 @@ def downgrade() -> None:
         op.drop_table(table)
     with op.batch_alter_table("summaries") as summaries:
         summaries.alter_column("kind", type_=sa.String(32), existing_type=sa.String(64), existing_nullable=False)
+    op.drop_index("messages_by_time", "messages")
     op.drop_index("memories_marked", "memories")
     op.drop_column("memories", "links")
     op.drop_column("memories", "context")

@@ -1,0 +1,261 @@
+"""Messages by speaker, session, words, role and date: the same in searches, lists and at an instant, and in pages."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palimpsest.core.errors import InputError, MemoryNotFoundError, PalimpsestError
+from palimpsest.core.models import PAGE, Message, Provenance, Scope
+from palimpsest.core.search.filters import compile_filter
+from palimpsest.memory import Memory
+from palimpsest.store.writes.apply import Write
+from palimpsest.store.writes.conversations import Conversation
+from tests.support.ledger_access import store_memory
+from tests.support.memory import ALICE, StoppedClock, memory_in, messages_from
+
+pytestmark = pytest.mark.anyio
+
+SHED = Scope("alice", project="shed")
+
+BREAD = "How long does rye bread keep?"
+WEEK = "Rye bread keeps about a week."
+BOAT = "My boat is blue, and so is the shed"
+FINE = "A fine colour for a boat"
+GREEN = "It is green now"
+PAGE_TEXT = "Rye bread is made with rye flour, says page one"
+
+SAID = (
+    ("bread", "user", "Ana", BREAD, "2026-02-01T09:00:00Z"),
+    ("bread", "assistant", "", WEEK, "2026-02-01T09:00:05Z"),
+    ("boat", "user", "Bob", BOAT, "2026-03-01T09:00:00Z"),
+    ("boat", "assistant", "", FINE, "2026-03-01T09:00:05Z"),
+    ("boat", "user", "Bob", GREEN, "2026-03-02T09:00:00Z"),
+    ("paper", PAGE, "", PAGE_TEXT, "2026-04-01T09:00:00Z"),
+)
+
+
+FOUND: list[tuple[dict[str, Any], set[str]]] = [
+    ({}, {BREAD, WEEK, BOAT, FINE, GREEN}),
+    ({"role": PAGE}, {PAGE_TEXT}),
+    ({"role": {"in": ["assistant", PAGE]}}, {WEEK, FINE, PAGE_TEXT}),
+    ({"role": {"ne": "user"}}, {WEEK, FINE, PAGE_TEXT}),
+    ({"speaker": "ana"}, {BREAD}),
+    ({"speaker": {"in": ["Bob", "Ana"]}}, {BREAD, BOAT, GREEN}),
+    ({"speaker": {"ne": "Bob"}}, {BREAD, WEEK, FINE}),
+    ({"NOT": {"speaker": {"in": ["Bob", "Ana"]}}}, {WEEK, FINE}),
+    ({"at": "2026-03"}, {BOAT, FINE, GREEN}),
+    ({"at": {"gt": "2026-03-01"}}, {GREEN}),
+    ({"at": {"gte": "2026-02-01", "lt": "2026-03-01"}}, {BREAD, WEEK}),
+    ({"at": {"lte": "2026-03-01T09:00:00Z"}}, {BREAD, WEEK, BOAT}),
+    ({"at": {"in": ["2026-02", "2026-03-02"]}}, {BREAD, WEEK, GREEN}),
+    ({"AND": [{"at": {"gte": "2026-03"}}, {"role": "user"}, {"speaker": "Bob"}]}, {BOAT, GREEN}),
+    ({"OR": [{"speaker": "Ana"}, {"at": "2026-03-02"}]}, {BREAD, GREEN}),
+    ({"words": "RYE breads"}, {BREAD, WEEK}),
+    ({"words": "boat", "role": "user"}, {BOAT}),
+    ({"words": "boat bread"}, set[str]()),
+    ({"words": {"in": ["week", "green"]}}, {WEEK, GREEN}),
+    ({"words": {"nin": ["bread", "boat"]}}, {GREEN}),
+    ({"words": "Bob"}, set[str]()),
+    ({"words": "?!"}, set[str]()),
+]
+"""Filters on messages and what they leave."""
+
+
+async def stored(memory: Memory) -> dict[str, Message]:
+    """Store two conversations and a document, and return the messages by text."""
+    by_text: dict[str, Message] = {}
+    for name in ("bread", "boat", "paper"):
+        given = [
+            {"role": "user", "content": text, "name": speaker, "at": at}
+            for of, _, speaker, text, at in SAID
+            if of == name
+        ]
+        roles = {text: role for _, role, _, text, _ in SAID}
+        messages = [
+            Message(m.id, m.scope, roles[m.content], m.content, m.said_at, m.created_at, m.name)
+            for m in messages_from(*given, at=memory.engine.clock())
+        ]
+        client = "document" if name == "paper" else "chat"
+        embedder = memory.engine.embedder
+        texts = [message.content for message in messages]
+        write = Write(
+            ALICE,
+            Provenance("test"),
+            messages=tuple(messages),
+            conversation=Conversation(client, name, name),
+            vectors=dict(zip(texts, embedder.embed_passages(texts), strict=True)),
+            embedder=embedder.fingerprint,
+        )
+        by_text |= {message.content: message for message in memory.engine.ledger.apply(write).messages}
+    return by_text
+
+
+@pytest.fixture(params=["chroma", "exact"])
+async def memory(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncGenerator[Memory]:
+    async with memory_in(tmp_path, vector_store={"provider": request.param}) as memory:
+        yield memory
+
+
+async def shown(memory: Memory, filters: Mapping[str, Any], scope: Scope = ALICE) -> set[str]:
+    """Return the texts of the messages that a filter leaves: a search, a list and a search of this instant agree."""
+    search = await memory.search(scope, "bread and boats", filters=filters, limit=50)
+    past = await memory.search(scope, "bread and boats", filters=filters, limit=50, as_of=memory.engine.clock())
+    texts = {hit.text for hit in search.hits}
+    assert {hit.text for hit in past.hits} == texts
+    assert {hit.text for hit in (await memory.list(scope, filters=filters)).hits} == texts
+    return texts
+
+
+@pytest.mark.parametrize(("condition", "expected"), FOUND, ids=[str(condition) for condition, _ in FOUND])
+async def test_messages_are_found_by_who_said_what_and_when(
+    memory: Memory, condition: dict[str, Any], expected: set[str]
+) -> None:
+    await stored(memory)
+    assert await shown(memory, {"kind": "message", **condition}) == expected
+
+
+async def test_pages_of_documents_are_found_where_no_kind_is_asked_for(memory: Memory) -> None:
+    """A search finds everything; what asks for messages means those of conversations."""
+    await stored(memory)
+    assert PAGE_TEXT in {hit.text for hit in (await memory.search(ALICE, "rye bread")).hits}
+    assert [row.title for row in (await memory.conversations.list(ALICE)).conversations] == ["boat", "bread"]
+
+
+async def test_a_conversation_is_named_by_its_id_or_that_of_a_message(memory: Memory) -> None:
+    """A hit shows the id of a message, so that of its conversation need not be known."""
+    messages = await stored(memory)
+    boat = messages[BOAT].session_id
+    for name in (boat, boat[:8], boat.upper(), messages[GREEN].id[:8]):
+        assert await shown(memory, {"kind": "message", "session": name}) == {BOAT, FINE, GREEN}
+    both = {"kind": "message", "session": {"in": [boat, messages[BREAD].id]}, "role": "user"}
+    assert await shown(memory, both) == {BREAD, BOAT, GREEN}
+    assert await shown(memory, {"kind": "message", "session": {"ne": boat}}) == {BREAD, WEEK}
+    memory_id = store_memory(memory, "User has a boat", sources=(messages[BOAT].id,), actor_id="Bob")
+    assert await shown(memory, {"kind": "memory", "session": boat}) == {"User has a boat"}
+    assert await shown(memory, {"kind": "memory", "session": messages[BREAD].id}) == set()
+    assert await shown(memory, {"kind": "memory", "speaker": "bob"}) == {"User has a boat"}
+    await memory.delete(ALICE, [memory_id])
+    deleted = await memory.list(ALICE, filters={"session": boat}, deleted=True)
+    assert [hit.id for hit in deleted.hits] == [memory_id]
+    assert await shown(memory, {"kind": "message", "session": boat}) == {FINE, GREEN}, "what it said is forgotten"
+
+
+async def test_a_wrong_conversation_or_speaker_is_told_with_the_known_ones(memory: Memory) -> None:
+    messages = await stored(memory)
+    boat = messages[BOAT].session_id
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"session": "00000000"}, rf"the newest are {boat[:8]} \(2026-03-02\), "),
+        ({"session": "0000"}, "too short"),
+        ({"speaker": {"gt": "A"}}, "cannot use 'gt'; use eq, ne, in, nin"),
+        ({"words": " "}, "needs words that the text has"),
+        ({"session": 12345678}, "or its first 8 characters, not 'int'"),
+    ]
+    for filters, text in wrong:
+        with pytest.raises(PalimpsestError, match=text):
+            await memory.list(ALICE, filters=filters)
+        with pytest.raises(PalimpsestError, match=text):
+            await memory.search(ALICE, "boat", filters=filters)
+    page = await memory.list(ALICE, filters={"kind": "message", "speaker": "Bobb"})
+    assert page.notes == ("nobody here is called 'Bobb'; did you mean 'Bob'?",)
+    page = await memory.list(ALICE, filters={"kind": "message", "speaker": "Zed"})
+    assert page.notes == ("nobody here is called 'Zed'; known are 'Ana', 'Bob'",)
+
+
+async def test_another_project_is_not_filtered_on(memory: Memory) -> None:
+    messages = await stored(memory)
+    message = messages_from(
+        {"role": "user", "content": "Roof it", "name": "Odile"}, scope=SHED, at=memory.engine.clock()
+    )
+    shed = await memory.add_messages(message, infer=False)
+    assert shed.kept_messages == 1
+    (hit,) = (await memory.list(SHED, filters={"kind": "message", "speaker": "Odile"})).hits
+    with pytest.raises(MemoryNotFoundError):
+        await memory.list(ALICE, filters={"session": hit.id})
+    page = await memory.list(ALICE, filters={"kind": "message", "speaker": "Odile"})
+    assert page.hits == ()
+    assert "'Ana', 'Bob'" in page.notes[0]
+    assert messages[BREAD].session_id != hit.session
+
+
+async def test_a_list_of_messages_is_read_in_pages_from_the_last_one_said(memory: Memory) -> None:
+    """Guards the order: an import stores old conversations last, and a page shows nothing twice."""
+    await stored(memory)
+    old = messages_from({"role": "user", "content": "Long ago", "at": "2020-01-01"}, at=memory.engine.clock())
+    await memory.add_messages(old, infer=False)
+    conditions: tuple[dict[str, Any], ...] = ({}, {"NOT": {"tags": "none"}})
+    for condition in conditions:
+        filters = {"kind": "message", **condition}
+        texts: list[str] = []
+        cursor: str | None = None
+        for _ in range(6):
+            page = await memory.list(ALICE, filters=filters, limit=1, cursor=cursor)
+            texts += [hit.text for hit in page.hits]
+            cursor = page.cursor
+        assert cursor is None
+        assert texts == [GREEN, FINE, BOAT, WEEK, BREAD, "Long ago"]
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "/", "5", "2026-01-01/x", "x/5", "2026-13-01/5"])
+async def test_a_cursor_of_another_list_is_refused(tmp_path: Path, cursor: str) -> None:
+    async with memory_in(tmp_path) as memory:
+        with pytest.raises(InputError, match="is not a cursor"):
+            await memory.list(ALICE, filters={"kind": "message"}, cursor=cursor)
+
+
+async def test_a_page_compares_a_bounded_number_of_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards a filter that drops nearly everything: the page ends early, says so, and the cursor goes on."""
+    monkeypatch.setattr("palimpsest.recall.listing.MAX_TESTED", 4)
+    monkeypatch.setattr("palimpsest.recall.listing.FILTERED_BATCH", 2)
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        first = store_memory(memory, "The first one", metadata={"topic": "boats"})
+        for number in range(9):
+            store_memory(memory, f"Memory {number}")
+        for limit in (1, 2):
+            texts: list[str] = []
+            cursor: str | None = None
+            for _ in range(10):
+                page = await memory.list(ALICE, filters={"topic": "boats"}, limit=limit, cursor=cursor)
+                texts += [hit.id for hit in page.hits]
+                cursor = page.cursor
+                if cursor is None:
+                    break
+                assert page.notes[0].endswith("entries were compared with the filter; the cursor goes on")
+            assert texts == [first]
+        newest = store_memory(memory, "The newest one", metadata={"topic": "boats"})
+        page = await memory.list(ALICE, filters={"topic": "boats"}, limit=1)
+        assert [hit.id for hit in page.hits] == [newest]
+        assert page.cursor is not None
+
+
+def test_a_filter_for_messages_leaves_out_pages_unless_it_names_a_role() -> None:
+    page: dict[str, Any] = {"role": PAGE, "kind": "message", "metadata": {}, "at": None}
+    cases: tuple[tuple[dict[str, Any], bool], ...] = (
+        ({"kind": "message"}, False),
+        ({"AND": [{"kind": {"ne": "memory"}}]}, False),
+        ({"kind": {"in": ["memory", "message"]}}, True),
+        ({"kind": "message", "OR": [{"role": PAGE}, {"role": "user"}]}, True),
+        ({"NOT": {"kind": "memory"}}, True),
+    )
+    for filters, expected in cases:
+        assert compile_filter(filters)(page) is expected
+
+
+async def test_what_was_said_at_an_earlier_time_is_found_by_speaker_and_session(tmp_path: Path) -> None:
+    clock = StoppedClock(datetime(2026, 5, 8, tzinfo=UTC))
+    async with memory_in(tmp_path, clock) as memory:
+        messages = await stored(memory)
+        then = clock()
+        clock.forward(days=1)
+        await memory.delete(ALICE, [messages[text].id for text in (BOAT, FINE, GREEN)])
+        for filters in ({"speaker": "Bob"}, {"session": messages[BOAT].id, "words": "is"}):
+            past = await memory.search(ALICE, "boat", filters=filters, as_of=then)
+            assert {hit.text for hit in past.hits} == {BOAT, GREEN}
+        assert (await memory.search(ALICE, "boat", filters={"speaker": "Bob"})).hits == ()
+        with pytest.raises(MemoryNotFoundError):
+            await memory.search(ALICE, "boat", filters={"session": messages[BOAT].session_id})
