@@ -68,7 +68,6 @@ def _table(items: tuple[FadingMemory, ...]) -> Part:
     rows = table("id", "R", "fades on", "last", "S", "days", "tag", "what", title="what is forgotten first")
     for item in items:
         fading, last = item.fading, shown_date(item.fading.last_at)
-        last = f"{last} {'used' if fading.used_at == fading.last_at else 'stated'}"
         fades_at = shown_date(fading.fades_at) if fading.fades_at is not None else "never"
         numbers = (f"{fading.retention:.2f}", fades_at, last, str(fading.strength), f"{fading.days:g}")
         rows.add_row(short(item.memory.id), *numbers, plain(fading.tag), plain(one_line(item.memory.text)))
