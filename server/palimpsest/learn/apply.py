@@ -108,10 +108,15 @@ async def apply_decisions(
 
 async def apply_write(engine: Engine, write: Write) -> AppliedWrite:
     """Apply a write in a worker thread. Vectors of long texts are marked as those of the first window."""
+    return await engine.write(lambda: engine.ledger.apply(_prepared(engine, write)))
 
-    def apply() -> AppliedWrite:
-        partial = frozenset(text for text in write.vectors if len(engine.embedder.windows(text)) > 1)
-        later = (*write.later, LINK_LATER) if engine.has_links and write.decisions else write.later
-        return engine.ledger.apply(replace(write, partial=partial, later=later))
 
-    return await engine.write(apply)
+async def apply_as_one(engine: Engine, writes: Sequence[Write]) -> Sequence[AppliedWrite]:
+    """Do the same with writes in several scopes of a user, in one transaction and as one edit."""
+    return await engine.write(lambda: engine.ledger.apply_as_one([_prepared(engine, write) for write in writes]))
+
+
+def _prepared(engine: Engine, write: Write) -> Write:
+    partial = frozenset(text for text in write.vectors if len(engine.embedder.windows(text)) > 1)
+    later = (*write.later, LINK_LATER) if engine.has_links and write.decisions else write.later
+    return replace(write, partial=partial, later=later)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from palimpsest.care.transfer.markdown.items import pinned_value
 from palimpsest.care.transfer.markdown.merging import Addition, Change, Merge, Removal
@@ -26,14 +26,6 @@ class Decided:
     of_writes: tuple[Sequence[Removal | Change | Addition], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Embedded:
-    """Vectors of texts, each of shape (dims,), and those of the texts of which only the first window was read."""
-
-    vectors: Mapping[str, Vector] = field(default_factory=dict[str, Vector])
-    partial: frozenset[str] = frozenset()
-
-
 def new_texts(merged: Merge) -> list[str]:
     """Return the texts that a merge brings."""
     changed = [change.shown.text for change in merged.changes if "text" in change.parts]
@@ -41,9 +33,12 @@ def new_texts(merged: Merge) -> list[str]:
 
 
 def decide(
-    engine: Engine, scope: Scope, merged: Merge, removals: Sequence[Removal], embedded: Embedded, caller: str
+    engine: Engine, scope: Scope, merged: Merge, removals: Sequence[Removal], vectors: Mapping[str, Vector], caller: str
 ) -> Decided:
-    """Return the writes of a merge. Memories leave first, so that their texts are free for others. Blocking."""
+    """Return the writes of a merge; `vectors` are those of its texts, each of shape (dims,). Blocking.
+
+    Memories leave first, so that their texts are free for others.
+    """
     first: list[Removal | Change | Addition] = [*removals, *merged.changes]
     by_scope: dict[Scope, list[Removal | Change | Addition]] = {scope: first} if first else {}
     for addition in merged.additions:
@@ -58,9 +53,8 @@ def decide(
             of_scope,
             provenance,
             decisions=decisions,
-            vectors=embedded.vectors,
+            vectors=vectors,
             embedder=fingerprint,
-            partial=embedded.partial,
             read={} if writes else read,
         )
         writes.append(write)

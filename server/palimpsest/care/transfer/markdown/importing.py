@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from palimpsest.care.transfer.markdown.deciding import Decided, Embedded, decide, new_texts
+from palimpsest.care.transfer.markdown.deciding import decide, new_texts
 from palimpsest.care.transfer.markdown.folder import write_file
 from palimpsest.care.transfer.markdown.items import Item, Shown, full_shown, shown_of
 from palimpsest.care.transfer.markdown.manifest import MANIFEST, BaseEntry, Manifest, base_entry, manifest_text
 from palimpsest.care.transfer.markdown.merging import Addition, Change, Conflict, Merge, Removal, merge
 from palimpsest.care.transfer.markdown.sides import Read, read_sides
 from palimpsest.core.errors import StaleDecisionError
-from palimpsest.core.models import AppliedWrite, Event, Outcome, Scope
-from palimpsest.learn.apply import embed_texts
+from palimpsest.core.models import Event, Outcome, Scope
+from palimpsest.learn.apply import apply_as_one, embed_texts
 from palimpsest.learn.engine import Engine
 from palimpsest.store.queries import memories as memory_queries
 
@@ -107,14 +107,8 @@ async def _carry_out(engine: Engine, folder: Path, plan: _Plan, caller: str) -> 
     ids: dict[str, Item] = dict(plan.merge.known)
     if result.done:
         vectors, notes = await embed_texts(engine, new_texts(plan.merge))
-
-        def write() -> tuple[Decided, Sequence[AppliedWrite]]:
-            partial = frozenset(text for text in vectors if len(engine.embedder.windows(text)) > 1)
-            embedded = Embedded(vectors, partial)
-            decided = decide(engine, plan.read.scope, plan.merge, plan.removals, embedded, caller)
-            return decided, engine.ledger.apply_as_one(decided.writes)
-
-        decided, applied = await engine.write(write)
+        decided = await engine.run(lambda: decide(engine, plan.read.scope, plan.merge, plan.removals, vectors, caller))
+        applied = await apply_as_one(engine, decided.writes)
         outcomes = [outcome for each in applied for outcome in each.outcomes]
         steps = [step for of_write in decided.of_writes for step in of_write]
         done = tuple(_imported(step, outcome) for step, outcome in zip(steps, outcomes, strict=True))
