@@ -1,0 +1,218 @@
+"""New memories are linked with those nearest to them in the background, and searches follow the links."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from loopback import OpenAIServer
+from palimpsest.care.verify import verify
+from palimpsest.core.models import LINK, Undo
+from palimpsest.core.models import Memory as StoredMemory
+from palimpsest.learn.background.jobs import work_on_jobs
+from palimpsest.memory import Memory
+from palimpsest.server.replies import render
+from palimpsest.store.schema import history
+from palimpsest.store.views.tables import memory_links
+from tests.support.exports import exporting
+from tests.support.ledger_access import ignore_progress
+from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in
+
+pytestmark = pytest.mark.anyio
+
+SISTER, WORK, TEA = "User's sister is called Beatriz", "Beatriz restores violins in Antwerp", "User likes green tea"
+
+
+async def link(memory: Memory, clock: StoppedClock) -> None:
+    """Do the work that waits."""
+    clock.forward(minutes=1)
+    await work_on_jobs(memory.engine, memory.engine.own_model)
+
+
+async def stored(memory: Memory, memory_id: str) -> StoredMemory:
+    """Return a memory as it is now."""
+    return (await memory.history(ALICE, memory_id))[0]
+
+
+def shown(request: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the memories that the model was shown."""
+    return json.loads(request["messages"][1]["content"].removeprefix("Memories: "))
+
+
+def notes(*items: tuple[int, str, Sequence[tuple[int, str]]]) -> str:
+    """Return a reply of the model: number, context, and links of memories."""
+    return json.dumps(
+        {
+            "notes": [
+                {
+                    "memory": number,
+                    "context": context,
+                    "tags": ["family"],
+                    "links": [{"memory": other, "reason": reason} for other, reason in links],
+                }
+                for number, context, links in items
+            ]
+        }
+    )
+
+
+class FamilyModel:
+    """A model that links what names Beatriz, and says the text of each memory again in its context."""
+
+    def __init__(self, invented: int | None = None) -> None:
+        self.invented = invented
+        self.requests: list[list[dict[str, Any]]] = []
+
+    def __call__(self, request: dict[str, Any]) -> str:
+        """Answer one request."""
+        memories = shown(request)
+        self.requests.append(memories)
+        items: list[tuple[int, str, list[tuple[int, str]]]] = []
+        for memory in memories:
+            family = [item["id"] for item in memories if "Beatriz" in item["text"] and item["id"] != memory["id"]]
+            links = (
+                [(other, "about Beatriz") for other in family]
+                if "near" in memory and "Beatriz" in memory["text"]
+                else []
+            )
+            links += [(self.invented, "invented")] if self.invented is not None else []
+            items.append((memory["id"], f"Belongs to: {memory['text']}", links))
+        return notes(*items)
+
+
+class TestWithoutModel:
+    async def test_memories_that_mention_the_same_person_are_linked(self, tmp_path: Path) -> None:
+        """The reason says whom, both ends show the link, and nothing that the memories say has changed."""
+        clock = StoppedClock()
+        async with memory_in(tmp_path, clock, links="on") as memory:
+            sister, work, _ = [await add_text(memory, text) for text in (SISTER, WORK, TEA)]
+            before = await stored(memory, sister)
+            await link(memory, clock)
+            after = await stored(memory, sister)
+            assert [(link.memory_id, link.reason) for link in after.links] == [(work, "both mention Beatriz")]
+            assert (after.revision, after.updated_at) == (before.revision, before.updated_at)
+            for one, other in ((sister, WORK), (work, SISTER)):
+                assert [item.memory.text for item in await memory.linked(ALICE, await stored(memory, one))] == [other]
+            versions = (await memory.history(ALICE, sister))[1]
+            assert [version.provenance.stage for version in versions] == ["add", LINK]
+            text = render.history_text(after, versions, (), await memory.linked(ALICE, after))
+            assert f"linked [{work[:8]}] {WORK} (both mention Beatriz)" in text
+
+    async def test_a_search_finds_what_the_best_memory_is_linked_with(self, tmp_path: Path) -> None:
+        """The part of the score says so; with the setting off there is none, and no job."""
+        for setting in ("on", "off"):
+            clock = StoppedClock()
+            async with memory_in(tmp_path / setting, clock, links=setting) as memory:
+                for text in (SISTER, WORK, TEA):
+                    await add_text(memory, text)
+                await link(memory, clock)
+                assert [report.job.kind for report in await memory.care.jobs()] == (["link"] if setting == "on" else [])
+                hits = (await memory.search(ALICE, "What is the name of my sister?", explain=True)).hits
+                gains = {hit.text: hit.score_parts.get("connected", 0.0) for hit in hits}
+                assert (gains[WORK] > 0) is (setting == "on")
+                assert hits[0].text == SISTER
+
+    async def test_an_undo_without_a_number_passes_links_over(self, tmp_path: Path) -> None:
+        """People undo what they did. By its number an edit of the background can be undone too, and stays undone."""
+        clock = StoppedClock()
+        async with memory_in(tmp_path, clock, links="on") as memory:
+            sister = await add_text(memory, SISTER)
+            await add_text(memory, WORK)
+            await link(memory, clock)
+            linking = next(edit.number for edit in await memory.log(ALICE) if edit.provenance.stage == LINK)
+            await memory.undo(ALICE, Undo(linking))
+            assert (await stored(memory, sister)).links == ()
+            await link(memory, clock)
+            assert (await stored(memory, sister)).links == ()
+            undone = await memory.undo(ALICE)
+            assert [outcome.memory.text for outcome in undone.outcomes] == [WORK]
+
+    async def test_verify_finds_and_repairs_links_that_were_lost(self, tmp_path: Path) -> None:
+        """What a memory says of its links counts."""
+        clock = StoppedClock()
+        async with memory_in(tmp_path, clock, links="on") as memory:
+            sister = await add_text(memory, SISTER)
+            await add_text(memory, WORK)
+            await link(memory, clock)
+            settings = memory.settings
+        assert all(finding.ok for finding in verify(settings, ignore_progress, repair=False, clock=clock))
+        with closing(sqlite3.connect(settings.ledger_path)) as conn, conn:
+            conn.execute("DELETE FROM memory_links")
+        texts = [finding.text for finding in verify(settings, ignore_progress, repair=True, clock=clock)]
+        assert any("have links that cannot be followed from both ends" in text for text in texts)
+        async with memory_in(tmp_path, clock, links="on") as memory:
+            assert len(await memory.linked(ALICE, await stored(memory, sister))) == 1
+
+    async def test_links_follow_a_memory_that_has_another_id_after_an_import(self, tmp_path: Path) -> None:
+        """The other memory already knew one of the two texts, under an id of its own."""
+        clock = StoppedClock()
+        async with memory_in(tmp_path / "from", clock, links="on") as memory:
+            for text in (SISTER, WORK):
+                await add_text(memory, text)
+            await link(memory, clock)
+            await exporting(memory, tmp_path / "export.jsonl")
+        async with memory_in(tmp_path / "to", clock) as memory:
+            work = await add_text(memory, WORK)
+            await memory.care.import_file(ALICE, tmp_path / "export.jsonl", ignore_progress)
+            (sister,) = [item for item in (await memory.scope_contents(ALICE)).memories if item.text == SISTER]
+            assert [item.memory_id for item in sister.links] == [work]
+            assert [item.memory.text for item in await memory.linked(ALICE, await stored(memory, work))] == [SISTER]
+
+
+class TestWithModel:
+    async def test_numbers_are_places_in_what_was_shown(self, tmp_path: Path) -> None:
+        """Guards against ranks of neighbours used as places in the memory, as in the code published with the paper."""
+        clock, model = StoppedClock(), FamilyModel()
+        with OpenAIServer(model) as server:
+            async with memory_in(tmp_path, clock, links="on", llm=llm_settings(server.base_url)) as memory:
+                old = [await add_text(memory, text) for text in (TEA, "User has a cat", SISTER, "User cycles to work")]
+                await link(memory, clock)
+                work = await add_text(memory, WORK)
+                await link(memory, clock)
+                after = await stored(memory, work)
+                assert [item.memory_id for item in after.links] == [old[2]]
+                assert (after.context, after.tags) == (f"Belongs to: {WORK}", ("family",))
+                for memory_id in old:
+                    neighbour = await stored(memory, memory_id)
+                    assert neighbour.context == f"Belongs to: {neighbour.text}"
+        assert [item["id"] for item in model.requests[-1]] == list(range(len(model.requests[-1])))
+        assert not any(memory_id in json.dumps(model.requests) for memory_id in (*old, work))
+
+    async def test_an_invented_number_changes_nothing(self, tmp_path: Path) -> None:
+        """The model is asked once more; then the job waits to be tried again."""
+        clock, model = StoppedClock(), FamilyModel(invented=99)
+        with OpenAIServer(model) as server:
+            async with memory_in(tmp_path, clock, links="on", llm=llm_settings(server.base_url)) as memory:
+                sister = await add_text(memory, SISTER)
+                await add_text(memory, WORK)
+                await link(memory, clock)
+                after = await stored(memory, sister)
+                assert (after.links, after.context) == ((), "")
+                (report,) = await memory.care.jobs()
+                assert (report.job.state, report.job.attempts) == ("waiting", 1)
+                assert "there is no memory 99" in report.job.error
+
+    async def test_a_purge_takes_what_others_say_of_a_memory(self, tmp_path: Path) -> None:
+        """The link, its reason and every context that was written beside it vanish, also from the history."""
+        clock, model = StoppedClock(), FamilyModel()
+        with OpenAIServer(model) as server:
+            async with memory_in(tmp_path, clock, links="on", llm=llm_settings(server.base_url)) as memory:
+                sister, work = await add_text(memory, SISTER), await add_text(memory, WORK)
+                await link(memory, clock)
+                assert (await stored(memory, sister)).links
+                done = await memory.care.purge(ALICE, [work])
+                assert done.traces == ()
+                after = await stored(memory, sister)
+                assert (after.links, after.context, after.text) == ((), "", SISTER)
+                with memory.engine.ledger.read() as conn:
+                    states = conn.execute(select(history.c.state)).scalars().all()
+                    assert conn.execute(select(memory_links)).all() == []
+                assert work not in json.dumps(states)
+                assert "Antwerp" not in json.dumps(states)
