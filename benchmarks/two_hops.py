@@ -54,7 +54,8 @@ async def _ranks(memory: Memory, question: Mapping[str, Any], ids: list[str]) ->
     """Return the ranks of the fact that the question names and of the one that answers it."""
     hits = (await memory.search(SCOPE, question["text"], limit=LIMIT, max_tokens=AMPLE)).hits
     places = {hit.id: place for place, hit in enumerate(hits, start=1)}
-    first, second = (places.get(ids[number], LIMIT + 1) for number in question["facts"])
+    numbers: list[int] = question["facts"]
+    first, second = (places.get(ids[number], LIMIT + 1) for number in numbers)
     return first, second
 
 
