@@ -261,6 +261,10 @@ class Memory:
         refresh = refresh or (self.engine.is_model_borrowed and await self._summary_is_due(scope, kind))
         return await summaries.get_summary(self.engine, scope, kind, refresh=refresh, caller=caller)
 
+    async def last_days(self, scope: Scope, number: int) -> Sequence[str]:
+        """Return the kinds of the summaries of the last days on which something was said, the last day first."""
+        return await summaries.last_days(self.engine, scope, number)
+
     async def get(self, scope: Scope, owner_id: str) -> models.Memory | Message:
         """Return a memory or message, living or deleted, with its whole text unless a fact of it is forgotten."""
         return await self.engine.read(lambda conn: id_lookup.find_shown(conn, scope, owner_id))

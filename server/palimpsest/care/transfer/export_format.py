@@ -292,7 +292,7 @@ class MemoryLine(_Line):
 
 
 class SummaryLine(_Line):
-    """A summary of a scope."""
+    """A summary of a scope. If it is known what it rests on: memories by id with their revision, and messages."""
 
     type: Literal["summary"]
     project: ScopePart
@@ -303,6 +303,8 @@ class SummaryLine(_Line):
     model: Name
     prompt: Name
     created_at: AwareDatetime
+    sources: dict[Id, Number] = {}
+    message_ids: list[Id] = []
 
 
 AnyLine: TypeAlias = AliasLine | ConversationLine | EntityLine | MessageLine | MemoryLine | SummaryLine

@@ -35,6 +35,9 @@ from palimpsest.server.replies.whole import WholeReply, whole_reply_text
 
 app = typer.Typer()
 
+MAX_DAYS = 31
+"""How many days `palimpsest summary --days` lists at most. Each may cost a call of the model."""
+
 Limit = Annotated[
     int,
     typer.Option(min=1, max=validation.MAX_LIMIT, metavar="NUMBER", help="The largest number of results, 1 to 100."),
@@ -207,15 +210,29 @@ def history(ctx: typer.Context, memory_id: MemoryId, as_json: AsJson = False) ->
 @app.command(rich_help_panel=MEMORIES)
 def summary(
     ctx: typer.Context,
-    kind: Annotated[str, typer.Option(help="overall, recent, or about:NAME.")] = "overall",
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="[KIND]",
+            help="overall, recent, session (the last one) or session:ID, day:DATE, or about:NAME. Default: overall.",
+        ),
+    ] = "",
+    kind: Annotated[str, typer.Option(help="The same as KIND.", hidden=True)] = "overall",
+    days: Annotated[
+        int, typer.Option(min=0, max=MAX_DAYS, metavar="NUMBER", help="List so many days, the last first.")
+    ] = 0,
     refresh: Annotated[bool, typer.Option("--refresh", help="Write it again first.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Summarize the memory in a paragraph."""
+    """Summarize the memory in a paragraph, or its last days in one each."""
 
     async def work(memory: Memory) -> None:
-        result = await memory.summary(memory.scope, kind, refresh=refresh, caller=CALLER)
-        text = render.summary_text(result, memory.scope, COMMANDS)
-        print_result(as_json, SummaryReply.of(result, memory.scope).as_json(), text)
+        kinds = await memory.last_days(memory.scope, days) if days else [name or kind]
+        results = [await memory.summary(memory.scope, kind, refresh=refresh, caller=CALLER) for kind in kinds]
+        replies = [SummaryReply.of(result, memory.scope).as_json() for result in results]
+        if days:
+            print_result(as_json, {"days": replies}, render.days_text(results, memory.scope))
+        else:
+            print_result(as_json, replies[0], render.summary_text(results[0], memory.scope, COMMANDS))
 
     with_memory(ctx, work)

@@ -68,8 +68,7 @@ def _resolved(conn: Connection, request: SummaryRequest) -> str:
     today = request.now.astimezone(UTC).date()
     match request.argument.lower():
         case "":
-            end = _start(today + A_DAY)
-            said = summary_queries.dates_with_something_said(conn, request.scope, datetime.min.replace(tzinfo=UTC), end)
+            said = days_with_something_said(conn, request.scope, request.now)
             return said[0] if said else f"{today}"
         case "today":
             return f"{today}"
@@ -99,6 +98,12 @@ def _due(conn: Connection, request: SummaryRequest, every: int) -> Sequence[str]
     today = _start(request.now.astimezone(UTC).date())
     said = summary_queries.dates_with_something_said(conn, request.scope, today - DAYS_BACK * A_DAY, today)
     return [day for day in said if _lacks(conn, request, day)]
+
+
+def days_with_something_said(conn: Connection, scope: Scope, now: datetime) -> list[str]:
+    """Return the days until today on which something was said that lives, the last first."""
+    end = _start(now.astimezone(UTC).date() + A_DAY)
+    return summary_queries.dates_with_something_said(conn, scope, datetime.min.replace(tzinfo=UTC), end)
 
 
 def something_said_today(conn: Connection, scope: Scope, now: datetime) -> bool:

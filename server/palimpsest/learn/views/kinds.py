@@ -23,6 +23,9 @@ MAX_SOURCE_TOKENS = 12_000
 MAX_SOURCE_MEMORIES = 500
 """How many memories are read for a summary: 24 tokens each fill `MAX_SOURCE_TOKENS`."""
 
+ITEM_TOKENS = 10
+"""What an item has beside its text: the names of its fields and its date, as JSON."""
+
 
 MAX_MESSAGE_CHARS = 600
 """How much of a message is read for a summary. Set by hand: longer ones are mostly code, output and quotations."""
@@ -148,10 +151,15 @@ def fitting(memories: Sequence[Memory], budget: int = MAX_SOURCE_TOKENS) -> Sequ
     return memories[: how_many_fit([memory.text for memory in memories], budget)]
 
 
+def item_tokens(text: str) -> int:
+    """Return how many tokens an item with a text has in a prompt."""
+    return count_tokens(text) + ITEM_TOKENS
+
+
 def how_many_fit(texts: Sequence[str], budget: int) -> int:
     """Return how many of the texts, from the first on, fit a token budget; at least one, if there is one."""
     for number, text in enumerate(texts):
-        budget -= count_tokens(text)
+        budget -= item_tokens(text)
         if budget < 0:
             return max(number, 1)
     return len(texts)

@@ -24,12 +24,12 @@ from palimpsest.learn.views.kinds import (
     SummaryKind,
     SummaryRequest,
     how_many_fit,
+    item_tokens,
     memory_item,
     revisions,
 )
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import summaries as summary_queries
-from palimpsest.text.tokenizer import count_tokens
 
 MAX_PROMPTS = 4
 """How many prompts one summary reads at most. What does not fit them is read by the next one. Set by hand: about a year
@@ -73,12 +73,12 @@ def _known(conn: Connection, request: SummaryRequest, shown: set[str], room: int
     newest = [memory for _, memory in memory_queries.list_memories(conn, request.scope, MAX_SOURCE_MEMORIES)]
     others = [memory for memory in newest if memory.id not in shown and not has_expired(memory.metadata, request.now)]
     texts = [memory.text for memory in others]
-    return others[: how_many_fit(texts, room)] if texts and count_tokens(texts[0]) <= room else ()
+    return others[: how_many_fit(texts, room)] if texts and item_tokens(texts[0]) <= room else ()
 
 
 def _room(items: Sequence[Mapping[str, Any]]) -> int:
     """Return how many tokens are left of one prompt; none if the items need several."""
-    return MAX_SOURCE_TOKENS - sum(count_tokens(item["text"]) for item in items)
+    return MAX_SOURCE_TOKENS - sum(item_tokens(item["text"]) for item in items)
 
 
 def _day_item(day: Summary) -> Mapping[str, Any]:

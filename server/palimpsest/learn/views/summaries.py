@@ -13,6 +13,7 @@ from palimpsest.core.models import Provenance, Scope, Summary
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.views.about.text import ABOUT, text_about
+from palimpsest.learn.views.days import DAY, days_with_something_said
 from palimpsest.learn.views.kinds import MAX_SOURCE_TOKENS, Material, SummaryKind, SummaryRequest, how_many_fit
 from palimpsest.learn.views.portrait.pinned import pinned_block, under
 from palimpsest.learn.views.registry import kind_named
@@ -26,7 +27,8 @@ from palimpsest.store.writes.apply import Write
 class SummaryResult:
     """A summary for the caller. `changes_since` is how many changes of memories were made since it was written.
 
-    `sources` are the ids of the memories that it rests on. `lines` are what a text about an entity rests on.
+    `sources` are the ids of the memories that it rests on. `lines` are what a text about an entity rests on. A text
+    that `is_plain` was not written by a model.
     """
 
     text: str
@@ -35,6 +37,7 @@ class SummaryResult:
     notes: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
+    is_plain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,12 @@ async def write_summary(
     return summary
 
 
+async def last_days(engine: Engine, scope: Scope, number: int) -> list[str]:
+    """Return the kinds of the summaries of the last days on which something was said, the last day first."""
+    days = await engine.read(lambda conn: days_with_something_said(conn, scope, engine.clock()))
+    return [DAY.stored_as(day) for day in days[:number]]
+
+
 async def missed_changes(engine: Engine, scope: Scope, kind: str) -> int:
     """Return how much of what was said the last summary of a kind does not include. Raises InputError."""
     if kind.strip().lower().startswith(ABOUT):
@@ -148,7 +157,8 @@ async def _plain(engine: Engine, view: SummaryKind, request: SummaryRequest, rea
     """Return the form of a summary without a model, and why it is that."""
     plain = await engine.read(lambda conn: view.plain(conn, request))
     notes = (f"{reason}: these are the {plain.of} themselves",) if plain.of else ()
-    return SummaryResult(plain.text, view.stored_as(request.argument), 0, notes, sources=tuple(plain.sources))
+    kind, sources = view.stored_as(request.argument), tuple(plain.sources)
+    return SummaryResult(plain.text, kind, 0, notes, sources=sources, is_plain=True)
 
 
 def _material(engine: Engine, view: SummaryKind, request: SummaryRequest) -> tuple[int, Material]:

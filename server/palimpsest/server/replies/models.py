@@ -24,6 +24,7 @@ from palimpsest.server.replies.notes import (
     changed_notes,
     other_project,
     scope_note,
+    short,
     shortened_notes,
 )
 from palimpsest.text.shorten import shorten
@@ -34,6 +35,10 @@ if TYPE_CHECKING:  # slow to import, and only needed for the annotations
     from palimpsest.recall.listing import Page
     from palimpsest.recall.pipeline import SearchResult
     from palimpsest.recall.similar import SimilarMemory
+
+
+MAX_SUMMARY_SOURCES = 50
+"""How many memories a reply names as what a summary rests on: 50 short ids are 600 bytes. Set by hand."""
 
 
 def _long_length(text: str) -> int | None:
@@ -287,13 +292,16 @@ class DeleteAllReply(Reply):
 class SummaryReply(Reply):
     """The result of `get_summary`. `changes_since` counts the changes that the summary does not include.
 
-    `lines` are what a text about an entity rests on, if a model wrote it.
+    `lines` are what a text about an entity rests on, if a model wrote it. `sources` are the short ids of the memories
+    that a summary rests on, the first of `rests_on` memories.
     """
 
     summary: str
     lines: tuple[str, ...] = LeftOutIfEmpty
     kind: str
     changes_since: int
+    sources: tuple[str, ...] = LeftOutIfEmpty
+    rests_on: int = 0
     notes: tuple[str, ...]
 
     @classmethod
@@ -305,5 +313,7 @@ class SummaryReply(Reply):
             lines=summary.lines,
             kind=summary.kind,
             changes_since=summary.changes_since,
+            sources=tuple(short(memory_id) for memory_id in summary.sources[:MAX_SUMMARY_SOURCES]),
+            rests_on=len(summary.sources),
             notes=notes,
         )

@@ -58,6 +58,10 @@ MAX_EXAMPLE = 60
 """How many characters of each of them are quoted."""
 
 
+MAX_NAMED_SOURCES = 5
+"""How many memories the text of a reply names as what a summary rests on; of more it says how many. Set by hand."""
+
+
 def explanation(hit: Hit) -> str:
     """Return the parts of a hit's score, the largest first, or "" if the search was not asked to explain itself."""
     parts = sorted(hit.score_parts.items(), key=lambda named: -abs(named[1]))
@@ -224,7 +228,20 @@ def summary_text(summary: SummaryResult, scope: Scope, advice: Advice = TOOLS) -
         is_or_are = "is" if summary.changes_since == 1 else "are"
         changes = counted(summary.changes_since, "later change")
         notes.append(f"{changes} {is_or_are} not included; {advice.outdated}")
+    if summary.is_plain:
+        return _with_notes([summary.text], notes, scope)
+    if 0 < len(summary.sources) <= MAX_NAMED_SOURCES:
+        notes.append(f"rests on {', '.join(map(short, summary.sources))}")
+    elif summary.sources:
+        notes.append(f"rests on {len(summary.sources)} memories")
     return _with_notes([summary.text], notes, scope)
+
+
+def days_text(days: Sequence[SummaryResult], scope: Scope) -> str:
+    """Return the summaries of days below their dates, and each note on them once."""
+    lines = [line for day in days for line in (day.kind.partition(":")[2], day.text, "")][:-1]
+    notes = list(dict.fromkeys(note for day in days for note in day.notes))
+    return _with_notes(lines or ["Nothing is known yet."], notes, scope)
 
 
 def history_text(

@@ -21,16 +21,31 @@ the next is written from such an older one, which the correction does not concer
 
 def put(conn: Connection, summary_id: int, summary: Summary) -> None:
     """Store what a new summary rests on. Of older ones, the last of each earlier month keeps it, for a year."""
-    rows = [
-        {"kind": "message", "owner_id": message_id, "revision": 0} for message_id in dict.fromkeys(summary.message_ids)
-    ]
+    store(conn, summary_id, summary.sources, summary.message_ids)
+    _thin_out(conn, summary_id, summary)
+
+
+def store(conn: Connection, summary_id: int, of_memories: Mapping[str, int], message_ids: Sequence[str]) -> None:
+    """Store what a summary rests on, and leave older ones as they are."""
+    rows = [{"kind": "message", "owner_id": message_id, "revision": 0} for message_id in dict.fromkeys(message_ids)]
     rows += [
-        {"kind": "memory", "owner_id": memory_id, "revision": revision}
-        for memory_id, revision in summary.sources.items()
+        {"kind": "memory", "owner_id": memory_id, "revision": revision} for memory_id, revision in of_memories.items()
     ]
     if rows:
         conn.execute(insert(summary_sources), [{"summary_id": summary_id, **row} for row in rows])
-    _thin_out(conn, summary_id, summary)
+
+
+def are_as_they_were(conn: Connection, of_memories: Mapping[str, int], message_ids: Sequence[str]) -> bool:
+    """Return whether all these memories, in these versions, and all these messages are there and live."""
+    known: dict[str, int] = {}
+    for chunk in chunks(list(of_memories)):
+        query = select(memories.c.id, memories.c.revision).where(memories.c.id.in_(chunk))
+        known |= {row.id: row.revision for row in conn.execute(query.where(memories.c.deleted_at.is_(None)))}
+    said: set[str] = set()
+    for chunk in chunks(message_ids):
+        of_ids = (messages.c.id.in_(chunk), messages.c.deleted_at.is_(None))
+        said.update(conn.execute(select(messages.c.id).where(*of_ids)).scalars())
+    return known == dict(of_memories) and said == set(message_ids)
 
 
 def _thin_out(conn: Connection, newest_id: int, summary: Summary) -> None:

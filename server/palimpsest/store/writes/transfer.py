@@ -38,6 +38,7 @@ from palimpsest.store.schema import (
 )
 from palimpsest.store.views import link_care, uses
 from palimpsest.store.views import links as link_rows
+from palimpsest.store.views import transfer as summary_transfer
 from palimpsest.store.writes import conversations as conversation_writes
 from palimpsest.store.writes import entries as entry_writes
 from palimpsest.store.writes.transaction import Transaction, next_edit_number, reserve_edit_numbers
@@ -82,7 +83,6 @@ HISTORY = (
     "prompt",
     "caller",
 )
-SUMMARY = ("project", "agent_id", "run_id", "kind", "text", "model", "prompt", "created_at")
 
 Item = Mapping[str, Any]
 
@@ -153,8 +153,7 @@ def export_items(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
         cited = [{"message_id": message, "history_id": version} for message, version in conn.execute(sources)]
         named = {"mentions": entity_transfer.mentions_of(conn, "memory", row.id), **uses.exported(conn, row.id)}
         yield {"type": "memory", **_values(row, MEMORY + MEMORY_STATE), **named, "history": past, "sources": cited}
-    for row in conn.execute(select(summaries).where(summaries.c.user_id == user_id).order_by(summaries.c.id)):
-        yield {"type": "summary", **_values(row, SUMMARY)}
+    yield from summary_transfer.items_of(conn, user_id)
 
 
 def reserve_edits(conn: Connection, state: ImportState, edits: int) -> None:
@@ -203,7 +202,7 @@ def _store(tx: Transaction, item: Item, state: ImportState) -> bool:
         past = [_edit(version, entity_transfer.HISTORY, state.base) for version in item["history"]]
         return entity_transfer.store(tx.conn, tx.scope.user_id, item, past, state.entities)
     if item["type"] == "summary":
-        return _store_summary(tx, item)
+        return summary_transfer.store_item(tx.conn, tx.scope, item, state.owner_ids)
     standing, known = _standing(tx.conn, tx.scope, item)
     state.owner_ids[item["id"]] = known or item["id"]
     if item["type"] == "memory":
@@ -235,7 +234,7 @@ def standing_of(conn: Connection, user_id: str, item: Item, state: ImportState) 
         is_new = item["id"] not in state.entities.only_purged
         return "new" if is_new and entity_transfer.find(conn, user_id, item, state.entities) is None else "known"
     if item["type"] == "summary":
-        return "new" if _known_summary(conn, scope, item) is None else "known"
+        return "new" if summary_transfer.known(conn, scope, item) is None else "known"
     return _standing(conn, scope, item)[0]
 
 
@@ -293,12 +292,6 @@ _KNOWN_MEMORY: Query = (
 )
 
 
-def _known_summary(conn: Connection, scope: Scope, item: Item) -> str | None:
-    columns = (summaries.c[name] == item[name] for name in ("kind", "text", "created_at"))
-    summary_id = conn.execute(select(summaries.c.id).where(is_scope(summaries, scope), *columns).limit(1)).scalar()
-    return None if summary_id is None else str(summary_id)
-
-
 def _store_message(tx: Transaction, item: Item, state: ImportState) -> None:
     past = [_edit(version, MESSAGE_HISTORY, state.base) for version in item["history"]]
     values = {name: item[name] for name in MESSAGE + MESSAGE_STATE}
@@ -342,15 +335,6 @@ def _store_memory(tx: Transaction, item: Item, state: ImportState) -> None:
             tx.conn.execute(insert(memory_sources).values(**values))
     entry_writes.put(tx.conn, "memory", item["id"], tx.scope, None, "", tx.touched)
     tx.touched.memories.add(item["id"])
-
-
-def _store_summary(tx: Transaction, item: Item) -> bool:
-    if _known_summary(tx.conn, tx.scope, item) is not None:
-        return False
-    # The number it was current to belongs to another ledger. As nobody knows what it includes, everything comes later.
-    values = {name: item[name] for name in SUMMARY}
-    tx.conn.execute(insert(summaries).values(user_id=tx.scope.user_id, seq=0, **values))
-    return True
 
 
 def _ranks(conn: Connection, user_id: str) -> dict[int, int]:
