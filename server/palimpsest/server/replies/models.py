@@ -301,7 +301,7 @@ class SummaryReply(Reply):
     kind: str
     changes_since: int
     sources: tuple[str, ...] = LeftOutIfEmpty
-    rests_on: int = 0
+    rests_on: int = Field(default=0, exclude_if=not_)
     notes: tuple[str, ...]
 
     @classmethod
