@@ -6,13 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, exists, insert, or_, select
 
-from palimpsest.core.models import Summary
+from palimpsest.core.models import LINK, Summary
 from palimpsest.store.mapping import chunks, is_scope
 from palimpsest.store.schema import history, index_log, memories, memory_sources, messages, summaries
 from palimpsest.store.views.tables import summary_sources
-
-LINK = "link"
-"""The stage of edits that only say where a memory belongs: its context, links and tags. No summary says that."""
 
 KEPT_MONTHS = 12
 """For how many months the last summary of each kind keeps what it rests on. If a newer one is outdated by a correction,
@@ -105,6 +102,7 @@ def have_changed() -> ColumnElement[bool]:
 
 def reworded_since(log_number: ColumnElement[int]) -> ColumnElement[bool]:
     """Return the condition for memories with an edit after a number of the index log that changed what they say."""
+    # An edit of the stage LINK only says where a memory belongs, which no summary says.
     # A mention of a memory is in the log too. What changes the memory also leaves a row of history, at the same time.
     edited = history.join(
         index_log, and_(index_log.c.memory_id == history.c.memory_id, index_log.c.at == history.c.updated_at)
