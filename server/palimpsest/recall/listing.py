@@ -94,7 +94,7 @@ def page(
                 left -= hit_tokens(hit)
                 last = at
             if len(batch) < size:
-                return Page(tuple(hits)) if hits or cursor or deleted else _empty(conn, scope)
+                return Page(tuple(hits)) if hits or cursor or deleted or source.is_of_messages else _empty(conn, scope)
             position = batch[-1][0]
             tested += size
             if source.is_tested and tested >= MAX_TESTED:
@@ -125,10 +125,11 @@ class _Source:
     @property
     def is_tested(self) -> bool:
         """Return whether what is read has to be tested, because the ledger cannot look up all that the filter asks."""
-        return self.found is not None and not (self._is_of_messages and self.found.is_exact)
+        return self.found is not None and not (self.is_of_messages and self.found.is_exact)
 
     @property
-    def _is_of_messages(self) -> bool:
+    def is_of_messages(self) -> bool:
+        """Return whether the list is one of messages."""
         return self.found is not None and self.found.kinds == MESSAGES
 
     def position(self, cursor: str | None) -> Position | None:
@@ -137,7 +138,7 @@ class _Source:
             return None
         at, _, row = cursor.rpartition("/")
         is_row = row.isdecimal() and len(row) <= MAX_CURSOR_DIGITS
-        if is_row and bool(at) == self._is_of_messages:
+        if is_row and bool(at) == self.is_of_messages:
             with suppress(InputError):
                 return MessagePosition(parse_instant(at, "cursor"), int(row)) if at else int(row)
         raise InputError(f"'{cursor}' is not a cursor of this list. Use the one that the previous page ended with.")
@@ -148,7 +149,7 @@ class _Source:
 
     def read(self, size: int, after: Position | None) -> list[tuple[Position, Hit | None]]:
         """Return the next entries with their positions; None for what the list does not show."""
-        if self._is_of_messages:
+        if self.is_of_messages:
             return self._messages(size, cast("MessagePosition | None", after))
         return self._memories(size, cast("int | None", after))
 
