@@ -13,6 +13,7 @@ from palimpsest.learn.views.kinds import PlainText, revisions
 from palimpsest.store.queries import conversations as conversation_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries.conversations import ConversationSummary
+from palimpsest.store.views.pinned import is_pinned, pinned_memories
 from palimpsest.text.counting import counted
 from palimpsest.text.shorten import shorten
 from palimpsest.text.tokenizer import lines_within
@@ -35,7 +36,8 @@ NOTHING = "Nothing is known yet."
 def newest(conn: Connection, scope: Scope, since: datetime | None = None) -> PlainText:
     """Return the newest memories and conversations as lines of text, within the token budget."""
     memories = [memory for _, memory in memory_queries.list_memories(conn, scope, MAX_LISTED_MEMORIES)]
-    total = memory_queries.count_memories(conn, scope)
+    memories = [memory for memory in memories if not is_pinned(memory.metadata)]  # these stand above the list
+    total = memory_queries.count_memories(conn, scope) - len(pinned_memories(conn, scope))
     conversations = conversation_queries.list_conversations(conn, scope, MAX_LISTED_CONVERSATIONS)
     total_conversations, _ = conversation_queries.count_conversations(conn, scope)
     if since is not None:

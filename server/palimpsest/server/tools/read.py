@@ -87,7 +87,10 @@ async def get_summary(
     ctx: Context[Any, Any],
     kind: Annotated[
         str,
-        Field(description="overall, recent (two weeks), session (the last; session:ID), day:2026-11-21, about:NAME"),
+        Field(
+            description="overall, recent (two weeks), profile, project, procedures, session (the last; session:ID), "
+            "day:2026-11-21, about:NAME"
+        ),
     ] = "overall",
     refresh: Annotated[bool, Field(description="rewrite it first")] = False,
     scope: ScopeArgument = None,

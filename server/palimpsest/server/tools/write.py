@@ -49,7 +49,9 @@ async def add_memory(  # noqa: PLR0913, PLR0917 - the arguments of the tool, whi
         bool | None,
         Field(description="leave out; true: split text into facts; false: no model is asked"),
     ] = None,
-    metadata: Annotated[dict[str, Any] | None, Field(description="stored with text, for filters")] = None,
+    metadata: Annotated[
+        dict[str, Any] | None, Field(description="stored with text, for filters; pinned=true heads every session")
+    ] = None,
     scope: ScopeArgument = None,
 ) -> CallToolResult | InputRequiredResult:
     """Store one fact, or the facts of a conversation. The reply says what was added, changed or already known."""

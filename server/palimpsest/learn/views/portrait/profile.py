@@ -6,7 +6,8 @@ session begins with may be read at any time later.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence, Set
 from functools import partial
 
 from sqlalchemy import Connection
@@ -37,6 +38,8 @@ SECTIONS = (
 )
 """The sections, in the order in which a memory that fits several is put into one."""
 
+_IS_CALLED = re.compile(r"(?:The )?User (?:is|ist|est|es|è|é) ", re.IGNORECASE)
+
 SLOWER = 2
 """A profile is written anew after twice as many changes as the summary `overall`: it changes more slowly. Set by
 hand."""
@@ -47,23 +50,34 @@ facts."""
 
 
 def _material(conn: Connection, request: SummaryRequest) -> Material:
-    return material(conn, request, PROFILE.name, _memories(conn, request, MAX_SOURCE_MEMORIES))
+    return material(conn, request, PROFILE.name, lasting(_memories(conn, request, MAX_SOURCE_MEMORIES)))
 
 
 def _plain(conn: Connection, request: SummaryRequest) -> PlainText:
-    name = memory_queries.name_of_user(conn, request.scope)
-    return portrait(conn, request, _memories(conn, request, READ), HEADINGS, partial(_place, name))
+    memories = _memories(conn, request, READ)
+    names = {memory_queries.name_of_user(conn, request.scope), *_names_told(memories)}
+    own = {name_key(part) for name in names if name for part in (name, name.split(maxsplit=1)[0])} | SELF_NAMES
+    return portrait(conn, request, lasting(memories), HEADINGS, partial(_place, own))
+
+
+def _names_told(memories: Iterable[Memory]) -> Iterator[str]:
+    """Yield the names in texts such as "User is Imogen Hartley, a nurse", which also tell what the user is called."""
+    for memory in memories:
+        subject = _IS_CALLED.match(memory.text)
+        rest = memory.text[subject.end() :] if subject is not None else ""
+        yield from (
+            entity.name for entity in memory.entities if entity.type == "person" and rest.startswith(entity.name)
+        )
 
 
 def _memories(conn: Connection, request: SummaryRequest, limit: int) -> list[Memory]:
-    return lasting([memory for _, memory in memory_queries.list_memories(conn, request.scope, limit)])
+    return [memory for _, memory in memory_queries.list_memories(conn, request.scope, limit)]
 
 
-def _place(user_name: str, memory: Memory) -> str:
+def _place(own: Set[str], memory: Memory) -> str:
     """Return the heading of a memory. Somebody else's name is a sign of one about people, at its beginning two."""
     if USER_NAME in memory.metadata:
         return IDENTITY
-    own = {name_key(name) for name in (user_name, *user_name.split()[:1]) if name} | SELF_NAMES
     people = (entity.name for entity in memory.entities if entity.type == "person")
     others = tuple(name for name in people if name_key(name) not in own)
     is_theirs = bool(others) and memory.text.startswith(others)
