@@ -210,14 +210,14 @@ def test_a_history_has_mem0s_columns_and_what_made_each_change(
     }
     state = {"deleted": deleted_at is not None, "superseded_by": superseded_by}
     expected = {"id": ID, "memory": "Ana drinks tea.", **state, "history": [version]}
-    assert_json(HistoryReply.of(stored, [VERSION], []), expected)
+    assert_json(HistoryReply.of(stored, [VERSION], [], []), expected)
 
 
 def test_a_history_has_each_long_text_whole_once() -> None:
     """Guards both the reader's context and the old texts, which stand nowhere else."""
     old, new = "x" * 5_000, "y" * 5_000
     versions = [replace(VERSION, new_memory=old), replace(VERSION, old_memory=old, new_memory=new)]
-    content = HistoryReply.of(memory(new, ID), versions, []).as_json()
+    content = HistoryReply.of(memory(new, ID), versions, [], []).as_json()
     texts = [content["memory"], *(row[key] for row in content["history"] for key in ("old_memory", "new_memory"))]
     assert texts == [new, None, old, "x" * 199 + "…", "y" * 199 + "…"]
 
