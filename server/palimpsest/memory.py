@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import anyio
+from sqlalchemy import Connection
 
 from palimpsest.brief.launch import Launch
 from palimpsest.capture.follow import follow_spool
@@ -33,6 +34,7 @@ from palimpsest.facade.brief import Briefs
 from palimpsest.facade.capture import Capture
 from palimpsest.facade.care import Care
 from palimpsest.facade.conversations import Conversations
+from palimpsest.facade.documents import Documents
 from palimpsest.facade.forgetting import FadingMemories
 from palimpsest.facade.graph import Graph
 from palimpsest.facade.opening import open_parts
@@ -84,6 +86,7 @@ class Memory:
         self.projection = projection
         self.kept_keys = kept_keys
         self._background = background_work
+        self.documents = Documents(engine, self._after_write)
 
     @property
     def scope(self) -> Scope:
@@ -163,8 +166,7 @@ class Memory:
     ) -> WriteResult:
         """Store one fact in the caller's words. `replaces` are the ids of memories that it supersedes.
 
-        `at` is when it was said or holds from, by default now: the memory's date, from which "yesterday" counts. Raises
-        InputError for relations that are not valid, beside the errors of every write.
+        `at` is when it was said, by default now; "yesterday" counts from it. Several pages of text become a document.
         """
         stated = relations_from([(each.source, each.name, each.destination) for each in relations])
         fact = Fact(text, metadata=metadata or {}, said_at=at, relations=stated)
@@ -272,23 +274,21 @@ class Memory:
     async def sources(self, scope: Scope, memory_id: str) -> Sequence[Message]:
         """Return the messages behind a memory, oldest first, each with its text as `get` returns it."""
 
-        def read() -> Sequence[Message]:
-            with self.engine.ledger.read() as conn:
-                memory = id_lookup.find_memory(conn, scope, memory_id)
-                behind = message_queries.sources_of(conn, [memory.id]).get(memory.id, ())
-                return [id_lookup.shown(conn, message) for message in behind]
+        def read(conn: Connection) -> Sequence[Message]:
+            memory = id_lookup.find_memory(conn, scope, memory_id)
+            behind = message_queries.sources_of(conn, [memory.id]).get(memory.id, ())
+            return [id_lookup.shown(conn, message) for message in behind]
 
-        return await self.engine.run(read)
+        return await self.engine.read(read)
 
     async def history(self, scope: Scope, memory_id: str) -> tuple[models.Memory, Sequence[Version]]:
         """Return a memory, living or deleted, and all its versions, oldest first."""
 
-        def read() -> tuple[models.Memory, Sequence[Version]]:
-            with self.engine.ledger.read() as conn:
-                memory = id_lookup.find_memory(conn, scope, memory_id)
-                return memory, history_queries.versions_of(conn, memory.id)
+        def read(conn: Connection) -> tuple[models.Memory, Sequence[Version]]:
+            memory = id_lookup.find_memory(conn, scope, memory_id)
+            return memory, history_queries.versions_of(conn, memory.id)
 
-        return await self.engine.run(read)
+        return await self.engine.read(read)
 
     async def predecessors(self, memory_id: str) -> Sequence[Predecessor]:
         """Return the memories whose place a memory took, oldest first."""

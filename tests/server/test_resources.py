@@ -70,7 +70,7 @@ async def test_what_a_reply_cuts_is_read_whole_by_its_id(tmp_path: Path) -> None
     text = "The rabbit stew:\n" + "stir it, then wait.  " * 400 + "At the end, add salt."
     said = "I once cooked rabbit stew. " + "Then it rained for a while. " * 400 + "We ate indoors."
     async with connect(tmp_path) as server:
-        added = await server.call_tool("add_memory", {"text": text})
+        added = await server.call_tool("add_memory", {"text": text, "metadata": {"dish": "stew"}})
         assert "salt" not in reply_text(added)
         assert reply_results(added)[0]["length"] == len(text)
         await server.call_tool("add_memory", {"messages": [{"role": "user", "content": said}], "infer": False})

@@ -77,7 +77,11 @@ WRONG_CALLS: list[tuple[str, dict[str, Any], str]] = [
     ("delete_memory", {}, "either memory_ids or all"),
     ("get_history", {"memory_id": "0123456789"}, "no memory '0123456789'"),
     ("get_summary", {"kind": "daily"}, "overall, recent"),
-    ("list_memories", {"cursor": "x"}, "'x' is not a cursor of this list. Use the one that the previous page ended with"),
+    (
+        "list_memories",
+        {"cursor": "x"},
+        "'x' is not a cursor of this list. Use the one that the previous page ended with",
+    ),
 ]
 
 

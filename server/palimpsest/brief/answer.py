@@ -151,4 +151,6 @@ def _answer_of(hits: Sequence[Hit]) -> Answer:
 
 def _line(hit: Hit) -> str:
     speaker = f" {plain(hit.name) or hit.role} said:" if hit.kind == "message" else ""
+    if hit.document is not None:
+        speaker = f" {plain(str(hit.document))}:"
     return f"- [{hit.id[:ID_CHARS]}] {hit.date}{speaker} {plain(hit.text)}"

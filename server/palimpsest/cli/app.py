@@ -21,6 +21,7 @@ from palimpsest.cli.commands import tokens as token_commands
 from palimpsest.cli.commands import views as view_commands
 from palimpsest.cli.commands.graph import drawing as drawing_commands
 from palimpsest.cli.commands.graph import entities as entity_commands
+from palimpsest.cli.commands.learning import documents as document_commands
 from palimpsest.cli.commands.learning import jobs as job_commands
 from palimpsest.cli.commands.learning import learn as learn_commands
 from palimpsest.cli.commands.transfer import files as transfer_commands
@@ -37,6 +38,7 @@ app.add_typer(conversation_commands.app)
 app.add_typer(entity_commands.app)
 app.add_typer(drawing_commands.app)
 app.add_typer(learn_commands.app)
+app.add_typer(document_commands.app)
 app.add_typer(client_commands.app)
 app.add_typer(care_commands.app)
 app.add_typer(view_commands.app)

@@ -16,6 +16,7 @@ from palimpsest.core.errors import MemoryNotFoundError, ModelError, PromptError,
 from palimpsest.core.models import Decision, Event, Fact, Memory, Message, Provenance, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.learn.apply import WriteResult, apply_decisions, apply_write, embed_texts
+from palimpsest.learn.documents.learn import is_long, learn_document, text_document
 from palimpsest.learn.edit import has_text, past_end_notes
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.facts.naming import with_named_facts
@@ -87,8 +88,13 @@ async def add_text(
 
     With `replaces`, or with `infer` False, the model is not asked, because the caller has decided. With `infer` True
     facts are extracted from the text first. Dates such as "yesterday" stay as they are and are noted: the memory's own
-    date is that of the text, and whoever reads it counts from there. Raises MemoryNotFoundError and LedgerError.
+    date is that of the text, and whoever reads it counts from there. A text of several pages becomes a document, unless
+    it has more than a time. Raises MemoryNotFoundError and LedgerError.
     """
+    if is_long(fact.text) and not (replaces or fact.metadata or fact.relations or infer):
+        document = text_document(fact.text, fact.said_at or engine.clock())
+        learned = await learn_document(engine, scope, document, caller)
+        return WriteResult(notes=learned.notes, document=learned)
     fact, notes, replaced = await engine.run(lambda: _prepared(engine, scope, fact, replaces))
     if infer and engine.model is not None and not replaces:
         message = _as_message(engine, scope, fact)

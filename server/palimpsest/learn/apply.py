@@ -27,11 +27,29 @@ FIRST_CHARS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
+class LearnedDocument:
+    """What keeping a document did: how many pages it has now, and how many of them were added and deleted."""
+
+    id: str
+    title: str
+    uri: str
+    pages: int
+    added: int = 0
+    removed: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Return whether the document was kept before as it is."""
+        return not self.added and not self.removed
+
+
+@dataclass(frozen=True, slots=True)
 class WriteResult:
     """What a write did: its outcomes, for each changed memory the others that resemble it, and notes for the caller.
 
     `is_learning` says that messages are learned from in the background. `entity_edits` are those of the notes that say
-    what an undo did to entities.
+    what an undo did to entities. `document` is what a long text was kept as.
     """
 
     outcomes: tuple[Outcome, ...] = ()
@@ -40,6 +58,7 @@ class WriteResult:
     notes: tuple[str, ...] = ()
     is_learning: bool = False
     entity_edits: tuple[str, ...] = ()
+    document: LearnedDocument | None = None
 
 
 async def embed_texts(

@@ -14,7 +14,7 @@ from palimpsest.core.protocols import Embedder, LanguageModel, ReportProgress
 from palimpsest.core.threads import Threads
 from palimpsest.llm import decide, extract
 from palimpsest.llm.prompts import PromptFiles
-from palimpsest.llm.views import about, links, summarize
+from palimpsest.llm.views import about, gist, links, summarize
 from palimpsest.recall.retrieval.candidates import NearestEntries
 from palimpsest.store.ledger import Ledger
 
@@ -26,6 +26,7 @@ NEEDED_PROMPTS = {
     **summarize.PROMPTS,
     "about": about.INPUTS,
     "links": links.INPUTS,
+    "gist": gist.INPUTS,
 }
 """Every prompt by name, with the inputs that its stage passes. `graph` is added to those of the extraction."""
 

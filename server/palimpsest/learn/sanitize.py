@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from palimpsest.core.entities import Relation
 from palimpsest.core.errors import InputError, Remedy
-from palimpsest.core.models import Fact, Message, Scope
+from palimpsest.core.models import PAGE, Fact, Message, Scope
 from palimpsest.core.validation import one_line, trimmed
 from palimpsest.learn.engine import Engine
 from palimpsest.store.queries import history as history_queries
@@ -32,6 +32,9 @@ _HIT = re.compile(r"\s*(?:[-*>]\s*)?\[(?P<id>[0-9a-f]{8}[0-9a-f-]{0,28})\]\s*\d{
 
 MAX_SUMMARIES = 50
 """How many summaries, the newest of a scope, are looked for in what is said. Set by hand: a month of them."""
+
+_PASSAGE = re.compile(r"^.*?, page \d+: |(?<=…) \([\d,]+ characters\)$")
+"""What stands around the passage of a page in its hit."""
 
 _MIN_SUMMARY_CHARS = 40
 """A shorter summary is not removed, because people may say the same by chance. Set by hand."""
@@ -150,6 +153,9 @@ def _recalled(conn: Connection, scope: Scope, line: str) -> str | None:
     except InputError:
         return None  # the id of something else: the line is the speaker's own
     line = _as_shown(match["text"])
+    if isinstance(owner, Message) and owner.role == PAGE:
+        passage = _PASSAGE.sub("", line).strip(" …")
+        return owner.content if passage and passage in _as_shown(owner.content) else None
     if isinstance(owner, Message):
         return owner.content if line == _as_shown(f"{owner.name or owner.role} said: {owner.content}") else None
     texts = (owner.text, *(version.new_memory or "" for version in history_queries.versions_of(conn, owner.id)))

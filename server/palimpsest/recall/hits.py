@@ -9,11 +9,12 @@ from typing import TypeAlias
 
 from sqlalchemy import Connection
 
-from palimpsest.core.models import Memory, Message, Scope
-from palimpsest.core.search.hits import Candidate, Hit
+from palimpsest.core.models import PAGE, Memory, Message, Scope
+from palimpsest.core.search.hits import Candidate, DocumentPage, Hit
 from palimpsest.store.queries import history as history_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
+from palimpsest.store.views import documents as document_queries
 from palimpsest.text.control_characters import visible
 from palimpsest.text.counting import counted
 from palimpsest.text.shorten import shorten_to_tokens
@@ -58,8 +59,8 @@ def memory_hit(memory: Memory, text: str, sources: Sequence[Message], score: flo
     )
 
 
-def message_hit(message: Message, score: float) -> Hit:
-    """Return a message as a hit."""
+def message_hit(message: Message, score: float, document: DocumentPage | None = None) -> Hit:
+    """Return a message as a hit; `document` says which page it is, if it is one."""
     return Hit(
         id=message.id,
         kind="message",
@@ -74,7 +75,15 @@ def message_hit(message: Message, score: float) -> Hit:
         name=message.name,
         project=message.scope.project,
         session=message.session_id,
+        document=document,
     )
+
+
+def message_hits(conn: Connection, messages: Sequence[Message]) -> list[Hit]:
+    """Return messages as hits, in their order. Pages of documents take one more query."""
+    pages = [message.id for message in messages if message.role == PAGE]
+    places = document_queries.places(conn, pages) if pages else {}
+    return [message_hit(message, 0.0, places.get(message.id)) for message in messages]
 
 
 HitTest: TypeAlias = Callable[[Hit], bool]
@@ -92,7 +101,8 @@ def hits_of(conn: Connection, candidates: Sequence[Candidate]) -> dict[int, Hit]
         for memory in memories.values()
         if memory.deleted_at is None
     }
-    hits |= {message.id: message_hit(message, 0.0) for message in messages.values() if message.deleted_at is None}
+    living = [message for message in messages.values() if message.deleted_at is None]
+    hits |= {hit.id: hit for hit in message_hits(conn, living)}
     return {candidate.seq: hits[candidate.owner_id] for candidate in candidates if candidate.owner_id in hits}
 
 
@@ -106,10 +116,10 @@ def hits_at(conn: Connection, scope: Scope, instant: datetime) -> list[Hit]:
     hits = [memory_hit(memory, memory.text, sources.get(memory.id, ()), 0.0) for memory in memories.values()]
     messages = history_queries.messages_at(conn, scope, instant)
     citing = memory_queries.memories_from(conn, [message.id for message in messages])
-    for message in messages:
-        facts = [fact for fact in citing.get(message.id, ()) if fact.created_at <= instant]
+    for hit in message_hits(conn, messages):
+        facts = [fact for fact in citing.get(hit.id, ()) if fact.created_at <= instant]
         if not any(fact.id not in memories and fact.is_forgotten for fact in facts):
-            hits.append(message_hit(message, 0.0))
+            hits.append(hit)
     return hits
 
 
@@ -159,10 +169,17 @@ def cut_to_fit(hit: Hit, max_tokens: int) -> Hit:
     """
     if hit_tokens(hit) <= max_tokens:
         return hit
-    text = shorten_to_tokens(hit.text, max(max_tokens - CUT_LINE_TOKENS, MIN_BEST_TOKENS))
-    return hit if text == hit.text else replace(hit, text=text, length=len(hit.text))
+    text = shorten_to_tokens(hit.text, max(max_tokens - CUT_LINE_TOKENS - _place_tokens(hit), MIN_BEST_TOKENS))
+    return hit if text == hit.text else replace(hit, text=text, length=hit.length or len(hit.text))
 
 
 def hit_tokens(hit: Hit) -> int:
     """Return what one hit costs in a reply, in tokens: its text as replies show it, and the rest of its line."""
-    return count_tokens(visible(hit.text)) + (LINE_TOKENS if hit.length is None else CUT_LINE_TOKENS)
+    return (
+        count_tokens(visible(hit.text)) + _place_tokens(hit) + (LINE_TOKENS if hit.length is None else CUT_LINE_TOKENS)
+    )
+
+
+def _place_tokens(hit: Hit) -> int:
+    """Return what the name of a page costs."""
+    return 0 if hit.document is None else count_tokens(visible(str(hit.document)))

@@ -17,7 +17,7 @@ from palimpsest.core.models import Scope, has_expired
 from palimpsest.core.search.filters import MESSAGES
 from palimpsest.core.search.hits import Hit
 from palimpsest.core.threads import end_if_cancelled
-from palimpsest.recall.hits import cut_to_fit, hit_tokens, memory_hit, message_hit
+from palimpsest.recall.hits import cut_to_fit, hit_tokens, memory_hit, message_hits
 from palimpsest.recall.retrieval.filtering import HitFilter, hit_filter
 from palimpsest.recall.scoring.forgetting import OFF, Forgetting, faded_owners
 from palimpsest.store.ledger import Ledger
@@ -159,7 +159,7 @@ class _Source:
         batch = conversation_queries.list_messages(
             self.conn, self.scope, size, after=after, deleted=self.deleted, bounds=bounds
         )
-        hits = {message.id: message_hit(message, 0.0) for _, message in batch}
+        hits = {hit.id: hit for hit in message_hits(self.conn, [message for _, message in batch])}
         matching = [message for _, message in batch if self._matches(hits[message.id])]
         kept = {message.id for message in message_queries.without_forgotten(self.conn, matching)}
         return [(position, hits[message.id] if message.id in kept else None) for position, message in batch]

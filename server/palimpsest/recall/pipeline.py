@@ -37,6 +37,7 @@ from palimpsest.recall.relations import (
 from palimpsest.recall.retrieval.candidates import NearestEntries, retrieve
 from palimpsest.recall.retrieval.features import CandidateRequest, Candidates, PoolSize
 from palimpsest.recall.retrieval.filtering import HitFilter, hit_filter
+from palimpsest.recall.retrieval.passages import with_passages
 from palimpsest.recall.scoring.forgetting import (
     OFF,
     Forgetting,
@@ -55,7 +56,7 @@ from palimpsest.store.ledger import Ledger
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.views.ending import expired_ids
-from palimpsest.text.tokenizer import count_tokens
+from palimpsest.text.tokenizer import count_tokens, query_tokens
 
 POOL = 80
 """How many candidates are requested by meaning and by words each. In conversations 120 find no more of the evidence for
@@ -109,6 +110,7 @@ def search(ledger: Ledger, embedder: Embedder, index: NearestEntries, query: Sea
     """Search the memory. Blocking: call it in a worker thread. Raises InputError and LedgerError."""
     ranking = rank_query(ledger, embedder, index, query)
     hits = _hits(ledger, ranking.candidates, ranking.ranked, query)
+    hits = with_passages(hits, ranking.candidates.weights, query.max_tokens)
     return _result(hits, _relations(ledger, ranking, hits, query), query, ranking)
 
 
@@ -123,6 +125,7 @@ def search_all_projects(ledger: Ledger, embedder: Embedder, index: NearestEntrie
     # What belongs to no project is found in each of them. Scores of two searches cannot be compared.
     found = sorted((hit for result in results for hit in result.hits), key=lambda hit: (hit.relevance, hit.score))
     hits = list({hit.id: hit for hit in found}.values())[::-1][: query.limit]
+    hits = with_passages(hits, dict.fromkeys(query_tokens(query.text), 1.0), query.max_tokens)
     names = sum(count_tokens(hit.project) for hit in hits if hit.project != query.scope.project)
     relations = merged((found for result in results for found in result.relations), [hit.id for hit in hits])
     kept, relations = _within_budget(hits, relations, query.max_tokens - names)

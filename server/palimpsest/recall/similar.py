@@ -129,7 +129,10 @@ def _ranked(
     kind: Kind,
     limit: int,
 ) -> dict[str, list[tuple[str, float]]]:
-    """Return for each text the ids of the entries of a kind that resemble it most, with their likeness."""
+    """Return for each text the ids of the entries of a kind that resemble it most, with their likeness.
+
+    Pages of documents are left out: nobody said them.
+    """
     kept = CANDIDATES_PER_RESULT * limit
     pool = PoolSize(by_meaning=NEAREST, by_words=kept, kept=kept)
     found: dict[str, list[tuple[str, float]]] = {}
@@ -138,7 +141,7 @@ def _ranked(
         candidates = retrieve(ledger, embedder, index, request)
         for error in candidates.errors:
             raise error
-        best = rank(candidates, LikenessScoring())[:limit]
+        best = [item for item in rank(candidates, LikenessScoring()) if not item.candidate.is_page][:limit]
         found[text] = [(item.candidate.owner_id, item.score) for item in best]
     return found
 

@@ -1,4 +1,4 @@
-"""What a client can read, subscribe to and complete without a tool call: `memory://…`, `entity://…`, `conversation://…`."""
+"""What a client can read, subscribe to and complete: `memory://…`, `entity://…`, `conversation://…`, `document://…`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Any
 from mcp.server.mcpserver import Context, ResourceSecurity
 from mcp.types import CompleteRequestParams, CompleteResult, Completion, ResourceTemplateReference
 
+from palimpsest.core.errors import InputError
 from palimpsest.server.errors import REQUEST, RESOURCE, mcp_errors
 from palimpsest.server.mcp_server import MemoryServer
-from palimpsest.server.replies import graph, render
+from palimpsest.server.replies import documents, graph, render
 from palimpsest.server.replies.conversation import conversation_text
+from palimpsest.server.replies.documents import DOCUMENT_SCHEME
 from palimpsest.server.replies.notes import LIST_TOKENS
 from palimpsest.server.session.context import memory_of, scope_of
 from palimpsest.server.session.notifications import ENTITIES, RECENT, SUMMARY
@@ -25,6 +27,11 @@ PAGE_MESSAGES, PAGE_TOKENS = 200, 6_000
 
 MAX_ENTITIES = 100
 """Entities in `memory://entities`, a line each. Set by hand: about as many tokens as a long list of memories."""
+
+MAX_PAGE_DIGITS = 6
+
+COMPLETED = ("id", "name", "document")
+"""The variables of resources that are completed."""
 
 
 def add_resources(server: MemoryServer) -> None:
@@ -62,6 +69,20 @@ def add_resources(server: MemoryServer) -> None:
             description=description,
             mime_type="text/plain",
         )(read_conversation_page if rest else read_conversation)
+    server.resource(
+        f"{DOCUMENT_SCHEME}{{document}}",
+        name="document",
+        title="A document",
+        description="A document that was learned: a line with the gist of each page",
+        mime_type="text/plain",
+    )(read_document)
+    server.resource(
+        f"{DOCUMENT_SCHEME}{{document}}/{{page}}",
+        name="document-page",
+        title="A page of a document",
+        description="One page of a document, whole, as a search names it",
+        mime_type="text/plain",
+    )(read_page)
     server.add_request_handler("completion/complete", CompleteRequestParams, complete)
 
 
@@ -118,10 +139,26 @@ async def _conversation(ctx: Context[Any, Any], conversation_id: str, cursor: st
     return conversation_text(page, f"{CONVERSATION_SCHEME}{page.id}/{page.cursor}")
 
 
+@mcp_errors(RESOURCE)
+async def read_document(document: str, ctx: Context[Any, Any]) -> str:
+    """Return a document with the gists of its pages."""
+    memory = await memory_of(ctx)
+    return documents.pages_text(*await memory.documents.pages(scope_of(ctx, memory), document))
+
+
+@mcp_errors(RESOURCE)
+async def read_page(document: str, page: str, ctx: Context[Any, Any]) -> str:
+    """Return one page of a document."""
+    memory = await memory_of(ctx)
+    if not page.isdecimal() or len(page) > MAX_PAGE_DIGITS:
+        raise InputError(f"'{page[:80]}' is not the number of a page. Pages are counted from 1")
+    return documents.page_text(*await memory.documents.page(scope_of(ctx, memory), document, int(page)))
+
+
 @mcp_errors(REQUEST)
 async def complete(ctx: RequestContext, params: CompleteRequestParams) -> CompleteResult:
-    """Complete the id of a memory or a conversation, the newest first, or the name of an entity."""
-    if not isinstance(params.ref, ResourceTemplateReference) or params.argument.name not in ("id", "name"):
+    """Complete the id of a memory, a conversation or a document, the newest first, or the name of an entity."""
+    if not isinstance(params.ref, ResourceTemplateReference) or params.argument.name not in COMPLETED:
         return CompleteResult(completion=Completion(values=[]))
     memory = await memory_of(ctx)
     scope, beginning = scope_of(ctx, memory), params.argument.value.strip()
@@ -129,6 +166,8 @@ async def complete(ctx: RequestContext, params: CompleteRequestParams) -> Comple
         found = list(await memory.graph.names(scope, beginning, MAX_SHOWN + 1))
     elif params.ref.uri.startswith(CONVERSATION_SCHEME):
         found = list(await memory.conversations.ids(scope, beginning.lower(), MAX_SHOWN + 1))
+    elif params.argument.name == "document":
+        found = list(await memory.documents.ids(scope, beginning.lower(), MAX_SHOWN + 1))
     else:
         found = list(await memory.ids(scope, beginning.lower(), MAX_SHOWN + 1))
     has_more = len(found) > MAX_SHOWN

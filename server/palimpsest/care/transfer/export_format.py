@@ -177,15 +177,23 @@ class MessageHistoryRow(_Line):
     recorded_at: AwareDatetime | None = None
 
 
+class GistRow(_Line):
+    """What a page says in short, and the model and prompt that it comes from."""
+
+    text: Annotated[str, Field(min_length=1)]
+    model: Name
+    prompt: Name
+
+
 class MessageLine(_Line):
-    """A message of a conversation."""
+    """A message of a conversation, or a page of a document, which may have a gist."""
 
     type: Literal["turn"]
     id: Id
     project: ScopePart
     agent_id: ScopePart
     run_id: ScopePart
-    role: Literal["user", "assistant"]
+    role: Literal["user", "assistant", "document"]
     name: Name
     content: str = Field(min_length=1)
     external_id: Name
@@ -194,6 +202,7 @@ class MessageLine(_Line):
     created_at: AwareDatetime
     learnt: bool
     deleted_at: AwareDatetime | None
+    gist: GistRow | None = None
     mentions: Mentions = []
     history: list[MessageHistoryRow] = Field(min_length=1)
 

@@ -16,8 +16,8 @@ class Candidate(NamedTuple):
 
     An entry is a memory or message as search sees it. `seq` is its number in the vector index and the full text.
     `speaker` is who wrote the message or whom the memory is about. `chars` is the length of a message and 0 for a
-    memory. `is_question` is whether the text ends in a question mark. `text` is the beginning of the text. This is a
-    tuple because one search creates hundreds of them.
+    memory. `is_question` is whether the text ends in a question mark, `is_page` whether it is a page. `text` is the
+    beginning of the text. This is a tuple because one search creates hundreds of them.
     """
 
     seq: int
@@ -29,6 +29,7 @@ class Candidate(NamedTuple):
     chars: int = 0
     is_question: bool = False
     text: str = ""
+    is_page: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,19 @@ class IndexLogRow:
 
 
 @dataclass(frozen=True, slots=True)
+class DocumentPage:
+    """Which page of which document a message is. `id` is that of the document, and pages are counted from 1."""
+
+    id: str
+    title: str
+    page: int
+
+    def __str__(self) -> str:
+        """Return the title and the page, for the line of a hit."""
+        return f"{self.title or 'a document'}, page {self.page}"
+
+
+@dataclass(frozen=True, slots=True)
 class Hit:
     """One result of a search. `score` is between 0 and 1; scores of different searches are not comparable.
 
@@ -50,7 +64,8 @@ class Hit:
 
     `sources` are the ids by which the caller knows the messages behind the hit, `message_ids` their ids in the ledger.
     `score_parts` are the named parts of the score if the search was to explain itself, else empty. `project` is the
-    project it belongs to, or "". `session` is the id of the conversation of a message, and "" for a memory.
+    project it belongs to, or "". `session` is the id of the conversation of a message, and "" for a memory. `document`
+    says which page it is, if it is one.
     """
 
     id: str
@@ -72,6 +87,7 @@ class Hit:
     at_precision: Precision = ""
     project: str = ""
     session: str = ""
+    document: DocumentPage | None = None
 
     @property
     def date(self) -> str:

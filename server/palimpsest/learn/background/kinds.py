@@ -15,6 +15,7 @@ from typing import TypeAlias
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.learn.background.expiry import expire
 from palimpsest.learn.background.learning import learn
+from palimpsest.learn.documents.gists import write_gists
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.links.job import link
 from palimpsest.learn.views.job import summarize_due
@@ -44,6 +45,7 @@ KINDS: Mapping[JobKind, NeedsModel | NeedsNoModel] = {
     "expire": NeedsNoModel(expire),
     "summarize": NeedsModel(summarize_due),
     "link": NeedsNoModel(link),
+    "gist": NeedsModel(write_gists),
 }
 
 

@@ -79,7 +79,8 @@ def _past_candidate(seq: int, hit: Hit) -> Candidate:
     is_question = is_message and hit.text.rstrip()[-1:] in entry_queries.QUESTION_MARKS
     chars = len(hit.text) if is_message else 0
     text = hit.text[: entry_queries.READ_CHARS]
-    return Candidate(seq, hit.kind, hit.id, hit.at, hit.name, "", chars, is_question, text)
+    is_page = hit.document is not None
+    return Candidate(seq, hit.kind, hit.id, hit.at, hit.name, "", chars, is_question, text, is_page)
 
 
 def _vectors_still_valid(

@@ -15,7 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
 from palimpsest.core.clock import iso, shown_time
 from palimpsest.core.entities import KnownRelation
 from palimpsest.core.models import Event, Kind, Outcome, Scope
-from palimpsest.core.search.hits import Hit
+from palimpsest.core.search.hits import DocumentPage, Hit
+from palimpsest.server.replies.documents import learned_json
 from palimpsest.server.replies.notes import (
     MAX_ECHO,
     TOOLS,
@@ -72,6 +73,19 @@ class Reply(BaseModel):
         return self.model_dump(mode="json")
 
 
+class DocumentPageReply(Reply):
+    """Which page of which document a hit is. document://{id}/{page} is the whole page."""
+
+    id: str
+    title: str
+    page: int
+
+    @classmethod
+    def of(cls, place: DocumentPage) -> DocumentPageReply:
+        """Return the reply for a page."""
+        return cls(id=place.id, title=place.title, page=place.page)
+
+
 class HitReply(Reply):
     """A memory or message, as a search or a listing returns it. A listing has no score and no relevance.
 
@@ -95,6 +109,7 @@ class HitReply(Reply):
     truncated: bool | None = LeftOutIfNone
     length: int | None = LeftOutIfNone
     explained: dict[str, float] | None = LeftOutIfNone
+    document: DocumentPageReply | None = LeftOutIfNone
 
     @classmethod
     def of(cls, hit: Hit, *, with_score: bool = True, project: str = "") -> HitReply:
@@ -121,6 +136,7 @@ class HitReply(Reply):
             truncated=True if hit.length is not None else None,
             length=hit.length,
             explained=parts if hit.score_parts else None,
+            document=None if hit.document is None else DocumentPageReply.of(hit.document),
         )
 
 
@@ -252,17 +268,22 @@ def _outcomes(result: WriteResult) -> tuple[OutcomeReply, ...]:
 
 
 class AddReply(Reply):
-    """The result of `add_memory`. `kept_messages` counts the messages that were stored."""
+    """The result of `add_memory`. `kept_messages` counts the messages that were stored.
+
+    `document` is what a long text was kept as.
+    """
 
     results: tuple[OutcomeReply, ...]
     kept_messages: int
+    document: dict[str, Any] | None = LeftOutIfNone
     notes: tuple[str, ...]
 
     @classmethod
     def of(cls, result: WriteResult, scope: Scope, advice: Advice = TOOLS) -> AddReply:
         """Return the reply for what an add did."""
         notes = (*added_notes(result, advice), scope_note(scope))
-        return cls(results=_outcomes(result), kept_messages=result.kept_messages, notes=notes)
+        document = None if result.document is None else learned_json(result.document)
+        return cls(results=_outcomes(result), kept_messages=result.kept_messages, document=document, notes=notes)
 
 
 class ChangeReply(Reply):

@@ -5,11 +5,13 @@ Control characters of stored texts are visible in every text that this file retu
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from palimpsest.core.clock import iso
 from palimpsest.core.models import (
+    PAGE,
     Edit,
     Event,
     LinkedMemory,
@@ -23,6 +25,7 @@ from palimpsest.core.models import (
     Version,
 )
 from palimpsest.core.search.hits import Hit
+from palimpsest.server.replies.documents import learned_line
 from palimpsest.server.replies.notes import (
     MAX_ECHO,
     TOOLS,
@@ -71,17 +74,20 @@ def explanation(hit: Hit) -> str:
 def hit_line(hit: Hit, project: str = "") -> str:
     """Return a hit as one line: short id, date, speaker if it is a message, and text; of a cut text also the length.
 
+    A page of a document has its title and number in place of a speaker.
+
     `project` is the hit's, if the search went beyond its scope's.
     """
     place = f" (project {_one_line(project)})" if project else ""
-    speaker = f" {speaker_of(hit)} said:" if hit.kind == "message" else ""
+    said = ":" if hit.document else " said:"
+    speaker = f" {speaker_of(hit)}{said}" if hit.kind == "message" else ""
     line = f"[{short(hit.id)}] {hit.date}{place}{speaker} {text_of(hit)}"
     return f"{line}\n  {explanation(hit)}" if hit.score_parts else line
 
 
 def speaker_of(hit: Hit) -> str:
-    """Return who wrote a message, on one line; for a memory, whom it is from, if that is known."""
-    return _one_line(hit.name) or hit.role
+    """Return who wrote a message, on one line; for a memory, whom it is from, if known; for a page, which it is."""
+    return _one_line(str(hit.document) if hit.document else hit.name) or hit.role
 
 
 def text_of(hit: Hit) -> str:
@@ -118,6 +124,8 @@ def page_text(page: Page, scope: Scope) -> str:
 def added_text(result: WriteResult, scope: Scope, advice: Advice = TOOLS) -> str:
     """Return what an add did. The number of stored messages is named if nothing else was done."""
     lines = _outcome_lines(result)
+    if result.document is not None:
+        lines = [learned_line(result.document)]
     if not lines and result.kept_messages:
         lines = [f"kept {counted(result.kept_messages, 'message')}{'; learning' if result.is_learning else ''}"]
     return _with_notes(lines or ["unchanged"], added_notes(result, advice), scope)
@@ -184,8 +192,12 @@ def outcome_line(outcome: Outcome) -> str:
 
 
 def _outcome_lines(result: WriteResult) -> list[str]:
-    lines: list[str] = []
+    pages = Counter(outcome.event for outcome in result.outcomes if outcome.memory.role == PAGE)
+    done = {Event.ADD: "restored", Event.DELETE: "deleted", Event.NONE: "unchanged"}
+    lines = [f"{done[event]}: {counted(count, 'page')} of documents" for event, count in pages.items()]
     for outcome in result.outcomes:
+        if outcome.memory.role == PAGE:
+            continue
         lines.append(outcome_line(outcome))
         for similar in result.similar.get(outcome.memory.id, ()):
             memory = similar.memory
@@ -280,6 +292,8 @@ def whole_text(owner: Memory | Message) -> str:
     if isinstance(owner, Memory):
         return visible(f"[{short(owner.id)}] {_state(owner)}: {owner.text}")
     deleted = "deleted, " if owner.deleted_at else ""
+    if owner.role == PAGE:
+        return visible(f"[{short(owner.id)}] {deleted}{iso(owner.said_at)[:10]} page of a document: {owner.content}")
     speaker = _one_line(owner.name) or owner.role
     return visible(f"[{short(owner.id)}] {deleted}{iso(owner.said_at)[:10]} {speaker} said: {owner.content}")
 

@@ -7,9 +7,9 @@ from datetime import datetime
 from functools import cache
 from typing import NamedTuple
 
-from sqlalchemy import Connection, String, and_, bindparam, case, func, select, type_coerce
+from sqlalchemy import Connection, String, and_, bindparam, case, false, func, select, type_coerce
 
-from palimpsest.core.models import EXPIRES_AT, Memory, Scope, has_expired
+from palimpsest.core.models import EXPIRES_AT, PAGE, Memory, Scope, has_expired
 from palimpsest.core.search.hits import Candidate
 from palimpsest.store.mapping import (
     Query,
@@ -55,12 +55,21 @@ def candidates(
     return [
         CandidateRow(
             Candidate(
-                seq, kind, owner, datetime.fromisoformat(at), speaker, session, length, last in QUESTION_MARKS, text
+                seq,
+                kind,
+                owner,
+                datetime.fromisoformat(at),
+                speaker,
+                session,
+                length,
+                last in QUESTION_MARKS,
+                text,
+                bool(page),
             ),
             vector,
             key,
         )
-        for seq, kind, owner, vector, key, speaker, session, at, length, last, text, end, *parts in conn.execute(
+        for seq, kind, owner, vector, key, speaker, session, at, length, last, text, end, page, *parts in conn.execute(
             _CANDIDATES, {"seqs": sorted(seqs), "embedder": embedder, "chars": chars}
         ).all()
         if is_visible(*parts) and not (end and has_expired({EXPIRES_AT: end}, now))
@@ -93,6 +102,7 @@ def _candidates() -> Query:
             func.substr(trimmed, func.length(trimmed), 1),
             func.substr(func.coalesce(messages.c.content, memories.c.text), 1, bindparam("chars")),
             memories.c.metadata[EXPIRES_AT].as_string(),
+            func.coalesce(messages.c.role == PAGE, false()),
             vectors.c.user_id,
             vectors.c.project,
             vectors.c.agent_id,

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from functools import cache
 
-from sqlalchemy import Connection, bindparam, case, func, select
+from sqlalchemy import ColumnElement, Connection, bindparam, case, func, select
 
-from palimpsest.core.models import Message, Scope
+from palimpsest.core.models import PAGE, Message, Scope
 from palimpsest.store.mapping import (
     Query,
     chunks,
@@ -32,6 +32,11 @@ LAST_MESSAGES = 200
 _BY_ID = select(messages).where(messages.c.id.in_(listed("ids")))
 
 
+def is_said() -> ColumnElement[bool]:
+    """Return the condition for messages of conversations. The others are pages of documents, which nobody said."""
+    return messages.c.role != PAGE
+
+
 def messages_by_id(conn: Connection, ids: Sequence[str]) -> dict[str, Message]:
     """Return messages, living or deleted, by id."""
     return {row.id: to_message(row) for chunk in chunks(ids) for row in conn.execute(_BY_ID, {"ids": chunk}).all()}
@@ -53,7 +58,7 @@ def messages_before(conn: Connection, scope: Scope, message_id: str, limit: int)
     first = select(messages.c.seq).where(messages.c.id == message_id).scalar_subquery()
     query = (
         select(messages)
-        .where(is_scope(messages, scope), messages.c.deleted_at.is_(None), messages.c.seq < first)
+        .where(is_scope(messages, scope), messages.c.deleted_at.is_(None), messages.c.seq < first, is_said())
         .order_by(messages.c.seq.desc())
         .limit(limit)
     )
@@ -67,7 +72,7 @@ def messages_since(conn: Connection, scope: Scope, since: datetime, limit: int) 
     """
     query = (
         select(messages)
-        .where(sees(messages, scope), messages.c.said_at >= since, messages.c.deleted_at.is_(None))
+        .where(sees(messages, scope), messages.c.said_at >= since, messages.c.deleted_at.is_(None), is_said())
         .order_by(messages.c.seq.desc())
         .limit(limit)
     )
@@ -81,7 +86,7 @@ def last_words(conn: Connection, scope: Scope) -> list[Message]:
     """
     query = (
         select(messages)
-        .where(sees(messages, scope), messages.c.project == scope.project, messages.c.deleted_at.is_(None))
+        .where(sees(messages, scope), messages.c.project == scope.project, messages.c.deleted_at.is_(None), is_said())
         .order_by(messages.c.seq.desc())
         .limit(LAST_MESSAGES)
     )
@@ -122,7 +127,7 @@ def awaiting_extraction(conn: Connection, message_ids: Sequence[str]) -> set[str
 
 
 _AWAITING_EXTRACTION = select(messages.c.id).where(
-    messages.c.id.in_(listed("ids")), messages.c.learnt.is_(False), messages.c.deleted_at.is_(None)
+    messages.c.id.in_(listed("ids")), messages.c.learnt.is_(False), messages.c.deleted_at.is_(None), is_said()
 )
 
 

@@ -38,8 +38,9 @@ from palimpsest.store.mapping import chunks, is_scope, scope_values, sees
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.queries.jobs import MESSAGES
 from palimpsest.store.schema import index_log, memories, messages, meta, summaries
-from palimpsest.store.views import pinned
+from palimpsest.store.views import gists, pinned
 from palimpsest.store.views import sources as summary_sources
+from palimpsest.store.views.gists import Gist
 from palimpsest.store.writes import entries as entry_writes
 from palimpsest.store.writes import memories as memory_writes
 from palimpsest.store.writes import messages as message_writes
@@ -65,6 +66,7 @@ class Write:
     `learned_from` are the ids of the messages that the decisions were drawn from. With `learn_later` a job learns from
     those of `messages` that no facts were extracted from yet; `later` is other work that is queued with the write.
     `entity_edits` are carried out after the decisions. `annotations` are what the background found out about memories.
+    `gists` are those of pages, by the ids of these.
     """
 
     scope: Scope
@@ -85,6 +87,7 @@ class Write:
     annotations: tuple[Annotation, ...] = ()
     undo: Undo | None = None
     edit: int | None = None
+    gists: Mapping[str, Gist] = field(default_factory=dict[str, Gist])
 
 
 def apply(conn: Connection, full_text: FullText, write: Write, now: datetime) -> AppliedWrite:
@@ -114,6 +117,7 @@ def apply(conn: Connection, full_text: FullText, write: Write, now: datetime) ->
     enqueue_all(conn, write.scope, write.later, outcomes, new_messages, now)
     _expire_later(conn, outcomes, now)
     on_pinned = pinned.check(conn, tx.pinned, may_exceed=write.undo is not None)
+    touched.messages.update(gists.put(conn, write.gists))
     entry_writes.index(conn, full_text, touched, now)
     if write.summary is not None:
         _store_summary(conn, write.summary, write.provenance)

@@ -1,9 +1,9 @@
 """Contextual keys: what an entry is searched by, its own text and its context.
 
 The context of a message is the memories that cite it, and its neighbours in the same session, if they were said on
-about the same day. The context of a memory is the messages it came from and, for words only, the sentence on where it
-belongs. Searching messages with their context finds far more than searching bare facts. LongMemEval calls this key
-expansion (Wu et al. 2025, section 5.3).
+about the same day; that of a page of a document is also its gist, whose words count. The context of a memory is the
+messages it came from and, for words only, the sentence on where it belongs. Searching messages with their context finds
+far more than searching bare facts. LongMemEval calls this key expansion (Wu et al. 2025, section 5.3).
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, Row, ScalarSelect, and_, bindparam, null, select
 
-from palimpsest.core.models import Kind, Scope
+from palimpsest.core.models import PAGE, Kind, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.store.database.protocols import FullTextRow
 from palimpsest.store.mapping import Query, chunks, listed, packed, unpacked
 from palimpsest.store.schema import memories, memory_sources, messages, vectors
+from palimpsest.store.views import gists
 from palimpsest.text.tokenizer import search_tokens
 
 NEIGHBOUR_WEIGHT = 0.5
@@ -112,14 +113,17 @@ def _message_entries(conn: Connection, ids: Sequence[str]) -> Iterator[Entry]:
     texts = _texts(conn, "message", neighbours_rows)
     rows = conn.execute(_FACTS, {"ids": ids}).all()
     facts = _grouped(rows, _texts(conn, "memory", rows))
-    for row in conn.execute(_MESSAGES, {"ids": ids}).all():
+    entries = conn.execute(_MESSAGES, {"ids": ids}).all()
+    told = gists.of_pages(conn, [row.id for row in entries if row.role == PAGE])
+    for row in entries:
         if row.deleted_at is not None:
             yield _keyed_entry(row, None)
             continue
         near = (name for name in neighbour_ids_of[row.id] if abs(said_at[name] - row.said_at) <= NEIGHBOUR_GAP)
         neighbours = [texts[neighbour] for neighbour in near if neighbour in texts]
         cited = facts.get(row.id, [])[:MAX_CONTEXT_TEXTS]
-        words = (search_tokens(f"{row.name}: {row.content}"), _all_tokens(neighbours), _all_tokens(cited))
+        gist = search_tokens(told[row.id].text) if row.id in told else []
+        words = (search_tokens(f"{row.name}: {row.content}"), _all_tokens(neighbours), [*gist, *_all_tokens(cited)])
         yield _keyed_entry(row, words, ((NEIGHBOUR_WEIGHT, neighbours), (FACT_WEIGHT, cited)))
 
 

@@ -33,8 +33,9 @@ from palimpsest.store.schema import (
     summaries,
     vectors,
 )
-from palimpsest.store.views import link_care, uses
+from palimpsest.store.views import gists, link_care, uses
 from palimpsest.store.views import sources as summary_sources
+from palimpsest.store.views.tables import gists as gist_rows
 from palimpsest.store.writes import contextual_keys
 from palimpsest.store.writes import conversations as conversation_writes
 from palimpsest.store.writes import entries as entry_writes
@@ -108,6 +109,7 @@ def purge(
         if sayings := _sayings(conn, chunk):
             conn.execute(delete(purged).where(purged.c.owner_id.in_(sayings)))
             conn.execute(insert(purged), [{"owner_id": saying} for saying in sayings])
+        gists.erase(conn, chunk)
         conn.execute(delete(messages).where(messages.c.id.in_(chunk)))
     conversation_writes.erase_empty(conn)
     for chunk in chunks((*selection.memory_ids, *selection.message_ids)):
@@ -145,6 +147,7 @@ def _texts(conn: Connection, scope: Scope, memory_ids: Sequence[str], message_id
             (history.c.old_memory, history.c.memory_id, memory_ids),
             (history.c.new_memory, history.c.memory_id, memory_ids),
             (messages.c.content, messages.c.id, message_ids),
+            (gist_rows.c.text, gist_rows.c.message_id, message_ids),
         )
         for chunk in chunks(ids)
     ]

@@ -36,7 +36,7 @@ from palimpsest.store.schema import (
     purged,
     summaries,
 )
-from palimpsest.store.views import link_care, uses
+from palimpsest.store.views import gists, link_care, uses
 from palimpsest.store.views import links as link_rows
 from palimpsest.store.views import transfer as summary_transfer
 from palimpsest.store.writes import conversations as conversation_writes
@@ -139,8 +139,8 @@ def export_items(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
         rows = _rows_of(conn, message_history, message_history.c.message_id, row.id)
         past = [_ranked(_version(version, MESSAGE_HISTORY), version.change, rank) for version in rows]
         mentions = entity_transfer.mentions_of(conn, "message", row.id)
-        named = {"mentions": mentions} if mentions else {}
-        yield {"type": "turn", **_values(row, MESSAGE + MESSAGE_STATE), **named, "history": past}
+        also = gists.exported(conn, row) | ({"mentions": mentions} if mentions else {})
+        yield {"type": "turn", **_values(row, MESSAGE + MESSAGE_STATE), **also, "history": past}
     for row in conn.execute(select(memories).where(memories.c.user_id == user_id).order_by(memories.c.seq)):
         rows = _rows_of(conn, history, history.c.memory_id, row.id)
         past = [_ranked(_version(version, HISTORY), version.change, rank) for version in rows]
@@ -294,13 +294,14 @@ _KNOWN_MEMORY: Query = (
 
 def _store_message(tx: Transaction, item: Item, state: ImportState) -> None:
     past = [_edit(version, MESSAGE_HISTORY, state.base) for version in item["history"]]
-    values = {name: item[name] for name in MESSAGE + MESSAGE_STATE}
-    values |= {"user_id": tx.scope.user_id, "content_hash": content_hash(item["content"]), "change": past[0]["change"]}
+    values = {name: item[name] for name in MESSAGE + MESSAGE_STATE} | {"user_id": tx.scope.user_id}
+    values |= {"content_hash": content_hash(item["content"]), "change": past[0]["change"]}
     tx.conn.execute(insert(messages), values)
+    gists.put_imported(tx.conn, item)
     entity_transfer.store_mentions(tx.conn, "message", item, state.entities)
     for version, row in zip(item["history"], past, strict=True):
-        values = {"message_id": item["id"], "recorded_at": version.get("recorded_at")}
-        tx.conn.execute(insert(message_history), {**row, **values})
+        also = {"message_id": item["id"], "recorded_at": version.get("recorded_at")}
+        tx.conn.execute(insert(message_history), {**row, **also})
     entry_writes.put(tx.conn, "message", item["id"], tx.scope, None, "", tx.touched)
     tx.touched.messages.add(item["id"])
 

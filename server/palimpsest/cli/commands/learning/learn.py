@@ -11,6 +11,7 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from palimpsest.capture.sessions import SessionsRequest
+from palimpsest.cli.commands.learning.documents import learn_documents
 from palimpsest.cli.commands.learning.sessions import learn_sessions
 from palimpsest.cli.console import (
     CALLER,
@@ -26,11 +27,16 @@ from palimpsest.core import validation
 from palimpsest.core.clock import now, parse_instant
 from palimpsest.core.errors import InputError
 from palimpsest.core.validation import MessageInput
+from palimpsest.learn.documents.folder import CONVERSATIONS as JSON_SUFFIXES
+from palimpsest.learn.documents.readers.reading import MARKUP, TEXT
 from palimpsest.memory import Memory
 from palimpsest.server.replies.models import SearchReply
 from palimpsest.text.counting import counted
 
 app = typer.Typer()
+
+BEGINNING_BYTES = 200
+"""How much of a file is looked at to see whether it is JSON."""
 
 LEARN_BATCH = 40
 """Messages per write. With a model, one extraction reads this many."""
@@ -40,7 +46,11 @@ LEARN_BATCH = 40
 def learn(  # noqa: PLR0913, PLR0917 - typer passes the options of a command by name
     ctx: typer.Context,
     file: Annotated[
-        Path | None, typer.Argument(help="A conversation: JSON or JSON lines of {role, content, name?, at?}.")
+        Path | None,
+        typer.Argument(
+            metavar="FILE|FOLDER",
+            help="A conversation as JSON, or documents: Markdown, text, HTML, PDF, or a folder of them.",
+        ),
     ] = None,
     claude_code: Annotated[bool, typer.Option("--claude-code", help="Take in old sessions of Claude Code.")] = False,
     codex: Annotated[bool, typer.Option("--codex", help="Take in old sessions of Codex.")] = False,
@@ -53,7 +63,7 @@ def learn(  # noqa: PLR0913, PLR0917 - typer passes the options of a command by 
     temporary: Annotated[bool, typer.Option(help="Use a new memory that is deleted afterwards.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Store a conversation from a file, or the old sessions of a client, and learn from them."""
+    """Store a conversation or documents from files, or the old sessions of a client, and learn from them."""
     clients = [name for name, is_chosen in (("claude-code", claude_code), ("codex", codex)) if is_chosen]
     if len(clients) + (file is not None) != 1:
         exit_on_error(lambda: _refuse("give one of: a file, --claude-code, --codex. Nothing was stored"))
@@ -65,7 +75,25 @@ def learn(  # noqa: PLR0913, PLR0917 - typer passes the options of a command by 
     elif file is not None:
         if folder or since or dry_run:
             exit_on_error(lambda: _refuse("--folder, --since and --dry-run go with sessions. Nothing was stored"))
+        if not _is_conversation(file):
+            learn_documents(ctx, file, ask or [], temporary=temporary, as_json=as_json)
+            return
         _learn_file(ctx, file, ask or [], temporary=temporary, as_json=as_json)
+
+
+def _is_conversation(file: Path) -> bool:
+    """Return whether a file is JSON, by its name, or by its beginning if the name says nothing."""
+    suffix = file.suffix.lower()
+    if suffix in JSON_SUFFIXES:
+        return True
+    if file.is_dir() or suffix in TEXT | MARKUP:
+        return False
+    try:
+        with file.open("rb") as stream:
+            beginning = stream.read(BEGINNING_BYTES).decode("utf-8-sig", "replace")
+    except OSError:  # reading it as a document says what is wrong
+        return False
+    return "".join(beginning.split()).startswith(("[{", '{"'))
 
 
 def _refuse(text: str) -> None:

@@ -1,0 +1,182 @@
+"""Read documents: conversations of the client "document", whose messages are their pages."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, and_, func, select
+
+from palimpsest.core.errors import InputError, MemoryNotFoundError
+from palimpsest.core.models import MAX_SCOPE_CHARS, PAGE, Message, Scope
+from palimpsest.core.search.hits import DocumentPage
+from palimpsest.core.validation import one_line
+from palimpsest.store.mapping import chunks, is_scope, listed, sees, to_message
+from palimpsest.store.schema import conversations, messages
+from palimpsest.store.views import gists
+
+CLIENT = "document"
+"""The client of the conversation that a document is."""
+
+MIN_PREFIX = 8
+"""The fewest characters that are accepted as the beginning of an id."""
+
+_DIGEST_CHARS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document with living pages. `id` is the session id of these, and `uri` is where it comes from."""
+
+    id: str
+    project: str
+    title: str
+    uri: str
+    pages: int
+    learned_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page of a document, by its number, with its gist."""
+
+    number: int
+    message: Message
+    gist: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPage:
+    """A stored page without its text: its number, the hash of its text, and whether it is deleted."""
+
+    id: str
+    number: int
+    digest: str
+    is_deleted: bool
+
+
+def kept_uri(uri: str) -> str:
+    """Return a uri as the ledger keeps it. One that is too long or has odd spaces ends in a hash of the whole."""
+    if len(uri) <= MAX_SCOPE_CHARS and one_line(uri) == uri:
+        return uri
+    return f"{one_line(uri)[: MAX_SCOPE_CHARS - _DIGEST_CHARS - 1]}#{_digest(uri)}"
+
+
+def external_id(uri: str, number: int) -> str:
+    """Return the id of a page within its scope. It says where the page stands, and not what it says."""
+    return f"document:{_digest(uri)}:{number}"
+
+
+def _digest(uri: str) -> str:
+    return hashlib.sha256(uri.encode()).hexdigest()[:_DIGEST_CHARS]
+
+
+def _number(external: str) -> int:
+    return int(external.rpartition(":")[2])
+
+
+def pages_of_uri(conn: Connection, scope: Scope, uri: str) -> list[StoredPage]:
+    """Return the pages of a document of exactly this scope, living or deleted, the living ones first."""
+    prefix = external_id(uri, 0)[:-1]
+    in_document = and_(messages.c.external_id >= prefix, messages.c.external_id < f"{prefix};")  # ";" follows "9"
+    columns = (messages.c.id, messages.c.external_id, messages.c.content_hash, messages.c.deleted_at)
+    query = select(*columns).where(is_scope(messages, scope), in_document, messages.c.role == PAGE)
+    rows = conn.execute(query.order_by(messages.c.deleted_at.is_not(None), messages.c.seq)).all()
+    return [
+        StoredPage(page, _number(external), digest, deleted_at is not None)
+        for page, external, digest, deleted_at in rows
+    ]
+
+
+def documents(conn: Connection, scope: Scope, session_id: str = "") -> list[Document]:
+    """Return the documents that the scope sees, the one that was learned last first; with an id only that one."""
+    known = conversations.c
+    in_row = and_(
+        messages.c.session_id == known.session_id,
+        *(messages.c[name] == known[name] for name in ("user_id", "project", "agent_id", "run_id")),
+    )
+    learned_at = func.max(messages.c.created_at)
+    query = (
+        select(known.session_id, known.project, known.title, known.external_id, func.count(), learned_at)
+        .join(messages, in_row)
+        .where(
+            sees(conversations, scope),
+            known.client == CLIENT,
+            messages.c.role == PAGE,
+            messages.c.deleted_at.is_(None),
+            *((known.session_id == session_id,) if session_id else ()),
+        )
+        .group_by(known.seq)
+        .order_by(learned_at.desc(), known.seq.desc())
+    )
+    return [Document(*row) for row in conn.execute(query)]
+
+
+def document(conn: Connection, scope: Scope, document_id: str) -> Document:
+    """Return the document that an id, or the beginning of one, names.
+
+    Raises MemoryNotFoundError, and InputError for a beginning that is too short or that several ids have.
+    """
+    prefix = document_id.strip().lower()
+    if len(prefix) < MIN_PREFIX:
+        raise InputError(f"'{prefix[:80]}' is too short for an id. Use at least its first {MIN_PREFIX} characters")
+    ids = ids_beginning(conn, scope, prefix, 2)
+    if len(ids) > 1:
+        raise InputError(f"several documents begin with '{prefix}': {', '.join(ids)}. Use more characters")
+    found = documents(conn, scope, ids[0]) if ids else []
+    if not found:
+        raise MemoryNotFoundError(f"no document '{prefix[:80]}' for {scope}. palimpsest documents lists them")
+    return found[0]
+
+
+def ids_beginning(conn: Connection, scope: Scope, prefix: str, limit: int) -> list[str]:
+    """Return up to `limit` ids of documents that begin with a prefix, the newest first."""
+    known = conversations.c
+    # "g" comes after every hexadecimal digit.
+    begins = (known.session_id >= prefix, known.session_id < f"{prefix}g") if prefix else ()
+    query = select(known.session_id).where(sees(conversations, scope), known.client == CLIENT, *begins)
+    newest = query.group_by(known.session_id).order_by(func.max(known.seq).desc())
+    return list(conn.execute(newest.limit(limit)).scalars())
+
+
+def pages(conn: Connection, scope: Scope, found: Document, number: int | None = None) -> list[Page]:
+    """Return the living pages of a document in order, with their gists; with a number only that one."""
+    query = select(messages).where(
+        sees(messages, scope),
+        messages.c.session_id == found.id,
+        messages.c.project == found.project,
+        messages.c.role == PAGE,
+        messages.c.deleted_at.is_(None),
+    )
+    read = [to_message(row) for row in conn.execute(query)]
+    read = [message for message in read if number in {None, _number(message.external_id)}]
+    told = gists.of_pages(conn, [message.id for message in read])
+    made = [
+        Page(_number(message.external_id), message, told[message.id].text if message.id in told else "")
+        for message in read
+    ]
+    return sorted(made, key=lambda page: page.number)
+
+
+def places(conn: Connection, page_ids: Sequence[str]) -> dict[str, DocumentPage]:
+    """Return of which page of which document each message is the text, by the ids of the messages."""
+    return {
+        page: DocumentPage(session, title or "", _number(external))
+        for chunk in chunks(page_ids)
+        for page, session, title, external in conn.execute(_PLACES, {"ids": chunk})
+    }
+
+
+_PLACES = (
+    select(messages.c.id, messages.c.session_id, conversations.c.title, messages.c.external_id)
+    .outerjoin(
+        conversations,
+        and_(
+            conversations.c.session_id == messages.c.session_id,
+            *(conversations.c[name] == messages.c[name] for name in ("user_id", "project", "agent_id", "run_id")),
+        ),
+    )
+    .where(messages.c.id.in_(listed("ids")), messages.c.role == PAGE)
+)
