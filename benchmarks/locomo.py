@@ -2,6 +2,7 @@
 
     python benchmarks/locomo.py --data locomo10.json
     python benchmarks/locomo.py --data locomo10.json --embedder e5 --only messages
+    python benchmarks/locomo.py --data locomo10.json --embedder e5 --only facts --links on
 
 The data set (Maharana et al., ACL 2024; CC BY-NC 4.0) is not part of this project. Recall at k is the share of a
 question's evidence turns that are sources of the first k hits, averaged over the questions of categories 1 to 4. It is
@@ -9,7 +10,8 @@ measured twice: with the messages only, and with the `observation` facts of the 
 loopback returns these facts in place of a language model's extraction, so they pass through the real pipeline. With
 facts, a second figure says how often a memory is what is shown first: the share of the questions with a memory that
 cites an evidence turn among the first five hits, of those with such a memory at all. The questions are asked after
-every text has its vector.
+every text has its vector. With `--links on` the facts are linked before that, without a model, and searches follow the
+links.
 """
 
 from __future__ import annotations
@@ -25,20 +27,27 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
+from sqlalchemy import func, select
 
 import embedders
 from loopback import OpenAIServer
-from measures.stores import embed_waiting
+from measures.stores import StoppedClock, embed_waiting
 from palimpsest.core.models import Message, Scope
 from palimpsest.core.settings import Settings, load_settings
+from palimpsest.learn.background.jobs import work_on_jobs
 from palimpsest.memory import Memory, open_memory
+from palimpsest.store.views.tables import memory_links
 
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}
 DEPTHS = (5, 10, 20)
+SETTLED = timedelta(hours=1)
+"""How long after the last add the jobs that need no model are worked on: by then all are due."""
+
 FIRST = 5
 """How many hits a memory that cites evidence must be among."""
 
@@ -74,8 +83,9 @@ class Conversation:
 class Score:
     """The recall of each question by category and depth, and the seconds of each search, of adding and embedding.
 
-    `embedding` is the time it takes to embed, after the adds, what these left for the background. `cited_first` has for
-    each question of which a fact cites evidence whether a memory among the first hits does.
+    `embedding` is the time it takes to embed, after the adds, what these left for the background, and `links` counts
+    the links between memories. `cited_first` has for each question of which a fact cites evidence whether a memory
+    among the first hits does.
     """
 
     recalls: dict[tuple[int, int], list[float]] = field(default_factory=dict[tuple[int, int], list[float]])
@@ -83,6 +93,7 @@ class Score:
     seconds: list[float] = field(default_factory=list[float])
     adding: float = 0.0
     embedding: float = 0.0
+    links: int = 0
 
     def add(self, question: Question, sources: Sequence[Sequence[str]]) -> None:
         """Record the recall of one question at every depth, in its category and in all categories (0)."""
@@ -186,7 +197,9 @@ def scripted_chat(sessions: Sequence[Session]) -> Callable[[dict[str, Any]], str
     return chat
 
 
-async def _measure(memory: Memory, conversation: Conversation, score: Score, *, infer: bool | None) -> None:
+async def _measure(
+    memory: Memory, clock: StoppedClock, conversation: Conversation, score: Score, *, infer: bool | None
+) -> None:
     scope = Scope(user_id=conversation.name)
     began = time.perf_counter()
     for session in conversation.sessions:
@@ -195,6 +208,10 @@ async def _measure(memory: Memory, conversation: Conversation, score: Score, *, 
     await embed_waiting(memory)
     score.adding += added - began
     score.embedding += time.perf_counter() - added
+    clock.at += SETTLED
+    await work_on_jobs(memory.engine, None)
+    with memory.engine.ledger.read() as conn:
+        score.links += conn.scalar(select(func.count()).select_from(memory_links)) or 0
     cited = {turn for session in conversation.sessions for _, turns in session.facts for turn in turns}
     for question in conversation.questions:
         began = time.perf_counter()
@@ -206,20 +223,21 @@ async def _measure(memory: Memory, conversation: Conversation, score: Score, *, 
             score.cited_first.append(any(question.evidence & set(hit.sources) for hit in memories))
 
 
-async def _run(conversations: Sequence[Conversation], embedder: str, *, facts: bool) -> Score:
+async def _run(conversations: Sequence[Conversation], embedder: str, links: str, *, facts: bool) -> Score:
     score = Score()
     for conversation in conversations:
+        clock = StoppedClock(datetime.now(UTC))
         with (
             tempfile.TemporaryDirectory() as folder,
             OpenAIServer(scripted_chat(conversation.sessions)) as server,
         ):
-            settings = settings_for(Path(folder), server.base_url if facts else None, embedder)
-            async with open_memory(settings) as memory:
-                await _measure(memory, conversation, score, infer=None if facts else False)
+            settings = settings_for(Path(folder), server.base_url if facts else None, embedder, links)
+            async with open_memory(settings, clock=clock, background=False) as memory:
+                await _measure(memory, clock, conversation, score, infer=None if facts else False)
     return score
 
 
-def settings_for(folder: Path, base_url: str | None, embedder: str) -> Settings:
+def settings_for(folder: Path, base_url: str | None, embedder: str, links: str = "off") -> Settings:
     """Return the settings of a memory in `folder`. Without `base_url` it uses no language model."""
     llm = {"provider": "openai", "config": {"openai_base_url": base_url, "api_key": "none", "model": "stand-in"}}
     summary = {"every": 1_000_000}  # never: the stand-in for the model cannot summarize
@@ -228,6 +246,7 @@ def settings_for(folder: Path, base_url: str | None, embedder: str) -> Settings:
         llm=llm if base_url else {"provider": "none"},
         embedder={"provider": embedder},
         summary=summary,
+        links=links,
     )
 
 
@@ -244,6 +263,7 @@ def _table(name: str, score: Score, *, facts: bool) -> None:
         print(f"with a memory that cites evidence among the first {FIRST}: {share:.3f} of {asked} questions")
     ordered = sorted(score.seconds)
     p50, p95 = statistics.median(ordered), ordered[int(0.95 * len(ordered))]
+    print(f"links: {score.links}")
     print(f"search: p50 {p50 * 1000:.1f} ms, p95 {p95 * 1000:.1f} ms")
 
 
@@ -252,14 +272,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure recall on LoCoMo.")
     parser.add_argument("--data", type=Path, required=True, help="a LoCoMo JSON file")
     parser.add_argument("--only", choices=["messages", "facts"], help="measure in one way only")
+    parser.add_argument("--links", choices=["off", "on"], default="off", help="link memories (default off)")
     embedders.add_option(parser)
     arguments = parser.parse_args()
     conversations = read(arguments.data)
+    measure = partial(_run, conversations, arguments.embedder, arguments.links)
     print(f"{len(conversations)} conversations, Python {sys.version.split()[0]}")
     if arguments.only != "facts":
-        _table("messages only", anyio.run(lambda: _run(conversations, arguments.embedder, facts=False)), facts=False)
+        _table("messages only", anyio.run(partial(measure, facts=False)), facts=False)
     if arguments.only != "messages":
-        _table("messages and facts", anyio.run(lambda: _run(conversations, arguments.embedder, facts=True)), facts=True)
+        _table("messages and facts", anyio.run(partial(measure, facts=True)), facts=True)
 
 
 if __name__ == "__main__":
