@@ -16,11 +16,17 @@ from palimpsest.learn.messages.from_messages import Lesson, learn_pieces
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.queries.jobs import Job, JobEnd
 from palimpsest.store.writes.jobs.queue import CONTEXT
+from palimpsest.text.tokenizer import count_tokens
+
+SLICE_TOKENS = 20_000
+"""How many tokens of messages an attempt learns from before other jobs have their turn. Set by hand: ten pieces, which
+take a model one or two minutes."""
 
 
 async def learn(engine: Engine, model: LanguageModel, job: Job) -> JobEnd:
     """Learn from the messages of a job that were neither learned from nor deleted since it was queued."""
-    messages = await engine.run(lambda: _messages(engine, job))
+    waiting = await engine.run(lambda: _messages(engine, job))
+    messages = _first(waiting, SLICE_TOKENS)
     outcomes: list[Outcome] = []
     error: Exception | None
 
@@ -35,7 +41,16 @@ async def learn(engine: Engine, model: LanguageModel, job: Job) -> JobEnd:
         error = fault
     if error is not None and not await engine.run(lambda: not_learned_from(engine, messages)):
         error = None
-    return JobEnd(tuple(outcomes), error)
+    return JobEnd(tuple(outcomes), error, is_unfinished=len(messages) < len(waiting))
+
+
+def _first(messages: list[Message], budget: int) -> list[Message]:
+    """Return the messages, from the first on, that fit a token budget; at least one."""
+    for number, message in enumerate(messages):
+        budget -= count_tokens(message.content)
+        if budget < 0:
+            return messages[: max(number, 1)]
+    return messages
 
 
 def _messages(engine: Engine, job: Job) -> list[Message]:

@@ -1,0 +1,354 @@
+"""Jobs of all kinds: their order, their budget, what is asked for meanwhile, and processes that are killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from loopback import OpenAIServer, Reply
+from palimpsest.core.models import Scope
+from palimpsest.core.settings import load_settings
+from palimpsest.learn.background.jobs import work_on_jobs
+from palimpsest.memory import Memory, open_memory
+from palimpsest.store.queries.jobs import MEMORIES, ORDER, OVERDUE, JobKind, unreported_jobs
+from palimpsest.store.writes.jobs.queue import DEBOUNCE, JobRequest
+from palimpsest.store.writes.jobs.states import PAUSES
+from tests.support.job_process import start
+from tests.support.learning_jobs import TIMEOUT
+from tests.support.learning_jobs import model as learning_model
+from tests.support.memory import (
+    ALICE,
+    StoppedClock,
+    add_text,
+    llm_settings,
+    memory_in,
+    memory_texts,
+    messages_from,
+)
+from tests.support.scripted_model import is_extraction
+
+pytestmark = pytest.mark.anyio
+
+
+def model(request: dict[str, Any]) -> str:
+    """Learn, summarize, or find nothing to link."""
+    user = request["messages"][1]["content"]
+    if is_extraction(request) or user.startswith("New facts: "):
+        return learning_model(request)
+    properties = request["response_format"]["json_schema"]["schema"]["properties"]
+    return json.dumps({"summary": "Alice likes tea."} if "summary" in properties else {"notes": []})
+
+
+def kind_of(request: dict[str, Any]) -> str:
+    """Return what a request asks for."""
+    if is_extraction(request) or request["messages"][1]["content"].startswith("New facts: "):
+        return "learn"
+    return "summarize" if "summary" in request["response_format"]["json_schema"]["schema"]["properties"] else "link"
+
+
+async def states(memory: Memory) -> list[tuple[str, str]]:
+    """Return kind and state of each job, the newest first."""
+    return [(report.job.kind, report.job.state) for report in await memory.care.jobs()]
+
+
+def begin(memory: Memory, *kinds: JobKind) -> str:
+    """Begin the next job and return its kind."""
+    job = memory.engine.ledger.take_job(kinds or ORDER)
+    assert job is not None
+    return job.kind
+
+
+class TestOrder:
+    async def test_what_was_said_is_learned_from_before_views_of_it_are_made(self, tmp_path: Path) -> None:
+        """Expiry comes first, whatever was queued first; of one kind, the job that has waited longest."""
+        clock = StoppedClock()
+        async with memory_in(tmp_path, clock) as memory:
+            ledger = memory.engine.ledger
+            for kind in reversed(ORDER):
+                ledger.queue_job(ALICE, JobRequest(kind))
+                clock.forward(seconds=1)
+            clock.forward(minutes=1)
+            begun: list[str] = []
+            while (job := ledger.take_job(ORDER)) is not None:
+                begun.append(job.kind)
+                ledger.finish_job(job)
+            assert begun == ["expire", "learn", "capture", "gist", "link", "summarize"]
+
+    async def test_nothing_waits_for_ever(self, tmp_path: Path) -> None:
+        """What has been due for an hour goes before what is learned."""
+        clock = StoppedClock()
+        async with memory_in(tmp_path, clock) as memory:
+            ledger = memory.engine.ledger
+            ledger.queue_job(ALICE, JobRequest("summarize"))
+            clock.forward(seconds=OVERDUE.total_seconds())
+            ledger.queue_job(ALICE, JobRequest("learn"))
+            clock.forward(minutes=1)
+            assert begin(memory) == "summarize"
+
+    async def test_a_long_job_lets_others_have_their_turn(self, tmp_path: Path) -> None:
+        """It goes on with what is left after them."""
+        clock = StoppedClock()
+        with OpenAIServer(model) as server:
+            settings = {"llm": llm_settings(server.base_url, timeout=TIMEOUT), "learn": {"in_background": True}}
+            async with memory_in(tmp_path, clock, background=True, **settings) as memory:
+                long = [("user", f"I like number {number} {'and words ' * 360}") for number in range(24)]
+                await memory.add_messages(messages_from(*long))
+                clock.forward(seconds=1)
+                other = Scope("alice", "garden")
+                await memory.add_messages(messages_from(("user", "I like roses"), scope=other))
+                await memory.care.retry_jobs()
+                asked = [r["messages"][1]["content"] for r in server.chat_requests if is_extraction(r)]
+                roses = next(place for place, prompt in enumerate(asked) if "roses" in prompt.split("New messages")[1])
+                assert 0 < roses < len(asked) - 1
+                assert [report.job.state for report in await memory.care.jobs()] == ["done", "done"]
+
+
+class TestAskedAgain:
+    async def test_what_is_asked_for_meanwhile_is_a_job_of_its_own(self, tmp_path: Path) -> None:
+        """Also for the same memory, which may have changed since it was looked at."""
+        clock = StoppedClock()
+        async with memory_in(tmp_path, clock) as memory:
+            ledger = memory.engine.ledger
+            ledger.queue_job(ALICE, JobRequest("link", payload={MEMORIES: ["a", "b"]}))
+            clock.forward(minutes=1)
+            job = ledger.take_job(["link"])
+            assert job is not None
+            ledger.queue_job(ALICE, JobRequest("link", payload={MEMORIES: ["b", "c"]}))
+            ledger.finish_job(job)
+            later, done = [report.job for report in await memory.care.jobs()]
+            assert (done.state, done.memory_ids) == ("done", ("a", "b"))
+            assert (later.state, later.memory_ids, later.due_at) == ("waiting", ("b", "c"), clock.at + DEBOUNCE)
+
+    async def test_a_job_with_a_time_waits_for_it_unless_it_is_asked_for_sooner(self, tmp_path: Path) -> None:
+        """The earliest of all times holds, and the work says when it is needed again."""
+        clock = StoppedClock()
+        async with memory_in(tmp_path, clock) as memory:
+            ledger = memory.engine.ledger
+            midnight = clock.at + timedelta(hours=12)
+            ledger.queue_job(ALICE, JobRequest("summarize", due_at=midnight))
+            ledger.queue_job(ALICE, JobRequest("summarize", due_at=midnight + timedelta(days=1)))
+            clock.forward(hours=1)
+            assert ledger.take_job(ORDER) is None
+            ledger.queue_job(ALICE, JobRequest("summarize"))
+            (report,) = await memory.care.jobs()
+            assert report.job.due_at == clock.at + DEBOUNCE
+            clock.forward(minutes=1)
+            job = ledger.take_job(ORDER)
+            assert job is not None
+            ledger.finish_job(job, again_at=midnight)
+            assert (await memory.care.jobs())[0].job.due_at == midnight
+
+    async def test_a_job_of_erased_memories_goes_with_them(self, tmp_path: Path) -> None:
+        """Of the others what is left stays, also of a job that is under way."""
+        clock = StoppedClock()
+        async with memory_in(tmp_path, clock) as memory:
+            ledger = memory.engine.ledger
+            tea, figs = await add_text(memory, "Alice likes tea"), await add_text(memory, "Alice likes figs")
+            ledger.queue_job(ALICE, JobRequest("link", payload={MEMORIES: [tea, figs]}))
+            ledger.queue_job(ALICE, JobRequest("gist", payload={MEMORIES: [tea]}))
+            ledger.queue_job(ALICE, JobRequest("summarize"))
+            clock.forward(minutes=1)
+            assert begin(memory, "link") == "link"
+            await memory.care.purge(ALICE, [tea])
+            left = {report.job.kind: report.job.memory_ids for report in await memory.care.jobs()}
+            assert left == {"link": (figs,), "summarize": ()}
+
+
+class TestWithoutModel:
+    async def test_what_needs_no_model_is_done_and_the_rest_says_what_it_waits_for(self, tmp_path: Path) -> None:
+        """A borrowed model is no model for the background."""
+        clock = StoppedClock()
+        async with memory_in(tmp_path, clock) as memory:
+            for kind in ("expire", "summarize"):
+                memory.engine.ledger.queue_job(ALICE, JobRequest(kind))
+            clock.forward(minutes=1)
+            assert await work_on_jobs(memory.engine, memory.engine.own_model)
+            assert await states(memory) == [("summarize", "waiting"), ("expire", "done")]
+            assert [report.waits_for for report in await memory.care.jobs()] == [
+                "waits for a server with llm.provider = 'openai'",
+                "",
+            ]
+
+
+@asynccontextmanager
+async def memory_with_budget(folder: Path, clock: StoppedClock, url: str, **limits: int) -> AsyncGenerator[Memory]:
+    """Open Alice's memory, which writes a summary after each edit, with limits a day."""
+    settings = load_settings(
+        None,
+        data_dir=folder,
+        user_id="alice",
+        llm=llm_settings(url, timeout=TIMEOUT),
+        learn={"in_background": True},
+        summary={"every": 1},
+        background=limits,
+    )
+    async with open_memory(settings, clock=clock) as memory:
+        yield memory
+
+
+class TestBudget:
+    async def test_a_call_too_many_is_made_the_next_day(self, tmp_path: Path) -> None:
+        """The calls of all scopes count together, and learning what was said does not count."""
+        clock = StoppedClock()
+        with OpenAIServer(model) as server:
+            async with memory_with_budget(tmp_path, clock, server.base_url, calls_per_day=1) as memory:
+                await memory.add_messages(messages_from(("user", "I like tea")))
+                await memory.care.retry_jobs()
+                for number in range(2):
+                    scope = Scope("alice", f"project{number}")
+                    await memory.add_text(scope, f"Alice likes number {number}", infer=False)
+                await memory.care.retry_jobs()
+                asked = [kind_of(request) for request in server.chat_requests]
+                assert (asked.count("summarize"), "learn" in asked) == (1, True)
+                [waiting] = [
+                    report.job
+                    for report in await memory.care.jobs()
+                    if report.job.kind == "summarize" and "background.calls_per_day" in report.job.error
+                ][:1]
+                assert (waiting.state, waiting.attempts) == ("waiting", 0)
+                assert waiting.due_at == clock.at.replace(hour=0) + timedelta(days=1)
+                use = await memory.care.model_use()
+                assert use.budgeted.calls == 1
+                assert use.today["learn"]["extract"].calls == 1
+                clock.at = waiting.due_at
+                assert await work_on_jobs(memory.engine, memory.engine.own_model)
+                assert [kind_of(request) for request in server.chat_requests].count("summarize") == 2
+
+    async def test_tokens_are_those_that_the_endpoint_reports(self, tmp_path: Path) -> None:
+        """A call whose prompt would exceed the tokens of the day is not made."""
+        clock = StoppedClock()
+
+        def reporting(_: dict[str, Any]) -> Reply:
+            text = json.dumps({"summary": "Alice likes tea."})
+            choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
+            usage = {"prompt_tokens": 700, "completion_tokens": 77, "total_tokens": 777}
+            body = {"id": "1", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
+            return Reply(body=json.dumps({**body, "usage": usage}).encode())
+
+        with OpenAIServer(reporting) as server:
+            async with memory_with_budget(tmp_path, clock, server.base_url, tokens_per_day=1_500) as memory:
+                ledger = memory.engine.ledger
+                for number in range(3):
+                    scope = Scope("alice", f"project{number}")
+                    await memory.add_text(scope, f"Alice likes number {number}", infer=False)
+                    ledger.queue_job(scope, JobRequest("summarize"))
+                await memory.care.retry_jobs()
+                use = (await memory.care.model_use()).budgeted
+                assert (use.calls, use.tokens, len(server.chat_requests)) == (2, 2 * 777, 2)
+                errors = [report.job.error for report in await memory.care.jobs()]
+                assert any("background.tokens_per_day" in error for error in errors)
+
+
+class TestFailure:
+    async def test_silent_work_is_told_of_once_when_it_has_failed_for_good(self, tmp_path: Path) -> None:
+        """Each write asks for it again: it is then tried seldom, and nothing is told twice."""
+        clock = StoppedClock()
+        with OpenAIServer(lambda _: Reply("no credit", status=402)) as server:
+            every: dict[str, Any] = {"summary": {"every": 1}}
+            async with memory_in(tmp_path, clock, llm=llm_settings(server.base_url), **every) as memory:
+                engine = memory.engine
+                await add_text(memory, "Alice likes tea")
+                engine.ledger.queue_job(ALICE, JobRequest("summarize"))
+                for pause in (DEBOUNCE, *PAUSES):
+                    assert await memory.news(ALICE) == ()
+                    clock.forward(seconds=pause.total_seconds())
+                    assert await work_on_jobs(engine, engine.own_model)
+                assert await states(memory) == [("summarize", "failed")]
+            async with memory_in(tmp_path, clock, background=True, **every) as memory:
+                (note,) = await memory.news(ALICE)
+                assert note.startswith("the summaries are not up to date: ")
+                assert "no credit" in note
+                with anyio.fail_after(TIMEOUT):
+                    while not _is_reported(memory):
+                        await anyio.lowlevel.checkpoint()
+            async with memory_in(tmp_path, clock, llm=llm_settings(server.base_url), **every) as memory:
+                engine, made = memory.engine, len(server.chat_requests)
+                engine.ledger.queue_job(ALICE, JobRequest("summarize"))
+                clock.forward(minutes=1)
+                assert await work_on_jobs(engine, engine.own_model)
+                assert len(server.chat_requests) == made
+                clock.forward(seconds=PAUSES[-1].total_seconds())
+                assert await work_on_jobs(engine, engine.own_model)
+                assert await states(memory) == [("summarize", "failed")]
+
+
+class TestKilled:
+    @pytest.mark.parametrize("kind", ["learn", "summarize", "link"])
+    async def test_a_process_that_is_killed_while_the_model_thinks(self, tmp_path: Path, kind: JobKind) -> None:
+        """The next one asks again for that answer alone, and every job is done once."""
+        held = _Held(kind)
+        clock = StoppedClock()
+        with OpenAIServer(held) as server:
+            settings: dict[str, Any] = {
+                "llm": llm_settings(server.base_url, timeout=TIMEOUT),
+                "learn": {"in_background": True},
+                "summary": {"every": 1},
+                "links": "on" if kind == "link" else "off",
+            }
+            async with memory_in(tmp_path, clock, background=True, **settings) as memory:
+                await add_text(memory, "Alice lives in Oslo")
+                await add_text(memory, "Alice works in Oslo")
+                await memory.add_messages(messages_from(("user", "I like tea")))
+            process = start(tmp_path, settings)
+            assert await anyio.to_thread.run_sync(held.was_asked.wait, TIMEOUT)
+            process.kill()
+            process.communicate()
+            held.may_answer.set()
+            made = [kind_of(request) for request in server.chat_requests]
+            async with memory_in(tmp_path, clock, **settings) as memory:
+                await memory.care.retry_jobs()
+                texts = await memory_texts(memory)
+                waiting = [
+                    report.job.kind
+                    for report in await memory.care.jobs()
+                    if report.job.state != "done" and report.job.due_at <= clock.at
+                ]
+            assert process.returncode == -signal.SIGKILL
+            assert (waiting, texts) == ([], ["Alice likes tea", "Alice lives in Oslo", "Alice works in Oslo"])
+            again = [kind_of(request) for request in server.chat_requests[len(made) :]]
+            assert again[0] == kind
+            assert "learn" not in again or kind == "learn"
+
+    async def test_a_process_that_is_killed_at_work_that_needs_no_model(self, tmp_path: Path) -> None:
+        """The memory that ends is closed by the next process, once."""
+        clock = StoppedClock()
+        async with memory_in(tmp_path, clock) as memory:
+            await add_text(memory, "Alice is ill", metadata={"expires_at": "2026-05-09"})
+        process = start(tmp_path, {}, "expire")
+        await anyio.to_thread.run_sync(process.communicate)
+        assert process.returncode == -signal.SIGKILL
+        clock.forward(days=3)
+        async with memory_in(tmp_path, clock) as memory:
+            assert await work_on_jobs(memory.engine, None)
+            assert await memory_texts(memory) == []
+            assert await states(memory) == [("expire", "done")]
+
+
+class _Held:
+    """The model above, which does not answer one kind of request before it may."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.was_asked, self.may_answer = threading.Event(), threading.Event()
+
+    def __call__(self, request: dict[str, Any]) -> str:
+        """Answer one request."""
+        if kind_of(request) == self.kind:
+            self.was_asked.set()
+            assert self.may_answer.wait(TIMEOUT)
+        return model(request)
+
+
+def _is_reported(memory: Memory) -> bool:
+    with memory.engine.ledger.read() as conn:
+        return not unreported_jobs(conn, ALICE)

@@ -1,0 +1,39 @@
+"""A process that works on the jobs of Alice's memory, for tests that kill it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from tests.support.environment import clean_environment
+from tests.support.memory import memory_in
+
+
+def start(folder: Path, settings: dict[str, Any], *kinds: str) -> subprocess.Popen[bytes]:
+    """Start a process that works on all jobs; with `kinds`, one that kills itself when it has begun one of these."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.support.job_process", str(folder), json.dumps(settings), *kinds],
+        env=clean_environment(folder),
+        cwd=Path(__file__).parents[2],
+    )
+
+
+async def _work(folder: Path, settings: dict[str, Any], kinds: list[Any]) -> None:
+    async with memory_in(folder, **settings) as memory:
+        if kinds:
+            memory.engine.ledger.retry_jobs("alice", kinds)
+            assert memory.engine.ledger.take_job(kinds) is not None
+            os.kill(os.getpid(), signal.SIGKILL)
+        await memory.care.retry_jobs()
+
+
+if __name__ == "__main__":
+    place, values, *only = sys.argv[1:]
+    anyio.run(_work, Path(place), json.loads(values), only)
