@@ -17,7 +17,7 @@ from palimpsest.core.files import files_below
 from palimpsest.core.models import Scope
 from palimpsest.learn.background.jobs import work_on_jobs
 from palimpsest.store.writes.jobs.states import PAUSES
-from tests.support.learning_jobs import TIMEOUT, HastyClock, learning_memory, model, next_news
+from tests.support.learning_jobs import TIMEOUT, HastyClock, learning_jobs, learning_memory, model, next_news
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, memory_texts, messages_from
 from tests.support.scripted_model import ScriptedModel, is_extraction
 
@@ -72,7 +72,7 @@ class TestAnswer:
                 await next_news(memory, Scope("alice", "garden"))
                 await memory.add_messages(messages_from(("user", "I like figs"), scope=Scope("alice", "garden")))
                 with anyio.fail_after(TIMEOUT):
-                    while (await memory.care.jobs())[0].job.state != "done":
+                    while (await learning_jobs(memory))[0].job.state != "done":
                         await anyio.lowlevel.checkpoint()
                 for other in (Scope("bob"), ALICE, Scope("alice", "kitchen")):
                     assert await memory.news(other) == ()
@@ -84,7 +84,7 @@ class TestAnswer:
             async with memory_in(tmp_path, background=True, llm=llm_settings(server.base_url)) as memory:
                 result = await memory.add_messages(messages_from(("user", "I like tea")))
                 assert [outcome.memory.text for outcome in result.outcomes] == ["Alice likes tea"]
-                assert await memory.care.jobs() == []
+                assert await learning_jobs(memory) == []
 
 
 class TestQueue:
@@ -95,7 +95,7 @@ class TestQueue:
             async with learning_memory(tmp_path, server.base_url, clock) as memory:
                 await memory.add_messages(messages_from(("user", "I like tea")))
                 await memory.add_messages(messages_from(("user", "I like figs")))
-                (report,) = await memory.care.jobs()
+                (report,) = await learning_jobs(memory)
                 assert (report.job.state, len(report.job.message_ids)) == ("waiting", 2)
                 assert await memory.care.retry_jobs() == 1
                 assert sum(map(is_extraction, server.chat_requests)) == 1
@@ -109,7 +109,7 @@ class TestQueue:
                 for number in range(30):
                     await memory.add_messages(messages_from(("user", f"I like cake {number}"), at=clock.at))
                     clock.forward(seconds=4)
-                    (report, *_) = await memory.care.jobs()
+                    (report, *_) = await learning_jobs(memory)
                     if report.job.due_at <= clock.at:
                         break
         assert clock.at - StoppedClock().at <= timedelta(seconds=64)
@@ -157,11 +157,11 @@ class TestErased:
                 await memory.add_messages(messages_from(("user", "I like gin")), context=context)
                 (gin,) = (await memory.search(ALICE, "gin")).hits
                 await memory.care.purge(ALICE, [gin.id])
-                assert await memory.care.jobs() == []
+                assert await learning_jobs(memory) == []
                 await memory.add_messages(messages_from(("user", "I like rum")), context=context)
                 await memory.care.retry_jobs()
                 assert (await memory.care.purge(ALICE, None)).clean
-                assert await memory.care.jobs() == []
+                assert await learning_jobs(memory) == []
         assert b"asked about gin" not in b"".join(file.read_bytes() for file in files_below(tmp_path))
 
 
@@ -174,7 +174,7 @@ class TestFailure:
             async with learning_memory(tmp_path, server.base_url, clock) as memory:
                 await memory.add_messages(messages_from(("user", "I like tea")))
                 await memory.care.retry_jobs()
-                (report,) = await memory.care.jobs()
+                (report,) = await learning_jobs(memory)
                 assert (report.job.state, report.job.attempts) == ("waiting", 1)
                 assert report.job.due_at == clock.at + PAUSES[0]
                 assert "no credit" in report.job.error
@@ -196,7 +196,7 @@ class TestFailure:
                     )
                 )
                 with anyio.fail_after(TIMEOUT):
-                    while (await memory.care.jobs())[0].job.state != "failed":
+                    while (await learning_jobs(memory))[0].job.state != "failed":
                         clock.forward(hours=3)
                         await memory.delete_all(Scope("nobody"))
                 (note,) = await next_news(memory)

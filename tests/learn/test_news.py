@@ -15,7 +15,7 @@ import pytest
 from loopback import OpenAIServer, Reply
 from palimpsest.core.models import Scope
 from palimpsest.store.writes.jobs.attempts import KEPT_DONE
-from tests.support.learning_jobs import TIMEOUT, HastyClock, learning_memory, model, next_news
+from tests.support.learning_jobs import TIMEOUT, HastyClock, learning_jobs, learning_memory, model, next_news
 from tests.support.memory import ALICE, StoppedClock, messages_from
 from tests.support.scripted_model import is_extraction
 
@@ -80,7 +80,7 @@ async def test_a_job_that_only_forgot_does_not_say_that_there_is_nothing_new(tmp
             await memory.add_messages(messages_from(("user", "Forget Mark.")))
             notes = await next_news(memory)
             with anyio.fail_after(TIMEOUT):
-                while any(report.job.notes for report in await memory.care.jobs()):
+                while any(report.job.notes for report in await learning_jobs(memory)):
                     await anyio.lowlevel.checkpoint()
     assert any(note.startswith("forgotten, as asked (Mark)") for note in notes)
     assert not any("nothing new" in note for note in notes)

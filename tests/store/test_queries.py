@@ -100,7 +100,7 @@ CALLS: dict[Callable[..., object], Callable[[Connection, Memory, Message], objec
     jobs.next_due_at: lambda conn, _, __: jobs.next_due_at(conn, jobs.ORDER),
     jobs.jobs_of: lambda conn, _, __: jobs.jobs_of(conn, "alice"),
     jobs.unreported_jobs: lambda conn, _, __: jobs.unreported_jobs(conn, AGENT),
-    jobs.count_states: lambda conn, _, __: jobs.count_states(conn),
+    jobs.count_states: lambda conn, _, __: jobs.count_states(conn, NOW),
     jobs.model_use: lambda conn, _, __: jobs.model_use(conn, NOW),
     jobs.memories_of_job: lambda conn, _, message: jobs.memories_of_job(conn, learning(message)),
     memories.list_memories: lambda conn, _, __: memories.list_memories(conn, ALICE, 9, before=9),

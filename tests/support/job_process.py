@@ -13,11 +13,11 @@ from typing import Any
 import anyio
 
 from tests.support.environment import clean_environment
-from tests.support.memory import memory_in
+from tests.support.memory import StoppedClock, memory_in
 
 
 def start(folder: Path, settings: dict[str, Any], *kinds: str) -> subprocess.Popen[bytes]:
-    """Start a process that works on all jobs; with `kinds`, one that kills itself when it has begun one of these."""
+    """Start a process that works on all jobs; with `kinds`, one that kills itself three days later, when it has begun one of these."""
     return subprocess.Popen(
         [sys.executable, "-m", "tests.support.job_process", str(folder), json.dumps(settings), *kinds],
         env=clean_environment(folder),
@@ -26,9 +26,10 @@ def start(folder: Path, settings: dict[str, Any], *kinds: str) -> subprocess.Pop
 
 
 async def _work(folder: Path, settings: dict[str, Any], kinds: list[Any]) -> None:
-    async with memory_in(folder, **settings) as memory:
+    clock = StoppedClock()
+    clock.forward(days=3 if kinds else 0)
+    async with memory_in(folder, clock, **settings) as memory:
         if kinds:
-            memory.engine.ledger.retry_jobs("alice", kinds)
             assert memory.engine.ledger.take_job(kinds) is not None
             os.kill(os.getpid(), signal.SIGKILL)
         await memory.care.retry_jobs()

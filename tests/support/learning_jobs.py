@@ -12,6 +12,7 @@ import anyio
 import anyio.lowlevel
 
 from palimpsest.core.models import Scope
+from palimpsest.learn.background.reports import JobReport
 from palimpsest.memory import Memory
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in
 from tests.support.scripted_model import is_extraction
@@ -57,3 +58,8 @@ async def next_news(memory: Memory, scope: Scope = ALICE) -> tuple[str, ...]:
         while not (notes := await memory.news(scope)):
             await anyio.lowlevel.checkpoint()
     return notes
+
+
+async def learning_jobs(memory: Memory) -> list[JobReport]:
+    """Return the jobs that learn, the newest first, without those that make views of what is known."""
+    return [report for report in await memory.care.jobs() if report.job.kind == "learn"]

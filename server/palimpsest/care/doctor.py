@@ -34,6 +34,7 @@ from palimpsest.store.queries import index_log as log_queries
 from palimpsest.store.queries import jobs as job_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import vectors as vector_queries
+from palimpsest.store.writes.jobs.queue import MAX_DELAY
 from palimpsest.text.counting import counted
 
 
@@ -132,7 +133,7 @@ def _capture_finding(settings: Settings, ledger: Ledger, clock: Clock) -> Findin
 
 def _jobs_finding(settings: Settings, ledger: Ledger, clock: Clock) -> Finding:
     with ledger.read() as conn:
-        states = job_queries.count_states(conn)
+        states = job_queries.count_states(conn, clock() + MAX_DELAY)
         use = job_queries.model_use(conn, clock())
     waiting = sum(number for (_, state), number in states.items() if state == "waiting")
     failed = sum(number for (_, state), number in states.items() if state == "failed")

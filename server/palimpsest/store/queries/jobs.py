@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias, cast
 
-from sqlalchemy import Connection, Row, and_, case, func, or_, select, text
+from sqlalchemy import ColumnElement, Connection, Row, and_, case, func, or_, select, text
 
 from palimpsest.core.models import Memory, Outcome, Scope
 from palimpsest.store.mapping import chunks, sees, to_memory, to_scope
@@ -214,9 +214,14 @@ def unreported_jobs(conn: Connection, scope: Scope) -> list[Job]:
     return [to_job(row) for row in conn.execute(query)]
 
 
-def count_states(conn: Connection) -> Counter[tuple[JobKind, JobState]]:
-    """Return how many jobs of all users are of each kind and in each state."""
-    query = select(jobs.c.kind, jobs.c.state, func.count()).group_by(jobs.c.kind, jobs.c.state)
+def is_later(soon: datetime) -> ColumnElement[bool]:
+    """Return the condition for jobs that wait for nothing but a time after `soon`."""
+    return and_(jobs.c.state == "waiting", jobs.c.error == "", jobs.c.due_at > soon)
+
+
+def count_states(conn: Connection, soon: datetime) -> Counter[tuple[JobKind, JobState]]:
+    """Return how many jobs of all users are of each kind and in each state, without those whose time is after `soon`."""
+    query = select(jobs.c.kind, jobs.c.state, func.count()).where(~is_later(soon)).group_by(jobs.c.kind, jobs.c.state)
     return Counter({(row[0], row[1]): row[2] for row in conn.execute(query)})
 
 

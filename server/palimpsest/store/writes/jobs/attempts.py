@@ -19,12 +19,13 @@ from palimpsest.store.queries.jobs import (
     Job,
     JobKind,
     due_job,
+    is_later,
     to_job,
     whole_payload,
 )
 from palimpsest.store.schema import jobs
 from palimpsest.store.writes.jobs.owners import ERASED_MEANWHILE
-from palimpsest.store.writes.jobs.queue import DEBOUNCE, SOON, insert_job
+from palimpsest.store.writes.jobs.queue import DEBOUNCE, MAX_DELAY, SOON, insert_job
 from palimpsest.store.writes.jobs.states import failed, tried_again
 
 KEPT_DONE = 20
@@ -121,9 +122,12 @@ def postpone(conn: Connection, job: Job, reason: str, due_at: datetime) -> None:
 
 
 def retry(conn: Connection, user_id: str, kinds: Sequence[JobKind], now: datetime) -> int:
-    """Make all jobs of a user of these kinds due that wait or have failed, and return how many there are."""
+    """Make all jobs of a user of these kinds due that wait or have failed, and return how many there are.
+
+    Those that wait for their time alone, such as the end of a day, go on waiting.
+    """
     unfinished = (jobs.c.user_id == user_id, jobs.c.state != "done", jobs.c.kind.in_(kinds))
-    return conn.execute(update(jobs).where(*unfinished).values(**tried_again(now))).rowcount
+    return conn.execute(update(jobs).where(*unfinished, ~is_later(now + MAX_DELAY)).values(**tried_again(now))).rowcount
 
 
 def mark_reported(conn: Connection, told: Sequence[Job]) -> None:
