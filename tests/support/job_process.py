@@ -17,7 +17,10 @@ from tests.support.memory import StoppedClock, memory_in
 
 
 def start(folder: Path, settings: dict[str, Any], *kinds: str) -> subprocess.Popen[bytes]:
-    """Start a process that works on all jobs; with `kinds`, one that kills itself three days later, when it has begun one of these."""
+    """Start a process that works on all jobs.
+
+    With `kinds` it is three days later, and the process kills itself when it has begun a job of these kinds.
+    """
     return subprocess.Popen(
         [sys.executable, "-m", "tests.support.job_process", str(folder), json.dumps(settings), *kinds],
         env=clean_environment(folder),

@@ -220,7 +220,7 @@ def is_later(soon: datetime) -> ColumnElement[bool]:
 
 
 def count_states(conn: Connection, soon: datetime) -> Counter[tuple[JobKind, JobState]]:
-    """Return how many jobs of all users are of each kind and in each state, without those whose time is after `soon`."""
+    """Return how many jobs of all users are of each kind and in each state, without those that are for later."""
     query = select(jobs.c.kind, jobs.c.state, func.count()).where(~is_later(soon)).group_by(jobs.c.kind, jobs.c.state)
     return Counter({(row[0], row[1]): row[2] for row in conn.execute(query)})
 
