@@ -31,6 +31,13 @@ def clean_environment(folder: Path, **settings: str) -> dict[str, str]:
     }
 
 
+def model_environment(base_url: str) -> dict[str, str]:
+    """Return the variables that name a language model behind a loopback server."""
+    config = {"OPENAI_BASE_URL": base_url, "API_KEY": "test-key", "MODEL": "scripted"}
+    named = {f"PALIMPSEST_LLM__CONFIG__{key}": value for key, value in config.items()}
+    return {"PALIMPSEST_LLM__PROVIDER": "openai", **named}
+
+
 @contextmanager
 def inside(folder: Path, environment: Mapping[str, str]) -> Generator[None]:
     """Give this process another working directory and other environment variables until the block ends."""

@@ -12,6 +12,7 @@ import anyio
 import anyio.lowlevel
 
 from palimpsest.core.models import Scope
+from palimpsest.learn.background.jobs import work_on_jobs
 from palimpsest.learn.background.reports import JobReport
 from palimpsest.memory import Memory
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in
@@ -63,3 +64,10 @@ async def next_news(memory: Memory, scope: Scope = ALICE) -> tuple[str, ...]:
 async def learning_jobs(memory: Memory) -> list[JobReport]:
     """Return the jobs that learn, the newest first, without those that make views of what is known."""
     return [report for report in await memory.care.jobs() if report.job.kind == "learn"]
+
+
+async def do_due_jobs(memory: Memory) -> None:
+    """Do the work that is due by the memory's clock, and wait if its own background is at it."""
+    with anyio.fail_after(TIMEOUT):
+        while not await work_on_jobs(memory.engine, memory.engine.own_model):
+            await anyio.lowlevel.checkpoint()

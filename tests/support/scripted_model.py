@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from palimpsest.core.errors import ModelError
 from palimpsest.core.models import Fact, Memory, Message, Scope
+from palimpsest.llm.prompts import shipped_directory
 
 NOW = datetime(2026, 5, 8, 13, 56, tzinfo=UTC)
 """A Friday."""
@@ -153,3 +154,25 @@ def reply_to_decide(request: dict[str, Any]) -> str:
 def is_extraction(request: dict[str, Any]) -> bool:
     """Return whether a chat request asks to extract facts."""
     return "New messages: " in request["messages"][1]["content"]
+
+
+def given(request: dict[str, Any], label: str) -> Any:
+    """Return the JSON value that a chat request gives after `label:`."""
+    return Call(tuple(request["messages"]), None).input(label)
+
+
+def prompt_of(request: dict[str, Any]) -> str:
+    """Return the name of the shipped prompt file that a chat request was made from."""
+    first = str(request["messages"][0]["content"]).partition("\n")[0]
+    return next(file.stem for file in shipped_directory().glob("*.md") if first in file.read_text("utf-8"))
+
+
+def answering(**stages: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]], str]:
+    """Return a model that answers each request by the function for its prompt, whose value is sent as JSON."""
+    return lambda request: json.dumps(stages[prompt_of(request)](request))
+
+
+def add_all(request: dict[str, Any]) -> dict[str, Any]:
+    """Decide that every fact is new."""
+    facts = json.loads(request["messages"][1]["content"].removeprefix("New facts: ").split("\n\nStored memories: ")[0])
+    return {"decisions": [decision(fact["fact"], "ADD") for fact in facts]}

@@ -1,0 +1,154 @@
+"""A-Mem (Xu et al. 2025, arXiv 2502.12110): notes that are linked, and that change when a new one comes.
+
+Section 3.2: a new note is held against its nearest, and linked with those that it belongs together with. Section 3.3:
+contexts and tags of these neighbours are written anew. Section 3.4: a search follows links one hop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loopback import OpenAIServer
+from palimpsest.core.models import LINK, Undo
+from palimpsest.core.models import Memory as StoredMemory
+from palimpsest.memory import Memory
+from tests.support.environment import model_environment
+from tests.support.learning_jobs import do_due_jobs
+from tests.support.mcp_client import reply_text
+from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in
+from tests.support.scripted_model import answering, given
+from tests.support.server_in_process import connect
+
+pytestmark = pytest.mark.anyio
+
+SHELF = "The shelf by the window holds the bowls for Bruges"
+OLD = (
+    "Ilse sells bowls on the market in Bruges",
+    "The small kiln cracks whatever is fired above 1180 degrees",
+    "The clay for the bowls comes from Boom",
+    SHELF,
+    "Ilse's bowls for Bruges are glazed with ash",
+    "The bus to Bruges leaves at nine",
+    "Ilse plays the viola on Mondays",
+)
+"""The notes of a potter, in the order in which they are written."""
+
+KILN = OLD[1]
+NEW = "Ilse fired the bowls for Bruges in the small kiln at 1200 degrees"
+REASON = "the firing that this warns of"
+
+
+def annotate(request: dict[str, Any]) -> dict[str, Any]:
+    """Write a context for each new note. Link the firing with the warning, which then says what it has become.
+
+    The neighbours are shown by what they are like; the model gives the numbers that it was shown.
+    """
+    shown = given(request, "Memories")
+    notes = [note(item["id"], f"Pottery: {item['text']}", ["pottery"]) for item in shown if "near" in item]
+    number = {item["text"]: item["id"] for item in shown}
+    if NEW in number and "near" in shown[number[NEW]]:
+        notes[0]["links"] = [{"memory": number[KILN], "reason": REASON}]
+        notes.append(note(number[KILN], "A warning that the bowls for Bruges did not heed", ["risk"]))
+    return {"notes": notes}
+
+
+def note(number: int, context: str, tags: Sequence[str]) -> dict[str, Any]:
+    """Return a note of the model on the memory with a number."""
+    return {"memory": number, "context": context, "tags": list(tags), "links": list[Any]()}
+
+
+async def write(memory: Memory, clock: StoppedClock, *texts: str) -> list[str]:
+    """Write notes, one after the other, and let the background look at each."""
+    ids: list[str] = []
+    for text in texts:
+        ids.append(await add_text(memory, text))
+        clock.forward(minutes=1)
+        await do_due_jobs(memory)
+    return ids
+
+
+async def stored(memory: Memory, memory_ids: Sequence[str]) -> list[StoredMemory]:
+    """Return notes as they are now."""
+    return [(await memory.history(ALICE, memory_id))[0] for memory_id in memory_ids]
+
+
+async def test_a_new_note_is_linked_and_the_right_neighbour_evolves(tmp_path: Path) -> None:
+    """The one that the model means changes, and not the one whose rank among the nearest is its number.
+
+    What it says stays; its context and tags are an edit, which can be taken back.
+    """
+    clock = StoppedClock()
+    with OpenAIServer(answering(links=annotate)) as server:
+        async with memory_in(tmp_path, clock, links="on", llm=llm_settings(server.base_url)) as memory:
+            ids = await write(memory, clock, *OLD)
+            before = await stored(memory, ids)
+            (new,) = await write(memory, clock, NEW)
+            after = await stored(memory, ids)
+            (firing,) = await stored(memory, [new])
+            kiln = after[OLD.index(KILN)]
+            assert [(link.memory_id, link.reason) for link in firing.links] == [(kiln.id, REASON)]
+            assert (firing.context, firing.tags) == (f"Pottery: {NEW}", ("pottery",))
+            assert (kiln.text, kiln.context) == (KILN, "A warning that the bowls for Bruges did not heed")
+            assert kiln.tags == ("pottery", "risk")
+            assert [old.text for old, now in zip(before, after, strict=True) if old != now] == [KILN]
+            assert [linked.memory.text for linked in await memory.linked(ALICE, kiln)] == [NEW]
+            newest = next(edit for edit in await memory.log(ALICE) if edit.provenance.stage == LINK)
+            await memory.undo(ALICE, Undo(newest.number))
+            undone = [(old.context, old.tags, old.links) for old in await stored(memory, ids)]
+            assert undone == [(old.context, old.tags, old.links) for old in before]
+    shown = given(server.chat_requests[len(OLD) - 1], "Memories")
+    place = next(item["id"] for item in shown if item["text"] == KILN)
+    assert OLD[place] != KILN, "a number of the prompt is no place among all notes"
+
+
+async def test_a_search_follows_a_link_one_hop(tmp_path: Path) -> None:
+    """What the best note is linked with stands right below it; what that one is linked with gains nothing."""
+    found: dict[str, list[str]] = {}
+    for setting in ("on", "off"):
+        clock = StoppedClock()
+        with OpenAIServer(answering(links=chain)) as server:
+            folder, llm = tmp_path / setting, llm_settings(server.base_url)
+            async with memory_in(folder, clock, links=setting, llm=llm) as memory:
+                await write(memory, clock, *OLD, *CHAIN)
+                hits = (await memory.search(ALICE, "In which year did Ilse's teacher retire?", explain=True)).hits
+        found[setting] = [hit.text for hit in hits]
+        if setting == "on":
+            gained = [hit.text for hit in hits if hit.score_parts.get("connected", 0.0) > 0]
+            assert gained == [CHAIN[1]]
+    assert found["on"][:2] == list(CHAIN[:2])
+    assert found["off"].index(CHAIN[1]) > 1
+
+
+CHAIN = ("Ilse's teacher retired in the year 2019", "Wout Peeters keeps a studio in Ostend", "Ostend floods in spring")
+"""Of these, each is linked with the one before."""
+
+
+def chain(request: dict[str, Any]) -> dict[str, Any]:
+    """Link each note of the chain with the one before it."""
+    shown = given(request, "Memories")
+    number = {item["text"]: item["id"] for item in shown}
+    notes = [note(item["id"], "Of Ilse's life.", []) for item in shown if "near" in item]
+    for item in notes:
+        text = shown[item["memory"]]["text"]
+        before = CHAIN[CHAIN.index(text) - 1] if text in CHAIN[1:] else ""
+        if before in number:
+            item["links"] = [{"memory": number[before], "reason": "teacher and town"}]
+    return {"notes": notes}
+
+
+async def test_an_agent_reads_links_and_reasons(tmp_path: Path) -> None:
+    """The history names what a note is linked with, from both ends, as text and as JSON."""
+    clock = StoppedClock()
+    with OpenAIServer(answering(links=annotate)) as server:
+        async with memory_in(tmp_path / "data", clock, links="on", llm=llm_settings(server.base_url)) as memory:
+            kiln, firing = await write(memory, clock, KILN, NEW)
+        async with connect(tmp_path, **model_environment(server.base_url)) as agent:
+            for one, other, text in ((kiln, firing, NEW), (firing, kiln, KILN)):
+                history = await agent.call_tool("get_history", {"memory_id": one})
+                assert f"linked [{other[:8]}] {text} ({REASON})" in reply_text(history)
+                linked = {"id": other, "memory": text, "reason": REASON}
+                assert history.structured_content["linked"] == [linked]

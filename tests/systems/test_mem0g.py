@@ -1,0 +1,70 @@
+"""Mem0 with a graph (Chhikara et al. 2025, arXiv 2504.19413, section 2.2): entities, relations, and what contradicts.
+
+What a newer relation contradicts is not deleted: it is marked as no longer valid, so that time can be asked about.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loopback import OpenAIServer
+from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, messages_from
+from tests.support.scripted_model import answering, decision, given
+
+pytestmark = pytest.mark.anyio
+
+PEOPLE = {"Odile": "person", "Tamsin": "person", "Ferrow": "organization", "Kestrel": "organization"}
+
+SAID = {
+    "Odile works at Ferrow.": [["Odile", "works at", "Ferrow"]],
+    "Tamsin also works at Ferrow.": [["Tamsin", "works at", "Ferrow"]],
+    "Odile works at Kestrel.": [["Odile", "works at", "Kestrel"]],
+}
+"""What is said, a fact a day, with the relations that it states."""
+
+
+def extract(request: dict[str, Any]) -> dict[str, Any]:
+    facts: list[dict[str, Any]] = []
+    for place, item in enumerate(given(request, "New messages"), 1):
+        relations = SAID[item["text"]]
+        names = {name for source, _, destination in relations for name in (source, destination)}
+        entities = [{"name": name, "type": PEOPLE[name]} for name in sorted(names)]
+        facts.append({"text": item["text"], "sources": [place], "entities": entities, "relations": relations})
+    return {"facts": facts}
+
+
+def decide(request: dict[str, Any]) -> dict[str, Any]:
+    """Say what contradicts the fact: where the same person worked before."""
+    new = request["messages"][1]["content"]
+    before = [item["id"] for item in given(request, "Stored memories") if "Odile works at Ferrow" in item["text"]]
+    if "Odile works at Kestrel" in new.partition("Stored memories: ")[0] and before:
+        return {"decisions": [decision(0, "DELETE", before[0])]}
+    return {"decisions": [decision(0, "ADD")]}
+
+
+async def test_a_contradicted_relation_is_kept_as_former_and_answers_as_of_then(tmp_path: Path) -> None:
+    """Now and then have an answer each; the other relations of the place stay, and the entity tells both."""
+    clock = StoppedClock()
+    then = datetime(2026, 5, 9, 18, tzinfo=UTC)
+    question = "Where does Odile work?"
+    with OpenAIServer(answering(extract=extract, decide=decide)) as server:
+        async with memory_in(tmp_path, clock, llm=llm_settings(server.base_url)) as memory:
+            for text in SAID:
+                await memory.add_messages(messages_from(("user", text), at=clock.at))
+                clock.forward(days=1)
+            now = await memory.search(ALICE, question)
+            before = await memory.search(ALICE, question, as_of=then)
+            at_ferrow = await memory.graph.relations(ALICE, "Ferrow")
+            about = await memory.graph.lines(ALICE, "Odile")
+    assert [item.line for item in now.relations] == ["Odile — works at → Kestrel"]
+    assert [item.line for item in before.relations if item.source == "Odile"] == ["Odile — works at → Ferrow"]
+    assert before.hits[0].text == "Odile works at Ferrow."
+    assert [item.source for item in at_ferrow] == ["Tamsin"]
+    held = about[about.index("Held before:") + 1]
+    assert held.endswith("Odile works at Ferrow. (until 2026-05-10)")
+    assert "- Odile — works at → Kestrel" in about
+    assert "- Odile — works at → Ferrow (until 2026-05-10)" in about

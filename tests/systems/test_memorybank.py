@@ -1,0 +1,131 @@
+"""MemoryBank (Zhong et al. 2023, arXiv 2305.10250): days, the whole, a portrait, and forgetting.
+
+Section 2.1: conversations are kept by date; each day becomes a summary, the days become one of the whole, and what they
+tell of the user becomes a portrait. Section 2.3: R = e^(-t / S); a recall adds 1 to S and sets t to 0.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loopback import OpenAIServer
+from palimpsest.core.models import Scope
+from palimpsest.memory import Memory
+from tests.support.learning_jobs import do_due_jobs, learning_memory
+from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
+from tests.support.scripted_model import add_all, answering, given, prompt_of
+
+pytestmark = pytest.mark.anyio
+
+DAYS = {
+    "2026-05-08": ("My brother Tomke gave me two beehives", "I lie awake before every talk", "Good night"),
+    "2026-05-09": ("I put the hives behind the pottery", "Please give me one step at a time", "Until tomorrow"),
+    "2026-05-10": ("A swarm hangs in the pear tree", "I read my talk to Tomke and was calm", "That was it"),
+}
+"""What Henrike says on three days."""
+
+LEARNED = {
+    "My brother Tomke gave me two beehives": "Henrike's brother Tomke gave her two beehives",
+    "I lie awake before every talk": "Henrike is nervous before talks",
+    "I put the hives behind the pottery": "Henrike's hives stand behind the pottery",
+    "Please give me one step at a time": "Henrike wants one step at a time",
+    "A swarm hangs in the pear tree": "A swarm of Henrike's hung in the pear tree",
+}
+
+
+def extract(request: dict[str, Any]) -> dict[str, Any]:
+    said = [item["text"] for item in given(request, "New messages")]
+    facts = [{"text": LEARNED[text], "sources": [place]} for place, text in enumerate(said, 1) if text in LEARNED]
+    return {"facts": facts}
+
+
+def write_day(request: dict[str, Any]) -> dict[str, Any]:
+    said = [item["text"] for item in given(request, "Messages")]
+    return {"summary": f"{given(request, 'Kind')}: {said[0]}."}
+
+
+def write_whole(request: dict[str, Any]) -> dict[str, Any]:
+    days = [item["text"] for item in given(request, "Memories") if item.get("of") == "the whole day"]
+    return {"summary": " / ".join(reversed(days))}
+
+
+def write_portrait(request: dict[str, Any]) -> dict[str, Any]:
+    texts = [item["text"] for item in given(request, "Memories")]
+    traits = [text for text in texts if "nervous" in text or "one step" in text]
+    return {"summary": f"Identity: Henrike. {'. '.join(reversed(traits))}."}
+
+
+HENRIKE = answering(extract=extract, decide=add_all, day=write_day, summarize=write_whole, profile=write_portrait)
+
+
+async def live(memory: Memory, clock: StoppedClock) -> None:
+    """Live through the days. What is due is done a quarter of an hour after midnight."""
+    for day, texts in DAYS.items():
+        clock.at = datetime.fromisoformat(f"{day}T09:00").replace(tzinfo=UTC)
+        await memory.add_messages(messages_from(*(("user", text) for text in texts), at=clock.at))
+        clock.forward(minutes=5)
+        await do_due_jobs(memory)
+        clock.forward(hours=15, minutes=10)
+        await do_due_jobs(memory)
+
+
+async def test_days_become_the_whole_and_a_portrait(tmp_path: Path) -> None:
+    """The background writes each day after its end; the whole is made of the days, the portrait of what they taught."""
+    clock = StoppedClock()
+    with OpenAIServer(HENRIKE) as server:
+        async with learning_memory(tmp_path, server.base_url, clock) as memory:
+            await live(memory, clock)
+            asked = len(server.chat_requests)
+            days = {day: (await memory.summary(ALICE, f"day:{day}")).text for day in DAYS}
+            assert len(server.chat_requests) == asked, "the days were written before anybody asked"
+            whole = (await memory.summary(ALICE)).text
+            portrait = await memory.summary(ALICE, "profile")
+            behind = {(await memory.get(ALICE, each)).text for each in portrait.sources}
+    assert days == {day: f"day:{day}: {texts[0]}." for day, texts in DAYS.items()}
+    assert whole == " / ".join(days.values())
+    assert portrait.text == "Identity: Henrike. Henrike is nervous before talks. Henrike wants one step at a time."
+    assert behind == set(LEARNED.values()), "a portrait names the memories that it rests on"
+
+
+async def test_what_a_day_taught_and_was_taken_back_is_in_no_level(tmp_path: Path) -> None:
+    """A correction of the first day reaches the whole and the portrait, and leaves the other days as they are."""
+    clock = StoppedClock()
+    with OpenAIServer(HENRIKE) as server:
+        async with learning_memory(tmp_path, server.base_url, clock) as memory:
+            await live(memory, clock)
+            await memory.summary(ALICE)
+            await memory.summary(ALICE, "profile")
+            nervous = next(hit for hit in (await memory.list(ALICE)).hits if "nervous" in hit.text)
+            await memory.delete(ALICE, [nervous.id])
+            asked = len(server.chat_requests)
+            for kind in ("profile", "day:2026-05-08", "day:2026-05-09", "overall"):
+                await memory.summary(ALICE, kind)
+            again = [prompt_of(request) for request in server.chat_requests[asked:]]
+            assert again == ["profile", "day", "summarize"]
+            assert "nervous" not in str([request["messages"] for request in server.chat_requests[asked:]])
+
+
+async def test_each_recall_makes_a_memory_last_longer(tmp_path: Path) -> None:
+    """A day after its n-th recall R is e^(-1 / (n + 1)): it grows. What nobody recalls fades by the day."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock, forgetting="rank", forgetting_days=1) as memory:
+        swarm = await add_text(memory, "The swarm of May hung in the pear tree")
+        invoice = await add_text(memory, "An invoice for wax came from Bremen")
+        for recalls in range(1, 5):
+            assert (await memory.search(ALICE, "Where did the swarm of May hang?", limit=1)).hits[0].id == swarm
+            await memory.fading.write()
+            assert (await remembered(memory))[swarm] == 1.0
+            clock.forward(days=1)
+            now = await remembered(memory)
+            assert now[swarm] == pytest.approx(math.exp(-1 / (recalls + 1)))
+            assert now[invoice] == pytest.approx(math.exp(-recalls))
+
+
+async def remembered(memory: Memory, scope: Scope = ALICE) -> dict[str, float]:
+    """Return R by memory."""
+    return {item.memory.id: item.fading.retention for item in (await memory.fading.report(scope)).fading}
