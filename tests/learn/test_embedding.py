@@ -115,7 +115,7 @@ async def test_of_a_long_text_a_call_embeds_the_first_window(tmp_path: Path) -> 
     text = "The violin is old. " * 1_000
     async with memory_in(tmp_path) as plain:
         memory, embedder = watched(plain)
-        added = await memory.add_text(ALICE, text, infer=False)
+        added = await memory.add_text(ALICE, text, infer=False, metadata={"source": "letter"})  # no document
         ((window,),) = embedder.texts
         assert window == plain.engine.embedder.windows(text)[0]
         assert [note for note in added.notes if "1 long text" in note]

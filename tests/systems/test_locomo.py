@@ -1,7 +1,7 @@
 """LoCoMo (Maharana et al. 2024, arXiv 2402.17753): summaries of sessions, and observations with their turns.
 
-Section 4.2: what is learned from a session is kept as observations, each with the turns that show it, and the session
-as a summary. Section 6.2: observations were the best unit of recall of its study.
+What is learned from a session is kept as observations, each with the turns that show it, and the session as a summary.
+Section 6.1: of turns, observations and summaries, observations were the best unit of recall.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ async def test_days_become_the_whole_and_a_portrait(tmp_path: Path) -> None:
             assert len(server.chat_requests) == asked, "the days were written before anybody asked"
             whole = (await memory.summary(ALICE)).text
             portrait = await memory.summary(ALICE, "profile")
-            behind = {(await memory.get(ALICE, each)).text for each in portrait.sources}
+            behind = {(await memory.history(ALICE, each))[0].text for each in portrait.sources}
     assert days == {day: f"day:{day}: {texts[0]}." for day, texts in DAYS.items()}
     assert whole == " / ".join(days.values())
     assert portrait.text == "Identity: Henrike. Henrike is nervous before talks. Henrike wants one step at a time."

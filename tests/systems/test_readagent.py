@@ -1,0 +1,117 @@
+"""ReadAgent (Lee et al. 2024, arXiv 2402.09727, section 3): pages, a gist of each, and the look-up of originals.
+
+A long text is divided where it pauses. Of each page a short gist is kept, by which the reader decides which pages to
+read again as they were written.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+from mcp.types import TextResourceContents
+
+from loopback import OpenAIServer
+from tests.support.command_line import palimpsest, palimpsest_json
+from tests.support.environment import model_environment
+from tests.support.learning_jobs import do_due_jobs
+from tests.support.mcp_client import reply_results
+from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in
+from tests.support.scripted_model import answering, given
+from tests.support.server_in_process import connect
+
+pytestmark = pytest.mark.anyio
+
+LEDE = {
+    "Arrival": "The sloop Perpetua made fast at the quay of Skagen, and nobody came to take her lines.",
+    "The cook": "Anneke found the galley cold, two plates on the table, and her brother's knife in the bread.",
+    "The chart": "Below the lining of the chest lay a chart on which a reef was drawn in another hand.",
+    "Departure": "They cast off before light, with a lamp at the stern and no cargo that anybody would name.",
+}
+"""How each chapter of a made-up tale begins."""
+
+GISTS = {
+    "Arrival": "A ship comes into a deserted harbour.",
+    "The cook": "A relative has vanished during a meal.",
+    "The chart": "Somebody has forged a nautical map.",
+    "Departure": "The crew smuggles something away at night.",
+}
+"""What a model makes of each. A question in these words shares none with the page."""
+
+FILLER = "The wind went round to the north, and the water in the basin was as grey as the slates above it. "
+
+
+def chapter(name: str) -> str:
+    """Return a chapter that takes a page."""
+    return f"## {name}\n\n{LEDE[name]}\n\n" + "\n\n".join([FILLER * 5] * 4)
+
+
+TALE = "# Perpetua\n\n" + "\n\n".join(map(chapter, LEDE)) + "\n"
+
+
+def write_gist(request: dict[str, Any]) -> dict[str, Any]:
+    page = str(given(request, "Page"))
+    return {"gist": next(GISTS[name] for name, lede in LEDE.items() if lede in page)}
+
+
+async def resource(agent: Client, uri: str) -> str:
+    """Return the text of a resource."""
+    (content,) = (await agent.read_resource(uri)).contents
+    assert isinstance(content, TextResourceContents)
+    return content.text
+
+
+async def test_a_question_finds_a_page_by_its_gist_and_the_original_is_looked_up(tmp_path: Path) -> None:
+    """Each page has a gist from the background. The list of gists and a search name the page, which is read whole."""
+    clock, file = StoppedClock(), tmp_path / "perpetua.md"
+    file.write_text(TALE, "utf-8")
+    with OpenAIServer(answering(gist=write_gist)) as server:
+        llm = llm_settings(server.base_url)
+        async with memory_in(tmp_path / "data", clock, llm=llm) as memory:
+            learned = await memory.documents.learn_file(ALICE, file)
+            clock.forward(minutes=1)
+            await do_due_jobs(memory)
+        assert len(server.chat_requests) == len(LEDE), "one call a page"
+        async with connect(tmp_path, **model_environment(server.base_url)) as agent:
+            listed = await resource(agent, f"document://{learned.id}")
+            question = {"query": "Who forged the nautical map?", "limit": 1}
+            (hit,) = reply_results(await agent.call_tool("search_memories", question))
+            whole = await resource(agent, f"document://{learned.id}/3")
+    places = [listed.index(gist) for gist in GISTS.values()]
+    assert places == sorted(places)
+    assert hit["role"] == "document"
+    assert (hit["document"]["id"], hit["document"]["page"]) == (learned.id, 3)
+    assert chapter("The chart").strip() in whole
+    assert LEDE["The cook"] not in whole
+
+
+async def test_pages_end_where_the_text_pauses_and_lose_nothing(tmp_path: Path) -> None:
+    """Together the pages are the text; each begins with its heading and has at most the words of a page."""
+    async with connect(tmp_path) as agent:
+        added = await agent.call_tool("add_memory", {"text": TALE})
+        document = added.structured_content["document"]
+        pages = [
+            await resource(agent, f"document://{document['id']}/{number}") for number in range(1, document["pages"] + 1)
+        ]
+    assert document["pages"] == len(LEDE)
+    for name, page in zip(LEDE, pages, strict=True):
+        assert chapter(name).strip() in page
+        assert len(chapter(name).split()) <= 600
+
+
+def test_without_a_model_a_gist_is_the_headings_and_sentences_of_the_page(tmp_path: Path) -> None:
+    """On the command line a file is learned, its gists are listed, and a question shows the passage that answers."""
+    file = tmp_path / "perpetua.md"
+    file.write_text(TALE, "utf-8")
+    said = palimpsest(tmp_path, "learn", str(file))
+    assert f"{len(LEDE)} pages" in said
+    (document,) = palimpsest_json(tmp_path, "documents")["documents"]
+    listed = palimpsest_json(tmp_path, "documents", document["id"])["gists"]
+    for name, page in zip(LEDE, listed, strict=True):
+        assert page["gist"].startswith(f"Perpetua › {name}: ")  # noqa: RUF001 - the sign between headings
+        assert LEDE[name] in page["gist"]
+    hit = palimpsest_json(tmp_path, "search", "Where was the reef drawn in another hand?")["results"][0]
+    assert (hit["document"]["title"], hit["document"]["page"]) == ("perpetua.md", 3)
+    assert LEDE["The chart"] in hit["text"]
