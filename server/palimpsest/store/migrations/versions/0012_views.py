@@ -16,6 +16,9 @@ MARKED = (
     "(CAST(metadata AS TEXT) LIKE '%\"pinned\"%' OR CAST(metadata AS TEXT) LIKE '%\"expires_at\"%')"
 )
 
+EARLIER_JOBS = ("learn", "capture")
+EARLIER_KIND_CHARS = 32
+
 
 def upgrade() -> None:
     """Create the tables. A summary of before is outdated by every later correction in its scope."""
@@ -25,7 +28,9 @@ def upgrade() -> None:
     op.create_index("memories_marked", "memories", ["user_id", "seq"], sqlite_where=marked, postgresql_where=marked)
     op.create_index("messages_by_time", "messages", ["user_id", "said_at", "seq"])
     with op.batch_alter_table("summaries") as summaries:
-        summaries.alter_column("kind", type_=sa.String(64), existing_type=sa.String(32), existing_nullable=False)
+        summaries.alter_column(
+            "kind", type_=sa.String(64), existing_type=sa.String(EARLIER_KIND_CHARS), existing_nullable=False
+        )
     op.create_table(
         "summary_sources",
         sa.Column("summary_id", sa.Integer, sa.ForeignKey("summaries.id"), primary_key=True),
@@ -56,12 +61,29 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop the tables. Links, uses and gists are lost; memories, messages and pages stay."""
+    """Drop the tables. Links, uses and gists are lost; memories, messages and pages stay.
+
+    So do jobs and summaries of kinds that an earlier version does not know. What a job had begun with waits again.
+    """
     for table in ("gists", "memory_uses", "memory_links", "summary_sources"):
         op.drop_table(table)
+    _keep_earlier_jobs(op.get_bind())
+    op.execute(sa.text("DELETE FROM summaries WHERE length(kind) > :chars").bindparams(chars=EARLIER_KIND_CHARS))
     with op.batch_alter_table("summaries") as summaries:
-        summaries.alter_column("kind", type_=sa.String(32), existing_type=sa.String(64), existing_nullable=False)
+        summaries.alter_column(
+            "kind", type_=sa.String(EARLIER_KIND_CHARS), existing_type=sa.String(64), existing_nullable=False
+        )
     op.drop_index("messages_by_time", "messages")
     op.drop_index("memories_marked", "memories")
     op.drop_column("memories", "links")
     op.drop_column("memories", "context")
+
+
+def _keep_earlier_jobs(conn: sa.Connection) -> None:
+    jobs = sa.table("jobs", sa.column("seq"), sa.column("kind"), sa.column("payload", sa.JSON))
+    conn.execute(sa.delete(jobs).where(jobs.c.kind.not_in(EARLIER_JOBS)))
+    for row in conn.execute(sa.select(jobs)).all():
+        stored = {key: value for key, value in row.payload.items() if key not in ("taken", "asked")}
+        begun = row.payload.get("taken", {})
+        payload = {**stored, **{key: [*value, *stored.get(key, [])] for key, value in begun.items()}}
+        conn.execute(sa.update(jobs).where(jobs.c.seq == row.seq).values(payload=payload))
