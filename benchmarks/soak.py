@@ -4,10 +4,13 @@
 
 In each round, a process opens the memory and works on it: it adds texts and relations, updates, deletes, restores and
 undoes, and it merges, splits and renames entities; or it rebuilds the indexes, migrates an older schema, re-embeds
-everything with another embedder, writes summaries, imports, or restores a backup. It prints each write before it
-begins and after it is acknowledged, and is killed (SIGKILL) at a random moment. Then every write that was acknowledged
-in any round must be stored, be in the history, and be found by words and by meaning. The ledger, the graph, the full
-text, the vectors and the index must agree row by row. A write that was in progress may have happened or not.
+everything with another embedder, writes summaries, imports, or restores a backup. In the rounds "living" two processes
+do so at once: they pin memories, add some that soon end, search, and do the work in the background with a scripted
+model, which must be asked by one of them at a time, and no more often than the budget allows. A process prints each
+write before it begins and after it is acknowledged, and is killed (SIGKILL) at a random moment. Then every write that
+was acknowledged in any round must be stored, be in the history, and be found by words and by meaning. The ledger, the
+graph, the full text, the vectors and the index must agree row by row. A write that was in progress may have happened or
+not.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +39,7 @@ from clients import TOPICS
 from loopback import OpenAIServer
 from palimpsest.care.verify import verify
 from palimpsest.core.clock import now
+from palimpsest.core.models import EXPIRE
 from palimpsest.core.settings import Settings
 from palimpsest.memory import Memory, open_memory
 from palimpsest.store.database.sqlite.full_text import SqliteFullText
@@ -46,12 +50,16 @@ from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.schema import entity_history
 from palimpsest.text.tokenizer import search_tokens
-from soak_worker import SCOPE, settings_for
+from soak_model import Model
+from soak_worker import CALLS_PER_DAY, SCOPE, settings_for
 
 WORKER = Path(__file__).with_name("soak_worker.py")
-KINDS = ("write", "write", "write", "rebuild", "migrate", "reembed", "summary", "import", "restore")
+KINDS = tuple("write living write living rebuild migrate living reembed summary import restore".split())
 MAX_DELAY = 1.0
 """The longest time in seconds from when a worker opens the memory, or begins to write, until it is killed."""
+
+LIVING_DELAY = 4.0
+"""The same for those who work in the background too, which takes longer. Set by hand."""
 
 OPENING_SHARE = 0.2
 """The share of the workers of any kind whose time runs from when they open the memory."""
@@ -67,8 +75,9 @@ LOOKED_FOR = 12
 class Tally:
     """The numbers of rounds, acknowledged writes, writes in progress and faults. `faults` describes each fault.
 
-    `orphaned` are the rounds after which Chroma's graph did not lead to a vector that it held. That is no fault if
-    `palimpsest doctor --deep --repair`, which names it, mends it.
+    `asked` is how often the model was asked in the background. `orphaned` are the rounds after which Chroma's graph did
+    not lead to a vector that it held. That is no fault if `palimpsest doctor --deep --repair`, which names it, mends
+    it.
     """
 
     rounds: Counter[str] = field(default_factory=Counter[str])
@@ -80,6 +89,7 @@ class Tally:
     not_found: int = 0
     disagreeing: int = 0
     orphaned: int = 0
+    asked: int = 0
     faults: list[str] = field(default_factory=list[str])
 
     @property
@@ -95,14 +105,17 @@ class Tally:
 
 @dataclass
 class Expected:
-    """The acknowledged state: the texts of the memories that exist and of the deleted ones, by id.
+    """The acknowledged state: the texts of the memories that exist, of the deleted ones, and of those that end, by id.
 
+    `begun` are the texts of those that end and may have been stored.
     `edited` are the numbers of the edits of entities since the last migration from a schema that knew none.
     """
 
     living: dict[str, str] = field(default_factory=dict[str, str])
     edited: set[int] = field(default_factory=set[int])
     deleted: dict[str, str] = field(default_factory=dict[str, str])
+    ending: dict[str, str] = field(default_factory=dict[str, str])
+    begun: set[str] = field(default_factory=set[str])
 
     def record(self, write: dict[str, Any]) -> None:
         """Record an acknowledged write."""
@@ -117,21 +130,23 @@ def run(folder: Path, rounds: int, seed: int, report: Callable[[str], None] = la
     rng = random.Random(seed)  # noqa: S311 - not a secret
     tally, expected = Tally(), Expected()
     anyio.run(first, folder, expected)
-    with OpenAIServer(_reply) as server:
+    model = Model()
+    with OpenAIServer(model) as server:
         for number in range(rounds):
             kind = KINDS[number % len(KINDS)]
             _prepare(kind, folder)
             if kind == "migrate":
                 expected.edited.clear()
+            model.begin()
             in_progress = _killed(kind, folder, server.base_url, rng, expected, tally)
             tally.rounds[kind] += 1
+            if kind == "living":
+                tally.asked += model.asked
+                if model.most_at_once > 1:
+                    tally.fault("disagreeing", f"{model.most_at_once} asked the model at once")
             anyio.run(judge, folder, in_progress, expected, tally, rng)
             report(f"round {number + 1}: {kind}, {len(expected.living)} memories, {len(tally.faults)} faults")
     return tally
-
-
-def _reply(request: dict[str, Any]) -> str:
-    return json.dumps({"summary": f"A summary of {len(str(request))} characters.", "facts": [], "decisions": []})
 
 
 async def first(folder: Path, expected: Expected) -> None:
@@ -169,24 +184,46 @@ async def _export(folder: Path) -> None:
 
 def _killed(
     kind: str, folder: Path, base_url: str, rng: random.Random, expected: Expected, tally: Tally
-) -> dict[str, Any] | None:
-    """Let a worker work, kill it, and return the write that was in progress, if any."""
+) -> list[dict[str, Any]]:
+    """Let a worker work, in living rounds two; kill them, and return the writes that were in progress."""
+    workers = [_worker(kind, folder, base_url, rng) for _ in range(2 if kind == "living" else 1)]
+    outputs = [cast("IO[bytes]", worker.stdout) for worker in workers]
+    for output in outputs:
+        output.readline()  # the worker has imported its modules, and opens the memory now
+    # Some workers are killed while they open, migrate or embed; the others after they have begun to write.
+    is_opening = kind in ("migrate", "reembed") or rng.random() < OPENING_SHARE
+    first = [b"" if is_opening else output.readline() for output in outputs]
+    time.sleep(rng.uniform(0, LIVING_DELAY if kind == "living" else MAX_DELAY))
+    for worker in workers:
+        os.killpg(worker.pid, signal.SIGKILL)
+    in_progress: list[dict[str, Any]] = []
+    for worker, output, line in zip(workers, outputs, first, strict=True):
+        whole = [each for each in (line + output.read()).splitlines(keepends=True) if each.endswith(b"\n")]
+        worker.wait()
+        output.close()
+        write = _record([json.loads(each) for each in whole], expected, tally)
+        in_progress += [] if write is None else [write]
+    tally.in_progress += len(in_progress)
+    return in_progress
+
+
+def _worker(kind: str, folder: Path, base_url: str, rng: random.Random) -> subprocess.Popen[bytes]:
     command = [sys.executable, WORKER, kind, str(folder), base_url, str(rng.randrange(1 << 30))]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PALIMPSEST_", "OPENAI_"))}
-    worker = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, start_new_session=True)
-    output = cast("IO[bytes]", worker.stdout)
-    output.readline()  # the worker has imported its modules, and opens the memory now
-    # Some workers are killed while they open, migrate or embed; the others after they have begun to write.
-    first = b"" if kind in ("migrate", "reembed") or rng.random() < OPENING_SHARE else output.readline()
-    time.sleep(rng.uniform(0, MAX_DELAY))
-    os.killpg(worker.pid, signal.SIGKILL)
-    lines = [json.loads(line) for line in (first + output.read()).splitlines(keepends=True) if line.endswith(b"\n")]
-    worker.wait()
-    output.close()
+    return subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, start_new_session=True)
+
+
+def _record(lines: Sequence[dict[str, Any]], expected: Expected, tally: Tally) -> dict[str, Any] | None:
+    """Record what a worker has said, and return the write that it had begun, if any."""
     in_progress: dict[str, Any] | None = None
     for line in lines:
         if "begun" in line:
             in_progress = line["begun"]
+        elif "ending" in line:
+            expected.begun.add(line["ending"]["text"])
+        elif "ends" in line:
+            tally.acknowledged += 1
+            expected.ending[line["ends"]["id"]] = line["ends"]["text"]
         elif "edited" in line:
             tally.acknowledged += 1
             expected.edited.add(line["edited"])
@@ -196,18 +233,19 @@ def _killed(
             expected.record(line["done"])
         else:
             raise RuntimeError(line)
-    tally.in_progress += in_progress is not None
     return in_progress
 
 
 async def judge(
-    folder: Path, in_progress: dict[str, Any] | None, expected: Expected, tally: Tally, rng: random.Random
+    folder: Path, in_progress: Sequence[dict[str, Any]], expected: Expected, tally: Tally, rng: random.Random
 ) -> None:
     """Open the memory as the next client would, and compare it with everything that was acknowledged."""
     settings = settings_for(folder)
     async with open_memory(settings, background=False) as memory:
         ledger = memory.engine.ledger
-        _adopt(ledger, in_progress, expected)
+        for write in in_progress:
+            _adopt(ledger, write, expected)
+        await _count_calls(memory, tally)
         _look_up(ledger, expected, tally)
         await memory.engine.run(lambda: _reembed(memory))
         await memory.engine.run(memory.projection.open)
@@ -235,10 +273,18 @@ def _reembed(memory: Memory) -> None:
     embed_missing(memory.engine.ledger, memory.engine.embedder)
 
 
-def _adopt(ledger: Ledger, in_progress: dict[str, Any] | None, expected: Expected) -> None:
+async def _count_calls(memory: Memory, tally: Tally) -> None:
+    """Compare how often the model was asked in the background with what the ledger counted, and with the budget."""
+    use = await memory.care.model_use()
+    counted = sum(use.calls for stages in use.ever.values() for use in stages.values())
+    if tally.asked > counted:
+        tally.fault("disagreeing", f"the model was asked {tally.asked} times, and the ledger counted {counted}")
+    if use.budgeted.calls > CALLS_PER_DAY:
+        tally.fault("disagreeing", f"{use.budgeted.calls} calls are more than the budget of {CALLS_PER_DAY}")
+
+
+def _adopt(ledger: Ledger, in_progress: dict[str, Any], expected: Expected) -> None:
     """Record the write that was in progress if it was stored. It must be stored as a whole or not at all."""
-    if in_progress is None:
-        return
     with ledger.read() as conn:
         stored = {memory.id: memory for _, memory in memory_queries.list_memories(conn, SCOPE, 1_000_000)}
         stored |= {
@@ -269,11 +315,35 @@ def _look_up(ledger: Ledger, expected: Expected, tally: Tally) -> None:
     for memory_id, text in expected.deleted.items():
         if memory_id in living:
             tally.fault("undeleted", f"{memory_id[:8]} '{text}'")
+    _look_up_ending(ledger, expected, living, tally)
+    _look_for_unknown(expected, living, tally)
+
+
+def _look_for_unknown(expected: Expected, living: Mapping[str, str], tally: Tally) -> None:
+    """Count memories that are stored twice, or that nobody stored. One that ends may have been in progress."""
     for text, number in Counter(living.values()).items():
         if number > 1:
             tally.fault("twice", text)
-    for memory_id in living.keys() - expected.living.keys() - expected.deleted.keys():
+    known = expected.living.keys() | expected.deleted.keys() | expected.ending.keys()
+    for memory_id in living.keys() - known:
+        if living[memory_id] in expected.begun:
+            expected.ending[memory_id] = living[memory_id]
+            continue
         tally.fault("twice", f"{memory_id[:8]} '{living[memory_id]}' was never acknowledged")
+
+
+def _look_up_ending(ledger: Ledger, expected: Expected, living: Mapping[str, str], tally: Tally) -> None:
+    """Compare the memories that end: each is there with its text, or was closed, and its history says so."""
+    with ledger.read() as conn:
+        history = {memory_id: history_queries.versions_of(conn, memory_id) for memory_id in expected.ending}
+    for memory_id, text in expected.ending.items():
+        versions = history[memory_id]
+        if not versions or versions[0].new_memory != text:
+            tally.fault("lost", f"{memory_id[:8]} '{text}' is not in the first row of its history")
+        elif memory_id not in living and versions[-1].provenance.stage != EXPIRE:
+            tally.fault("lost", f"{memory_id[:8]} '{text}' ended by {versions[-1].provenance.stage}")
+        elif memory_id in living and living[memory_id] != text:
+            tally.fault("lost", f"{memory_id[:8]} '{text}' is {living[memory_id]!r}")
 
 
 async def _find(memory: Memory, memory_id: str, text: str, tally: Tally) -> None:
@@ -283,14 +353,14 @@ async def _find(memory: Memory, memory_id: str, text: str, tally: Tally) -> None
     with ledger.read() as conn:
         words = search_tokens(text)
         by_words = entry_queries.candidates(
-            conn, SCOPE, embedder.fingerprint, list(ledger.full_text.search(conn, SCOPE, words, 20))
+            conn, SCOPE, embedder.fingerprint, list(ledger.full_text.search(conn, SCOPE, words, 20)), now()
         )
         centre = vector_queries.centre(conn, SCOPE.user_id, embedder.fingerprint)
         nearest: list[int] = []
         if index_hits is not None:
             changed = memory.projection.changed_since(conn, SCOPE.user_id, index_hits.log_number)
             nearest = [] if changed is None else [*index_hits.entries, *changed]
-        by_meaning = entry_queries.candidates(conn, SCOPE, embedder.fingerprint, nearest)
+        by_meaning = entry_queries.candidates(conn, SCOPE, embedder.fingerprint, nearest, now())
     if memory_id not in {row.candidate.owner_id for row in by_words}:
         tally.fault("not_found", f"by words: '{text}'")
     if centre.mean is None or memory_id not in {row.candidate.owner_id for row in by_meaning}:
@@ -317,6 +387,7 @@ def main() -> None:
         f"| {sum(tally.rounds.values())} | {tally.acknowledged} | {tally.in_progress} | {tally.lost} | "
         f"{tally.undeleted} | {tally.twice} | {tally.not_found} | {tally.disagreeing} |"
     )
+    print(f"calls of the model in the background: {tally.asked}")
     print(", ".join(f"{kind} {number}" for kind, number in tally.rounds.items()))
     print(
         f"rounds after which the index had to be rebuilt, because its graph did not lead to a vector: {tally.orphaned}"

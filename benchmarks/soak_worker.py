@@ -9,7 +9,9 @@ import json
 import random
 import sys
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +22,33 @@ from palimpsest.care.backup import back_up, restore
 from palimpsest.core.clock import now
 from palimpsest.core.entities import Relation
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import Scope, Undo
+from palimpsest.core.models import EXPIRES_AT, PINNED, UNDO, Scope, Undo
 from palimpsest.core.settings import Settings, load_settings
 from palimpsest.memory import Memory, open_memory
 
 SCOPE = Scope("alice")
 NAMES = ("Ana", "Tom", "Zürich", "Zurich", "Ferrow", "Ferrow AG", "Lyon", "Mika Øst", "王芳", "github.com/a/b")
 RELATIONS = ("lives in", "works at", "knows", "reports to")
+CALLS_PER_DAY = 60
+"""How often the scripted model may be asked a day in the background. Set by hand, so that long runs reach it."""
+
+LASTING_SECONDS = 2.0
+"""How long a memory lasts that is stored with an end. Set by hand: some end while a worker lives, some after it."""
+
 RELATED = 0.7
 """The share of the texts that come with relations between names, which all rounds have in common."""
 
 
 def settings_for(folder: Path, base_url: str = "", embedder: str = "local") -> Settings:
-    """Return the settings, which are the same for the workers and for the check."""
-    values: dict[str, Any] = {"user_id": "alice", "llm": {"provider": "none"}}
+    """Return the settings, which are the same for the workers and for the check. Everything is on."""
+    values: dict[str, Any] = {
+        "user_id": "alice",
+        "llm": {"provider": "none"},
+        "links": "on",
+        "forgetting": "rank",
+        "summary": {"every": 3},
+        "background": {"calls_per_day": CALLS_PER_DAY},
+    }
     if base_url:
         config = {"openai_base_url": base_url, "api_key": "k", "model": "scripted"}
         values["llm"] = {"provider": "openai", "config": config}
@@ -47,9 +62,9 @@ def settings_for(folder: Path, base_url: str = "", embedder: str = "local") -> S
 
 async def work(kind: str, folder: Path, base_url: str, seed: int) -> None:
     """Write, and do what is of this kind, until killed."""
-    worker = _Worker(random.Random(seed))  # noqa: S311 - not a secret
+    worker = _Worker(random.Random(seed), is_alone=kind != "living")  # noqa: S311 - not a secret
     embedder = "openai" if kind == "reembed" else "local"
-    settings = settings_for(folder, base_url if kind in ("summary", "reembed") else "", embedder)
+    settings = settings_for(folder, base_url if kind in ("summary", "reembed", "living") else "", embedder)
     print("opening", flush=True)
     async with open_memory(settings) as memory:
         while True:
@@ -58,6 +73,8 @@ async def work(kind: str, folder: Path, base_url: str, seed: int) -> None:
                 await memory.care.rebuild()
             elif kind == "summary":
                 await memory.summary(SCOPE, refresh=True)
+            elif kind == "living":
+                await worker.live(memory)
             elif kind == "import":
                 await memory.care.import_file(SCOPE, folder / "moved.jsonl", lambda _done, _total: None)
             elif kind == "restore":
@@ -72,6 +89,7 @@ def _back_up_and_restore(settings: Settings) -> None:
 @dataclass
 class _Worker:
     rng: random.Random
+    is_alone: bool
     own: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     edits: list[int] = field(default_factory=list[int])
 
@@ -112,10 +130,33 @@ class _Worker:
     async def undo(self, memory: Memory) -> None:
         await self.add(memory)
         memory_id, text = self.own.pop()
-        edit = (await memory.log(SCOPE, limit=1))[0].number
         self.begin(memory_id, text)
-        await memory.undo(SCOPE, Undo(edit))
+        # Without a number it is the last edit of a person, also if the background made others since.
+        await memory.undo(SCOPE, None if self.is_alone else Undo(await self._edit_of(memory, memory_id)))
         self.done(memory_id, text, living=False)
+
+    async def _edit_of(self, memory: Memory, memory_id: str) -> int:
+        """Return the number of the edit that added a memory."""
+        edits = await memory.log(SCOPE, limit=200)
+        return min(edit.number for edit in edits if any(step.owner_id == memory_id for step in edit.steps))
+
+    async def live(self, memory: Memory) -> None:
+        """Do what a living memory does, and then all the work that waits in the background, whose model replies."""
+        match self.rng.choice(("end", "pin", "search", "link")):
+            case "end":
+                text = self.text()
+                ends_at = now() + timedelta(seconds=self.rng.uniform(0, LASTING_SECONDS))
+                print(json.dumps({"ending": {"text": text}}), flush=True)
+                done = await memory.add_text(SCOPE, text, metadata={EXPIRES_AT: ends_at.isoformat()}, infer=False)
+                print(json.dumps({"ends": {"id": done.outcomes[0].memory.id, "text": text}}), flush=True)
+            case "pin" if self.own:
+                pinned = self.rng.choice((True, 1, 2.5, None))
+                with suppress(InputError):  # the block may be full
+                    await memory.update(SCOPE, self.rng.choice(self.own)[0], metadata={PINNED: pinned})
+            case _:
+                await memory.search(SCOPE, self.rng.choice(self.own)[1] if self.own else self.rng.choice(TOPICS))
+                await memory.fading.write()
+        await memory.care.retry_jobs()
 
     async def edit_entities(self, memory: Memory) -> None:
         """Merge, split or rename entities, or undo such an edit. What is not possible is refused, and changes nothing.
@@ -134,7 +175,8 @@ class _Worker:
                     done = (await memory.graph.rename(SCOPE, name, other)).edit
                 case _:
                     await memory.undo(SCOPE, Undo(self.rng.choice([0, *self.edits])))
-                    done = (await memory.log(SCOPE, limit=1))[0].number
+                    edits = await memory.log(SCOPE, limit=20)
+                    done = next(edit.number for edit in edits if edit.provenance.stage.startswith(UNDO))
         except InputError:
             return
         if done is not None:

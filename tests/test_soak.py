@@ -36,6 +36,6 @@ def test_the_judge_of_the_soak_notices_a_loss(tmp_path: Path) -> None:
     lost = next(iter(expected.living))
     expected.living[lost] = "something else was acknowledged"
     tally = soak.Tally()
-    anyio.run(soak.judge, folder, [], expected, tally, soak.random.Random(0))
+    anyio.run(soak.judge, folder, (), expected, tally, soak.random.Random(0))
     assert tally.lost == 1
     assert not tally.clean

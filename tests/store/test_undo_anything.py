@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import Decision, Event, Fact, Kind, Scope
+from palimpsest.core.models import (
+    EXPIRE,
+    LINK,
+    PINNED,
+    Annotation,
+    Decision,
+    Event,
+    Fact,
+    Kind,
+    Link,
+    Provenance,
+    Scope,
+)
 from palimpsest.store.queries import history as history_queries
 from tests.support.databases import DATABASES
 from tests.support.examples import examples
@@ -25,7 +37,17 @@ from tests.support.recorded_ledger import SCOPES, WEB, LiveEntries, RecordedLedg
 TEXTS = ("User likes tea", "user  LIKES tea", "User likes coffee", "User likes water")
 """Few texts, two of them equal except for case and spaces, so that memories often have the same text."""
 
-LABELS: tuple[dict[str, Any], ...] = ({}, {"metadata": {"a": 1}}, {"metadata": {"a": None, "b": [2]}}, {"tags": ("x",)})
+LONG = "User likes " + "very " * 130 + "strong tea"
+"""Two of these are more than the pinned block may hold."""
+
+LABELS: tuple[dict[str, Any], ...] = (
+    {},
+    {"metadata": {"a": 1}},
+    {"metadata": {"a": None, "b": [2]}},
+    {"tags": ("x",)},
+    {"metadata": {PINNED: True}},
+    {"metadata": {PINNED: 2}},
+)
 DAYS = (None, datetime(2025, 1, 2, tzinfo=UTC), datetime(2027, 3, 4, tzinfo=UTC))
 
 
@@ -42,9 +64,12 @@ class Step:
     day: datetime | None
 
 
+PEOPLE = ("add", "pin", "replace", "update", "delete", "restore", "say", "learn")
+BACKGROUND = (LINK, EXPIRE)
+
 STEPS = st.builds(
     Step,
-    what=st.sampled_from(("add", "replace", "update", "delete", "restore", "say", "learn", "embed", "undo", "since")),
+    what=st.sampled_from((*PEOPLE, *BACKGROUND, "embed", "undo", "since")),
     scope=st.sampled_from((ALICE, ALICE, WEB)),
     one=st.integers(0, 11),
     other=st.integers(0, 11),
@@ -66,8 +91,11 @@ def _do(recorded: RecordedLedger, step: Step) -> None:
     living_memories = [owner for owner in owners if owner[1] in living and owner[0] == "memory"]
     memory_ids = [memory_id for _, memory_id in _chosen(living_memories, step.one, step.other)]
     match step.what:
-        case "add":
-            recorded.apply(step.scope, Decision(Event.ADD, fact))
+        case "add" | "pin":
+            pinned = Fact(f"{LONG} {step.one}", metadata={PINNED: step.one})
+            recorded.apply(step.scope, Decision(Event.ADD, fact if step.what == "add" else pinned))
+        case "link" | "expire" if memory_ids:
+            _do_in_background(recorded, step, memory_ids)
         case "replace":
             recorded.apply(step.scope, Decision(Event.ADD, fact, replaces=tuple(memory_ids)))
         case "update" if memory_ids:
@@ -95,6 +123,19 @@ def _do(recorded: RecordedLedger, step: Step) -> None:
             pass
 
 
+def _do_in_background(recorded: RecordedLedger, step: Step, memory_ids: Sequence[str]) -> None:
+    """Link memories, the first with the others, or close one because its time has come."""
+    if step.what == EXPIRE:
+        closed = Decision(Event.DELETE, memory_id=memory_ids[0], ended_at=recorded.clock.at)
+        recorded.apply(step.scope, closed, by=Provenance(EXPIRE))
+        return
+    tags = {memory.id: (*memory.tags, "of the background") for memory in recorded.live_memories()}
+    links = tuple(Link(other, f"reason {step.one % 3}") for other in memory_ids[1:])
+    annotations = [Annotation(memory_id, f"context {step.other % 3}", tags[memory_id], ()) for memory_id in memory_ids]
+    annotations[0] = replace(annotations[0], links=links)
+    recorded.apply(step.scope, by=Provenance(LINK), annotations=tuple(annotations))
+
+
 def _undo(recorded: RecordedLedger, step: Step) -> None:
     """Undo one edit or the newest: what it changed is as it was before the edit. Undoing the undo restores the rest."""
     edits = recorded.edits(step.scope)
@@ -104,7 +145,9 @@ def _undo(recorded: RecordedLedger, step: Step) -> None:
     undone = recorded.edits()[0]
     number = int(undone.provenance.stage.removeprefix("undo "))
     then, now = recorded.states_by_edit[number], recorded.live_entries()
+    is_asked_for = bool(edits) and step.other % 3
     (edit,) = (candidate for candidate in recorded.edits() if candidate.number == number)
+    assert is_asked_for or edit.provenance.stage not in BACKGROUND, "nobody means what the background did"
     owners = {step.owner_id for step in edit.steps}
     assert {owner_id: now.get(owner_id) for owner_id in owners} == {owner_id: then.get(owner_id) for owner_id in owners}
     assert {owner_id: now[owner_id] for owner_id in now if owner_id not in owners} == {

@@ -59,14 +59,14 @@ class RecordedLedger:
     states_by_time: list[tuple[datetime, LiveEntries]] = field(default_factory=list[tuple[datetime, LiveEntries]])
     states_by_edit: dict[int, LiveEntries] = field(default_factory=dict[int, LiveEntries])
 
-    def apply(self, scope: Scope, *decisions: Decision, **rest: Any) -> AppliedWrite:
-        """Apply decisions, with a vector for every new text."""
+    def apply(self, scope: Scope, *decisions: Decision, by: Provenance = BY_TEST, **rest: Any) -> AppliedWrite:
+        """Apply decisions, with a vector for every new text. `by` is what makes the edit."""
         self.clock.forward(minutes=1)
         state, row_count = self.live_entries(), len(self.history_rows())
         texts = [decision.fact.text for decision in decisions if decision.fact is not None]
         texts += [message.content for message in rest.get("messages", ())]
         vectors = {text: _vector(text) for text in texts}
-        write = Write(scope, BY_TEST, decisions=decisions, vectors=vectors, embedder=EMBEDDER, **rest)
+        write = Write(scope, by, decisions=decisions, vectors=vectors, embedder=EMBEDDER, **rest)
         applied = self.ledger.apply(write)
         self.states_by_time.append((self.clock.at, state))
         rows = self.history_rows()
@@ -101,6 +101,11 @@ class RecordedLedger:
             messages = [message for place in scopes for message in message_queries.messages_of(conn, place)]
         entries: LiveEntries = {memory.id: memory_fields(memory) for memory in memories}
         return entries | {message.id: (message.scope, message.content) for message in messages}
+
+    def live_memories(self) -> list[Memory]:
+        """Return the living memories of all scopes."""
+        with self.ledger.read() as conn:
+            return [memory for place in SCOPES for memory in memory_queries.memories_of(conn, place)]
 
     def live_texts(self, scope: Scope = ALICE) -> list[str]:
         """Return the sorted texts of the living memories and messages of a scope itself."""
@@ -138,7 +143,7 @@ class RecordedLedger:
 def memory_fields(memory: Memory) -> tuple[Any, ...]:
     """Return what undo must restore of a memory."""
     labels = json.dumps([memory.metadata, memory.keywords, memory.tags], sort_keys=True)
-    return memory.scope, memory.text, labels, memory.happened_at, memory.valid_from
+    return memory.scope, memory.text, labels, memory.happened_at, memory.valid_from, memory.context, memory.links
 
 
 def _vector(text: str) -> Vector:
