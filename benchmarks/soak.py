@@ -54,12 +54,11 @@ from soak_model import Model
 from soak_worker import CALLS_PER_DAY, SCOPE, settings_for
 
 WORKER = Path(__file__).with_name("soak_worker.py")
-KINDS = tuple("write living write living rebuild migrate living reembed summary import restore".split())
+KINDS = ("write", "living", "write", "rebuild", "migrate", "living", "reembed", "summary", "import", "restore")
 MAX_DELAY = 1.0
-"""The longest time in seconds from when a worker opens the memory, or begins to write, until it is killed."""
-
 LIVING_DELAY = 4.0
-"""The same for those who work in the background too, which takes longer. Set by hand."""
+"""The longest time in seconds from when a worker opens the memory, or begins to write, until it is killed. It is longer
+for those who work in the background too."""
 
 OPENING_SHARE = 0.2
 """The share of the workers of any kind whose time runs from when they open the memory."""

@@ -39,7 +39,7 @@ class _Erased:
 
     def quotes(self, text: str, own_words: AbstractSet[str]) -> bool:
         """Return whether a text has a word that only the erased texts explain."""
-        return not (_words(text) & self.words) <= own_words
+        return not (content_words(text) & self.words) <= own_words
 
 
 def erase(conn: Connection, user_id: str, memory_ids: Sequence[str], texts: Sequence[str]) -> set[str]:
@@ -132,7 +132,7 @@ def _erased(conn: Connection, memory_ids: Sequence[str], texts: Sequence[str]) -
         ends = (memory_links.c.memory_id, memory_links.c.other_id)
         for one, other in (ends, ends[::-1]):
             beside.update(conn.execute(select(one).where(other.in_(chunk))).scalars())
-    return _Erased(frozenset(memory_ids), _words(" ".join(texts)), frozenset(beside))
+    return _Erased(frozenset(memory_ids), content_words(" ".join(texts)), frozenset(beside))
 
 
 def _annotated(user_id: str) -> Any:
@@ -171,7 +171,7 @@ def _rewrite(conn: Connection, row: Row[Any], change: Callable[[State, str, Abst
 
 def _without(erased: _Erased, state: State, text: str, from_background: AbstractSet[str], *, is_beside: bool) -> State:
     """Return the annotations of a memory without what may come from erased ones."""
-    own = _words(text)
+    own = content_words(text)
     is_from_them = is_beside or erased.quotes(state["context"], own)
     kept = [
         [other, "" if erased.quotes(reason, own) else reason]
@@ -182,5 +182,6 @@ def _without(erased: _Erased, state: State, text: str, from_background: Abstract
     return {"context": "" if is_from_them else state["context"], "links": kept, "tags": tags}
 
 
-def _words(text: str) -> frozenset[str]:
+def content_words(text: str) -> frozenset[str]:
+    """Return the words of a text that say something, as the full text has them."""
     return frozenset(without_function_words(search_tokens(text)))

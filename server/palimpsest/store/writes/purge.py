@@ -33,7 +33,7 @@ from palimpsest.store.schema import (
     summaries,
     vectors,
 )
-from palimpsest.store.views import gists, link_care, uses
+from palimpsest.store.views import gists, link_care, page_care, uses
 from palimpsest.store.views import sources as summary_sources
 from palimpsest.store.views.tables import gists as gist_rows
 from palimpsest.store.writes import contextual_keys
@@ -93,6 +93,7 @@ def purge(
     names = graph.erase(conn, scope.user_id, selection.memory_ids, selection.message_ids)
     touched = entry_writes.TouchedEntries()
     touched.annotated |= link_care.erase(conn, scope.user_id, selection.memory_ids, selection.texts)
+    touched.messages |= page_care.erase(conn, selection.message_ids)
     _touch_context(conn, selection, touched)
     for kind, ids in (("memory", selection.memory_ids), ("message", selection.message_ids)):
         for chunk in chunks(ids):
