@@ -515,3 +515,22 @@ def test_the_command_asks_first_and_reports_what_it_found(tmp_path: Path) -> Non
     assert (done["memories"], done["turns"], done["traces"], done["backups"]) == ([secret], [], [], [])
     assert done["clean"]
     assert files_with_part_of(tmp_path, FIRST) == set()
+
+
+async def test_a_summary_that_rests_on_none_of_it_is_no_unexplained_trace(tmp_path: Path) -> None:
+    """Guards against an alarm: the summary of the day before says the same in the same words, and stays."""
+    clock = StoppedClock()
+    told = "The user repairs violins in the old town of Antwerp and knows everybody there."
+    with OpenAIServer(lambda _request: json.dumps({"summary": told})) as server:
+        async with memory_in(tmp_path, clock, llm=llm_settings(server.base_url)) as memory:
+            store_memory(memory, "User repairs violins")
+            await memory.summary(ALICE, "day")
+            clock.forward(days=1)
+            secret = store_memory(memory, FIRST)
+            for kind in ("day", "overall"):
+                await memory.summary(ALICE, kind)
+            done = await memory.care.purge(ALICE, [secret])
+            assert {trace.explained for trace in done.traces} == {"also in a summary that rests on none of it"}
+            assert done.clean
+            assert (await memory.summary(ALICE, "day:2026-05-08")).text == told
+    assert files_with(tmp_path, *WORDS, ignore=[]) == set()

@@ -20,6 +20,7 @@ from palimpsest.index.erasure import finish_purge
 from palimpsest.index.sync import Projection
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.queries import history as history_queries
+from palimpsest.store.queries import summaries as summary_queries
 from palimpsest.store.writes.purge import PurgeSelection
 
 PIECE = 48
@@ -170,7 +171,10 @@ def _blocks(file: Path) -> Iterator[bytes]:
 
 
 def _explanation(ledger: Ledger, scope: Scope, piece: bytes) -> str:
-    """Return which other memories or messages contain a piece of an erased text, without revealing other scopes."""
+    """Return which other memories or messages contain a piece of an erased text, without revealing other scopes.
+
+    Summaries that rest on what was erased are gone. Others may say the same of what they rest on.
+    """
     with ledger.read() as conn:
         passage = piece.decode(errors="ignore")
         in_scope, elsewhere = history_queries.owners_of_passage(conn, scope, passage)
@@ -178,4 +182,6 @@ def _explanation(ledger: Ledger, scope: Scope, piece: bytes) -> str:
             return f"also in {', '.join(owner_id[:8] for owner_id in in_scope)}, which you can purge too"
         if elsewhere:
             return "also in another scope"
+        if summary_queries.kinds_with_passage(conn, passage):
+            return "also in a summary that rests on none of it"
         return "also in the name of a user or project" if history_queries.is_in_names(conn, passage) else ""

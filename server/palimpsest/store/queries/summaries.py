@@ -34,6 +34,13 @@ def newest_texts(conn: Connection, scope: Scope, limit: int) -> list[str]:
     return list(conn.execute(query).scalars())
 
 
+def kinds_with_passage(conn: Connection, passage: str) -> list[str]:
+    """Return the kinds of the summaries, of all scopes, that have a passage."""
+    # Unlike LIKE, replace compares exactly and has no wildcards. Every database has it.
+    query = select(summaries.c.kind).where(func.replace(summaries.c.text, passage, "") != summaries.c.text)
+    return sorted(conn.execute(query.distinct()).scalars())
+
+
 def current_summary(conn: Connection, scope: Scope, kind: str) -> Summary | None:
     """Return the newest summary of exactly this scope and kind unless it may say what no longer holds.
 
