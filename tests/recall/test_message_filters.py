@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+import uuid
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine, event
 
 from palimpsest.core.errors import InputError, MemoryNotFoundError, PalimpsestError
 from palimpsest.core.models import PAGE, Message, Provenance, Scope
@@ -15,7 +19,7 @@ from palimpsest.core.search.filters import compile_filter
 from palimpsest.memory import Memory
 from palimpsest.store.writes.apply import Write
 from palimpsest.store.writes.conversations import Conversation
-from tests.support.ledger_access import store_memory
+from tests.support.ledger_access import store_memory, store_messages
 from tests.support.memory import ALICE, StoppedClock, memory_in, messages_from
 
 pytestmark = pytest.mark.anyio
@@ -80,6 +84,7 @@ async def stored(memory: Memory) -> dict[str, Message]:
             Message(m.id, m.scope, roles[m.content], m.content, m.said_at, m.created_at, m.name)
             for m in messages_from(*given, at=memory.engine.clock())
         ]
+        messages = [replace(m, external_id="document:3af0:1") if m.role == PAGE else m for m in messages]
         client = "document" if name == "paper" else "chat"
         embedder = memory.engine.embedder
         texts = [message.content for message in messages]
@@ -93,6 +98,21 @@ async def stored(memory: Memory) -> dict[str, Message]:
         )
         by_text |= {message.content: message for message in memory.engine.ledger.apply(write).messages}
     return by_text
+
+
+@contextmanager
+def statements() -> Generator[list[str]]:
+    """Record the statements that are executed."""
+    executed: list[str] = []
+
+    def record(_conn: object, _cursor: object, statement: str, *_: object) -> None:
+        executed.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", record)
+    try:
+        yield executed
+    finally:
+        event.remove(Engine, "before_cursor_execute", record)
 
 
 @pytest.fixture(params=["chroma", "exact"])
@@ -124,6 +144,46 @@ async def test_pages_of_documents_are_found_where_no_kind_is_asked_for(memory: M
     await stored(memory)
     assert PAGE_TEXT in {hit.text for hit in (await memory.search(ALICE, "rye bread")).hits}
     assert [row.title for row in (await memory.conversations.list(ALICE)).conversations] == ["boat", "bread"]
+
+
+async def test_messages_are_found_among_more_pages_than_a_search_looks_at(memory: Memory) -> None:
+    """Guards a short way: the first candidates are tested alone, but only if enough of them are messages."""
+    messages = await stored(memory)
+    now, engine = memory.engine.clock(), memory.engine
+    texts = [f"Bread and boats, page {number}" for number in range(1, 401)]
+    pages = tuple(
+        Message(str(uuid.uuid4()), ALICE, PAGE, text, now, now, external_id=f"document:77ab:{number}")
+        for number, text in enumerate(texts, start=1)
+    )
+    vectors = dict(zip(texts, engine.embedder.embed_passages(texts), strict=True))
+    book = Conversation("document", "book", "book")
+    engine.ledger.apply(
+        Write(
+            ALICE,
+            Provenance("test"),
+            messages=pages,
+            conversation=book,
+            vectors=vectors,
+            embedder=engine.embedder.fingerprint,
+        )
+    )
+    assert await shown(memory, {"kind": "message"}) == messages.keys() - {PAGE_TEXT}
+    assert await shown(memory, {"kind": "message", "role": "assistant"}) == {WEEK, FINE}
+
+
+async def test_a_search_for_messages_makes_no_list_of_all_of_them(tmp_path: Path) -> None:
+    """Guards the time of a search in a long history: leaving out pages is one statement about the candidates."""
+    async with memory_in(tmp_path) as memory:
+        said = [("user" if number % 2 else "assistant", f"Bread and boat number {number}") for number in range(500)]
+        await store_messages(memory, *said)
+        await memory.search(ALICE, "bread and boats")
+        counts: list[int] = []
+        for filters in ({}, {"kind": "message"}, {"kind": "message", "role": "user"}):
+            with statements() as executed:
+                hits = (await memory.search(ALICE, "bread and boats", filters=filters)).hits
+            assert len(hits) == 10
+            counts.append(len(executed))
+        assert max(counts) <= counts[0] + 1
 
 
 async def test_a_conversation_is_named_by_its_id_or_that_of_a_message(memory: Memory) -> None:

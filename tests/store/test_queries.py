@@ -51,7 +51,7 @@ def _postgresql_json_elements(element: json_elements, compiler: SQLCompiler, **o
 AGENT = Scope("alice", "web", "coder", "r1")
 NOW = StoppedClock().at
 SUMMARY = Summary(ALICE, "overall", "Plays the cello.", 0, NOW)
-BOUNDS = conversations.MessageBounds(["user"], ["Ana"], ["3a"], NOW, NOW, [1, 2], has_pages=False)
+BOUNDS = conversations.MessageBounds(["user"], ["Ana"], ["3a"], NOW, NOW, [1, 2], ["3a"], has_pages=False)
 
 
 def learning(message: Message) -> jobs.Job:
@@ -75,6 +75,9 @@ CALLS: dict[Callable[..., object], Callable[[Connection, Memory, Message], objec
     ),
     conversations.living_messages: lambda conn, _, __: list(conversations.living_messages(conn, AGENT, BOUNDS)),
     conversations.message_entries: lambda conn, _, __: conversations.message_entries(conn, AGENT, BOUNDS),
+    conversations.message_entries_among: lambda conn, _, __: conversations.message_entries_among(
+        conn, AGENT, BOUNDS, [1]
+    ),
     conversations.memories_of_sessions: lambda conn, _, __: conversations.memories_of_sessions(conn, ["3a"]),
     edits.edits: lambda conn, _, __: edits.edits(conn, AGENT, 9, before=9),
     entries.candidates: lambda conn, _, __: entries.candidates(conn, ALICE, "e", [1, 2], NOW),

@@ -24,7 +24,7 @@ from palimpsest.store.views.uses import Use
 logger = logging.getLogger(__name__)
 
 FIRST = 3
-"""A hit counts as used if it is among so many of the first of a confident answer."""
+"""A hit counts as used if it is among so many of the first of a confident answer, and no weak match."""
 
 REST_SECONDS = 5.0
 """How long uses are collected before they are written. Set by hand: a burst of searches is one write, and a process
@@ -69,9 +69,10 @@ class FadingMemories:
         self.forgetting = forgetting_of(settings)
 
     def after_search(self, result: SearchResult) -> None:
-        """Collect what a search used: the memories among the first hits, if they probably answer."""
+        """Collect what a search used: the memories among the first hits that probably answer. Weak matches do not."""
         if result.confident:
-            self._collect((hit.id for hit in result.hits[:FIRST] if hit.kind == "memory"), times=1)
+            answers = (hit for hit in result.hits[:FIRST] if hit.relevance >= result.threshold)
+            self._collect((hit.id for hit in answers if hit.kind == "memory"), times=1)
 
     def after_write(self, outcomes: Iterable[Outcome]) -> None:
         """Collect what was stated again by a write, and was known already."""

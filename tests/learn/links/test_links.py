@@ -6,6 +6,8 @@ import json
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +16,15 @@ from sqlalchemy import select
 
 from loopback import OpenAIServer
 from palimpsest.care.verify import verify
-from palimpsest.core.models import LINK, Undo
+from palimpsest.core.models import LINK, Decision, Event, Fact, Provenance, Undo
 from palimpsest.core.models import Memory as StoredMemory
 from palimpsest.learn.background.jobs import work_on_jobs
 from palimpsest.memory import Memory
 from palimpsest.server.replies import render
 from palimpsest.store.schema import history
 from palimpsest.store.views.tables import memory_links
+from palimpsest.store.views.uses import Use
+from palimpsest.store.writes.apply import Write
 from tests.support.exports import exporting
 from tests.support.ledger_access import ignore_progress
 from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in
@@ -28,6 +32,21 @@ from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, me
 pytestmark = pytest.mark.anyio
 
 SISTER, WORK, TEA = "User's sister is called Beatriz", "Beatriz restores violins in Antwerp", "User likes green tea"
+
+
+CROWD = 300
+"""So many memories are nearer to the question than the one that a link leads to, by their words."""
+
+
+def store_many(memory: Memory, number: int) -> None:
+    """Store memories that share words with the question about the sister and answer nothing."""
+    texts = [f"The name of boat {place} is my secret" for place in range(number)]
+    vectors = dict(zip(texts, memory.engine.embedder.embed_passages(texts), strict=True))
+    decisions = tuple(Decision(Event.ADD, Fact(text)) for text in texts)
+    fingerprint = memory.engine.embedder.fingerprint
+    memory.engine.ledger.apply(
+        Write(ALICE, Provenance("test"), decisions=decisions, vectors=vectors, embedder=fingerprint)
+    )
 
 
 async def link(memory: Memory, clock: StoppedClock) -> None:
@@ -118,6 +137,47 @@ class TestWithoutModel:
                 gains = {hit.text: hit.score_parts.get("connected", 0.0) for hit in hits}
                 assert (gains[WORK] > 0) is (setting == "on")
                 assert hits[0].text == SISTER
+
+    @pytest.mark.parametrize("state", ["linked", "expired", "deleted", "of another scope", "filtered"])
+    async def test_what_is_found_by_a_link_is_current_visible_and_as_asked_for(
+        self, tmp_path: Path, state: str
+    ) -> None:
+        """Guards the second way to become a candidate: the other memory is too far from the question for the first."""
+        clock = StoppedClock()
+        async with memory_in(tmp_path, clock, links="on") as memory:
+            shed = replace(ALICE, project="shed")
+            await add_text(memory, SISTER)
+            ends = {"expires_at": "2030-01-01"} if state == "expired" else {}
+            scope = shed if state == "of another scope" else ALICE
+            added = await memory.add_text(scope, WORK, infer=False, metadata=ends)
+            work = added.outcomes[0].memory.id
+            store_many(memory, CROWD)
+            await link(memory, clock)
+            if state == "of another scope":
+                assert await memory.linked(shed, (await memory.history(shed, work))[0])
+            if state == "expired":
+                clock.at = datetime(2030, 1, 2, tzinfo=UTC)
+            if state == "deleted":
+                await memory.delete(ALICE, [work])
+            filters = {"metadata.kept": {"ne": True}, "at": {"lt": "2000"}} if state == "filtered" else {}
+            hits = (await memory.search(ALICE, "What is the name of my sister?", filters=filters)).hits
+            assert (WORK in {hit.text for hit in hits}) is (state == "linked")
+
+    async def test_what_faded_is_not_found_by_a_link(self, tmp_path: Path) -> None:
+        """One use brings it back."""
+        clock = StoppedClock()
+        async with memory_in(tmp_path, clock, links="on", forgetting="archive") as memory:
+            sister, work = [await add_text(memory, text) for text in (SISTER, WORK)]
+            store_many(memory, CROWD)
+            await link(memory, clock)
+            clock.forward(days=200)
+            await memory.engine.write(lambda: memory.engine.ledger.note_uses({sister: Use(1, clock())}))
+            question = "What is the name of my sister?"
+            first, *others = (await memory.search(ALICE, question, is_use=False)).hits
+            assert first.text == SISTER
+            assert WORK not in {hit.text for hit in others}
+            await memory.engine.write(lambda: memory.engine.ledger.note_uses({work: Use(1, clock())}))
+            assert WORK in {hit.text for hit in (await memory.search(ALICE, question, is_use=False)).hits}
 
     async def test_an_undo_without_a_number_passes_links_over(self, tmp_path: Path) -> None:
         """People undo what they did. By its number an edit of the background can be undone too, and stays undone."""

@@ -21,7 +21,8 @@ TICK = timedelta(microseconds=1)
 class Bounds:
     """Bounds of the messages that match a filter. None is no bound. `said_from` and `said_until` are within.
 
-    `speakers`, `sessions` and `words` are as `plain` gives them; each of the `words` stands in the text, word by word.
+    `speakers`, `sessions`, `entities` and `words` are as `plain` gives them; a message mentions one of the `entities`,
+    and each of the `words` stands in the text, word by word.
     `has_pages` is whether pages of documents may match. If `is_exact`, every message within the bounds matches.
     """
 
@@ -29,6 +30,7 @@ class Bounds:
     roles: frozenset[str] | None = None
     speakers: frozenset[str] | None = None
     sessions: frozenset[str] | None = None
+    entities: frozenset[str] | None = None
     said_from: datetime | None = None
     said_until: datetime | None = None
     words: tuple[str, ...] = ()
@@ -62,21 +64,28 @@ def _narrowed(bounds: Bounds, key: str, operator: str, operand: Any) -> Bounds:
     match key, operator:
         case "kind", _:
             return bounds
-        case (("role" | "speaker" | "session"), ("eq" | "in")):
-            values = [value for value in as_list(operand) if isinstance(value, str)]
-            match key:
-                case "role":
-                    return replace(bounds, roles=_both(bounds.roles, values))
-                case "speaker":
-                    return replace(bounds, speakers=_both(bounds.speakers, [plain(key, value) for value in values]))
-                case _:
-                    return replace(bounds, sessions=_both(bounds.sessions, [plain(key, value) for value in values]))
+        case "role", ("eq" | "in"):
+            return replace(bounds, roles=_both(bounds.roles, _texts(operand)))
+        case "speaker", ("eq" | "in"):
+            return replace(bounds, speakers=_both(bounds.speakers, _plain_texts(key, operand)))
+        case "session", ("eq" | "in"):
+            return replace(bounds, sessions=_both(bounds.sessions, _plain_texts(key, operand)))
+        case "entity", ("eq" | "in") if bounds.entities is None:  # of two conditions each may mean another entity
+            return replace(bounds, entities=frozenset(_plain_texts(key, operand)))
         case "at", ("eq" | "gt" | "gte" | "lt" | "lte"):
             return _in_time(bounds, operator, parse_span(operand, key))
         case "words", "eq":
             return replace(bounds, words=(*bounds.words, plain(key, operand)), is_exact=False)
         case _:
             return replace(bounds, is_exact=False)
+
+
+def _texts(operand: Any) -> list[str]:
+    return [value for value in as_list(operand) if isinstance(value, str)]
+
+
+def _plain_texts(key: str, operand: Any) -> list[str]:
+    return [plain(key, value) for value in _texts(operand)]
 
 
 def _both(known: frozenset[str] | None, values: list[str]) -> frozenset[str]:

@@ -32,12 +32,13 @@ from palimpsest.recall.retrieval.features import (
     linked_rows,
     rarity,
 )
-from palimpsest.recall.retrieval.filtering import passing
+from palimpsest.recall.retrieval.filtering import HitFilter, passing
 from palimpsest.recall.retrieval.links import with_linked
 from palimpsest.recall.retrieval.past import candidates_at
 from palimpsest.store.database.protocols import FoundWords, FullText
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.mapping import unpacked_rows
+from palimpsest.store.queries import conversations as conversation_queries
 from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
@@ -52,6 +53,10 @@ other scopes. Set by hand; a fifth of a search's candidates still fills its repl
 MAX_PICKED = 10_000
 """Up to so many entries that pass a filter are read one by one. More are read with all others of the scope, in order,
 which takes less time for each. Measured with 100,000 entries."""
+
+TESTED_POOLS = 4
+"""How many times as many candidates are tested as are wanted, if a filter leaves most messages. Set by hand: so one
+that leaves a fourth of them finds enough. If it does not, all entries that pass are read."""
 
 WHOLE_TEXT = 2**31 - 1
 """As a number of characters: the whole text."""
@@ -89,7 +94,7 @@ def retrieve(ledger: Ledger, embedder: Embedder, index: NearestEntries, request:
 
 def _query_index(ledger: Ledger, embedder: str, index: NearestEntries, request: CandidateRequest) -> IndexHits | None:
     """Return the user's nearest entries from the index. Return None if the scope is scanned instead."""
-    if request.vector is None or request.filter is not None:
+    if request.vector is None or not (request.filter is None or request.filter.leaves_most_messages):
         return None
     with ledger.read() as conn:
         if entry_queries.is_narrow(conn, request.scope):
@@ -97,7 +102,8 @@ def _query_index(ledger: Ledger, embedder: str, index: NearestEntries, request: 
         stored = vector_queries.centre(conn, request.scope.user_id, embedder)
         centre = Centre.of(embedder, stored.entries, stored.mean)
     vector = _centred_query(request.vector, request, centre)
-    return index.query(request.scope.user_id, vector, request.pool.by_meaning)
+    limit = request.pool.by_meaning * (1 if request.filter is None else TESTED_POOLS)
+    return index.query(request.scope.user_id, vector, limit)
 
 
 def _centred_query(vector: Vector, request: CandidateRequest, centre: Centre) -> Vector:
@@ -195,24 +201,52 @@ class _LivingSearch:
         they are repeated within the scope.
         """
         scope, pool = self.request.scope, self.request.pool
-        allowed = None if self.request.filter is None else passing(self.conn, scope, self.request.filter)
-        widened = scope if allowed is not None else entry_queries.widened(self.conn, scope, entries)
-        bm25 = self._by_words(widened, frequency, allowed)
+        if self.request.filter is not None:
+            nearest, bm25 = self._passing(self.request.filter, query_vector, mean, entries, frequency)
+            return list(self._rows(nearest, bm25).values()), bm25
+        widened = entry_queries.widened(self.conn, scope, entries)
+        bm25 = self._by_words(widened, pool.by_words, frequency)
         indexed = self._indexed()
-        nearest = self._scanned(query_vector, mean, allowed) if indexed is None else indexed
+        nearest = self._scanned(query_vector, mean, pool.by_meaning) if indexed is None else indexed
         rows = self._rows(nearest, bm25)
         visible = {seq for seq, row in rows.items() if self._has_requested_kind(row)}
         scan_again = indexed is not None and not _is_enough(indexed, visible, pool.by_meaning)
         search_again = widened != scope and not _is_enough(bm25, rows.keys(), pool.by_words)
         if scan_again:
-            nearest = self._scanned(query_vector, mean, allowed)
+            nearest = self._scanned(query_vector, mean, pool.by_meaning)
         if search_again:
-            bm25 = self._by_words(scope, frequency, allowed)
+            bm25 = self._by_words(scope, pool.by_words, frequency)
         if scan_again or search_again:
             rows = self._rows(nearest, bm25)
         kept = [seq for seq in nearest if seq in rows and self._has_requested_kind(rows[seq])][: pool.kept]
         chosen = {*kept, *bm25}
         return [row for seq, row in rows.items() if seq in chosen and self._has_requested_kind(row)], bm25
+
+    def _passing(
+        self,
+        found: HitFilter,
+        query_vector: Vector | None,
+        mean: Vector | None,
+        entries: int,
+        frequency: Mapping[str, int],
+    ) -> tuple[list[int], Mapping[int, float]]:
+        """Return the nearest entries that pass a filter, nearest first, and the BM25 scores of those with words."""
+        scope, pool = self.request.scope, self.request.pool
+        if found.leaves_most_messages:
+            meant, worded = pool.by_meaning * TESTED_POOLS, pool.by_words * TESTED_POOLS
+            bm25 = self._by_words(entry_queries.widened(self.conn, scope, entries), worded, frequency)
+            indexed = self._indexed()
+            nearest = self._scanned(query_vector, mean, meant) if indexed is None else indexed
+            messages = conversation_queries.message_entries_among(self.conn, scope, found.messages, {*nearest, *bm25})
+            near = [seq for seq in nearest if seq in messages]
+            with_words = [seq for seq in sorted(bm25, key=lambda seq: (-bm25[seq], seq)) if seq in messages]
+            has_near = len(nearest) < meant or len(near) >= pool.by_meaning
+            if has_near and (len(bm25) < worded or len(with_words) >= pool.by_words):
+                return near[: pool.by_meaning], {seq: bm25[seq] for seq in with_words[: pool.by_words]}
+        allowed = passing(self.conn, scope, found)
+        bm25 = self._by_words(scope, None, frequency)
+        nearest = self._scanned(query_vector, mean, pool.by_meaning, allowed)
+        return nearest, {seq: score for seq, score in bm25.items() if seq in allowed}
 
     def _rows(self, nearest: Iterable[int], bm25: Iterable[int]) -> dict[int, CandidateRow]:
         chars = WHOLE_TEXT if self.request.whole_texts else entry_queries.READ_CHARS
@@ -230,7 +264,9 @@ class _LivingSearch:
         changed = self.index.changed_since(self.conn, self.request.scope.user_id, self.index_hits.log_number)
         return None if changed is None else [*self.index_hits.entries, *changed]
 
-    def _scanned(self, query_vector: Vector | None, mean: Vector | None, allowed: AbstractSet[int] | None) -> list[int]:
+    def _scanned(
+        self, query_vector: Vector | None, mean: Vector | None, limit: int, allowed: AbstractSet[int] | None = None
+    ) -> list[int]:
         """Return the nearest entries that the scope sees, nearest first, by comparing with all of them."""
         if query_vector is None:
             return []
@@ -247,15 +283,11 @@ class _LivingSearch:
             return []
         order = cast("list[int]", np.argsort(-np.concatenate(cosines), kind="stable").tolist())
         nearest = (seqs[row] for row in order if allowed is None or seqs[row] in allowed)
-        return list(islice(nearest, self.request.pool.by_meaning))
+        return list(islice(nearest, limit))
 
-    def _by_words(
-        self, scope: Scope | None, frequency: Mapping[str, int], allowed: AbstractSet[int] | None
-    ) -> dict[int, float]:
+    def _by_words(self, scope: Scope | None, limit: int | None, frequency: Mapping[str, int]) -> dict[int, float]:
         """Return BM25 scores by entry."""
-        limit = self.request.pool.by_words if allowed is None else None
-        bm25 = self.text.search(scope, self.request.words, limit, frequency)
-        return bm25 if allowed is None else {seq: score for seq, score in bm25.items() if seq in allowed}
+        return self.text.search(scope, self.request.words, limit, frequency)
 
     def _linked(self, rows: Sequence[CandidateRow]) -> list[tuple[int, int]]:
         entries = [row.candidate for row in rows]

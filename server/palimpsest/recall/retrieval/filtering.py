@@ -14,7 +14,7 @@ from palimpsest.core.clock import span_of
 from palimpsest.core.errors import FullTextError
 from palimpsest.core.models import Scope
 from palimpsest.core.search.bounds import Bounds, bounds_of
-from palimpsest.core.search.filters import FADED, compile_filter, fields_named, plain, texts_of
+from palimpsest.core.search.filters import FADED, MESSAGES, compile_filter, fields_named, plain, texts_of
 from palimpsest.core.search.hits import Hit
 from palimpsest.core.threads import end_if_cancelled
 from palimpsest.recall.hits import HitTest, memory_hit, message_hit
@@ -40,6 +40,11 @@ class HitFilter:
     messages: MessageBounds
     is_exact: bool
 
+    @property
+    def leaves_most_messages(self) -> bool:
+        """Return whether messages are asked for, and most of them by a test of columns alone, such as their role."""
+        return self.kinds == MESSAGES and self.is_exact and self.messages.leave_most
+
 
 def hit_filter(
     conn: Connection,
@@ -64,10 +69,11 @@ def hit_filter(
         for text in texts_of(filters, "session")
     }
     names, fields = texts_of(filters, "entity"), fields_named(filters)
+    owners = owners_mentioning(conn, scope, names, as_of) if names else {}
     looked_up = _LookedUp(
         fields,
         faded() if FADED in fields else frozenset[str](),
-        owners_mentioning(conn, scope, names, as_of) if names else {},
+        owners,
         sessions,
         conversation_queries.memories_of_sessions(conn, sessions.values()) if sessions else {},
         {plain("words", text): frozenset(search_tokens(text)) for text in texts_of(filters, "words")},
@@ -81,6 +87,9 @@ def hit_filter(
         bounds.said_from,
         bounds.said_until,
         None if is_past else _entries_with(conn, full_text, scope, bounds),
+        None
+        if bounds.entities is None
+        else frozenset[str]().union(*(owners.get(name, ()) for name in bounds.entities)),
         bounds.has_pages,
     )
     is_exact = bounds.is_exact and (bounds.speakers is None) == (speakers is None)

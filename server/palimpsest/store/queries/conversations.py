@@ -51,7 +51,7 @@ class ConversationSummary:
 class MessageBounds:
     """Which messages are read, by their columns. None is no bound; `said_from` and `said_until` are within.
 
-    `entries` are the numbers of entries, which deleted messages do not have.
+    `entries` are the numbers of entries, which deleted messages do not have, and `ids` those of messages or of others.
     """
 
     roles: Collection[str] | None = None
@@ -60,6 +60,7 @@ class MessageBounds:
     said_from: datetime | None = None
     said_until: datetime | None = None
     entries: Collection[int] | None = None
+    ids: Collection[str] | None = None
     has_pages: bool = True
 
     def conditions(self, rows: FromClause = messages) -> Iterator[ColumnElement[bool]]:
@@ -73,13 +74,22 @@ class MessageBounds:
         if self.entries is not None:
             is_listed = (vectors.c.kind == "message", vectors.c.seq.in_(listed("entries")))
             yield rows.c.id.in_(select(vectors.c.owner_id).where(*is_listed))
+        if self.ids is not None:
+            yield rows.c.id.in_(listed("message_ids"))
         if not self.has_pages:
             yield rows.c.role != PAGE
 
     @property
     def parameters(self) -> dict[str, Any]:
         """Return the parameters of a statement with the conditions."""
-        return {} if self.entries is None else {"entries": list(self.entries)}
+        given = {"entries": self.entries, "message_ids": self.ids}
+        return {name: list(values) for name, values in given.items() if values is not None}
+
+    @property
+    def leave_most(self) -> bool:
+        """Return whether they most likely leave most messages: of roles some may be asked for, but not only pages."""
+        bounds = (self.names, self.sessions, self.said_from, self.said_until, self.entries, self.ids)
+        return all(bound is None for bound in bounds) and (self.roles is None or not {PAGE}.issuperset(self.roles))
 
 
 EVERY_MESSAGE = MessageBounds()
@@ -226,7 +236,7 @@ def list_messages(
     bounds: MessageBounds = EVERY_MESSAGE,
 ) -> list[tuple[MessagePosition, Message]]:
     """Return up to `limit` messages with their positions, the one that was said last first, from after a position."""
-    rows = _of_sessions(bounds.sessions)
+    rows = _rows_within(bounds)
     is_deleted = rows.c.deleted_at.is_not(None) if deleted else rows.c.deleted_at.is_(None)
     query = select(rows).where(sees(rows, scope), is_deleted, *bounds.conditions(rows))
     query = query.order_by(rows.c.said_at.desc(), rows.c.seq.desc()).limit(limit)
@@ -237,14 +247,18 @@ def list_messages(
     return [(MessagePosition(row.said_at, row.seq), to_message(row)) for row in found]
 
 
-def _of_sessions(session_ids: Collection[str] | None) -> FromClause:
-    """Return what to read messages from: all of them, or those of some conversations, by the index on these.
+def _rows_within(bounds: MessageBounds) -> FromClause:
+    """Return what to read messages from: all of them, or those of some conversations or ids, by the index on these.
 
     The limit keeps the query planner from going through all messages in the order of time instead.
     """
-    if session_ids is None:
+    if bounds.ids is not None:
+        is_chosen = messages.c.id.in_(listed("message_ids"))
+    elif bounds.sessions is not None:
+        is_chosen = messages.c.session_id.in_(sorted(bounds.sessions))
+    else:
         return messages
-    return select(messages).where(messages.c.session_id.in_(sorted(session_ids))).limit(MAX_ROWS).subquery()
+    return select(messages).where(is_chosen).limit(MAX_ROWS).subquery()
 
 
 def living_messages(conn: Connection, scope: Scope, bounds: MessageBounds) -> Iterator[tuple[int, Message]]:
@@ -256,6 +270,21 @@ def living_messages(conn: Connection, scope: Scope, bounds: MessageBounds) -> It
 def message_entries(conn: Connection, scope: Scope, bounds: MessageBounds) -> set[int]:
     """Return the entry numbers of the living messages within the bounds that the scope sees."""
     return set(conn.execute(_living(select(vectors.c.seq), scope, bounds), bounds.parameters).scalars())
+
+
+def message_entries_among(conn: Connection, scope: Scope, bounds: MessageBounds, seqs: Collection[int]) -> set[int]:
+    """Return those of some entries that are living messages within the bounds and visible to the scope.
+
+    They are looked up one by one: the limit keeps the query planner from beginning with all messages.
+    """
+    names = ("id", "user_id", "project", "agent_id", "run_id", "role", "name", "session_id", "said_at", "deleted_at")
+    is_entry = and_(vectors.c.kind == "message", vectors.c.owner_id == messages.c.id)
+    chosen = select(vectors.c.seq.label("entry_seq"), *(messages.c[name] for name in names)).join_from(
+        vectors, messages, is_entry
+    )
+    rows = chosen.where(vectors.c.seq.in_(listed("seqs"))).limit(MAX_ROWS).subquery()
+    query = select(rows.c.entry_seq).where(sees(rows, scope), rows.c.deleted_at.is_(None), *bounds.conditions(rows))
+    return set(conn.execute(query, {"seqs": list(seqs), **bounds.parameters}).scalars())
 
 
 def _living(query: Query, scope: Scope, bounds: MessageBounds) -> Query:
