@@ -17,7 +17,7 @@ from loopback import OpenAIServer, Reply
 from palimpsest.core.models import Decision, Event, Fact, Message, Scope
 from palimpsest.core.validation import one_line
 from palimpsest.learn.apply import WriteResult
-from palimpsest.learn.views.summaries import SummaryResult
+from palimpsest.learn.views.kinds import SummaryResult
 from palimpsest.llm.views.summarize import MAX_SUMMARY_CHARS
 from palimpsest.memory import Memory
 from tests.support.examples import examples

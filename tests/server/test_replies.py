@@ -11,7 +11,7 @@ import pytest
 
 from palimpsest.core.models import Edit, Event, Outcome, Provenance, Step
 from palimpsest.learn.apply import WriteResult
-from palimpsest.learn.views.summaries import SummaryResult
+from palimpsest.learn.views.kinds import SummaryResult
 from palimpsest.memory import Page
 from palimpsest.recall.pipeline import SearchResult
 from palimpsest.recall.similar import SimilarMemory

@@ -18,6 +18,7 @@ from palimpsest.core.settings import Settings
 from palimpsest.hook import paths
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.queries import index_log as log_queries
+from palimpsest.store.queries import summaries as summary_queries
 
 GIVING_MODES = ("on", "recall")
 """The values of the setting `hooks` with which hooks give memories to a session."""
@@ -25,10 +26,14 @@ GIVING_MODES = ("on", "recall")
 
 @dataclass(frozen=True, slots=True)
 class LedgerState:
-    """How far the ledger was when something was read: its epoch, and the newest number of the index log."""
+    """How far the ledger was when something was read.
+
+    That is its epoch, the newest number of the index log, and that of the newest summary.
+    """
 
     epoch: str
     log_number: int
+    summary_number: int
 
 
 class Renderer:
@@ -62,12 +67,14 @@ class Renderer:
     def state(self) -> LedgerState:
         """Return how far the ledger is now. Raises LedgerError."""
         with self._ledger.read() as conn:
-            return LedgerState(log_queries.epoch(conn), log_queries.newest_log_number(conn))
+            newest = summary_queries.newest_number(conn, self._scope.user_id)
+            return LedgerState(log_queries.epoch(conn), log_queries.newest_log_number(conn), newest)
 
     def has_changed_since(self, state: LedgerState) -> bool:
         """Return whether anything of the user may have changed since a state. Raises LedgerError."""
         with self._ledger.read() as conn:
-            if log_queries.epoch(conn) != state.epoch:
+            newest = summary_queries.newest_number(conn, self._scope.user_id)
+            if log_queries.epoch(conn) != state.epoch or newest != state.summary_number:
                 return True
             return bool(log_queries.entries_changed_since(conn, self._scope.user_id, state.log_number, 1))
 

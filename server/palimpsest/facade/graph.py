@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -19,6 +19,7 @@ from palimpsest.learn.views.about.lines import described, lines_of
 from palimpsest.store.graph import edges, names, surroundings
 from palimpsest.store.graph.names import ListedEntity
 from palimpsest.store.queries import id_lookup
+from palimpsest.store.views.ending import expired_ids
 from palimpsest.store.writes.apply import Write
 
 SHORT_ID = 8
@@ -67,7 +68,8 @@ class Graph:
 
         def read(conn: Connection) -> list[Dossier]:
             found = find_entities(conn, scope, name, as_of=as_of)
-            return [read_dossier(conn, scope, entity, hops=hops, as_of=as_of) for entity in found]
+            now = self._engine.clock()
+            return [read_dossier(conn, scope, entity, now=now, hops=hops, as_of=as_of) for entity in found]
 
         return await self._engine.read(read)
 
@@ -82,7 +84,7 @@ class Graph:
 
         def read(conn: Connection) -> list[KnownRelation]:
             found = find_entities(conn, scope, name, as_of=as_of)
-            return edges.relations_of(conn, scope, [entity.id for entity in found], as_of=as_of, limit=limit)
+            return self._relations(conn, scope, [entity.id for entity in found], as_of, limit)
 
         return await self._engine.read(read)
 
@@ -104,14 +106,14 @@ class Graph:
         def read(conn: Connection) -> Subgraph:
             if not about:
                 ids = surroundings.all_ids(conn, scope)
-                return _subgraph(conn, scope, (), edges.relations_of(conn, scope, ids, as_of=as_of, limit=limit))
+                return _subgraph(conn, scope, (), self._relations(conn, scope, ids, as_of, limit))
             found = find_entities(conn, scope, about, as_of=as_of)
             near = {entity.id for entity in found}
-            relations = edges.relations_of(conn, scope, near, as_of=as_of, limit=limit)
+            relations = self._relations(conn, scope, near, as_of, limit)
             if hops > 1 and len(relations) < limit:
                 near |= {end for item in relations for end in (item.source_id, item.destination_id)}
                 known = {(item.memory_id, item.source_id, item.relationship, item.destination_id) for item in relations}
-                further = edges.relations_of(conn, scope, near, as_of=as_of, limit=limit)
+                further = self._relations(conn, scope, near, as_of, limit)
                 relations += [
                     item
                     for item in further
@@ -120,6 +122,16 @@ class Graph:
             return _subgraph(conn, scope, found, relations[:limit])
 
         return await self._engine.read(read)
+
+    def _relations(
+        self, conn: Connection, scope: Scope, ids: Iterable[str], as_of: datetime | None, limit: int
+    ) -> list[KnownRelation]:
+        """Return relations of entities that hold now, or held then. What has expired holds no more, closed or not."""
+        found = edges.relations_of(conn, scope, ids, as_of=as_of, limit=limit)
+        if as_of is not None:
+            return found
+        expired = expired_ids(conn, scope, self._engine.clock())
+        return [item for item in found if item.memory_id not in expired]
 
     async def merge(self, scope: Scope, name: str, into: str, *, caller: str = "") -> EntityEdited:
         """Say that two entities are the same. The second one's name is the one that is shown."""

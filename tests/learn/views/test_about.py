@@ -68,7 +68,7 @@ async def test_without_a_model_it_says_what_holds_what_held_and_what_is_connecte
         "Named together with: Tom (person) in 1 memory",
     ]
     assert "there is no language model" in result.notes[0]
-    assert (result.kind, result.changes_since) == ("about: ANA", 0)
+    assert (result.kind, result.changes_since) == ("about:ANA", 0)
 
 
 async def test_a_relation_that_several_memories_state_is_listed_once(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ async def test_a_day_is_made_of_what_was_said_and_learned_on_it(tmp_path: Path) 
 async def test_without_a_model_a_day_and_a_conversation_list_what_was_learned_or_said(tmp_path: Path) -> None:
     """Guards the default installation: what there is, in its order, and that it says so."""
     async with memory_in(tmp_path) as memory:
-        assert (await memory.summary(ALICE, "session")).text == "Nothing is known yet."
+        assert (await memory.summary(ALICE, "session")).text == "There is no conversation yet."
         assert (await memory.summary(ALICE, "day:2025-01-01")).text == "Nothing was said on 2025-01-01."
         turns = messages_from({"role": "user", "content": "I adopted a cat", "id": "D1:1"})
         await memory.add_messages(turns, infer=False)

@@ -31,7 +31,7 @@ def shown(graph: Graph, scope: Scope = ALICE) -> set[str]:
     """Return every name that a scope is shown when it looks for Ana and at what it knows."""
     with graph.ledger.read() as conn:
         (ana,) = find_entities(conn, scope, "Ana")
-        dossier = read_dossier(conn, scope, ana)
+        dossier = read_dossier(conn, scope, ana, now=StoppedClock().at)
         relations = relations_of(conn, scope, [ana.id], limit=10)
         return {
             *(dossier.entity.name, *dossier.aliases),

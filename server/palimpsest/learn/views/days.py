@@ -9,7 +9,6 @@ from sqlalchemy import Connection
 
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Scope, Summary
-from palimpsest.core.validation import one_line
 from palimpsest.learn.views import listing
 from palimpsest.learn.views.kinds import (
     Material,
@@ -17,6 +16,7 @@ from palimpsest.learn.views.kinds import (
     SummaryKind,
     SummaryRequest,
     fitting,
+    holding,
     memory_item,
     revisions,
     spread,
@@ -35,16 +35,13 @@ DAYS_BACK = 14
 """How many past days the background looks at. Set by hand: what is older is read when it is asked for, so that an
 import of years of conversations does not cost a call of the model for each of their days."""
 
-FEW = 3
-"""Of how many memories and messages a day needs no summary. Set by hand: they are no longer than one would be."""
-
 A_DAY = timedelta(days=1)
 
 
 def _material(conn: Connection, request: SummaryRequest) -> Material:
     since, until = _bounds(request.argument)
     memories = summary_queries.memories_said(conn, request.scope, since, until, MAX_MEMORIES)
-    memories = fitting(memories, MAX_MEMORY_TOKENS)
+    memories = fitting(holding(memories, request.now), MAX_MEMORY_TOKENS)
     messages = summary_queries.messages_said(conn, request.scope, since, until, MAX_MESSAGES)
     return Material(
         tuple(map(memory_item, memories)),
@@ -59,8 +56,9 @@ def _plain(conn: Connection, request: SummaryRequest) -> PlainText:
     memories = summary_queries.memories_said(conn, request.scope, since, until, MAX_MEMORIES)
     messages = summary_queries.messages_said(conn, request.scope, since, until, MAX_MESSAGES)
     # In the order in which they were said.
-    text, of = listing.lines_of([f"- {one_line(memory.text)}" for memory in memories[::-1]], messages)
-    return PlainText(text or f"Nothing was said on {request.argument}.", of, revisions(memories))
+    lines = [(f"- {listing.shown_text(memory)}", memory) for memory in holding(memories, request.now)[::-1]]
+    plain = listing.lines_of(conn, request, lines, messages)
+    return plain if plain.text else PlainText(f"Nothing was said on {request.argument}.", "")
 
 
 def _resolved(conn: Connection, request: SummaryRequest) -> str:
@@ -88,16 +86,16 @@ def _missed(conn: Connection, request: SummaryRequest, last: Summary) -> int:
 
 
 def _due(conn: Connection, request: SummaryRequest, every: int) -> Sequence[str]:
-    """Return the past days that have no summary yet, or one that lacks something, the last first.
+    """Return the past days of whose memories and messages no summary has so many, the last first.
 
-    Runs have none: there may be many a day, and what is lasting in them is in the summary of the whole.
+    What was said on quieter days is read by the summary of the kind `overall` as it is. Runs have no days: there may be
+    many runs a day, and what is lasting in them is in the summary of the whole.
     """
-    del every
     if request.scope.run_id:
         return ()
     today = _start(request.now.astimezone(UTC).date())
     said = summary_queries.dates_with_something_said(conn, request.scope, today - DAYS_BACK * A_DAY, today)
-    return [day for day in said if _lacks(conn, request, day)]
+    return [day for day in said if _lacking(conn, request, day) >= every]
 
 
 def days_with_something_said(conn: Connection, scope: Scope, now: datetime) -> list[str]:
@@ -107,16 +105,17 @@ def days_with_something_said(conn: Connection, scope: Scope, now: datetime) -> l
 
 
 def something_said_today(conn: Connection, scope: Scope, now: datetime) -> bool:
-    """Return whether a scope has memories or messages of today, of which a summary will be due."""
+    """Return whether a scope has memories or messages of today, of which a summary may be due at the end of the day."""
     start = _start(now.astimezone(UTC).date())
-    return not scope.run_id and summary_queries.count_said(conn, scope, start, start + A_DAY) > FEW
+    return not scope.run_id and summary_queries.count_said(conn, scope, start, start + A_DAY) > 0
 
 
-def _lacks(conn: Connection, request: SummaryRequest, day: str) -> bool:
+def _lacking(conn: Connection, request: SummaryRequest, day: str) -> int:
+    """Return how many memories and messages of a day no summary has."""
     last = summary_queries.current_summary(conn, request.scope, DAY.stored_as(day))
     if last is None:
-        return summary_queries.count_said(conn, request.scope, *_bounds(day)) > FEW
-    return summary_queries.count_said_since(conn, request.scope, last, *_bounds(day)) > 0
+        return summary_queries.count_said(conn, request.scope, *_bounds(day))
+    return summary_queries.count_said_since(conn, request.scope, last, *_bounds(day))
 
 
 def _bounds(day: str) -> tuple[datetime, datetime]:

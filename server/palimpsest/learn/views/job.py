@@ -10,7 +10,7 @@ from palimpsest.core.protocols import LanguageModel
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.views.days import DAY, something_said_today
 from palimpsest.learn.views.kinds import SummaryKind, SummaryRequest
-from palimpsest.learn.views.registry import KINDS
+from palimpsest.learn.views.registry import KEPT_KINDS
 from palimpsest.learn.views.summaries import write_summary
 from palimpsest.store.queries.jobs import Job, JobEnd
 from palimpsest.store.writes.jobs.queue import JobRequest
@@ -30,7 +30,7 @@ async def summarize_due(engine: Engine, model: LanguageModel, job: Job) -> JobEn
     Raises ModelError and PromptError; what is written is kept.
     """
     written = 0
-    for view in (DAY, *(view for view in KINDS.values() if view is not DAY)):  # the others are made of days
+    for view in (DAY, *(view for view in KEPT_KINDS if view is not DAY)):  # the others are made of days
         for request in await due(engine, job.scope, view):
             if written == MAX_SUMMARIES:
                 return JobEnd(is_unfinished=True)
@@ -69,7 +69,7 @@ class DueSummaries:
             self._today, self._seen_today = today, set()
         is_first = scope not in self._seen_today
         self._seen_today.add(scope)
-        for view in KINDS.values():
+        for view in KEPT_KINDS:
             if (is_first or not view.argument) and await due(engine, scope, view):
                 await engine.write(lambda: engine.ledger.queue_job(scope, JobRequest("summarize")))
                 return True

@@ -5,14 +5,15 @@ The kinds themselves stand in modules of their own, and `registry.py` lists them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection
 
-from palimpsest.core.models import Memory, Message, Scope, Summary
+from palimpsest.core.models import Memory, Message, Scope, Summary, has_expired
+from palimpsest.learn.engine import Engine
 from palimpsest.store.queries import summaries as summary_queries
 from palimpsest.text.shorten import shorten
 from palimpsest.text.tokenizer import count_tokens
@@ -25,7 +26,6 @@ MAX_SOURCE_MEMORIES = 500
 
 ITEM_TOKENS = 10
 """What an item has beside its text: the names of its fields and its date, as JSON."""
-
 
 MAX_MESSAGE_CHARS = 600
 """How much of a message is read for a summary. Set by hand: longer ones are mostly code, output and quotations."""
@@ -134,6 +134,40 @@ class SummaryKind:
     def stored_as(self, argument: str) -> str:
         """Return the kind under which the ledger keeps a summary, such as day:2026-11-21."""
         return f"{self.name}:{argument}" if argument else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryResult:
+    """A summary for the caller. `changes_since` is how many changes of memories were made since it was written.
+
+    `sources` are the ids of the memories that it rests on. `lines` are what a text about an entity rests on. A text
+    that `is_plain` was not written by a model.
+    """
+
+    text: str
+    kind: str
+    changes_since: int
+    notes: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    is_plain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LiveKind:
+    """A kind of which the ledger is read each time, so that it is never outdated and never due.
+
+    `answer` gets what follows the colon, which `argument` describes, and who asks. Raises InputError and LedgerError.
+    """
+
+    name: str
+    argument: str
+    answer: Callable[[Engine, Scope, str, str], Awaitable[SummaryResult]]
+
+
+def holding(memories: Iterable[Memory], now: datetime) -> list[Memory]:
+    """Return the memories that have not ended yet, whether or not those that have are closed."""
+    return [memory for memory in memories if not has_expired(memory.metadata, now)]
 
 
 def memory_item(memory: Memory) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""The plainest form of a summary: the newest memories and conversations themselves, a line each. Blocking."""
+"""The form of summaries without a model: memories, messages and conversations themselves, a line each. Blocking."""
 
 from __future__ import annotations
 
@@ -7,19 +7,24 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from palimpsest.core.models import Message, Scope
+from palimpsest.core.models import Kind, Memory, Message
 from palimpsest.core.validation import one_line
-from palimpsest.learn.views.kinds import PlainText, revisions
+from palimpsest.learn.views.extractive import Passage, most_telling
+from palimpsest.learn.views.kinds import PlainText, SummaryRequest, holding, revisions
+from palimpsest.recall.retrieval.stored_vectors import centred_vectors
 from palimpsest.store.queries import conversations as conversation_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries.conversations import ConversationSummary
-from palimpsest.store.views.pinned import is_pinned, pinned_memories
+from palimpsest.store.views.pinned import is_pinned
 from palimpsest.text.counting import counted
-from palimpsest.text.shorten import shorten
-from palimpsest.text.tokenizer import lines_within
+from palimpsest.text.shorten import shorten, shorten_to_tokens
+from palimpsest.text.tokenizer import count_tokens, lines_within
 
 MAX_LISTED_TOKENS = 600
 """How long a list of memories in place of a summary may be. Set by hand; it takes space in an agent's context."""
+
+LINE_TOKENS = 60
+"""How much of one memory is shown. A fact is a sentence; a long note would take the room of many. Set by hand."""
 
 MAX_LISTED_MEMORIES = 200
 """How many memories are read for such a list, of which far fewer fit."""
@@ -33,44 +38,88 @@ message stands for a title. Set by hand."""
 NOTHING = "Nothing is known yet."
 
 
-def newest(conn: Connection, scope: Scope, since: datetime | None = None) -> PlainText:
-    """Return the newest memories and conversations as lines of text, within the token budget."""
-    memories = [memory for _, memory in memory_queries.list_memories(conn, scope, MAX_LISTED_MEMORIES)]
-    memories = [memory for memory in memories if not is_pinned(memory.metadata)]  # these stand above the list
-    total = memory_queries.count_memories(conn, scope) - len(pinned_memories(conn, scope))
+def newest(conn: Connection, request: SummaryRequest, since: datetime) -> PlainText:
+    """Return what was learned and talked about since a time as lines of text, within the token budget."""
+    scope = request.scope
+    held = held_memories(conn, request, MAX_LISTED_MEMORIES)
+    memories = [memory for memory in held if memory.updated_at >= since]
     conversations = conversation_queries.list_conversations(conn, scope, MAX_LISTED_CONVERSATIONS)
-    total_conversations, _ = conversation_queries.count_conversations(conn, scope)
-    if since is not None:
-        memories = [memory for memory in memories if memory.updated_at >= since]
-        conversations = [conversation for conversation in conversations if conversation.ended_at >= since]
-        total, total_conversations = len(memories), len(conversations)
-    lines = _within([f"- {memory.date} {one_line(memory.text)}" for memory in memories], total, "more memories")
+    conversations = [conversation for conversation in conversations if conversation.ended_at >= since]
+    by_line = {dated(memory): memory for memory in memories}
+    shown = lines_within(list(by_line), MAX_LISTED_TOKENS)
+    topics = topics_of(conversations, len(conversations))
+    lines = [*shown, *omitted(len(by_line) - len(shown), "memory"), *topics]
+    of = named(memories=memories, conversations=topics)
+    return PlainText("\n".join(lines) or NOTHING, of, revisions(by_line[line] for line in shown))
+
+
+def held_memories(conn: Connection, request: SummaryRequest, limit: int) -> list[Memory]:
+    """Return the newest memories that hold now and are not pinned, which stand above every list. Newest first."""
+    listed = (memory for _, memory in memory_queries.list_memories(conn, request.scope, limit))
+    return [memory for memory in holding(listed, request.now) if not is_pinned(memory.metadata)]
+
+
+def dated(memory: Memory) -> str:
+    """Return the line of a memory with its date."""
+    return f"- {memory.date} {shown_text(memory)}"
+
+
+def shown_text(memory: Memory) -> str:
+    """Return the text of a memory on one line, cut if it is long."""
+    return shorten_to_tokens(one_line(memory.text), LINE_TOKENS)
+
+
+def named(**parts: Sequence[object]) -> str:
+    """Return what a list consists of, such as "memories and conversations"; "" if of nothing."""
+    return " and ".join(name for name, some in parts.items() if some)
+
+
+def topics_of(conversations: Sequence[ConversationSummary], total: int) -> list[str]:
+    """Return a line on each conversation that fits, under a heading; nothing without conversations."""
     topics = lines_within([_topic(conversation) for conversation in conversations], MAX_TOPIC_TOKENS)
-    if topics:
-        lines += ["Conversations:", *topics]
-        left = total_conversations - len(topics)
-        lines += [f"({left} more conversations are not shown.)"] if left else []
-    named = (("memories", memories), ("conversations", topics))
-    of = " and ".join(name for name, some in named if some)
-    return PlainText("\n".join(lines) or NOTHING, of, revisions(memories))
+    return ["Conversations:", *topics, *omitted(total - len(topics), "conversation")] if topics else []
 
 
-def lines_of(memories: Sequence[str], messages: Sequence[Message]) -> tuple[str, str]:
-    """Return the lines of memories, or if there are none the first words of messages, and what these are."""
+def omitted(count: int, noun: str) -> list[str]:
+    """Return the line that says how many are not shown; nothing if all are."""
+    return [f"({counted(count, f'more {noun}')} {'is' if count == 1 else 'are'} not shown.)"] if count else []
+
+
+def lines_of(
+    conn: Connection, request: SummaryRequest, memories: Sequence[tuple[str, Memory]], messages: Sequence[Message]
+) -> PlainText:
+    """Return the lines of memories, or if there are none the first words of messages, in the order they are given.
+
+    If not all fit, those are shown that say most together. Without any the text is empty.
+    """
     if memories:
-        return "\n".join(_within(memories, len(memories), "more memories")), "memories"
-    said = [
-        f"- {message.name or message.role}: {shorten(one_line(message.content), MAX_TOPIC_CHARS)}"
-        for message in messages
+        shown, left = _telling(conn, request, "memory", memories)
+        lines = [*(line for line, _ in shown), *omitted(left, "memory")]
+        return PlainText("\n".join(lines), "memories", revisions(memory for _, memory in shown))
+    shown, left = _telling(conn, request, "message", [(_words(message), message.as_memory) for message in messages])
+    lines = [*(line for line, _ in shown), *omitted(left, "message")]
+    return PlainText("\n".join(lines), "messages" if shown else "")
+
+
+def _words(message: Message) -> str:
+    """Return the line of a message: who said it, and its first words."""
+    return f"- {message.name or message.role}: {shorten(one_line(message.content), MAX_TOPIC_CHARS)}"
+
+
+def _telling(
+    conn: Connection, request: SummaryRequest, kind: Kind, lines: Sequence[tuple[str, Memory]]
+) -> tuple[Sequence[tuple[str, Memory]], int]:
+    """Return the lines that fit and say most together, in their order, and how many are left out."""
+    costs = [count_tokens(f"{line}\n") for line, _ in lines]
+    if sum(costs) <= MAX_LISTED_TOKENS:
+        return lines, 0
+    vectors = centred_vectors(conn, request.embedder, request.scope, kind, [owner.id for _, owner in lines])
+    passages = [
+        Passage(line, owner.at, vectors.get(owner.id), tokens=cost)
+        for (line, owner), cost in zip(lines, costs, strict=True)
     ]
-    return "\n".join(_within(said, len(said), "more messages")), "messages" if said else ""
-
-
-def _within(lines: Sequence[str], total: int, more: str) -> list[str]:
-    """Return the lines that fit, and one that says how many of all do not."""
-    shown = lines_within(lines, MAX_LISTED_TOKENS)
-    left = total - len(shown)
-    return [*shown, f"({left} {more} are not shown.)"] if left else list(shown)
+    positions = sorted(most_telling(passages, MAX_LISTED_TOKENS)) or [0]
+    return [lines[position] for position in positions], len(lines) - len(positions)
 
 
 def _topic(conversation: ConversationSummary) -> str:

@@ -13,8 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from palimpsest.core.models import Memory, Summary, has_expired
-from palimpsest.learn.views import listing
+from palimpsest.core.models import Memory, Summary
 from palimpsest.learn.views.days import DAY
 from palimpsest.learn.views.kinds import (
     MAX_SOURCE_MEMORIES,
@@ -23,11 +22,13 @@ from palimpsest.learn.views.kinds import (
     PlainText,
     SummaryKind,
     SummaryRequest,
+    holding,
     how_many_fit,
     item_tokens,
     memory_item,
     revisions,
 )
+from palimpsest.learn.views.portrait.overview import overview
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import summaries as summary_queries
 
@@ -45,7 +46,7 @@ def _material(conn: Connection, request: SummaryRequest) -> Material:
     base_id, base = summary_queries.base_summary(conn, scope, OVERALL.name)
     days = summary_queries.summaries_beyond(conn, scope, f"{DAY.name}:", base_id, MAX_DAYS)
     in_days = {memory_id for day in days for memory_id in day.sources}
-    unread = summary_queries.memories_beyond(conn, scope, base_id, MAX_UNREAD)
+    unread = holding(summary_queries.memories_beyond(conn, scope, base_id, MAX_UNREAD), request.now)
     parts: list[tuple[str, Summary | Memory]] = [(_date_of(day), day) for day in days]
     parts += [(f"{memory.stated_at:%Y-%m-%d}", memory) for memory in unread if memory.id not in in_days]
     parts.sort(key=lambda part: part[0], reverse=True)
@@ -71,7 +72,7 @@ def _material(conn: Connection, request: SummaryRequest) -> Material:
 def _known(conn: Connection, request: SummaryRequest, shown: set[str], room: int) -> Sequence[Memory]:
     """Return the newest memories that are not shown yet and fit: the model can hold the last summary against them."""
     newest = [memory for _, memory in memory_queries.list_memories(conn, request.scope, MAX_SOURCE_MEMORIES)]
-    others = [memory for memory in newest if memory.id not in shown and not has_expired(memory.metadata, request.now)]
+    others = [memory for memory in holding(newest, request.now) if memory.id not in shown]
     texts = [memory.text for memory in others]
     return others[: how_many_fit(texts, room)] if texts and item_tokens(texts[0]) <= room else ()
 
@@ -90,7 +91,7 @@ def _date_of(day: Summary) -> str:
 
 
 def _plain(conn: Connection, request: SummaryRequest) -> PlainText:
-    return listing.newest(conn, request.scope)
+    return overview(conn, request)
 
 
 def _due(conn: Connection, request: SummaryRequest, every: int) -> Sequence[str]:

@@ -6,7 +6,6 @@ from datetime import timedelta
 
 from sqlalchemy import Connection
 
-from palimpsest.core.models import has_expired
 from palimpsest.learn.views import listing
 from palimpsest.learn.views.kinds import (
     MAX_SOURCE_MEMORIES,
@@ -15,6 +14,7 @@ from palimpsest.learn.views.kinds import (
     SummaryKind,
     SummaryRequest,
     fitting,
+    holding,
     memory_item,
     revisions,
     spread,
@@ -33,7 +33,7 @@ MAX_MESSAGE_TOKENS = 4_000
 def _material(conn: Connection, request: SummaryRequest) -> Material:
     since, until = request.now - DAYS, request.now + timedelta(days=1)
     listed = memory_queries.list_memories(conn, request.scope, MAX_SOURCE_MEMORIES)
-    held = [memory for _, memory in listed if not has_expired(memory.metadata, request.now)]
+    held = holding((memory for _, memory in listed), request.now)
     memories = fitting([memory for memory in held if memory.updated_at >= since])
     messages = summary_queries.messages_said(conn, request.scope, since, until, MAX_MESSAGES)
     return Material(
@@ -45,7 +45,7 @@ def _material(conn: Connection, request: SummaryRequest) -> Material:
 
 
 def _plain(conn: Connection, request: SummaryRequest) -> PlainText:
-    return listing.newest(conn, request.scope, request.now - DAYS)
+    return listing.newest(conn, request, request.now - DAYS)
 
 
 RECENT = SummaryKind("recent", "recent", _material, _plain, ages=True)

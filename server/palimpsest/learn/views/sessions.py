@@ -9,8 +9,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection
 
-from palimpsest.core.models import Memory, Message, Summary
-from palimpsest.core.validation import one_line
+from palimpsest.core.models import Memory, Message, Summary, has_expired
 from palimpsest.learn.views import listing
 from palimpsest.learn.views.kinds import (
     Material,
@@ -33,6 +32,8 @@ MAX_MESSAGE_TOKENS = 6_000
 MAX_TURNS = 3
 """How many turns stand beside an observation. Set by hand: more would be longer than what was learned."""
 
+NO_CONVERSATION = "There is no conversation yet."
+
 SHORT_ID = 8
 """How much of a message's own id is shown: enough for `get_history`."""
 
@@ -53,9 +54,9 @@ def _material(conn: Connection, request: SummaryRequest) -> Material:
 def _plain(conn: Connection, request: SummaryRequest) -> PlainText:
     messages = _messages(conn, request)
     observations = _observations(conn, request, messages)
-    lines = [f"- {one_line(memory.text)} ({', '.join(turns)})" for memory, turns in observations]
-    text, of = listing.lines_of(lines, messages)
-    return PlainText(text or listing.NOTHING, of, revisions(memory for memory, _ in observations))
+    lines = [(f"- {listing.shown_text(memory)} ({', '.join(turns)})", memory) for memory, turns in observations]
+    plain = listing.lines_of(conn, request, lines, messages)
+    return plain if plain.text else PlainText(NO_CONVERSATION, "")
 
 
 def _messages(conn: Connection, request: SummaryRequest) -> list[Message]:
@@ -73,7 +74,8 @@ def _observations(
     turns: dict[str, list[str]] = {}
     for message in messages:
         for memory in learned.get(message.id, ()):
-            if memory.deleted_at is None and memory.scope.project in ("", request.scope.project):
+            is_seen = memory.deleted_at is None and memory.scope.project in ("", request.scope.project)
+            if is_seen and not has_expired(memory.metadata, request.now):
                 memories[memory.id] = memory
                 turns.setdefault(memory.id, []).append(message.external_id or message.id[:SHORT_ID])
     return [(memory, tuple(turns[memory.id][:MAX_TURNS])) for memory in memories.values()]

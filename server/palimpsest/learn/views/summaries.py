@@ -12,32 +12,22 @@ from palimpsest.core.errors import ModelError, PromptError
 from palimpsest.core.models import Provenance, Scope, Summary
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.views.about.text import ABOUT, text_about
 from palimpsest.learn.views.days import DAY, days_with_something_said
-from palimpsest.learn.views.kinds import MAX_SOURCE_TOKENS, Material, SummaryKind, SummaryRequest, how_many_fit
+from palimpsest.learn.views.kinds import (
+    MAX_SOURCE_TOKENS,
+    LiveKind,
+    Material,
+    SummaryKind,
+    SummaryRequest,
+    SummaryResult,
+    how_many_fit,
+)
 from palimpsest.learn.views.portrait.pinned import pinned_block, under
 from palimpsest.learn.views.registry import kind_named
 from palimpsest.llm.views.summarize import summarize
 from palimpsest.store.queries import index_log as log_queries
 from palimpsest.store.queries import summaries as summary_queries
 from palimpsest.store.writes.apply import Write
-
-
-@dataclass(frozen=True, slots=True)
-class SummaryResult:
-    """A summary for the caller. `changes_since` is how many changes of memories were made since it was written.
-
-    `sources` are the ids of the memories that it rests on. `lines` are what a text about an entity rests on. A text
-    that `is_plain` was not written by a model.
-    """
-
-    text: str
-    kind: str
-    changes_since: int
-    notes: tuple[str, ...] = ()
-    lines: tuple[str, ...] = ()
-    sources: tuple[str, ...] = ()
-    is_plain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +45,9 @@ async def get_summary(engine: Engine, scope: Scope, kind: str, *, refresh: bool,
     If no model answers, return its form without a model, with a note. The kind "about:NAME" is what is known about
     somebody or something, and never outdated. Raises InputError for an unknown kind, day, conversation or name.
     """
-    kind = kind.strip()
-    if kind.lower().startswith(ABOUT):
-        known = await text_about(engine, scope, kind[len(ABOUT) :], caller)
-        return SummaryResult(known.text, kind, 0, known.notes, known.lines)
     view, argument = kind_named(kind)
+    if isinstance(view, LiveKind):
+        return await view.answer(engine, scope, argument, caller)
     asked = SummaryRequest(view.scope_of(scope), argument, engine.clock(), engine.embedder.fingerprint)
     result = await _summary(engine, view, asked, refresh=refresh, caller=caller)
     block = await engine.read(lambda conn: pinned_block(conn, scope, asked.now)) if view.has_pinned else ""
@@ -120,9 +108,9 @@ async def last_days(engine: Engine, scope: Scope, number: int) -> list[str]:
 
 async def missed_changes(engine: Engine, scope: Scope, kind: str) -> int:
     """Return how much of what was said the last summary of a kind does not include. Raises InputError."""
-    if kind.strip().lower().startswith(ABOUT):
-        return 0
     view, argument = kind_named(kind)
+    if isinstance(view, LiveKind):
+        return 0
     request = SummaryRequest(view.scope_of(scope), argument, engine.clock(), engine.embedder.fingerprint)
     _, stored = await engine.read(lambda conn: _stored(conn, view, request))
     return stored.missed

@@ -44,7 +44,7 @@ from palimpsest.text.shorten import shorten
 if TYPE_CHECKING:  # slow to import, and only needed for the annotations
     from palimpsest.learn.apply import WriteResult
     from palimpsest.learn.edit import ScopeContents
-    from palimpsest.learn.views.summaries import SummaryResult
+    from palimpsest.learn.views.kinds import SummaryResult
     from palimpsest.recall.listing import Page
     from palimpsest.recall.pipeline import SearchResult
 

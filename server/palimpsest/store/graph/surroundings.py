@@ -56,6 +56,13 @@ def memories_about_at(conn: Connection, scope: Scope, root_id: str, instant: dat
     return sorted(found, key=lambda memory: (memory.stated_at, memory.created_at, memory.id), reverse=True)
 
 
+def memories_naming(conn: Connection, scope: Scope, root_ids: Iterable[str]) -> dict[str, int]:
+    """Return the living, replaced and ended memories that name one of several entities, by id with their revision."""
+    ids = list(members_of(conn, root_ids))
+    values = {"ids": ids, "instant": datetime.max.replace(tzinfo=UTC), **scope_values(scope)}
+    return {row.id: row.revision for row in conn.execute(_shown(scope_parts(scope)), values)}
+
+
 def other_names(conn: Connection, scope: Scope, entity: Entity) -> list[str]:
     """Return the other names of an entity: those that memories of the scope use, and those that an edit gave it.
 

@@ -113,12 +113,23 @@ def name_of_user(conn: Connection, scope: Scope) -> str:
     return str(conn.execute(_told_name(scope_parts(scope)), scope_values(scope)).scalar() or "")
 
 
+def memories_telling_name(conn: Connection, scope: Scope) -> list[Memory]:
+    """Return the living memories that tell the user's name, the newest first."""
+    return [to_memory(row) for row in conn.execute(_telling_name(scope_parts(scope)), scope_values(scope))]
+
+
 @cache
 def _told_name(scope: tuple[bool, bool, bool]) -> Query:
     name = memories.c.metadata[USER_NAME].as_string()
+    return _telling_name(scope).with_only_columns(name).limit(1)
+
+
+@cache
+def _telling_name(scope: tuple[bool, bool, bool]) -> Query:
+    name = memories.c.metadata[USER_NAME].as_string()
     may_tell = text(TELLS_A_NAME)  # in the words of the index
     told = (sees_named(memories, scope), may_tell, memories.c.deleted_at.is_(None), name.is_not(None))
-    return select(name).where(*told).order_by(memories.c.seq.desc()).limit(1)
+    return select(memories).where(*told).order_by(memories.c.seq.desc())
 
 
 def learned_memories() -> ColumnElement[bool]:

@@ -28,6 +28,11 @@ def latest_summary(conn: Connection, scope: Scope, kind: str) -> Summary | None:
     return None if row is None else to_summary(row)
 
 
+def newest_number(conn: Connection, user_id: str) -> int:
+    """Return the row number of a user's newest summary of whatever scope and kind; 0 if there is none."""
+    return conn.execute(select(func.max(summaries.c.id)).where(summaries.c.user_id == user_id)).scalar() or 0
+
+
 def newest_texts(conn: Connection, scope: Scope, limit: int) -> list[str]:
     """Return the texts of the newest summaries of exactly this scope, of whatever kind, newest first."""
     query = select(summaries.c.text).where(is_scope(summaries, scope)).order_by(summaries.c.id.desc()).limit(limit)
@@ -105,9 +110,9 @@ def _begins(prefix: str) -> ColumnElement[bool]:
 
 
 def count_changes_since(conn: Connection, scope: Scope, log_number: int) -> int:
-    """Return how many times memories that the scope sees changed after a number of the index log."""
+    """Return how many memories that the scope sees changed after a number of the index log, each counted once."""
     query = (
-        select(func.count())
+        select(func.count(index_log.c.memory_id.distinct()))
         .select_from(index_log.join(memories, memories.c.id == index_log.c.memory_id))
         .where(index_log.c.user_id == scope.user_id, index_log.c.seq > log_number, sees(memories, scope))
     )

@@ -46,7 +46,7 @@ def are_as_they_were(conn: Connection, of_memories: Mapping[str, int], message_i
 
 
 def _thin_out(conn: Connection, newest_id: int, summary: Summary) -> None:
-    of_kind = (is_scope(summaries, summary.scope), summaries.c.kind == summary.kind, summaries.c.id != newest_id)
+    of_kind = (is_scope(summaries, summary.scope), _same_subject(summary.kind), summaries.c.id != newest_id)
     query = (
         select(summaries.c.id, summaries.c.created_at).where(*of_kind, has_sources()).order_by(summaries.c.id.desc())
     )
@@ -59,6 +59,15 @@ def _thin_out(conn: Connection, newest_id: int, summary: Summary) -> None:
         kept.add(month)
     for chunk in chunks(surplus):
         conn.execute(delete(summary_sources).where(summary_sources.c.summary_id.in_(chunk)))
+
+
+def _same_subject(kind: str) -> ColumnElement[bool]:
+    """Return the condition for summaries of a kind. What ends in a sign of its content, as ABOUT does, is one kind."""
+    name, _, argument = kind.partition(":")
+    subject, colon, _ = argument.rpartition(":")
+    if not colon:
+        return summaries.c.kind == kind
+    return summaries.c.kind.startswith(f"{name}:{subject}:", autoescape=True)
 
 
 def read(conn: Connection, summary_id: int) -> tuple[Mapping[str, int], tuple[str, ...]]:
@@ -116,6 +125,7 @@ def reworded_since(log_number: ColumnElement[int]) -> ColumnElement[bool]:
             index_log.c.user_id == memories.c.user_id,
             index_log.c.seq > log_number,
         )
+        .correlate(memories, summaries)  # the number may be a column of the summary, two selects further out
         .exists()
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -15,7 +15,10 @@ from palimpsest.core.entities import MAX_NAME_CHARS, Entity, KnownRelation, name
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Memory, Scope
 from palimpsest.core.validation import one_line
+from palimpsest.learn.views.kinds import revisions
 from palimpsest.store.graph import edges, names, surroundings
+from palimpsest.store.queries.memories import memories_telling_name
+from palimpsest.store.views.ending import expired_ids
 
 MAX_MEMORIES = 200
 """How many memories of each kind a dossier reads, of which far fewer fit into its lines. Set by hand."""
@@ -96,11 +99,14 @@ def _near(conn: Connection, scope: Scope, key: str) -> str:
 
 
 def read_dossier(
-    conn: Connection, scope: Scope, entity: Entity, *, hops: int = 1, as_of: datetime | None = None
+    conn: Connection, scope: Scope, entity: Entity, *, now: datetime, hops: int = 1, as_of: datetime | None = None
 ) -> Dossier:
     """Return what is known about an entity; with `as_of` what was known then. `hops` is 1 or 2."""
+    expired = expired_ids(conn, scope, now) if as_of is None else set[str]()
     if as_of is None:
         holds, all_holds = surroundings.memories_about(conn, scope, entity.id, MAX_MEMORIES)
+        all_holds -= sum(memory.id in expired for memory in holds)
+        holds = [memory for memory in holds if memory.id not in expired]
     else:
         then = surroundings.memories_about_at(conn, scope, entity.id, as_of)
         holds, all_holds = then[:MAX_MEMORIES], len(then)
@@ -109,12 +115,15 @@ def read_dossier(
     all_relations = edges.relations_of(conn, scope, [entity.id], current_only=False, limit=MAX_RELATIONS)
     # With `as_of` a relation of a memory that had ended by then is a former one.
     former = [item for item in all_relations if item.expired_at is not None and (not as_of or item.expired_at <= as_of)]
-    relations = _each_once([*current, *former])
-    ends = {end for item in current for end in (item.source_id, item.destination_id)} - {entity.id}
+    relations = _each_once(item for item in (*current, *former) if item.memory_id not in expired)
+    ends = {
+        end for item in current if item.memory_id not in expired for end in (item.source_id, item.destination_id)
+    } - {entity.id}
     further: Sequence[KnownRelation] = ()
     if hops > 1 and ends:
         found = edges.relations_of(conn, scope, ends, as_of=as_of, limit=MAX_RELATIONS)
-        further = [item for item in found if entity.id not in (item.source_id, item.destination_id)]
+        beyond = [item for item in found if item.memory_id not in expired]
+        further = [item for item in beyond if entity.id not in (item.source_id, item.destination_id)]
     connected = {end for item in relations for end in (item.source_id, item.destination_id)}
     beside = [
         (other, count)
@@ -134,7 +143,21 @@ def read_dossier(
     )
 
 
-def _each_once(relations: Sequence[KnownRelation]) -> list[KnownRelation]:
+def quoted(conn: Connection, scope: Scope, dossier: Dossier) -> dict[str, int]:
+    """Return the memories that a dossier may quote, by id with their revision: those that name what it names.
+
+    The names of others come from memories, too. Of the user that is the one that tells the name.
+    """
+    others = {end for item in dossier.relations for end in (item.source_id, item.destination_id)}
+    others |= {other.id for other, _ in dossier.beside}
+    named = [entity.id for entity in surroundings.entities_with_ids(conn, scope, others) if not entity.is_user]
+    return {
+        **surroundings.memories_naming(conn, scope, {dossier.entity.id, *named}),
+        **revisions(memories_telling_name(conn, scope)),
+    }
+
+
+def _each_once(relations: Iterable[KnownRelation]) -> list[KnownRelation]:
     """Return each relation once, by the first memory that states it."""
     by_key: dict[tuple[str, str, str], KnownRelation] = {}
     for item in relations:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from palimpsest.core.errors import ModelError, PromptError
@@ -16,41 +16,36 @@ from palimpsest.core.models import Provenance, Scope, Summary
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.validation import one_line
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.views.about.dossier import find_entities, read_dossier
+from palimpsest.learn.views.about.dossier import find_entities, quoted, read_dossier
 from palimpsest.learn.views.about.lines import lines_of
+from palimpsest.learn.views.kinds import LiveKind, SummaryResult
 from palimpsest.llm.prompts import Prompt
 from palimpsest.llm.views.about import about
 from palimpsest.store.queries.index_log import newest_log_number
 from palimpsest.store.queries.summaries import latest_summary
 from palimpsest.store.writes.apply import Write
 
-ABOUT = "about:"
-
 MAX_NAMESAKES = 4
 """How many entities of one name are told about. Each has its share of the tokens. Set by hand."""
 
 
 @dataclass(frozen=True, slots=True)
-class AboutText:
-    """A text about the entities of a name, and notes for the caller. `lines` are what a model's rests on."""
-
-    text: str
-    lines: tuple[str, ...]
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class _Read:
-    """What the ledger has on one entity, up to a number of its index log. `kept` is a model's text on just that."""
+    """What the ledger has on one entity, up to a number of its index log. `kept` is a model's text on just that.
+
+    `sources` are the memories that the lines may quote, and `shown` the ids of those that are about the entity.
+    """
 
     name: str
     lines: tuple[str, ...]
     seq: int
     kind: str
     kept: str | None
+    sources: Mapping[str, int]
+    shown: tuple[str, ...]
 
 
-async def text_about(engine: Engine, scope: Scope, name: str, caller: str) -> AboutText:
+async def _text_about(engine: Engine, scope: Scope, name: str, caller: str) -> SummaryResult:
     """Return what is known about the entities of a name. Raises InputError if there is none."""
     prompt = _prompt(engine)
     fingerprint = prompt.fingerprint if isinstance(prompt, Prompt) else ""
@@ -58,17 +53,18 @@ async def text_about(engine: Engine, scope: Scope, name: str, caller: str) -> Ab
     texts = [each.kept for each in read if each.kept is not None]
     if len(texts) < len(read):
         if isinstance(prompt, PromptError):
-            return _plain(read, notes, f"the text could not be written ({prompt})")
+            return _plain(name, read, notes, f"the text could not be written ({prompt})")
         if engine.model is None:
-            return _plain(read, notes, "there is no language model to ask")
+            return _plain(name, read, notes, "there is no language model to ask")
         try:
             texts = [each.kept or await _written(engine, engine.model, prompt, scope, each, caller) for each in read]
         except ModelError as error:
-            return _plain(read, notes, f"the text could not be written ({error})")
+            return _plain(name, read, notes, f"the text could not be written ({error})")
         read_again, notes = await engine.run(lambda: _read(engine, scope, name, fingerprint))
         if [each.kind for each in read_again] != [each.kind for each in read]:
-            return _plain(read_again, notes, "memories changed while the text was written")
-    return AboutText("\n\n".join(texts), tuple(line for each in read for line in each.lines), notes)
+            return _plain(name, read_again, notes, "memories changed while the text was written")
+    lines = tuple(line for each in read for line in each.lines)
+    return SummaryResult("\n\n".join(texts), _asked(name), 0, notes, lines, _shown(read))
 
 
 def _prompt(engine: Engine) -> Prompt | PromptError:
@@ -78,9 +74,18 @@ def _prompt(engine: Engine) -> Prompt | PromptError:
         return error
 
 
-def _plain(read: Sequence[_Read], notes: tuple[str, ...], reason: str) -> AboutText:
+def _plain(name: str, read: Sequence[_Read], notes: tuple[str, ...], reason: str) -> SummaryResult:
     text = "\n".join(line for each in read for line in each.lines)
-    return AboutText(text, (), (f"{reason}: these are the memories themselves", *notes))
+    notes = (f"{reason}: these are the memories themselves", *notes)
+    return SummaryResult(text, _asked(name), 0, notes, sources=_shown(read), is_plain=True)
+
+
+def _asked(name: str) -> str:
+    return f"{ABOUT.name}:{name}"
+
+
+def _shown(read: Sequence[_Read]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(memory_id for each in read for memory_id in each.shown))
 
 
 async def _written(engine: Engine, model: LanguageModel, prompt: Prompt, scope: Scope, read: _Read, caller: str) -> str:
@@ -88,7 +93,8 @@ async def _written(engine: Engine, model: LanguageModel, prompt: Prompt, scope: 
     await engine.report_progress(f"asking the model about {read.name}")
     text = await about(model, prompt, name=read.name, lines=read.lines, now=engine.clock())
     provenance = Provenance("about", model.name, prompt.fingerprint, caller)
-    write = Write(scope, provenance, summary=Summary(scope, read.kind, text, read.seq, engine.clock()))
+    summary = Summary(scope, read.kind, text, read.seq, engine.clock(), read.sources)
+    write = Write(scope, provenance, summary=summary)
     await engine.write(lambda: engine.ledger.apply(write))
     return text
 
@@ -98,17 +104,22 @@ def _read(engine: Engine, scope: Scope, name: str, fingerprint: str) -> tuple[li
     with engine.ledger.read() as conn:
         seq = newest_log_number(conn)
         found = find_entities(conn, scope, name)
-        dossiers = [read_dossier(conn, scope, entity) for entity in found[:MAX_NAMESAKES]]
+        dossiers = [read_dossier(conn, scope, each, now=engine.clock()) for each in found[:MAX_NAMESAKES]]
         read: list[_Read] = []
         for dossier, lines in zip(dossiers, lines_of(dossiers), strict=True):
             kind = _kind(dossier.entity.id, lines, fingerprint)
             kept = latest_summary(conn, scope, kind)
-            read.append(_Read(one_line(dossier.entity.name), tuple(lines), seq, kind, kept.text if kept else None))
+            text = None if kept is None else kept.text
+            sources, shown = quoted(conn, scope, dossier), tuple(each.id for each in (*dossier.holds, *dossier.held))
+            read.append(_Read(one_line(dossier.entity.name), tuple(lines), seq, kind, text, sources, shown))
     notes = (f"{len(found) - MAX_NAMESAKES} more have this name",) if len(found) > MAX_NAMESAKES else ()
     return read, notes
 
 
 def _kind(entity_id: str, lines: Sequence[str], fingerprint: str) -> str:
-    """Return the kind of a text that rests on lines: at most 32 characters, as a kind of a summary may have."""
+    """Return the kind of a text that rests on lines."""
     content = json.dumps([entity_id, fingerprint, *lines])
-    return f"{ABOUT}{entity_id[:8]}:{hashlib.blake2b(content.encode(), digest_size=8).hexdigest()}"
+    return f"{ABOUT.name}:{entity_id[:8]}:{hashlib.blake2b(content.encode(), digest_size=8).hexdigest()}"
+
+
+ABOUT = LiveKind("about", "NAME", _text_about)

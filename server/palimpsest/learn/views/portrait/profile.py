@@ -7,6 +7,7 @@ session begins with may be read at any time later.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
 from functools import partial
 
@@ -22,8 +23,9 @@ from palimpsest.learn.views.kinds import (
     SummaryRequest,
 )
 from palimpsest.learn.views.portrait import signs
-from palimpsest.learn.views.portrait.sections import ALSO, READ, Section, by_tags_and_signs, lasting, portrait
+from palimpsest.learn.views.portrait.sections import ALSO, READ, Place, Section, by_tags_and_signs, lasting, portrait
 from palimpsest.learn.views.portrait.written import material
+from palimpsest.llm.names import is_about_user
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import summaries as summary_queries
 
@@ -40,6 +42,10 @@ SECTIONS = (
 
 _IS_CALLED = re.compile(r"(?:The )?User (?:is|ist|est|es|è|é) ", re.IGNORECASE)
 
+MOST = 0.4
+"""With which share of the memories a name begins that is taken for the user's. Set by hand: many begin with that of a
+relative, a pet or a thing, but none of these with so many."""
+
 SLOWER = 2
 """A profile is written anew after twice as many changes as the summary `overall`: it changes more slowly. Set by
 hand."""
@@ -55,9 +61,31 @@ def _material(conn: Connection, request: SummaryRequest) -> Material:
 
 def _plain(conn: Connection, request: SummaryRequest) -> PlainText:
     memories = _memories(conn, request, READ)
-    names = {memory_queries.name_of_user(conn, request.scope), *_names_told(memories)}
-    own = {name_key(part) for name in names if name for part in (name, name.split(maxsplit=1)[0])} | SELF_NAMES
-    return portrait(conn, request, lasting(memories), HEADINGS, partial(_place, own))
+    return portrait(conn, request, lasting(memories), HEADINGS, place_of_user(conn, request, memories))
+
+
+def place_of_user(conn: Connection, request: SummaryRequest, memories: Sequence[Memory]) -> Place:
+    """Return what sorts memories into the sections of a profile, with `ALSO` for what belongs to none of them."""
+    told = {memory_queries.name_of_user(conn, request.scope), *_names_told(memories)} - {""}
+    names = told or _names_of_most(memories)
+    own = {name_key(part) for name in names for part in (name, name.split(maxsplit=1)[0])} | SELF_NAMES
+    return partial(_place, own)
+
+
+def _names_of_most(memories: Sequence[Memory]) -> set[str]:
+    """Return the name with which most memories begin, if no memory tells the user's and none begins with "User".
+
+    Agents that know the user's name write "Nora lives in Lund" without ever saying that Nora is the user.
+    """
+    if any(is_about_user(memory.text) for memory in memories):
+        return set()
+    begin = Counter(
+        name_key(entity.name)
+        for memory in memories
+        for entity in memory.entities
+        if entity.type == "person" and memory.text.startswith(entity.name)
+    )
+    return {name for name, count in begin.most_common(1) if count > MOST * len(memories)}
 
 
 def _names_told(memories: Iterable[Memory]) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -10,25 +10,24 @@ from sqlalchemy import Connection
 
 from palimpsest.core.models import EXPIRES_AT, USER_NAME, Memory
 from palimpsest.core.protocols import Vector
-from palimpsest.core.validation import one_line
 from palimpsest.learn.views.extractive import Passage, most_telling
 from palimpsest.learn.views.kinds import PlainText, SummaryRequest, revisions
-from palimpsest.learn.views.listing import NOTHING
+from palimpsest.learn.views.listing import NOTHING, dated, omitted, shown_text
 from palimpsest.learn.views.portrait.signs import Signs
-from palimpsest.learn.views.portrait.vectors import centred_vectors
+from palimpsest.llm.names import is_about_user
+from palimpsest.recall.retrieval.stored_vectors import centred_vectors
 from palimpsest.store.views.pinned import is_pinned
 from palimpsest.text.dates.finder import dates_in
-from palimpsest.text.shorten import shorten_to_tokens
 from palimpsest.text.tokenizer import count_tokens
 
-READ = 1_000
-"""How many of the newest memories are sorted: some tenths of a second at most. Set by hand."""
+READ = 5_000
+"""How many of the newest memories are sorted: some years of a life, in a second at most. Set by hand."""
+
+COMPARED = 300
+"""How many memories of a section are compared with each other: some hundredths of a second. Set by hand."""
 
 HALF_LIFE = timedelta(days=180)
 """Within a section, a fact that was said this long ago has half the recency of a new one. Set by hand."""
-
-LINE_TOKENS = 60
-"""How much of one memory is shown. A fact is a sentence; a long note would take the room of many. Set by hand."""
 
 OTHER_DATE = timedelta(days=500)
 """A text means another day to whoever reads it this much later, if it counts from its own date."""
@@ -68,6 +67,18 @@ def by_tags_and_signs(sections: Sequence[Section], memory: Memory, bonus: Mappin
     return best if counts[best] else ALSO
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How many tokens a group of memories has, and how fast they lose their recency. It `may_grow` if others need less.
+
+    What was said a `half_life` ago has half the recency of what is new.
+    """
+
+    tokens: int
+    half_life: timedelta = HALF_LIFE
+    may_grow: bool = True
+
+
 def portrait(
     conn: Connection, request: SummaryRequest, memories: Sequence[Memory], headings: Mapping[str, int], place: Place
 ) -> PlainText:
@@ -76,29 +87,61 @@ def portrait(
     for memory in memories:
         if heading := place(memory):
             sorted_in[heading].append(memory)
-    vectors = centred_vectors(conn, request.embedder, request.scope, "memory", [memory.id for memory in memories])
-    lines: list[str] = []
-    shown: list[Memory] = []
-    for heading, tokens in headings.items():
-        found = sorted_in[heading]
-        passages = [_passage(memory, vectors.get(memory.id)) for memory in found]
-        chosen = [found[position] for position in most_telling(passages, tokens, now=request.now, half_life=HALF_LIFE)]
-        if chosen:
-            lines += [f"{heading}:", *map(line_of, chosen)]
-            shown += chosen
-    if left := sum(map(len, sorted_in.values())) - len(shown):
-        lines.append(f"({left:,} more {'memory is' if left == 1 else 'memories are'} not shown.)")
+    rooms = {heading: Room(tokens, may_grow=heading != ALSO) for heading, tokens in headings.items()}
+    chosen = most_telling_of(conn, request, sorted_in, rooms)
+    lines = [line for heading, some in chosen.items() if some for line in (f"{heading}:", *map(line_of, some))]
+    shown = [memory for some in chosen.values() for memory in some]
+    lines += omitted(sum(map(len, sorted_in.values())) - len(shown), "memory")
     return PlainText("\n".join(lines) if shown else NOTHING, "memories" if shown else "", revisions(shown))
+
+
+def most_telling_of(
+    conn: Connection, request: SummaryRequest, groups: Mapping[str, Sequence[Memory]], rooms: Mapping[str, Room]
+) -> dict[str, list[Memory]]:
+    """Return the most central and recent memories of each group, within its room, the most telling first.
+
+    What a group does not need of its room is shared by those that need more.
+    """
+    compared = {name: sorted(groups[name], key=_certainty, reverse=True)[:COMPARED] for name in rooms}
+    ids = [memory.id for some in compared.values() for memory in some]
+    vectors = centred_vectors(conn, request.embedder, request.scope, "memory", ids)
+
+    def choose(name: str, tokens: int) -> list[Memory]:
+        passages = [_passage(memory, vectors.get(memory.id)) for memory in compared[name]]
+        positions = most_telling(passages, tokens, now=request.now, half_life=rooms[name].half_life)
+        return [compared[name][position] for position in positions]
+
+    chosen = {name: choose(name, room.tokens) for name, room in rooms.items()}
+    left = sum(room.tokens for room in rooms.values()) - sum(_costs(some) for some in chosen.values())
+    short = [name for name, room in rooms.items() if room.may_grow and _costs(compared[name]) > room.tokens]
+    for number, name in enumerate(short):
+        before = _costs(chosen[name])
+        chosen[name] = choose(name, before + left // (len(short) - number))
+        left -= _costs(chosen[name]) - before
+    return chosen
+
+
+def _certainty(memory: Memory) -> int:
+    """Return how surely a memory belongs where it was sorted: by its tags, or else if it is about the user."""
+    return 2 if memory.tags else 1 if is_about_user(memory.text) else 0
 
 
 def _passage(memory: Memory, vector: Vector | None) -> Passage:
     weight = NAME_WEIGHT if USER_NAME in memory.metadata else 1.0
-    return Passage(memory.text, memory.at, vector, weight, tokens=count_tokens(f"{line_of(memory)}\n"))
+    return Passage(memory.text, memory.at, vector, weight, tokens=_cost(memory))
+
+
+def _cost(memory: Memory) -> int:
+    return count_tokens(f"{dated(memory)}\n")
+
+
+def _costs(memories: Iterable[Memory]) -> int:
+    return sum(map(_cost, memories))
 
 
 def line_of(memory: Memory) -> str:
     """Return a memory as a line, with its date if the text counts from it."""
-    text = shorten_to_tokens(one_line(memory.text), LINE_TOKENS)
+    text = shown_text(memory)
     counts_from_it = dates_in(text, memory.at) != dates_in(text, memory.at + OTHER_DATE)
     return f"- {memory.date} {text}" if counts_from_it else f"- {text}"
 
