@@ -33,9 +33,7 @@ LASTING = {
 USED, FULL = 3, 21
 """Every so many days the user says something, and every so many days much, so that the day has a summary."""
 
-CHATTER = (
-    "User spent the evening of day {day} on item {item}: " + "it was pleasant, took {item} hours, and cost little; " * 4
-)
+CHATTER = "User spent day {day} on item {item}: " + "it was pleasant, took {item} hours, and cost little; " * 4
 """What passes. All of it is more than one prompt has room for."""
 
 LASTS = re.compile(r"User(?: is allergic to \w+|'s daughter is named \w+| lives in \w+)")
