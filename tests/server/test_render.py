@@ -229,7 +229,7 @@ def test_a_history_has_each_long_text_whole_once() -> None:
     added, updated, same = (
         replace(VERSION, new_memory=new, old_memory=old) for new, old in ((other, None), (LONG, other), (LONG, LONG))
     )
-    first, *versions = history_text(memory(LONG, ID), [added, updated, same], []).splitlines()
+    first, *versions = history_text(memory(LONG, ID), [added, updated, same], [], []).splitlines()
     assert first.endswith(" ".join(LONG.split()))
     assert versions[0].endswith(" ".join(other.split()))
     assert versions[1].endswith(CUT)
@@ -267,14 +267,14 @@ def test_a_summary_says_how_far_it_is_out_of_date() -> None:
 def test_a_history_starts_with_the_state(deleted_at: datetime | None, superseded_by: str | None, state: str) -> None:
     """Guards the three states a memory can be in."""
     stored = memory("Ana drinks tea.", ID, deleted_at=deleted_at, superseded_by=superseded_by)
-    assert history_text(stored, [], []).splitlines() == [f"[0a1b2c3d] {state}: Ana drinks tea."]
+    assert history_text(stored, [], [], []).splitlines() == [f"[0a1b2c3d] {state}: Ana drinks tea."]
 
 
 def test_a_history_says_since_when_and_until_when_as_exactly_as_it_is_known() -> None:
     """Guards against a year or a month that is shown as its first day."""
     start = datetime(2026, 1, 1, tzinfo=UTC)
     new = replace(memory("Ana drinks tea.", ID), valid_from=start, valid_from_precision="year")
-    lines = history_text(new, [], [Predecessor(replace(PAST, superseded_by=ID))]).splitlines()
+    lines = history_text(new, [], [Predecessor(replace(PAST, superseded_by=ID))], []).splitlines()
     assert lines == [
         "[0a1b2c3d] current, since 2026: Ana drinks tea.",
         "  replaced [0a1b2c3d] 2026-05-08, until 2026-05: Ana drinks green tea.",
@@ -294,7 +294,7 @@ def test_a_history_says_what_made_each_version() -> None:
         provenance=Provenance("delete"),
     )
 
-    assert history_text(memory("Ana drinks tea.", ID), [VERSION, deletion], []).splitlines()[1:] == [
+    assert history_text(memory("Ana drinks tea.", ID), [VERSION, deletion], [], []).splitlines()[1:] == [
         "2026-05-08T13:56:00Z ADD by decide scripted, from D1:3: Ana drinks tea.",
         "2026-05-08T13:56:00Z DELETE by delete: Ana drinks tea.",
     ]

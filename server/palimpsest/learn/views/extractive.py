@@ -4,10 +4,7 @@ Central is what many others resemble: degree centrality in the graph of likeness
 "LexRank: Graph-based Lexical Centrality as Salience in Text Summarization", section 3.1). The first text chosen is the
 most central one, and each further one resembles most of what no chosen text resembles yet: the greedy maximum of the
 coverage of Lin & Bilmes 2011 ("A Class of Submodular Functions for Document Summarization", section 4.1). Chosen by
-centrality alone, a few subjects fill the room. Measured on 128 sessions of LoCoMo by the share of the words of their
-summaries in 150 tokens of turns: coverage 0.27, the first turns 0.26, random turns 0.24, degree centrality 0.22, the
-eigenvector centrality of LexRank and TextRank 0.26; of 600 tokens of all facts of a conversation 0.23, 0.22, 0.22,
-0.17 and 0.16.
+centrality alone, a few subjects fill the room.
 """
 
 from __future__ import annotations
