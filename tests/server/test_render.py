@@ -279,7 +279,7 @@ def test_a_history_says_since_when_and_until_when_as_exactly_as_it_is_known() ->
         "[0a1b2c3d] current, since 2026: Ana drinks tea.",
         "  replaced [0a1b2c3d] 2026-05-08, until 2026-05: Ana drinks green tea.",
     ]
-    content = HistoryReply.of(new, [], [Predecessor(PAST)]).as_json()
+    content = HistoryReply.of(new, [], [Predecessor(PAST)], []).as_json()
     assert (content["valid_from"], content["replaced"][0]["valid_until"]) == ("2026", "2026-05")
 
 
