@@ -221,6 +221,12 @@ def query_from(query: str) -> str:
     return plain
 
 
+def json_object(value: dict[str, Any]) -> dict[str, Any]:
+    """Return an object as it is. Raises ValueError if it has what JSON has not, such as an infinite number."""
+    json.dumps(value, allow_nan=False)
+    return value
+
+
 def metadata_from(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return a copy of the caller's metadata. A null value means that the key is to be removed; any key may be null.
 

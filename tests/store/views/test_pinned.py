@@ -10,10 +10,12 @@ import pytest
 from mcp import Client
 
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import Scope, Undo
+from palimpsest.core.models import PINNED, Scope, Undo
 from palimpsest.memory import Memory
 from palimpsest.store.views.pinned import pinned_memories
 from tests.support.command_line import palimpsest
+from tests.support.exports import exported
+from tests.support.ledger_access import ignore_progress
 from tests.support.mcp_client import connect_stdio, error_text, reply_text, text_of
 from tests.support.memory import ALICE, add_text, memory_in
 
@@ -158,3 +160,33 @@ async def test_an_agent_edits_the_block_with_exact_text_and_sees_its_use(tmp_pat
         assert 'update_memory(metadata={"pinned": null})' in refused
     refused = palimpsest(tmp_path, "edit", memory_id, long(1_300), code=1)
     assert "--metadata pinned=" in " ".join(refused.split())
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), 10**400])
+async def test_a_number_that_json_or_an_order_has_not_is_refused(tmp_path: Path, value: float) -> None:
+    """Guards every search and the block: an infinite number in one memory's metadata made all of them unreadable."""
+    async with memory_in(tmp_path) as memory:
+        kept = await add_text(memory, "User lives in Nice")
+        with pytest.raises(InputError):
+            await add_text(memory, "User likes tea", metadata={PINNED: value})
+        with pytest.raises(InputError):
+            await memory.update(ALICE, kept, metadata={"nested": [float("inf")]})
+        assert [hit.text for hit in (await memory.search(ALICE, "Where?")).hits] == ["User lives in Nice"]
+
+
+@pytest.mark.parametrize("number", ["1e999", "NaN", "1" + "0" * 400])
+async def test_an_import_brings_no_number_that_stops_searches(tmp_path: Path, number: str) -> None:
+    """Guards against a file with an infinite number, and reads one that merely does not order."""
+    async with memory_in(tmp_path / "from") as memory:
+        await add_text(memory, "User lives in Nice", metadata={PINNED: 7})
+        file = tmp_path / "export.jsonl"
+        file.write_bytes((await exported(memory)).replace(b'"pinned":7', f'"pinned":{number}'.encode()))
+    async with memory_in(tmp_path / "to") as memory:
+        if number.isdecimal():
+            await memory.care.import_file(ALICE, file, ignore_progress)
+            assert "Pinned" not in (await memory.summary(ALICE)).text
+        else:
+            with pytest.raises(InputError):
+                await memory.care.import_file(ALICE, file, ignore_progress)
+        await add_text(memory, "User likes tea")
+        assert "User likes tea" in [hit.text for hit in (await memory.search(ALICE, "tea")).hits]

@@ -28,7 +28,7 @@ from palimpsest.core.clock import Precision
 from palimpsest.core.entities import MAX_NAME_CHARS, EntityType, name_key
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import MAX_SCOPE_CHARS, UNDO
-from palimpsest.core.validation import scope_part
+from palimpsest.core.validation import json_object, scope_part
 from palimpsest.store.writes.conversations import MAX_TITLE_CHARS
 from palimpsest.text.control_characters import visible_json
 
@@ -62,6 +62,7 @@ EntityName: TypeAlias = Annotated[str, Field(max_length=MAX_NAME_CHARS), AfterVa
 NamedEntities: TypeAlias = list[tuple[EntityName, EntityType]]
 Relations: TypeAlias = list[tuple[EntityName, Name, EntityName]]
 Links: TypeAlias = list[tuple[Id, str]]
+Metadata: TypeAlias = Annotated[dict[str, Any], AfterValidator(json_object)]
 Number: TypeAlias = Annotated[int, Field(ge=1, le=2**53)]
 
 
@@ -210,7 +211,7 @@ class MessageLine(_Line):
 class MemoryState(_Line):
     """What a version of a memory has besides its text. What has a default is missing in older versions."""
 
-    metadata: dict[str, Any]
+    metadata: Metadata
     keywords: list[str]
     tags: list[str]
     happened_at: str | None
@@ -267,7 +268,7 @@ class MemoryLine(_Line):
     text: str = Field(min_length=1)
     keywords: list[str]
     tags: list[str]
-    metadata: dict[str, Any]
+    metadata: Metadata
     actor_id: Name
     role: Name
     happened_at: AwareDatetime | None

@@ -13,13 +13,16 @@ from sqlalchemy import Connection, select, text
 
 from palimpsest.core.errors import InputError, Remedy
 from palimpsest.core.models import PINNED, Memory, Scope
-from palimpsest.core.validation import one_line
+from palimpsest.core.validation import json_object, one_line
 from palimpsest.store.mapping import is_scope, sees, to_memory
 from palimpsest.store.schema import IS_MARKED, memories
 from palimpsest.text.shorten import shorten
 
 MAX_CHARS = 1_200
 """How long the pinned texts of a scope may be together: some 300 tokens, which every session pays for. Set by hand."""
+
+MAX_PLACE = 1e9
+"""The largest number that orders. Set by hand: one beyond the floats could not be compared with others."""
 
 LISTED = 5
 LISTED_CHARS = 40
@@ -36,7 +39,7 @@ def is_pinned(metadata: Mapping[str, Any]) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_PLACE
 
 
 def in_order(pinned: Iterable[Memory]) -> list[Memory]:
@@ -56,7 +59,14 @@ def pinned_memories(conn: Connection, scope: Scope) -> list[Memory]:
 
 
 def note_change(blocks: GrownBlocks, old: Memory | None, new: Memory) -> None:
-    """Note what the change of a memory does to the block of its scope. Raises InputError if `pinned` is no order."""
+    """Note what the change of a memory does to the block of its scope.
+
+    Raises InputError if `pinned` is no order, or if the metadata is not JSON, which no search could read.
+    """
+    try:
+        json_object(dict(new.metadata))
+    except ValueError as error:
+        raise InputError(f"metadata is not valid JSON: {error}. Nothing was changed") from error
     value = new.metadata.get(PINNED)
     if not (value is None or isinstance(value, bool) or _is_number(value)):
         raise InputError(f"metadata.{PINNED} is true, or a number that orders (1 comes first). Nothing was changed")
