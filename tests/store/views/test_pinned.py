@@ -190,3 +190,21 @@ async def test_an_import_brings_no_number_that_stops_searches(tmp_path: Path, nu
                 await memory.care.import_file(ALICE, file, ignore_progress)
         await add_text(memory, "User likes tea")
         assert "User likes tea" in [hit.text for hit in (await memory.search(ALICE, "tea")).hits]
+
+
+async def test_a_pinned_of_before_that_does_not_order_hinders_nothing(tmp_path: Path) -> None:
+    """Guards memories of earlier versions, whose metadata might say anything: they change, fade and come back."""
+    async with memory_in(tmp_path / "from") as memory:
+        await add_text(memory, "User pinned a map to the wall", metadata={PINNED: 7})
+        file = tmp_path / "export.jsonl"
+        file.write_bytes((await exported(memory)).replace(b'"pinned":7', b'"pinned":"to the wall"'))
+    async with memory_in(tmp_path / "to") as memory:
+        await memory.care.import_file(ALICE, file, ignore_progress)
+        (pinned,) = (await memory.scope_contents(ALICE)).memories
+        await memory.update(ALICE, pinned.id, text="User pinned a map to the door")
+        await memory.delete(ALICE, [pinned.id])
+        await memory.undo(ALICE)
+        await memory.undo(ALICE)
+        assert (await memory.history(ALICE, pinned.id))[0].text == "User pinned a map to the wall"
+        with pytest.raises(InputError):
+            await memory.update(ALICE, pinned.id, metadata={PINNED: "to the door"})

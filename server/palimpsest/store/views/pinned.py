@@ -58,22 +58,29 @@ def pinned_memories(conn: Connection, scope: Scope) -> list[Memory]:
     return in_order(memory for memory in map(to_memory, conn.execute(query)) if is_pinned(memory.metadata))
 
 
-def note_change(blocks: GrownBlocks, old: Memory | None, new: Memory) -> None:
+def note_change(blocks: GrownBlocks, old: Memory | None, new: Memory, *, is_undo: bool = False) -> None:
     """Note what the change of a memory does to the block of its scope.
 
-    Raises InputError if `pinned` is no order, or if the metadata is not JSON, which no search could read.
+    Raises InputError if a write, which is no undo, brings a `pinned` that is no order, or metadata that is not JSON,
+    which no search could read. What a memory of an earlier version has stays.
     """
-    try:
-        json_object(dict(new.metadata))
-    except ValueError as error:
-        raise InputError(f"metadata is not valid JSON: {error}. Nothing was changed") from error
+    if not is_undo and (old is None or old.metadata != new.metadata):
+        _check_metadata(new.metadata, None if old is None else old.metadata.get(PINNED))
     value = new.metadata.get(PINNED)
-    if not (value is None or isinstance(value, bool) or _is_number(value)):
-        raise InputError(f"metadata.{PINNED} is true, or a number that orders (1 comes first). Nothing was changed")
     if old is None or (old.text, old.metadata.get(PINNED), old.deleted_at) != (new.text, value, new.deleted_at):
         before, after = 0 if old is None else _size(old), _size(new)
         if before or after:
             blocks[new.scope] += after - before
+
+
+def _check_metadata(metadata: Mapping[str, Any], old_value: object) -> None:
+    try:
+        json_object(dict(metadata))
+    except ValueError as error:
+        raise InputError(f"metadata is not valid JSON: {error}. Nothing was changed") from error
+    value = metadata.get(PINNED)
+    if not (value is None or isinstance(value, bool) or _is_number(value) or value == old_value):
+        raise InputError(f"metadata.{PINNED} is true, or a number that orders (1 comes first). Nothing was changed")
 
 
 def notes_on_long_blocks(conn: Connection, user_id: str) -> list[str]:

@@ -14,6 +14,7 @@ from palimpsest.core.clock import Precision
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import (
     EXPIRES_AT,
+    UNDO,
     USER_NAME,
     Annotation,
     Decision,
@@ -343,7 +344,7 @@ def without_past_end(memory: Memory, now: datetime) -> Memory:
 def update_row(tx: Transaction, old: Memory, new: Memory) -> Memory:
     """Write the row and the entry of a changed memory. Return the memory with its next revision."""
     new = replace(new, updated_at=tx.now, revision=old.revision + 1)
-    pinned.note_change(tx.pinned, old, new)
+    pinned.note_change(tx.pinned, old, new, is_undo=tx.provenance.stage.startswith(UNDO))
     stated = statements(new)
     names_others = stated != statements(old)  # where names were not looked for, the columns stay NULL
     is_unnamed = new.text != old.text and not any(stated.values())
