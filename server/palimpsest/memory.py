@@ -347,6 +347,7 @@ async def _follow_learning(briefs: Briefs, on_learned: OnLearned, outcomes: Sequ
     for user in {outcome.memory.scope.user_id for outcome in outcomes}:
         for note in await briefs.after_write(user, outcomes):
             logger.warning("%s", note)
+    briefs.wake()  # the work may have been a summary, which sessions begin with
     await on_learned(outcomes)
 
 
