@@ -6,7 +6,6 @@ opens a ledger for them.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -56,8 +55,6 @@ from palimpsest.store.queries import id_lookup
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.views import links as link_queries
 from palimpsest.store.writes import notices
-
-logger = logging.getLogger(__name__)
 
 THREADS = 8
 """How many worker threads do blocking work. The MCP transport has threads of its own. Set by hand."""
@@ -343,11 +340,8 @@ async def _tell_nobody(outcomes: Sequence[models.Outcome]) -> None:
 
 
 async def _follow_learning(briefs: Briefs, on_learned: OnLearned, outcomes: Sequence[models.Outcome]) -> None:
-    """Remove what sessions begin with if it may say what was learned to be wrong, and pass on what was learned."""
-    for user in {outcome.memory.scope.user_id for outcome in outcomes}:
-        for note in await briefs.after_write(user, outcomes):
-            logger.warning("%s", note)
-    briefs.wake()  # the work may have been a summary, which sessions begin with
+    """Have what sessions begin with follow the work, and pass on what was learned."""
+    await briefs.after_work(outcomes)
     await on_learned(outcomes)
 
 

@@ -109,6 +109,13 @@ class Briefs:
         self._woken.set()
         return notes
 
+    async def after_work(self, outcomes: Sequence[Outcome]) -> None:
+        """Follow work in the background, of which nobody waits for notes. It may also have written a summary."""
+        for user in {outcome.memory.scope.user_id for outcome in outcomes}:
+            for note in await self.after_write(user, outcomes):
+                logger.warning("%s", note)
+        self.wake()
+
     async def _remove(self, user: str) -> tuple[str, ...]:
         try:
             await self._engine.run(lambda: self._renderer.remove(user))

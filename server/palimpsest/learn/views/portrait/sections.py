@@ -69,14 +69,10 @@ def by_tags_and_signs(sections: Sequence[Section], memory: Memory, bonus: Mappin
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How many tokens a group of memories has, and how fast they lose their recency. It `may_grow` if others need less.
-
-    What was said a `half_life` ago has half the recency of what is new.
-    """
+    """How many tokens a group of memories has. What was said a `half_life` ago has half the recency of what is new."""
 
     tokens: int
     half_life: timedelta = HALF_LIFE
-    may_grow: bool = True
 
 
 def portrait(
@@ -87,7 +83,7 @@ def portrait(
     for memory in memories:
         if heading := place(memory):
             sorted_in[heading].append(memory)
-    rooms = {heading: Room(tokens, may_grow=heading != ALSO) for heading, tokens in headings.items()}
+    rooms = {heading: Room(tokens) for heading, tokens in headings.items()}
     chosen = most_telling_of(conn, request, sorted_in, rooms)
     lines = [line for heading, some in chosen.items() if some for line in (f"{heading}:", *map(line_of, some))]
     shown = [memory for some in chosen.values() for memory in some]
@@ -113,7 +109,7 @@ def most_telling_of(
 
     chosen = {name: choose(name, room.tokens) for name, room in rooms.items()}
     left = sum(room.tokens for room in rooms.values()) - sum(_costs(some) for some in chosen.values())
-    short = [name for name, room in rooms.items() if room.may_grow and _costs(compared[name]) > room.tokens]
+    short = [name for name, room in rooms.items() if _costs(compared[name]) > room.tokens]
     for number, name in enumerate(short):
         before = _costs(chosen[name])
         chosen[name] = choose(name, before + left // (len(short) - number))
