@@ -142,7 +142,8 @@ async def test_a_long_memory_that_answers_is_shown_cut(tmp_path: Path) -> None:
     """The best hit is never left out for its length, and the shorter ones below it are shown too."""
     text = "User's recipe for rabbit stew: " + "stir the rabbit stew, then wait. " * 400
     async with memory_in(tmp_path) as memory:
-        await fill(memory, *LIFE, text)
+        await fill(memory, *LIFE)
+        await memory.add_text(ALICE, text, metadata={"from": "a cookbook"})  # without, it would be a document
         search_result = await memory.search(ALICE, "recipe for rabbit stew", max_tokens=500)
         best = search_result.hits[0]
         assert best.length == len(text)

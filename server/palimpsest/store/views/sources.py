@@ -32,19 +32,6 @@ def store(conn: Connection, summary_id: int, of_memories: Mapping[str, int], mes
         conn.execute(insert(summary_sources), [{"summary_id": summary_id, **row} for row in rows])
 
 
-def are_as_they_were(conn: Connection, of_memories: Mapping[str, int], message_ids: Sequence[str]) -> bool:
-    """Return whether all these memories, in these versions, and all these messages are there and live."""
-    known: dict[str, int] = {}
-    for chunk in chunks(list(of_memories)):
-        query = select(memories.c.id, memories.c.revision).where(memories.c.id.in_(chunk))
-        known |= {row.id: row.revision for row in conn.execute(query.where(memories.c.deleted_at.is_(None)))}
-    said: set[str] = set()
-    for chunk in chunks(message_ids):
-        of_ids = (messages.c.id.in_(chunk), messages.c.deleted_at.is_(None))
-        said.update(conn.execute(select(messages.c.id).where(*of_ids)).scalars())
-    return known == dict(of_memories) and said == set(message_ids)
-
-
 def _thin_out(conn: Connection, newest_id: int, summary: Summary) -> None:
     of_kind = (is_scope(summaries, summary.scope), _same_subject(summary.kind), summaries.c.id != newest_id)
     query = (

@@ -46,7 +46,5 @@ def store_item(conn: Connection, scope: Scope, item: Mapping[str, Any], owner_id
     rests_on: Mapping[str, int] = item.get("sources", {})
     of_memories = {owner_ids.get(memory_id, memory_id): revision for memory_id, revision in rests_on.items()}
     of_messages = [owner_ids.get(message_id, message_id) for message_id in item.get("message_ids", ())]
-    # If something that it rests on is not here in the same version, every correction in the scope counts against it.
-    if sources.are_as_they_were(conn, of_memories, of_messages):
-        sources.store(conn, summary_id, of_memories, of_messages)
+    sources.store(conn, summary_id, of_memories, of_messages)
     return True
