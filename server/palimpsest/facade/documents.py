@@ -17,7 +17,7 @@ from palimpsest.core.protocols import Progress
 from palimpsest.index.backfill import Backfill
 from palimpsest.learn.apply import LearnedDocument, WriteResult, apply_decisions
 from palimpsest.learn.documents.folder import Skipped, documents_in
-from palimpsest.learn.documents.learn import DocumentText, learn_document
+from palimpsest.learn.documents.learn import DocumentText, ReadDocument, learn_document
 from palimpsest.learn.documents.readers.reading import read_file
 from palimpsest.learn.engine import Engine
 from palimpsest.store.queries import vectors as vector_queries
@@ -49,13 +49,18 @@ class Documents:
     async def learn_file(self, scope: Scope, file: Path, *, title: str = "", caller: str = "") -> LearnedDocument:
         """Keep a file as a document, or bring it up to date. Raises InputError if it cannot be read."""
         path = await anyio.Path(file).absolute()
-        try:
+
+        async def read() -> DocumentText:
             text = await read_file(Path(path))
             changed_at = datetime.fromtimestamp((await path.stat()).st_mtime, UTC)
-            source = DocumentText(f"{FILE}{path.as_posix()}", title or path.name, text, changed_at)
-            return await self._learn(scope, source, caller)
+            return DocumentText(f"{FILE}{path.as_posix()}", title or path.name, text, changed_at)
+
+        try:
+            return await self._learn(scope, read, caller)
         except InputError as error:
             raise InputError(f"{file}: {error}. Nothing of it was stored") from error
+        except OSError as error:
+            raise InputError(f"{file}: it cannot be read: {error.strerror or error}. Nothing of it was stored") from error
 
     async def learn_folder(self, scope: Scope, folder: Path, progress: Progress, *, caller: str = "") -> LearnedFolder:
         """Keep the files of a folder as documents. What cannot be read is skipped, and named with the reason."""
@@ -136,11 +141,11 @@ class Documents:
         deleting = apply_decisions(self._engine, scope, decisions, provenance)
         return found, await self._after_write(scope, deleting)
 
-    async def _learn(self, scope: Scope, source: DocumentText, caller: str) -> LearnedDocument:
+    async def _learn(self, scope: Scope, read: ReadDocument, caller: str) -> LearnedDocument:
         learned: list[LearnedDocument] = []
 
         async def write() -> WriteResult:
-            learned.append(await learn_document(self._engine, scope, source, caller))
+            learned.append(await learn_document(self._engine, scope, read, caller))
             return WriteResult()
 
         notes = (await self._after_write(scope, write())).notes

@@ -16,7 +16,7 @@ from palimpsest.core.errors import MemoryNotFoundError, ModelError, PromptError,
 from palimpsest.core.models import Decision, Event, Fact, Memory, Message, Provenance, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.learn.apply import WriteResult, apply_decisions, apply_write, embed_texts
-from palimpsest.learn.documents.learn import is_long, learn_document, text_document
+from palimpsest.learn.documents.learn import DocumentText, is_long, learn_document, text_document
 from palimpsest.learn.edit import has_text, past_end_notes
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.facts.naming import with_named_facts
@@ -92,9 +92,7 @@ async def add_text(
     it has more than a time. Raises MemoryNotFoundError and LedgerError.
     """
     if is_long(fact.text) and not (replaces or fact.metadata or fact.relations or infer):
-        document = text_document(fact.text, fact.said_at or engine.clock())
-        learned = await learn_document(engine, scope, document, caller)
-        return WriteResult(notes=learned.notes, document=learned)
+        return await _add_as_document(engine, scope, fact, caller)
     fact, notes, replaced = await engine.run(lambda: _prepared(engine, scope, fact, replaces))
     if infer and engine.model is not None and not replaces:
         message = _as_message(engine, scope, fact)
@@ -112,6 +110,16 @@ async def add_text(
         notes.append(f"stored in your words, not reconciled with what was known: {error}")
         return await _add_as_it_is(engine, scope, Decision(Event.ADD, fact), caller, notes, vectors)
     return replace(result, notes=(*notes, *result.notes))
+
+
+async def _add_as_document(engine: Engine, scope: Scope, fact: Fact, caller: str) -> WriteResult:
+    document = text_document(fact.text, fact.said_at or engine.clock())
+
+    async def given() -> DocumentText:
+        return document
+
+    learned = await learn_document(engine, scope, given, caller)
+    return WriteResult(notes=learned.notes, document=learned)
 
 
 async def _add_as_it_is(

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TypeAlias
 
-from palimpsest.core.errors import InputError
+from palimpsest.core.errors import InputError, StaleDecisionError
 from palimpsest.core.models import PAGE, Decision, Event, Message, Provenance, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.core.validation import trimmed
@@ -25,7 +26,7 @@ from palimpsest.store.mapping import content_hash
 from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.views import documents as document_queries
 from palimpsest.store.views import gists as gist_rows
-from palimpsest.store.views.documents import CLIENT, StoredPage, external_id, kept_uri
+from palimpsest.store.views.documents import CLIENT, PagesRead, StoredPage, external_id, kept_uri
 from palimpsest.store.views.gists import Gist
 from palimpsest.store.writes.apply import Write
 from palimpsest.store.writes.conversations import Conversation, session_id_of
@@ -35,6 +36,10 @@ from palimpsest.text.windows import count_words
 
 MAX_TITLE_CHARS = 80
 """How much of its first line titles a text that has no name. Set by hand: a line of a list."""
+
+ATTEMPTS = 5
+"""How often a document is read and planned if other processes learn it at the same moment. Set by hand: they take turns,
+and each changes it once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,9 @@ class DocumentText:
     at: datetime
 
 
+ReadDocument: TypeAlias = Callable[[], Awaitable[DocumentText]]
+
+
 @dataclass(frozen=True, slots=True)
 class _Plan:
     """What is to be written: pages that are new, and the ids of those to delete and to restore.
@@ -56,6 +64,7 @@ class _Plan:
 
     title: str
     pages: int
+    read: PagesRead
     new: Sequence[Message] = ()
     deleted: Sequence[str] = ()
     restored: Sequence[str] = ()
@@ -75,8 +84,20 @@ def text_document(text: str, at: datetime) -> DocumentText:
     return DocumentText(f"text:{digest}", shorten(first_heading(text), MAX_TITLE_CHARS), text, at)
 
 
-async def learn_document(engine: Engine, scope: Scope, source: DocumentText, caller: str) -> LearnedDocument:
-    """Keep a document, or bring it up to date. Raises InputError if it has no text, and LedgerError."""
+async def learn_document(engine: Engine, scope: Scope, read: ReadDocument, caller: str) -> LearnedDocument:
+    """Keep a document, or bring it up to date. Raises InputError if it has no text, and LedgerError.
+
+    If another process learns it at the same moment, it is read again: what was read may be the older version.
+    """
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return await _learned(engine, scope, await read(), caller)
+        except StaleDecisionError:
+            continue
+    return await _learned(engine, scope, await read(), caller)
+
+
+async def _learned(engine: Engine, scope: Scope, source: DocumentText, caller: str) -> LearnedDocument:
     uri = kept_uri(source.uri)
     plan = await engine.run(lambda: _plan(engine, scope, source, uri))
     document_id = session_id_of(scope, CLIENT, uri)
@@ -97,6 +118,7 @@ async def learn_document(engine: Engine, scope: Scope, source: DocumentText, cal
         vectors=vectors,
         embedder=engine.embedder.fingerprint,
         gists=plan.gists,
+        pages_read=plan.read,
         later=(JobRequest("gist", "messages"),) if asks_model else (),
     )
     applied = await apply_write(engine, write)
@@ -139,7 +161,8 @@ def _plan(engine: Engine, scope: Scope, source: DocumentText, uri: str) -> _Plan
     deleted = [page.id for page in stored if not page.is_deleted and page.id not in kept_ids]
     restored = [page.id for page in kept if page.is_deleted]
     title = cleaner.text(source.title)
-    return _Plan(title, len(texts), new, deleted, restored, known, gists, cleaner.notes())
+    read = PagesRead(uri, frozenset(stored))
+    return _Plan(title, len(texts), read, new, deleted, restored, known, gists, cleaner.notes())
 
 
 def _by_digest(stored: Sequence[StoredPage], digests: set[str]) -> dict[str, StoredPage]:

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, and_, func, select
 
-from palimpsest.core.errors import InputError, MemoryNotFoundError
+from palimpsest.core.errors import InputError, MemoryNotFoundError, StaleDecisionError
 from palimpsest.core.models import MAX_SCOPE_CHARS, PAGE, Message, Scope
 from palimpsest.core.search.hits import DocumentPage
 from palimpsest.core.validation import one_line
@@ -57,6 +57,14 @@ class StoredPage:
     is_deleted: bool
 
 
+@dataclass(frozen=True, slots=True)
+class PagesRead:
+    """The pages of a document, living and deleted, that a write was decided on."""
+
+    uri: str
+    pages: frozenset[StoredPage]
+
+
 def kept_uri(uri: str) -> str:
     """Return a uri as the ledger keeps it. One that is too long or has odd spaces ends in a hash of the whole."""
     if len(uri) <= MAX_SCOPE_CHARS and one_line(uri) == uri:
@@ -88,6 +96,15 @@ def pages_of_uri(conn: Connection, scope: Scope, uri: str) -> list[StoredPage]:
         StoredPage(page, _number(external), digest, deleted_at is not None)
         for page, external, digest, deleted_at in rows
     ]
+
+
+def refuse_changed(conn: Connection, scope: Scope, read: PagesRead | None) -> None:
+    """Raise StaleDecisionError if the pages of a document are no longer those that were read.
+
+    Otherwise two processes that learn a file at the same moment would leave two pages at one place.
+    """
+    if read is not None and frozenset(pages_of_uri(conn, scope, read.uri)) != read.pages:
+        raise StaleDecisionError("another process learned the document, or edited its pages, at the same moment")
 
 
 def documents(conn: Connection, scope: Scope, session_id: str = "") -> list[Document]:

@@ -38,8 +38,9 @@ from palimpsest.store.mapping import chunks, is_scope, scope_values, sees
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.queries.jobs import MESSAGES
 from palimpsest.store.schema import index_log, memories, messages, meta, summaries
-from palimpsest.store.views import gists, pinned
+from palimpsest.store.views import documents, gists, pinned
 from palimpsest.store.views import sources as summary_sources
+from palimpsest.store.views.documents import PagesRead
 from palimpsest.store.views.gists import Gist
 from palimpsest.store.writes import entries as entry_writes
 from palimpsest.store.writes import memories as memory_writes
@@ -66,7 +67,7 @@ class Write:
     `learned_from` are the ids of the messages that the decisions were drawn from. With `learn_later` a job learns from
     those of `messages` that no facts were extracted from yet; `later` is other work that is queued with the write.
     `entity_edits` are carried out after the decisions. `annotations` are what the background found out about memories.
-    `gists` are those of pages, by the ids of these.
+    `gists` are those of pages, by the ids of these, and `pages_read` the pages that the new ones take the place of.
     """
 
     scope: Scope
@@ -88,12 +89,14 @@ class Write:
     undo: Undo | None = None
     edit: int | None = None
     gists: Mapping[str, Gist] = field(default_factory=dict[str, Gist])
+    pages_read: PagesRead | None = None
 
 
 def apply(conn: Connection, full_text: FullText, write: Write, now: datetime) -> AppliedWrite:
     """Carry out a write and return what it did. Raises the errors that `Ledger.apply` lists."""
     write = _in_current_project(conn, write)
     _refuse_stale(conn, write)
+    documents.refuse_changed(conn, write.scope, write.pages_read)
     touched = entry_writes.TouchedEntries()
     notes = _clock_notes(conn, now)
     edit = write.edit or next_edit_number(conn)
