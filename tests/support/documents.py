@@ -1,10 +1,31 @@
-"""Files to learn from that tests write: PDF files, sound and hostile."""
+"""Documents for tests: texts of several pages, and PDF files, sound and hostile."""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
+
+HUT = """# Hut handbook
+
+## Water
+
+Water comes from the spring behind the hut. In a dry August the spring fails, and water is carried up from the Lohnsee.
+
+## Stove
+
+Light the stove with the damper open. Ash goes into the zinc bucket only.
+"""
+
+
+def chapter(name: str, sentence: str, count: int = 55) -> str:
+    """Return a section that fills a page."""
+    return f"## {name}\n\n" + " ".join(f"{sentence} ({number})" for number in range(count)) + "\n\n"
+
+
+def book(*chapters: str) -> str:
+    """Return a book with a page for each chapter."""
+    return "# Book\n\n" + "".join(chapter(name, f"The {name} is painted again every spring.") for name in chapters)
 
 
 def write_pdf(file: Path, pages: Sequence[str], *, compressed: bool = True) -> Path:

@@ -60,7 +60,9 @@ class Documents:
         except InputError as error:
             raise InputError(f"{file}: {error}. Nothing of it was stored") from error
         except OSError as error:
-            raise InputError(f"{file}: it cannot be read: {error.strerror or error}. Nothing of it was stored") from error
+            raise InputError(
+                f"{file}: it cannot be read: {error.strerror or error}. Nothing of it was stored"
+            ) from error
 
     async def learn_folder(self, scope: Scope, folder: Path, progress: Progress, *, caller: str = "") -> LearnedFolder:
         """Keep the files of a folder as documents. What cannot be read is skipped, and named with the reason."""

@@ -26,6 +26,9 @@ LINE_TOKENS = 14
 CUT_LINE_TOKENS = LINE_TOKENS + 6
 """The same for a hit that is cut, whose line ends with the length of the whole text."""
 
+ADDRESS_TOKENS = 7
+"""About what the address of a page costs, which the line of a cut page ends with."""
+
 MIN_BEST_TOKENS = 30
 """How much of the best hit is shown at least. With its line it is 50 tokens, the smallest budget of a search."""
 
@@ -182,4 +185,4 @@ def hit_tokens(hit: Hit) -> int:
 
 def _place_tokens(hit: Hit) -> int:
     """Return what the name of a page costs."""
-    return 0 if hit.document is None else count_tokens(visible(str(hit.document)))
+    return 0 if hit.document is None else count_tokens(visible(str(hit.document))) + ADDRESS_TOKENS

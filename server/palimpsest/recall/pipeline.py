@@ -37,7 +37,7 @@ from palimpsest.recall.relations import (
 from palimpsest.recall.retrieval.candidates import NearestEntries, retrieve
 from palimpsest.recall.retrieval.features import CandidateRequest, Candidates, PoolSize
 from palimpsest.recall.retrieval.filtering import HitFilter, hit_filter
-from palimpsest.recall.retrieval.passages import with_passages
+from palimpsest.recall.retrieval.passages import best_passage, with_passages
 from palimpsest.recall.scoring.forgetting import (
     OFF,
     Forgetting,
@@ -54,6 +54,7 @@ from palimpsest.store import known_projects as project_queries
 from palimpsest.store.graph.names import entities_in_text
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.views.ending import expired_ids
 from palimpsest.text.tokenizer import count_tokens, query_tokens
@@ -61,6 +62,10 @@ from palimpsest.text.tokenizer import count_tokens, query_tokens
 POOL = 80
 """How many candidates are requested by meaning and by words each. In conversations 120 find no more of the evidence for
 a question among the first ten hits: the order of the candidates matters more than their number."""
+
+PASSAGE_TOKENS = 100
+"""How much of the best page is judged, if a page is the best. Set by hand: about 400 characters, as much as is
+read of other texts."""
 
 SPARE = 3
 """How many more hits than the limit are read at once, because some fold into others."""
@@ -185,20 +190,38 @@ def rank_query(ledger: Ledger, embedder: Embedder, index: NearestEntries, query:
         with ledger.read() as conn:
             retention = retention_of(conn, candidates.entries, query.forgetting, now)
     scoring = SearchScoring(parsed, now, weights_for(embedder.fingerprint), embedder, retention)
-    ranked, relevance = _with_relevance(scoring, candidates, rank(candidates, scoring))
+    ranked, relevance = _with_relevance(ledger, scoring, candidates, rank(candidates, scoring))
     if retention is not None and query.forgetting.mode == "archive" and not asks_for_faded(query.filters):
         kept = remembered(ranked, retention, query.forgetting.bound)
         notes += left_out_note(ranked, kept, query.limit, relevance.threshold) if relevance.confident else ()
-        ranked, relevance = _with_relevance(scoring, candidates, kept)
+        ranked, relevance = _with_relevance(ledger, scoring, candidates, kept)
     return Ranking(candidates, scoring, ranked, relevance.confident, tuple(notes), relevance.threshold, entities)
 
 
 def _with_relevance(
-    scoring: SearchScoring, candidates: Candidates, ranked: Sequence[Ranked]
+    ledger: Ledger, scoring: SearchScoring, candidates: Candidates, ranked: Sequence[Ranked]
 ) -> tuple[Sequence[Ranked], Relevance]:
-    relevance = relevance_of(scoring, candidates, ranked)
+    relevance = relevance_of(scoring, candidates, _with_passage(ledger, candidates, ranked))
     pairs = zip(ranked, relevance.of_hits, strict=True)
     return [item._replace(relevance=value) for item, value in pairs], relevance
+
+
+def _with_passage(ledger: Ledger, candidates: Candidates, ranked: Sequence[Ranked]) -> Sequence[Ranked]:
+    """Return the candidates; if the best one is a page, with its passage that answers best, in place of its beginning.
+
+    That takes one more statement.
+    """
+    if not ranked or not ranked[0].candidate.is_page:
+        return ranked
+    best = ranked[0].candidate
+    if candidates.past is not None:
+        text = candidates.past[best.seq].text
+    else:
+        with ledger.read() as conn:
+            pages = message_queries.messages_by_id(conn, [best.owner_id])
+        text = pages[best.owner_id].content if pages else best.text
+    passage = best_passage(text, candidates.weights, PASSAGE_TOKENS)
+    return [ranked[0]._replace(candidate=best._replace(text=passage)), *ranked[1:]]
 
 
 def _filter(conn: Connection, ledger: Ledger, query: SearchQuery, now: datetime) -> HitFilter | None:

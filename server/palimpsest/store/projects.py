@@ -28,9 +28,9 @@ from palimpsest.store.schema import (
     summaries,
     vectors,
 )
+from palimpsest.store.views import documents, uses
 from palimpsest.store.views import links as link_rows
 from palimpsest.store.views import sources as summary_sources
-from palimpsest.store.views import uses
 from palimpsest.store.writes import entries as entry_writes
 from palimpsest.store.writes import memories as memory_writes
 from palimpsest.store.writes.jobs import owners as job_owners
@@ -50,6 +50,7 @@ def move(conn: Connection, full_text: FullText, user_id: str, old: str, new: str
     tx = Transaction(conn, Scope(user_id, new), provenance, now, next_edit_number(conn), {}, "", touched)
     _merge_messages(tx, old, new)
     _merge_memories(tx, old, new)
+    _merge_documents(tx, old, new)
     _merge_conversations(conn, user_id, old, new)
     if is_merge:  # each would be taken for one of both projects
         of_old = select(summaries.c.id).where(summaries.c.user_id == user_id, summaries.c.project == old)
@@ -150,6 +151,20 @@ def _link_instead(tx: Transaction, ours: Memory, kept_id: str) -> None:
 def _annotate(tx: Transaction, memory: Memory, context: str, links: Sequence[Link]) -> None:
     others = {link.memory_id: link for link in reversed(links) if link.memory_id != memory.id}
     memory_writes.annotate(tx, memory, Annotation(memory.id, context, memory.tags, tuple(others.values())[::-1]))
+
+
+def _merge_documents(tx: Transaction, old: str, new: str) -> None:
+    """Make one document of two of the same source. Where both have a page, that of the older one is deleted."""
+    for ours, theirs in documents.of_same_source(tx.conn, tx.scope.user_id, old, new):
+        for page in documents.outdated_pages(tx.conn, tx.scope.user_id, (old, ours), (new, theirs)):
+            tx.conn.execute(update(messages).where(messages.c.id == page).values(deleted_at=tx.now))
+            record_message(tx, Event.DELETE, page)
+        of_user = (messages.c.user_id == tx.scope.user_id, messages.c.project.in_((old, new)))
+        in_ours, in_theirs = messages.c.session_id == ours, messages.c.session_id == theirs
+        tx.conn.execute(update(messages).where(*of_user, in_ours).values(session_id=theirs))
+        tx.touched.messages.update(tx.conn.execute(select(messages.c.id).where(*of_user, in_theirs)).scalars())
+        row = (conversations.c.user_id == tx.scope.user_id, conversations.c.project == old)
+        tx.conn.execute(delete(conversations).where(*row, conversations.c.session_id == ours))
 
 
 def _merge_conversations(conn: Connection, user_id: str, old: str, new: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import accumulate
 
 from palimpsest.text.tokenizer import UNSPACED_CHARS, is_unspaced
@@ -46,6 +47,17 @@ def _space_near(text: str, middle: int) -> int:
         if text[position].isspace():
             return position
     return middle
+
+
+def most_words_near(tokens: Sequence[str], sought: AbstractSet[str], size: int) -> frozenset[str]:
+    """Return which of the words sought stand within `size` tokens of each other: as many different ones as anywhere."""
+    places = [(place, token) for place, token in enumerate(tokens) if token in sought]
+    best = frozenset[str]()
+    for number, (start, _) in enumerate(places):
+        near = frozenset(token for place, token in places[number:] if place < start + size)
+        if len(near) > len(best):
+            best = near
+    return best
 
 
 def within(texts: Sequence[str], max_chars: int) -> Sequence[str]:

@@ -14,7 +14,7 @@ from loopback import OpenAIServer
 from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import PAGE
 from palimpsest.memory import Memory
-from tests.support.documents import write_pdf
+from tests.support.documents import HUT, book, chapter, write_pdf
 from tests.support.exports import exported
 from tests.support.learning_jobs import TIMEOUT, HastyClock
 from tests.support.ledger_access import ignore_progress, row_faults
@@ -22,27 +22,7 @@ from tests.support.memory import ALICE, add_text, llm_settings, memory_in, memor
 
 pytestmark = pytest.mark.anyio
 
-HUT = """# Hut handbook
-
-## Water
-
-Water comes from the spring behind the hut. In a dry August the spring fails, and water is carried up from the Lohnsee.
-
-## Stove
-
-Light the stove with the damper open. Ash goes into the zinc bucket only.
-"""
-
 KEY = "sk-proj-4f9Kq2ZtR8vWx1LmN7bYc3HdS6gJ5pTa"
-
-
-def chapter(name: str, sentence: str, count: int = 55) -> str:
-    """Return a section that fills a page."""
-    return f"## {name}\n\n" + " ".join(f"{sentence} ({number})" for number in range(count)) + "\n\n"
-
-
-def book(*chapters: str) -> str:
-    return "# Book\n\n" + "".join(chapter(name, f"The {name} is painted again every spring.") for name in chapters)
 
 
 async def learn(memory: Memory, file: Path, text: str) -> Any:

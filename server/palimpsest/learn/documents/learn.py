@@ -38,8 +38,8 @@ MAX_TITLE_CHARS = 80
 """How much of its first line titles a text that has no name. Set by hand: a line of a list."""
 
 ATTEMPTS = 5
-"""How often a document is read and planned if other processes learn it at the same moment. Set by hand: they take turns,
-and each changes it once."""
+"""How often a document is read and planned if other processes learn it at the same moment. Set by hand: they take
+turns, and each changes it once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,7 +176,7 @@ class _LivingSearch:
             has_vector,
             query_vector,
             np.array([bm25.get(row.candidate.seq, 0.0) for row in rows], dtype=np.float32),
-            [found.own for found in words],
+            [found.passage if row.candidate.is_page else found.own for row, found in zip(rows, words, strict=True)],
             [found.anywhere for found in words],
             rarity(frequency, request.words, stored.entries),
             stored.entries,

@@ -22,6 +22,13 @@ MIN_PASSAGE_TOKENS = 60
 _END = re.compile(r"[.!?…][\"')\]»”’]*\s+|[。！？｡۔।]\s*|\n+")  # noqa: RUF001 - full stops are meant
 
 
+def best_passage(text: str, weights: Mapping[str, float], max_tokens: int) -> str:
+    """Return the sentences that stand together, fit and have most of the words, the first of those that are as good."""
+    parts = _parts(text)
+    first, last = _best_window(parts, weights, max_tokens)
+    return "".join(parts[first:last]).strip()
+
+
 def with_passages(hits: Sequence[Hit], weights: Mapping[str, float], max_tokens: int) -> list[Hit]:
     """Return the hits with long pages cut to the passage that has most of the words of the query.
 
@@ -35,13 +42,17 @@ def _cut(hit: Hit, weights: Mapping[str, float], room: int) -> Hit:
     """Return a page with the sentences that have most of the words, the first of those that are as good."""
     frame = hit_tokens(hit) - count_tokens(hit.text)
     budget = max(room - frame - 2, MIN_BEST_TOKENS)
-    places = [0, *(end.end() for end in _END.finditer(hit.text)), len(hit.text)]
-    parts = [hit.text[start:end] for start, end in pairwise(places) if start < end]
+    parts = _parts(hit.text)
     first, last = _best_window(parts, weights, budget)
     text = shorten_to_tokens("".join(parts[first:last]).strip(), budget)
     before = f"{ELLIPSIS} " if first else ""
     after = f" {ELLIPSIS}" if last < len(parts) and not text.endswith(ELLIPSIS) else ""
     return replace(hit, text=f"{before}{text}{after}", length=len(hit.text))
+
+
+def _parts(text: str) -> list[str]:
+    places = [0, *(end.end() for end in _END.finditer(text)), len(text)]
+    return [text[start:end] for start, end in pairwise(places) if start < end]
 
 
 def _best_window(parts: Sequence[str], weights: Mapping[str, float], budget: int) -> tuple[int, int]:

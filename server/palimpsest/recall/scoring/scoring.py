@@ -63,6 +63,10 @@ SUPERSEDED = 2.0
 """What a message loses if all its facts were superseded: enough to come after what is current. Set by hand, because no
 data set has such messages."""
 
+PAGE = 0.5
+"""What a page of a document loses, because of the many pages of a library some match any question. Set by hand with
+benchmarks/documents.py: more finds more of what people said, and less of what stands on pages."""
+
 VERBATIM = 8.0
 """What a candidate gains whose text is the query, word by word. Set by hand: more than all other parts differ between
 texts that are as alike, because it was asked for."""
@@ -104,6 +108,8 @@ class SearchScoring:
         outdated = [entry.owner_id in candidates.outdated for entry in candidates.entries]
         parts["superseded"] = -SUPERSEDED * np.array(outdated, dtype=np.float32)
         parts["verbatim"] = VERBATIM * _verbatim(self.query, candidates)
+        if any(entry.is_page for entry in candidates.entries):
+            parts["page"] = -PAGE * np.array([entry.is_page for entry in candidates.entries], dtype=np.float32)
         parts["recency"] = RECENCY * _recency([entry.at for entry in candidates.entries], self.now)
         if self.retention is not None:
             parts["faded"] = -WEIGHT * (1 - self.retention)

@@ -25,7 +25,7 @@ from palimpsest.core.models import (
     Version,
 )
 from palimpsest.core.search.hits import Hit
-from palimpsest.server.replies.documents import learned_line
+from palimpsest.server.replies.documents import learned_line, uri_of
 from palimpsest.server.replies.notes import (
     MAX_ECHO,
     TOOLS,
@@ -91,8 +91,11 @@ def speaker_of(hit: Hit) -> str:
 
 
 def text_of(hit: Hit) -> str:
-    """Return the text of a hit on one line, followed by its whole length if it is cut."""
-    return _one_line(hit.text) + (f" ({hit.length:,} characters)" if hit.length is not None else "")
+    """Return the text of a hit on one line. If it is cut, the whole length follows, and where a whole page is read."""
+    if hit.length is None:
+        return _one_line(hit.text)
+    address = "" if hit.document is None else f", {uri_of(hit.document.id, hit.document.page)}"
+    return f"{_one_line(hit.text)} ({hit.length:,} characters{address})"
 
 
 def search_text(result: SearchResult, scope: Scope) -> str:

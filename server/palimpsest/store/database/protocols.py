@@ -38,10 +38,14 @@ FullTextColumns: TypeAlias = tuple[str, str, str, str]
 
 
 class FoundWords(NamedTuple):
-    """Which of the words sought occur in an entry's own text, and which there or in its context."""
+    """Which of the words sought occur in an entry's own text, and which there or in its context.
+
+    `passage` are those in the passage of its own text that has most of them.
+    """
 
     own: frozenset[str] = frozenset()
     anywhere: frozenset[str] = frozenset()
+    passage: frozenset[str] = frozenset()
 
 
 class FullText(Protocol):

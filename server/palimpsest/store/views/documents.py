@@ -177,12 +177,47 @@ def pages(conn: Connection, scope: Scope, found: Document, number: int | None = 
     return sorted(made, key=lambda page: page.number)
 
 
+def of_same_source(conn: Connection, user_id: str, project: str, other: str) -> list[tuple[str, str]]:
+    """Return the ids of the documents that two projects have of the same source, in pairs."""
+    ours, theirs = conversations.alias(), conversations.alias()
+    same = (ours.c[name] == theirs.c[name] for name in ("user_id", "agent_id", "run_id", "client", "external_id"))
+    query = select(ours.c.session_id, theirs.c.session_id).join(theirs, and_(*same))
+    of_projects = (ours.c.user_id == user_id, ours.c.project == project, theirs.c.project == other)
+    rows = conn.execute(query.where(*of_projects, ours.c.client == CLIENT).order_by(ours.c.seq))
+    return [(one, another) for one, another in rows]
+
+
+def outdated_pages(conn: Connection, user_id: str, *copies: tuple[str, str]) -> list[str]:
+    """Return the ids of the living pages of older copies of a document where the copy that was learned last has a page.
+
+    A copy is a project and the id of the document in it.
+    """
+    columns = (messages.c.id, messages.c.external_id, messages.c.created_at)
+    living = [
+        conn.execute(
+            select(*columns).where(
+                messages.c.user_id == user_id,
+                messages.c.project == project,
+                messages.c.session_id == session_id,
+                messages.c.role == PAGE,
+                messages.c.deleted_at.is_(None),
+            )
+        ).all()
+        for project, session_id in copies
+    ]
+    living.sort(key=lambda pages: max((page.created_at.timestamp() for page in pages), default=0.0))
+    *older, newest = living
+    taken = {page.external_id for page in newest}
+    return [page.id for pages in older for page in pages if page.external_id in taken]
+
+
 def places(conn: Connection, page_ids: Sequence[str]) -> dict[str, DocumentPage]:
     """Return of which page of which document each message is the text, by the ids of the messages."""
     return {
         page: DocumentPage(session, title or "", _number(external))
         for chunk in chunks(page_ids)
         for page, session, title, external in conn.execute(_PLACES, {"ids": chunk})
+        if external  # a page that another one of a merged project took the place of has no number
     }
 
 

@@ -63,6 +63,12 @@ def put_imported(conn: Connection, item: Mapping[str, Any]) -> None:
         put(conn, {item["id"]: Gist(gist["text"], gist["model"], gist["prompt"])})
 
 
+def strays(conn: Connection) -> list[str]:
+    """Return the ids that have a gist and belong to no page."""
+    pages = select(messages.c.id).where(messages.c.role == PAGE)
+    return list(conn.execute(select(gists.c.message_id).where(gists.c.message_id.not_in(pages))).scalars())
+
+
 def erase(conn: Connection, page_ids: Sequence[str]) -> None:
     """Delete the gists of pages."""
     for chunk in chunks(page_ids):

@@ -123,7 +123,9 @@ def _message_entries(conn: Connection, ids: Sequence[str]) -> Iterator[Entry]:
         neighbours = [texts[neighbour] for neighbour in near if neighbour in texts]
         cited = facts.get(row.id, [])[:MAX_CONTEXT_TEXTS]
         gist = search_tokens(told[row.id].text) if row.id in told else []
-        words = (search_tokens(f"{row.name}: {row.content}"), _all_tokens(neighbours), [*gist, *_all_tokens(cited)])
+        # The pages beside a page are long and have too many words to tell it from others.
+        around = [] if row.role == PAGE else _all_tokens(neighbours)
+        words = (search_tokens(f"{row.name}: {row.content}"), around, [*gist, *_all_tokens(cited)])
         yield _keyed_entry(row, words, ((NEIGHBOUR_WEIGHT, neighbours), (FACT_WEIGHT, cited)))
 
 

@@ -19,6 +19,7 @@ from palimpsest.core.errors import FullTextError
 from palimpsest.core.models import Scope
 from palimpsest.store.database.protocols import FoundWords, FullTextColumns, FullTextRow
 from palimpsest.store.mapping import chunks
+from palimpsest.text.windows import most_words_near
 
 CREATE = (
     # The ascii tokenizer takes every character beyond ASCII as part of a token, in every build of SQLite.
@@ -43,6 +44,12 @@ SAMPLE = 1_000
 
 NO_LIMIT = -1
 """SQLite's LIMIT for every row."""
+
+PASSAGE_TOKENS = 60
+"""How long a passage is, in search tokens. Set by hand: about 400 characters, as much as of other texts is compared."""
+
+LONG_CHARS = 300
+"""Tokens of a text that take fewer characters than this are one passage. Below 60 tokens with their spaces."""
 
 
 class SqliteFullText:
@@ -150,7 +157,10 @@ class SqliteFullText:
         for seq, own, around in rows:
             own_words = _words_in(own, padded)
             around_words = _words_in(around, padded) if around != _NOTHING_AROUND else nothing
-            found[seq] = FoundWords(own_words, own_words | around_words if around_words else own_words)
+            anywhere = own_words | around_words if around_words else own_words
+            is_long = len(own_words) > 1 and len(own) > LONG_CHARS
+            passage = most_words_near(own.split(), own_words, PASSAGE_TOKENS) if is_long else own_words
+            found[seq] = FoundWords(own_words, anywhere, passage)
         return found
 
     def own_text_counts(self, conn: Connection, words: Iterable[str]) -> dict[str, int]:

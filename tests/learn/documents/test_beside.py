@@ -1,0 +1,89 @@
+"""Documents beside the rest: merged projects, forgetting, briefs, verify."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text as sql
+
+from palimpsest.core.models import Scope
+from palimpsest.memory import Memory
+from tests.support.documents import HUT, book
+from tests.support.ledger_access import row_faults
+from tests.support.memory import ALICE, StoppedClock, add_text, memory_in
+
+pytestmark = pytest.mark.anyio
+
+OLD, NEW = Scope("alice", "old"), Scope("alice", "new")
+
+
+async def contents(memory: Memory, scope: Scope) -> list[tuple[int, str]]:
+    """Return the numbers and the headings of the pages of the only document."""
+    (document,) = await memory.documents.list(scope)
+    _, pages = await memory.documents.pages(scope, document.id)
+    return [(page.number, page.gist.split(":")[0]) for page in pages]
+
+
+@pytest.mark.parametrize("later", [OLD, NEW], ids=["old", "new"])
+async def test_projects_that_are_merged_have_one_version_of_a_document(tmp_path: Path, later: Scope) -> None:
+    """Guards that a file which both have learned is one document, and is still brought up to date."""
+    file, clock = tmp_path / "book.md", StoppedClock()
+    async with memory_in(tmp_path / "data", clock) as memory:
+        for scope, room in ((NEW if later is OLD else OLD, "hall"), (later, "barn")):
+            file.write_text(book("kitchen", room, "attic"), "utf-8")
+            await memory.documents.learn_file(scope, file)
+            clock.forward(hours=1)
+        before = clock.at
+        clock.forward(hours=1)
+        await memory.projects.merge("old", "new")
+        merged = [(1, "Book › kitchen"), (2, "Book › barn"), (3, "Book › attic")]  # noqa: RUF001
+        assert await contents(memory, NEW) == merged
+        assert await row_faults(memory) == []
+        assert (await memory.documents.learn_file(NEW, file)).is_unchanged
+        file.write_text(book("kitchen", "hall"), "utf-8")
+        await memory.documents.learn_file(NEW, file)
+        assert await contents(memory, NEW) == [(1, "Book › kitchen"), (2, "Book › hall")]  # noqa: RUF001
+        past = await memory.search(NEW, "When is the barn painted?", as_of=before)
+        assert any("barn" in hit.text for hit in past.hits)
+        assert await row_faults(memory) == []
+
+
+@pytest.mark.parametrize("forgetting", ["rank", "archive"])
+async def test_pages_do_not_fade(tmp_path: Path, forgetting: str) -> None:
+    clock = StoppedClock()
+    (tmp_path / "hut.md").write_text(HUT, "utf-8")
+    async with memory_in(tmp_path / "data", clock, forgetting=forgetting) as memory:
+        await memory.documents.learn_file(ALICE, tmp_path / "hut.md")
+        clock.forward(days=700)
+        (hit,) = (await memory.search(ALICE, "where do we get water if the spring is dry?")).hits
+        assert hit.document is not None
+
+
+async def test_a_brief_has_no_page(tmp_path: Path) -> None:
+    (tmp_path / "hut.md").write_text(HUT, "utf-8")
+    async with memory_in(tmp_path / "data") as memory:
+        await add_text(memory, "The user's name is Mara")
+        await memory.documents.learn_file(ALICE, tmp_path / "hut.md")
+        await memory.briefs.render()
+    files = [path for path in (tmp_path / "data" / "hooks").rglob("*") if path.is_file()]
+    assert any(b"Mara" in path.read_bytes() for path in files)
+    assert not any(b"zinc bucket" in path.read_bytes() for path in files)
+
+
+async def test_a_gist_without_a_page_is_found_and_removed(tmp_path: Path) -> None:
+    (tmp_path / "hut.md").write_text(HUT, "utf-8")
+    async with memory_in(tmp_path / "data") as memory:
+        await memory.documents.learn_file(ALICE, tmp_path / "hut.md")
+        assert await row_faults(memory) == []
+        ledger = memory.engine.ledger
+
+        def stray() -> None:
+            with ledger._write() as conn:  # pyright: ignore[reportPrivateUsage] - damage from outside
+                conn.execute(sql("INSERT INTO gists (message_id, text) VALUES ('nobody', 'of no page')"))
+
+        await memory.engine.run(stray)
+        assert await row_faults(memory) == ["1 gists belong to no page"]
+        await memory.engine.run(lambda: ledger.repair(ledger.verify(lambda _done, _total: None)))
+        assert await row_faults(memory) == []
+        assert await contents(memory, ALICE) == [(1, "Hut handbook › Water")]  # noqa: RUF001
