@@ -29,7 +29,7 @@ from measures.stores import AMPLE, DEFAULT, LIMIT, SCOPE, START, StoppedClock
 from measures.tables import Table, Tally, print_table
 from palimpsest.core.models import Provenance
 from palimpsest.core.settings import load_settings
-from palimpsest.learn.apply import apply_write
+from palimpsest.learn.apply import apply_write, embed_texts
 from palimpsest.memory import Memory, open_memory
 from palimpsest.recall.pipeline import SearchResult
 from palimpsest.store.views.gists import Gist
@@ -139,7 +139,10 @@ async def _write_gists(memory: Memory, questions: Sequence[Answered]) -> None:
             if f"{question.handbook}.md" == document.title:
                 page = pages[question.number - 1]
                 gists[page.message.id] = Gist(f"{question.gist} {page.gist}", "scripted")
-    await apply_write(memory.engine, Write(SCOPE, Provenance("gist"), gists=gists))
+    engine = memory.engine
+    vectors, _ = await embed_texts(engine, [gist.text for gist in gists.values()])
+    write = Write(SCOPE, Provenance("gist"), gists=gists, vectors=vectors, embedder=engine.embedder.fingerprint)
+    await apply_write(engine, write)
 
 
 async def _search(memory: Memory, text: str) -> SearchResult:

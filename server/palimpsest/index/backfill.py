@@ -15,6 +15,7 @@ from palimpsest.core.protocols import Embedder, Progress, Vector
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.queries.vectors import UnembeddedEntry
+from palimpsest.store.views import gists
 from palimpsest.store.writes.entries import Embedded
 from palimpsest.text.counting import counted
 from palimpsest.text.windows import within
@@ -121,6 +122,21 @@ class Backfill:
             Embedded(entry.seq, entry.text, mean_of_windows(parts, list(islice(rest, len(parts)))))
             for entry, parts in zip(batch, windows, strict=True)
         ]
+
+
+def embed_gists(ledger: Ledger, embedder: Embedder, stopped: Callable[[], bool]) -> bool:
+    """Embed the gists whose pages have a vector of the embedder and which have none. Return whether all of them have.
+
+    Blocking. Raises EmbedderError and LedgerError; what is embedded is kept.
+    """
+    while not stopped():
+        with ledger.read() as conn:
+            waiting = gists.without_vector(conn, embedder.fingerprint, BATCH)
+        if not waiting:
+            return True
+        made = embedder.embed_passages(list(waiting.values()), background=True)
+        ledger.give_gist_vectors(embedder.fingerprint, waiting, list(made))
+    return False
 
 
 def embed_missing(

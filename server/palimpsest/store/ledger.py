@@ -108,6 +108,11 @@ class Ledger:
         with self._write() as conn:
             name_vectors.give_name_vectors(conn, embedder, vectors)
 
+    def give_gist_vectors(self, embedder: str, texts: Mapping[str, str], vectors: Sequence[Vector]) -> None:
+        """Store the vectors of gists, each of shape (dims,), that were made of texts by the ids of their pages."""
+        with self._write() as conn:
+            entries.give_gist_vectors(conn, self.full_text, embedder, texts, vectors, self._clock())
+
     def give_names(self, named: Mapping[UnnamedMemory, Sequence[NamedEntity]]) -> None:
         """Store what memories name whose names were not looked for before. It is no edit of these memories."""
         with self._write() as conn:

@@ -17,7 +17,7 @@ from palimpsest.memory import Memory
 from tests.support.documents import HUT, book, chapter, write_pdf
 from tests.support.exports import exported
 from tests.support.learning_jobs import TIMEOUT, HastyClock
-from tests.support.ledger_access import ignore_progress, row_faults
+from tests.support.ledger_access import ignore_progress, row_faults, select_rows
 from tests.support.memory import ALICE, add_text, llm_settings, memory_in, memory_texts, messages_from
 
 pytestmark = pytest.mark.anyio
@@ -264,6 +264,22 @@ async def test_a_model_writes_gists_in_the_background(tmp_path: Path) -> None:
             hits = (await memory.search(ALICE, "mountaineers")).hits
             assert {str(hit.document) for hit in hits} == {"book.md, page 1", "book.md, page 2"}
             assert (await learn(memory, tmp_path / "book.md", book("kitchen", "cellar"))).is_unchanged
+            assert gist_embedders(memory) == [memory.engine.embedder.fingerprint] * 2
+            assert await row_faults(memory) == []
+            (tmp_path / "export.jsonl").write_bytes(await exported(memory))
+    async with memory_in(tmp_path / "new", background=True) as memory:
+        await memory.care.import_file(ALICE, tmp_path / "export.jsonl", ignore_progress)
+        assert gist_embedders(memory) == ["", ""]
+        await add_text(memory, "Mara climbs on Mondays")
+        with anyio.fail_after(TIMEOUT):
+            while gist_embedders(memory) != [memory.engine.embedder.fingerprint] * 2:
+                await anyio.lowlevel.checkpoint()
+        assert await row_faults(memory) == []
+
+
+def gist_embedders(memory: Memory) -> list[str]:
+    """Return the embedder of the vector of each gist, "" without one."""
+    return [embedder for (embedder,) in select_rows(memory, "SELECT embedder FROM gists")]
 
 
 async def test_what_a_person_said_stays_findable_beside_a_handbook(tmp_path: Path) -> None:

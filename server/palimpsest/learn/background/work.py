@@ -18,7 +18,7 @@ from palimpsest.core.errors import EmbedderError, LedgerError, VectorIndexError
 from palimpsest.core.models import Outcome, Scope
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import in_background
-from palimpsest.index.backfill import Backfill
+from palimpsest.index.backfill import Backfill, embed_gists
 from palimpsest.index.erasure import finish_purge
 from palimpsest.index.graph.follow import GraphFollower, GraphState
 from palimpsest.index.graph.sync import graph_projection
@@ -202,6 +202,11 @@ class BackgroundWork:
                     is_finished = is_finished and backfill.is_finished
                 except (EmbedderError, LedgerError) as error:
                     logger.warning("some texts are found by words only: %s", error)
+            try:
+                are_embedded = embed_gists(engine.ledger, engine.embedder, lambda: stopped() or time.monotonic() > end)
+                is_finished = is_finished and are_embedded
+            except (EmbedderError, LedgerError) as error:
+                logger.warning("some gists of pages are found by words only: %s", error)
             try:
                 return is_finished and self._resolution.run(lambda: stopped() or time.monotonic() > end)
             except (EmbedderError, LedgerError) as error:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from palimpsest.core.errors import ModelError, PromptError
 from palimpsest.core.models import PAGE, Message, Provenance
 from palimpsest.core.protocols import LanguageModel
-from palimpsest.learn.apply import apply_write
+from palimpsest.learn.apply import apply_write, embed_texts
 from palimpsest.learn.documents.split import sentences, trails
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.views.extractive import Passage, most_telling
@@ -54,8 +54,15 @@ async def write_gists(engine: Engine, model: LanguageModel, job: Job) -> JobEnd:
         except (ModelError, PromptError) as error:
             return JobEnd(error=error)
         gist = Gist(text, model.name, prompt.fingerprint)
-        provenance = Provenance("gist", model.name, prompt.fingerprint)
-        await apply_write(engine, Write(page.scope, provenance, gists={page.id: gist}))
+        vectors, _ = await embed_texts(engine, [text])  # what cannot be embedded now waits for the background
+        write = Write(
+            page.scope,
+            Provenance("gist", model.name, prompt.fingerprint),
+            gists={page.id: gist},
+            vectors=vectors,
+            embedder=engine.embedder.fingerprint,
+        )
+        await apply_write(engine, write)
     return JobEnd(is_unfinished=len(waiting) > PAGES_AT_ONCE)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Column, ForeignKey, Index, Integer, String, Table, Text
+from sqlalchemy import Column, ForeignKey, Index, Integer, LargeBinary, String, Table, Text
 
 from palimpsest.store.schema import UtcTime, metadata
 
@@ -42,7 +42,10 @@ gists = Table(
     # A page of a document: a message with the role "document".
     Column("message_id", String(36), primary_key=True),
     Column("text", Text, nullable=False),
-    # Empty if no model wrote it.
+    # Empty if no model wrote it. Such a gist is made of sentences of its page, and has no vector of its own.
     Column("model", String(256), nullable=False, server_default=""),
     Column("prompt", String(32), nullable=False, server_default=""),
+    # The vector of the text, float16, and the embedder it is of: "" if it has none yet.
+    Column("vector", LargeBinary),
+    Column("embedder", String(128), nullable=False, server_default=""),
 )

@@ -120,7 +120,7 @@ def apply(conn: Connection, full_text: FullText, write: Write, now: datetime) ->
     enqueue_all(conn, write.scope, write.later, outcomes, new_messages, now)
     _expire_later(conn, outcomes, now)
     on_pinned = pinned.check(conn, tx.pinned, may_exceed=write.undo is not None)
-    touched.messages.update(gists.put(conn, write.gists))
+    touched.messages.update(gists.put(conn, write.gists, write.vectors, write.embedder))
     entry_writes.index(conn, full_text, touched, now)
     if write.summary is not None:
         _store_summary(conn, write.summary, write.provenance)

@@ -1,7 +1,7 @@
 """Contextual keys: what an entry is searched by, its own text and its context.
 
 The context of a message is the memories that cite it, and its neighbours in the same session, if they were said on
-about the same day; that of a page of a document is also its gist, whose words count. The context of a memory is the
+about the same day; that of a page of a document is also its gist. The context of a memory is the
 messages it came from and, for words only, the sentence on where it belongs. Searching messages with their context finds
 far more than searching bare facts. LongMemEval calls this key expansion (Wu et al. 2025, section 5.3).
 """
@@ -27,6 +27,7 @@ from palimpsest.text.tokenizer import search_tokens
 NEIGHBOUR_WEIGHT = 0.5
 FACT_WEIGHT = 1.0
 SOURCE_WEIGHT = 0.5
+GIST_WEIGHT = 1.0
 """Weights in the sum of unit vectors. Measured with benchmarks/locomo.py; recall hardly changes around these values."""
 
 NEIGHBOUR_GAP = timedelta(days=1)
@@ -114,7 +115,7 @@ def _message_entries(conn: Connection, ids: Sequence[str]) -> Iterator[Entry]:
     rows = conn.execute(_FACTS, {"ids": ids}).all()
     facts = _grouped(rows, _texts(conn, "memory", rows))
     entries = conn.execute(_MESSAGES, {"ids": ids}).all()
-    told = gists.of_pages(conn, [row.id for row in entries if row.role == PAGE])
+    told = gists.vectors_of(conn, [row.id for row in entries if row.role == PAGE])
     for row in entries:
         if row.deleted_at is not None:
             yield _keyed_entry(row, None)
@@ -122,11 +123,12 @@ def _message_entries(conn: Connection, ids: Sequence[str]) -> Iterator[Entry]:
         near = (name for name in neighbour_ids_of[row.id] if abs(said_at[name] - row.said_at) <= NEIGHBOUR_GAP)
         neighbours = [texts[neighbour] for neighbour in near if neighbour in texts]
         cited = facts.get(row.id, [])[:MAX_CONTEXT_TEXTS]
-        gist = search_tokens(told[row.id].text) if row.id in told else []
+        gist = [_Text(*told[row.id])] if row.id in told else []
         # The pages beside a page are long and have too many words to tell it from others.
         around = [] if row.role == PAGE else _all_tokens(neighbours)
-        words = (search_tokens(f"{row.name}: {row.content}"), around, [*gist, *_all_tokens(cited)])
-        yield _keyed_entry(row, words, ((NEIGHBOUR_WEIGHT, neighbours), (FACT_WEIGHT, cited)))
+        words = (search_tokens(f"{row.name}: {row.content}"), around, _all_tokens([*gist, *cited]))
+        beside = ((NEIGHBOUR_WEIGHT, neighbours), (FACT_WEIGHT, cited), (GIST_WEIGHT, gist))
+        yield _keyed_entry(row, words, beside)
 
 
 def _memory_entries(conn: Connection, ids: Sequence[str]) -> Iterator[Entry]:

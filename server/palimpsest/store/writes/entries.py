@@ -6,7 +6,7 @@ of an entry also leaves a row in the index log, which the vector indexes follow.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeAlias
@@ -20,6 +20,7 @@ from palimpsest.core.protocols import Vector
 from palimpsest.store.database.protocols import FullText, FullTextRow
 from palimpsest.store.mapping import batched, chunks, listed, packed, scope_values, unpacked_key
 from palimpsest.store.schema import index_log, means, memories, memory_sources, messages, vectors
+from palimpsest.store.views import gists
 from palimpsest.store.writes import contextual_keys
 
 VectorSum: TypeAlias = npt.NDArray[np.float64]
@@ -134,6 +135,20 @@ def give_vectors(
         values = {"embedder": embedder, "partial": False, "vector": blob, "key": None}
         conn.execute(update(vectors).where(vectors.c.seq == item.seq).values(**values))
         (touched.memories if entry.kind == "memory" else touched.messages).add(entry.owner_id)
+    index(conn, full_text, touched, now)
+
+
+def give_gist_vectors(
+    conn: Connection,
+    full_text: FullText,
+    embedder: str,
+    texts: Mapping[str, str],
+    made: Sequence[Vector],
+    now: datetime,
+) -> None:
+    """Store the vectors of gists by the ids of their pages, and rewrite the keys of these pages."""
+    touched = TouchedEntries()
+    touched.messages.update(gists.give_vectors(conn, embedder, texts, made))
     index(conn, full_text, touched, now)
 
 

@@ -57,6 +57,8 @@ def upgrade() -> None:
         sa.Column("text", sa.Text, nullable=False),
         sa.Column("model", sa.String(256), nullable=False, server_default=""),
         sa.Column("prompt", sa.String(32), nullable=False, server_default=""),
+        sa.Column("vector", sa.LargeBinary),
+        sa.Column("embedder", sa.String(128), nullable=False, server_default=""),
     )
 
 
