@@ -110,6 +110,11 @@ def long_text(number: int) -> str:
     return f"Shelf {number} holds " + " ".join(f"box{number}x{word}" for word in range(1_400))
 
 
+def one(number: int) -> dict[str, Any]:
+    """Return the arguments that store a long text as one memory. Without metadata it would be a document."""
+    return {"text": long_text(number), "metadata": {"from": "a stocktaking"}}
+
+
 class TestFullDisk:
     async def test_a_write_without_room_is_refused_and_acknowledged_writes_stay(self, tmp_path: Path) -> None:
         """On a full disk, no acknowledged write is lost and no refused one is half stored."""
@@ -117,7 +122,7 @@ class TestFullDisk:
         acknowledged: list[str] = [RETREAT]
         async with restricted_server(tmp_path, {"room": ROOM, "room_pipe": str(tmp_path / "more")}) as memory:
             (kept,) = reply_results(await memory.call_tool("add_memory", {"text": RETREAT}))
-            while not (added := await memory.call_tool("add_memory", {"text": long_text(len(acknowledged))})).is_error:
+            while not (added := await memory.call_tool("add_memory", one(len(acknowledged)))).is_error:
                 acknowledged.append(long_text(len(acknowledged)))
                 assert len(acknowledged) < 200, "the disk never gets full"
             reply = error_text(added)
@@ -186,7 +191,7 @@ class TestFullDisk:
             await memory.add_text(ALICE, RETREAT)
             copy_database(tmp_path / "data" / "ledger.db", tmp_path / "copy.db")
             for number in range(4):
-                await memory.add_text(ALICE, long_text(number))
+                await memory.add_text(ALICE, **one(number))
         before = stored_files(tmp_path)
         for arguments, error in (
             (("export", "out.jsonl"), "out.jsonl cannot be written: "),

@@ -168,22 +168,26 @@ def test_everything_is_deleted_only_after_a_yes(tmp_path: Path) -> None:
 SECRET = "sk-" + "a1B2c3D4" * 6
 
 
+ONE = ("--metadata", "from=a book")
+"""A long text with metadata is one memory. Without, it would be a document."""
+
+
 @pytest.mark.parametrize("as_json", [(), ("--json",)], ids=["text", "json"])
 def test_every_reply_and_error_of_these_commands_names_commands(tmp_path: Path, as_json: tuple[str, ...]) -> None:
     """Guards a person from the names of tools, in each text that an agent would read them in."""
-    long = added(tmp_path, "Rex sleeps. " * 1_500)
+    long = added(tmp_path, "Rex sleeps. " * 1_500, *ONE)
     old = added(tmp_path, "Ana lives in Nice")
     new = added(tmp_path, "Ana lives in Lyon", "--replaces", old)
     gone = added(tmp_path, "Ben is tall")
     palimpsest(tmp_path, "delete", gone)
     for text in ("one", "two", "three"):
-        palimpsest(tmp_path, "add", f"Rex has {text} long tails. " * 600)
+        palimpsest(tmp_path, "add", f"Rex has {text} long tails. " * 600, *ONE)
     printed = [
         palimpsest(tmp_path, *command, *as_json)
         for command in (
             ("list",),
             ("search", "Rex sleeps"),
-            ("add", "Rex sleeps. " * 1_400),
+            ("add", "Rex sleeps. " * 1_400, *ONE),
             ("delete", long),
             ("undelete", long),
             ("get", new),

@@ -46,9 +46,12 @@ def model(request: dict[str, Any]) -> str:
 
 
 @asynccontextmanager
-async def learning_memory(folder: Path, url: str, clock: StoppedClock | None = None) -> AsyncGenerator[Memory]:
-    """Open Alice's memory, which learns in the background."""
-    settings: dict[str, Any] = {"llm": llm_settings(url, timeout=TIMEOUT), "learn": {"in_background": True}}
+async def learning_memory(
+    folder: Path, url: str, clock: StoppedClock | None = None, **others: Any
+) -> AsyncGenerator[Memory]:
+    """Open Alice's memory, which learns in the background. `others` are further settings."""
+    learning = {"llm": llm_settings(url, timeout=TIMEOUT), "learn": {"in_background": True}}
+    settings: dict[str, Any] = learning | others
     async with memory_in(folder, clock or HastyClock(), background=True, **settings) as memory:
         yield memory
 

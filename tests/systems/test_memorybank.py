@@ -51,7 +51,8 @@ def write_day(request: dict[str, Any]) -> dict[str, Any]:
 
 def write_whole(request: dict[str, Any]) -> dict[str, Any]:
     days = [item["text"] for item in given(request, "Memories") if item.get("of") == "the whole day"]
-    return {"summary": " / ".join(reversed(days))}
+    previous = given(request, "Previous summary")
+    return {"summary": " / ".join(filter(None, (previous, *reversed(days))))}
 
 
 def write_portrait(request: dict[str, Any]) -> dict[str, Any]:
@@ -78,12 +79,12 @@ async def test_days_become_the_whole_and_a_portrait(tmp_path: Path) -> None:
     """The background writes each day after its end; the whole is made of the days, the portrait of what they taught."""
     clock = StoppedClock()
     with OpenAIServer(HENRIKE) as server:
-        async with learning_memory(tmp_path, server.base_url, clock) as memory:
+        async with learning_memory(tmp_path, server.base_url, clock, summary={"every": 4}) as memory:
             await live(memory, clock)
             asked = len(server.chat_requests)
             days = {day: (await memory.summary(ALICE, f"day:{day}")).text for day in DAYS}
             assert len(server.chat_requests) == asked, "the days were written before anybody asked"
-            whole = (await memory.summary(ALICE)).text
+            whole = (await memory.summary(ALICE, refresh=True)).text
             portrait = await memory.summary(ALICE, "profile")
             behind = {(await memory.history(ALICE, each))[0].text for each in portrait.sources}
     assert days == {day: f"day:{day}: {texts[0]}." for day, texts in DAYS.items()}
@@ -96,7 +97,7 @@ async def test_what_a_day_taught_and_was_taken_back_is_in_no_level(tmp_path: Pat
     """A correction of the first day reaches the whole and the portrait, and leaves the other days as they are."""
     clock = StoppedClock()
     with OpenAIServer(HENRIKE) as server:
-        async with learning_memory(tmp_path, server.base_url, clock) as memory:
+        async with learning_memory(tmp_path, server.base_url, clock, summary={"every": 4}) as memory:
             await live(memory, clock)
             await memory.summary(ALICE)
             await memory.summary(ALICE, "profile")
