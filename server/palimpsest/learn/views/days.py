@@ -17,9 +17,7 @@ from palimpsest.learn.views.kinds import (
     SummaryRequest,
     fitting,
     holding,
-    memory_item,
-    revisions,
-    spread,
+    material_of,
 )
 from palimpsest.store.queries import summaries as summary_queries
 
@@ -43,12 +41,7 @@ def _material(conn: Connection, request: SummaryRequest) -> Material:
     memories = summary_queries.memories_said(conn, request.scope, since, until, MAX_MEMORIES)
     memories = fitting(holding(memories, request.now), MAX_MEMORY_TOKENS)
     messages = summary_queries.messages_said(conn, request.scope, since, until, MAX_MESSAGES)
-    return Material(
-        tuple(map(memory_item, memories)),
-        spread(messages, MAX_MESSAGE_TOKENS),
-        sources=revisions(memories),
-        message_ids=tuple(message.id for message in messages),
-    )
+    return material_of(memories, messages, MAX_MESSAGE_TOKENS)
 
 
 def _plain(conn: Connection, request: SummaryRequest) -> PlainText:

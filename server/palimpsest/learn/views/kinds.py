@@ -205,3 +205,16 @@ def spread(messages: Sequence[Message], budget: int) -> tuple[Message, ...]:
     while len(cut) > 1 and sum(count_tokens(message.content) for message in cut) > budget:
         cut = cut[::2]
     return tuple(cut)
+
+
+def material_of(memories: Sequence[Memory], messages: Sequence[Message], message_tokens: int) -> Material:
+    """Return memories, and as many of the messages as fit a token count, as what a summary is written from.
+
+    The text rests on all of the messages, because which of them fit is chance.
+    """
+    return Material(
+        tuple(map(memory_item, memories)),
+        spread(messages, message_tokens),
+        sources=revisions(memories),
+        message_ids=tuple(message.id for message in messages),
+    )

@@ -15,9 +15,7 @@ from palimpsest.learn.views.kinds import (
     SummaryRequest,
     fitting,
     holding,
-    memory_item,
-    revisions,
-    spread,
+    material_of,
 )
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import summaries as summary_queries
@@ -36,12 +34,7 @@ def _material(conn: Connection, request: SummaryRequest) -> Material:
     held = holding((memory for _, memory in listed), request.now)
     memories = fitting([memory for memory in held if memory.updated_at >= since])
     messages = summary_queries.messages_said(conn, request.scope, since, until, MAX_MESSAGES)
-    return Material(
-        tuple(map(memory_item, memories)),
-        spread(messages, MAX_MESSAGE_TOKENS),
-        sources=revisions(memories),
-        message_ids=tuple(message.id for message in messages),
-    )
+    return material_of(memories, messages, MAX_MESSAGE_TOKENS)
 
 
 def _plain(conn: Connection, request: SummaryRequest) -> PlainText:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, cast
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.llm.prompts import Prompt
@@ -23,15 +22,7 @@ class AboutReply(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    about: str
-
-    @model_validator(mode="before")
-    @classmethod
-    def _tolerate(cls, value: Any) -> Any:
-        if not isinstance(value, Mapping):
-            return value
-        reply = cast("Mapping[str, Any]", value)
-        return reply if "about" in reply else {"about": reply.get("summary", reply.get("text"))}
+    about: str = Field(validation_alias=AliasChoices("about", "summary", "text"))
 
 
 async def about(model: LanguageModel, prompt: Prompt, *, name: str, lines: Sequence[str], now: datetime) -> str:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Sequence
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.llm.prompts import Prompt
@@ -22,15 +21,7 @@ class GistReply(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    gist: str
-
-    @model_validator(mode="before")
-    @classmethod
-    def _tolerate(cls, value: Any) -> Any:
-        if not isinstance(value, Mapping):
-            return value
-        reply = cast("Mapping[str, Any]", value)
-        return reply if "gist" in reply else {"gist": reply.get("text", reply.get("summary"))}
+    gist: str = Field(validation_alias=AliasChoices("gist", "text", "summary"))
 
 
 async def write_gist(model: LanguageModel, prompt: Prompt, *, title: str, headings: Sequence[str], page: str) -> str:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from palimpsest.core.models import Message
 from palimpsest.core.protocols import LanguageModel
@@ -35,15 +35,7 @@ class SummarizeReply(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    summary: str
-
-    @model_validator(mode="before")
-    @classmethod
-    def _tolerate(cls, value: Any) -> Any:
-        if not isinstance(value, Mapping):
-            return value
-        reply = cast("Mapping[str, Any]", value)
-        return reply if "summary" in reply else {"summary": reply.get("text")}
+    summary: str = Field(validation_alias=AliasChoices("summary", "text"))
 
 
 async def summarize(
