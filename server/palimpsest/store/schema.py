@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from sqlalchemy import (
@@ -20,10 +19,9 @@ from sqlalchemy import (
     false,
     text,
 )
-from sqlalchemy.engine import Dialect
-from sqlalchemy.types import TypeDecorator
 
-from palimpsest.core.clock import exact_iso
+from palimpsest.core.models import PAGE
+from palimpsest.store.utc_time import UtcTime
 
 HEAD = "0012"
 """The schema revision this version writes: the newest file in migrations/versions."""
@@ -34,27 +32,6 @@ DIALECTS = ("sqlite", "postgresql")
 """The databases whose partial indexes are declared."""
 
 metadata = MetaData()
-
-
-class UtcTime(TypeDecorator[datetime]):
-    """An aware datetime, stored as ISO 8601 text in UTC with microseconds. Text order is time order."""
-
-    impl = String(32)
-    cache_ok = True
-
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:
-        """Return the instant as text in UTC. Raises ValueError for a naive time, which is a bug."""
-        del dialect
-        if value is None:
-            return None
-        if value.tzinfo is None:
-            raise ValueError(f"a time without a zone reached the ledger: {value!r}")
-        return exact_iso(value)
-
-    def process_result_value(self, value: str | None, dialect: Dialect) -> datetime | None:
-        """Return the instant as an aware datetime in UTC."""
-        del dialect
-        return None if value is None else datetime.fromisoformat(value)
 
 
 def only_where(condition: str) -> dict[str, Any]:
@@ -98,6 +75,9 @@ Index("messages_by_text", messages.c.user_id, messages.c.content_hash)
 Index("messages_by_session", messages.c.session_id, messages.c.seq)
 Index("messages_by_name", messages.c.user_id, messages.c.name)
 Index("messages_by_change", messages.c.change)
+IS_PAGE = f"role = '{PAGE}' AND deleted_at IS NULL"
+"""The condition for living pages of documents."""
+Index("messages_that_are_pages", messages.c.user_id, messages.c.seq, **only_where(IS_PAGE))
 Index(
     "messages_once",
     *[messages.c[n] for n in ("user_id", "project", "agent_id", "run_id", "external_id", "content_hash")],

@@ -87,3 +87,15 @@ async def test_a_gist_without_a_page_is_found_and_removed(tmp_path: Path) -> Non
         await memory.engine.run(lambda: ledger.repair(ledger.verify(lambda _done, _total: None)))
         assert await row_faults(memory) == []
         assert await contents(memory, ALICE) == [(1, "Hut handbook › Water")]  # noqa: RUF001
+
+
+@pytest.mark.parametrize("pages", [150, 400])
+async def test_a_large_document_does_not_hide_what_somebody_said(tmp_path: Path, pages: int) -> None:
+    """Guards that pages do not take all places of a search: each of them has more words of the question."""
+    (tmp_path / "rooms.md").write_text(book(*(f"room {number}" for number in range(pages))), "utf-8")
+    async with memory_in(tmp_path / "data") as memory:
+        said = await add_text(memory, "Every spring the shed gets a new colour")
+        await memory.documents.learn_file(ALICE, tmp_path / "rooms.md")
+        result = await memory.search(ALICE, "What is painted again every spring?", max_tokens=8_000)
+        assert said in [hit.id for hit in result.hits[:5]]
+        assert result.hits[0].document is not None

@@ -1,6 +1,6 @@
 """The kind `session`: what was learned from one conversation, with the turns it came from.
 
-LoCoMo calls these observations, and found them to be the best unit of recall in its own study (section 4.2).
+LoCoMo calls these observations, and found them to be the best unit of recall in its own study.
 """
 
 from __future__ import annotations

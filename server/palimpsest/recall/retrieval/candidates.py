@@ -37,13 +37,14 @@ from palimpsest.recall.retrieval.links import with_linked
 from palimpsest.recall.retrieval.past import candidates_at
 from palimpsest.store.database.protocols import FoundWords, FullText
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.mapping import unpacked_rows
+from palimpsest.store.mapping import batched, unpacked_rows
 from palimpsest.store.queries import conversations as conversation_queries
 from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.queries.entries import CandidateRow
+from palimpsest.store.views import documents as document_queries
 from palimpsest.text.tokenizer import search_tokens
 
 MIN_VISIBLE_SHARE = 0.2
@@ -60,6 +61,11 @@ that leaves a fourth of them finds enough. If it does not, all entries that pass
 
 WHOLE_TEXT = 2**31 - 1
 """As a number of characters: the whole text."""
+
+PAGE_SHARE = 2
+"""For so many other candidates there is one page of a document. Pages have a pool of their own, because those of a
+large document match many questions by some of their words, and what people said would not become a candidate at all.
+Set by hand with benchmarks/documents.py."""
 
 _T = TypeVar("_T")
 
@@ -86,24 +92,26 @@ def retrieve(ledger: Ledger, embedder: Embedder, index: NearestEntries, request:
     """
     if request.as_of is not None:
         return candidates_at(ledger, embedder, request, request.as_of)
-    index_hits = _query_index(ledger, embedder.fingerprint, index, request)
+    user_id, fingerprint = request.scope.user_id, embedder.fingerprint
+    with ledger.read() as conn:
+        has_pages = document_queries.has_pages(conn, user_id)
+        vector = _index_vector(conn, fingerprint, request)
+    limit = request.pool.by_meaning * (TESTED_POOLS if has_pages or request.filter is not None else 1)
+    index_hits = None if vector is None else index.query(user_id, vector, limit)
     with ledger.read() as conn:
         text = _FullTextSearch(conn, ledger.full_text)
-        return _LivingSearch(conn, embedder.fingerprint, index, index_hits, request, text, ledger.now()).candidates()
+        search = _LivingSearch(conn, fingerprint, index, index_hits, request, text, ledger.now(), has_pages)
+        return search.candidates()
 
 
-def _query_index(ledger: Ledger, embedder: str, index: NearestEntries, request: CandidateRequest) -> IndexHits | None:
-    """Return the user's nearest entries from the index. Return None if the scope is scanned instead."""
+def _index_vector(conn: Connection, embedder: str, request: CandidateRequest) -> Vector | None:
+    """Return the vector to query the index with, of shape (dims,). Return None if the scope is scanned instead."""
     if request.vector is None or not (request.filter is None or request.filter.leaves_most_messages):
         return None
-    with ledger.read() as conn:
-        if entry_queries.is_narrow(conn, request.scope):
-            return None
-        stored = vector_queries.centre(conn, request.scope.user_id, embedder)
-        centre = Centre.of(embedder, stored.entries, stored.mean)
-    vector = _centred_query(request.vector, request, centre)
-    limit = request.pool.by_meaning * (1 if request.filter is None else TESTED_POOLS)
-    return index.query(request.scope.user_id, vector, limit)
+    if entry_queries.is_narrow(conn, request.scope):
+        return None
+    stored = vector_queries.centre(conn, request.scope.user_id, embedder)
+    return _centred_query(request.vector, request, Centre.of(embedder, stored.entries, stored.mean))
 
 
 def _centred_query(vector: Vector, request: CandidateRequest, centre: Centre) -> Vector:
@@ -153,6 +161,7 @@ class _LivingSearch:
     request: CandidateRequest
     text: _FullTextSearch
     now: datetime
+    has_pages: bool
 
     def candidates(self) -> Candidates:
         """Return the candidates with their features."""
@@ -205,8 +214,8 @@ class _LivingSearch:
             nearest, bm25 = self._passing(self.request.filter, query_vector, mean, entries, frequency)
             return list(self._rows(nearest, bm25).values()), bm25
         widened = entry_queries.widened(self.conn, scope, entries)
-        bm25 = self._by_words(widened, pool.by_words, frequency)
-        indexed = self._indexed()
+        bm25 = self._pool_by_words(widened, frequency)
+        indexed = self._indexed(pool.by_meaning)
         nearest = self._scanned(query_vector, mean, pool.by_meaning) if indexed is None else indexed
         rows = self._rows(nearest, bm25)
         visible = {seq for seq, row in rows.items() if self._has_requested_kind(row)}
@@ -215,7 +224,7 @@ class _LivingSearch:
         if scan_again:
             nearest = self._scanned(query_vector, mean, pool.by_meaning)
         if search_again:
-            bm25 = self._by_words(scope, pool.by_words, frequency)
+            bm25 = self._pool_by_words(scope, frequency)
         if scan_again or search_again:
             rows = self._rows(nearest, bm25)
         kept = [seq for seq in nearest if seq in rows and self._has_requested_kind(rows[seq])][: pool.kept]
@@ -235,14 +244,14 @@ class _LivingSearch:
         if found.leaves_most_messages:
             meant, worded = pool.by_meaning * TESTED_POOLS, pool.by_words * TESTED_POOLS
             bm25 = self._by_words(entry_queries.widened(self.conn, scope, entries), worded, frequency)
-            indexed = self._indexed()
+            indexed = self._indexed(meant)
             nearest = self._scanned(query_vector, mean, meant) if indexed is None else indexed
             messages = conversation_queries.message_entries_among(self.conn, scope, found.messages, {*nearest, *bm25})
-            near = [seq for seq in nearest if seq in messages]
-            with_words = [seq for seq in sorted(bm25, key=lambda seq: (-bm25[seq], seq)) if seq in messages]
+            near = self._first([seq for seq in nearest if seq in messages], pool.by_meaning)
+            with_words = self._first([seq for seq in _best_first(bm25) if seq in messages], pool.by_words)
             has_near = len(nearest) < meant or len(near) >= pool.by_meaning
             if has_near and (len(bm25) < worded or len(with_words) >= pool.by_words):
-                return near[: pool.by_meaning], {seq: bm25[seq] for seq in with_words[: pool.by_words]}
+                return near, {seq: bm25[seq] for seq in with_words}
         allowed = passing(self.conn, scope, found)
         bm25 = self._by_words(scope, None, frequency)
         nearest = self._scanned(query_vector, mean, pool.by_meaning, allowed)
@@ -257,12 +266,32 @@ class _LivingSearch:
     def _has_requested_kind(self, row: CandidateRow) -> bool:
         return self.request.kind in (None, row.candidate.kind)
 
-    def _indexed(self) -> list[int] | None:
+    def _first(self, ordered: Iterable[int], limit: int) -> list[int]:
+        """Return the first entries up to a limit, in their order. Pages of documents have a limit of their own."""
+        if not self.has_pages:
+            return list(islice(ordered, limit))
+        room = {False: limit, True: limit // PAGE_SHARE}
+        first: list[int] = []
+        for batch in batched(ordered):
+            pages = document_queries.page_entries_among(self.conn, batch)
+            for seq in batch:
+                if room[seq in pages]:
+                    room[seq in pages] -= 1
+                    first.append(seq)
+            if not room[False]:
+                break
+        return first
+
+    def _indexed(self, limit: int) -> list[int] | None:
         """Return the entries from the index and those it may lack. Return None if the scope is to be scanned."""
         if self.index_hits is None:
             return None
         changed = self.index.changed_since(self.conn, self.request.scope.user_id, self.index_hits.log_number)
-        return None if changed is None else [*self.index_hits.entries, *changed]
+        entries = self.index_hits.entries
+        first = self._first(entries, limit)
+        if changed is None or len(first) < min(limit, len(entries)):
+            return None  # so many are pages of documents that what people said is not among them
+        return [*first, *changed]
 
     def _scanned(
         self, query_vector: Vector | None, mean: Vector | None, limit: int, allowed: AbstractSet[int] | None = None
@@ -283,7 +312,19 @@ class _LivingSearch:
             return []
         order = cast("list[int]", np.argsort(-np.concatenate(cosines), kind="stable").tolist())
         nearest = (seqs[row] for row in order if allowed is None or seqs[row] in allowed)
-        return list(islice(nearest, limit))
+        return self._first(nearest, limit)
+
+    def _pool_by_words(self, scope: Scope | None, frequency: Mapping[str, int]) -> dict[int, float]:
+        """Return the BM25 scores of the best entries by words, as many as the request wants."""
+        wanted = self.request.pool.by_words
+        if not self.has_pages:
+            return self._by_words(scope, wanted, frequency)
+        for limit in (TESTED_POOLS * wanted, None):
+            found = self._by_words(scope, limit, frequency)
+            first = self._first(_best_first(found), wanted)
+            if limit is None or len(found) < limit or len(first) >= wanted:
+                break
+        return {seq: found[seq] for seq in first}
 
     def _by_words(self, scope: Scope | None, limit: int | None, frequency: Mapping[str, int]) -> dict[int, float]:
         """Return BM25 scores by entry."""
@@ -314,6 +355,10 @@ def _centred_rows(blobs: Sequence[bytes | None], mean: Vector | None) -> tuple[V
     matrix = centred(unpacked_rows([empty if blob is None else blob for blob in blobs]), mean)
     matrix[~has_vector] = 0.0  # as near to everything as the mean is
     return matrix, has_vector
+
+
+def _best_first(bm25: Mapping[int, float]) -> list[int]:
+    return sorted(bm25, key=lambda seq: (-bm25[seq], seq))
 
 
 def _is_enough(proposed: Iterable[int], visible: AbstractSet[int], limit: int) -> bool:

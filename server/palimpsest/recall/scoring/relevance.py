@@ -21,6 +21,7 @@ from palimpsest.recall.fitted.weights import CONSTANT, THRESHOLD
 from palimpsest.recall.query import ParsedQuery
 from palimpsest.recall.retrieval.features import Candidates
 from palimpsest.recall.scoring.connected import CONNECTED
+from palimpsest.recall.scoring.pages import FURTHER_PAGE
 from palimpsest.recall.scoring.ranking import Column, Ranked
 from palimpsest.recall.scoring.scoring import SearchScoring, coverage
 from palimpsest.text.answer_types import asked_types, can_hold
@@ -65,8 +66,9 @@ def relevance_of(scoring: SearchScoring, candidates: Candidates, ranked: Sequenc
     fitted = scoring.weights.relevance[sort_of_hit(scoring.query, ranked[0].candidate)]
     signs = signs_of_best(scoring.query, candidates, ranked, scoring.embedder)
     logit = fitted[CONSTANT] + sum(fitted.get(name, 0.0) * sign for name, sign in signs.items())
-    scores = np.array([item.score for item in ranked])
-    falls = fitted[DROP] + fitted[FALL] * (scores[0] - scores)
+    # A page matches no worse because another page stands above it.
+    scores = np.array([item.score - _part(item, FURTHER_PAGE) for item in ranked])
+    falls = np.maximum.accumulate(fitted[DROP] + fitted[FALL] * (scores[0] - scores))
     falls[0] = 0.0
     of_hits: list[float] = [_probability(value) for value in logit - falls]
     is_complete = bool(candidates.has_vector.all())  # what has no vector yet may answer, and the signs do not see it
@@ -112,9 +114,13 @@ def signs_of_best(
 
 
 def _own_score(item: Ranked) -> float:
-    """Return the score of a candidate without what it gained by a link: that says nothing of how well others match."""
-    gained = item.columns.get(CONNECTED)
-    return item.score if gained is None else item.score - float(gained[item.row])
+    """Return the score of a candidate without what others changed: that says nothing of how well it matches."""
+    return item.score - _part(item, CONNECTED) - _part(item, FURTHER_PAGE)
+
+
+def _part(item: Ranked, name: str) -> float:
+    column = item.columns.get(name)
+    return 0.0 if column is None else float(column[item.row])
 
 
 def _cosines(candidates: Candidates) -> Column:

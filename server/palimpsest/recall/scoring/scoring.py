@@ -32,6 +32,7 @@ from palimpsest.recall.scoring.conversation import (
 )
 from palimpsest.recall.scoring.dates import DateMatch, date_match
 from palimpsest.recall.scoring.forgetting import WEIGHT
+from palimpsest.recall.scoring.pages import page_losses
 from palimpsest.recall.scoring.ranking import Column
 from palimpsest.recall.scoring.updates import newer_of_two, order_features
 from palimpsest.text.answer_types import asked_types, can_hold
@@ -62,10 +63,6 @@ RECENCY_DAYS = 365.0
 SUPERSEDED = 2.0
 """What a message loses if all its facts were superseded: enough to come after what is current. Set by hand, because no
 data set has such messages."""
-
-PAGE = 0.5
-"""What a page of a document loses, because of the many pages of a library some match any question. Set by hand with
-benchmarks/documents.py: more finds more of what people said, and less of what stands on pages."""
 
 VERBATIM = 8.0
 """What a candidate gains whose text is the query, word by word. Set by hand: more than all other parts differ between
@@ -108,8 +105,6 @@ class SearchScoring:
         outdated = [entry.owner_id in candidates.outdated for entry in candidates.entries]
         parts["superseded"] = -SUPERSEDED * np.array(outdated, dtype=np.float32)
         parts["verbatim"] = VERBATIM * _verbatim(self.query, candidates)
-        if any(entry.is_page for entry in candidates.entries):
-            parts["page"] = -PAGE * np.array([entry.is_page for entry in candidates.entries], dtype=np.float32)
         parts["recency"] = RECENCY * _recency([entry.at for entry in candidates.entries], self.now)
         if self.retention is not None:
             parts["faded"] = -WEIGHT * (1 - self.retention)
@@ -122,6 +117,7 @@ class SearchScoring:
             scores = scores + parts[CONNECTED]
         order = order_features(self.query, candidates, scores, self.weights.replacement)
         parts |= {name: weigh(name, column) for name, column in order.items()}
+        parts |= page_losses(candidates, np.sum(list(parts.values()), axis=0))
         parts["newer of two"] = newer_of_two(self.query, candidates, np.sum(list(parts.values()), axis=0))
         parts["repeated"] = -REPEATED * repeated(candidates, np.sum(list(parts.values()), axis=0))
         return parts

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, and_, func, select
+from sqlalchemy import Connection, and_, bindparam, exists, func, select, text
 
 from palimpsest.core.errors import InputError, MemoryNotFoundError, StaleDecisionError
 from palimpsest.core.models import MAX_SCOPE_CHARS, PAGE, Message, Scope
 from palimpsest.core.search.hits import DocumentPage
 from palimpsest.core.validation import one_line
 from palimpsest.store.mapping import chunks, is_scope, listed, sees, to_message
-from palimpsest.store.schema import conversations, messages
+from palimpsest.store.schema import IS_PAGE, conversations, messages, vectors
 from palimpsest.store.views import gists
 
 CLIENT = "document"
@@ -81,6 +81,11 @@ def _digest(uri: str) -> str:
     return hashlib.sha256(uri.encode()).hexdigest()[:_DIGEST_CHARS]
 
 
+_IS_NUMBERED = (messages.c.role == PAGE, messages.c.external_id != "", messages.c.deleted_at.is_(None))
+"""The conditions for a living page with a place in its document. One that another page of a merged project took the
+place of has none."""
+
+
 def _number(external: str) -> int:
     return int(external.rpartition(":")[2])
 
@@ -121,8 +126,7 @@ def documents(conn: Connection, scope: Scope, session_id: str = "") -> list[Docu
         .where(
             sees(conversations, scope),
             known.client == CLIENT,
-            messages.c.role == PAGE,
-            messages.c.deleted_at.is_(None),
+            *_IS_NUMBERED,
             *((known.session_id == session_id,) if session_id else ()),
         )
         .group_by(known.seq)
@@ -164,8 +168,7 @@ def pages(conn: Connection, scope: Scope, found: Document, number: int | None = 
         sees(messages, scope),
         messages.c.session_id == found.id,
         messages.c.project == found.project,
-        messages.c.role == PAGE,
-        messages.c.deleted_at.is_(None),
+        *_IS_NUMBERED,
     )
     read = [to_message(row) for row in conn.execute(query)]
     read = [message for message in read if number in {None, _number(message.external_id)}]
@@ -209,6 +212,26 @@ def outdated_pages(conn: Connection, user_id: str, *copies: tuple[str, str]) -> 
     *older, newest = living
     taken = {page.external_id for page in newest}
     return [page.id for pages in older for page in pages if page.external_id in taken]
+
+
+def has_pages(conn: Connection, user_id: str) -> bool:
+    """Return whether a user has a living page of a document. It takes the same time for any number of them."""
+    return bool(conn.execute(_HAS_PAGES, {"user_id": user_id}).scalar_one())
+
+
+_HAS_PAGES = select(exists().where(messages.c.user_id == bindparam("user_id"), text(IS_PAGE)))
+
+
+def page_entries_among(conn: Connection, seqs: Sequence[int]) -> set[int]:
+    """Return those of some entries that are pages."""
+    return {seq for chunk in chunks(seqs) for seq in conn.execute(_PAGE_ENTRIES, {"seqs": chunk}).scalars()}
+
+
+_PAGE_ENTRIES = (
+    select(vectors.c.seq)
+    .join(messages, and_(vectors.c.kind == "message", messages.c.id == vectors.c.owner_id))
+    .where(vectors.c.seq.in_(listed("seqs")), messages.c.role == PAGE)
+)
 
 
 def places(conn: Connection, page_ids: Sequence[str]) -> dict[str, DocumentPage]:

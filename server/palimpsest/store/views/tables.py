@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from sqlalchemy import Column, ForeignKey, Index, Integer, LargeBinary, String, Table, Text
 
-from palimpsest.store.schema import UtcTime, metadata
+from palimpsest.store.schema import metadata
+from palimpsest.store.utc_time import UtcTime
 
 summary_sources = Table(
     "summary_sources",

@@ -3,7 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
-from palimpsest.store.schema import UtcTime, only_where
+from palimpsest.store.schema import only_where
+from palimpsest.store.utc_time import UtcTime
 
 revision = "0001"
 down_revision = None

@@ -5,7 +5,7 @@ from itertools import groupby
 import sqlalchemy as sa
 from alembic import op
 
-from palimpsest.store.schema import UtcTime
+from palimpsest.store.utc_time import UtcTime
 
 revision = "0003"
 down_revision = "0002"

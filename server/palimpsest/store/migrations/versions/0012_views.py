@@ -16,6 +16,8 @@ MARKED = (
     "(CAST(metadata AS TEXT) LIKE '%\"pinned\"%' OR CAST(metadata AS TEXT) LIKE '%\"expires_at\"%')"
 )
 
+PAGES = "role = 'document' AND deleted_at IS NULL"
+
 EARLIER_JOBS = ("learn", "capture")
 EARLIER_KIND_CHARS = 32
 
@@ -27,6 +29,10 @@ def upgrade() -> None:
     marked = sa.text(MARKED)
     op.create_index("memories_marked", "memories", ["user_id", "seq"], sqlite_where=marked, postgresql_where=marked)
     op.create_index("messages_by_time", "messages", ["user_id", "said_at", "seq"])
+    pages = sa.text(PAGES)
+    op.create_index(
+        "messages_that_are_pages", "messages", ["user_id", "seq"], sqlite_where=pages, postgresql_where=pages
+    )
     with op.batch_alter_table("summaries") as summaries:
         summaries.alter_column(
             "kind", type_=sa.String(64), existing_type=sa.String(EARLIER_KIND_CHARS), existing_nullable=False
@@ -75,6 +81,7 @@ def downgrade() -> None:
         summaries.alter_column(
             "kind", type_=sa.String(EARLIER_KIND_CHARS), existing_type=sa.String(64), existing_nullable=False
         )
+    op.drop_index("messages_that_are_pages", "messages")
     op.drop_index("messages_by_time", "messages")
     op.drop_index("memories_marked", "memories")
     op.drop_column("memories", "links")
