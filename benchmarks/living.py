@@ -1,6 +1,9 @@
 """What a memory knows over a year of one person's life, with and without a model, with and without forgetting.
 
-    python benchmarks/living.py [--embedder static] [--ways 4]
+    python benchmarks/living.py [--embedder static] [--ways 6]
+
+In the last two ways everything is on that asks a model: facts, summaries, links, and the gists of a handbook of 50
+pages that she learns on the first of each month. They differ in `background.calls_per_day`.
 
 The person and what she tells are in `benchmarks/living.json`. The model is scripted (`years/reader.py`): it finds every
 fact and writes summaries from nothing but its prompts. So the figures say what the memory brings to a model, and not
@@ -24,6 +27,8 @@ WAYS = (
     Way(with_model=True, forgetting="off"),
     Way(with_model=False, forgetting="rank"),
     Way(with_model=False, forgetting="archive"),
+    Way(with_model=True, forgetting="rank", everything=True),
+    Way(with_model=True, forgetting="rank", everything=True, calls_per_day=10),
 )
 
 COLUMNS = ("first", "top", "stale", "profile", "profile_stale", "recent", "profile_tokens")
@@ -56,6 +61,9 @@ def _print(way: Way, year: Year) -> None:
     for stage, calls in sorted(year.calls.items()):
         hundred = year.turns / 100
         print(f"{stage}: {calls / hundred:.1f} calls and {year.tokens[stage] / hundred:,.0f} tokens per hundred turns")
+    if way.with_model:
+        print(f"on the busiest day {year.most_calls} calls of a limit of {way.calls_per_day}; {year.turns} turns")
+        print(f"jobs that still wait at the end: {', '.join(year.waiting) or 'none'}")
 
 
 def _shown(value: float) -> str:

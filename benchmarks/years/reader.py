@@ -20,6 +20,9 @@ from years.person import Person, Told
 WRITTEN_TOKENS = 600
 """How much the model writes at most. Set by hand: about what a model writes that is asked to be short."""
 
+GIST_WORDS = 30
+"""How many words the gist of a page has. Set by hand: the first sentences."""
+
 SECTIONS = ("help", "identity", "people", "work", "home", "preferences")
 """In which order the model keeps what lasts, if not all of it has room."""
 
@@ -35,7 +38,7 @@ class Reader:
 
     def __call__(self, request: dict[str, Any]) -> str:
         """Return the reply to a request."""
-        stage, text = stage_of(request), "\n".join(str(message["content"]) for message in request["messages"])
+        stage, text = _stage(request), "\n".join(str(message["content"]) for message in request["messages"])
         with self._lock:
             self.calls[stage] += 1
             self.tokens[stage] += count_tokens(text)
@@ -44,7 +47,16 @@ class Reader:
             return json.dumps({"facts": self._facts(user)})
         if stage == "decide":
             return json.dumps({"decisions": self._decisions(user)})
+        if stage == "links":
+            return json.dumps({"notes": _notes(user)})
+        if stage == "gist":
+            return json.dumps({"gist": " ".join(user.split("Page: ", 1)[1].split()[:GIST_WORDS])})
         return json.dumps({"summary": " ".join(told.text for told in self._kept(user))})
+
+    @property
+    def background_calls(self) -> int:
+        """How many calls made something of what is known already, and are in the budget of a day."""
+        return sum(self.calls[stage] for stage in ("summarize", "links", "gist"))
 
     def _facts(self, text: str) -> list[dict[str, Any]]:
         new = text.split("New messages: ", 1)[1]
@@ -86,3 +98,16 @@ class Reader:
                 break
             kept.append(told)
         return kept
+
+
+def _stage(request: dict[str, Any]) -> str:
+    """Return which stage a request comes from, with those of the background."""
+    user = str(request["messages"][-1]["content"])
+    return {"Memories:": "links", "Document:": "gist"}.get(user.split(maxsplit=1)[0], stage_of(request))
+
+
+def _notes(text: str) -> list[dict[str, Any]]:
+    """Return a note on each new memory, without links."""
+    memories = cast("list[dict[str, Any]]", json.loads(text.removeprefix("Memories: ").splitlines()[0]))
+    new = [memory for memory in memories if "near" in memory]
+    return [{"memory": memory["id"], "context": "Her life this year.", "tags": [], "links": []} for memory in new]

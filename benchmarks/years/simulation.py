@@ -15,7 +15,9 @@ from uuid import uuid4
 import anyio
 
 from loopback import OpenAIServer
+from measures.handbooks import made_handbooks
 from measures.stores import SCOPE, StoppedClock
+from palimpsest.core.configuration.sections import BackgroundConfig
 from palimpsest.core.models import Message
 from palimpsest.core.settings import load_settings
 from palimpsest.learn.background.jobs import work_on_jobs
@@ -40,14 +42,20 @@ TOP = 5
 
 @dataclass(frozen=True)
 class Way:
-    """How a year is lived: with the scripted model or without one, and with a value of the setting `forgetting`."""
+    """How a year is lived: with the scripted model or without one, and with which settings.
+
+    With `everything` memories are linked, and a handbook is learned every month.
+    """
 
     with_model: bool
     forgetting: str
+    everything: bool = False
+    calls_per_day: int = BackgroundConfig().calls_per_day
 
     def __str__(self) -> str:
         """Name it for the table."""
-        return f"{'model' if self.with_model else 'no model'}, forgetting {self.forgetting}"
+        everything = f", everything on, {self.calls_per_day} calls a day" if self.everything else ""
+        return f"{'model' if self.with_model else 'no model'}, forgetting {self.forgetting}{everything}"
 
 
 @dataclass
@@ -71,12 +79,18 @@ class Month:
 
 @dataclass
 class Year:
-    """The months of a year, and the calls and prompt tokens of the model by stage, of `turns` turns."""
+    """The months of a year, and the calls and prompt tokens of the model by stage, of `turns` turns.
+
+    `most_calls` is how many calls of the background there were on the busiest day, and `waiting` are the kinds of the
+    jobs that are not done at the end.
+    """
 
     months: list[Month] = field(default_factory=list[Month])
     turns: int = 0
     calls: dict[str, int] = field(default_factory=dict[str, int])
     tokens: dict[str, int] = field(default_factory=dict[str, int])
+    most_calls: int = 0
+    waiting: list[str] = field(default_factory=list[str])
 
 
 async def live(person: Person, way: Way, embedder: str) -> Year:
@@ -86,14 +100,19 @@ async def live(person: Person, way: Way, embedder: str) -> Year:
     async with _opened(way, embedder, clock, reader) as memory:
         for day in (FIRST_DAY + timedelta(days=number) for number in range(DAYS)):
             clock.at = datetime.combine(day, time(9), UTC)
+            earlier = reader.background_calls
             year.turns += await _tell(memory, way, person, day, clock, chance)
+            if way.everything and day.day == 1:
+                await _learn_handbook(memory, day.month)
             clock.at += timedelta(hours=10)
             await _settle(memory)
+            year.most_calls = max(year.most_calls, reader.background_calls - earlier)
             for matter in chance.sample(person.matters, QUESTIONS_A_DAY):
                 if matter.current(day) is not None:
                     await memory.search(SCOPE, matter.question)
             if (day + timedelta(days=1)).day == 1:
                 year.months.append(await _month(memory, person, day))
+        year.waiting = [report.job.kind for report in await memory.care.jobs() if report.job.state == "waiting"]
     year.calls, year.tokens = dict(reader.calls), dict(reader.tokens)
     return year
 
@@ -105,10 +124,13 @@ async def _opened(way: Way, embedder: str, clock: StoppedClock, reader: Reader) 
         model: dict[str, Any] = {"provider": "openai", "config": endpoint} if way.with_model else {"provider": "none"}
         settings = load_settings(
             data_dir=Path(folder),
+            user_id=SCOPE.user_id,
             llm=model,
             embedder={"provider": embedder},
             project="",
             forgetting=way.forgetting,
+            links="on" if way.everything else "off",
+            background={"calls_per_day": way.calls_per_day},
         )
         async with open_memory(settings, clock=clock) as memory:
             yield memory
@@ -130,6 +152,18 @@ async def _tell(memory: Memory, way: Way, person: Person, day: date, clock: Stop
         for item in told:
             await memory.add_text(SCOPE, item.text, replaces=await _outdated(memory, person, item))
     return len(turns)
+
+
+async def _learn_handbook(memory: Memory, month: int) -> None:
+    """Learn one of the handbooks as a file, another one each month until all are known."""
+    texts = list(made_handbooks().texts.items())
+    if month > len(texts):
+        return
+    name, text = texts[month - 1]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, f"{name}.md")
+        await anyio.Path(file).write_text(text, "utf-8")
+        await memory.documents.learn_file(SCOPE, file)
 
 
 async def _outdated(memory: Memory, person: Person, item: Told) -> Sequence[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
 
@@ -31,6 +31,11 @@ HALF_LIFE = timedelta(days=180)
 
 OTHER_DATE = timedelta(days=500)
 """A text means another day to whoever reads it this much later, if it counts from its own date."""
+
+PASSING_WEIGHT = 0.4
+PASSING_AFTER = timedelta(days=14)
+"""A text that counts from its own date ("on 16 April", "this week") mostly tells what passes. So long after it was said
+it is worth this part of another one, and no less, because birthdays are told like that, too. Set by hand."""
 
 NAME_WEIGHT = 3.0
 """What the user is called comes first. Set by hand."""
@@ -103,7 +108,7 @@ def most_telling_of(
     vectors = centred_vectors(conn, request.embedder, request.scope, "memory", ids)
 
     def choose(name: str, tokens: int) -> list[Memory]:
-        passages = [_passage(memory, vectors.get(memory.id)) for memory in compared[name]]
+        passages = [_passage(memory, vectors.get(memory.id), request.now) for memory in compared[name]]
         positions = most_telling(passages, tokens, now=request.now, half_life=rooms[name].half_life)
         return [compared[name][position] for position in positions]
 
@@ -122,8 +127,10 @@ def _certainty(memory: Memory) -> int:
     return 2 if memory.tags else 1 if is_about_user(memory.text) else 0
 
 
-def _passage(memory: Memory, vector: Vector | None) -> Passage:
+def _passage(memory: Memory, vector: Vector | None, now: datetime) -> Passage:
     weight = NAME_WEIGHT if USER_NAME in memory.metadata else 1.0
+    if now - memory.at > PASSING_AFTER and _counts_from_its_date(memory):
+        weight *= PASSING_WEIGHT
     return Passage(memory.text, memory.at, vector, weight, tokens=_cost(memory))
 
 
@@ -138,8 +145,12 @@ def _costs(memories: Iterable[Memory]) -> int:
 def line_of(memory: Memory) -> str:
     """Return a memory as a line, with its date if the text counts from it."""
     text = shown_text(memory)
-    counts_from_it = dates_in(text, memory.at) != dates_in(text, memory.at + OTHER_DATE)
-    return f"- {memory.date} {text}" if counts_from_it else f"- {text}"
+    return f"- {memory.date} {text}" if _counts_from_its_date(memory) else f"- {text}"
+
+
+def _counts_from_its_date(memory: Memory) -> bool:
+    """Return whether a text means another day to whoever reads it later."""
+    return dates_in(memory.text, memory.at) != dates_in(memory.text, memory.at + OTHER_DATE)
 
 
 def lasting(memories: Sequence[Memory]) -> list[Memory]:
