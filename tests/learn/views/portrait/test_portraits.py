@@ -15,7 +15,7 @@ from palimpsest.core.models import Scope
 from palimpsest.hook.session import find_brief
 from palimpsest.memory import Memory
 from tests.support.mcp_client import connect_stdio, reply_text
-from tests.support.memory import ALICE, add_text, llm_settings, memory_in, messages_from
+from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in, messages_from
 
 pytestmark = pytest.mark.anyio
 
@@ -87,6 +87,20 @@ async def test_a_profile_in_german(tmp_path: Path) -> None:
                 "Der Bodensee ist 63 km lang.": "Also",
             },
         )
+
+
+async def test_a_profile_shows_what_lasts_before_the_errands_of_last_spring(tmp_path: Path) -> None:
+    """A text that counts from the day it was said mostly tells what has passed."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        for thing in ("ladder", "curtains", "kayak", "boiler", "trophy", "wallpaper", "mattress", "greenhouse"):
+            for verb in ("fetches", "mends", "orders", "paints", "sells"):
+                await add_text(memory, f"Imogen {verb} a {thing} on 3 June")
+                await add_text(memory, f"Imogen {verb} every old {thing}")
+        clock.forward(days=90)
+        shown = sections((await memory.summary(ALICE, "profile")).text)
+    passing = ["on 3 June" in text for lines in shown.values() for text in lines]
+    assert passing.count(False) > 2 * passing.count(True)
 
 
 async def test_a_profile_leaves_out_what_is_of_a_project_ends_or_is_pinned(tmp_path: Path) -> None:
