@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ from palimpsest.core.errors import InputError
 from palimpsest.core.models import (
     EXPIRE,
     LINK,
+    PAGE,
     PINNED,
     Annotation,
     Decision,
@@ -25,10 +27,16 @@ from palimpsest.core.models import (
     Fact,
     Kind,
     Link,
+    Message,
     Provenance,
     Scope,
 )
+from palimpsest.store.mapping import content_hash
 from palimpsest.store.queries import history as history_queries
+from palimpsest.store.views import documents as document_queries
+from palimpsest.store.views.documents import PagesRead
+from palimpsest.store.views.gists import Gist
+from palimpsest.store.writes.conversations import Conversation
 from tests.support.databases import DATABASES
 from tests.support.examples import examples
 from tests.support.memory import ALICE
@@ -64,7 +72,7 @@ class Step:
     day: datetime | None
 
 
-PEOPLE = ("add", "pin", "replace", "update", "delete", "restore", "say", "learn")
+PEOPLE = ("add", "pin", "replace", "update", "delete", "restore", "say", "learn", "document")
 BACKGROUND = (LINK, EXPIRE)
 
 STEPS = st.builds(
@@ -123,6 +131,37 @@ def _do(recorded: RecordedLedger, step: Step) -> None:
             pass
 
 
+def _learn_document(recorded: RecordedLedger, step: Step) -> None:
+    """Keep a document of up to three pages, or bring it up to date: pages are added, deleted and restored."""
+    wanted = {number: TEXTS[(step.other + number) % len(TEXTS)] for number in range(1, 2 + step.one % 3)}
+    with recorded.ledger.read() as conn:
+        stored = document_queries.pages_of_uri(conn, step.scope, "book")
+    same = {page.number: page for page in reversed(stored) if page.digest == content_hash(wanted.get(page.number, ""))}
+    kept = {page.id for page in same.values()}
+    deleted = [page.id for page in stored if not page.is_deleted and page.id not in kept]
+    restored = [page.id for page in same.values() if page.is_deleted]
+    at = recorded.clock.at
+    new = [
+        Message(str(uuid4()), step.scope, PAGE, text, at, at, external_id=document_queries.external_id("book", number))
+        for number, text in wanted.items()
+        if number not in same
+    ]
+    recorded.apply(
+        step.scope,
+        *(Decision(Event.DELETE, memory_id=page, kind="message") for page in deleted),
+        *(Decision(Event.ADD, memory_id=page, kind="message") for page in restored),
+        messages=tuple(new),
+        conversation=Conversation(document_queries.CLIENT, "book", "Book"),
+        gists={page.id: Gist(f"gist of {page.content}") for page in new},
+        pages_read=PagesRead("book", frozenset(stored)),
+    )
+    with recorded.ledger.read() as conn:
+        pages = document_queries.pages_of_uri(conn, step.scope, "book")
+    assert {page.number: page.digest for page in pages if not page.is_deleted} == {
+        number: content_hash(text) for number, text in wanted.items()
+    }
+
+
 def _do_in_background(recorded: RecordedLedger, step: Step, memory_ids: Sequence[str]) -> None:
     """Link memories, the first with the others, or close one because its time has come."""
     if step.what == EXPIRE:
@@ -177,6 +216,7 @@ def _undo_since(recorded: RecordedLedger, number: int, scope: Scope) -> None:
 
 WAYS: dict[str, Callable[[RecordedLedger, Step], None]] = {
     "undo": _undo,
+    "document": _learn_document,
     "since": lambda recorded, step: _undo_since(recorded, step.one, step.scope),
 }
 """Steps that are more than a write."""
