@@ -92,26 +92,25 @@ def retrieve(ledger: Ledger, embedder: Embedder, index: NearestEntries, request:
     """
     if request.as_of is not None:
         return candidates_at(ledger, embedder, request, request.as_of)
-    user_id, fingerprint = request.scope.user_id, embedder.fingerprint
-    with ledger.read() as conn:
-        has_pages = document_queries.has_pages(conn, user_id)
-        vector = _index_vector(conn, fingerprint, request)
-    limit = request.pool.by_meaning * (TESTED_POOLS if has_pages or request.filter is not None else 1)
-    index_hits = None if vector is None else index.query(user_id, vector, limit)
+    index_hits = _query_index(ledger, embedder.fingerprint, index, request)
     with ledger.read() as conn:
         text = _FullTextSearch(conn, ledger.full_text)
-        search = _LivingSearch(conn, fingerprint, index, index_hits, request, text, ledger.now(), has_pages)
+        stored = vector_queries.centre(conn, request.scope.user_id, embedder.fingerprint)
+        search = _LivingSearch(conn, embedder.fingerprint, index, index_hits, request, text, ledger.now(), stored)
         return search.candidates()
 
 
-def _index_vector(conn: Connection, embedder: str, request: CandidateRequest) -> Vector | None:
-    """Return the vector to query the index with, of shape (dims,). Return None if the scope is scanned instead."""
+def _query_index(ledger: Ledger, embedder: str, index: NearestEntries, request: CandidateRequest) -> IndexHits | None:
+    """Return the user's nearest entries from the index. Return None if the scope is scanned instead."""
     if request.vector is None or not (request.filter is None or request.filter.leaves_most_messages):
         return None
-    if entry_queries.is_narrow(conn, request.scope):
-        return None
-    stored = vector_queries.centre(conn, request.scope.user_id, embedder)
-    return _centred_query(request.vector, request, Centre.of(embedder, stored.entries, stored.mean))
+    with ledger.read() as conn:
+        if entry_queries.is_narrow(conn, request.scope):
+            return None
+        stored = vector_queries.centre(conn, request.scope.user_id, embedder)
+    vector = _centred_query(request.vector, request, Centre.of(embedder, stored.entries, stored.mean))
+    tested = TESTED_POOLS if stored.has_pages or request.filter is not None else 1
+    return index.query(request.scope.user_id, vector, request.pool.by_meaning * tested)
 
 
 def _centred_query(vector: Vector, request: CandidateRequest, centre: Centre) -> Vector:
@@ -161,12 +160,12 @@ class _LivingSearch:
     request: CandidateRequest
     text: _FullTextSearch
     now: datetime
-    has_pages: bool
+    stored: vector_queries.Centre
 
     def candidates(self) -> Candidates:
         """Return the candidates with their features."""
         conn, request = self.conn, self.request
-        stored = vector_queries.centre(conn, request.scope.user_id, self.embedder)
+        stored = self.stored
         centre = Centre.of(self.embedder, stored.entries, stored.mean)
         query_vector = None if request.vector is None else _centred_query(request.vector, request, centre)
         frequency = self.text.frequency(request.words)
@@ -268,7 +267,7 @@ class _LivingSearch:
 
     def _first(self, ordered: Iterable[int], limit: int) -> list[int]:
         """Return the first entries up to a limit, in their order. Pages of documents have a limit of their own."""
-        if not self.has_pages:
+        if not self.stored.has_pages:
             return list(islice(ordered, limit))
         room = {False: limit, True: limit // PAGE_SHARE}
         first: list[int] = []
@@ -317,7 +316,7 @@ class _LivingSearch:
     def _pool_by_words(self, scope: Scope | None, frequency: Mapping[str, int]) -> dict[int, float]:
         """Return the BM25 scores of the best entries by words, as many as the request wants."""
         wanted = self.request.pool.by_words
-        if not self.has_pages:
+        if not self.stored.has_pages:
             return self._by_words(scope, wanted, frequency)
         for limit in (TESTED_POOLS * wanted, None):
             found = self._by_words(scope, limit, frequency)

@@ -67,7 +67,7 @@ def relevance_of(scoring: SearchScoring, candidates: Candidates, ranked: Sequenc
     signs = signs_of_best(scoring.query, candidates, ranked, scoring.embedder)
     logit = fitted[CONSTANT] + sum(fitted.get(name, 0.0) * sign for name, sign in signs.items())
     # A page matches no worse because another page stands above it.
-    scores = np.array([item.score - _part(item, FURTHER_PAGE) for item in ranked])
+    scores = _scores_without(ranked, FURTHER_PAGE)
     falls = np.maximum.accumulate(fitted[DROP] + fitted[FALL] * (scores[0] - scores))
     falls[0] = 0.0
     of_hits: list[float] = [_probability(value) for value in logit - falls]
@@ -90,7 +90,9 @@ def signs_of_best(
     """Return the signs that the best candidate answers, or does not, by name."""
     best = ranked[0]
     text = best.candidate.text
-    second = max(map(_own_score, ranked[1:]), default=best.score)
+    # What others changed says nothing of how well a candidate matches.
+    others = _scores_without(ranked, CONNECTED, FURTHER_PAGE)[1:]
+    second = float(others.max()) if len(others) else best.score
     rows = [item.row for item in ranked]
     found = frozenset[str]().union(*(candidates.words_in_context[row] for row in rows))
     unknown = [word for word in query.words if word not in found]
@@ -113,14 +115,11 @@ def signs_of_best(
     return signs | {SMALL: small} | {f"{SMALL}, {name}": small * signs[name] for name in IN_SMALL_MEMORIES}
 
 
-def _own_score(item: Ranked) -> float:
-    """Return the score of a candidate without what others changed: that says nothing of how well it matches."""
-    return item.score - _part(item, CONNECTED) - _part(item, FURTHER_PAGE)
-
-
-def _part(item: Ranked, name: str) -> float:
-    column = item.columns.get(name)
-    return 0.0 if column is None else float(column[item.row])
+def _scores_without(ranked: Sequence[Ranked], *parts: str) -> Column:
+    """Return the scores of ranked candidates without some of their parts. Shape (n,), in their order."""
+    columns, rows = ranked[0].columns, [item.row for item in ranked]
+    scores = np.array([item.score for item in ranked])
+    return scores - sum(columns[name][rows] for name in parts if name in columns)
 
 
 def _cosines(candidates: Candidates) -> Column:

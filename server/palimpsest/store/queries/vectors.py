@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, exists, func, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, exists, func, or_, select, text
 
 from palimpsest.core.models import Kind, Scope
 from palimpsest.core.protocols import Vector
@@ -25,7 +25,7 @@ from palimpsest.store.mapping import (
     unpacked_key,
     unpacked_keys,
 )
-from palimpsest.store.schema import means, memories, messages, vectors
+from palimpsest.store.schema import IS_PAGE, means, memories, messages, vectors
 
 SCAN_BATCH = 4_000
 """How many keys one batch of a scan has: six megabytes at 384 dimensions."""
@@ -49,10 +49,14 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Centre:
-    """How many living keys a user has, and their mean, of shape (dims,). `mean` is None if there are none."""
+    """How many living keys a user has, and their mean, of shape (dims,). `mean` is None if there are none.
+
+    `has_pages` is whether pages of documents are among the user's entries.
+    """
 
     entries: int
     mean: Vector | None
+    has_pages: bool = False
 
 
 def keys_of(conn: Connection, embedder: str, seqs: Sequence[int]) -> dict[int, Vector]:
@@ -122,14 +126,18 @@ def _batches(conn: Connection, query: Query, values: Mapping[str, object]) -> It
 
 
 def centre(conn: Connection, user_id: str, embedder: str) -> Centre:
-    """Return the number and the mean of a user's living keys."""
+    """Return the number and the mean of a user's living keys, and whether there are pages. Every search needs them."""
     row = conn.execute(_MEAN, {"user_id": user_id, "embedder": embedder}).one_or_none()
     if row is None or row.units <= 0:
         return Centre(0, None)
-    return Centre(row.units, (np.frombuffer(row.total, dtype=np.float64) / row.units).astype(np.float32))
+    mean = (np.frombuffer(row.total, dtype=np.float64) / row.units).astype(np.float32)
+    return Centre(row.units, mean, bool(row.has_pages))
 
 
-_MEAN = select(means.c.units, means.c.total).where(
+_HAS_PAGES = exists().where(messages.c.user_id == bindparam("user_id"), text(IS_PAGE))
+"""It goes along an index, and takes the same time for any number of pages."""
+
+_MEAN = select(means.c.units, means.c.total, _HAS_PAGES.label("has_pages")).where(
     means.c.user_id == bindparam("user_id"), means.c.embedder == bindparam("embedder")
 )
 

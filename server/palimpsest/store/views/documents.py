@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, and_, bindparam, exists, func, select, text
+from sqlalchemy import Connection, and_, func, select
 
 from palimpsest.core.errors import InputError, MemoryNotFoundError, StaleDecisionError
 from palimpsest.core.models import MAX_SCOPE_CHARS, PAGE, Message, Scope
 from palimpsest.core.search.hits import DocumentPage
 from palimpsest.core.validation import one_line
 from palimpsest.store.mapping import chunks, is_scope, listed, sees, to_message
-from palimpsest.store.schema import IS_PAGE, conversations, messages, vectors
+from palimpsest.store.schema import conversations, messages, vectors
 from palimpsest.store.views import gists
 
 CLIENT = "document"
@@ -212,14 +212,6 @@ def outdated_pages(conn: Connection, user_id: str, *copies: tuple[str, str]) -> 
     *older, newest = living
     taken = {page.external_id for page in newest}
     return [page.id for pages in older for page in pages if page.external_id in taken]
-
-
-def has_pages(conn: Connection, user_id: str) -> bool:
-    """Return whether a user has a living page of a document. It takes the same time for any number of them."""
-    return bool(conn.execute(_HAS_PAGES, {"user_id": user_id}).scalar_one())
-
-
-_HAS_PAGES = select(exists().where(messages.c.user_id == bindparam("user_id"), text(IS_PAGE)))
 
 
 def page_entries_among(conn: Connection, seqs: Sequence[int]) -> set[int]:
