@@ -11,9 +11,12 @@ from itertools import islice
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
-from sqlalchemy import JSON, ColumnElement, FromClause, Row, Select, Table, and_, bindparam, or_, select
+from sqlalchemy import JSON, ColumnElement, FromClause, Row, Select, String, Table, and_, bindparam, or_, select
+from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import TypeDecorator
 
+from palimpsest.core.clock import exact_iso
 from palimpsest.core.entities import NamedEntity, Relation
 from palimpsest.core.models import Event, Link, Memory, Message, Provenance, Scope, Summary, Version
 from palimpsest.core.protocols import Vector
@@ -42,6 +45,27 @@ def batched(values: Iterable[_T]) -> Iterator[list[_T]]:
     iterator = iter(values)
     while batch := list(islice(iterator, IN_CHUNK)):
         yield batch
+
+
+class UtcTime(TypeDecorator[datetime]):
+    """An aware datetime, stored as ISO 8601 text in UTC with microseconds. Text order is time order."""
+
+    impl = String(32)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:
+        """Return the instant as text in UTC. Raises ValueError for a naive time, which is a bug."""
+        del dialect
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"a time without a zone reached the ledger: {value!r}")
+        return exact_iso(value)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> datetime | None:
+        """Return the instant as an aware datetime in UTC."""
+        del dialect
+        return None if value is None else datetime.fromisoformat(value)
 
 
 class json_elements(FunctionElement[Any]):  # noqa: N801 - SQL functions are lower case, as in SQLAlchemy

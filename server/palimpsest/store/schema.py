@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 
 from palimpsest.core.models import PAGE
-from palimpsest.store.utc_time import UtcTime
+from palimpsest.store.mapping import UtcTime
 
 HEAD = "0012"
 """The schema revision this version writes: the newest file in migrations/versions."""

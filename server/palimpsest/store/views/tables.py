@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sqlalchemy import Column, ForeignKey, Index, Integer, LargeBinary, String, Table, Text
 
+from palimpsest.store.mapping import UtcTime
 from palimpsest.store.schema import metadata
-from palimpsest.store.utc_time import UtcTime
 
 summary_sources = Table(
     "summary_sources",

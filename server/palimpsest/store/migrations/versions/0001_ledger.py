@@ -3,8 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
+from palimpsest.store.mapping import UtcTime
 from palimpsest.store.schema import only_where
-from palimpsest.store.utc_time import UtcTime
 
 revision = "0001"
 down_revision = None

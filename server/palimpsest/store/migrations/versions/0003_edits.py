@@ -5,7 +5,7 @@ from itertools import groupby
 import sqlalchemy as sa
 from alembic import op
 
-from palimpsest.store.utc_time import UtcTime
+from palimpsest.store.mapping import UtcTime
 
 revision = "0003"
 down_revision = "0002"
