@@ -91,17 +91,33 @@ def serve(
         int | None, typer.Option(min=0, max=65535, help="For http and sse. Default: 8765. 0 picks a free port.")
     ] = None,
 ) -> None:
-    """Serve MCP over stdio, or over HTTP: streamable HTTP at /mcp, SSE at /sse."""
+    """Serve MCP over stdio, or over HTTP: streamable HTTP at /mcp, SSE at /sse, and the page at /."""
     from palimpsest.server.app import run_stdio, settings_loader  # noqa: PLC0415 - it imports the MCP SDK
 
     options = cast("Options", ctx.obj)
     if transport == "stdio":
         run_stdio(options.config, **options.overrides)
         return
-    from palimpsest.server.http import app as http_app  # noqa: PLC0415 - it imports a web server
+    from palimpsest.page.serving import page_beside_mcp  # noqa: PLC0415 - it imports a web server
+    from palimpsest.server.http import app as http_app  # noqa: PLC0415 - as the line above
 
     load_settings = settings_loader(options.config, **options.overrides)
-    exit_on_error(lambda: http_app.serve(load_settings, transport, host, port))
+    exit_on_error(lambda: http_app.serve(load_settings, transport, host, port, page_beside_mcp))
+
+
+@app.command(rich_help_panel=SETUP)
+def ui(
+    ctx: typer.Context,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free port.")] = 0,
+    opens: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")] = True,
+) -> None:
+    """Look into the memory and correct it, in the browser."""
+    from palimpsest.page.serving import serve_page  # noqa: PLC0415 - it imports a web server
+    from palimpsest.server.app import settings_loader  # noqa: PLC0415 - it imports the MCP SDK
+
+    options = cast("Options", ctx.obj)
+    load_settings = settings_loader(options.config, **options.overrides)
+    exit_on_error(lambda: serve_page(load_settings, port, print_text, opens=opens))
 
 
 @app.command(rich_help_panel=SETUP)

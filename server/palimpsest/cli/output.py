@@ -25,11 +25,10 @@ from palimpsest.cli.tables import MAX_NAME, MAX_TEXT, Rows, cut_to_width, wrappe
 from palimpsest.core.models import Scope
 from palimpsest.core.search.hits import Hit
 from palimpsest.recall.pipeline import SearchResult
-from palimpsest.recall.retrieval.passages import with_passages
+from palimpsest.recall.retrieval.passages import shortest_passages
 from palimpsest.server.replies import render
 from palimpsest.server.replies.notes import COMMANDS, other_project, short
 from palimpsest.text.control_characters import visible, visible_json
-from palimpsest.text.tokenizer import query_tokens
 
 LOST_OUTPUT = 3
 """The exit code of a command that did its work and could not print its reply; 1 and 2 mean that it failed."""
@@ -176,8 +175,7 @@ def search_parts(result: SearchResult, query: str, scope: Scope) -> list[Part]:
     if not result.hits and not result.omitted:
         return [f"nothing was found for: {cut_to_width(_one_line(query), MAX_TEXT)}", *notes]
     rows = table("id", "relevance", "date", "who", "what", title=query)
-    # A table has room for the shortest passage of a page.
-    for hit in with_passages(result.hits, dict.fromkeys(query_tokens(query), 1.0), max_tokens=0):
+    for hit in shortest_passages(result.hits, query):
         rows.add_row(short(hit.id), f"{hit.relevance:.2f}", hit.date, _who(hit), _what(hit, other_project(hit, scope)))
         if hit.score_parts:
             rows.add_row("", "", "", "", plain(f"{hit.score:.3f}: {render.explanation(hit)}"))

@@ -49,7 +49,8 @@ class WriteResult:
     """What a write did: its outcomes, for each changed memory the others that resemble it, and notes for the caller.
 
     `is_learning` says that messages are learned from in the background. `entity_edits` are those of the notes that say
-    what an undo did to entities. `document` is what a long text was kept as.
+    what an undo did to entities. `document` is what a long text was kept as. `edit` is the number of the edit, and 0 if
+    nothing was changed.
     """
 
     outcomes: tuple[Outcome, ...] = ()
@@ -59,6 +60,7 @@ class WriteResult:
     is_learning: bool = False
     entity_edits: tuple[str, ...] = ()
     document: LearnedDocument | None = None
+    edit: int = 0
 
 
 async def embed_texts(
@@ -122,7 +124,7 @@ async def apply_decisions(
         embedder=engine.embedder.fingerprint,
     )
     applied = await apply_write(engine, write)
-    return WriteResult(applied.outcomes, notes=(*notes, *applied.notes))
+    return WriteResult(applied.outcomes, notes=(*notes, *applied.notes), edit=applied.edit)
 
 
 async def apply_write(engine: Engine, write: Write) -> AppliedWrite:

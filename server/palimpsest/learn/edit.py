@@ -94,7 +94,7 @@ async def restore(engine: Engine, scope: Scope, owner_id: str, caller: str) -> W
     if isinstance(owner, Memory) and owner.deleted_at is not None and has_expired(owner.metadata, engine.clock()):
         end = owner.metadata[EXPIRES_AT]
         notes.append(f"{EXPIRES_AT} was {end}, which has passed; it was removed, so that this holds until you say so")
-    return WriteResult(result.outcomes, notes=(*notes, *await _embed_restored(engine)))
+    return replace(result, notes=(*notes, *await _embed_restored(engine)))
 
 
 async def delete(engine: Engine, scope: Scope, owner_ids: Sequence[str], caller: str) -> WriteResult:
@@ -127,7 +127,7 @@ async def undo(engine: Engine, scope: Scope, request: Undo, caller: str) -> Writ
     """
     applied = await apply_write(engine, Write(scope, Provenance("undo", caller=caller), undo=request))
     notes = (*applied.notes, *await _embed_restored(engine))
-    return WriteResult(applied.outcomes, notes=notes, entity_edits=applied.entity_edits)
+    return WriteResult(applied.outcomes, notes=notes, entity_edits=applied.entity_edits, edit=applied.edit)
 
 
 def has_text(memory: Memory, text: str) -> bool:

@@ -10,7 +10,7 @@ from itertools import accumulate, pairwise
 from palimpsest.core.search.hits import Hit
 from palimpsest.recall.hits import CUT_LINE_TOKENS, MIN_BEST_TOKENS, hit_tokens
 from palimpsest.text.shorten import ELLIPSIS, shorten_to_tokens
-from palimpsest.text.tokenizer import count_tokens, search_tokens
+from palimpsest.text.tokenizer import count_tokens, query_tokens, search_tokens
 
 PAGE_SHARE = 4
 """A page has at most this part of a reply, one fourth, unless it is whole within that. Set by hand: with 800 tokens
@@ -36,6 +36,11 @@ def with_passages(hits: Sequence[Hit], weights: Mapping[str, float], max_tokens:
     """
     room = max(max_tokens // PAGE_SHARE, MIN_PASSAGE_TOKENS + CUT_LINE_TOKENS)
     return [hit if hit.document is None or hit_tokens(hit) <= room else _cut(hit, weights, room) for hit in hits]
+
+
+def shortest_passages(hits: Sequence[Hit], query: str) -> list[Hit]:
+    """Return the hits with pages cut to two or three sentences, for people who look over them."""
+    return with_passages(hits, dict.fromkeys(query_tokens(query), 1.0), max_tokens=0)
 
 
 def _cut(hit: Hit, weights: Mapping[str, float], room: int) -> Hit:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import anyio
@@ -16,9 +17,10 @@ import uvicorn
 from mcp.server.auth.routes import create_protected_resource_routes
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import Lifespan, Receive, Scope, Send
+from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 
 from palimpsest import __version__
 from palimpsest.core.configuration.endpoints import is_loopback
@@ -31,11 +33,25 @@ from palimpsest.server.http.connections import BoundedConnection
 from palimpsest.server.http.gate import URL, gate
 from palimpsest.server.http.open_paths import HEALTH
 from palimpsest.server.http.short_pauses import keep_pauses_short
+from palimpsest.server.http.split import PageSplit
 from palimpsest.server.mcp_server import MemoryServer
 from palimpsest.server.session.lazy_memory import LazyMemory
 from palimpsest.server.wire.json_text import MAX_MESSAGE_BYTES
 
 Transport: TypeAlias = Literal["http", "sse", "all"]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The page of a memory: its application, which paths it has, and the path of its first URL."""
+
+    app: ASGIApp
+    has_path: Callable[[str], bool]
+    first_path: str
+
+
+BuildPage: TypeAlias = Callable[[LazyMemory, Settings, bool], Page]
+"""Returns the page over a memory; the last argument says whether requests need an access token."""
 
 PATHS = {"http": ("mcp",), "sse": ("sse",), "all": ("mcp", "sse")}
 
@@ -50,7 +66,9 @@ SWITCH_SECONDS = 0.001
 others. Set by hand."""
 
 
-def serve(load_settings: LoadSettings, transport: Transport, host: str | None, port: int | None) -> None:
+def serve(
+    load_settings: LoadSettings, transport: Transport, host: str | None, port: int | None, build_page: BuildPage
+) -> None:
     """Serve until the process is asked to stop. Raises SettingsError if the address cannot be served like this."""
     settings = load_settings()
     host = settings.http.host if host is None else host
@@ -60,8 +78,9 @@ def serve(load_settings: LoadSettings, transport: Transport, host: str | None, p
     sys.setswitchinterval(SWITCH_SECONDS)
     with _listen(host, port) as listener:
         port = listener.getsockname()[1]
+        app, first_path = application(load_settings, settings, transport, host, build_page, protected=protected)
         config = uvicorn.Config(
-            application(load_settings, settings, transport, host, protected=protected),
+            app,
             log_level="warning",
             server_header=False,
             ws="none",
@@ -72,7 +91,8 @@ def serve(load_settings: LoadSettings, transport: Transport, host: str | None, p
         )
         url_host = f"[{host}]" if ":" in host else host
         urls = " and ".join(f"http://{url_host}:{port}/{path}" for path in PATHS[transport])
-        print(f"palimpsest: {urls}{', with a token' if protected else ''}", file=sys.stderr, flush=True)  # noqa: T201 - for the person who starts the server
+        for line in (f"{urls}{', with a token' if protected else ''}", f"page: http://{url_host}:{port}{first_path}"):
+            print(f"palimpsest: {line}", file=sys.stderr, flush=True)  # noqa: T201 - for the person who starts the server
         uvicorn.Server(config).run(sockets=[listener])
 
 
@@ -91,9 +111,18 @@ def refuse_unprotected(host: str, *, protected: bool) -> None:
 
 
 def application(
-    load_settings: LoadSettings, settings: Settings, transport: Transport, host: str, *, protected: bool
-) -> Starlette:
-    """Return the ASGI application. It opens the memory at startup and closes it at shutdown."""
+    load_settings: LoadSettings,
+    settings: Settings,
+    transport: Transport,
+    host: str,
+    build_page: BuildPage,
+    *,
+    protected: bool,
+) -> tuple[Starlette, str]:
+    """Return the ASGI application, and the path of the first URL of its page.
+
+    It opens the memory at startup and closes it at shutdown.
+    """
     server = build_server(lambda: load_settings().learning_in_background(), run_state=False, call_seconds=CALL_SECONDS)
     # The gate checks hosts. The SDK's own check takes anything after a name's colon for a port.
     security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
@@ -105,11 +134,14 @@ def application(
         routes += app.routes
     if transport != "http":
         routes += server.sse_app(transport_security=security, host=host, max_request_body_size=MAX_MESSAGE_BYTES).routes
-    return Starlette(
+    page = build_page(server.state.memory, settings, protected)
+    check, *steps = gate(settings, host, server.state.calls.shares, protected=protected)
+    app = Starlette(
         routes=[*routes, *(_oauth_metadata(settings) if protected else [])],
-        middleware=gate(settings, host, server.state.calls.shares, protected=protected),
+        middleware=[check, Middleware(PageSplit, page=page.app, is_page=page.has_path), *steps],
         lifespan=_lifespan(server, transport),
     )
+    return app, page.first_path
 
 
 def _lifespan(server: MemoryServer, transport: Transport) -> Lifespan[Starlette]:

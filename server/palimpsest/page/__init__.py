@@ -1,0 +1,1 @@
+"""The page: look into a memory and correct it, in a browser."""

@@ -1,0 +1,103 @@
+"""The page as an ASGI application: its routes, and what a request passes before it gets to one.
+
+The page reads and writes through the facade alone. Nothing of it is open without a cookie but the form to sign in.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from palimpsest.core.errors import InputError, PalimpsestError
+from palimpsest.page.access import COOKIE, Visits
+from palimpsest.page.rendering import rendered
+from palimpsest.page.safety import Safety
+from palimpsest.page.views import conversations, corrections, edits, memories, search, visits
+from palimpsest.server.session.lazy_memory import LazyMemory
+
+OPEN_PATHS = ("/enter", "/sign-in", "/static/")
+"""What anybody may request: the form to sign in, and files that hold nothing of a memory."""
+
+PATHS = ("/memories/", "/conversations/", "/edits", "/enter", "/sign-in", "/sign-out", "/static/")
+"""What the paths of the page begin with, but for the first one."""
+
+SEE_OTHER, FORBIDDEN, NOT_FOUND = 303, 403, 404
+
+
+def has_path(path: str) -> bool:
+    """Return whether a path is one of the page."""
+    return path == "/" or path.startswith(PATHS)
+
+
+def page_app(memory: LazyMemory, visits_: Visits) -> Starlette:
+    """Return the page over a memory, for the visitors that `visits_` knows."""
+    static = StaticFiles(packages=[("palimpsest.page", "static")])
+    app = Starlette(
+        routes=[
+            Route("/", search.search, methods=["GET"]),
+            Route("/memories/delete", corrections.delete_chosen, methods=["POST"]),
+            Route("/memories/{id}", memories.memory, methods=["GET"]),
+            Route("/memories/{id}/text", corrections.reword, methods=["POST"]),
+            Route("/memories/{id}/labels", corrections.label, methods=["POST"]),
+            Route("/memories/{id}/delete", corrections.delete, methods=["POST"]),
+            Route("/memories/{id}/restore", corrections.restore, methods=["POST"]),
+            Route("/conversations/{id}", conversations.conversation, methods=["GET"]),
+            Route("/edits", edits.edits, methods=["GET"]),
+            Route("/edits/{number:int}/undo", corrections.undo, methods=["POST"]),
+            Route("/enter", visits.enter, methods=["GET"]),
+            Route("/sign-in", visits.sign_in, methods=["GET", "POST"]),
+            Route("/sign-out", visits.sign_out, methods=["POST"]),
+            Mount("/static", static),
+        ],
+        middleware=[Middleware(Safety), Middleware(_Access)],
+        exception_handlers={HTTPException: _refused, PalimpsestError: _failed},
+    )
+    app.state.memory, app.state.visits = memory, visits_
+    return app
+
+
+class _Access:
+    """Let requests with a valid cookie through, and send all others to the form to sign in. ASGI middleware."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on with its visitor, or refuse it."""
+        if scope["type"] == "http":
+            request = Request(scope)
+            known = cast("Visits", request.app.state.visits)
+            visitor = await known.visitor(request.cookies.get(COOKIE, ""))
+            if visitor is None and not request.url.path.startswith(OPEN_PATHS):
+                await _unknown(request)(scope, receive, send)
+                return
+            request.state.visitor = visitor
+        await self._app(scope, receive, send)
+
+
+def _unknown(request: Request) -> Response:
+    """Return the answer to a request without a valid cookie. A part of a page has no place for a form."""
+    if request.method == "GET" and "hx-request" not in request.headers:
+        return RedirectResponse("/sign-in", SEE_OTHER)
+    return Response(status_code=401, headers={"hx-redirect": "/sign-in"})
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """Say that there is no such thing, or that it may not be changed."""
+    status = error.status_code if isinstance(error, HTTPException) else NOT_FOUND
+    problem = "read_only" if status == FORBIDDEN else "not_found"
+    return rendered(request, "problem.html", {"problem": problem, "reason": ""}, status)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """Say what did not work. The texts of our errors say what was kept and what to do."""
+    status = 400 if isinstance(error, InputError) else 503
+    return rendered(request, "problem.html", {"problem": "failed", "reason": str(error)}, status)

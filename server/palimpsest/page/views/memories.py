@@ -1,0 +1,77 @@
+"""A memory's page: what it says, how it came to say it, and what it is connected with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from palimpsest.core.errors import MemoryNotFoundError
+from palimpsest.core.models import Memory as StoredMemory
+from palimpsest.core.models import Version
+from palimpsest.page.asked import memory_of, scope_of
+from palimpsest.page.rendering import rendered
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of a text: the same as before, "added" or "removed"."""
+
+    text: str
+    change: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownVersion:
+    """A version of a memory, and how its text differs from the one before."""
+
+    version: Version
+    pieces: Sequence[Piece]
+
+
+async def memory(request: Request) -> Response:
+    """Show a memory, living or deleted."""
+    return await memory_page(request, request.path_params["id"])
+
+
+async def memory_page(request: Request, memory_id: str, *, done: str = "", edit: int = 0) -> Response:
+    """Return the page of a memory. `done` says what was just done to it, as edit number `edit`."""
+    opened, scope = await memory_of(request), scope_of(request)
+    try:
+        stored, versions = await opened.history(scope, memory_id)
+    except MemoryNotFoundError as error:
+        raise HTTPException(404) from error
+    values = {
+        "scope": scope,
+        "memory": stored,
+        "versions": [ShownVersion(version, list(_pieces(version))) for version in reversed(versions)],
+        "sources": await opened.sources(scope, stored.id),
+        "predecessors": await opened.predecessors(stored.id),
+        "linked": await opened.linked(scope, stored),
+        "tags": _tags(stored),
+        "done": done,
+        "edit": edit,
+    }
+    return rendered(request, "memory.html", values)
+
+
+def _tags(stored: StoredMemory) -> str:
+    return ", ".join(stored.tags)
+
+
+def _pieces(version: Version) -> Iterator[Piece]:
+    """Yield the text of a version word by word, with what it added and removed."""
+    before = (version.old_memory or "").split()
+    after = ("" if version.is_deleted else version.new_memory or "").split()
+    for change, start, end, new_start, new_end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if change == "equal":
+            yield Piece(" ".join(after[new_start:new_end]))
+            continue
+        if start < end:
+            yield Piece(" ".join(before[start:end]), "removed")
+        if new_start < new_end:
+            yield Piece(" ".join(after[new_start:new_end]), "added")

@@ -1,0 +1,49 @@
+"""Open the page, sign in and sign out."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from palimpsest.page.access import COOKIE, Visits
+from palimpsest.page.rendering import rendered
+
+SEE_OTHER = 303
+
+
+async def enter(request: Request) -> Response:
+    """Swap the single-use token of a first URL for a cookie."""
+    cookie = _visits(request).enter(request.query_params.get("token", ""))
+    if cookie is None:
+        return rendered(request, "sign_in.html", {"problem": "link_used"}, 403)
+    return _with_cookie(request, cookie)
+
+
+async def sign_in(request: Request) -> Response:
+    """Show the form for an access token, or swap one for a cookie."""
+    if request.method != "POST":
+        return rendered(request, "sign_in.html", {"problem": ""})
+    cookie = await _visits(request).sign_in(str((await request.form()).get("token", "")))
+    if cookie is None:
+        return rendered(request, "sign_in.html", {"problem": "sign_in_failed"}, 403)
+    return _with_cookie(request, cookie)
+
+
+async def sign_out(request: Request) -> Response:
+    """Make the cookie invalid."""
+    _visits(request).leave(request.cookies.get(COOKIE, ""))
+    response = RedirectResponse("/sign-in", SEE_OTHER)
+    response.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    return response
+
+
+def _visits(request: Request) -> Visits:
+    return cast("Visits", request.app.state.visits)
+
+
+def _with_cookie(request: Request, cookie: str) -> Response:
+    response = RedirectResponse("/", SEE_OTHER)
+    response.set_cookie(COOKIE, cookie, httponly=True, samesite="strict", secure=request.url.scheme == "https")
+    return response
