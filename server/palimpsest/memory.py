@@ -225,6 +225,10 @@ class Memory:
         """Give a memory another text, other metadata (None removes a key), or both. The history keeps the old ones."""
         return await self._after_write(scope, edit.update(self.engine, scope, memory_id, text, metadata, caller))
 
+    async def set_tags(self, scope: Scope, memory_id: str, tags: Sequence[str], *, caller: str = "") -> WriteResult:
+        """Give a memory these tags, and no others."""
+        return await self._after_write(scope, edit.set_tags(self.engine, scope, memory_id, tags, caller))
+
     async def restore(self, scope: Scope, owner_id: str, *, caller: str = "") -> WriteResult:
         """Restore a deleted or superseded memory, or a deleted message."""
         return await self._after_write(scope, edit.restore(self.engine, scope, owner_id, caller))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from palimpsest.core.errors import EmbedderError, MemoryNotFoundError, Remedy
+from palimpsest.core.errors import EmbedderError, InputError, MemoryNotFoundError, Remedy
 from palimpsest.core.models import (
     EXPIRES_AT,
     USER_NAME,
@@ -23,18 +23,22 @@ from palimpsest.core.models import (
     Undo,
     has_expired,
 )
+from palimpsest.core.validation import one_line
 from palimpsest.index.backfill import Backfill
 from palimpsest.learn.apply import CALL_SECONDS, WriteResult, apply_decisions, apply_write, embed_texts
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.facts.naming import with_names
 from palimpsest.learn.facts.near_duplicates import with_near_duplicates
-from palimpsest.learn.sanitize import sanitize_fact
+from palimpsest.learn.sanitize import Cleaner, sanitize_fact
 from palimpsest.store.mapping import memory_hash
 from palimpsest.store.queries import id_lookup
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.writes.apply import Write
 from palimpsest.text.counting import counted
+
+MAX_TAGS, MAX_TAG_CHARS = 20, 60
+"""How many tags a memory may be given by hand, and how long each may be. Set by hand: more than anybody reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,21 @@ async def update(
     notes = [*notes, *embedding_notes, *past_end_notes(engine, fact)]
     result = await apply_decisions(engine, scope, [decision], provenance, vectors=vectors, notes=notes)
     return await with_near_duplicates(engine, scope, result, vectors)
+
+
+async def set_tags(engine: Engine, scope: Scope, memory_id: str, tags: Sequence[str], caller: str) -> WriteResult:
+    """Give a memory these tags, and no others. Raises InputError, and MemoryNotFoundError for a deleted memory."""
+    given = tuple(dict.fromkeys(text for tag in tags if (text := one_line(tag))))
+    if len(given) > MAX_TAGS or any(len(tag) > MAX_TAG_CHARS for tag in given):
+        raise InputError(f"a memory has at most {MAX_TAGS} tags of {MAX_TAG_CHARS} characters; nothing was changed")
+    memory = await engine.read(lambda conn: id_lookup.find_memory(conn, scope, memory_id))
+    if memory.deleted_at is not None:
+        raise deleted_error(memory)
+    cleaner = Cleaner(engine)
+    kept = await engine.run(lambda: tuple(cleaner.text(tag) for tag in given))
+    fact = Fact("", tags=kept, valid_from=memory.valid_from, valid_from_precision=memory.valid_from_precision)
+    decision = Decision(Event.UPDATE, fact, memory.id, sets_labels=True)
+    return await apply_decisions(engine, scope, [decision], Provenance("update", caller=caller), notes=cleaner.notes())
 
 
 def without_untold_name(memory: Memory, fact: Fact) -> Fact:

@@ -25,17 +25,20 @@ async def reword(request: Request) -> Response:
     return await memory_page(request, memory_id, done="changed", edit=result.edit)
 
 
-async def label(request: Request) -> Response:
-    """Set the tags of a memory, or pin it, or take it from the pinned ones."""
+async def tag(request: Request) -> Response:
+    """Give a memory other tags."""
     memory, scope, form = await memory_of(request), writable_scope_of(request), await request.form()
     memory_id = request.path_params["id"]
-    metadata: dict[str, object] = {}
-    if "tags" in form:
-        tags = [tag.strip() for tag in str(form["tags"]).split(",")]
-        metadata["tags"] = [tag for tag in tags if tag] or None
-    if "pinned" in form:
-        metadata[PINNED] = True if form["pinned"] == "on" else None
-    result = await memory.update(scope, memory_id, metadata=metadata, caller=CALLER)
+    result = await memory.set_tags(scope, memory_id, str(form.get("tags", "")).split(","), caller=CALLER)
+    return await memory_page(request, memory_id, done="changed", edit=result.edit)
+
+
+async def pin(request: Request) -> Response:
+    """Pin a memory, or take it from the pinned ones."""
+    memory, scope, form = await memory_of(request), writable_scope_of(request), await request.form()
+    memory_id = request.path_params["id"]
+    pinned = True if form.get("pinned") == "on" else None
+    result = await memory.update(scope, memory_id, metadata={PINNED: pinned}, caller=CALLER)
     return await memory_page(request, memory_id, done="changed", edit=result.edit)
 
 

@@ -1,0 +1,1 @@
+"""The page: what a browser gets, and what it may do."""

@@ -1,0 +1,115 @@
+"""Who may open the page: cookies for single-use tokens and for access tokens, and nobody else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from palimpsest.core.clock import now
+from palimpsest.core.models import Scope
+from palimpsest.page.access import Visitor
+from palimpsest.server.auth import tokens as access_tokens
+from palimpsest.server.auth.access import Grant
+from tests.support.memory import StoppedClock
+from tests.support.page import OWN, OWNER, READER, page_in
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_the_token_of_the_first_url_opens_the_page_once(tmp_path: Path) -> None:
+    async with page_in(tmp_path) as page, page.browser(None) as browser, page.browser(None) as other:
+        token = page.visits.invite(OWNER)
+        entered = await browser.get("/enter", params={"token": token})
+        cookie = entered.headers["set-cookie"]
+        assert all(part in cookie for part in ("HttpOnly", "SameSite=strict", "Path=/"))
+        assert (await browser.get("/")).status_code == 200
+        again = await other.get("/enter", params={"token": token})
+        assert again.status_code == 403
+        assert "set-cookie" not in again.headers
+        assert (await other.get("/enter", params={"token": "a guess"})).status_code == 403
+
+
+async def test_a_first_url_is_too_old_after_ten_minutes(tmp_path: Path) -> None:
+    clock = StoppedClock()
+    async with page_in(tmp_path, clock) as page, page.browser(None) as browser:
+        token = page.visits.invite(OWNER)
+        clock.forward(minutes=10)
+        assert (await browser.get("/enter", params={"token": token})).status_code == 403
+
+
+async def test_without_a_cookie_there_is_only_the_form_to_sign_in(tmp_path: Path) -> None:
+    async with page_in(tmp_path) as page, page.browser(None) as browser:
+        (memory_id,) = await page.add("Alice has a boat")
+        for path in ("/", "/edits", f"/memories/{memory_id}", f"/conversations/{memory_id}", "/nothing"):
+            refused = await browser.get(path)
+            assert (refused.status_code, refused.headers["location"]) == (303, "/sign-in")
+        part = await browser.get("/", params={"q": "boat"}, headers={"hx-request": "true"})
+        assert (part.status_code, part.text, part.headers["hx-redirect"]) == (401, "", "/sign-in")
+        assert (await browser.post(f"/memories/{memory_id}/delete", headers=OWN)).status_code == 401
+        assert (await page.memory.get(Scope("alice"), memory_id)).deleted_at is None
+        assert (await browser.get("/sign-in")).status_code == 200
+        assert (await browser.get("/static/page.css")).status_code == 200
+
+
+async def test_a_cookie_ends_with_the_session_and_after_a_day_without_use(tmp_path: Path) -> None:
+    clock = StoppedClock()
+    async with page_in(tmp_path, clock) as page, page.browser() as browser, page.browser() as other:
+        clock.forward(hours=11)
+        assert (await browser.get("/")).status_code == 200
+        clock.forward(hours=11)
+        assert (await browser.get("/")).status_code == 200
+        assert (await other.get("/")).status_code == 303
+        cookie = browser.cookies["palimpsest_page"]
+        assert (await browser.post("/sign-out", headers=OWN)).headers["location"] == "/sign-in"
+        assert (await browser.get("/", headers={"cookie": f"palimpsest_page={cookie}"})).status_code == 303
+
+
+async def test_an_access_token_opens_the_page_until_it_is_revoked(tmp_path: Path) -> None:
+    text, stored = access_tokens.create(tmp_path, "alice", "", now(), read_only=False, days=None)
+    async with page_in(tmp_path) as page, page.browser(None) as browser:
+        refused = await browser.post("/sign-in", data={"token": "palimpsest_guess"}, headers=OWN)
+        assert refused.status_code == 403
+        signed_in = await browser.post("/sign-in", data={"token": text}, headers=OWN)
+        assert signed_in.headers["location"] == "/"
+        assert (await browser.get("/")).status_code == 200
+        access_tokens.revoke(tmp_path, stored.id)
+        assert (await browser.get("/")).headers["location"] == "/sign-in"
+
+
+async def test_a_visitor_sees_the_memory_of_one_user(tmp_path: Path) -> None:
+    bob = Visitor(Grant("bob"))
+    async with page_in(tmp_path) as page, page.browser(bob) as browser:
+        (memory_id,) = await page.add("Alice has a boat")
+        message = (await page.memory.sources(Scope("alice"), memory_id))[0:1]
+        assert "boat" not in (await browser.get("/", params={"q": "boat"})).text.replace('value="boat"', "")
+        assert (await browser.get(f"/memories/{memory_id}")).status_code == 404
+        assert (await browser.get(f"/conversations/{memory_id}")).status_code == 404
+        assert message == []
+        for action in ("delete", "restore"):
+            assert (await browser.post(f"/memories/{memory_id}/{action}", headers=OWN)).status_code in (400, 404)
+        assert (await browser.post("/edits/1/undo", headers=OWN)).status_code in (400, 404)
+        assert (await page.memory.get(Scope("alice"), memory_id)).deleted_at is None
+
+
+async def test_a_visitor_of_one_project_sees_no_other(tmp_path: Path) -> None:
+    shop = Visitor(Grant("alice", project="shop"))
+    async with page_in(tmp_path) as page, page.browser(shop) as browser:
+        await page.add("The shop sells tea", scope=Scope("alice", "shop"))
+        await page.add("The blog is about tea", scope=Scope("alice", "blog"))
+        found = (await browser.get("/", params={"q": "tea"})).text
+        assert "The shop sells tea" in found
+        assert "The blog is about tea" not in found
+        assert (await browser.get("/", params={"q": "tea", "project": "blog"})).status_code == 404
+
+
+async def test_who_may_only_read_gets_no_forms(tmp_path: Path) -> None:
+    async with page_in(tmp_path) as page, page.browser(READER) as browser:
+        (memory_id,) = await page.add("Alice has a boat")
+        for path in ("/", f"/memories/{memory_id}", "/edits"):
+            assert (await browser.get(path)).text.count('method="post"') == 1, "to sign out"
+        for action in ("text", "tags", "pinned", "delete", "restore"):
+            assert (await browser.post(f"/memories/{memory_id}/{action}", headers=OWN)).status_code == 403
+        assert (await browser.post("/memories/delete", data={"id": memory_id}, headers=OWN)).status_code == 403
+        assert (await browser.post("/edits/1/undo", headers=OWN)).status_code == 403
+        assert (await page.memory.get(Scope("alice"), memory_id)).deleted_at is None

@@ -1,0 +1,100 @@
+"""Correct what is stored, and undo it on the spot."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from palimpsest.core.models import Memory
+from tests.support.memory import ALICE
+from tests.support.page import OWN, OpenPage, page_in, undo_paths
+
+pytestmark = pytest.mark.anyio
+
+
+async def stored(page: OpenPage, memory_id: str) -> Memory:
+    """Return a memory as it is stored."""
+    memory = await page.memory.get(ALICE, memory_id)
+    assert isinstance(memory, Memory)
+    return memory
+
+
+async def test_a_text_is_corrected_and_its_versions_show_what_changed(tmp_path: Path) -> None:
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        (memory_id,) = await page.add("Alice's dentist is Dr. Brandt")
+        new = {"text": "Alice's dentist is Dr. Meyer"}
+        shown = await browser.post(f"/memories/{memory_id}/text", data=new, headers=OWN)
+        assert re.findall(r"<(del|ins)>(.*?)</", shown.text)[:2] == [("del", "Brandt"), ("ins", "Meyer")]
+        assert (await stored(page, memory_id)).text == "Alice's dentist is Dr. Meyer"
+        (edit, *_) = await page.memory.log(ALICE)
+        assert (edit.provenance.caller, undo_paths(shown)) == ("page", [f"/edits/{edit.number}/undo"])
+        assert (await browser.post(undo_paths(shown)[0], headers=OWN)).headers["location"] == "/edits?done=undone"
+        assert (await stored(page, memory_id)).text == "Alice's dentist is Dr. Brandt"
+
+
+async def test_tags_and_pins(tmp_path: Path) -> None:
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        (memory_id,) = await page.add("Alice is allergic to nuts")
+        for tags, kept in ((" health ,people,, health", ("health", "people")), ("food", ("food",)), ("", ())):
+            shown = await browser.post(f"/memories/{memory_id}/tags", data={"tags": tags}, headers=OWN)
+            assert (shown.status_code, (await stored(page, memory_id)).tags) == (200, kept)
+        too_many = ",".join(str(number) for number in range(21))
+        refused = await browser.post(f"/memories/{memory_id}/tags", data={"tags": too_many}, headers=OWN)
+        assert (refused.status_code, "at most 20 tags" in refused.text) == (400, True)
+        await browser.post(f"/memories/{memory_id}/pinned", data={"pinned": "on"}, headers=OWN)
+        assert (await stored(page, memory_id)).metadata["pinned"] is True
+        await browser.post(f"/memories/{memory_id}/pinned", data={"pinned": ""}, headers=OWN)
+        assert "pinned" not in (await stored(page, memory_id)).metadata
+
+
+async def test_a_pin_beyond_the_block_is_refused_with_advice(tmp_path: Path) -> None:
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        ids = await page.add(*(f"Alice likes {'very ' * 150}{thing}" for thing in ("tea", "rum")))
+        await browser.post(f"/memories/{ids[0]}/pinned", data={"pinned": "on"}, headers=OWN)
+        refused = await browser.post(f"/memories/{ids[1]}/pinned", data={"pinned": "on"}, headers=OWN)
+        assert (refused.status_code, "1,200" in refused.text) == (400, True)
+        assert "pinned" not in (await stored(page, ids[1])).metadata
+
+
+async def test_a_memory_is_deleted_and_restored(tmp_path: Path) -> None:
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        (memory_id,) = await page.add("Alice has a boat")
+        deleted = await browser.post(f"/memories/{memory_id}/delete", headers=OWN)
+        assert "This memory is deleted." in deleted.text
+        assert (await stored(page, memory_id)).deleted_at is not None
+        assert "Alice has a boat" not in (await browser.get("/")).text
+        await browser.post(f"/memories/{memory_id}/restore", headers=OWN)
+        assert (await stored(page, memory_id)).deleted_at is None
+
+
+async def test_many_are_deleted_as_one_edit(tmp_path: Path) -> None:
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        ids = await page.add("Alice has a boat", "Alice has a canoe", "Alice has a kayak")
+        done = await browser.post("/memories/delete", data={"id": ids[:2]}, headers=OWN)
+        assert [(await stored(page, each)).deleted_at is None for each in ids] == [False, False, True]
+        await browser.post(undo_paths(done)[0], headers=OWN)
+        assert [(await stored(page, each)).deleted_at is None for each in ids] == [True, True, True]
+        assert (await browser.post("/memories/delete", headers=OWN)).status_code == 400
+
+
+async def test_everything_since_an_edit_is_undone(tmp_path: Path) -> None:
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        (boat,) = await page.add("Alice has a boat")
+        (edit, *_) = await page.memory.log(ALICE)
+        later = await page.add("Alice has a canoe", "Alice has a kayak")
+        first = next(entry for entry in await page.memory.log(ALICE) if entry.number == edit.number + 1)
+        await browser.post(f"/edits/{first.number}/undo", data={"since": "on"}, headers=OWN)
+        assert (await stored(page, boat)).deleted_at is None
+        assert all([(await stored(page, each)).deleted_at is not None for each in later])
+
+
+async def test_what_does_not_work_says_why(tmp_path: Path) -> None:
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        (memory_id,) = await page.add("Alice has a boat")
+        await browser.post(f"/memories/{memory_id}/delete", headers=OWN)
+        refused = await browser.post(f"/memories/{memory_id}/text", data={"text": "Alice sails"}, headers=OWN)
+        assert (refused.status_code, "is deleted" in refused.text) == (400, True)
+        assert (await browser.get("/memories/00000000-0000-0000-0000-000000000000")).status_code == 404
+        assert (await browser.post("/edits/999/undo", headers=OWN)).status_code in (400, 404)

@@ -1,0 +1,107 @@
+"""Stored texts, other pages and other hosts cannot make the page do anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from palimpsest.core.models import Scope
+from tests.support.memory import ALICE, messages_from
+from tests.support.page import HOST, OWN, page_in
+
+pytestmark = pytest.mark.anyio
+
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"' onmouseover=alert(3) {{ 123457 * 99991 }}"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"origin": "http://evil.example", "sec-fetch-site": "cross-site"},
+        {"origin": HOST, "sec-fetch-site": "cross-site"},
+        {"origin": HOST, "sec-fetch-site": "same-site"},
+        {"sec-fetch-site": "none"},
+        {"origin": "null"},
+        {"origin": "http://127.0.0.1:9999"},
+    ],
+    ids=["neither", "another site", "forged origin", "another port's page", "no page", "no origin", "another port"],
+)
+async def test_a_write_of_another_page_is_refused(tmp_path: Path, headers: dict[str, str]) -> None:
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        (memory_id,) = await page.add("Alice has a boat")
+        for path in (f"/memories/{memory_id}/delete", f"/memories/{memory_id}/text", "/edits/1/undo", "/sign-out"):
+            refused = await browser.post(path, data={"text": "Alice has no boat"}, headers=headers)
+            assert refused.status_code == 403
+        stored = await page.memory.get(ALICE, memory_id)
+        assert (getattr(stored, "text", ""), stored.deleted_at) == ("Alice has a boat", None)
+        assert (await browser.get("/")).status_code == 200
+
+
+async def test_a_write_is_no_get(tmp_path: Path) -> None:
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        (memory_id,) = await page.add("Alice has a boat")
+        for path in (f"/memories/{memory_id}/text", f"/memories/{memory_id}/restore", "/edits/1/undo", "/sign-out"):
+            assert (await browser.get(path)).status_code == 405
+
+
+async def test_stored_text_is_never_html(tmp_path: Path) -> None:
+    """Every place where a page shows what somebody stored escapes it."""
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        project = Scope("alice", HOSTILE[:60])
+        (memory_id,) = await page.add(f"Alice wrote {HOSTILE}", scope=project)
+        await page.memory.set_tags(project, memory_id, [HOSTILE[:50]])
+        await page.memory.update(project, memory_id, text=f"Alice wrote again {HOSTILE}", caller=HOSTILE[:50])
+        kept = await page.memory.add_messages(
+            messages_from({"role": "user", "content": HOSTILE, "name": HOSTILE[:50]}, scope=project), infer=False
+        )
+        assert kept.kept_messages == 1
+        asked = {"project": project.project}
+        (message,) = [hit for hit in (await page.memory.search(project, "script alert")).hits if hit.kind == "message"]
+        pages = [
+            await browser.get("/", params=asked),
+            await browser.get("/", params=asked | {"q": HOSTILE, "as_of": HOSTILE, "explain": "on", "kind": HOSTILE}),
+            await browser.get(f"/memories/{memory_id}", params=asked),
+            await browser.get(f"/conversations/{message.id}", params=asked),
+            await browser.get("/edits", params=asked),
+            await browser.post(f"/memories/{memory_id}/tags", params=asked, data={"tags": "<b>,x"}, headers=OWN),
+        ]
+        for shown in pages:
+            assert shown.status_code == 200
+            assert "&lt;script&gt;" in shown.text
+            for raw in ("<script>alert", "<img", "<b>", str(123457 * 99991)):
+                assert raw not in shown.text
+            assert " onmouseover=" not in shown.text.replace("&#34;&#39; onmouseover=", "")
+
+
+async def test_every_answer_forbids_scripts_frames_and_caches(tmp_path: Path) -> None:
+    async with page_in(tmp_path) as page, page.browser() as browser, page.browser(None) as stranger:
+        answers = [
+            await browser.get("/"),
+            await browser.get("/memories/none"),
+            await browser.get("/static/page.js"),
+            await browser.post("/memories/delete", headers=OWN),
+            await stranger.get("/"),
+            await stranger.post("/edits/1/undo"),
+        ]
+        for answer in answers:
+            policy = answer.headers["content-security-policy"]
+            assert "default-src 'self'" in policy
+            assert "frame-ancestors 'none'" in policy
+            assert "unsafe" not in policy
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            assert answer.headers["referrer-policy"] == "no-referrer"
+
+
+async def test_no_page_has_a_script_or_a_style_of_its_own(tmp_path: Path) -> None:
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        (memory_id,) = await page.add("Alice has a boat")
+        for path in ("/", f"/memories/{memory_id}", "/edits", "/sign-in"):
+            text = (await browser.get(path)).text
+            assert "<style" not in text
+            assert " style=" not in text
+            assert " onclick=" not in text
+            assert text.count("<script") == text.count('<script src="/static/')
+            assert "http://" not in text.replace(HOST, "")
+            assert "https://" not in text

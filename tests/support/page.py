@@ -1,0 +1,80 @@
+"""The page in the test's own process, over real HTTP messages, with a real memory behind it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+
+from palimpsest.core.models import Outcome, Scope
+from palimpsest.core.settings import load_settings
+from palimpsest.memory import Memory
+from palimpsest.page.access import Visitor, Visits
+from palimpsest.page.app import page_app
+from palimpsest.server.auth.access import Grant
+from palimpsest.server.auth.bearer import AccessTokenVerifier
+from palimpsest.server.session.lazy_memory import LazyMemory
+from tests.support.memory import ALICE, StoppedClock
+
+HOST = "http://127.0.0.1:8765"
+OWN = {"origin": HOST, "sec-fetch-site": "same-origin"}
+"""What a browser says of a write that the page itself sends."""
+
+OWNER = Visitor(Grant("alice"), is_owner=True)
+READER = Visitor(Grant("alice", read_only=True))
+
+
+@dataclass(frozen=True)
+class OpenPage:
+    """The page, the memory behind it, and how to come in."""
+
+    app: Any
+    memory: Memory
+    visits: Visits
+
+    @asynccontextmanager
+    async def browser(self, visitor: Visitor | None = OWNER) -> AsyncGenerator[httpx.AsyncClient]:
+        """Return a browser with the cookie of a visitor, or without one."""
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url=HOST) as client:
+            if visitor is not None:
+                entered = await client.get("/enter", params={"token": self.visits.invite(visitor)})
+                assert (entered.status_code, entered.headers["location"]) == (303, "/")
+            yield client
+
+    async def add(self, *texts: str, scope: Scope = ALICE, **rest: Any) -> list[str]:
+        """Store memories and return their ids."""
+        added = [await self.memory.add_text(scope, text, infer=False, **rest) for text in texts]
+        return [result.outcomes[0].memory.id for result in added]
+
+
+@asynccontextmanager
+async def page_in(folder: Path, clock: StoppedClock | None = None) -> AsyncGenerator[OpenPage]:
+    """Open the page over the memory of a folder, for visitors with single-use tokens and with access tokens."""
+    clock = clock or StoppedClock()
+
+    def settings() -> Any:
+        return load_settings(
+            data_dir=folder, user_id="alice", llm={"provider": "none"}, embedder={"provider": "static"}, project=""
+        )
+
+    lazy = LazyMemory(settings, _tell_nobody)
+    visits = Visits(clock, AccessTokenVerifier(settings().http, folder, clock))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lazy.run)
+        yield OpenPage(page_app(lazy, visits), await lazy.get(), visits)
+        tasks.cancel_scope.cancel()
+
+
+def undo_paths(page: httpx.Response) -> Sequence[str]:
+    """Return the paths that undo what a page shows."""
+    return re.findall(r'action="(/edits/\d+/undo[^"]*)"', page.text)
+
+
+async def _tell_nobody(outcomes: Sequence[Outcome]) -> None:
+    """Ignore what was learned."""
