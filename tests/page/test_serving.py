@@ -1,0 +1,76 @@
+"""The page of real processes: `palimpsest ui`, and `palimpsest serve` with and without access tokens."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from tests.support.command_line import palimpsest
+from tests.support.environment import clean_environment
+from tests.support.http_server import HttpServer, new_access_token, run_http_server
+
+TIMEOUT = 60
+
+
+@contextmanager
+def ui(folder: Path) -> Generator[str]:
+    """Run `palimpsest ui` until the block ends; its first URL."""
+    command = [sys.executable, "-u", "-m", "palimpsest", "ui", "--no-open"]
+    env = clean_environment(folder, PALIMPSEST_LLM__PROVIDER="none")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env, cwd=folder) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().strip()
+        finally:
+            process.terminate()
+            process.wait(TIMEOUT)
+
+
+def first_path(server: HttpServer) -> str:
+    """Return the path of the page that a server names when it starts."""
+    while not (lines := [line for line in server.log if "page: " in line]):
+        assert server.process.poll() is None
+    return lines[0].split(f":{server.port}")[1].strip()
+
+
+def test_the_command_serves_the_page_for_this_machine_only(tmp_path: Path) -> None:
+    palimpsest(tmp_path, "add", "Alice has a boat")
+    with ui(tmp_path) as url, httpx.Client(follow_redirects=True, timeout=TIMEOUT) as browser:
+        base = url.partition("/enter")[0]
+        assert base.startswith("http://127.0.0.1:")
+        for host in ("evil.example", "localhost", f"evil.example:{base.rpartition(':')[2]}"):
+            assert httpx.get(base, headers={"host": host}, timeout=TIMEOUT).status_code == 421
+        assert "Alice has a boat" not in browser.get(base).text
+        assert "Alice has a boat" in browser.get(url).text
+        (path,) = re.findall(r'href="(/memories/[^"]+)"', browser.get(base).text)
+        own = {"origin": base, "sec-fetch-site": "same-origin"}
+        assert "Restore" in browser.post(f"{base}{path}/delete", headers=own).text
+    assert "no memories" in palimpsest(tmp_path, "list").lower()
+    assert "page" in palimpsest(tmp_path, "log")
+
+
+def test_a_server_without_access_tokens_names_a_url_that_opens_its_page_once(tmp_path: Path) -> None:
+    with run_http_server(tmp_path, "http") as server, httpx.Client(timeout=TIMEOUT) as browser:
+        path = first_path(server)
+        assert httpx.get(f"{server.base}/", timeout=TIMEOUT).headers["location"] == "/sign-in"
+        assert browser.get(f"{server.base}{path}").headers["location"] == "/"
+        assert browser.get(f"{server.base}/").status_code == 200
+        assert httpx.get(f"{server.base}{path}", timeout=TIMEOUT).status_code == 403
+        assert httpx.get(f"{server.base}/health", timeout=TIMEOUT).status_code in (200, 503)
+
+
+def test_a_server_with_access_tokens_asks_for_one(tmp_path: Path) -> None:
+    token = new_access_token(tmp_path / "data", "alice")
+    with run_http_server(tmp_path, "http") as server, httpx.Client(timeout=TIMEOUT) as browser:
+        assert first_path(server) == "/"
+        own = {"origin": server.base, "sec-fetch-site": "same-origin"}
+        assert browser.post(f"{server.base}/sign-in", data={"token": "guess"}, headers=own).status_code == 403
+        assert browser.post(f"{server.base}/sign-in", data={"token": token}, headers=own).headers["location"] == "/"
+        assert browser.get(f"{server.base}/").status_code == 200
+        assert httpx.post(f"{server.base}/mcp", timeout=TIMEOUT).status_code == 401
