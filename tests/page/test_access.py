@@ -113,3 +113,14 @@ async def test_who_may_only_read_gets_no_forms(tmp_path: Path) -> None:
         assert (await browser.post("/memories/delete", data={"id": memory_id}, headers=OWN)).status_code == 403
         assert (await browser.post("/edits/1/undo", headers=OWN)).status_code == 403
         assert (await page.memory.get(Scope("alice"), memory_id)).deleted_at is None
+
+
+async def test_access_tokens_cannot_be_guessed_at_will(tmp_path: Path) -> None:
+    text, _ = access_tokens.create(tmp_path, "alice", "", now(), read_only=False, days=None)
+    clock = StoppedClock()
+    async with page_in(tmp_path, clock) as page, page.browser(None) as browser:
+        for guess in range(60):
+            await browser.post("/sign-in", data={"token": f"guess {guess}"}, headers=OWN)
+        assert (await browser.post("/sign-in", data={"token": text}, headers=OWN)).status_code == 403
+        clock.forward(minutes=1)
+        assert (await browser.post("/sign-in", data={"token": text}, headers=OWN)).status_code == 303

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
@@ -105,3 +106,13 @@ async def test_no_page_has_a_script_or_a_style_of_its_own(tmp_path: Path) -> Non
             assert text.count("<script") == text.count('<script src="/static/')
             assert "http://" not in text.replace(HOST, "")
             assert "https://" not in text
+
+
+async def test_a_form_says_its_length_and_is_not_too_long(tmp_path: Path) -> None:
+    async def endless() -> AsyncGenerator[bytes]:
+        yield b"token=x"
+
+    async with page_in(tmp_path) as page, page.browser(None) as browser:
+        long = {"token": "x" * 300_000}
+        assert (await browser.post("/sign-in", data=long, headers=OWN)).status_code == 413
+        assert (await browser.post("/sign-in", content=endless(), headers=OWN)).status_code == 411

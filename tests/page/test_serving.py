@@ -13,7 +13,7 @@ import httpx
 
 from tests.support.command_line import palimpsest
 from tests.support.environment import clean_environment
-from tests.support.http_server import HttpServer, new_access_token, run_http_server
+from tests.support.http_server import new_access_token, run_http_server
 
 TIMEOUT = 60
 
@@ -30,13 +30,6 @@ def ui(folder: Path) -> Generator[str]:
         finally:
             process.terminate()
             process.wait(TIMEOUT)
-
-
-def first_path(server: HttpServer) -> str:
-    """Return the path of the page that a server names when it starts."""
-    while not (lines := [line for line in server.log if "page: " in line]):
-        assert server.process.poll() is None
-    return lines[0].split(f":{server.port}")[1].strip()
 
 
 def test_the_command_serves_the_page_for_this_machine_only(tmp_path: Path) -> None:
@@ -57,7 +50,7 @@ def test_the_command_serves_the_page_for_this_machine_only(tmp_path: Path) -> No
 
 def test_a_server_without_access_tokens_names_a_url_that_opens_its_page_once(tmp_path: Path) -> None:
     with run_http_server(tmp_path, "http") as server, httpx.Client(timeout=TIMEOUT) as browser:
-        path = first_path(server)
+        path = server.page
         assert httpx.get(f"{server.base}/", timeout=TIMEOUT).headers["location"] == "/sign-in"
         assert browser.get(f"{server.base}{path}").headers["location"] == "/"
         assert browser.get(f"{server.base}/").status_code == 200
@@ -68,7 +61,7 @@ def test_a_server_without_access_tokens_names_a_url_that_opens_its_page_once(tmp
 def test_a_server_with_access_tokens_asks_for_one(tmp_path: Path) -> None:
     token = new_access_token(tmp_path / "data", "alice")
     with run_http_server(tmp_path, "http") as server, httpx.Client(timeout=TIMEOUT) as browser:
-        assert first_path(server) == "/"
+        assert server.page == "/"
         own = {"origin": server.base, "sec-fetch-site": "same-origin"}
         assert browser.post(f"{server.base}/sign-in", data={"token": "guess"}, headers=own).status_code == 403
         assert browser.post(f"{server.base}/sign-in", data={"token": token}, headers=own).headers["location"] == "/"

@@ -36,11 +36,15 @@ ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "appl
 
 @dataclass(frozen=True)
 class HttpServer:
-    """A running server: its base URL, its process, its data directory, and what it wrote to its log so far."""
+    """A running server: its base URL, its process, its data directory, and what it wrote to its log so far.
+
+    `page` is the path of the first URL of its page.
+    """
 
     base: str
     process: subprocess.Popen[str]
     data: Path
+    page: str
     log: list[str] = field(default_factory=list[str])
 
     @property
@@ -61,7 +65,8 @@ def run_http_server(folder: Path, transport: str = "all", **settings: str) -> Ge
             first_line = process.stderr.readline()
             assert first_line.startswith("palimpsest: http://"), first_line
             base = first_line.split()[1].rsplit("/", 1)[0].rstrip(",")
-            server = HttpServer(base, process, folder / "data")
+            page = process.stderr.readline().rpartition(f"{base}")[2].strip()
+            server = HttpServer(base, process, folder / "data", page)
             reader = threading.Thread(target=server.log.extend, args=(process.stderr,), daemon=True)
             reader.start()
             yield server

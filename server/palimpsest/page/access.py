@@ -25,6 +25,9 @@ MAX_OPEN = 1_000
 
 TOKEN_BYTES = 32
 
+FAILED_PER_MINUTE = 60
+"""More than a person mistypes, and too few to guess a token or to keep an issuer busy, as for MCP."""
+
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
@@ -48,7 +51,7 @@ class _Visit:
 
 @dataclass(slots=True)
 class Visits:
-    """The cookies of open pages. Only digests of tokens and cookies are kept.
+    """The cookies of open pages, kept as digests.
 
     A cookie that was given for an access token is valid as long as that token is, which is checked at every request.
     """
@@ -57,6 +60,7 @@ class Visits:
     verifier: TokenVerifier | None = None
     _invitations: dict[str, tuple[Visitor, datetime]] = field(default_factory=dict[str, tuple[Visitor, datetime]])
     _visits: dict[str, _Visit] = field(default_factory=dict[str, _Visit])
+    _failed_at: list[datetime] = field(default_factory=list[datetime])
 
     def invite(self, visitor: Visitor) -> str:
         """Return a token that opens the page once for a visitor."""
@@ -74,9 +78,17 @@ class Visits:
         return self._cookie(_Visit(visitor, self.clock()))
 
     async def sign_in(self, access_token: str) -> str | None:
-        """Return a cookie for an access token, or None if it is not valid."""
+        """Return a cookie for an access token, or None if it is not valid, or too many were not within a minute."""
+        now = self.clock()
+        self._failed_at = [at for at in self._failed_at if now - at < timedelta(minutes=1)]
+        if len(self._failed_at) >= FAILED_PER_MINUTE:
+            return None
+        self._failed_at.append(now)  # until it is known to be valid, so that no more are tried at once
         visitor = await self._visitor_of(access_token)
-        return None if visitor is None else self._cookie(_Visit(visitor, self.clock(), access_token))
+        if visitor is None:
+            return None
+        self._failed_at.remove(now)
+        return self._cookie(_Visit(visitor, now, access_token))
 
     async def visitor(self, cookie: str) -> Visitor | None:
         """Return whose cookie this is, or None if it is not valid, or the access token behind it no longer is."""

@@ -23,9 +23,12 @@ HEADERS = {
 
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 
+MAX_BODY_BYTES = 256 * 1024
+"""The largest form. Set by hand: the longest text of a memory, or the ids of all that one action may change."""
+
 
 class Safety:
-    """Set `HEADERS` on every answer, and answer 403 to a write that this page did not send. ASGI middleware.
+    """Set `HEADERS` on every answer. Refuse writes that this page did not send, or that are too long. ASGI middleware.
 
     Browsers say in `Sec-Fetch-Site` and `Origin` where a request comes from, and no page can set these. A write without
     either is refused, because every browser sends one of them.
@@ -47,11 +50,20 @@ class Safety:
                     headers.setdefault(name, value)
             await send(message)
 
-        if scope["method"] not in SAFE_METHODS and not _is_own(Headers(scope=scope)):
-            refusal = PlainTextResponse("this write comes from another page; nothing was done", 403)
-            await refusal(scope, receive, send_with_headers)
-            return
-        await self._app(scope, receive, send_with_headers)
+        refusal = None if scope["method"] in SAFE_METHODS else _refusal(Headers(scope=scope))
+        await (refusal or self._app)(scope, receive, send_with_headers)
+
+
+def _refusal(headers: Headers) -> PlainTextResponse | None:
+    """Return the answer to a write that is refused. Browsers say how long a form is before they send it."""
+    if not _is_own(headers):
+        return PlainTextResponse("this write comes from another page; nothing was done", 403)
+    length = headers.get("content-length", "")
+    if "transfer-encoding" in headers or not length.isdecimal():
+        return PlainTextResponse("the length of the form is missing; nothing was done", 411)
+    if int(length) > MAX_BODY_BYTES:
+        return PlainTextResponse(f"a form has at most {MAX_BODY_BYTES:,} bytes; nothing was done", 413)
+    return None
 
 
 def _is_own(headers: Headers) -> bool:
