@@ -53,7 +53,8 @@ class _Visit:
 class Visits:
     """The cookies of open pages, kept as digests.
 
-    A cookie that was given for an access token is valid as long as that token is, which is checked at every request.
+    A cookie that was given for an access token is valid as long as that token is, which is kept to be checked at every
+    request.
     """
 
     clock: Callable[[], datetime]

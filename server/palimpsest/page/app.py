@@ -5,6 +5,7 @@ The page reads and writes through the facade alone. Nothing of it is open withou
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import cast
 
 from starlette.applications import Starlette
@@ -18,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from palimpsest.core.errors import InputError, PalimpsestError
 from palimpsest.page.access import COOKIE, Visits
-from palimpsest.page.rendering import rendered
+from palimpsest.page.rendering import is_part, rendered
 from palimpsest.page.safety import Safety
 from palimpsest.page.views import conversations, corrections, edits, memories, search, visits
 from palimpsest.server.session.lazy_memory import LazyMemory
@@ -28,8 +29,6 @@ OPEN_PATHS = ("/enter", "/sign-in", "/static/")
 
 PATHS = ("/memories/", "/conversations/", "/edits", "/enter", "/sign-in", "/sign-out", "/static/")
 """What the paths of the page begin with, but for the first one."""
-
-SEE_OTHER, FORBIDDEN, NOT_FOUND = 303, 403, 404
 
 
 def has_path(path: str) -> bool:
@@ -86,15 +85,15 @@ class _Access:
 
 def _unknown(request: Request) -> Response:
     """Return the answer to a request without a valid cookie. A part of a page has no place for a form."""
-    if request.method == "GET" and "hx-request" not in request.headers:
-        return RedirectResponse("/sign-in", SEE_OTHER)
+    if request.method == "GET" and not is_part(request):
+        return RedirectResponse("/sign-in", HTTPStatus.SEE_OTHER)
     return Response(status_code=401, headers={"hx-redirect": "/sign-in"})
 
 
 async def _refused(request: Request, error: Exception) -> Response:
     """Say that there is no such thing, or that it may not be changed."""
-    status = error.status_code if isinstance(error, HTTPException) else NOT_FOUND
-    problem = "read_only" if status == FORBIDDEN else "not_found"
+    status = error.status_code if isinstance(error, HTTPException) else HTTPStatus.NOT_FOUND
+    problem = "read_only" if status == HTTPStatus.FORBIDDEN else "not_found"
     return rendered(request, "problem.html", {"problem": problem, "reason": ""}, status)
 
 

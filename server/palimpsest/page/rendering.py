@@ -5,36 +5,50 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
+from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from palimpsest import __version__
+from palimpsest.core.models import Scope
 from palimpsest.page.words import language_of, languages
 
 
 @cache
 def _environment() -> Environment:
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("palimpsest.page", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    filters: dict[str, Any] = environment.filters  # its own type knows the filters of Jinja alone
+    filters["in_project"] = in_project
+    return environment
+
+
+def is_part(request: Request) -> bool:
+    """Return whether a request is for a part of a page that is open, which htmx then replaces."""
+    return request.headers.get("hx-request") == "true"
+
+
+def in_project(path: str, scope: Scope) -> str:
+    """Return a path that asks for the project of a scope, if that has one."""
+    if not scope.project:
+        return path
+    return f"{path}{'&' if '?' in path else '?'}{urlencode({'project': scope.project})}"
 
 
 def rendered(request: Request, template: str, values: Mapping[str, Any], status: int = 200) -> HTMLResponse:
-    """Return a template as a page. A request of htmx gets only what replaces a part of its page."""
+    """Return a template as a page."""
     language = language_of(request.headers.get("accept-language", ""))
     shared = {
         "words": languages()[language],
         "language": language,
-        "version": __version__,
         "visitor": getattr(request.state, "visitor", None),
         "path": request.url.path,
-        "is_part": request.headers.get("hx-request") == "true",
     }
     text = _environment().get_template(template).render(shared | dict(values))
     return HTMLResponse(text, status)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
+
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -9,10 +11,9 @@ from starlette.responses import RedirectResponse, Response
 from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import PINNED, Undo
 from palimpsest.page.asked import CALLER, memory_of, writable_scope_of
-from palimpsest.page.rendering import rendered
+from palimpsest.page.rendering import in_project, rendered
 from palimpsest.page.views.memories import memory_page
 
-SEE_OTHER = 303
 MAX_CHOSEN = 500
 """How many memories one action may change. Set by hand: more than a page shows."""
 
@@ -63,7 +64,7 @@ async def delete_chosen(request: Request) -> Response:
     if not 0 < len(chosen) <= MAX_CHOSEN:
         raise InputError(f"choose 1 to {MAX_CHOSEN} memories; nothing was deleted")
     result = await memory.delete(scope, chosen, caller=CALLER)
-    values = {"scope": scope, "done": "deleted", "edit": result.edit, "back": "/"}
+    values = {"scope": scope, "done": "deleted", "edit": result.edit, "back": in_project("/", scope)}
     return rendered(request, "done.html", values)
 
 
@@ -80,4 +81,4 @@ async def undo(request: Request) -> Response:
         await memory.undo(scope, what, caller=CALLER)
     except MemoryNotFoundError as error:
         raise HTTPException(404) from error
-    return RedirectResponse("/edits?done=undone", SEE_OTHER)
+    return RedirectResponse(in_project("/edits?done=undone", scope), HTTPStatus.SEE_OTHER)

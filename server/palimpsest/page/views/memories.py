@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from palimpsest.core.errors import MemoryNotFoundError
-from palimpsest.core.models import Memory as StoredMemory
 from palimpsest.core.models import Version
 from palimpsest.page.asked import memory_of, scope_of
 from palimpsest.page.rendering import rendered
@@ -52,15 +51,10 @@ async def memory_page(request: Request, memory_id: str, *, done: str = "", edit:
         "sources": await opened.sources(scope, stored.id),
         "predecessors": await opened.predecessors(stored.id),
         "linked": await opened.linked(scope, stored),
-        "tags": _tags(stored),
         "done": done,
         "edit": edit,
     }
     return rendered(request, "memory.html", values)
-
-
-def _tags(stored: StoredMemory) -> str:
-    return ", ".join(stored.tags)
 
 
 def _pieces(version: Version) -> Iterator[Piece]:

@@ -12,7 +12,7 @@ from palimpsest.core.errors import InputError
 from palimpsest.core.validation import MAX_TOKENS, parse_until
 from palimpsest.memory import Memory
 from palimpsest.page.asked import memory_of, scope_of, visitor_of
-from palimpsest.page.rendering import rendered
+from palimpsest.page.rendering import is_part, rendered
 from palimpsest.recall.retrieval.passages import shortest_passages
 
 LIMIT = 20
@@ -60,8 +60,7 @@ async def search(request: Request) -> Response:
     else:
         listed = await memory.list(scope, limit=LIMIT, cursor=cursor, filters=filters)
         values |= {"hits": listed.hits, "cursor": listed.cursor, "notes": listed.notes}
-    is_part = request.headers.get("hx-request") == "true"
-    return rendered(request, "hits.html" if is_part else "search.html", values)
+    return rendered(request, "hits.html" if is_part(request) else "search.html", values)
 
 
 async def _projects(request: Request, memory: Memory) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import cast
 
 from starlette.requests import Request
@@ -9,8 +10,6 @@ from starlette.responses import RedirectResponse, Response
 
 from palimpsest.page.access import COOKIE, Visits
 from palimpsest.page.rendering import rendered
-
-SEE_OTHER = 303
 
 
 async def enter(request: Request) -> Response:
@@ -34,7 +33,7 @@ async def sign_in(request: Request) -> Response:
 async def sign_out(request: Request) -> Response:
     """Make the cookie invalid."""
     _visits(request).leave(request.cookies.get(COOKIE, ""))
-    response = RedirectResponse("/sign-in", SEE_OTHER)
+    response = RedirectResponse("/sign-in", HTTPStatus.SEE_OTHER)
     response.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return response
 
@@ -44,6 +43,6 @@ def _visits(request: Request) -> Visits:
 
 
 def _with_cookie(request: Request, cookie: str) -> Response:
-    response = RedirectResponse("/", SEE_OTHER)
+    response = RedirectResponse("/", HTTPStatus.SEE_OTHER)
     response.set_cookie(COOKIE, cookie, httponly=True, samesite="strict", secure=request.url.scheme == "https")
     return response
