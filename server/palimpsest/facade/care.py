@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, TextIO
 
-import anyio
-
 from palimpsest.capture.intake import empty_spool
 from palimpsest.care.purge import PurgeResult, purge
 from palimpsest.care.transfer.export import export
@@ -37,9 +35,6 @@ from palimpsest.store.writes import purge as purge_writes
 from palimpsest.store.writes.purge import PurgeSelection
 
 logger = logging.getLogger(__name__)
-
-BUSY_SECONDS = 0.2
-"""How long it waits before it tries again to work on jobs that another process works on. Set by hand."""
 
 
 class Care:
@@ -159,7 +154,7 @@ class Care:
     async def retry_jobs(self) -> int:
         """Work now on the jobs of the settings' user that wait or have failed; return how many there were.
 
-        If another process, or this one's background, works on them already, it waits until they are done.
+        What the background of this process works on is awaited; what another process works on is left to it.
         Raises InputError if nothing can be tried again because there is no model.
         """
         engine, user_id = self._engine, self._scope.user_id
@@ -169,8 +164,7 @@ class Care:
             raise InputError(
                 "there is no language model to ask, so nothing was tried again. palimpsest setup chooses one"
             )
-        while not await work_on_jobs(engine, model, self._after_job):  # noqa: ASYNC110 - another process may have them
-            await anyio.sleep(BUSY_SECONDS)
+        await work_on_jobs(engine, model, self._after_job)
         return jobs
 
     async def _after_job(self, scope: Scope, outcomes: Sequence[Outcome]) -> None:

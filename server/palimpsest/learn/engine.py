@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+import anyio
 from sqlalchemy import Connection
 
 from palimpsest.core.clock import Clock
@@ -48,7 +49,8 @@ class Engine:
     work cannot use it. With `learns_in_background` messages are learned from after their call was answered.
     `captured_calls_per_day` is how often a model is asked a day (UTC) about what hooks captured, and `background` has
     the limits for work that nobody asked for. The summary of a scope is rewritten after `summary_every` edits. With
-    `has_links` the background links new memories with others, and searches follow the links.
+    `has_links` the background links new memories with others, and searches follow the links. Whatever works on jobs in
+    this process holds `jobs_lock`.
     """
 
     ledger: Ledger
@@ -67,6 +69,7 @@ class Engine:
     background: BackgroundConfig = field(default_factory=BackgroundConfig)
     summary_every: int = 20
     has_links: bool = False
+    jobs_lock: anyio.Lock = field(default_factory=anyio.Lock)
 
     @property
     def own_model(self) -> LanguageModel | None:

@@ -81,9 +81,15 @@ class JobRunner:
 async def work_on_jobs(engine: Engine, model: LanguageModel | None, after_work: AfterWork | None = None) -> bool:
     """Work on the jobs that are due, one after the other. Return False if another process is doing it.
 
-    Without a model, jobs that need one wait. `after_work` is awaited after each job, with its scope and what it
-    changed. Raises LedgerError.
+    If another task of this process is doing it, its end is awaited. Without a model, jobs that need one wait.
+    `after_work` is awaited after each job, with its scope and what it changed. Raises LedgerError.
     """
+    async with engine.jobs_lock:
+        return await _work_in_turn(engine, model, after_work)
+
+
+async def _work_in_turn(engine: Engine, model: LanguageModel | None, after_work: AfterWork | None) -> bool:
+    """Work on the jobs that are due unless another process is doing it; return whether it was our turn."""
     kinds = kinds_for(model)
     with ExitStack() as stack:
         if not await engine.run(lambda: stack.enter_context(engine.ledger.working_on_jobs())):
