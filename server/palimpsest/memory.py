@@ -35,7 +35,7 @@ from palimpsest.facade.care import Care
 from palimpsest.facade.conversations import Conversations
 from palimpsest.facade.documents import Documents
 from palimpsest.facade.forgetting import FadingMemories
-from palimpsest.facade.graph import Graph
+from palimpsest.facade.graph.graph import Graph
 from palimpsest.facade.opening import open_parts
 from palimpsest.facade.projects import Projects
 from palimpsest.facade.searching import list_memory, search_memory

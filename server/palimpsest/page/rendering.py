@@ -34,9 +34,9 @@ def is_part(request: Request) -> bool:
     return request.headers.get("hx-request") == "true"
 
 
-def in_project(path: str, scope: Scope) -> str:
-    """Return a path that asks for the project of a scope, if that has one."""
-    if not scope.project:
+def in_project(path: str, scope: Scope | None) -> str:
+    """Return a path that asks for the project of a scope, if there is one and it has one."""
+    if scope is None or not scope.project:
         return path
     return f"{path}{'&' if '?' in path else '?'}{urlencode({'project': scope.project})}"
 
@@ -49,6 +49,7 @@ def rendered(request: Request, template: str, values: Mapping[str, Any], status:
         "language": language,
         "visitor": getattr(request.state, "visitor", None),
         "path": request.url.path,
+        "scope": None,
     }
     text = _environment().get_template(template).render(shared | dict(values))
     return HTMLResponse(text, status)

@@ -13,7 +13,7 @@ from palimpsest.text.control_characters import visible
 from palimpsest.text.counting import counted
 
 if TYPE_CHECKING:  # slow to import, and only needed for the annotations
-    from palimpsest.facade.graph import Dossier, EntityEdited, ListedEntity
+    from palimpsest.facade.graph.graph import Dossier, EntityEdited, ListedEntity
 
 NO_ENTITIES = "no names are known yet; they come with memories"
 

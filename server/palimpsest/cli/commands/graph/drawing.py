@@ -14,7 +14,7 @@ from palimpsest.cli.output import print_file, print_note, print_text, printing
 from palimpsest.core.clock import parse_until
 from palimpsest.core.errors import InputError
 from palimpsest.core.files import replace_file
-from palimpsest.facade.graph_formats import GraphForm, Subgraph, written
+from palimpsest.facade.graph.formats import GraphForm, Subgraph, written
 from palimpsest.memory import Memory
 from palimpsest.text.counting import counted
 

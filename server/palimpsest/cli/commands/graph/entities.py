@@ -13,7 +13,7 @@ from palimpsest.cli.output import plain, print_result, table
 from palimpsest.core import validation
 from palimpsest.core.clock import iso, parse_until
 from palimpsest.core.entities import EntityType
-from palimpsest.facade.graph import EntityEdited, ListedEntity
+from palimpsest.facade.graph.graph import EntityEdited, ListedEntity
 from palimpsest.learn.views.about.dossier import MAX_HOPS
 from palimpsest.learn.views.about.lines import lines_of
 from palimpsest.memory import Memory

@@ -12,7 +12,7 @@ from palimpsest.core.clock import iso
 from palimpsest.core.entities import Entity, EntityEdit, EntityType, KnownRelation, Merge, Rename, Split
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Provenance, Scope
-from palimpsest.facade.graph_formats import Subgraph
+from palimpsest.facade.graph.formats import Subgraph
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.views.about.dossier import MAX_HOPS, Dossier, find_entities, read_dossier
 from palimpsest.learn.views.about.lines import described, lines_of

@@ -1,0 +1,1 @@
+"""Who is who in an open memory, and forms in which a graph is written."""

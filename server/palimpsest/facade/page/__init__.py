@@ -1,0 +1,1 @@
+"""What the page shows and corrects beyond what the tools do."""
