@@ -34,11 +34,11 @@ from palimpsest.facade.capture import Capture
 from palimpsest.facade.care import Care
 from palimpsest.facade.conversations import Conversations
 from palimpsest.facade.documents import Documents
-from palimpsest.facade.forgetting import FadingMemories
 from palimpsest.facade.graph.graph import Graph
 from palimpsest.facade.opening import open_parts
 from palimpsest.facade.projects import Projects
-from palimpsest.facade.searching import list_memory, search_memory
+from palimpsest.facade.recall.forgetting import FadingMemories
+from palimpsest.facade.recall.searching import list_memory, search_memory
 from palimpsest.index.kept_keys import KeptKeys
 from palimpsest.index.sync import Projection
 from palimpsest.learn import add, edit

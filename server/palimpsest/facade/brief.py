@@ -20,7 +20,7 @@ from palimpsest.core.git_project import Repository, repository_of
 from palimpsest.core.models import Event, Outcome, Scope
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import Threads, in_background
-from palimpsest.facade.forgetting import forgetting_of
+from palimpsest.facade.recall.forgetting import forgetting_of
 from palimpsest.learn.engine import Engine
 from palimpsest.recall.pipeline import SearchQuery, SearchResult, search
 

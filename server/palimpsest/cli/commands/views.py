@@ -12,7 +12,7 @@ from palimpsest.cli.output import Part, plain, print_result, table
 from palimpsest.core import validation
 from palimpsest.core.clock import iso, shown_date
 from palimpsest.core.validation import one_line
-from palimpsest.facade.forgetting import FadingMemory, FadingReport
+from palimpsest.facade.recall.forgetting import FadingMemory, FadingReport
 from palimpsest.memory import Memory
 from palimpsest.server.replies.notes import short
 from palimpsest.text.counting import counted

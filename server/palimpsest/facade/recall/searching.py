@@ -8,7 +8,7 @@ from typing import Any
 
 from palimpsest.core.models import Scope
 from palimpsest.core.validation import bounded
-from palimpsest.facade.filter_notes import filter_notes
+from palimpsest.facade.recall.filter_notes import filter_notes
 from palimpsest.learn.engine import Engine
 from palimpsest.recall.listing import Page, page
 from palimpsest.recall.pipeline import SearchQuery, SearchResult, search, search_all_projects
