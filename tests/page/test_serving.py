@@ -3,38 +3,18 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 
 from tests.support.command_line import palimpsest
-from tests.support.environment import clean_environment
 from tests.support.http_server import new_access_token, run_http_server
-
-TIMEOUT = 60
-
-
-@contextmanager
-def ui(folder: Path) -> Generator[str]:
-    """Run `palimpsest ui` until the block ends; its first URL."""
-    command = [sys.executable, "-u", "-m", "palimpsest", "ui", "--no-open"]
-    env = clean_environment(folder, PALIMPSEST_LLM__PROVIDER="none")
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env, cwd=folder) as process:
-        try:
-            assert process.stdout is not None
-            yield process.stdout.readline().strip()
-        finally:
-            process.terminate()
-            process.wait(TIMEOUT)
+from tests.support.page_process import TIMEOUT, run_ui
 
 
 def test_the_command_serves_the_page_for_this_machine_only(tmp_path: Path) -> None:
     palimpsest(tmp_path, "add", "Alice has a boat")
-    with ui(tmp_path) as url, httpx.Client(follow_redirects=True, timeout=TIMEOUT) as browser:
+    with run_ui(tmp_path) as url, httpx.Client(follow_redirects=True, timeout=TIMEOUT) as browser:
         base = url.partition("/enter")[0]
         assert base.startswith("http://127.0.0.1:")
         for host in ("evil.example", "localhost", f"evil.example:{base.rpartition(':')[2]}"):

@@ -1,0 +1,150 @@
+"""Debian's Chromium, driven by Playwright, and what it noticed of the pages that it showed."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections import Counter
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from html import unescape
+from importlib.resources import files
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request, sync_playwright
+
+FLAGS = (
+    "--no-sandbox",  # CI runs as root, whom Chromium gives no sandbox
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-background-networking",  # it would look up hosts of its maker
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+)
+
+NO_CHROMIUM = "there is no `chromium` on the path: install it with `apt-get install chromium`, or run .ci/run"
+
+WIDE, NARROW = (1000, 800), (360, 640)
+"""The sizes of windows, in CSS pixels: a computer's, and the smallest telephone's that the page promises to fit."""
+
+RULES = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}}
+"""What axe checks: the success criteria of WCAG, levels A and AA."""
+
+OF_A_KIND = 6
+"""How many pages of a kind are looked at for links, and for the longest of them."""
+
+_ID = re.compile(r"(?<=/)([0-9a-f]{8}[0-9a-f-]*|\d+)(?=/|$)")
+
+
+@contextmanager
+def chromium() -> Generator[Browser]:
+    """Start Chromium until the block ends. Raises AssertionError if it is not installed."""
+    program = shutil.which("chromium")
+    assert program is not None, NO_CHROMIUM
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=FLAGS)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@dataclass
+class Windows:
+    """Windows of a browser, each with cookies of its own.
+
+    `complaints` are errors on their consoles, exceptions of scripts and dialogs. A policy that a page breaks is an
+    error on the console. `hosts` are where requests went.
+    """
+
+    browser: Browser
+    complaints: list[str] = field(default_factory=list[str])
+    hosts: set[str] = field(default_factory=set[str])
+    _contexts: list[BrowserContext] = field(default_factory=list[BrowserContext])
+
+    def open(self, url: str, size: tuple[int, int] = WIDE, **options: Any) -> Page:
+        """Open a URL in a new window. `options` are those of Playwright's `Browser.new_context`."""
+        width, height = size
+        context = self.browser.new_context(viewport={"width": width, "height": height}, **options)
+        self._contexts.append(context)
+        page = context.new_page()
+        context.on("request", self._note_request)
+        context.on("console", self._note_message)
+        context.on("weberror", lambda error: self.complaints.append(str(error.error)))
+        page.on("dialog", self._note_dialog)
+        page.goto(url)
+        return page
+
+    def close(self) -> None:
+        """Close all windows."""
+        for context in self._contexts:
+            context.close()
+
+    def _note_request(self, request: Request) -> None:
+        if not request.url.startswith("data:"):
+            self.hosts.add(urlsplit(request.url).netloc)
+
+    def _note_message(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
+
+    def _note_dialog(self, dialog: Dialog) -> None:
+        self.complaints.append(f"a dialog: {dialog.message}")
+        dialog.dismiss()
+
+
+def accessibility_problems(page: Page) -> Sequence[str]:
+    """Return what axe finds wrong on a page: the rule, and the elements that break it."""
+    page.evaluate("() => document.querySelectorAll('details').forEach((details) => { details.open = true })")
+    page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8"))
+    found: dict[str, Any] = page.evaluate("(rules) => axe.run(rules)", RULES)
+    assert found["testEngine"]["version"].startswith("4.")
+    return [f"{rule['id']}: {node['html'][:200]}" for rule in found["violations"] for node in rule["nodes"]]
+
+
+def overflowing(page: Page) -> Sequence[str]:
+    """Return the elements that make a page wider than its window, if it is."""
+    return page.evaluate(
+        """() => {
+          const width = document.documentElement.clientWidth
+          if (document.documentElement.scrollWidth <= width) return []
+          const isOut = (element) => {
+            const box = element.getBoundingClientRect()
+            return box.right > width + 1 || box.left < -1
+          }
+          return [...document.querySelectorAll("body *")].filter(isOut).map((e) => e.outerHTML.slice(0, 120))
+        }"""
+    )
+
+
+def linked_pages(base: str, cookies: dict[str, str], starts: Sequence[str]) -> Sequence[str]:
+    """Follow the links of the page from some paths, and return a path of each kind of page: of several the longest."""
+    longest: dict[str, tuple[int, str]] = {}
+    known, waiting = set(starts), list(starts)
+    visited = Counter[str]()
+    with httpx.Client(base_url=base, cookies=cookies, timeout=60) as browser:
+        while waiting:
+            path = waiting.pop(0)
+            kind = _kind(path)
+            visited[kind] += 1
+            if visited[kind] > OF_A_KIND:
+                continue
+            shown = browser.get(path)
+            if "text/html" not in shown.headers.get("content-type", ""):
+                continue
+            longest[kind] = max(longest.get(kind, (0, "")), (len(shown.text), path))
+            links = [unescape(link) for link in re.findall(r'<a [^>]*href="(/[^"#]*)', shown.text)]
+            waiting += [link for link in dict.fromkeys(links) if link not in known]
+            known.update(links)
+    return [path for _, path in longest.values()]
+
+
+def _kind(path: str) -> str:
+    """Return a path without what names one of many: ids, and the values of a query."""
+    split = urlsplit(path)
+    names = sorted(part.partition("=")[0] for part in split.query.split("&") if part)
+    return f"{_ID.sub('*', split.path)}?{'&'.join(names)}"
