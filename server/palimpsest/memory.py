@@ -36,6 +36,7 @@ from palimpsest.facade.conversations import Conversations
 from palimpsest.facade.documents import Documents
 from palimpsest.facade.graph.graph import Graph
 from palimpsest.facade.opening import open_parts
+from palimpsest.facade.page.corrections import Corrections
 from palimpsest.facade.projects import Projects
 from palimpsest.facade.recall.forgetting import FadingMemories
 from palimpsest.facade.recall.searching import list_memory, search_memory
@@ -84,6 +85,7 @@ class Memory:
         self.kept_keys = kept_keys
         self._background = background_work
         self.documents = Documents(engine, self._after_write)
+        self.corrections = Corrections(engine, self._after_write)
 
     @property
     def scope(self) -> Scope:
@@ -231,7 +233,7 @@ class Memory:
 
     async def restore(self, scope: Scope, owner_id: str, *, caller: str = "") -> WriteResult:
         """Restore a deleted or superseded memory, or a deleted message."""
-        return await self._after_write(scope, edit.restore(self.engine, scope, owner_id, caller))
+        return await self._after_write(scope, edit.restore(self.engine, scope, [owner_id], caller))
 
     async def delete(self, scope: Scope, owner_ids: Sequence[str], *, caller: str = "") -> WriteResult:
         """Delete memories and messages, all or none. Each can be restored."""
@@ -340,7 +342,6 @@ class Memory:
 
 async def _tell_nobody(outcomes: Sequence[models.Outcome]) -> None:
     """Ignore what was learned."""
-    del outcomes
 
 
 async def _follow_learning(briefs: Briefs, on_learned: OnLearned, outcomes: Sequence[models.Outcome]) -> None:

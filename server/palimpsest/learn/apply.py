@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from palimpsest.core.errors import EmbedderError
-from palimpsest.core.models import AppliedWrite, Decision, Outcome, Provenance, Scope
+from palimpsest.core.models import AppliedWrite, Decision, Event, Outcome, Provenance, Scope
 from palimpsest.core.protocols import Embedder, Vector
 from palimpsest.learn.engine import Engine
 from palimpsest.recall.similar import SimilarMemory
@@ -124,7 +124,8 @@ async def apply_decisions(
         embedder=engine.embedder.fingerprint,
     )
     applied = await apply_write(engine, write)
-    return WriteResult(applied.outcomes, notes=(*notes, *applied.notes), edit=applied.edit)
+    has_changed = any(outcome.event is not Event.NONE for outcome in applied.outcomes)
+    return WriteResult(applied.outcomes, notes=(*notes, *applied.notes), edit=applied.edit if has_changed else 0)
 
 
 async def apply_write(engine: Engine, write: Write) -> AppliedWrite:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from palimpsest.core.errors import EmbedderError, InputError, MemoryNotFoundError, Remedy
@@ -55,10 +56,20 @@ class ScopeContents:
 
 
 async def update(
-    engine: Engine, scope: Scope, memory_id: str, text: str | None, metadata: Mapping[str, Any] | None, caller: str
+    engine: Engine,
+    scope: Scope,
+    memory_id: str,
+    text: str | None,
+    metadata: Mapping[str, Any] | None,
+    caller: str,
+    tags: Sequence[str] | None = None,
 ) -> WriteResult:
-    """Give a memory another text, other metadata, or both. Raises MemoryNotFoundError for a deleted one."""
-    fact, notes = await engine.run(lambda: sanitize_fact(engine, Fact(text or "", metadata=metadata or {})))
+    """Give a memory another text, other metadata, these tags and no others, or all of them.
+
+    Raises InputError, and MemoryNotFoundError for a deleted memory.
+    """
+    given = Fact(text or "", metadata=metadata or {})
+    fact, notes = await engine.run(lambda: sanitize_fact(engine, given))
 
     def read() -> Memory:
         with engine.ledger.read() as conn:
@@ -72,7 +83,10 @@ async def update(
         return WriteResult((Outcome(Event.NONE, successor, duplicate_of=successor.id),), notes=tuple(notes))
     vectors, embedding_notes = await embed_texts(engine, [fact.text] if fact.text else [])
     (fact,) = await engine.run(lambda: with_names(engine, scope, [fact]))
-    decision = Decision(Event.UPDATE, without_untold_name(memory, fact), memory.id)
+    if tags is not None:
+        kept, tag_notes = await clean_tags(engine, tags)
+        fact, notes = with_labels(memory, fact, kept), [*notes, *tag_notes]
+    decision = Decision(Event.UPDATE, without_untold_name(memory, fact), memory.id, sets_labels=tags is not None)
     provenance = Provenance("update", caller=caller)
     notes = [*notes, *embedding_notes, *past_end_notes(engine, fact)]
     result = await apply_decisions(engine, scope, [decision], provenance, vectors=vectors, notes=notes)
@@ -81,17 +95,27 @@ async def update(
 
 async def set_tags(engine: Engine, scope: Scope, memory_id: str, tags: Sequence[str], caller: str) -> WriteResult:
     """Give a memory these tags, and no others. Raises InputError, and MemoryNotFoundError for a deleted memory."""
-    given = tuple(dict.fromkeys(text for tag in tags if (text := one_line(tag))))
-    if len(given) > MAX_TAGS or any(len(tag) > MAX_TAG_CHARS for tag in given):
-        raise InputError(f"a memory has at most {MAX_TAGS} tags of {MAX_TAG_CHARS} characters; nothing was changed")
+    kept, notes = await clean_tags(engine, tags)
     memory = await engine.read(lambda conn: id_lookup.find_memory(conn, scope, memory_id))
     if memory.deleted_at is not None:
         raise deleted_error(memory)
+    decision = Decision(Event.UPDATE, with_labels(memory, Fact(""), kept), memory.id, sets_labels=True)
+    return await apply_decisions(engine, scope, [decision], Provenance("update", caller=caller), notes=notes)
+
+
+async def clean_tags(engine: Engine, tags: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
+    """Return tags without secrets, each once, and notes on the secrets. Raises InputError for too many or too long."""
+    given = tuple(dict.fromkeys(text for tag in tags if (text := one_line(tag))))
+    if len(given) > MAX_TAGS or any(len(tag) > MAX_TAG_CHARS for tag in given):
+        raise InputError(f"a memory has at most {MAX_TAGS} tags of {MAX_TAG_CHARS} characters; nothing was changed")
     cleaner = Cleaner(engine)
-    kept = await engine.run(lambda: tuple(cleaner.text(tag) for tag in given))
-    fact = Fact("", tags=kept, valid_from=memory.valid_from, valid_from_precision=memory.valid_from_precision)
-    decision = Decision(Event.UPDATE, fact, memory.id, sets_labels=True)
-    return await apply_decisions(engine, scope, [decision], Provenance("update", caller=caller), notes=cleaner.notes())
+    return await engine.run(lambda: tuple(cleaner.text(tag) for tag in given)), cleaner.notes()
+
+
+def with_labels(memory: Memory, fact: Fact, tags: Sequence[str]) -> Fact:
+    """Return a fact that gives a memory these tags and no others, and leaves since when it holds."""
+    dates = {"valid_from": memory.valid_from, "valid_from_precision": memory.valid_from_precision}
+    return replace(fact, tags=tuple(tags), **dates)
 
 
 def without_untold_name(memory: Memory, fact: Fact) -> Fact:
@@ -101,18 +125,26 @@ def without_untold_name(memory: Memory, fact: Fact) -> Fact:
     return fact
 
 
-async def restore(engine: Engine, scope: Scope, owner_id: str, caller: str) -> WriteResult:
-    """Restore a deleted or superseded memory, or a deleted message. A note names a memory that had replaced it."""
-    (owner,) = await _owners(engine, scope, [owner_id])
-    decision = Decision(Event.ADD, memory_id=owner.id, kind=_kind(owner))
-    result = await apply_decisions(engine, scope, [decision], Provenance("restore", caller=caller))
+async def restore(engine: Engine, scope: Scope, owner_ids: Sequence[str], caller: str) -> WriteResult:
+    """Restore memories, deleted or superseded, and deleted messages, all or none.
+
+    Notes name memories that had replaced them, and ends that have passed.
+    """
+    owners = await _owners(engine, scope, owner_ids)
+    decisions = [Decision(Event.ADD, memory_id=owner.id, kind=_kind(owner)) for owner in owners]
+    result = await apply_decisions(engine, scope, decisions, Provenance("restore", caller=caller))
     notes = list(result.notes)
-    successor = await engine.run(lambda: _successor(engine, owner)) if isinstance(owner, Memory) else None
-    if successor is not None and successor.deleted_at is None:
-        notes.append(f"[{successor.id[:8]}], which had replaced it, is current too; delete one if they disagree")
-    if isinstance(owner, Memory) and owner.deleted_at is not None and has_expired(owner.metadata, engine.clock()):
-        end = owner.metadata[EXPIRES_AT]
-        notes.append(f"{EXPIRES_AT} was {end}, which has passed; it was removed, so that this holds until you say so")
+    for owner in owners:
+        if not isinstance(owner, Memory):
+            continue
+        successor = await engine.run(partial(_successor, engine, owner)) if owner.superseded_by else None
+        if successor is not None and successor.deleted_at is None:
+            notes.append(f"[{successor.id[:8]}], which had replaced it, is current too; delete one if they disagree")
+        if owner.deleted_at is not None and has_expired(owner.metadata, engine.clock()):
+            end = owner.metadata[EXPIRES_AT]
+            notes.append(
+                f"{EXPIRES_AT} was {end}, which has passed; it was removed, so that this holds until you say so"
+            )
     return replace(result, notes=(*notes, *await _embed_restored(engine)))
 
 

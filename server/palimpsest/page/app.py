@@ -22,6 +22,7 @@ from palimpsest.page.access import COOKIE, Visits
 from palimpsest.page.rendering import is_part, rendered
 from palimpsest.page.safety import Safety
 from palimpsest.page.views import conversations, corrections, edits, memories, search, visits
+from palimpsest.page.views.correct import routes as correct
 from palimpsest.server.session.lazy_memory import LazyMemory
 
 OPEN_PATHS = ("/enter", "/sign-in", "/static/")
@@ -33,7 +34,7 @@ PATHS = ("/memories/", "/conversations/", "/edits", "/enter", "/sign-in", "/sign
 
 def has_path(path: str) -> bool:
     """Return whether a path is one of the page."""
-    return path == "/" or path.startswith(PATHS)
+    return path == "/" or path.startswith((*PATHS, *correct.PATHS))
 
 
 def page_app(memory: LazyMemory, visits_: Visits) -> Starlette:
@@ -42,7 +43,7 @@ def page_app(memory: LazyMemory, visits_: Visits) -> Starlette:
     app = Starlette(
         routes=[
             Route("/", search.search, methods=["GET"]),
-            Route("/memories/delete", corrections.delete_chosen, methods=["POST"]),
+            *correct.ROUTES,
             Route("/memories/{id}", memories.memory, methods=["GET"]),
             Route("/memories/{id}/text", corrections.reword, methods=["POST"]),
             Route("/memories/{id}/tags", corrections.tag, methods=["POST"]),

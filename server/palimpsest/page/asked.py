@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from typing import cast
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.routing import Match
 
 from palimpsest.core.models import Scope
 from palimpsest.memory import Memory
@@ -14,6 +17,9 @@ from palimpsest.server.session.lazy_memory import LazyMemory
 
 CALLER = "page"
 """Who makes the edits of the page, in the history."""
+
+DONE = "done"
+"""The parameter that says what was done just before a page was opened."""
 
 
 def visitor_of(request: Request) -> Visitor:
@@ -40,3 +46,31 @@ def writable_scope_of(request: Request) -> Scope:
     if visitor_of(request).grant.read_only:
         raise HTTPException(403)
     return scope_of(request)
+
+
+def place_of(request: Request) -> str:
+    """Return the path and the query of the page that a request belongs to: of a part of a page, that of the page."""
+    return own_path(request, request.headers.get("hx-current-url", "")) or _path_and_query(str(request.url))
+
+
+def own_path(request: Request, url: str) -> str:
+    """Return the path and the query of a URL, or "" if this page shows nothing under its path.
+
+    Nothing of a URL but these is used, so that nobody is led elsewhere.
+    """
+    path = _path_and_query(url)
+    if not path.startswith("/") or path.startswith(("//", "/\\")) or not path.isprintable():
+        return ""
+    wanted = {"type": "http", "method": "GET", "path": urlsplit(path).path}
+    routes = cast("Starlette", request.app).routes
+    return path if any(route.matches(wanted)[0] is Match.FULL for route in routes) else ""
+
+
+def _path_and_query(url: str) -> str:
+    """Return the path and the query of a URL, without what was said to be done when it was opened."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # of an address that is none
+        return ""
+    query = [(name, value) for name, value in parse_qsl(parts.query) if name != DONE]
+    return f"{parts.path}?{urlencode(query)}" if query else parts.path

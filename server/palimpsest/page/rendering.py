@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from palimpsest.core.models import Scope
+from palimpsest.page.asked import DONE, place_of
 from palimpsest.page.words import language_of, languages
 
 
@@ -50,6 +51,8 @@ def rendered(request: Request, template: str, values: Mapping[str, Any], status:
         "visitor": getattr(request.state, "visitor", None),
         "path": request.url.path,
         "scope": None,
+        "here": place_of(request),
+        "undone": request.query_params.get(DONE) == "undone",
     }
     text = _environment().get_template(template).render(shared | dict(values))
     return HTMLResponse(text, status)

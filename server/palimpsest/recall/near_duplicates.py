@@ -38,10 +38,38 @@ class NewText:
     vector: Vector | None
 
 
+@dataclass(frozen=True, slots=True)
+class AlikeMemory:
+    """A memory that a newer text may make superfluous.
+
+    `same` is how much it looks as if both say the same, `replaced` how probable it is that the newer one replaces it;
+    each is 0 if it is too little to be named.
+    """
+
+    memory: Memory
+    same: float
+    replaced: float
+
+    @property
+    def likeness(self) -> float:
+        """Return how probable it is that only one of the two is needed."""
+        return max(self.same, self.replaced)
+
+
 def near_duplicates(
     ledger: Ledger, embedder: Embedder, index: NearestEntries, scope: Scope, new: NewText, limit: int
 ) -> list[SimilarMemory]:
     """Return the memories visible to the scope that a new text repeats or probably replaces, the likeliest first.
+
+    Blocking. Raises as `alike`.
+    """
+    return [SimilarMemory(item.memory, item.likeness) for item in alike(ledger, embedder, index, scope, new, limit)]
+
+
+def alike(
+    ledger: Ledger, embedder: Embedder, index: NearestEntries, scope: Scope, new: NewText, limit: int
+) -> list[AlikeMemory]:
+    """Return the same memories, each with what makes it one of them.
 
     Punctuation, case and white space make no difference. Blocking. Raises LedgerError; a damaged full text is one too.
     """
@@ -53,34 +81,39 @@ def near_duplicates(
     if row is None or len(candidates.entries) == 1:
         return []
     weights = weights_for(embedder.fingerprint).replacement
-    likeness = _likeness(candidates, row, weights)
+    same, replaced = _likeness(candidates, row, weights)
+    replaced = np.where(replaced >= weights[THRESHOLD], replaced, 0.0)
+    likeness = np.maximum(same, replaced)
     likeness[row] = 0.0
     order = cast("list[int]", np.argsort(-likeness, kind="stable").tolist())[:limit]
-    chosen = {candidates.entries[number].owner_id: float(likeness[number]) for number in order}
+    chosen = {
+        candidates.entries[number].owner_id: (float(same[number]), float(replaced[number]))
+        for number in order
+        if likeness[number] > 0
+    }
     with ledger.read() as conn:
         memories = memory_queries.memories_by_id(conn, sorted(chosen))
-    return [
-        SimilarMemory(memories[owner], value)
-        for owner, value in chosen.items()
-        if value >= weights[THRESHOLD] and _lives(memories.get(owner))
-    ]
+    return [AlikeMemory(memories[owner], *parts) for owner, parts in chosen.items() if _lives(memories.get(owner))]
 
 
 def _lives(memory: Memory | None) -> bool:
     return memory is not None and memory.deleted_at is None
 
 
-def _likeness(candidates: Candidates, new: int, weights: Mapping[str, float]) -> Matrix:
-    """Return for each candidate how probable it is that the new one repeats or replaces it: shape (n,)."""
+def _likeness(candidates: Candidates, new: int, weights: Mapping[str, float]) -> tuple[Matrix, Matrix]:
+    """Return for each candidate how much it says the same as the new one, and how probably that replaces it.
+
+    Both have the shape (n,).
+    """
     entries = candidates.entries
     texts = [entry.text for entry in entries]
     is_same = np.array([key == same_words_key(texts[new]) for key in map(same_words_key, texts)], dtype=np.float32)
     if candidates.vectors is None:
-        return is_same
+        return is_same, np.zeros_like(is_same)
     is_older = _is_older(entries, new)
     replaced = replacement_probability(candidates.vectors, candidates.words, texts, is_older, weights)[new]
     cosines = candidates.vectors @ candidates.vectors[new]
-    return np.maximum(np.maximum(is_same, replaced), np.where(cosines >= SAME_MEANING, cosines, 0.0))
+    return np.maximum(is_same, np.where(cosines >= SAME_MEANING, cosines, 0.0)), replaced
 
 
 def _is_older(entries: Sequence[Candidate], new: int) -> Matrix:

@@ -8,14 +8,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from palimpsest.core.errors import InputError, MemoryNotFoundError
+from palimpsest.core.errors import MemoryNotFoundError
 from palimpsest.core.models import PINNED, Undo
-from palimpsest.page.asked import CALLER, memory_of, writable_scope_of
-from palimpsest.page.rendering import in_project, rendered
+from palimpsest.page.asked import CALLER, DONE, memory_of, own_path, writable_scope_of
+from palimpsest.page.rendering import in_project
+from palimpsest.page.views.correct.outcome import done_by
 from palimpsest.page.views.memories import memory_page
-
-MAX_CHOSEN = 500
-"""How many memories one action may change. Set by hand: more than a page shows."""
 
 
 async def reword(request: Request) -> Response:
@@ -23,7 +21,7 @@ async def reword(request: Request) -> Response:
     memory, scope, form = await memory_of(request), writable_scope_of(request), await request.form()
     memory_id = request.path_params["id"]
     result = await memory.update(scope, memory_id, text=str(form.get("text", "")), caller=CALLER)
-    return await memory_page(request, memory_id, done="changed", edit=result.edit)
+    return await memory_page(request, memory_id, done=done_by(result), edit=result.edit)
 
 
 async def tag(request: Request) -> Response:
@@ -31,7 +29,7 @@ async def tag(request: Request) -> Response:
     memory, scope, form = await memory_of(request), writable_scope_of(request), await request.form()
     memory_id = request.path_params["id"]
     result = await memory.set_tags(scope, memory_id, str(form.get("tags", "")).split(","), caller=CALLER)
-    return await memory_page(request, memory_id, done="changed", edit=result.edit)
+    return await memory_page(request, memory_id, done=done_by(result), edit=result.edit)
 
 
 async def pin(request: Request) -> Response:
@@ -40,7 +38,7 @@ async def pin(request: Request) -> Response:
     memory_id = request.path_params["id"]
     pinned = True if form.get("pinned") == "on" else None
     result = await memory.update(scope, memory_id, metadata={PINNED: pinned}, caller=CALLER)
-    return await memory_page(request, memory_id, done="changed", edit=result.edit)
+    return await memory_page(request, memory_id, done=done_by(result), edit=result.edit)
 
 
 async def delete(request: Request) -> Response:
@@ -57,17 +55,6 @@ async def restore(request: Request) -> Response:
     return await memory_page(request, memory_id, done="restored", edit=result.edit)
 
 
-async def delete_chosen(request: Request) -> Response:
-    """Delete several memories and messages as one edit, all or none."""
-    memory, scope, form = await memory_of(request), writable_scope_of(request), await request.form()
-    chosen = [str(value) for value in form.getlist("id")]
-    if not 0 < len(chosen) <= MAX_CHOSEN:
-        raise InputError(f"choose 1 to {MAX_CHOSEN} memories; nothing was deleted")
-    result = await memory.delete(scope, chosen, caller=CALLER)
-    values = {"scope": scope, "done": "deleted", "edit": result.edit, "back": in_project("/", scope)}
-    return rendered(request, "done.html", values)
-
-
 async def undo(request: Request) -> Response:
     """Undo an edit by its number, or all edits from one on."""
     memory, scope, form = await memory_of(request), writable_scope_of(request), await request.form()
@@ -81,4 +68,5 @@ async def undo(request: Request) -> Response:
         await memory.undo(scope, what, caller=CALLER)
     except MemoryNotFoundError as error:
         raise HTTPException(404) from error
-    return RedirectResponse(in_project("/edits?done=undone", scope), HTTPStatus.SEE_OTHER)
+    back = own_path(request, str(form.get("back", ""))) or in_project("/edits", scope)
+    return RedirectResponse(f"{back}{'&' if '?' in back else '?'}{DONE}=undone", HTTPStatus.SEE_OTHER)

@@ -21,6 +21,5 @@ async def edits(request: Request) -> Response:
         "scope": scope,
         "edits": listed,
         "before": listed[-1].number if len(listed) == LIMIT else None,
-        "done": "undone" if request.query_params.get("done") == "undone" else "",
     }
     return rendered(request, "edits.html", values)

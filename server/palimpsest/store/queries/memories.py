@@ -84,6 +84,14 @@ def memories_by_id(conn: Connection, ids: Sequence[str]) -> dict[str, Memory]:
     return {row.id: to_memory(row) for chunk in chunks(ids) for row in conn.execute(_BY_ID, {"ids": chunk}).all()}
 
 
+def rows_of(conn: Connection, ids: Sequence[str]) -> dict[str, int]:
+    """Return the row numbers of memories, living or deleted, by id. The larger one is that of the newer memory."""
+    return {row.id: row.seq for chunk in chunks(ids) for row in conn.execute(_ROWS, {"ids": chunk})}
+
+
+_ROWS = select(memories.c.id, memories.c.seq).where(memories.c.id.in_(listed("ids")))
+
+
 def memories_from(conn: Connection, message_ids: Sequence[str]) -> dict[str, list[Memory]]:
     """Return the memories, living or deleted, that were learned from each message.
 

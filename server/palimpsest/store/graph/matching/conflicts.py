@@ -39,6 +39,16 @@ class StatedRelation(NamedTuple):
     destination_type: EntityType
 
 
+class RelationRow(NamedTuple):
+    """A relation that a living memory states, by the entities at its ends as they were stored."""
+
+    memory_id: str
+    source_id: str
+    name: str
+    key: str
+    destination_id: str
+
+
 def groups_named(conn: Connection, scope: Scope, names: Iterable[str]) -> dict[str, frozenset[str]]:
     """Return the ids of the entities that each name may mean, with all that were merged with them, by `name_key`."""
     ids = ids_by_key(conn, scope, names)
@@ -75,6 +85,12 @@ def same_relations_from(
     """Return the same, but only relations with one of these keys."""
     values = _values(scope, source_ids) | {"keys": sorted(keys)}
     return [StatedRelation(*row) for row in conn.execute(_same_relations_from(scope_parts(scope)), values)]
+
+
+def relations_named(conn: Connection, scope: Scope, keys: Iterable[str], limit: int) -> list[RelationRow]:
+    """Return up to `limit` relations with one of these keys that living memories of the project state, newest first."""
+    values = {"keys": sorted(keys), "limit": limit, **scope_values(scope)}
+    return [RelationRow(*row) for row in conn.execute(_named(scope_parts(scope)), values)]
 
 
 def memories_naming(conn: Connection, scope: Scope, entity_ids: Iterable[str]) -> list[str]:
@@ -114,6 +130,19 @@ def _relations_from(scope: tuple[bool, bool, bool]) -> Query:
 @cache
 def _same_relations_from(scope: tuple[bool, bool, bool]) -> Query:
     return _relations_from(scope).where(relations.c.key.in_(listed("keys")))
+
+
+@cache
+def _named(scope: tuple[bool, bool, bool]) -> Query:
+    columns = relations.c
+    is_own = and_(sees_named(memories, scope), memories.c.project == bindparam("project"))
+    return (
+        select(columns.memory_id, columns.source_id, columns.name, columns.key, columns.destination_id)
+        .join(memories, memories.c.id == columns.memory_id)
+        .where(columns.key.in_(listed("keys")), is_own, memories.c.deleted_at.is_(None))
+        .order_by(columns.seq.desc())
+        .limit(bindparam("limit"))
+    )
 
 
 @cache

@@ -1,0 +1,98 @@
+"""Merge memories that say nearly the same, and settle which of several is true now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.datastructures import FormData
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from palimpsest.core.errors import InputError, MemoryNotFoundError, Remedy
+from palimpsest.core.models import Memory as StoredMemory
+from palimpsest.page.asked import CALLER, memory_of, scope_of, writable_scope_of
+from palimpsest.page.rendering import rendered
+from palimpsest.page.views.correct.outcome import outcome_page
+
+MAX_MERGED = 50
+"""How many memories are merged, or closed in favour of one, at once. Set by hand: more than a page offers."""
+
+MAX_ROW_DIGITS = 18
+"""The number of a row is below 10^18 as a 64-bit integer."""
+
+
+async def duplicates(request: Request) -> Response:
+    """List groups of memories that say nearly the same."""
+    memory, scope = await memory_of(request), scope_of(request)
+    page = await memory.corrections.duplicates(scope, _before(request))
+    return rendered(request, "correct/duplicates.html", {"scope": scope, "page": page})
+
+
+async def conflicts(request: Request) -> Response:
+    """List relations with several values, and memories that a newer one probably replaces."""
+    memory, scope = await memory_of(request), scope_of(request)
+    before = _before(request)
+    values: dict[str, Any] = {
+        "scope": scope,
+        "conflicts": await memory.corrections.conflicts(scope) if before is None else (),
+        "page": await memory.corrections.contradictions(scope, before),
+    }
+    return rendered(request, "correct/conflicts.html", values)
+
+
+async def merge_with(request: Request) -> Response:
+    """List the memories nearest to one, to merge it with some of them."""
+    memory, scope = await memory_of(request), writable_scope_of(request)
+    try:
+        stored, nearest = await memory.corrections.nearest(scope, request.path_params["id"])
+    except MemoryNotFoundError as error:
+        raise _not_found(error) from error
+    return rendered(request, "correct/merge_with.html", {"scope": scope, "memory": stored, "nearest": nearest})
+
+
+async def merge(request: Request) -> Response:
+    """Close memories in favour of one that says the same, which takes over what they know."""
+    memory, scope, form = await memory_of(request), writable_scope_of(request), await request.form()
+    kept, others = _chosen(form)
+    try:
+        result = await memory.corrections.merge(scope, kept, others, caller=CALLER)
+        stored = await memory.get(scope, kept)
+    except MemoryNotFoundError as error:
+        raise _not_found(error) from error
+    return outcome_page(
+        request, scope, form, result, "merged", kept=stored if isinstance(stored, StoredMemory) else None
+    )
+
+
+async def settle(request: Request) -> Response:
+    """Close memories in favour of the one that is true now."""
+    memory, scope, form = await memory_of(request), writable_scope_of(request), await request.form()
+    kept, others = _chosen(form)
+    try:
+        result = await memory.corrections.settle(scope, kept, others, caller=CALLER)
+        stored = await memory.get(scope, kept)
+    except MemoryNotFoundError as error:
+        raise _not_found(error) from error
+    return outcome_page(
+        request, scope, form, result, "settled", kept=stored if isinstance(stored, StoredMemory) else None
+    )
+
+
+def _chosen(form: FormData) -> tuple[str, list[str]]:
+    """Return the memory to keep, and those to close in its favour. Raises InputError."""
+    kept = str(form.get("kept", ""))
+    others = [str(value) for value in form.getlist("id") if value != kept]
+    if not kept or not 0 < len(others) <= MAX_MERGED:
+        raise InputError(f"choose the memory to keep, and 1 to {MAX_MERGED} others; nothing was changed")
+    return kept, others
+
+
+def _before(request: Request) -> int | None:
+    cursor = request.query_params.get("cursor", "")
+    return int(cursor) if cursor.isdecimal() and len(cursor) <= MAX_ROW_DIGITS else None
+
+
+def _not_found(error: MemoryNotFoundError) -> Exception:
+    """Return the error for a memory that is not there. One's own that is not living any more is no secret."""
+    return error if error.remedy is Remedy.RESTORE else HTTPException(404)

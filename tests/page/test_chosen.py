@@ -1,0 +1,148 @@
+"""Correct several memories at once, and restore several."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from palimpsest.core.models import Memory, Scope
+from palimpsest.page.access import Visitor
+from palimpsest.server.auth.access import Grant
+from tests.support.memory import ALICE, messages_from
+from tests.support.page import OWN, READER, OpenPage, page_in, undo_paths
+
+pytestmark = pytest.mark.anyio
+
+TEXTS = ("Alice has a boat", "Alice plays the violin", "Alice's rent is due on the 3rd")
+
+
+async def stored(page: OpenPage, ids: list[str], scope: Scope = ALICE) -> list[Memory]:
+    """Return memories as they are stored."""
+    found = [await page.memory.get(scope, memory_id) for memory_id in ids]
+    return [memory for memory in found if isinstance(memory, Memory)]
+
+
+async def test_a_tag_is_given_to_many_and_taken_from_many(tmp_path: Path) -> None:
+    """Each is one edit, whose undo leads back to the list that the form was on."""
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        ids = await page.add(*TEXTS)
+        await page.memory.set_tags(ALICE, ids[0], ["leisure", "water"])
+        form = {"id": ids[:2], "tag": " home ", "back": "/?kind=memory"}
+        tagged = await browser.post("/memories/tag", data=form, headers=OWN)
+        assert [memory.tags for memory in await stored(page, ids)] == [("leisure", "water", "home"), ("home",), ()]
+        undone = await browser.post(undo_paths(tagged)[0], data={"back": "/?kind=memory"}, headers=OWN)
+        assert undone.headers["location"] == "/?kind=memory&done=undone"
+        assert "Undone." in (await browser.get(undone.headers["location"])).text
+        assert [memory.tags for memory in await stored(page, ids)] == [("leisure", "water"), (), ()]
+        untagged = await browser.post("/memories/untag", data={"id": ids, "tag": "leisure"}, headers=OWN)
+        assert [memory.tags for memory in await stored(page, ids)] == [("water",), (), ()]
+        await browser.post(undo_paths(untagged)[0], headers=OWN)
+        assert (await stored(page, ids))[0].tags == ("leisure", "water")
+
+
+async def test_many_are_pinned_and_unpinned(tmp_path: Path) -> None:
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        ids = await page.add(*TEXTS)
+        pinned = await browser.post("/memories/pin", data={"id": ids[:2]}, headers=OWN)
+        assert ["pinned" in memory.metadata for memory in await stored(page, ids)] == [True, True, False]
+        await browser.post(undo_paths(pinned)[0], headers=OWN)
+        assert ["pinned" in memory.metadata for memory in await stored(page, ids)] == [False, False, False]
+        unchanged = await browser.post("/memories/unpin", data={"id": ids}, headers=OWN)
+        assert ("Nothing had to change." in unchanged.text, undo_paths(unchanged)) == (True, [])
+
+
+async def test_all_that_are_shown_are_chosen_without_a_script(tmp_path: Path) -> None:
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        ids = await page.add(*TEXTS)
+        shown = re.findall(r'name="shown" value="([^"]+)"', (await browser.get("/")).text)
+        assert sorted(shown) == sorted(ids)
+        await browser.post("/memories/delete", data={"shown": shown, "all": "on"}, headers=OWN)
+        assert None not in [memory.deleted_at for memory in await stored(page, ids)]
+
+
+async def test_messages_among_the_chosen_have_no_tags(tmp_path: Path) -> None:
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        (memory_id,) = await page.add(TEXTS[0])
+        await page.memory.add_messages(messages_from({"role": "user", "content": "I sold the boat."}), infer=False)
+        listed = await page.memory.list(ALICE, filters={"kind": "message"})
+        chosen = [memory_id, listed.hits[0].id]
+        done = await browser.post("/memories/tag", data={"id": chosen, "tag": "home"}, headers=OWN)
+        assert "1 message stayed as they are" in done.text
+        assert (await stored(page, [memory_id]))[0].tags == ("home",)
+
+
+async def test_deleted_ones_are_listed_and_restored_as_one_edit(tmp_path: Path) -> None:
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        ids = await page.add(*TEXTS)
+        await page.memory.delete(ALICE, ids[:2])
+        listed = await browser.get("/deleted")
+        assert TEXTS[0] in listed.text
+        assert "due on the 3rd" not in listed.text
+        restored = await browser.post("/memories/restore", data={"id": ids[:2], "back": "/deleted"}, headers=OWN)
+        assert [memory.deleted_at for memory in await stored(page, ids)] == [None, None, None]
+        assert 'href="/deleted"' in restored.text
+        await browser.post(undo_paths(restored)[0], headers=OWN)
+        assert [memory.deleted_at is None for memory in await stored(page, ids)] == [False, False, True]
+
+
+async def test_deleted_messages_are_listed_too(tmp_path: Path) -> None:
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        await page.memory.add_messages(messages_from({"role": "user", "content": "I sold the boat."}), infer=False)
+        (hit,) = (await page.memory.list(ALICE, filters={"kind": "message"})).hits
+        await page.memory.delete(ALICE, [hit.id])
+        assert "I sold the boat." in (await browser.get("/deleted", params={"kind": "message"})).text
+        await browser.post("/memories/restore", data={"id": [hit.id]}, headers=OWN)
+        assert "I sold the boat." not in (await browser.get("/deleted", params={"kind": "message"})).text
+
+
+@pytest.mark.parametrize("action", ["tag", "untag", "pin", "unpin", "delete", "restore"])
+async def test_who_may_not_write_or_see_changes_nothing(tmp_path: Path, action: str) -> None:
+    bound = Visitor(Grant("alice", project="garden"))
+    async with page_in(tmp_path) as page, page.browser(READER) as reader, page.browser(bound) as gardener:
+        (memory_id,) = await page.add(TEXTS[0])
+        (elsewhere,) = await page.add("Alice grows beans", scope=Scope("alice", "kitchen"))
+        form = {"id": [memory_id], "tag": "home"}
+        path = f"/memories/{action}"
+        assert (await reader.post(path, data=form, headers=OWN)).status_code == 403
+        assert "<form" not in (await reader.get("/deleted")).text.replace('<form method="post" action="/sign-out">', "")
+        foreign = await gardener.post(path, data=form | {"id": [elsewhere]}, headers=OWN)
+        assert foreign.status_code == 404
+        wrong = await gardener.post(path, params={"project": "kitchen"}, data=form | {"id": [elsewhere]}, headers=OWN)
+        assert wrong.status_code == 404
+        assert (await gardener.post(path, headers=OWN)).status_code == 400
+        assert (await stored(page, [memory_id]))[0].tags == ()
+        assert (await stored(page, [elsewhere], Scope("alice", "kitchen")))[0].deleted_at is None
+
+
+@pytest.mark.parametrize("tag", ["", " ", "x" * 61])
+async def test_a_tag_that_is_none_is_refused(tmp_path: Path, tag: str) -> None:
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        (memory_id,) = await page.add(TEXTS[0])
+        for action in ("tag", "untag"):
+            refused = await browser.post(f"/memories/{action}", data={"id": [memory_id], "tag": tag}, headers=OWN)
+            assert refused.status_code == 400
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "https://evil.example/",
+        "//evil.example/",
+        "/\\evil.example/",
+        "/\t/evil.example",
+        "javascript:alert(1)",
+        "/nowhere",
+        "http://[",
+        "\\\\evil.example",
+        "",
+    ],
+)
+async def test_an_undo_leads_nowhere_else(tmp_path: Path, back: str) -> None:
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        (memory_id,) = await page.add(TEXTS[0])
+        deleted = await browser.post("/memories/delete", data={"id": [memory_id], "back": back}, headers=OWN)
+        assert "evil" not in deleted.text
+        undone = await browser.post(undo_paths(deleted)[0], data={"back": back}, headers=OWN)
+        assert undone.headers["location"] in ("/edits?done=undone", "/?done=undone")
