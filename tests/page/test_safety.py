@@ -92,7 +92,7 @@ async def test_every_answer_forbids_scripts_frames_and_caches(tmp_path: Path) ->
             assert "frame-ancestors 'none'" in policy
             assert "unsafe" not in policy
             assert answer.headers["x-content-type-options"] == "nosniff"
-            assert answer.headers["referrer-policy"] == "no-referrer"
+            assert answer.headers["referrer-policy"] == "same-origin"
 
 
 async def test_no_page_has_a_script_or_a_style_of_its_own(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request, expect, sync_playwright
 
 FLAGS = (
     "--no-sandbox",  # CI runs as root, whom Chromium gives no sandbox
@@ -37,6 +37,9 @@ RULES = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "
 OF_A_KIND = 6
 """How many pages of a kind are looked at for links, and for the longest of them."""
 
+PATIENCE_MS = 30_000
+"""How long a page may take to show what a test expects: long, because tests share their machine."""
+
 _ID = re.compile(r"(?<=/)([0-9a-f]{8}[0-9a-f-]*|\d+)(?=/|$)")
 
 
@@ -45,6 +48,7 @@ def chromium() -> Generator[Browser]:
     """Start Chromium until the block ends. Raises AssertionError if it is not installed."""
     program = shutil.which("chromium")
     assert program is not None, NO_CHROMIUM
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=FLAGS)
         try:
