@@ -49,6 +49,24 @@ async def test_tags_and_pins(tmp_path: Path) -> None:
         assert "pinned" not in (await stored(page, memory_id)).metadata
 
 
+async def test_since_when_it_holds_and_when_it_ends(tmp_path: Path) -> None:
+    """Both are as exact as they are given, and are taken away by an empty field."""
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        (memory_id,) = await page.add("Alice rents a flat in Lyon")
+        await page.memory.set_tags(ALICE, memory_id, ["home"])
+        path = f"/memories/{memory_id}/dates"
+        shown = await browser.post(path, data={"since": "2020-03", "until": "2999"}, headers=OWN)
+        memory = await stored(page, memory_id)
+        assert (memory.since, memory.metadata, memory.tags) == ("2020-03", {"expires_at": "2999"}, ("home",))
+        await browser.post(undo_paths(shown)[0], headers=OWN)
+        assert ((await stored(page, memory_id)).since, (await stored(page, memory_id)).metadata) == ("", {})
+        for wrong in ({"since": "soon", "until": ""}, {"since": "", "until": "x"}, {"since": "2030", "until": "2029"}):
+            assert (await browser.post(path, data=wrong, headers=OWN)).status_code == 400
+        await browser.post(path, data={"since": "2020-03-04", "until": "2999"}, headers=OWN)
+        await browser.post(path, data={"since": "", "until": ""}, headers=OWN)
+        assert ((await stored(page, memory_id)).since, (await stored(page, memory_id)).metadata) == ("", {})
+
+
 async def test_a_pin_beyond_the_block_is_refused_with_advice(tmp_path: Path) -> None:
     async with page_in(tmp_path) as page, page.browser() as browser:
         ids = await page.add(*(f"Alice likes {'very ' * 150}{thing}" for thing in ("tea", "rum")))

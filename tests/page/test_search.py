@@ -50,6 +50,14 @@ async def test_without_a_question_the_newest_are_listed_page_by_page(tmp_path: P
         assert [*shown[0], *shown[1]] == ids[::-1]
 
 
+async def test_a_long_text_is_shown_in_whole_on_demand(tmp_path: Path) -> None:
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        await page.add("Alice wrote a letter. " * 40 + "It ends with love.")
+        listed = (await browser.get("/")).text
+        assert "Show the whole text" in listed
+        assert listed.count("It ends with love.") == 1
+
+
 async def test_what_was_believed_at_a_time(tmp_path: Path) -> None:
     """A date is the end of its day; one that is not finished yet is none."""
     async with page_in(tmp_path) as page, page.browser() as browser:

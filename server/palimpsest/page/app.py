@@ -47,6 +47,7 @@ def page_app(memory: LazyMemory, visits_: Visits) -> Starlette:
             Route("/memories/{id}", memories.memory, methods=["GET"]),
             Route("/memories/{id}/text", corrections.reword, methods=["POST"]),
             Route("/memories/{id}/tags", corrections.tag, methods=["POST"]),
+            Route("/memories/{id}/dates", corrections.date, methods=["POST"]),
             Route("/memories/{id}/pinned", corrections.pin, methods=["POST"]),
             Route("/memories/{id}/delete", corrections.delete, methods=["POST"]),
             Route("/memories/{id}/restore", corrections.restore, methods=["POST"]),

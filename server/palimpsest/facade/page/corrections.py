@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, TypeAlias
 
 from sqlalchemy import Connection
 
+from palimpsest.core.clock import Precision, parse_date, parse_instant, parse_until
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import (
     EXPIRES_AT,
@@ -60,7 +62,10 @@ class Corrections:
 
     async def nearest(self, scope: Scope, memory_id: str) -> tuple[Memory, Sequence[NearMemory]]:
         """Return a living memory and those nearest to it of the same scope, the nearest first."""
-        (memory,) = (await self._chosen(scope, [memory_id]))[0]
+        memories, _ = await self._chosen(scope, [memory_id])
+        if not memories:
+            raise InputError("a message cannot be merged; nothing was changed")
+        (memory,) = memories
         return memory, await self._engine.run(lambda: nearest(self._engine, memory))
 
     async def merge(self, scope: Scope, kept_id: str, other_ids: Sequence[str], *, caller: str = "") -> WriteResult:
@@ -89,6 +94,25 @@ class Corrections:
             scope, edit.update(self._engine, scope, memory_id, text, metadata, caller, tags=tags)
         )
 
+    async def set_validity(
+        self, scope: Scope, memory_id: str, *, since: str, until: str, caller: str = ""
+    ) -> WriteResult:
+        """Say since when a memory holds and with what it ends, as ISO 8601; "" for what is not known."""
+        memories, _ = await self._chosen(scope, [memory_id])
+        if not memories:
+            raise InputError("a message has no dates to correct; nothing was changed")
+        begins = _beginning(since.strip())
+        end = parse_until(until, EXPIRES_AT) if until.strip() else None
+        if begins is not None and end is not None and end <= begins[0]:
+            raise InputError(f"{until} is before {since}; nothing was changed")
+        (memory,) = memories
+        fact = replace(edit.with_labels(memory, Fact(""), memory.tags), valid_from=None, valid_from_precision="")
+        fact = replace(fact, metadata={EXPIRES_AT: until.strip() or None})
+        if begins is not None:
+            fact = replace(fact, valid_from=begins[0], valid_from_precision=begins[1])
+        decision = Decision(Event.UPDATE, fact, memory.id, sets_labels=True)
+        return await self._write(scope, [decision], "update", caller, edit.past_end_notes(self._engine, fact))
+
     async def add_tag(self, scope: Scope, owner_ids: Sequence[str], tag: str, *, caller: str = "") -> WriteResult:
         """Give memories one more tag."""
         memories, notes = await self._chosen(scope, owner_ids)
@@ -102,7 +126,7 @@ class Corrections:
     async def remove_tag(self, scope: Scope, owner_ids: Sequence[str], tag: str, *, caller: str = "") -> WriteResult:
         """Take a tag from the memories that have it."""
         memories, notes = await self._chosen(scope, owner_ids)
-        ((removed,), _) = await self._tag(tag)
+        (removed,), _ = await self._tag(tag)
         decisions = [
             Decision(Event.UPDATE, edit.with_labels(memory, Fact(""), left), memory.id, sets_labels=True)
             for memory in memories
@@ -164,6 +188,13 @@ class Corrections:
         if any(other.scope != kept.scope for other in others):
             raise InputError("these memories belong to different projects, agents or runs; nothing was changed")
         return kept, others
+
+
+def _beginning(since: str) -> tuple[datetime, Precision] | None:
+    """Return an ISO 8601 time and how exactly it is given; None for an empty text. Raises InputError."""
+    if not since:
+        return None
+    return parse_date(since) or (parse_instant(since, "valid_from"), "")
 
 
 def _closing(kept: Memory, others: Iterable[Memory]) -> list[Decision]:

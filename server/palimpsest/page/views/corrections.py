@@ -32,6 +32,15 @@ async def tag(request: Request) -> Response:
     return await memory_page(request, memory_id, done=done_by(result), edit=result.edit)
 
 
+async def date(request: Request) -> Response:
+    """Say since when a memory holds, and when it ends."""
+    memory, scope, form = await memory_of(request), writable_scope_of(request), await request.form()
+    memory_id = request.path_params["id"]
+    since, until = str(form.get("since", "")), str(form.get("until", ""))
+    result = await memory.corrections.set_validity(scope, memory_id, since=since, until=until, caller=CALLER)
+    return await memory_page(request, memory_id, done=done_by(result), edit=result.edit)
+
+
 async def pin(request: Request) -> Response:
     """Pin a memory, or take it from the pinned ones."""
     memory, scope, form = await memory_of(request), writable_scope_of(request), await request.form()
