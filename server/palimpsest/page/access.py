@@ -104,6 +104,13 @@ class Visits:
         visit.seen_at = now
         return visitor
 
+    async def is_valid(self, cookie: str) -> bool:
+        """Return whether a cookie is still valid. Unlike a request, this is no use of it."""
+        visit = self._visits.get(_digest(cookie))
+        if visit is None or self.clock() - visit.seen_at > IDLE_FOR:
+            return False
+        return not visit.access_token or await self._visitor_of(visit.access_token) is not None
+
     def leave(self, cookie: str) -> None:
         """Make a cookie invalid."""
         self._visits.pop(_digest(cookie), None)

@@ -22,7 +22,8 @@ from palimpsest.store.graph import statements as graph
 from palimpsest.store.graph.care.checks import GraphFaults, compare, remove_strays
 from palimpsest.store.mapping import chunks, scope_values, to_memory, to_scope, unpacked, unpacked_key
 from palimpsest.store.schema import history, means, memories, message_history, messages, vectors
-from palimpsest.store.views import gists, link_care, uses
+from palimpsest.store.views import gists, uses
+from palimpsest.store.views.care import link_care
 from palimpsest.store.writes import contextual_keys
 from palimpsest.store.writes import entries as entry_writes
 from palimpsest.store.writes.transaction import Transaction, next_edit_number, record

@@ -57,6 +57,18 @@ def reports_of_user(engine: Engine, user_id: str) -> list[JobReport]:
     """Return the jobs of a user, the newest first. Blocking."""
     with engine.ledger.read() as conn:
         reports = _reports(conn, job_queries.jobs_of(conn, user_id))
+    return _with_waits(engine, reports)
+
+
+def reports_seen(engine: Engine, scope: Scope, limit: int) -> list[JobReport]:
+    """Return up to `limit` jobs that a scope sees, the newest first. Blocking."""
+    with engine.ledger.read() as conn:
+        reports = _reports(conn, job_queries.jobs_seen(conn, scope, limit))
+    return _with_waits(engine, reports)
+
+
+def _with_waits(engine: Engine, reports: Sequence[JobReport]) -> list[JobReport]:
+    """Return jobs with what each waits for."""
     kinds, now = kinds_for(engine.own_model), engine.clock()
     return [replace(report, waits_for=_waits_for(report.job, kinds, now)) for report in reports]
 

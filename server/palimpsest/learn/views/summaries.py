@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from palimpsest.core.errors import ModelError, PromptError
+from palimpsest.core.errors import InputError, ModelError, PromptError
 from palimpsest.core.models import Provenance, Scope, Summary
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.learn.engine import Engine
@@ -50,7 +50,30 @@ async def get_summary(engine: Engine, scope: Scope, kind: str, *, refresh: bool,
         return await view.answer(engine, scope, argument, caller)
     asked = SummaryRequest(view.scope_of(scope), argument, engine.clock(), engine.embedder.fingerprint)
     result = await _summary(engine, view, asked, refresh=refresh, caller=caller)
-    block = await engine.read(lambda conn: pinned_block(conn, scope, asked.now)) if view.has_pinned else ""
+    return await _under_pinned(engine, scope, view, result)
+
+
+async def kept_summary(engine: Engine, scope: Scope, kind: str) -> SummaryResult:
+    """Return the last summary of a kind unless it is outdated, else its form without a model. No model is asked.
+
+    Raises InputError for an unknown kind, day or conversation, and for a kind that is never kept.
+    """
+    view, argument = kind_named(kind)
+    if isinstance(view, LiveKind):
+        raise InputError(f"a text about {argument} is not kept; get_summary writes it")
+    asked = SummaryRequest(view.scope_of(scope), argument, engine.clock(), engine.embedder.fingerprint)
+    request, stored = await engine.read(lambda conn: _stored(conn, view, asked))
+    if stored.last is None or stored.is_outdated:
+        result = await _plain(engine, view, request, "no summary is written that is still right")
+    else:
+        result = await _written(engine, view, request, stored.last, stored.missed)
+    return await _under_pinned(engine, scope, view, result)
+
+
+async def _under_pinned(engine: Engine, scope: Scope, view: SummaryKind, result: SummaryResult) -> SummaryResult:
+    """Return a summary with the pinned memories above it, if its kind has them."""
+    now = engine.clock()
+    block = await engine.read(lambda conn: pinned_block(conn, scope, now)) if view.has_pinned else ""
     return replace(result, text=under(block, result.text)) if block else result
 
 

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from palimpsest.core.errors import InputError
+from palimpsest.core.models import Scope
 from palimpsest.core.validation import MAX_TOKENS, parse_until
+from palimpsest.facade.page.time_line import TimeLine
 from palimpsest.memory import Memory
 from palimpsest.page.asked import memory_of, scope_of, visitor_of
 from palimpsest.page.rendering import is_part, rendered
+from palimpsest.page.views.around.periods import Period, period
 from palimpsest.recall.retrieval.passages import shortest_passages
 
 LIMIT = 20
 """How many hits a search and a list show at once."""
+
+MONTHS = 18
+"""How many months back the strip below the search goes; a date goes further. Set by hand: two lines of a screen."""
 
 KINDS = ("memory", "message")
 
@@ -26,6 +34,7 @@ async def search(request: Request) -> Response:
     memory, scope = await memory_of(request), scope_of(request)
     asked = request.query_params
     question, cursor = asked.get("q", "").strip(), asked.get("cursor") or None
+    instant = _instant(asked.get("as_of", ""))
     values: dict[str, Any] = {
         "scope": scope,
         "question": question,
@@ -35,8 +44,9 @@ async def search(request: Request) -> Response:
         "projects": await _projects(request, memory),
         "notes": (),
         "confident": True,
-        "cursor": None,
+        "more": "",
         "relations": (),
+        "months": await _months(memory, scope) if not is_part(request) else (),
     }
     filters = {"kind": values["kind"]} if values["kind"] else None
     if question:
@@ -47,7 +57,7 @@ async def search(request: Request) -> Response:
             limit=LIMIT,
             max_tokens=MAX_TOKENS,
             filters=filters,
-            as_of=_instant(values["as_of"]),
+            as_of=instant,
             explain=values["explain"],
             is_use=False,
         )
@@ -57,10 +67,32 @@ async def search(request: Request) -> Response:
             "notes": result.notes,
             "relations": [relation.line for relation in result.relations],
         }
+    elif instant is not None:
+        before = int(cursor) if cursor is not None and cursor.isdecimal() else None
+        believed = await TimeLine(memory.engine).believed(scope, instant, LIMIT, before)
+        values |= {"hits": believed.hits, "more": _more(values, believed.before)}
     else:
         listed = await memory.list(scope, limit=LIMIT, cursor=cursor, filters=filters)
-        values |= {"hits": listed.hits, "cursor": listed.cursor, "notes": listed.notes}
+        values |= {"hits": listed.hits, "more": _more(values, listed.cursor), "notes": listed.notes}
     return rendered(request, "hits.html" if is_part(request) else "search.html", values)
+
+
+def _more(values: Mapping[str, Any], cursor: str | int | None) -> str:
+    """Return the path of the next page of a list, "" if there is none."""
+    if cursor is None:
+        return ""
+    return "/?" + urlencode({"cursor": cursor, "kind": values["kind"], "as_of": values["as_of"]})
+
+
+async def _months(memory: Memory, scope: Scope) -> Sequence[Period]:
+    """Return the last months in which something was stored, the newest first."""
+    first = await TimeLine(memory.engine).first_stored_at(scope)
+    months: list[Period] = []
+    month = period("month", memory.engine.clock().date()).before
+    while first is not None and month is not None and month.end_instant > first and len(months) < MONTHS:
+        months.append(month)
+        month = month.before
+    return months
 
 
 async def _projects(request: Request, memory: Memory) -> list[str]:

@@ -103,6 +103,21 @@ def entities_named_by(conn: Connection, scope: Scope, read: Sequence[Memory]) ->
     return {memory_id: [shown[root_id] for root_id in ids] for memory_id, ids in of_memory.items()}
 
 
+def owners_and_entities(conn: Connection, scope: Scope, limit: int) -> list[tuple[str, str]]:
+    """Return up to `limit` pairs of a living memory and an entity that it names, by id, the newest memory first.
+
+    An entity may be one that was merged into another.
+    """
+    query = (
+        select(mentions.c.owner_id, mentions.c.entity_id)
+        .join(memories, memories.c.id == mentions.c.owner_id)
+        .where(mentions.c.kind == "memory", mentions.c.current, sees(memories, scope), memories.c.deleted_at.is_(None))
+        .order_by(memories.c.seq.desc(), mentions.c.seq)
+        .limit(limit)
+    )
+    return [(row.owner_id, row.entity_id) for row in conn.execute(query)]
+
+
 def entities_by_id(conn: Connection, scope: Scope, beginning: str) -> list[Entity]:
     """Return up to two roots of a scope's user and project whose id begins so. What the scope sees is not asked."""
     query = select(entities.c.id).where(

@@ -203,6 +203,17 @@ def messages_in(
     return [(row.seq, to_message(row)) for row in conn.execute(query)]
 
 
+def row_before(conn: Connection, scope: Scope, message_id: str, count: int) -> int | None:
+    """Return the row that stands `count` + 1 living messages before one in its conversation; None if there is none."""
+    named = select(messages.c.session_id, messages.c.seq).where(messages.c.id == message_id, sees(messages, scope))
+    row = conn.execute(named).one_or_none()
+    if row is None:
+        return None
+    in_session = (messages.c.session_id == row.session_id, sees(messages, scope), messages.c.deleted_at.is_(None))
+    before = select(messages.c.seq).where(*in_session, messages.c.seq < row.seq).order_by(messages.c.seq.desc())
+    return conn.execute(before.offset(count).limit(1)).scalar()
+
+
 def memories_of_sessions(conn: Connection, session_ids: Iterable[str]) -> dict[str, set[str]]:
     """Return the ids of the memories that were learned from messages of conversations, living or deleted."""
     found: dict[str, set[str]] = {session_id: set() for session_id in session_ids}

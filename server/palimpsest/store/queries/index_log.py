@@ -67,3 +67,15 @@ _CHANGED = (
     .where(index_log.c.seq > bindparam("log_number"), index_log.c.user_id == bindparam("user_id"))
     .limit(bindparam("limit"))
 )
+
+
+def has_changed_since(conn: Connection, user_id: str, log_number: int) -> bool:
+    """Return whether the index log names anything of a user after a number."""
+    return conn.execute(_HAS_CHANGED, {"user_id": user_id, "log_number": log_number}).scalar() is not None
+
+
+_HAS_CHANGED = (
+    select(index_log.c.seq)
+    .where(index_log.c.seq > bindparam("log_number"), index_log.c.user_id == bindparam("user_id"))
+    .limit(1)
+)

@@ -204,6 +204,12 @@ def jobs_of(conn: Connection, user_id: str) -> list[Job]:
     return [to_job(row) for row in conn.execute(query)]
 
 
+def jobs_seen(conn: Connection, scope: Scope, limit: int) -> list[Job]:
+    """Return up to `limit` jobs that the scope sees, the newest first."""
+    query = select(jobs).where(sees(jobs, scope)).order_by(jobs.c.seq.desc()).limit(limit)
+    return [to_job(row) for row in conn.execute(query)]
+
+
 def unreported_jobs(conn: Connection, scope: Scope) -> list[Job]:
     """Return the jobs the scope sees that have ended or failed, and that no reply has told of, the oldest first.
 

@@ -79,6 +79,12 @@ def memories_behind(conn: Connection, scope: Scope, kind: str) -> list[str]:
     return [] if row is None else list(sources.read(conn, row.id)[0])
 
 
+def messages_behind(conn: Connection, scope: Scope, kind: str) -> list[str]:
+    """Return the ids of the messages that the newest summary of exactly this scope and kind rests on."""
+    row = conn.execute(_of_kind(scope, kind).limit(1)).one_or_none()
+    return [] if row is None else list(sources.read(conn, row.id)[1])
+
+
 def summaries_beyond(conn: Connection, scope: Scope, prefix: str, base_id: int | None, limit: int) -> list[Summary]:
     """Return the newest summaries of kinds that begin with a prefix and rest on what a summary does not rest on.
 

@@ -33,8 +33,9 @@ from palimpsest.store.schema import (
     summaries,
     vectors,
 )
-from palimpsest.store.views import gists, link_care, page_care, uses
+from palimpsest.store.views import gists, uses
 from palimpsest.store.views import sources as summary_sources
+from palimpsest.store.views.care import link_care, page_care
 from palimpsest.store.views.tables import gists as gist_rows
 from palimpsest.store.writes import contextual_keys
 from palimpsest.store.writes import conversations as conversation_writes

@@ -36,9 +36,10 @@ from palimpsest.store.schema import (
     purged,
     summaries,
 )
-from palimpsest.store.views import gists, link_care, uses
+from palimpsest.store.views import gists, uses
 from palimpsest.store.views import links as link_rows
 from palimpsest.store.views import transfer as summary_transfer
+from palimpsest.store.views.care import link_care
 from palimpsest.store.writes import conversations as conversation_writes
 from palimpsest.store.writes import entries as entry_writes
 from palimpsest.store.writes.transaction import Transaction, next_edit_number, reserve_edit_numbers

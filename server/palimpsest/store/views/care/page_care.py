@@ -14,7 +14,7 @@ from palimpsest.core.models import PAGE
 from palimpsest.store.mapping import chunks
 from palimpsest.store.schema import conversations, messages
 from palimpsest.store.views import gists
-from palimpsest.store.views.link_care import content_words
+from palimpsest.store.views.care.link_care import content_words
 
 
 def erase(conn: Connection, message_ids: Sequence[str]) -> set[str]:

@@ -1,0 +1,103 @@
+"""What a memory holds of each day, month and year, how it grew, and what it believed at an instant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from palimpsest.core.models import Memory, Scope, has_expired
+from palimpsest.core.search.hits import Hit
+from palimpsest.learn.engine import Engine
+from palimpsest.recall.hits import memory_hit
+from palimpsest.store.queries import conversations as conversation_queries
+from palimpsest.store.queries import history as history_queries
+from palimpsest.store.queries.conversations import ConversationSummary
+from palimpsest.store.views import time_line as queries
+from palimpsest.store.views.time_line import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many memories and messages there are by day, month or year. A key is "2026-11-21", "2026-11" or "2026"."""
+
+    memories: Mapping[str, int]
+    messages: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What a span of time holds: its memories and conversations in the order of their times, and the counts."""
+
+    memories: Sequence[Memory]
+    conversations: Sequence[ConversationSummary]
+    counts: Counts
+
+
+@dataclass(frozen=True, slots=True)
+class Believed:
+    """Memories that were living at an instant, as they were then, newest first.
+
+    `before` requests the next page, and is None on the last one.
+    """
+
+    hits: Sequence[Hit]
+    before: int | None = None
+
+
+class TimeLine:
+    """The time line of an open memory. Every method raises LedgerError."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def bounds(self, scope: Scope) -> tuple[datetime, datetime] | None:
+        """Return the first and the last time that living memories are about; None if there are none."""
+        return await self._engine.read(lambda conn: queries.bounds(conn, scope))
+
+    async def first_stored_at(self, scope: Scope) -> datetime | None:
+        """Return when the first memory was stored; None if there is none."""
+        return await self._engine.read(lambda conn: queries.first_stored_at(conn, scope))
+
+    async def span(self, scope: Scope, unit: Unit, begin: datetime, end: datetime, limit: int) -> Span:
+        """Return what is from `begin` until before `end`, counted by `unit`, with up to `limit` of each kind."""
+        now = self._engine.clock()
+
+        def read(conn: Connection) -> Span:
+            about = queries.memories_about(conn, scope, begin, end, limit)
+            ids = queries.conversations_within(conn, scope, begin, end, limit)
+            held = [conversation_queries.list_conversations(conn, scope, 1, only=one) for one in ids]
+            counts = Counts(
+                queries.count_memories(conn, scope, unit, begin, end),
+                queries.count_messages(conn, scope, unit, begin, end),
+            )
+            living = [memory for memory in about if not has_expired(memory.metadata, now)]
+            return Span(living, [conversation for found in held for conversation in found], counts)
+
+        return await self._engine.read(read)
+
+    async def growth(self, scope: Scope, unit: Unit, begin: datetime, end: datetime) -> Counts:
+        """Return how many of the living memories were stored, and how many messages were said, by `unit`."""
+
+        def read(conn: Connection) -> Counts:
+            return Counts(
+                queries.count_stored_memories(conn, scope, unit, begin, end),
+                queries.count_messages(conn, scope, unit, begin, end),
+            )
+
+        return await self._engine.read(read)
+
+    async def believed(self, scope: Scope, instant: datetime, limit: int, before: int | None = None) -> Believed:
+        """Return a page of the memories that were living at an instant, as they were then."""
+
+        def read(conn: Connection) -> Believed:
+            near = queries.living_at(conn, scope, instant, limit, before)
+            place = {memory_id: number for number, memory_id in near}
+            then = history_queries.memories_at(conn, scope, instant, list(place))
+            then.sort(key=lambda memory: place[memory.id], reverse=True)
+            hits = [memory_hit(memory, memory.text, (), 0.0) for memory in then]
+            return Believed(tuple(hits), near[-1][0] if len(near) == limit else None)
+
+        return await self._engine.read(read)

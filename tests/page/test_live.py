@@ -1,0 +1,65 @@
+"""What changes is told to an open page, from whichever process, as long as its visitor may look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+
+from tests.support.command_line import palimpsest
+from tests.support.http_server import new_access_token, run_http_server
+from tests.support.page_process import TIMEOUT, run_ui
+
+
+def events(lines: Iterator[str]) -> Iterator[str]:
+    """Yield the names of the events of a stream, and its ids."""
+    return (line for line in lines if line.startswith(("event:", "id:")))
+
+
+def test_a_change_by_another_process_is_told(tmp_path: Path) -> None:
+    palimpsest(tmp_path, "add", "Alice has a boat")
+    with run_ui(tmp_path) as url, httpx.Client(follow_redirects=True, timeout=TIMEOUT) as browser:
+        base = url.partition("/enter")[0]
+        browser.get(url)
+        with browser.stream("GET", f"{base}/live") as stream:
+            assert stream.headers["content-type"].startswith("text/event-stream")
+            told = events(stream.iter_lines())
+            first = next(told)
+            palimpsest(tmp_path, "add", "Alice sold the boat to Bo")
+            assert next(told) == "event: changed"
+        again = {"last-event-id": first.removeprefix("id: ")}
+        with browser.stream("GET", f"{base}/live", headers=again) as stream:
+            told = events(stream.iter_lines())
+            assert [next(told).partition(":")[0], next(told)] == ["id", "event: changed"]
+        assert httpx.get(f"{base}/live", timeout=TIMEOUT).headers["location"] == "/sign-in"
+
+
+def test_a_change_of_another_user_is_not_told(tmp_path: Path) -> None:
+    token = new_access_token(tmp_path / "data", "bob")
+    with run_http_server(tmp_path, "http") as server, httpx.Client(timeout=TIMEOUT) as browser:
+        own = {"origin": server.base, "sec-fetch-site": "same-origin"}
+        browser.post(f"{server.base}/sign-in", data={"token": token}, headers=own)
+        with browser.stream("GET", f"{server.base}/live") as stream:
+            told = events(stream.iter_lines())
+            next(told)
+            palimpsest(tmp_path, "add", "Alice has a boat")
+            palimpsest(tmp_path, "--user", "bob", "add", "Bob has a cat")
+            next(told)
+            number = int(next(told).split()[1])
+        assert number > 1
+
+
+def test_a_stream_of_a_revoked_access_token_tells_nothing_more(tmp_path: Path) -> None:
+    token = new_access_token(tmp_path / "data", "alice")
+    with run_http_server(tmp_path, "http") as server, httpx.Client(timeout=TIMEOUT) as browser:
+        own = {"origin": server.base, "sec-fetch-site": "same-origin"}
+        browser.post(f"{server.base}/sign-in", data={"token": token}, headers=own)
+        with browser.stream("GET", f"{server.base}/live") as stream:
+            lines = stream.iter_lines()
+            told = events(lines)
+            next(told)
+            (listed,) = palimpsest(tmp_path, "token", "list", "--json").split('"id": "')[1:]
+            palimpsest(tmp_path, "token", "revoke", listed.partition('"')[0])
+            palimpsest(tmp_path, "add", "Alice has a boat")
+            assert list(told) == []
