@@ -21,34 +21,22 @@ from palimpsest.core.errors import InputError, PalimpsestError
 from palimpsest.page.access import COOKIE, Visits
 from palimpsest.page.rendering import is_part, rendered
 from palimpsest.page.safety import Safety
-<<<<<<< HEAD
-from palimpsest.page.views import conversations, corrections, edits, memories, search, visits
-from palimpsest.page.views.correct import routes as correct
-=======
 from palimpsest.page.views import corrections, edits, memories, search, visits
-from palimpsest.page.views.around import activity, conversations, documents, entities, live, summaries, time_line
->>>>>>> ec36b8d (Page: a time line, what was believed then, people and things as lists and graphs, conversations, documents, summaries, jobs, growth, and changes as they happen)
+from palimpsest.page.views.around import routes as around
+from palimpsest.page.views.around.live import Streams
+from palimpsest.page.views.correct import routes as correct
 from palimpsest.server.session.lazy_memory import LazyMemory
 
 OPEN_PATHS = ("/enter", "/sign-in", "/static/")
 """What anybody may request: the form to sign in, and files that hold nothing of a memory."""
 
-PATHS = frozenset(
-    {
-        *("activity", "conversations", "documents", "edits", "enter", "entities", "live", "memories", "sign-in"),
-        *("sign-out", "static", "summaries", "timeline"),
-    }
-)
+PATHS = ("/memories/", "/edits", "/enter", "/sign-in", "/sign-out", "/static/")
 """What the paths of the page begin with, but for the first one."""
 
 
 def has_path(path: str) -> bool:
     """Return whether a path is one of the page."""
-<<<<<<< HEAD
-    return path == "/" or path.startswith((*PATHS, *correct.PATHS))
-=======
-    return path == "/" or path.split("/")[1] in PATHS
->>>>>>> ec36b8d (Page: a time line, what was believed then, people and things as lists and graphs, conversations, documents, summaries, jobs, growth, and changes as they happen)
+    return path == "/" or path.startswith((*PATHS, *around.PATHS, *correct.PATHS))
 
 
 def page_app(memory: LazyMemory, visits_: Visits) -> Starlette:
@@ -65,7 +53,7 @@ def page_app(memory: LazyMemory, visits_: Visits) -> Starlette:
             Route("/memories/{id}/pinned", corrections.pin, methods=["POST"]),
             Route("/memories/{id}/delete", corrections.delete, methods=["POST"]),
             Route("/memories/{id}/restore", corrections.restore, methods=["POST"]),
-            *_around(),
+            *around.ROUTES,
             Route("/edits", edits.edits, methods=["GET"]),
             Route("/edits/{number:int}/undo", corrections.undo, methods=["POST"]),
             Route("/enter", visits.enter, methods=["GET"]),
@@ -76,28 +64,8 @@ def page_app(memory: LazyMemory, visits_: Visits) -> Starlette:
         middleware=[Middleware(Safety), Middleware(_Access)],
         exception_handlers={HTTPException: _refused, PalimpsestError: _failed},
     )
-    app.state.memory, app.state.visits, app.state.streams = memory, visits_, live.Streams()
+    app.state.memory, app.state.visits, app.state.streams = memory, visits_, Streams()
     return app
-
-
-def _around() -> list[Route]:
-    """Return the routes of what there is to look around."""
-    return [
-        Route("/timeline", time_line.time_line, methods=["GET"]),
-        Route("/entities", entities.entities, methods=["GET"]),
-        Route("/entities/graph", entities.graph, methods=["GET"]),
-        Route("/entities/graph.json", entities.whole_graph, methods=["GET"]),
-        Route("/entities/{id}", entities.entity, methods=["GET"]),
-        Route("/entities/{id}/graph.json", entities.neighbourhood, methods=["GET"]),
-        Route("/conversations", conversations.conversations, methods=["GET"]),
-        Route("/conversations/{id}", conversations.conversation, methods=["GET"]),
-        Route("/documents", documents.documents, methods=["GET"]),
-        Route("/documents/{id}", documents.document, methods=["GET"]),
-        Route("/summaries", summaries.summaries, methods=["GET"]),
-        Route("/summaries/refresh", summaries.refresh, methods=["POST"]),
-        Route("/activity", activity.activity, methods=["GET"]),
-        Route("/live", live.live, methods=["GET"]),
-    ]
 
 
 class _Access:
