@@ -3,6 +3,8 @@
 
 const LABELS = 40; // More names than this cover each other on one screen.
 const FRAME_MS = 14; // The layout works so long for each frame, so that the page still answers.
+const MANY = 2000; // So many dashed lines take a canvas longer than a frame.
+const [NAME_WIDTH, NAME_HEIGHT] = [72, 13]; // The room of a name, in CSS pixels.
 const NEAR = 14; // How far from a node, in CSS pixels, a click still means it.
 
 for (const canvas of document.querySelectorAll("canvas[data-graph]")) {
@@ -35,11 +37,10 @@ function draw(canvas, data) {
     .force("apart", d3.forceManyBody().strength(-3 * spread).theta(1.2).distanceMax(12 * spread))
     .force("x", d3.forceX().strength(0.06))
     .force("y", d3.forceY().strength(0.06))
-    .alphaDecay(nodes.length > 500 ? 0.05 : 0.0228)
+    .alphaDecay(nodes.length > 500 ? 0.08 : 0.0228)
     .stop();
 
   function readColours() {
-    const style = getComputedStyle(document.documentElement);
     const probe = document.createElement("span");
     document.body.append(probe);
     for (const name of ["ground", "ink", "faint", "line", "accent", "danger", "raised"]) {
@@ -47,7 +48,7 @@ function draw(canvas, data) {
       colours[name] = getComputedStyle(probe).color;
     }
     probe.remove();
-    colours.font = style.fontFamily || "system-ui, sans-serif";
+    colours.font = getComputedStyle(document.body).fontFamily;
   }
 
   function resize() {
@@ -83,21 +84,19 @@ function draw(canvas, data) {
     const ratio = window.devicePixelRatio || 1;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, canvas.clientWidth, canvas.clientHeight);
+    const isNear = (link) => selected !== null && (link.source === selected || link.target === selected);
+    trace(links.filter((link) => link.name && !isNear(link)), colours.faint, 1, []);
+    trace(links.filter((link) => !link.name && !isNear(link)), colours.faint, 1, [3, 4]);
+    trace(links.filter((link) => link.name && isNear(link)), colours.accent, 2, []);
+    trace(links.filter((link) => !link.name && isNear(link)), colours.accent, 2, [3, 4]);
     for (const link of links) {
+      if (!link.name || !(isNear(link) || links.length <= LABELS)) continue;
       const [x, y] = onScreen(link.source);
       const [toX, toY] = onScreen(link.target);
-      const isNear = selected !== null && (link.source === selected || link.target === selected);
-      context.strokeStyle = isNear ? colours.accent : colours.line;
-      context.lineWidth = isNear ? 2 : 1;
-      context.setLineDash(link.name ? [] : [3, 4]);
-      context.beginPath();
-      context.moveTo(x, y);
-      context.lineTo(toX, toY);
-      context.stroke();
-      if (link.name && (isNear || links.length <= LABELS)) write(link.name, (x + toX) / 2, (y + toY) / 2, colours.faint, 11);
+      write(link.name, (x + toX) / 2, (y + toY) / 2, colours.faint, 11);
     }
-    context.setLineDash([]);
-    let names = 0;
+    const taken = [];
+    if (selected !== null) taken.push([onScreen(selected)[0], onScreen(selected)[1] - selected.radius - 6]);
     for (const node of bySize) {
       const [x, y] = onScreen(node);
       if (x < -20 || y < -20 || x > canvas.clientWidth + 20 || y > canvas.clientHeight + 20) continue;
@@ -106,12 +105,32 @@ function draw(canvas, data) {
       context.arc(x, y, radius, 0, 2 * Math.PI);
       context.fillStyle = node === selected ? colours.danger : node.type === "person" ? colours.accent : colours.faint;
       context.fill();
-      if (names < LABELS || node === selected) {
+      if (node !== selected && taken.length < LABELS && isFree(taken, x, y - radius - 6)) {
         write(node.name, x, y - radius - 6, colours.ink, 12);
-        names += 1;
+        taken.push([x, y - radius - 6]);
       }
     }
+    if (selected !== null) write(selected.name, ...taken[0], colours.ink, 13);
   }
+
+  // All lines of one kind are one path: thousands of them are drawn at once.
+  function trace(lines, colour, width, dashes) {
+    context.strokeStyle = colour;
+    context.lineWidth = width;
+    context.setLineDash(lines.length > MANY ? [] : dashes);
+    context.globalAlpha = width > 1 ? 1 : Math.min(0.6, 0.08 + 300 / Math.max(lines.length, 1));
+    context.beginPath();
+    for (const line of lines) {
+      context.moveTo(...onScreen(line.source));
+      context.lineTo(...onScreen(line.target));
+    }
+    context.stroke();
+    context.setLineDash([]);
+    context.globalAlpha = 1;
+  }
+
+  // Names that would cover each other are left out, of the smaller node.
+  const isFree = (taken, x, y) => taken.every(([otherX, otherY]) => Math.abs(x - otherX) > NAME_WIDTH || Math.abs(y - otherY) > NAME_HEIGHT);
 
   function write(text, x, y, colour, size) {
     const shown = text.length > 28 ? `${text.slice(0, 27)}…` : text;
