@@ -51,7 +51,7 @@ def year(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shown(browser: Browser, year: Path) -> Generator[Served]:
     """Serve the year to tests that change nothing."""
     with run_ui(year) as url:
-        yield _entered(browser, url, year)
+        yield entered(browser, url, year)
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def served(browser: Browser, year: Path, tmp_path: Path) -> Generator[Served]:
     """Serve a copy of the year to one test."""
     shutil.copytree(year / "data", tmp_path / "data")
     with run_ui(tmp_path) as url:
-        yield _entered(browser, url, tmp_path)
+        yield entered(browser, url, tmp_path)
 
 
 @pytest.fixture
@@ -72,7 +72,8 @@ def windows(browser: Browser) -> Generator[Windows]:
     assert len(opened.hosts) <= 1
 
 
-def _entered(browser: Browser, url: str, folder: Path) -> Served:
+def entered(browser: Browser, url: str, folder: Path) -> Served:
+    """Open the first URL of a page, and return the page with what the browser got."""
     context = browser.new_context()
     context.new_page().goto(url)
     state = context.storage_state()

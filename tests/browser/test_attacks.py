@@ -1,0 +1,224 @@
+"""What others try in a browser: stored scripts, forms of other pages, other names for this machine, old cookies."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import anyio.from_thread
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from palimpsest.core.entities import NamedEntity, Relation
+from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
+from palimpsest.core.settings import load_settings
+from palimpsest.memory import open_memory
+from palimpsest.server.auth import tokens as access_tokens
+from palimpsest.store.writes.apply import Write
+from palimpsest.store.writes.conversations import Conversation
+from tests.browser.conftest import Served, entered
+from tests.support.browser import Windows, linked_pages
+from tests.support.command_line import palimpsest_json
+from tests.support.http_server import new_access_token, run_http_server
+from tests.support.memory import messages_from
+from tests.support.page_process import run_ui
+
+HOSTILE = (
+    "<script class=injected>alert(1)</script>",
+    "<img class=injected src=x onerror=alert(2)>",
+    "\"'><svg class=injected onload=alert(3)>",
+    "\" autofocus onfocus=alert(4) '",
+    "</textarea></title></script><script class=injected>alert(5)</script>",
+    "<b class=injected hx-get=/edits hx-trigger=load hx-target=body>",
+    "<meta class=injected http-equiv=refresh content='0;url=//rebound.example'>",
+    "<base class=injected href=//rebound.example/>",
+    "<iframe class=injected srcdoc='<script>alert(6)</script>'></iframe>",
+    "javascript:alert(7)",
+    "{{ 123457 * 99991 }}",
+)
+"""Texts that would run a script, load something, or mark an element as injected, wherever they got into a page."""
+
+PROJECT = "<img class=injected src=x onerror=alert(8)>"
+
+
+async def _store(data: Path) -> None:
+    """Store hostile texts in every field that there is."""
+    settings = load_settings(None, data_dir=data, user_id="alice", llm={"provider": "none"}, project="")
+    async with open_memory(settings, background=False) as memory:
+        for project in ("", PROJECT):
+            scope = Scope("alice", project)
+            for number, text in enumerate(HOSTILE):
+                said = messages_from({"role": "user", "content": f"I said {text}", "name": text[:60]}, scope=scope)
+                fact = Fact(
+                    f"Alice wrote {text}",
+                    sources=(said[0].id,),
+                    tags=(text[:40],),
+                    metadata={"source": text},
+                    entities=(NamedEntity(f"Alice {text}", "person"), NamedEntity(text, "place")),
+                    relations=(Relation(f"Alice {text}", text, text),),
+                )
+                provenance = Provenance("extract", caller=text[:60])
+                conversation = Conversation("claude", f"{number}{project}", f"On {text}")
+                memory.engine.ledger.apply_as_one(
+                    [
+                        Write(scope, provenance, messages=said, conversation=conversation),
+                        Write(scope, provenance, decisions=(Decision(Event.ADD, fact),)),
+                    ]
+                )
+                added = await memory.add_text(scope, f"Bob heard {text}", infer=False, caller=text[:60])
+                await memory.update(scope, added.outcomes[0].memory.id, text=f"Bob read {text}", caller=text[:60])
+            file = anyio.Path(data.parent / "notes.md")
+            await file.write_text("\n\n".join(f"# About {text}\n\nIt says {text}." for text in HOSTILE), "utf-8")
+            await memory.documents.learn_file(scope, Path(file), title=HOSTILE[1])
+        await memory.search(Scope("alice"), f"what about {HOSTILE[1]}")
+
+
+@pytest.fixture(scope="module")
+def hostile(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
+    """Serve a memory in which every text is hostile."""
+    folder = tmp_path_factory.mktemp("hostile")
+    with anyio.from_thread.start_blocking_portal() as portal:
+        portal.call(_store, folder / "data")
+    new_access_token(folder / "data", "alice", HOSTILE[1])
+    with run_ui(folder) as url:
+        yield entered(browser, url, folder)
+
+
+def injected(page: Page) -> list[str]:
+    """Return what got from a text into the elements of a page."""
+    return page.evaluate(
+        """() => [...document.querySelectorAll("*")].filter((element) =>
+             element.classList.contains("injected")
+             || [...element.attributes].some((one) => one.name.startsWith("on"))
+             || /^javascript:/i.test(element.getAttribute("href") ?? "")
+           ).map((element) => element.outerHTML)"""
+    )
+
+
+def test_no_stored_text_becomes_part_of_a_page(windows: Windows, hostile: Served) -> None:
+    """Guards every field on every page that a link leads to. The policy's refusal of a script is a complaint too."""
+    page = windows.open(hostile.base, storage_state=hostile.state)
+    with_project = page.get_by_label("project").locator("option").last
+    assert with_project.get_attribute("value") in (None, PROJECT)
+    starts = ("/", "/?q=wrote&explain=on", "/?project=" + PROJECT.replace(" ", "+"))
+    for path in linked_pages(hostile.base, hostile.cookies, starts):
+        page.goto(hostile.base + path)
+        page.evaluate("() => document.querySelectorAll('details').forEach((details) => { details.open = true })")
+        assert injected(page) == [], path
+        assert str(123457 * 99991) not in page.content(), path
+        assert page.url.startswith(f"{hostile.base}/"), path
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_question_becomes_part_of_a_page(windows: Windows, hostile: Served, text: str) -> None:
+    page = windows.open(hostile.base, storage_state=hostile.state)
+    search = page.get_by_role("searchbox")
+    with page.expect_response(lambda response: "q=" in response.url):
+        search.fill(text)
+    expect(page.locator(".hits")).to_be_visible()
+    assert injected(page) == []
+    page.reload()
+    expect(search).to_have_value(text)
+    assert injected(page) == []
+
+
+@contextmanager
+def other_site(pages: Mapping[str, str]) -> Generator[int]:
+    """Serve other pages on this machine, by path; the port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-type", "text/html; charset=utf-8")
+            self.end_headers()
+            self.wfile.write(pages.get(self.path, "").encode())
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name
+            """Write nothing to the log."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "rebound.example"])
+def test_a_form_of_another_page_changes_nothing(windows: Windows, shown: Served, host: str) -> None:
+    """Guards against forms elsewhere. Other ports of this machine are of the same site, and get the cookie."""
+    page = windows.open(f"{shown.base}/?q=allergic", storage_state=shown.state)
+    path = page.get_by_role("link", name="Nora is allergic to hazelnuts.").get_attribute("href")
+    forms = {
+        "/form": f"<form method=post action='{shown.base}{path}/delete'><button>Win a car</button></form>",
+        "/frame": f"<iframe src='{shown.base}{path}'></iframe>",
+    }
+    with other_site(forms) as port:
+        page.goto(f"http://{host}:{port}/form")
+        with page.expect_response(f"{shown.base}{path}/delete") as answer:
+            page.get_by_role("button").click()
+        assert answer.value.status in (401, 403)
+        page.goto(f"http://{host}:{port}/frame")
+        assert "allergic" not in page.frames[-1].locator("body").inner_text()
+        reading = f"fetch('{shown.base}{path}', {{credentials: 'include'}}).then((a) => a.text(), () => 'refused')"
+        assert page.evaluate(reading) == "refused"
+    page.goto(f"{shown.base}{path}")
+    expect(page.get_by_role("button", name="Delete")).to_be_visible()
+    windows.complaints.clear()
+    windows.hosts.clear()
+
+
+def test_another_name_for_this_machine_shows_nothing(windows: Windows, shown: Served) -> None:
+    """Guards against DNS rebinding: a page of an attacker whose name leads to this machine by now."""
+    page = windows.open(shown.base, storage_state=shown.state)
+    for host in ("rebound.example", "localhost"):
+        for path in ("/", "/edits", "/static/page.js", "/sign-in"):
+            answer = page.goto(shown.base.replace("127.0.0.1", host) + path)
+            assert answer is not None
+            assert answer.status == 421
+            assert "Nora" not in page.content()
+    windows.complaints.clear()
+    windows.hosts.clear()
+
+
+def test_a_token_shows_one_user_until_it_is_revoked(windows: Windows, tmp_path: Path) -> None:
+    """Guards another user's ids, a cookie whose token was revoked, and one that was signed out."""
+    data = tmp_path / "data"
+    of_alice = palimpsest_json(tmp_path, "add", "Alice has a boat")["results"][0]["id"]
+    text, token = access_tokens.create(data, "bob", "", datetime.now(UTC), read_only=False, days=None)
+    with run_http_server(tmp_path, "http") as server:
+        page = windows.open(f"{server.base}/")
+        page.get_by_label("Sign in").fill("palimpsest_guess")
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.get_by_role("alert")).to_be_visible()
+        page.get_by_label("Sign in").fill(text)
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.get_by_role("searchbox")).to_be_visible()
+        state = page.context.storage_state()
+        for kind in ("memories", "conversations"):
+            answer = page.goto(f"{server.base}/{kind}/{of_alice}")
+            assert answer is not None
+            assert answer.status == 404
+        page.goto(server.base)
+        access_tokens.revoke(data, token.id)
+        page.get_by_role("searchbox").press_sequentially("boat")
+        expect(page).to_have_url(f"{server.base}/sign-in")
+        late = windows.open(f"{server.base}/edits", storage_state=state)
+        expect(late).to_have_url(f"{server.base}/sign-in")
+    windows.complaints.clear()
+
+
+def test_a_cookie_is_no_longer_valid_after_signing_out(windows: Windows, served: Served) -> None:
+    page = windows.open(served.base, storage_state=served.state)
+    assert page.evaluate("() => document.cookie") == "", "no script may read it"
+    page.get_by_role("button", name="Sign out").click()
+    expect(page).to_have_url(f"{served.base}/sign-in")
+    stolen = windows.open(f"{served.base}/edits", storage_state=served.state)
+    expect(stolen).to_have_url(f"{served.base}/sign-in")

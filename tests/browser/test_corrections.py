@@ -1,0 +1,116 @@
+"""Correct a memory in the browser: each action says what it did and can be undone on the spot."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import Served
+from tests.support.browser import Windows
+from tests.support.command_line import palimpsest
+
+PHONE = "Nora uses a Fairphone 5."
+
+
+def open_memory(windows: Windows, served: Served, text: str = PHONE) -> Page:
+    """Open the page of a memory by searching for its text."""
+    page = windows.open(f"{served.base}/?q={text}&kind=memory", storage_state=served.state)
+    page.get_by_role("link", name=text).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(text)
+    return page
+
+
+def done(page: Page, text: str) -> None:
+    """Wait until the page says what was done."""
+    expect(page.get_by_role("status")).to_contain_text(text)
+
+
+def undo(page: Page) -> None:
+    """Undo what was just done."""
+    page.get_by_role("status").get_by_role("button", name="Undo").click()
+    done(page, "Undone.")
+
+
+def stored(served: Served) -> str:
+    """Return the memories as another process lists them."""
+    return palimpsest(served.folder, "list")
+
+
+def test_a_text_is_corrected_and_the_correction_undone(windows: Windows, served: Served) -> None:
+    page = open_memory(windows, served)
+    page.locator("summary", has_text="Correct").first.click()
+    page.get_by_label("Correct").fill("Nora uses a Nokia 3310.")
+    page.get_by_role("button", name="Save").first.click()
+    done(page, "Changed.")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Nora uses a Nokia 3310.")
+    expect(page.locator(".versions del").first).to_have_text("Fairphone 5.")
+    expect(page.locator(".versions ins").first).to_have_text("Nokia 3310.")
+    assert "Nora uses a Nokia 3310." in stored(served)
+    undo(page)
+    assert PHONE in stored(served)
+
+
+def test_a_memory_is_pinned_and_tagged(windows: Windows, served: Served) -> None:
+    page = open_memory(windows, served)
+    page.get_by_role("button", name="Pin").click()
+    done(page, "Changed.")
+    expect(page.locator(".tag", has_text="pinned")).to_be_visible()
+    page.get_by_role("button", name="Unpin").click()
+    expect(page.locator(".tag", has_text="pinned")).to_have_count(0)
+    page.locator("summary", has_text="Correct").first.click()
+    page.get_by_label("Tags").fill("music, hobby")
+    page.get_by_role("button", name="Save").last.click()
+    done(page, "Changed.")
+    expect(page.locator("main > .about .tag")).to_have_text(["music", "hobby"])
+
+
+def test_a_memory_is_deleted_and_restored(windows: Windows, served: Served) -> None:
+    page = open_memory(windows, served)
+    page.get_by_role("button", name="Delete").click()
+    done(page, "Deleted.")
+    assert PHONE not in stored(served)
+    page.get_by_role("button", name="Restore").click()
+    done(page, "Restored.")
+    assert PHONE in stored(served)
+    undo(page)
+    assert PHONE not in stored(served)
+
+
+def test_several_memories_are_deleted_at_once(windows: Windows, served: Served) -> None:
+    page = windows.open(f"{served.base}/?q=climbing&kind=memory", storage_state=served.state)
+    boxes = page.locator(".hits").get_by_role("checkbox")
+    chosen = [boxes.nth(place).get_attribute("value") or "" for place in (0, 2)]
+    for memory_id in chosen:
+        page.locator(f'input[type=checkbox][value="{memory_id}"]').check()
+    page.get_by_role("button", name="Delete the chosen").click()
+    done(page, "Deleted.")
+    for memory_id in chosen:
+        assert "deleted" in palimpsest(served.folder, "history", memory_id).lower()
+    undo(page)
+    for memory_id in chosen:
+        page.goto(f"{served.base}/memories/{memory_id}")
+        expect(page.get_by_role("button", name="Delete")).to_be_visible()
+
+
+def test_everything_since_an_edit_is_undone(windows: Windows, served: Served) -> None:
+    """Guards the way back from an import that went wrong: one click, whatever was done since."""
+    before = stored(served)
+    for text in ("Nora moved to Mars", "Nora drives a rover", "Nora's boss is a robot"):
+        palimpsest(served.folder, "add", text)
+    page = windows.open(f"{served.base}/edits", storage_state=served.state)
+    first = page.locator(".edits > li", has_text="Nora moved to Mars")
+    first.get_by_role("button", name=re.compile("Undo all since")).click()
+    done(page, "Undone.")
+    assert stored(served) == before
+
+
+def test_one_edit_among_others_is_undone(windows: Windows, served: Served) -> None:
+    for text in ("Nora moved to Mars", "Nora drives a rover"):
+        palimpsest(served.folder, "add", text)
+    page = windows.open(f"{served.base}/edits", storage_state=served.state)
+    first = page.locator(".edits > li", has_text="Nora moved to Mars")
+    first.get_by_role("button", name="Undo", exact=True).click()
+    done(page, "Undone.")
+    assert "Mars" not in stored(served)
+    assert "rover" in stored(served)

@@ -1,0 +1,123 @@
+"""Search as you type, what can be chosen, and where a hit leads."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import Served
+from tests.support.browser import Windows
+
+
+def first_hit(page: Page, text: str) -> None:
+    """Wait until the first hit is one with a text."""
+    expect(page.locator(".hits li").first).to_contain_text(text)
+
+
+def test_hits_change_while_one_types(windows: Windows, shown: Served) -> None:
+    """Guards that nothing is reloaded, and that a search as one types is no use of what it finds."""
+    page = windows.open(shown.base, storage_state=shown.state)
+    page.evaluate("() => { window.isStillHere = true }")
+    search = page.get_by_role("searchbox")
+    expect(search).to_be_focused()
+    search.press_sequentially("best friend")
+    first_hit(page, "Nora's best friend is Amina.")
+    search.fill("")
+    search.press_sequentially("allergic")
+    first_hit(page, "Nora is allergic to hazelnuts.")
+    assert page.evaluate("() => window.isStillHere")
+    expect(search).to_be_focused()
+    page.reload()
+    expect(search).to_have_value("allergic")
+    first_hit(page, "Nora is allergic to hazelnuts.")
+
+
+def test_a_slash_leads_to_the_search_from_everywhere(windows: Windows, shown: Served) -> None:
+    page = windows.open(shown.base, storage_state=shown.state)
+    page.get_by_role("searchbox").blur()
+    page.keyboard.press("/")
+    expect(page.get_by_role("searchbox")).to_be_focused()
+    page.keyboard.type("a/b")
+    expect(page.get_by_role("searchbox")).to_have_value("a/b")
+    page.goto(f"{shown.base}/edits")
+    page.keyboard.press("/")
+    expect(page.get_by_role("searchbox")).to_be_focused()
+
+
+def test_a_day_shows_what_was_believed_then(windows: Windows, shown: Served) -> None:
+    page = windows.open(f"{shown.base}/?q=who+is+the+boss+of+Nora", storage_state=shown.state)
+    first_hit(page, "Mehmet Yilmaz")
+    day = page.get_by_label("as it was on")
+    day.fill("2025-03-31")
+    first_hit(page, "Nora's boss is Karin Ek.")
+    day.fill("")
+    first_hit(page, "Mehmet Yilmaz")
+
+
+def test_a_project_and_a_kind_can_be_chosen(windows: Windows, shown: Served) -> None:
+    page = windows.open(shown.base, storage_state=shown.state)
+    page.get_by_label("project").select_option("choir")
+    expect(page.locator("#hits")).to_contain_text("The sheet music is in the blue binder")
+    page.get_by_role("searchbox").press_sequentially("rehearsals")
+    first_hit(page, "Rehearsals are on Mondays")
+    page.locator(".hits a").first.click()
+    expect(page).to_have_url(re.compile("project=choir"))
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Rehearsals")
+    page.goto(f"{shown.base}/?q=climbing")
+    page.locator("select[name=kind]").select_option("message")
+    expect(page.locator(".hits li").first).to_contain_text("message")
+    expect(page.locator(".hits")).not_to_contain_text("Nora goes climbing on Thursdays.")
+
+
+def test_the_parts_of_a_score_can_be_shown(windows: Windows, shown: Served) -> None:
+    page = windows.open(f"{shown.base}/?q=climbing", storage_state=shown.state)
+    expect(page.locator("table.parts")).to_have_count(0)
+    page.get_by_label("parts of each score").check()
+    expect(page.locator("table.parts").first).to_be_visible()
+    assert page.locator("table.parts").first.locator("tr").count() > 1
+
+
+def test_a_hit_leads_to_its_message_in_the_conversation(windows: Windows, shown: Served) -> None:
+    page = windows.open(f"{shown.base}/?q=I+bake+saffron+buns&kind=message", storage_state=shown.state)
+    hit = page.locator(".hits a").first
+    text = hit.inner_text()
+    hit.click()
+    message = page.locator("li:target")
+    expect(message).to_contain_text(text)
+    expect(message).to_be_in_viewport()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Chat of")
+
+
+def test_a_memory_leads_to_the_messages_behind_it_and_to_what_it_replaced(windows: Windows, shown: Served) -> None:
+    page = windows.open(f"{shown.base}/?q=which+car+does+Nora+drive", storage_state=shown.state)
+    page.get_by_role("link", name="Nora drives a Kia EV6").click()
+    memory = page.url
+    page.get_by_role("link", name="Nora drives an old Volvo V40.").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Nora drives an old Volvo V40.")
+    page.locator(f'a[href="{memory.removeprefix(shown.base)}"]').click()
+    page.get_by_role("link", name=re.compile("2025-07-05")).click()
+    expect(page.locator("li:target")).to_contain_text("Kia")
+
+
+def test_chinese_is_searched_as_one_types_it(windows: Windows, shown: Served) -> None:
+    page = windows.open(shown.base, storage_state=shown.state)
+    page.get_by_role("searchbox").press_sequentially("攀岩")
+    first_hit(page, "诺拉每个星期四晚上去攀岩")
+
+
+def test_hebrew_and_arabic_are_written_from_the_right(windows: Windows, shown: Served) -> None:
+    """Guards the direction of each text by itself: of hits, of what is typed, and on a memory's page."""
+    direction = "(element) => getComputedStyle(element).direction"
+    page = windows.open(shown.base, storage_state=shown.state)
+    search = page.get_by_role("searchbox")
+    for query, text in (("במקהלה", "נורה שרה אלט"), ("الإيطالية", "تتعلم نورا")):
+        search.fill(query)
+        first_hit(page, text)
+        assert search.evaluate(direction) == "rtl"
+        assert page.locator(".hits a").first.evaluate(direction) == "rtl"
+    page.locator(".hits a").first.click()
+    heading = page.get_by_role("heading", level=1)
+    expect(heading).to_contain_text("نورا")
+    assert heading.evaluate(direction) == "rtl"
+    assert page.locator("body").evaluate(direction) == "ltr"
