@@ -166,6 +166,7 @@ def _prepare(kind: str, folder: Path) -> None:
 
         config = alembic.config.Config()
         config.set_main_option("script_location", str(Path(steps.__file__).parent))
+        config.set_main_option("recursive_version_locations", "true")
         with closing(open_ledger(folder / "ledger.db", now)) as ledger, ledger.read() as conn:
             config.attributes["connection"] = conn
             config.attributes["full_text"] = SqliteFullText()

@@ -39,6 +39,7 @@ from palimpsest.facade.opening import open_parts
 from palimpsest.facade.page.corrections import Corrections
 from palimpsest.facade.projects import Projects
 from palimpsest.facade.recall.forgetting import FadingMemories
+from palimpsest.facade.recall.log import RecallLog
 from palimpsest.facade.recall.searching import list_memory, search_memory
 from palimpsest.index.kept_keys import KeptKeys
 from palimpsest.index.sync import Projection
@@ -76,9 +77,11 @@ class Memory:
         background_work: BackgroundWork | None,
         briefs: Briefs,
         fading: FadingMemories,
+        recall_log: RecallLog,
     ) -> None:
         self.briefs = briefs
         self.fading = fading
+        self.recall_log = recall_log
         self.settings = settings
         self.engine = engine
         self.projection = projection
@@ -132,7 +135,7 @@ class Memory:
         )
         if model is not None:
             engine = replace(engine, model=model, is_model_borrowed=True)
-        parts = (self.projection, self.kept_keys, self._background, self.briefs, self.fading)
+        parts = (self.projection, self.kept_keys, self._background, self.briefs, self.fading, self.recall_log)
         return Memory(self.settings, engine, *parts)
 
     async def add_messages(
@@ -185,11 +188,12 @@ class Memory:
         all_projects: bool = False,
         hops: int = 1,
         is_use: bool = True,
+        caller: str = "",
     ) -> SearchResult:
         """Search by meaning and by words. `as_of` searches what was believed at that instant.
 
         `explain` adds the parts of each score. `all_projects` searches every project of the user. `hops`: 1 or 2.
-        Unless it `is_use`, it does not count for what fades.
+        Unless it `is_use`, it does not count for what fades, and the recall log does not name it.
         """
         engine, floor, fading = self.engine, self.settings.min_relevance, self.fading
         what = (engine.clock(), limit, max_tokens, filters or {}, as_of, explain, floor, hops, fading.forgetting)
@@ -197,6 +201,7 @@ class Memory:
         result = await engine.run(lambda: search_memory(engine, search_query, all_projects=all_projects))
         if is_use and as_of is None:
             fading.after_search(result)
+            self.recall_log.note(scope, query, [hit.id for hit in result.hits], caller, all_projects=all_projects)
         if self._background is not None and self.projection.is_behind():
             self._background.wake()
         return result
@@ -263,7 +268,8 @@ class Memory:
         self, scope: Scope, kind: str = "overall", *, refresh: bool = False, caller: str = ""
     ) -> summaries.SummaryResult:
         """Return a summary of what is known in the scope."""
-        refresh = refresh or (self.engine.is_model_borrowed and await self._summary_is_due(scope, kind))
+        if self.engine.is_model_borrowed and not refresh:
+            refresh = await summaries.missed_changes(self.engine, scope, kind) >= self.settings.summary.every
         return await summaries.get_summary(self.engine, scope, kind, refresh=refresh, caller=caller)
 
     async def last_days(self, scope: Scope, number: int) -> Sequence[str]:
@@ -327,9 +333,6 @@ class Memory:
             return ()
         return (f"since this version {unused_variables_text(unused)}",) if is_new else ()
 
-    async def _summary_is_due(self, scope: Scope, kind: str) -> bool:
-        return await summaries.missed_changes(self.engine, scope, kind) >= self.settings.summary.every
-
     async def _after_write(self, scope: Scope, write: Awaitable[WriteResult]) -> WriteResult:
         """Await a write, start the background work that follows it, and return its result."""
         result = await write
@@ -342,12 +345,6 @@ class Memory:
 
 async def _tell_nobody(outcomes: Sequence[models.Outcome]) -> None:
     """Ignore what was learned."""
-
-
-async def _follow_learning(briefs: Briefs, on_learned: OnLearned, outcomes: Sequence[models.Outcome]) -> None:
-    """Have what sessions begin with follow the work, and pass on what was learned."""
-    await briefs.after_work(outcomes)
-    await on_learned(outcomes)
 
 
 @asynccontextmanager
@@ -370,20 +367,21 @@ async def open_memory(
     settings, engine, projection, kept_keys = await threads.run(
         partial(open_parts, settings, clock, threads, background=background)
     )
-    briefs, fading = Briefs(settings, engine, launch), FadingMemories(settings, engine)
+    fading, recall_log = FadingMemories(settings, engine), RecallLog(settings, engine)
+    briefs = Briefs(settings, engine, launch, recall_log)
     failure: Exception | None = None
     try:
         async with anyio.create_task_group() as tasks:
             background_work = None
             if background:
-                learned = partial(_follow_learning, briefs, on_learned)
-                background_work = BackgroundWork(engine, projection, tasks, settings, learned)
+                background_work = BackgroundWork(engine, projection, tasks, settings, briefs.before(on_learned))
                 tasks.start_soon(background_work.run)
                 tasks.start_soon(follow_spool, engine, settings, background_work.after_write)
                 tasks.start_soon(briefs.run)
                 tasks.start_soon(fading.run)
+                tasks.start_soon(recall_log.run)
             try:
-                yield Memory(settings, engine, projection, kept_keys, background_work, briefs, fading)
+                yield Memory(settings, engine, projection, kept_keys, background_work, briefs, fading, recall_log)
             except Exception as error:  # noqa: BLE001 - raised again below, without the task group's wrapping
                 failure = error
             finally:
@@ -394,6 +392,7 @@ async def open_memory(
     finally:
         with anyio.CancelScope(shield=True):
             await fading.write()
+            await recall_log.write()
             await threads.run(projection.close)
             if engine.model is not None:
                 await engine.model.aclose()

@@ -105,6 +105,7 @@ def downgrade(path: Path, revision: str) -> None:
     """Downgrade the schema of a ledger to that of an older version of the program."""
     config = alembic.config.Config()
     config.set_main_option("script_location", str(MIGRATIONS))
+    config.set_main_option("recursive_version_locations", "true")
     ledger = open_ledger(path, StoppedClock())
     try:
         with ledger.read() as conn:

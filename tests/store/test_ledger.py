@@ -360,7 +360,7 @@ class TestSchema:
     def test_head_is_the_newest_migration(self) -> None:
         """The constant decides whether Alembic is imported at all."""
         folder = MIGRATIONS / "versions"
-        assert {file.name[:4] for file in folder.glob("0*.py")} == KNOWN_REVISIONS
+        assert {file.name[:4] for file in folder.rglob("0*.py")} == KNOWN_REVISIONS
         assert max(KNOWN_REVISIONS) == HEAD
 
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 BEFORE_THE_GRAPH = "0010"
 GRAPH = {"entities", "entity_aliases", "entity_history", "mentions", "relations"}
-VIEWS = {"gists", "memory_links", "memory_uses", "summary_sources"}
+VIEWS = {"gists", "memory_links", "memory_uses", "recalled", "recalls", "summary_sources"}
 NAMED = ("entities", "relations", "mentions", "context", "links")
 STATED = "SELECT key FROM mentions WHERE current ORDER BY key"
 

@@ -95,6 +95,7 @@ def downgrade(path: Path, revision: str) -> None:
     """Give a ledger the schema of an earlier revision."""
     config = alembic.config.Config()
     config.set_main_option("script_location", str(MIGRATIONS))
+    config.set_main_option("recursive_version_locations", "true")
     with closing(open_ledger(path, StoppedClock())) as ledger, ledger.read() as conn:
         config.attributes["connection"] = conn
         config.attributes["full_text"] = ledger.full_text

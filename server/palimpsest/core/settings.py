@@ -108,6 +108,7 @@ class Settings(BaseSettings):
     forgetting_days: float = Field(default=30.0, gt=0)
     forgetting_days_by_tag: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
     forgetting_bound: float = Field(default=0.05, ge=0, lt=1)
+    recall_log_days: int = Field(default=30, ge=0, le=36_500)
     prompts_dir: Path | None = None
     custom_fact_extraction_prompt: str | None = None
     custom_update_memory_prompt: str | None = None

@@ -21,6 +21,8 @@ from palimpsest.core.models import Event, Outcome, Scope
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import Threads, in_background
 from palimpsest.facade.recall.forgetting import forgetting_of
+from palimpsest.facade.recall.log import RecallLog
+from palimpsest.learn.background.work import OnLearned
 from palimpsest.learn.engine import Engine
 from palimpsest.recall.pipeline import SearchQuery, SearchResult, search
 
@@ -47,10 +49,11 @@ MAX_PROJECTS = 200
 class Briefs:
     """What sessions of the settings' user begin with, as `memory.briefs`."""
 
-    def __init__(self, settings: Settings, engine: Engine, launch: Launch | None) -> None:
+    def __init__(self, settings: Settings, engine: Engine, launch: Launch | None, recall_log: RecallLog) -> None:
         limit = anyio.CapacityLimiter(THREADS)
         self._settings = settings
         self._engine = engine
+        self._recall_log = recall_log
         self._threads = Threads((limit,), (limit,))
         self._renderer = Renderer(settings, engine.ledger, engine.clock, launch)
         self._projects: dict[str, str] = {}
@@ -116,6 +119,15 @@ class Briefs:
                 logger.warning("%s", note)
         self.wake()
 
+    def before(self, on_learned: OnLearned) -> OnLearned:
+        """Return a function that follows work in the background, and then passes on what was learned."""
+
+        async def follow(outcomes: Sequence[Outcome]) -> None:
+            await self.after_work(outcomes)
+            await on_learned(outcomes)
+
+        return follow
+
     async def _remove(self, user: str) -> tuple[str, ...]:
         try:
             await self._engine.run(lambda: self._renderer.remove(user))
@@ -159,7 +171,9 @@ class Briefs:
 
         now, floor = engine.clock(), self._settings.min_relevance
         score = least_score(engine.embedder.fingerprint)
-        return await self._threads.run(lambda: answer(search_ledger, scope, request, now, floor, score))
+        recalled = await self._threads.run(lambda: answer(search_ledger, scope, request, now, floor, score))
+        self._recall_log.note(scope, request.prompt, recalled.ids, request.client)
+        return recalled
 
     async def _project_of(self, folder: str) -> str:
         """Return the project of a session's folder, if the folder decides it."""

@@ -166,8 +166,12 @@ async def scope_contents(engine: Engine, scope: Scope) -> ScopeContents:
 
 
 async def delete_all(engine: Engine, scope: Scope, caller: str) -> WriteResult:
-    """Delete every memory and message of a scope itself. If the scope is a project, the global ones stay."""
+    """Delete every memory and message of a scope itself. If the scope is a project, the global ones stay.
+
+    The recall log of the scope is erased, which no undo brings back.
+    """
     contents = await scope_contents(engine, scope)
+    await engine.write(lambda: engine.ledger.erase_recalls(scope))
     return await _delete(engine, scope, (*contents.memories, *contents.messages), caller)
 
 

@@ -29,9 +29,10 @@ from palimpsest.store.database.sqlite.connection import SqliteDatabase
 from palimpsest.store.graph.care.naming import UnnamedMemory, give_names
 from palimpsest.store.graph.matching import name_vectors
 from palimpsest.store.migrations.upgrade import refuse_newer, upgrade
+from palimpsest.store.queries import index_log as log_queries
 from palimpsest.store.queries.jobs import Job, JobKind
 from palimpsest.store.schema import meta
-from palimpsest.store.views import uses
+from palimpsest.store.views import recalls, uses
 from palimpsest.store.writes import apply as application
 from palimpsest.store.writes import entries, notices, purge, transfer
 from palimpsest.store.writes.jobs import attempts, daily_calls, queue
@@ -122,6 +123,25 @@ class Ledger:
         """Note that memories were used, by id. It is no edit of these memories."""
         with self._write() as conn:
             uses.note(conn, used)
+
+    def note_recalls(self, new: Sequence[recalls.NewRecall], since: datetime | None, epoch: str | None) -> str:
+        """Note recalls, unless rows were erased after an epoch, and erase those of before a time; with None all.
+
+        Return the epoch. The question of a recall may quote what was erased after it.
+        """
+        with self._write() as conn:
+            current = log_queries.epoch(conn)
+            if epoch in (None, current):
+                names = [project_queries.current_name(conn, item.scope.user_id, item.scope.project) for item in new]
+                scopes = [replace(item.scope, project=name) for item, name in zip(new, names, strict=True)]
+                recalls.note(conn, [replace(item, scope=scope) for item, scope in zip(new, scopes, strict=True)])
+            recalls.erase_outdated(conn, since)
+            return current
+
+    def erase_recalls(self, scope: Scope) -> None:
+        """Erase the recalls of searches in a scope itself."""
+        with self._write() as conn:
+            recalls.erase_of_scope(conn, scope)
 
     @contextmanager
     def embedding(self) -> Generator[bool]:

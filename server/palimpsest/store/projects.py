@@ -31,12 +31,13 @@ from palimpsest.store.schema import (
 from palimpsest.store.views import documents, uses
 from palimpsest.store.views import links as link_rows
 from palimpsest.store.views import sources as summary_sources
+from palimpsest.store.views.tables import recalls
 from palimpsest.store.writes import entries as entry_writes
 from palimpsest.store.writes import memories as memory_writes
 from palimpsest.store.writes.jobs import owners as job_owners
 from palimpsest.store.writes.transaction import Transaction, next_edit_number, record_message
 
-SCOPED_TABLES = (memories, messages, vectors, summaries, conversations)
+SCOPED_TABLES = (memories, messages, vectors, summaries, conversations, recalls)
 """The tables with scopes, apart from that of the jobs, of which a scope may have only one that is not done."""
 
 

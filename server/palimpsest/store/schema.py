@@ -23,7 +23,7 @@ from sqlalchemy import (
 from palimpsest.core.models import PAGE
 from palimpsest.store.mapping import UtcTime
 
-HEAD = "0012"
+HEAD = "0013"
 """The schema revision this version writes: the newest file in migrations/versions."""
 
 KNOWN_REVISIONS = frozenset(f"{number:04}" for number in range(1, int(HEAD) + 1))
@@ -39,7 +39,7 @@ def only_where(condition: str) -> dict[str, Any]:
     return {f"{dialect}_where": text(condition) for dialect in DIALECTS}
 
 
-def _scope_columns() -> list[Column[str]]:
+def scope_columns() -> list[Column[str]]:
     """Return the columns of a scope. An absent part is the empty string, because NULL escapes unique indexes."""
     return [
         Column(name, String(256), nullable=False, server_default="")
@@ -54,7 +54,7 @@ messages = Table(
     metadata,
     Column("seq", Integer, primary_key=True, autoincrement=True),
     Column("id", String(36), nullable=False, unique=True),
-    *_scope_columns(),
+    *scope_columns(),
     Column("role", String(16), nullable=False),
     Column("name", String(256), nullable=False, server_default=""),
     Column("content", Text, nullable=False),
@@ -91,7 +91,7 @@ conversations = Table(
     Column("seq", Integer, primary_key=True, autoincrement=True),
     # That of the messages. A conversation without a row is known by its messages alone.
     Column("session_id", String(36), nullable=False),
-    *_scope_columns(),
+    *scope_columns(),
     # The program it was held in, such as claude-code or chatgpt, and the id it has there.
     Column("client", String(32), nullable=False, server_default=""),
     Column("external_id", String(256), nullable=False, server_default=""),
@@ -113,7 +113,7 @@ memories = Table(
     metadata,
     Column("seq", Integer, primary_key=True, autoincrement=True),
     Column("id", String(36), nullable=False, unique=True),
-    *_scope_columns(),
+    *scope_columns(),
     Column("text", Text, nullable=False),
     Column("content_hash", String(32), nullable=False),
     Column("keywords", JSON, nullable=False),
@@ -223,7 +223,7 @@ summaries = Table(
     "summaries",
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=True),
-    *_scope_columns(),
+    *scope_columns(),
     Column("kind", String(64), nullable=False),
     Column("text", Text, nullable=False),
     Column("seq", Integer, nullable=False),
@@ -243,7 +243,7 @@ vectors = Table(
     Column("seq", Integer, primary_key=True, autoincrement=True),
     Column("kind", String(8), nullable=False),
     Column("owner_id", String(36), nullable=False),
-    *_scope_columns(),
+    *scope_columns(),
     Column("live", Boolean, nullable=False),
     # Empty if the embedder failed. Such an entry is found by its words until it is embedded.
     Column("embedder", String(128), nullable=False, server_default=""),
@@ -276,7 +276,7 @@ jobs = Table(
     metadata,
     Column("seq", Integer, primary_key=True, autoincrement=True),
     Column("kind", String(32), nullable=False),
-    *_scope_columns(),
+    *scope_columns(),
     # What the work is about, as its kind defines it.
     Column("payload", JSON, nullable=False),
     Column("created_at", UtcTime, nullable=False),

@@ -22,7 +22,7 @@ from palimpsest.store.graph import statements as graph
 from palimpsest.store.graph.care.checks import GraphFaults, compare, remove_strays
 from palimpsest.store.mapping import chunks, scope_values, to_memory, to_scope, unpacked, unpacked_key
 from palimpsest.store.schema import history, means, memories, message_history, messages, vectors
-from palimpsest.store.views import gists, uses
+from palimpsest.store.views import gists, recalls, uses
 from palimpsest.store.views.care import link_care
 from palimpsest.store.writes import contextual_keys
 from palimpsest.store.writes import entries as entry_writes
@@ -45,8 +45,9 @@ class Faults:
     without an owner; `unrecorded` the ids of memories and messages that differ from their history; `file` what the
     database itself reports. `words` means that the full text does not find the words of its rows, and `means` that the
     mean of a user's vectors is wrong. `graph` is what does not agree of entities, mentions and relations. `uses` are
-    ids that were used and that no memory has, `links` the memories whose links are not found from the other end, and
-    `gists` ids that have a gist and belong to no page.
+    ids that were used and that no memory has, `links` the memories whose links are not found from the other end,
+    `gists` ids that have a gist and belong to no page, and `recalls` questions by number that brought back nothing that
+    is there.
     """
 
     owners: dict[str, Kind] = field(default_factory=dict[str, Kind])
@@ -59,6 +60,7 @@ class Faults:
     uses: list[str] = field(default_factory=list[str])
     links: set[str] = field(default_factory=set[str])
     gists: list[str] = field(default_factory=list[str])
+    recalls: list[int] = field(default_factory=list[int])
 
     def texts(self) -> list[str]:
         """Return the faults, one line for each kind, with examples."""
@@ -80,6 +82,8 @@ class Faults:
             lines.append(f"{len(self.uses)} uses belong to no memory")
         if self.gists:
             lines.append(f"{len(self.gists)} gists belong to no page")
+        if self.recalls:
+            lines.append(f"{len(self.recalls)} questions of the recall log belong to no memory or message")
         return [*lines, *self.graph.texts()]
 
 
@@ -110,6 +114,7 @@ def verify(conn: Connection, database: Database, progress: Progress) -> Faults:
     faults.uses = uses.strays(conn)
     faults.links = link_care.differing(conn)
     faults.gists = gists.strays(conn)
+    faults.recalls = recalls.strays(conn)
     return faults
 
 
@@ -140,6 +145,7 @@ def repair(conn: Connection, database: Database, faults: Faults, now: datetime) 
     for chunk in chunks(faults.uses):
         uses.erase(conn, chunk)
     gists.erase(conn, faults.gists)
+    recalls.erase_numbered(conn, faults.recalls)
     for memory_id in sorted(faults.unrecorded):
         _record_as_it_is(conn, memory_id, now, touched)
     link_care.repair(conn, faults.links)

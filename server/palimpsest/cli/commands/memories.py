@@ -115,6 +115,7 @@ def search(  # noqa: PLR0913, PLR0917 - typer passes the options of a command by
             explain=explain or memory.settings.explain,
             all_projects=all_projects,
             hops=hops,
+            caller=CALLER,
         )
         parts = search_parts(answer, query, memory.scope)
         if not answer.hits and not answer.omitted:

@@ -12,8 +12,11 @@ from starlette.responses import Response
 
 from palimpsest.core.errors import MemoryNotFoundError
 from palimpsest.core.models import Version
-from palimpsest.page.asked import memory_of, scope_of
+from palimpsest.page.asked import memory_of, scope_of, visitor_of
 from palimpsest.page.rendering import rendered
+
+MAX_RECALLS = 20
+"""How many recalls are shown, the newest. Set by hand: enough to see what a memory is used for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,10 @@ async def memory_page(request: Request, memory_id: str, *, done: str = "", edit:
         "sources": await opened.sources(scope, stored.id),
         "predecessors": await opened.predecessors(stored.id),
         "linked": await opened.linked(scope, stored),
+        "recalls": await opened.recall_log.recalls(
+            scope, stored.id, limit=MAX_RECALLS, in_all_projects=not visitor_of(request).grant.project
+        ),
+        "recall_log_days": opened.recall_log.days,
         "done": done,
         "edit": edit,
     }

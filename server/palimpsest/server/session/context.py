@@ -71,6 +71,12 @@ def _check_allowed(grant: Grant, project: str, requested: Scope) -> None:
         raise InputError(f"this access token is only valid for project {grant.project}; leave scope.project out")
 
 
+def client_name(ctx: Context[Any, Any]) -> str:
+    """Return what the client calls itself, or "mcp" if it has not said so."""
+    params = ctx.session.client_params
+    return (params.client_info.name if params is not None else "") or "mcp"
+
+
 def can_ask_user(ctx: Context[Any, Any]) -> bool:
     """Return whether the client can show its user a form (MCP elicitation)."""
     capabilities = ctx.client_capabilities

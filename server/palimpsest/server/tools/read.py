@@ -18,7 +18,7 @@ from palimpsest.server.replies import render
 from palimpsest.server.replies.history import HistoryReply
 from palimpsest.server.replies.models import PageReply, SearchReply, SummaryReply
 from palimpsest.server.replies.notes import IN_OTHER_PROJECT, LIST_TOKENS, other_project, unlisted_notes
-from palimpsest.server.session.context import goes_through_projects, memory_of, scope_of
+from palimpsest.server.session.context import client_name, goes_through_projects, memory_of, scope_of
 from palimpsest.server.session.news import news
 from palimpsest.server.session.sampling import with_client_model
 from palimpsest.server.tools.arguments import FiltersArgument, MemoryId, ScopeArgument, SearchScopeArgument
@@ -48,6 +48,7 @@ async def search_memories(
         explain=memory.settings.explain,
         all_projects=goes_through_projects(scope),
         is_use=may_write(),
+        caller=client_name(ctx),
     )
     if not result.hits and (search_scope.agent_id or search_scope.run_id):
         note = f"only what was stored for {search_scope} was searched; leave agent_id and run_id out to search more"

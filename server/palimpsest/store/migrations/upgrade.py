@@ -73,6 +73,7 @@ def _migrate(database: Database, now: datetime) -> None:
             database.backups.keep(f"schema-{revision}", now)
         config = alembic.config.Config()
         config.set_main_option("script_location", str(MIGRATIONS))
+        config.set_main_option("recursive_version_locations", "true")
         with database.write() as conn:
             config.attributes["connection"] = conn
             config.attributes["full_text"] = database.full_text

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Column, ForeignKey, Index, Integer, LargeBinary, String, Table, Text
+from sqlalchemy import Boolean, Column, ForeignKey, Index, Integer, LargeBinary, String, Table, Text, false
 
 from palimpsest.store.mapping import UtcTime
-from palimpsest.store.schema import metadata
+from palimpsest.store.schema import metadata, scope_columns
 
 summary_sources = Table(
     "summary_sources",
@@ -50,3 +50,29 @@ gists = Table(
     Column("vector", LargeBinary),
     Column("embedder", String(128), nullable=False, server_default=""),
 )
+
+recalls = Table(
+    "recalls",
+    metadata,
+    Column("seq", Integer, primary_key=True, autoincrement=True),
+    # That of the search.
+    *scope_columns(),
+    # Whether the search went through all projects of the user.
+    Column("all_projects", Boolean, nullable=False, server_default=false()),
+    Column("question", Text, nullable=False),
+    Column("at", UtcTime, nullable=False),
+    Column("caller", String(256), nullable=False, server_default=""),
+)
+Index("recalls_by_user", recalls.c.user_id, recalls.c.seq)
+Index("recalls_by_time", recalls.c.at)
+
+recalled = Table(
+    "recalled",
+    metadata,
+    Column("recall_seq", Integer, ForeignKey("recalls.seq"), primary_key=True),
+    # A memory or a message that came back.
+    Column("owner_id", String(36), primary_key=True),
+    # 1 is the best.
+    Column("rank", Integer, nullable=False),
+)
+Index("recalled_by_owner", recalled.c.owner_id, recalled.c.recall_seq)

@@ -29,7 +29,7 @@ from palimpsest.store.graph.identity.spoken import mention_with
 from palimpsest.store.mapping import connections, is_scope, memory_hash, scope_values, sees, statements, to_memory
 from palimpsest.store.schema import memories, messages, vectors
 from palimpsest.store.views import links as link_rows
-from palimpsest.store.views import pinned
+from palimpsest.store.views import pinned, recalls
 from palimpsest.store.writes.transaction import (
     Transaction,
     cite,
@@ -270,6 +270,7 @@ def delete(tx: Transaction, memory: Memory, decision: Decision) -> Outcome:
 def forget(tx: Transaction, memory: Memory) -> list[Outcome]:
     """Forget a memory, living or closed, and with it the memories that it replaced, which say nearly the same."""
     wanted = [old for old in (memory, *_replaced_by(tx, memory)) if not old.is_forgotten]
+    recalls.forget(tx.conn, tx.scope.user_id, [old.id for old in wanted])
     outcomes = [
         Outcome(Event.DELETE, _delete(tx, replace(old, is_forgotten=True), old), previous=old.text) for old in wanted
     ]

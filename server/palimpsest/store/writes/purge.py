@@ -33,7 +33,7 @@ from palimpsest.store.schema import (
     summaries,
     vectors,
 )
-from palimpsest.store.views import gists, uses
+from palimpsest.store.views import gists, recalls, uses
 from palimpsest.store.views import sources as summary_sources
 from palimpsest.store.views.care import link_care, page_care
 from palimpsest.store.views.tables import gists as gist_rows
@@ -120,6 +120,9 @@ def purge(
     owners = (*selection.memory_ids, *selection.message_ids)
     summary_sources.erase_of(conn, summary_sources.resting_on(conn, scope.user_id, owners))
     job_owners.erase(conn, scope.user_id, owners)
+    recalls.erase(conn, scope.user_id, owners, selection.texts)
+    if owner_ids is None:
+        recalls.erase_of_scope(conn, scope)
     entry_writes.index(conn, full_text, touched, now)
     _begin_epoch(conn, newest_edit)
     return replace(selection, names=names)

@@ -113,6 +113,7 @@ def _downgrade(ledger: Ledger, revision: str) -> None:
     """Downgrade the schema to what an older version of the program would have left."""
     config = alembic.config.Config()
     config.set_main_option("script_location", str(MIGRATIONS))
+    config.set_main_option("recursive_version_locations", "true")
     with ledger.read() as conn:
         config.attributes["connection"] = conn
         config.attributes["full_text"] = SqliteFullText()

@@ -86,7 +86,7 @@ def learn_documents(ctx: typer.Context, path: Path, ask: Sequence[str], *, tempo
             with progress_bar("embedding") as progress:
                 waiting = await memory.documents.embed(progress)
         notes = _notes(result, waiting)
-        answers = {question: await memory.search(memory.scope, question, limit=3) for question in ask}
+        answers = {question: await memory.search(memory.scope, question, limit=3, caller=CALLER) for question in ask}
         parts: list[Part] = [*_lines(result, path), *notes_text(notes)]
         for question, answer in answers.items():
             parts += search_parts(answer, question, memory.scope)

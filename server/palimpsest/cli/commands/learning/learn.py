@@ -117,7 +117,7 @@ def _learn_file(ctx: typer.Context, file: Path, ask: list[str], *, temporary: bo
                 learned += len(result.outcomes)
                 notes.update(dict.fromkeys(result.notes))
                 progress(min(start + LEARN_BATCH, len(messages)), len(messages))
-        answers = {question: await memory.search(memory.scope, question, limit=3) for question in ask}
+        answers = {question: await memory.search(memory.scope, question, limit=3, caller=CALLER) for question in ask}
 
         done = f"learned {counted(kept, 'message')} and {counted(learned, 'fact')} from {file}"
         parts: list[Part] = [done, *notes_text(tuple(notes))]

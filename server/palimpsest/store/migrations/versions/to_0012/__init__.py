@@ -1,0 +1,1 @@
+"""The steps up to 0012, oldest first."""
