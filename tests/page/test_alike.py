@@ -142,6 +142,17 @@ async def test_a_named_conflict_is_settled_with_one_click(tmp_path: Path) -> Non
         assert await state(page, [berlin, lisbon, again]) == [None, None, None]
 
 
+async def test_another_project_contradicts_nothing(tmp_path: Path) -> None:
+    """A conflict is one of the project's own memories, and nobody is shown what another user said."""
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        await add_related(page, "Bob's flat is in Berlin", "Bob", "lives in", "Berlin")
+        await add_related(page, "Bob moved to the sea", "Bob", "lives in", "Lisbon", scope=GARDEN)
+        for scope, at in ((Scope("mallory"), "Porto"), (Scope("mallory"), "Nice")):
+            await add_related(page, f"Bob's flat is in {at}", "Bob", "lives in", at, scope=scope)
+        for asked in ({}, {"project": "garden"}):
+            assert "Bob · lives in" not in (await browser.get("/conflicts", params=asked)).text
+
+
 async def test_what_has_ended_and_a_move_contradict_nothing(tmp_path: Path) -> None:
     async with page_in(tmp_path) as page, page.browser() as browser:
         await add_related(page, "Bob's flat is in Berlin", "Bob", "lives in", "Berlin")
@@ -170,6 +181,7 @@ async def test_a_text_that_probably_replaces_another_is_named(tmp_path: Path) ->
 async def test_older_memories_are_compared_on_the_next_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page ends after a time. What it did not come to is on the next ones, and nothing is on two."""
     monkeypatch.setattr("palimpsest.learn.facts.alike.SECONDS", 0.0)
+    monkeypatch.setattr("palimpsest.learn.facts.alike.MIN_COMPARED", 1)
     async with page_in(tmp_path) as page, page.browser() as browser:
         ids = await page.add("Alice is allergic to nuts", "Alice is allergic to nuts!?", OTHERS[0])
         found: list[tuple[list[str], list[str]]] = []

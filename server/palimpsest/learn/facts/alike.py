@@ -26,6 +26,9 @@ PAIRS = 20
 SECONDS = 1.0
 """How long memories are compared for one page. Set by hand: what somebody waits for."""
 
+MIN_COMPARED = 10
+"""How many memories are compared in any case. The first ones take long after a start, when everything is still cold."""
+
 BATCH = 50
 """How many memories are read at once."""
 
@@ -128,7 +131,7 @@ def _page(engine: Engine, scope: Scope, before: int | None, is_wanted: _Test) ->
             text = NewText(memory.id, memory.text, vectors.get(memory.id))
             pairs += _pairs_of(engine, scope, (row, memory), text, is_wanted)
             compared, position = compared + 1, row
-            if len(pairs) >= PAIRS or time.monotonic() > end:
+            if len(pairs) >= PAIRS or (compared >= MIN_COMPARED and time.monotonic() > end):
                 return AlikePage(_groups(pairs), compared, position)
         if len(batch) < BATCH:
             return AlikePage(_groups(pairs), compared, None)

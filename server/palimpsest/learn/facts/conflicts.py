@@ -12,6 +12,7 @@ from palimpsest.learn.engine import Engine
 from palimpsest.store.graph.groups import roots_of
 from palimpsest.store.graph.matching.conflicts import RelationRow, relations_named
 from palimpsest.store.graph.names import as_shown
+from palimpsest.store.mapping import is_seen
 from palimpsest.store.queries import memories as memory_queries
 
 SINGLE_VALUED = frozenset(
@@ -79,12 +80,12 @@ def conflicts(engine: Engine, scope: Scope) -> list[Conflict]:
     """
     now = engine.clock()
     with engine.ledger.read() as conn:
-        rows = relations_named(conn, scope, SINGLE_VALUED, MAX_READ)
+        rows = relations_named(conn, scope.user_id, SINGLE_VALUED, MAX_READ)
         roots = roots_of(conn, {end for row in rows for end in (row.source_id, row.destination_id)})
         stated = _stated(rows, {entity_id: root.id for entity_id, root in roots.items()})
         ids = {memory_id for found in stated for of_value in found.values.values() for memory_id in of_value}
         memories = memory_queries.memories_by_id(conn, sorted(ids)).values()
-        current = {memory.id: memory for memory in memories if _is_current(memory, now)}
+        current = {memory.id: memory for memory in memories if _is_current(memory, scope, now)}
         contested = [found for one in stated for found in _by_scope(one, current)][:MAX_CONFLICTS]
         ends = {end for found in contested for end in (found.source_id, *found.values)}
         shown = as_shown(conn, scope, {root.id: root for root in roots.values() if root.id in ends})
@@ -109,7 +110,10 @@ def _stated(rows: Sequence[RelationRow], root_ids: Mapping[str, str]) -> list[_S
     return [found for found in stated.values() if len(found.values) > 1]
 
 
-def _is_current(memory: Memory, now: datetime) -> bool:
+def _is_current(memory: Memory, scope: Scope, now: datetime) -> bool:
+    """Return whether a memory of the scope's own project, which the scope sees, holds now."""
+    if memory.scope.project != scope.project or not is_seen(scope, memory.scope):
+        return False
     begins_later = memory.valid_from is not None and memory.valid_from > now
     return memory.deleted_at is None and not begins_later and not has_expired(memory.metadata, now)
 

@@ -40,7 +40,7 @@ class StatedRelation(NamedTuple):
 
 
 class RelationRow(NamedTuple):
-    """A relation that a living memory states, by the entities at its ends as they were stored."""
+    """A relation that a memory states, by the entities at its ends as they were stored."""
 
     memory_id: str
     source_id: str
@@ -87,10 +87,13 @@ def same_relations_from(
     return [StatedRelation(*row) for row in conn.execute(_same_relations_from(scope_parts(scope)), values)]
 
 
-def relations_named(conn: Connection, scope: Scope, keys: Iterable[str], limit: int) -> list[RelationRow]:
-    """Return up to `limit` relations with one of these keys that living memories of the project state, newest first."""
-    values = {"keys": sorted(keys), "limit": limit, **scope_values(scope)}
-    return [RelationRow(*row) for row in conn.execute(_named(scope_parts(scope)), values)]
+def relations_named(conn: Connection, user_id: str, keys: Iterable[str], limit: int) -> list[RelationRow]:
+    """Return up to `limit` relations of a user with one of these keys, the newest first, also of deleted memories.
+
+    The query goes by the entities. With the scope of the memories in it, it would go through all of these.
+    """
+    values = {"keys": sorted(keys), "limit": limit, "user_id": user_id}
+    return [RelationRow(*row) for row in conn.execute(_NAMED, values)]
 
 
 def memories_naming(conn: Connection, scope: Scope, entity_ids: Iterable[str]) -> list[str]:
@@ -132,17 +135,13 @@ def _same_relations_from(scope: tuple[bool, bool, bool]) -> Query:
     return _relations_from(scope).where(relations.c.key.in_(listed("keys")))
 
 
-@cache
-def _named(scope: tuple[bool, bool, bool]) -> Query:
-    columns = relations.c
-    is_own = and_(sees_named(memories, scope), memories.c.project == bindparam("project"))
-    return (
-        select(columns.memory_id, columns.source_id, columns.name, columns.key, columns.destination_id)
-        .join(memories, memories.c.id == columns.memory_id)
-        .where(columns.key.in_(listed("keys")), is_own, memories.c.deleted_at.is_(None))
-        .order_by(columns.seq.desc())
-        .limit(bindparam("limit"))
-    )
+_NAMED = (
+    select(relations.c.memory_id, relations.c.source_id, relations.c.name, relations.c.key, relations.c.destination_id)
+    .join(entities, entities.c.id == relations.c.source_id)
+    .where(entities.c.user_id == bindparam("user_id"), relations.c.key.in_(listed("keys")))
+    .order_by(relations.c.seq.desc())
+    .limit(bindparam("limit"))
+)
 
 
 @cache
