@@ -30,6 +30,7 @@ BROAD_HANDLERS = Counter(
         "embed.onnx": 1,
         "embed.static": 1,
         "memory": 1,
+        "page.views.care.work": 1,
         "server.session.calls": 1,
         "server.session.lazy_memory": 1,
         "server.session.continuations": 1,
@@ -42,6 +43,7 @@ exception again, and so does a call that ends with its connection. The lazily op
 call in several rounds raises it in the next round. A job ends with the error, and the work on jobs logs it and goes on.
 So does taking in what hooks captured, and following the ledger with a graph database. A damaged PDF makes its reader
 raise anything.
+An import of the page ends with it and logs it.
 """
 
 MAX_FILE_LINES = 400

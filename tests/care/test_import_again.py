@@ -109,7 +109,7 @@ async def test_an_import_after_its_undo_brings_the_content_back(tmp_path: Path) 
 
 
 async def test_what_a_person_deleted_or_purged_stays_away_until_it_is_asked_for(tmp_path: Path) -> None:
-    """Guards a person's decision, and that it is said: the note counts what is left out and names the way back."""
+    """Guards a person's decision, and that it is counted and shown what is left out."""
     async with memory_in(tmp_path) as memory:
         for file in (mem0_file(tmp_path), chat_file(tmp_path)):
             await memory.care.import_file(ALICE, file, ignore_progress)
@@ -120,11 +120,12 @@ async def test_what_a_person_deleted_or_purged_stays_away_until_it_is_asked_for(
         for dry_run in (True, False):
             done = await memory.care.import_file(ALICE, mem0_file(tmp_path), ignore_progress, dry_run=dry_run)
             assert done.new["memory"] == 0
-            (note,) = [note for note in done.notes if note.startswith("left out")]
-            assert "1 were deleted and 1 were purged" in note
-            assert "import FILE --deleted" in note
+            assert done.left_out == {"deleted": 1, "purged": 1}
+            if dry_run:
+                assert done.skipped["deleted"] == ["Ana keeps a parrot"]
+                assert done.skipped["purged"] == ["Ana drinks green tea"]
         chats = await memory.care.import_file(ALICE, chat_file(tmp_path), ignore_progress)
-        assert "1 were purged" in " ".join(chats.notes)
+        assert chats.left_out == {"deleted": 0, "purged": 1}
         assert await texts(memory) == kept
         for file in (mem0_file(tmp_path), chat_file(tmp_path)):
             await memory.care.import_file(ALICE, file, ignore_progress, brings_back=True)

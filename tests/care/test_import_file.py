@@ -466,7 +466,7 @@ async def test_a_dry_run_counts_the_items_and_stores_nothing(tmp_path: Path) -> 
         assert would.known == {"alias": 0, "conversation": 0, "entity": 0, "turn": 0, "memory": 1, "summary": 0}
         done = await memory.care.import_file(ALICE, file, ignore_progress)
         assert (done.format, done.new, done.known) == ("palimpsest", would.new, would.known)
-        assert "palimpsest restore" in done.notes[0], "the note names the backup from before the import"
+        assert done.backup is not None, "the ledger as it was before the import"
 
 
 async def test_items_of_another_user_of_the_ledger_are_refused(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from palimpsest.care.importers import source
 from palimpsest.care.importers.formats import read_file
 from palimpsest.care.importers.records import ImportedFile, ImportedMemory, ImportedMessage
 from palimpsest.core.errors import InputError
@@ -622,14 +621,14 @@ class TestFiles:
         with pytest.raises(InputError, match="Unpack it"):
             read_file(file, NOW)
 
-    def test_too_large_a_file_is_refused_before_it_is_read(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_too_large_a_file_is_refused_before_it_is_read(self, file: Path) -> None:
         """Guards against running out of memory on a ZIP bomb, also one whose parts are small enough one by one."""
-        monkeypatch.setattr(source, "MAX_BYTES", 1000)
         part = [claude_conversation({**HUMAN_MESSAGE, "text": " " * 600})]
         with pytest.raises(InputError, match="would unpack to more than 1,000 bytes"):
-            read_file(json_zip(file, **{"conversations-1": part, "conversations-2": part}), NOW)
+            read_file(json_zip(file, **{"conversations-1": part, "conversations-2": part}), NOW, 1000)
+        file.write_text(json.dumps([part, part]), "utf-8")
         with pytest.raises(InputError, match="larger than 1,000 bytes"):
-            read(file, [part, part])
+            read_file(file, NOW, 1000)
 
     def test_a_zip_member_larger_than_its_stated_size_is_refused(self, file: Path) -> None:
         """Guards against a ZIP bomb with a false size."""

@@ -67,7 +67,9 @@ async def page_in(folder: Path, clock: StoppedClock | None = None) -> AsyncGener
     visits = Visits(clock, AccessTokenVerifier(settings().http, folder, clock))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(lazy.run)
-        yield OpenPage(page_app(lazy, visits), await lazy.get(), visits)
+        app = page_app(lazy, visits)
+        tasks.start_soon(app.state.care.run)
+        yield OpenPage(app, await lazy.get(), visits)
         tasks.cancel_scope.cancel()
 
 

@@ -1,8 +1,11 @@
-"""Back up the ledger and restore a backup, both while clients are using it. Blocking."""
+"""Back up the ledger, list its backups and restore one, also while clients are using it. Blocking."""
 
 from __future__ import annotations
 
+import re
 from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +20,48 @@ from palimpsest.hook.paths import hooks_dir
 from palimpsest.index.outdated import delete_outdated
 from palimpsest.store.database.protocols import LedgerCopy, Restored
 from palimpsest.store.ledger import backups_of, open_ledger
+
+_NAME = r"-(?P<why>.+?)(?:-(?P<at>\d{8}T\d{6}Z))?(?:-\d+)?\.db"
+"""What the name of a backup has after that of its ledger: on which occasion it was made, and when."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBackup:
+    """A backup in the ledger's folder of backups: on which occasion and when it was made, and its size in bytes."""
+
+    path: Path
+    occasion: str
+    made_at: datetime
+    size: int
+
+
+def stored_backups(settings: Settings) -> list[StoredBackup]:
+    """Return the backups in the ledger's folder of backups, the newest first."""
+    stem = re.escape(settings.ledger_path.stem)
+    found: list[StoredBackup] = []
+    for file in backups_of(settings.ledger_path).files():
+        match = re.fullmatch(stem + _NAME, file.name)
+        if match is None:
+            continue
+        try:
+            stat = file.stat()
+        except OSError:  # another process has just deleted it
+            continue
+        named_at = match["at"] and datetime.strptime(match["at"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+        made_at = named_at or datetime.fromtimestamp(stat.st_mtime, UTC)
+        found.append(StoredBackup(file, match["why"], made_at, stat.st_size))
+    return sorted(found, key=lambda backup: (backup.made_at, backup.path.name), reverse=True)
+
+
+def inspect_backup(settings: Settings, name: str) -> LedgerCopy:
+    """Read a backup through, by its name in the folder of backups, and return what it holds.
+
+    Raises InputError if there is none of that name, and LedgerError if it is damaged.
+    """
+    backup = next((backup for backup in stored_backups(settings) if backup.path.name == name), None)
+    if backup is None:
+        raise InputError("there is no backup of this name. Nothing was restored")
+    return backups_of(settings.ledger_path).inspect(backup.path)
 
 
 def back_up(settings: Settings, target: Path | None, clock: Clock) -> LedgerCopy:

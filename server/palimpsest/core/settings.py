@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import getpass
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -29,6 +29,7 @@ from pydantic import (
 )
 from pydantic_settings import (
     BaseSettings,
+    EnvSettingsSource,
     InitSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
@@ -36,6 +37,7 @@ from pydantic_settings import (
 
 from palimpsest.core.configuration.endpoints import Endpoint, OpenAIVariables, is_on_this_machine
 from palimpsest.core.configuration.file import file_source, find_settings_file
+from palimpsest.core.configuration.origins import Origin, origins
 from palimpsest.core.configuration.sections import (
     BackgroundConfig,
     EmbedderChoice,
@@ -119,6 +121,7 @@ class Settings(BaseSettings):
     openai_base_url: str | None = Field(default=None, exclude=True)
     _openai_variables: OpenAIVariables = PrivateAttr(default_factory=OpenAIVariables)
     _repository: Repository | None = PrivateAttr(default=None)
+    _origins: Mapping[str, Origin] = PrivateAttr(default_factory=dict[str, Origin])
 
     @field_validator("config", "data_dir", "history_db_path", "prompts_dir")
     @classmethod
@@ -138,12 +141,30 @@ class Settings(BaseSettings):
         return self
 
     @property
+    def origins(self) -> Mapping[str, Origin]:
+        """Return where settings come from, by their dotted names. What is not among them has its default."""
+        return self._origins
+
+    @property
+    def openai_variables(self) -> OpenAIVariables:
+        """Return the variables that complete an endpoint which these settings name."""
+        return self._openai_variables
+
+    @property
     def repository(self) -> Repository | None:
         """Return the repository that the project comes from, with `project = "auto"`, else None.
 
         The ledger knows which project that is; until it is open, `project` is the name that a new one would get.
         """
         return self._repository
+
+    def with_origins_of(self, arguments: Mapping[str, Any]) -> Settings:
+        """Return a copy of the settings that knows where they come from: these arguments, the environment, the file."""
+        copy = self.model_copy()
+        given = {Origin.COMMAND_LINE: arguments, Origin.ENVIRONMENT: EnvSettingsSource(Settings)()}
+        file = file_source(Settings, self.config)() if self.config is not None else {}
+        copy._origins = origins({**given, Origin.FILE: file})  # noqa: SLF001 - an instance of this class
+        return copy
 
     def with_project_of(self, folder: Path) -> Settings:
         """Return a copy of the settings with the project of a folder."""
@@ -241,7 +262,7 @@ def load_settings(config_file: Path | None = None, **overrides: Any) -> Settings
     if config_file is not None:
         overrides["config"] = config_file
     try:
-        return _with_project(Settings(**overrides))
+        return _with_project(Settings(**overrides).with_origins_of(overrides))
     except pydantic_settings.SettingsError as error:  # a variable that should hold JSON and does not
         raise SettingsError(f"the environment holds a setting that cannot be read: {error}") from error
 

@@ -1,4 +1,4 @@
-"""Looking after an open memory: export and import, purge, jobs, rebuild."""
+"""Looking after an open memory: backups, export and import, purge, jobs, rebuild."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Literal, TextIO
 
 from palimpsest.capture.intake import empty_spool
+from palimpsest.care.backup import inspect_backup, restore
+from palimpsest.care.importers.source import MAX_BYTES
 from palimpsest.care.purge import PurgeResult, purge
 from palimpsest.care.transfer.export import export
 from palimpsest.care.transfer.import_file import ImportResult, plan_import, preview_import, run_import
@@ -28,6 +30,7 @@ from palimpsest.learn.background.expiry import queue_expiry
 from palimpsest.learn.background.jobs import work_on_jobs
 from palimpsest.learn.background.kinds import kinds_for
 from palimpsest.learn.engine import Engine
+from palimpsest.store.database.protocols import Restored
 from palimpsest.store.queries import jobs as job_queries
 from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.queries.jobs import ModelUse
@@ -97,20 +100,50 @@ class Care:
             return (f"the graph database may still show what was erased: {error}",)
         return ()
 
-    async def export(self, out: Path | TextIO, form: Literal["jsonl", "markdown"], progress: Progress) -> int:
-        """Write everything of the settings' user; as Markdown only what is believed now. Return the number of items."""
-        return await self._engine.run(lambda: export(self._engine, self._scope, out, form, progress))
+    async def export(
+        self,
+        out: Path | TextIO,
+        form: Literal["jsonl", "markdown"],
+        progress: Progress,
+        *,
+        scope: Scope | None = None,
+        one_project: bool = False,
+    ) -> int:
+        """Write everything of a user, by default the settings' user; as Markdown only what is believed now.
+
+        With `one_project` only what the scope's project sees, as Markdown. Return the number of items.
+        """
+        of = scope or self._scope
+        return await self._engine.run(lambda: export(self._engine, of, out, form, progress, one_project=one_project))
+
+    async def restore(self, name: str) -> Restored:
+        """Replace the ledger, which all users share, with a backup by its name, after a backup of the present one."""
+        try:
+            return await self._engine.write(
+                lambda: restore(self._settings, inspect_backup(self._settings, name).path, self._engine.clock)
+            )
+        finally:
+            self._kept_keys.clear()
+            self._briefs.wake()
 
     async def import_file(
-        self, scope: Scope, file: Path, progress: Progress, *, dry_run: bool = False, brings_back: bool = False
+        self,
+        scope: Scope,
+        file: Path,
+        progress: Progress,
+        *,
+        dry_run: bool = False,
+        brings_back: bool = False,
+        max_bytes: int = MAX_BYTES,
     ) -> ImportResult:
         """Import an export of Palimpsest or of another tool, each item once. With `dry_run` only return the counts.
 
-        With `brings_back` items that were deleted or purged here since an earlier import are stored again.
+        With `brings_back` items that were deleted or purged here since an earlier import are stored again. A file of
+        another tool has at most `max_bytes`, unpacked.
         """
 
         def work() -> ImportResult:
-            plan = plan_import(self._engine, scope, file, self._engine.clock())
+            plan = plan_import(self._engine, scope, file, self._engine.clock(), max_bytes)
             if dry_run:
                 return preview_import(self._engine, scope, plan, brings_back=brings_back)
             return run_import(self._engine, scope, plan, progress, brings_back=brings_back)

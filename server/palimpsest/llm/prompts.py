@@ -169,14 +169,19 @@ class PromptFiles:
             prompt = known[1] if known and known[0] == stamp else parse(path.read_text("utf-8-sig"), path)
         except (OSError, UnicodeDecodeError) as error:
             raise PromptError(f"{path}: cannot be read: {error}") from error
+        self.refuse_unfit(prompt, name)
+        self._read[path] = (stamp, prompt)
+        return prompt
+
+    def refuse_unfit(self, prompt: Prompt, name: str) -> None:
+        """Raise PromptError if a prompt is not called `name`, or has not the inputs that the stage `name` passes."""
+        path = prompt.path
         if prompt.name != name:
             raise PromptError(f"{path}: the name is '{prompt.name}' and must be '{name}'")
         for missing in sorted(self.needed[name] - prompt.inputs):
             raise PromptError(f"{path}: the input ${missing} is missing; add it to inputs and to the text")
         for unknown in sorted(prompt.inputs - self.needed[name]):
             raise PromptError(f"{path}: the input ${unknown} is unknown; the inputs are {sorted(self.needed[name])}")
-        self._read[path] = (stamp, prompt)
-        return prompt
 
     def check(self) -> None:
         """Read every prompt. Raises PromptError, also for a file in the user's folder that matches no prompt."""

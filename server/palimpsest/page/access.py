@@ -33,11 +33,18 @@ FAILED_PER_MINUTE = 60
 class Visitor:
     """Who looks at the page: whose memory it is, and what they may do.
 
-    Without `is_owner` neither settings and prompts nor what belongs to the machine is shown.
+    `is_owner` is who opened the page with `palimpsest ui`. To others nothing is shown that belongs to the machine;
+    with `reads_settings` its settings and prompts are.
     """
 
     grant: Grant
     is_owner: bool = False
+    reads_settings: bool = False
+
+    @property
+    def sees_settings(self) -> bool:
+        """Return whether settings and prompts are shown."""
+        return self.is_owner or self.reads_settings
 
 
 @dataclass(slots=True)

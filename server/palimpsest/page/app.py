@@ -24,6 +24,8 @@ from palimpsest.page.safety import Safety
 from palimpsest.page.views import corrections, edits, memories, search, visits
 from palimpsest.page.views.around import routes as around
 from palimpsest.page.views.around.live import Streams
+from palimpsest.page.views.care import routes as care
+from palimpsest.page.views.care.work import CareWork
 from palimpsest.page.views.correct import routes as correct
 from palimpsest.server.session.lazy_memory import LazyMemory
 
@@ -36,11 +38,14 @@ PATHS = ("/memories/", "/edits", "/enter", "/sign-in", "/sign-out", "/static/")
 
 def has_path(path: str) -> bool:
     """Return whether a path is one of the page."""
-    return path == "/" or path.startswith((*PATHS, *around.PATHS, *correct.PATHS))
+    return path == "/" or path.startswith((*PATHS, *around.PATHS, *correct.PATHS, *care.PATHS))
 
 
 def page_app(memory: LazyMemory, visits_: Visits) -> Starlette:
-    """Return the page over a memory, for the visitors that `visits_` knows."""
+    """Return the page over a memory, for the visitors that `visits_` knows.
+
+    Whoever serves it also runs `state.care.run`, which works in the background.
+    """
     static = StaticFiles(packages=[("palimpsest.page", "static")])
     app = Starlette(
         routes=[
@@ -59,12 +64,14 @@ def page_app(memory: LazyMemory, visits_: Visits) -> Starlette:
             Route("/enter", visits.enter, methods=["GET"]),
             Route("/sign-in", visits.sign_in, methods=["GET", "POST"]),
             Route("/sign-out", visits.sign_out, methods=["POST"]),
+            *care.ROUTES,
             Mount("/static", static),
         ],
         middleware=[Middleware(Safety), Middleware(_Access)],
         exception_handlers={HTTPException: _refused, PalimpsestError: _failed},
     )
     app.state.memory, app.state.visits, app.state.streams = memory, visits_, Streams()
+    app.state.care = CareWork(memory.get)
     return app
 
 

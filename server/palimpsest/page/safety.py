@@ -30,6 +30,11 @@ SAFE_METHODS = frozenset({"GET", "HEAD"})
 MAX_BODY_BYTES = 256 * 1024
 """The largest form. Set by hand: the longest text of a memory, or the ids of all that one action may change."""
 
+MAX_UPLOAD_BYTES = 512 * 1024 * 1024
+"""The largest form with a file to import. Set by hand: more than the texts of years, and what a disk has room for."""
+
+UPLOAD_PATH = "/care/import"
+
 
 class Safety:
     """Set `HEADERS` on every answer. Refuse writes that this page did not send, or that are too long. ASGI middleware.
@@ -54,19 +59,21 @@ class Safety:
                     headers.setdefault(name, value)
             await send(message)
 
-        refusal = None if scope["method"] in SAFE_METHODS else _refusal(Headers(scope=scope))
+        refusal = None if scope["method"] in SAFE_METHODS else _refusal(scope)
         await (refusal or self._app)(scope, receive, send_with_headers)
 
 
-def _refusal(headers: Headers) -> PlainTextResponse | None:
+def _refusal(scope: Scope) -> PlainTextResponse | None:
     """Return the answer to a write that is refused. Browsers say how long a form is before they send it."""
+    headers = Headers(scope=scope)
+    max_bytes = MAX_UPLOAD_BYTES if scope["path"] == UPLOAD_PATH else MAX_BODY_BYTES
     if not _is_own(headers):
         return PlainTextResponse("this write comes from another page; nothing was done", 403)
     length = headers.get("content-length", "")
     if "transfer-encoding" in headers or not length.isdecimal():
         return PlainTextResponse("the length of the form is missing; nothing was done", 411)
-    if int(length) > MAX_BODY_BYTES:
-        return PlainTextResponse(f"a form has at most {MAX_BODY_BYTES:,} bytes; nothing was done", 413)
+    if int(length) > max_bytes:
+        return PlainTextResponse(f"a form has at most {max_bytes:,} bytes; nothing was done", 413)
     return None
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import socket
 import webbrowser
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -44,10 +45,11 @@ def serve_page(load_settings: Callable[[], Settings], port: int, say: Callable[[
         host = f"{LOOPBACK}:{listener.getsockname()[1]}"
         url = f"http://{host}/enter?token={token}"
         say(url)
+        page = page_app(memory, visits)
         app = Starlette(
-            routes=[Mount("/", page_app(memory, visits))],
+            routes=[Mount("/", page)],
             middleware=[Middleware(HostCheck, names=[host])],
-            lifespan=lambda _: _open_while_served(memory, url if opens else ""),
+            lifespan=lambda _: _open_while_served(memory, page.state.care.run, url if opens else ""),
         )
         config = uvicorn.Config(
             app, log_level="warning", server_header=False, ws="none", timeout_graceful_shutdown=SHUTDOWN_SECONDS
@@ -62,16 +64,21 @@ def page_beside_mcp(memory: LazyMemory, settings: Settings, protected: bool) -> 
     """
     if protected:
         visits = Visits(now, AccessTokenVerifier(settings.http, settings.data_dir, now))
-        return Page(page_app(memory, visits), has_path, "/")
+        app = page_app(memory, visits)
+        return Page(app, has_path, "/", app.state.care.run)
     visits = Visits(now)
-    token = visits.invite(Visitor(Grant(settings.user_id)))
-    return Page(page_app(memory, visits), has_path, f"/enter?token={token}")
+    token = visits.invite(Visitor(Grant(settings.user_id), reads_settings=True))
+    app = page_app(memory, visits)
+    return Page(app, has_path, f"/enter?token={token}", app.state.care.run)
 
 
 @asynccontextmanager
-async def _open_while_served(memory: LazyMemory, url: str) -> AsyncGenerator[None]:
+async def _open_while_served(
+    memory: LazyMemory, work: Callable[[], Coroutine[Any, Any, None]], url: str
+) -> AsyncGenerator[None]:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(memory.run)
+        tasks.start_soon(work)
         memory.start_opening()
         if url:
             tasks.start_soon(anyio.to_thread.run_sync, webbrowser.open, url)

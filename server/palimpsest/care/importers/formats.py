@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from palimpsest.care.importers import chatgpt, claude, mem0, server_memory
 from palimpsest.care.importers.records import ImportedFile
-from palimpsest.care.importers.source import EXPECTED, SourceFile, open_source
+from palimpsest.care.importers.source import EXPECTED, MAX_BYTES, SourceFile, open_source
 from palimpsest.core.errors import InputError
 
 Reader: TypeAlias = Callable[[SourceFile, datetime], ImportedFile | None]
@@ -30,13 +30,13 @@ READERS: tuple[Reader, ...] = (
 """Every format. The first reader that recognizes a file reads it."""
 
 
-def read_file(file: Path, now: datetime) -> ImportedFile:
+def read_file(file: Path, now: datetime, max_bytes: int = MAX_BYTES) -> ImportedFile:
     """Return the contents of another tool's file. Blocking.
 
-    Times in the future and before 1970 become `now`. Raises InputError if the file is damaged or has none of the
-    formats. The error names the file, the line if there are lines, and the formats.
+    Times in the future and before 1970 become `now`. Raises InputError if the file is damaged, has none of the formats
+    or more than `max_bytes`, unpacked. The error names the file, the line if there are lines, and the formats.
     """
-    source = open_source(file)
+    source = open_source(file, max_bytes)
     for read in READERS:
         imported = read(source, now)
         if imported is not None:

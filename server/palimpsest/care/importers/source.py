@@ -66,22 +66,22 @@ class _Member:
     read: Callable[[], bytes]
 
 
-def open_source(file: Path) -> SourceFile:
+def open_source(file: Path, max_bytes: int = MAX_BYTES) -> SourceFile:
     """Read a file. Blocking.
 
     Raises InputError if the file cannot be read, is empty, too large or not UTF-8, or is not a ZIP with conversations.
     """
     try:
         if file.is_dir():
-            return _source_of(file, _folder_members(file))
+            return _source_of(file, _folder_members(file), max_bytes)
         with file.open("rb") as stream:
             head = stream.read(len(_SQLITE))
         if head == _SQLITE:
             return SourceFile(file, str(file), is_database=True)
         if head.startswith(_ZIP):
-            return _zip_source(file)
-        if file.stat().st_size > MAX_BYTES:
-            raise InputError(f"{file} is larger than {MAX_BYTES:,} bytes. {EXPECTED}")
+            return _zip_source(file, max_bytes)
+        if file.stat().st_size > max_bytes:
+            raise InputError(f"{file} is larger than {max_bytes:,} bytes. {EXPECTED}")
         text = _decoded(str(file), file.read_bytes())
     except FileNotFoundError as error:
         raise InputError(f"there is no file {file}. Nothing was imported") from error
@@ -94,7 +94,7 @@ def open_source(file: Path) -> SourceFile:
     return SourceFile(file, str(file), text=text, value=value, items=_items_of(value))
 
 
-def _zip_source(file: Path) -> SourceFile:
+def _zip_source(file: Path, max_bytes: int) -> SourceFile:
     try:
         with zipfile.ZipFile(file) as archive:
             members = [info for info in archive.infolist() if not info.is_dir()]
@@ -104,7 +104,7 @@ def _zip_source(file: Path) -> SourceFile:
             read = [
                 _Member(PurePosixPath(info.filename), info.file_size, partial(archive.read, info)) for info in members
             ]
-            return _source_of(file, read)
+            return _source_of(file, read, max_bytes)
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:
         raise InputError(f"{file} is a damaged or encrypted ZIP: {error}. {EXPECTED}") from error
 
@@ -119,7 +119,7 @@ def _folder_members(folder: Path) -> list[_Member]:
     ]
 
 
-def _source_of(file: Path, members: Sequence[_Member]) -> SourceFile:
+def _source_of(file: Path, members: Sequence[_Member], max_bytes: int) -> SourceFile:
     """Return what a ZIP or folder has: the conversations, and what lies beside them."""
     conversations = _conversation_members(members)
     beside = [
@@ -127,8 +127,8 @@ def _source_of(file: Path, members: Sequence[_Member]) -> SourceFile:
     ]
     if not conversations and not beside:
         raise InputError(f"{file} has no conversations.json in it. {EXPECTED}")
-    if sum(member.size for member in (*conversations, *(member for _, member in beside))) > MAX_BYTES:
-        raise InputError(f"{file} would unpack to more than {MAX_BYTES:,} bytes. {EXPECTED}")
+    if sum(member.size for member in (*conversations, *(member for _, member in beside))) > max_bytes:
+        raise InputError(f"{file} would unpack to more than {max_bytes:,} bytes. {EXPECTED}")
     read = [_read(file, member) for member in conversations]
     value = read[0][2] if len(read) == 1 else [item for _, _, part in read for item in list_of(part)]
     values: dict[str, list[Any]] = {"memories": [], "projects": []}

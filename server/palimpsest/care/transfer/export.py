@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Literal, TextIO
 
@@ -19,14 +20,23 @@ from palimpsest.text.control_characters import visible
 
 
 def export(
-    engine: Engine, scope: Scope, out: Path | TextIO, form: Literal["jsonl", "markdown"], progress: Progress
+    engine: Engine,
+    scope: Scope,
+    out: Path | TextIO,
+    form: Literal["jsonl", "markdown"],
+    progress: Progress,
+    *,
+    one_project: bool = False,
 ) -> int:
     """Write a user's memory to a new file (mode 0600) or to a stream, and return the number of items. Blocking.
 
     "jsonl" holds everything: all projects, history and deleted memories. "markdown" holds the current memories, for
-    reading. Raises InputError if the file exists or cannot be written; then no file is left.
+    reading; with `one_project` only those that the scope's project sees. Raises InputError if the file exists or cannot
+    be written; then no file is left.
     """
-    write = _write_lines if form == "jsonl" else _write_markdown
+    if one_project and form == "jsonl":
+        raise InputError("an export as JSON lines holds all projects. Nothing was exported. Export Markdown")
+    write = _write_lines if form == "jsonl" else partial(_write_markdown, one_project=one_project)
     if not isinstance(out, Path):
         return write(engine, scope, out, progress)
     if out.exists():
@@ -48,9 +58,11 @@ def _write_lines(engine: Engine, scope: Scope, out: TextIO, progress: Progress) 
     return total
 
 
-def _write_markdown(engine: Engine, scope: Scope, out: TextIO, progress: Progress) -> int:
+def _write_markdown(engine: Engine, scope: Scope, out: TextIO, progress: Progress, *, one_project: bool) -> int:
     with engine.ledger.read() as conn:
         projects = memory_queries.projects_of(conn, scope.user_id)
+        if one_project:
+            projects = [project for project in projects if project in ("", scope.project)]
         out.write(f"# Memories of {scope.user_id}\n")
         total = 0
         for number, project in enumerate(projects, 1):

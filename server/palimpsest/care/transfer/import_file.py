@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
 
 from palimpsest.care.importers.formats import read_file
 from palimpsest.care.importers.items import derived_id, items_of
+from palimpsest.care.importers.source import MAX_BYTES
 from palimpsest.care.transfer.export_format import is_export, read_items
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Scope
@@ -62,8 +63,11 @@ class ImportPlan:
 class ImportResult:
     """What an import did or would do: the number of new and known items by type, the first new texts, and notes.
 
-    `deleted` is how many of the new items are deleted in the file: they are kept as deleted. `waiting` is the number of
-    texts in the ledger that wait to be embedded and are found by their words until then.
+    `deleted` is how many of the new items are deleted in the file: they are kept as deleted. `left_out` counts the
+    known items that stay away because a person deleted or purged them here. `skipped` are the first texts of a dry run
+    that are known, deleted or purged here. `waiting` is the number of texts in the ledger that wait to be embedded and
+    are found by their words until then. `backup` is the copy of the ledger as it was before, and `edit` the number of
+    the edit that stored everything; 0 if nothing was stored, or if the file brought several edits.
     """
 
     format: str
@@ -73,16 +77,22 @@ class ImportResult:
     notes: tuple[str, ...] = ()
     waiting: int = 0
     deleted: int = 0
+    left_out: Mapping[str, int] = field(default_factory=dict[str, int])
+    skipped: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    backup: Path | None = None
+    edit: int = 0
 
 
-def plan_import(engine: Engine, scope: Scope, file: Path, now: datetime) -> ImportPlan:
+def plan_import(engine: Engine, scope: Scope, file: Path, now: datetime, max_bytes: int = MAX_BYTES) -> ImportPlan:
     """Read a whole file and return what it would bring. Nothing is stored.
+
+    A file of another tool has at most `max_bytes`, unpacked.
 
     Raises InputError that names the damaged line, or if an item belongs to another user of this ledger.
     """
     if is_export(file):
         return _plan_export(engine, scope, file)
-    imported = read_file(file, now)
+    imported = read_file(file, now, max_bytes)
     cleaner = Cleaner(engine)
     items = items_of(imported, scope, cleaner, now)
     notes = (*imported.notes, *cleaner.notes())
@@ -116,6 +126,7 @@ def preview_import(engine: Engine, scope: Scope, plan: ImportPlan, *, brings_bac
     """Return what an import would bring. Nothing is stored."""
     state = plan.begin(brings_back=brings_back)
     deleted, examples = 0, list[str]()
+    skipped: dict[str, list[str]] = {"known": [], **{how: [] for how in state.left_out}}
     items = plan.items()
     while batch := list(islice(items, BATCH)):
         with engine.ledger.read() as conn:
@@ -127,10 +138,19 @@ def preview_import(engine: Engine, scope: Scope, plan: ImportPlan, *, brings_bac
             is_new = standing != "known" and not is_left_out
             (state.stored if is_new else state.known)[item["type"]] += 1
             deleted += is_new and _is_deleted(item)
-            if is_new and item["type"] not in ("alias", "conversation", "entity") and len(examples) < EXAMPLES:
-                examples.append(_example(item))
-    notes = (*plan.notes, *_left_out_notes(state))
-    return ImportResult(plan.format, state.stored, state.known, tuple(examples), notes, deleted=deleted)
+            shown = examples if is_new else skipped[standing if is_left_out else "known"]
+            if item["type"] not in ("alias", "conversation", "entity") and len(shown) < EXAMPLES:
+                shown.append(_example(item))
+    return ImportResult(
+        plan.format,
+        state.stored,
+        state.known,
+        tuple(examples),
+        plan.notes,
+        deleted=deleted,
+        left_out=state.left_out,
+        skipped=skipped,
+    )
 
 
 def _is_deleted(item: transfer_writes.Item) -> bool:
@@ -140,17 +160,6 @@ def _is_deleted(item: transfer_writes.Item) -> bool:
 def _example(item: transfer_writes.Item) -> str:
     text = one_line(item.get("text") or item.get("content") or "")
     return f"(deleted) {text}" if _is_deleted(item) else text
-
-
-def _left_out_notes(state: transfer_writes.ImportState) -> list[str]:
-    """Return a note on the items that stay deleted, if there are any."""
-    counts = [f"{count:,} were {how}" for how, count in state.left_out.items() if count]
-    if not counts:
-        return []
-    return [
-        f"left out: items that were imported before, of which {' and '.join(counts)} here since. "
-        "palimpsest import FILE --deleted brings them back"
-    ]
 
 
 def run_import(
@@ -175,11 +184,17 @@ def run_import(
     with engine.ledger.read() as conn:
         waiting = vector_queries.count_missing_vectors(conn, engine.embedder.fingerprint, only_failed=True)
         notes += notes_on_long_blocks(conn, scope.user_id)
-    notes += _left_out_notes(state)
-    if copy is not None and any(state.stored.values()):
-        notes.append(f"palimpsest restore {copy.path} undoes this import")
+    is_one_edit = plan.edits == 1 and bool(state.stored["turn"] or state.stored["memory"])
     return ImportResult(
-        plan.format, state.stored, state.known, notes=tuple(notes), waiting=waiting, deleted=state.deleted
+        plan.format,
+        state.stored,
+        state.known,
+        notes=tuple(notes),
+        waiting=waiting,
+        deleted=state.deleted,
+        left_out=state.left_out,
+        backup=copy.path if copy is not None and any(state.stored.values()) else None,
+        edit=state.base + 1 if is_one_edit else 0,
     )
 
 

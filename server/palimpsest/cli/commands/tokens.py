@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 
 from palimpsest.cli.console import AsJson, exit_on_error, settings_of
 from palimpsest.cli.output import plain, print_result, table
 from palimpsest.core.clock import now
-from palimpsest.core.errors import SettingsError
 from palimpsest.core.models import Scope
 from palimpsest.core.validation import ScopeInput, scope_from
 from palimpsest.server.auth import tokens as access_tokens
-
-_T = TypeVar("_T")
 
 DAY = len("2026-05-08")
 """How much of a time is its day."""
@@ -46,7 +42,7 @@ def create(
             settings.data_dir, scope.user_id, scope.project, now(), read_only=read_only, days=days
         )
 
-    text, token = exit_on_error(lambda: _written(new_token, "no token was created"))
+    text, token = exit_on_error(new_token)
     done = (
         f"token {token.id} was created. Its text is lost, because it is stored nowhere: run palimpsest token revoke "
         f"{token.id}, and create another one"
@@ -70,9 +66,7 @@ def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
 @app.command()
 def revoke(ctx: typer.Context, token_id: str, as_json: AsJson = False) -> None:
     """Revoke an access token. A running server refuses it from the next request on."""
-    token = exit_on_error(
-        lambda: _written(lambda: access_tokens.revoke(settings_of(ctx).data_dir, token_id), "no token was revoked")
-    )
+    token = exit_on_error(lambda: access_tokens.revoke(settings_of(ctx).data_dir, token_id))
     text = f"revoked: {token.id} of {token.user_id}"
     print_result(as_json, _token_json(token), text, done=text)
 
@@ -81,17 +75,6 @@ def _until(token: access_tokens.StoredToken) -> str:
     if token.expires_at is None:
         return "it is revoked"
     return f"{token.expires_at}{' (expired)' if token.is_expired(now()) else ''}"
-
-
-def _written(write: Callable[[], _T], otherwise: str) -> _T:
-    """Return the result of a write to the file of tokens. Raises SettingsError if the disk is full or read-only."""
-    try:
-        return write()
-    except OSError as error:
-        raise SettingsError(
-            f"the access tokens cannot be written: {error}; {otherwise}. Make the data folder writable for this user, "
-            "and check the free space."
-        ) from error
 
 
 def _token_json(token: access_tokens.StoredToken) -> dict[str, Any]:

@@ -7,7 +7,8 @@ import hmac
 import json
 import secrets
 import uuid
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -50,19 +51,23 @@ def create(
 ) -> tuple[str, StoredToken]:
     """Create an access token. Return its text, which is stored nowhere, and what is stored.
 
-    `days`: how long the token is valid, or None for until it is revoked.
+    `days`: how long the token is valid, or None for until it is revoked. Raises SettingsError if the file cannot be
+    written.
     """
     text = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
     expires_at = None if days is None else iso(now + timedelta(days=days))
     token = StoredToken(str(uuid.uuid4())[:8], digest_of(text), user_id, project, read_only, iso(now), expires_at)
-    with _locked(data_dir):
+    with _writing("no token was created"), _locked(data_dir):
         _write(data_dir, [*stored_tokens(data_dir), token])
     return text, token
 
 
 def revoke(data_dir: Path, token_id: str) -> StoredToken:
-    """Delete an access token and return it. Raises InputError if there is none with this id."""
-    with _locked(data_dir):
+    """Delete an access token and return it.
+
+    Raises InputError if there is none with this id, and SettingsError if the file cannot be written.
+    """
+    with _writing("no token was revoked"), _locked(data_dir):
         tokens = stored_tokens(data_dir)
         revoked = next((token for token in tokens if token.id == token_id), None)
         if revoked is None:
@@ -108,3 +113,15 @@ def _write(data_dir: Path, tokens: Sequence[StoredToken]) -> None:
     """Replace the file in one step (mode 0600), so that a server never reads half of it."""
     with replace_file(data_dir / FILE) as file:
         json.dump([asdict(token) for token in tokens], file, indent=2)
+
+
+@contextmanager
+def _writing(otherwise: str) -> Generator[None]:
+    """Raise SettingsError in place of the OSError of a disk that is full or read-only."""
+    try:
+        yield
+    except OSError as error:
+        raise SettingsError(
+            f"the access tokens cannot be written: {error}; {otherwise}. Make the data folder writable for this user, "
+            "and check the free space."
+        ) from error

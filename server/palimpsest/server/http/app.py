@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -43,11 +43,15 @@ Transport: TypeAlias = Literal["http", "sse", "all"]
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The page of a memory: its application, which paths it has, and the path of its first URL."""
+    """The page of a memory: its application, which paths it has, and the path of its first URL.
+
+    `run` is what it does in the background while it is served.
+    """
 
     app: ASGIApp
     has_path: Callable[[str], bool]
     first_path: str
+    run: Callable[[], Coroutine[Any, Any, None]]
 
 
 BuildPage: TypeAlias = Callable[[LazyMemory, Settings, bool], Page]
@@ -139,16 +143,17 @@ def application(
     app = Starlette(
         routes=[*routes, *(_oauth_metadata(settings) if protected else [])],
         middleware=[check, Middleware(PageSplit, page=page.app, is_page=page.has_path), *steps],
-        lifespan=_lifespan(server, transport),
+        lifespan=_lifespan(server, transport, page),
     )
     return app, page.first_path
 
 
-def _lifespan(server: MemoryServer, transport: Transport) -> Lifespan[Starlette]:
+def _lifespan(server: MemoryServer, transport: Transport, page: Page) -> Lifespan[Starlette]:
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.state.run)
+            tasks.start_soon(page.run)
             tasks.start_soon(keep_pauses_short)
             server.state.memory.start_opening()
             if transport == "sse":

@@ -137,7 +137,7 @@ def import_(
         known = f"; already known: {_counts(result.known)}" if any(result.known.values()) else ""
         counts = f"{_counts(result.new) or 'nothing'}{of_them}{known}"
         done = f"{file} ({result.format}): {verb} {counts}"
-        parts = [done, *(f"  {example[:100]}" for example in result.examples), *notes_text(result.notes)]
+        parts = [done, *(f"  {example[:100]}" for example in result.examples), *notes_text(_notes(result))]
         if result.waiting:
             parts.append(
                 f"Waiting to be embedded, and found by words until then: {counted(result.waiting, 'text')}. "
@@ -154,6 +154,20 @@ def _counts(by_type: dict[str, int]) -> str:
     return ", ".join(counted(by_type[kind], noun) for kind, noun in nouns.items() if by_type[kind])
 
 
+def _notes(result: ImportResult) -> list[str]:
+    """Return the notes on an import, with what stays away and how to go back."""
+    notes = list(result.notes)
+    left_out = [f"{count:,} were {how}" for how, count in result.left_out.items() if count]
+    if left_out:
+        notes.append(
+            f"left out: items that were imported before, of which {' and '.join(left_out)} here since. "
+            "palimpsest import FILE --deleted brings them back"
+        )
+    if result.backup is not None:
+        notes.append(f"palimpsest restore {result.backup} undoes this import")
+    return notes
+
+
 def _imported_json(result: ImportResult, *, dry_run: bool) -> dict[str, Any]:
     return {
         "format": result.format,
@@ -162,6 +176,6 @@ def _imported_json(result: ImportResult, *, dry_run: bool) -> dict[str, Any]:
         "known": result.known,
         "deleted": result.deleted,
         "examples": list(result.examples),
-        "notes": list(result.notes),
+        "notes": _notes(result),
         "waiting": result.waiting,
     }

@@ -1,0 +1,246 @@
+"""Import a file on the page: what it would add, what it added, and the way back."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+
+from palimpsest.care.transfer import import_file
+from palimpsest.core.models import Scope
+from palimpsest.page.access import Visitor
+from palimpsest.page.views.care import imports
+from palimpsest.server.auth.access import Grant
+from tests.support.memory import ALICE, memory_texts
+from tests.support.page import OWN, READER, OpenPage, page_in
+
+pytestmark = pytest.mark.anyio
+
+MEM0 = [
+    {"id": "m1", "memory": "Ana drinks green tea", "created_at": "2024-03-01T10:00:00Z"},
+    {"id": "m2", "memory": "Ana keeps a parrot <b>", "created_at": "2024-04-01T10:00:00Z"},
+]
+
+
+def form(content: Any = MEM0, name: str = "mem0.json") -> dict[str, Any]:
+    """Return a form with a file."""
+    return {"file": (name, content if isinstance(content, bytes) else json.dumps(content).encode())}
+
+
+async def settled(browser: httpx.AsyncClient) -> str:
+    """Return the page of the import once nothing is under way."""
+    return await shown(browser, lambda text: 'hx-trigger="every 1s"' not in text)
+
+
+async def shown(browser: httpx.AsyncClient, is_it: Callable[[str], bool]) -> str:
+    """Return the page of the import once it is as it should be."""
+    with anyio.fail_after(60):
+        while not is_it(text := (await browser.get("/care/import")).text):  # noqa: ASYNC110 - as a browser does
+            await anyio.sleep(0.02)
+    return text
+
+
+async def sent(browser: httpx.AsyncClient, **of_form: Any) -> str:
+    """Send a file, and return the page that says what it would bring."""
+    answer = await browser.post("/care/import", files=form(**of_form), headers=OWN)
+    assert (answer.status_code, answer.headers.get("location")) == (303, "/care/import"), answer.text
+    return await settled(browser)
+
+
+def names_in(folder: Path) -> list[str]:
+    """Return the names of what lies in a folder."""
+    return [path.name for path in folder.iterdir()]
+
+
+def uploads(folder: Path) -> list[Path]:
+    """Return the files that wait to be imported."""
+    return list((folder / "uploads").glob("*"))
+
+
+async def test_a_file_is_previewed_imported_and_undone(tmp_path: Path) -> None:
+    """Guards the way of a file: nothing is stored before somebody says so, and one click takes it back."""
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        preview = await sent(browser)
+        assert all(text in preview for text in ("memories: 2", "Ana drinks green tea", "Ana keeps a parrot &lt;b&gt;"))
+        assert await memory_texts(page.memory) == []
+        (waiting,) = uploads(tmp_path)
+        assert (waiting.stat().st_mode & 0o777, waiting.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+        await browser.post("/care/import/start", headers=OWN)
+        done = await settled(browser)
+        assert "The file is imported." in done
+        (undo_path,) = re.findall(r'action="(/edits/\d+/undo[^"]*)"', done)
+        assert await memory_texts(page.memory) == ["Ana drinks green tea", "Ana keeps a parrot <b>"]
+        assert uploads(tmp_path) == []
+        await browser.post(undo_path, headers=OWN)
+        assert await memory_texts(page.memory) == []
+
+
+async def test_what_is_skipped_is_shown_with_the_reason(tmp_path: Path) -> None:
+    """Guards a person's decisions: what they deleted stays away, unless they ask for it back."""
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        await sent(browser)
+        await browser.post("/care/import/start", headers=OWN)
+        await settled(browser)
+        parrot = next(hit.id for hit in (await page.memory.list(ALICE)).hits if "parrot" in hit.text)
+        await page.memory.delete(ALICE, [parrot])
+        again = await sent(browser)
+        assert "Nothing: all of it is already here." in again
+        known, deleted = again.split("Skipped, because it is already here")[1].split("deleted here after")
+        assert ("green tea" in known, "parrot" in deleted) == (True, True)
+        await browser.post("/care/import/start", data={"brings_back": "on"}, headers=OWN)
+        await settled(browser)
+        assert len(await memory_texts(page.memory)) == 2
+
+
+async def test_an_export_comes_back_with_a_way_back(tmp_path: Path) -> None:
+    """Guards an export of many edits: the answer leads to the backup of before."""
+    async with page_in(tmp_path / "there") as page, page.browser() as browser:
+        await page.add("Alice has a boat", "Alice has a kayak")
+        content = (await browser.get("/care/export/jsonl")).content
+    async with page_in(tmp_path / "here") as page, page.browser() as browser:
+        await page.add("Alice sings")
+        assert "memories: 2" in await sent(browser, content=content, name="alice.jsonl")
+        await browser.post("/care/import/start", headers=OWN)
+        done = await settled(browser)
+        assert "/care/backups/restore?file=ledger-before-import-" in done
+        assert len(await memory_texts(page.memory)) == 3
+
+
+@pytest.mark.parametrize(
+    "name", ["../../evil.json", "/etc/passwd", "..\\..\\evil.json", "<img src=x onerror=alert(1)>"]
+)
+async def test_the_name_of_a_file_is_only_shown(tmp_path: Path, name: str) -> None:
+    """Guards against names that lead elsewhere or are HTML, also in the text of an error."""
+    async with page_in(tmp_path / "data") as page, page.browser() as browser:
+        await sent(browser, name=name)
+        assert len(uploads(tmp_path / "data")) == 1
+        refused = await sent(browser, name=name, content=b"{ damaged")
+        assert uploads(tmp_path / "data") == []
+        assert names_in(tmp_path) == ["data"]
+        assert ("<img" in refused, str(tmp_path) in refused) == (False, False)
+        assert await memory_texts(page.memory) == []
+
+
+@pytest.mark.parametrize(
+    "content", [b"{ damaged", b"\xff\xfe\x00", b'{"type": "palimpsest"', b"PK\x03\x04 damaged", b"[1, 2]"]
+)
+async def test_a_damaged_file_is_refused_with_the_reason(tmp_path: Path, content: bytes) -> None:
+    """Guards the memory: what cannot be read brings nothing, and is not kept."""
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        refused = await sent(browser, content=content)
+        assert "was not imported to its end" in refused
+        assert 'action="/care/import/start"' not in refused
+        started = await browser.post("/care/import/start", headers=OWN)
+        assert (started.status_code, "no file waits" in started.text) == (400, True)
+        assert (uploads(tmp_path), await memory_texts(page.memory)) == ([], [])
+
+
+@pytest.mark.parametrize("files", [{}, {"file": ("", b"")}, {"file": ("empty.json", b"")}, {"other": ("a", b"[]")}])
+async def test_a_form_without_a_file_is_refused(tmp_path: Path, files: dict[str, Any]) -> None:
+    """Guards the form: there has to be a file in it."""
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        answer = await browser.post("/care/import", files=files or {"text": (None, "x")}, headers=OWN)
+        assert (answer.status_code, uploads(tmp_path)) == (400, [])
+
+
+async def test_a_file_that_is_not_wanted_is_forgotten(tmp_path: Path) -> None:
+    """Guards the private folder: nothing stays in it, also when the page closes."""
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        await sent(browser)
+        assert len(uploads(tmp_path)) == 1
+        forgotten = await browser.post("/care/import/discard", headers=OWN, follow_redirects=True)
+        assert ("mem0.json" in forgotten.text, uploads(tmp_path)) == (False, [])
+        await sent(browser)
+        await sent(browser)
+        assert len(uploads(tmp_path)) == 1, "a new file replaces the one that waits"
+    assert uploads(tmp_path) == []
+
+
+async def test_too_large_a_file_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the memory of the machine from visitors: their files are smaller, and so is what a ZIP holds."""
+    monkeypatch.setattr(imports, "MAX_BYTES_OF_OTHERS", 1024)
+    async with page_in(tmp_path) as page, page.browser(Visitor(Grant("alice"))) as browser:
+        answer = await browser.post("/care/import", files=form(b" " * 2000), headers=OWN)
+        assert (answer.status_code, uploads(tmp_path)) == (400, [])
+        elsewhere = await browser.post("/care/import/start", content=b" " * 300_000, headers=OWN)
+        assert elsewhere.status_code == 413
+        async with page.browser() as owner:
+            assert "mem0.json" in await sent(owner)
+
+
+async def test_an_import_goes_on_without_its_browser_and_keeps_others_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards one import at a time: it says how far it is, goes on when its browser is gone, and a second is refused."""
+    monkeypatch.setattr(import_file, "BATCH", 1)
+    async with page_in(tmp_path) as page:
+        go_on = held_before_storing(page, monkeypatch)
+        async with page.browser() as browser:
+            await sent(browser)
+            await browser.post("/care/import/start", headers=OWN)
+        async with page.browser() as browser:
+            text = await shown(browser, lambda text: '<progress max="2" value="1">' in text)
+            assert 'type="file"' not in text
+            part = (await browser.get("/care/import", headers={"hx-request": "true"})).text
+            assert part.lstrip().startswith("<section")
+            for second in (
+                browser.post("/care/import", files=form(), headers=OWN),
+                browser.post("/care/import/start", headers=OWN),
+                browser.post("/care/import/discard", headers=OWN),
+                browser.post("/care/backups/restore", data={"file": "x", "confirmed": "on"}, headers=OWN),
+            ):
+                answer = await second
+                assert (answer.status_code, "under way" in answer.text) == (400, True)
+            go_on.set()
+            assert "The file is imported." in await settled(browser)
+        assert len(await memory_texts(page.memory)) == 2
+    assert uploads(tmp_path) == []
+
+
+def held_before_storing(page: OpenPage, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Have the second batch of an import wait for the event that is returned."""
+    go_on, ledger = threading.Event(), page.memory.engine.ledger
+    store, batches = type(ledger).import_items, list[int]()
+
+    def held(self: Any, *args: Any) -> None:
+        batches.append(1)
+        if len(batches) > 1:
+            assert go_on.wait(30)
+        store(self, *args)
+
+    monkeypatch.setattr(type(ledger), "import_items", held)
+    return go_on
+
+
+@pytest.mark.parametrize(
+    ("visitor", "status"), [(READER, 403), (Visitor(Grant("alice", project="shop")), 404)], ids=["read-only", "project"]
+)
+async def test_who_may_not_import_cannot(tmp_path: Path, visitor: Visitor, status: int) -> None:
+    """Guards the memory from visitors who may only read, or see one project: a file may bring any project."""
+    async with page_in(tmp_path) as page, page.browser(visitor) as browser:
+        assert (await browser.get("/care/import")).status_code == status
+        for path in ("", "/start", "/discard"):
+            assert (await browser.post(f"/care/import{path}", files=form(), headers=OWN)).status_code == status
+        assert uploads(tmp_path) == []
+        assert await memory_texts(page.memory) == []
+
+
+async def test_each_user_has_an_import_of_their_own(tmp_path: Path) -> None:
+    """Guards users from each other: another user's file is not shown, and lands in another memory."""
+    bob = Visitor(Grant("bob"))
+    async with page_in(tmp_path) as page, page.browser() as browser, page.browser(bob) as other:
+        await sent(browser, name="of-alice.json")
+        assert "of-alice" not in (await other.get("/care/import")).text
+        assert (await other.post("/care/import/start", headers=OWN)).status_code == 400
+        await sent(other, content=MEM0[:1], name="of-bob.json")
+        await other.post("/care/import/start", headers=OWN)
+        assert "restore?file" not in await settled(other)
+        assert [hit.text for hit in (await page.memory.list(Scope("bob"))).hits] == ["Ana drinks green tea"]
+        assert await memory_texts(page.memory) == []

@@ -1,0 +1,77 @@
+"""The first page of care: who sees what, and what is found about each part."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from palimpsest.page.access import Visitor
+from palimpsest.server.auth.access import Grant
+from tests.support.page import OWN, OWNER, READER, page_in
+
+pytestmark = pytest.mark.anyio
+
+GUEST = Visitor(Grant("alice"))
+OF_SHOP = Visitor(Grant("alice", project="shop"))
+AT_THE_MACHINE = Visitor(Grant("alice"), reads_settings=True)
+
+OF_THE_MACHINE = ("/care/findings", "/care/backups", "/care/backups/restore?file=ledger.db", "/care/tokens")
+OF_THE_SETTINGS = ("/care/settings", "/care/prompts", "/care/prompts/extract")
+EXPORTS = ("/care/export/jsonl", "/care/export/markdown")
+WRITES = (
+    "/care/backups",
+    "/care/backups/restore",
+    "/care/tokens",
+    "/care/tokens/12345678/revoke",
+    "/care/prompts/extract",
+    "/care/prompts/extract/shipped",
+)
+
+
+@pytest.mark.parametrize(
+    ("visitor", "open_paths"),
+    [
+        (OWNER, {*OF_THE_MACHINE, *OF_THE_SETTINGS, *EXPORTS, "/care/import"}),
+        (AT_THE_MACHINE, {*OF_THE_SETTINGS, *EXPORTS, "/care/import"}),
+        (GUEST, {*EXPORTS, "/care/import"}),
+        (READER, {*EXPORTS}),
+        (OF_SHOP, {"/care/export/markdown"}),
+    ],
+    ids=["owner", "without-tokens", "token", "read-only", "project"],
+)
+async def test_everybody_gets_what_is_theirs(tmp_path: Path, visitor: Visitor, open_paths: set[str]) -> None:
+    """Guards what belongs to the machine: others find no link to it, and its paths do not exist for them."""
+    async with page_in(tmp_path) as page, page.browser(visitor) as browser:
+        await page.add("Alice has a boat")
+        links = set(re.findall(r'href="(/care/[^"]+)"', (await browser.get("/care")).text))
+        paths = (*OF_THE_MACHINE, *OF_THE_SETTINGS, *EXPORTS, "/care/import")
+        assert links & set(paths) == {path for path in open_paths if path.count("/") == 2 or "export" in path}
+        for path in paths:
+            status = (await browser.get(path)).status_code
+            named_in_vain = path.startswith("/care/backups/restore") and visitor is OWNER
+            assert status == (400 if named_in_vain else 200 if path in open_paths else status)
+            assert path in open_paths or status in (403, 404), path
+        if visitor is not OWNER:
+            assert {(await browser.post(path, headers=OWN)).status_code for path in WRITES} == {404}
+
+
+async def test_what_is_not_in_order_has_a_mark_and_a_word(tmp_path: Path) -> None:
+    """Guards the table of the findings: by itself, as a part of the page, and with a damaged part."""
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        await page.add("Alice has a boat")
+        assert 'hx-get="/care/findings"' in (await browser.get("/care")).text
+        whole = (await browser.get("/care/findings")).text
+        assert "Every part is in order." in whole
+        assert re.findall(r'<th scope="row">(\w+)</th>', whole)[:4] == ["scope", "settings", "prompts", "embedder"]
+        own = tmp_path / "config.toml"
+        own.write_text("", "utf-8")
+        (tmp_path / "index").mkdir(exist_ok=True)
+        folder = tmp_path / "index" / "7"
+        folder.mkdir()
+        (folder / "checkpoint.json").write_text("damaged", "utf-8")
+        part = (await browser.get("/care/findings", headers={"hx-request": "true"})).text
+        assert "<html" not in part
+        assert "Not in order: index" in part
+        assert re.search(r'<tr class="fault"><th scope="row">index</th>\s*<td><strong>.*degraded', part)

@@ -1,0 +1,104 @@
+"""Prompts on the page: their difference to the shipped ones, and one's own, which are never lost."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from palimpsest.llm.prompts import shipped_directory
+from palimpsest.page.access import Visitor
+from palimpsest.server.auth.access import Grant
+from tests.support.page import OWN, page_in
+
+pytestmark = pytest.mark.anyio
+
+SHIPPED = (shipped_directory() / "extract.md").read_text("utf-8")
+EDITED = SHIPPED.replace("## system\n", "## system\nAnswer <b>tersely</b>.\n")
+
+
+def files_in(folder: Path) -> list[Path]:
+    """Return what lies in a folder."""
+    return list(folder.iterdir())
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder for one's own prompts, which the settings name."""
+    folder = tmp_path / "prompts"
+    folder.mkdir()
+    monkeypatch.setenv("PALIMPSEST_PROMPTS_DIR", str(folder))
+    return folder
+
+
+async def test_a_prompt_of_ones_own_is_saved_shown_and_returned_from(tmp_path: Path, own: Path) -> None:
+    """Guards the way there and back: the next call uses it, and each text of a person stays beside it."""
+    file = own / "extract.md"
+    async with page_in(tmp_path / "data") as page, page.browser() as browser:
+        assert "as shipped" in (await browser.get("/care/prompts/extract")).text
+        sent = {"text": EDITED.replace("\n", "\r\n")}
+        saved = (await browser.post("/care/prompts/extract", data=sent, headers=OWN)).text
+        assert "Your prompt is saved." in saved
+        assert re.findall(r"<(ins|del)>(.*?)</", saved) == [("ins", "Answer &lt;b&gt;tersely&lt;/b&gt;.")]
+        assert file.read_text("utf-8") == EDITED
+        assert "tersely" in page.memory.engine.prompts.get("extract").system
+        again = (await browser.post("/care/prompts/extract", data={"text": SHIPPED}, headers=OWN)).text
+        assert "extract.md.old" in again
+        assert (own / "extract.md.old").read_text("utf-8") == EDITED
+        returned = (await browser.post("/care/prompts/extract/shipped", headers=OWN)).text
+        assert ("The shipped prompt is used again." in returned, file.exists()) == (True, False)
+        assert (own / "extract.md.old1").read_text("utf-8") == SHIPPED
+        assert (await browser.post("/care/prompts/extract/shipped", headers=OWN)).status_code == 303
+        listed = (await browser.get("/care/prompts")).text
+        assert listed.count("as shipped") == len(page.memory.engine.prompts.needed)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "front matter"),
+        (EDITED.replace("name: extract", "name: decide"), "must be"),
+        (EDITED.replace("$", ""), "used nowhere"),
+        (EDITED + "\n$secret", "$secret"),
+    ],
+    ids=["empty", "name", "input", "variable"],
+)
+async def test_a_prompt_that_cannot_be_used_is_not_saved(tmp_path: Path, own: Path, text: str, reason: str) -> None:
+    """Guards the memory, which a wrong prompt would keep from opening; what was typed is shown again."""
+    async with page_in(tmp_path / "data") as page, page.browser() as browser:
+        refused = await browser.post("/care/prompts/extract", data={"text": text}, headers=OWN)
+        assert (refused.status_code, reason in refused.text, files_in(own)) == (400, True, [])
+        assert "tersely" in refused.text or not text
+
+
+async def test_names_that_lead_elsewhere_are_no_prompts(tmp_path: Path, own: Path) -> None:
+    """Guards files outside of the folder."""
+    async with page_in(tmp_path / "data") as page, page.browser() as browser:
+        for name in ("..%2Fextract", "%2Fetc%2Fpasswd", "nothing", "README"):
+            for path in (name, f"{name}/shipped"):
+                answer = await browser.post(f"/care/prompts/{path}", data={"text": EDITED}, headers=OWN)
+                assert answer.status_code == 404
+        assert files_in(own) == []
+
+
+async def test_who_did_not_open_the_page_here_only_reads(tmp_path: Path, own: Path) -> None:
+    """Guards prompts from an HTTP server: they say what a model is told."""
+    reader = Visitor(Grant("alice"), reads_settings=True)
+    async with page_in(tmp_path / "data") as page, page.browser(reader) as browser:
+        shown = (await browser.get("/care/prompts/extract")).text
+        assert (shown.count('method="post"'), "## system" in shown) == (1, True)
+        for path in ("", "/shipped"):
+            answer = await browser.post(f"/care/prompts/extract{path}", data={"text": EDITED}, headers=OWN)
+            assert answer.status_code == 404
+        assert files_in(own) == []
+
+
+async def test_without_a_folder_there_is_no_form(tmp_path: Path) -> None:
+    """Guards the shipped files: the page says which setting names a folder for one's own."""
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        assert "prompts_dir" in (await browser.get("/care/prompts")).text
+        assert "<textarea" not in (await browser.get("/care/prompts/extract")).text
+        refused = await browser.post("/care/prompts/extract", data={"text": EDITED}, headers=OWN)
+        assert (refused.status_code, "prompts_dir" in refused.text) == (400, True)
+        assert (shipped_directory() / "extract.md").read_text("utf-8") == SHIPPED

@@ -1,0 +1,49 @@
+"""Access tokens on the page: created and shown once, listed without their text, revoked."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from palimpsest.server.auth.tokens import stored_tokens
+from tests.support.page import OWN, page_in
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_token_is_shown_once_and_revoked(tmp_path: Path) -> None:
+    """Guards the text of a token, which nothing may show again, and what the token allows."""
+    async with page_in(tmp_path) as page, page.browser() as browser, page.browser(None) as other:
+        given = {"user": "bob", "project": "shop", "days": "30", "read_only": "on"}
+        created = await browser.post("/care/tokens", data=given, headers=OWN)
+        (text,) = re.findall(r"palimpsest_[\w-]{20,}", created.text)
+        assert created.headers["cache-control"] == "no-store"
+        (stored,) = stored_tokens(tmp_path)
+        assert (stored.user_id, stored.project, stored.read_only) == ("bob", "shop", True)
+        listed = (await browser.get("/care/tokens")).text
+        assert (text in listed, stored.digest in listed, stored.id in listed) == (False, False, True)
+        assert (await other.post("/sign-in", data={"token": text}, headers=OWN)).headers["location"] == "/"
+        revoked = await browser.post(f"/care/tokens/{stored.id}/revoke", headers=OWN, follow_redirects=True)
+        assert "The token is revoked." in revoked.text
+        assert stored_tokens(tmp_path) == []
+        assert (await other.get("/")).headers["location"] == "/sign-in"
+
+
+async def test_a_token_without_anything_given_is_the_owners(tmp_path: Path) -> None:
+    """Guards the defaults, which are those of the command."""
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        await browser.post("/care/tokens", headers=OWN)
+        (stored,) = stored_tokens(tmp_path)
+        assert (stored.user_id, stored.project, stored.read_only, stored.expires_at) == ("alice", "", False, None)
+
+
+@pytest.mark.parametrize("given", [{"days": "0"}, {"days": "-1"}, {"days": "9" * 30}, {"days": "x"}, {"user": "*"}])
+async def test_what_is_no_token_is_refused(tmp_path: Path, given: dict[str, str]) -> None:
+    """Guards the form: no token is created with what the command would refuse."""
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        assert (await browser.post("/care/tokens", data=given, headers=OWN)).status_code == 400
+        assert stored_tokens(tmp_path) == []
+        unknown = await browser.post("/care/tokens/12345678/revoke", headers=OWN)
+        assert (unknown.status_code, "there is no token" in unknown.text) == (400, True)
