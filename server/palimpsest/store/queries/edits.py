@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Table, func, literal, null, select, union_all
+from sqlalchemy import ColumnElement, Connection, FromClause, Row, Table, exists, func, literal, null, select, union_all
 
 from palimpsest.core.models import Edit, Event, Provenance, Scope, Step
 from palimpsest.store.mapping import Query, sees
@@ -26,12 +26,37 @@ def recorded(table: Table) -> ColumnElement[datetime]:
 
 def edits(conn: Connection, scope: Scope, limit: int, before: int | None = None) -> list[Edit]:
     """Return up to `limit` edits that the scope sees, newest first, from below number `before`."""
-    steps = union_all(*(steps_of(scope, before) for steps_of in _STEPS)).subquery()
-    newest = select(steps.c.change).distinct().order_by(steps.c.change.desc()).limit(limit)
-    rows = conn.execute(
-        select(steps).where(steps.c.change.in_(newest)).order_by(steps.c.change.desc(), steps.c.kind, steps.c.seq)
-    ).all()
+    numbers = sorted({number for kind in _KINDS for number in _newest(conn, scope, kind, limit, before)}, reverse=True)
+    steps = union_all(*(steps_of(scope, numbers[:limit]) for steps_of in _STEPS)).subquery()
+    rows = conn.execute(select(steps).order_by(steps.c.change.desc(), steps.c.kind, steps.c.seq)).all()
     return [_edit(list(group)) for _, group in groupby(rows, key=lambda row: row.change)]
+
+
+def _newest(
+    conn: Connection, scope: Scope, kind: tuple[Table, ColumnElement[str], Table], limit: int, before: int | None
+) -> list[int]:
+    """Return the numbers of the newest edits that changed something of a kind that the scope sees."""
+    changes, owner_id, owners = kind
+    query = select(changes.c.change).where(_is_seen(owners, owner_id, scope))
+    if before is not None:
+        query = query.where(changes.c.change < before)
+    return list(conn.execute(query.distinct().order_by(changes.c.change.desc()).limit(limit)).scalars())
+
+
+def _is_seen(owners: FromClause, owner_id: ColumnElement[str], scope: Scope) -> ColumnElement[bool]:
+    """Return the condition for rows of a history whose owner the scope sees.
+
+    It is a subquery, so that the planner goes through the numbers of edits, and not through all rows of the scope.
+    """
+    return exists().where(owners.c.id == owner_id, sees(owners, scope))
+
+
+_KINDS = (
+    (history, history.c.memory_id, memories),
+    (message_history, message_history.c.message_id, messages),
+    (entity_history, entity_history.c.entity_id, entities),
+)
+"""What an edit changes: the rows that say so, whose they are, and the table of these."""
 
 
 def _edit(rows: Sequence[Row[Any]]) -> Edit:
@@ -46,30 +71,25 @@ def _step(row: Row[Any]) -> Step:
     return Step(row.kind, row.owner_id, Event(row.event), before, None if deleted else row.new)
 
 
-def _memory_steps(scope: Scope, before: int | None) -> Query:
-    query = (
-        select(
-            history.c.change,
-            history.c.seq,
-            literal("memory").label("kind"),
-            history.c.memory_id.label("owner_id"),
-            history.c.event,
-            history.c.old_memory.label("old"),
-            history.c.new_memory.label("new"),
-            recorded(history).label("made_at"),
-            history.c.stage,
-            history.c.model,
-            history.c.prompt,
-            history.c.caller,
-        )
-        .join(memories, memories.c.id == history.c.memory_id)
-        .where(sees(memories, scope))
-    )
-    return query if before is None else query.where(history.c.change < before)
+def _memory_steps(scope: Scope, numbers: Sequence[int]) -> Query:
+    return select(
+        history.c.change,
+        history.c.seq,
+        literal("memory").label("kind"),
+        history.c.memory_id.label("owner_id"),
+        history.c.event,
+        history.c.old_memory.label("old"),
+        history.c.new_memory.label("new"),
+        recorded(history).label("made_at"),
+        history.c.stage,
+        history.c.model,
+        history.c.prompt,
+        history.c.caller,
+    ).where(history.c.change.in_(numbers), _is_seen(memories, history.c.memory_id, scope))
 
 
-def _message_steps(scope: Scope, before: int | None) -> Query:
-    query = (
+def _message_steps(scope: Scope, numbers: Sequence[int]) -> Query:
+    return (
         select(
             message_history.c.change,
             message_history.c.seq,
@@ -85,31 +105,28 @@ def _message_steps(scope: Scope, before: int | None) -> Query:
             message_history.c.caller,
         )
         .join(messages, messages.c.id == message_history.c.message_id)
-        .where(sees(messages, scope))
-    )
-    return query if before is None else query.where(message_history.c.change < before)
-
-
-def _entity_steps(scope: Scope, before: int | None) -> Query:
-    query = (
-        select(
-            entity_history.c.change,
-            entity_history.c.seq,
-            literal("entity"),
-            entity_history.c.entity_id,
-            literal(Event.UPDATE.value),
-            null(),
-            entity_history.c.text,
-            recorded(entity_history),
-            entity_history.c.stage,
-            literal(""),
-            literal(""),
-            entity_history.c.caller,
+        .where(
+            message_history.c.change.in_(numbers),
+            _is_seen(messages.alias("seen"), message_history.c.message_id, scope),
         )
-        .join(entities, entities.c.id == entity_history.c.entity_id)
-        .where(sees(entities, scope))
     )
-    return query if before is None else query.where(entity_history.c.change < before)
+
+
+def _entity_steps(scope: Scope, numbers: Sequence[int]) -> Query:
+    return select(
+        entity_history.c.change,
+        entity_history.c.seq,
+        literal("entity"),
+        entity_history.c.entity_id,
+        literal(Event.UPDATE.value),
+        null(),
+        entity_history.c.text,
+        recorded(entity_history),
+        entity_history.c.stage,
+        literal(""),
+        literal(""),
+        entity_history.c.caller,
+    ).where(entity_history.c.change.in_(numbers), _is_seen(entities, entity_history.c.entity_id, scope))
 
 
 _STEPS = (_memory_steps, _message_steps, _entity_steps)
