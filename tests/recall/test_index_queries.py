@@ -44,9 +44,8 @@ async def test_an_add_queries_the_index_for_near_duplicates_without_a_connection
         with count_connections() as connections:
             index = WatchedIndex(memory.projection, connections)
             engine = replace(memory.engine, index=index)
-            watched = Memory(
-                memory.settings, engine, memory.projection, memory.kept_keys, None, memory.briefs, memory.fading
-            )
+            parts = (memory.projection, memory.kept_keys, None, memory.briefs, memory.fading, memory.recall_log)
+            watched = Memory(memory.settings, engine, *parts)
             result = await watched.add_text(ALICE, "User's dog is called Rex", infer=False)
         assert result.similar[result.outcomes[0].memory.id]
         assert index.in_use

@@ -80,5 +80,5 @@ def watched(memory: Memory, before: Callable[[], None] = _nothing) -> tuple[Memo
     """Return the same memory with a watched embedder, and that embedder."""
     embedder = WatchedEmbedder(memory.engine.embedder, before)
     engine = replace(memory.engine, embedder=embedder)
-    parts = (memory.projection, memory.kept_keys, None, memory.briefs, memory.fading)
+    parts = (memory.projection, memory.kept_keys, None, memory.briefs, memory.fading, memory.recall_log)
     return Memory(memory.settings, engine, *parts), embedder
