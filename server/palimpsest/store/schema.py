@@ -17,6 +17,7 @@ from sqlalchemy import (
     Table,
     Text,
     false,
+    func,
     text,
 )
 
@@ -158,6 +159,9 @@ IS_MARKED = (
 )
 """The condition for living memories that are pinned or end at a time, of which there are few."""
 Index("memories_marked", memories.c.user_id, memories.c.seq, **only_where(IS_MARKED))
+TIME_ABOUT = func.coalesce(memories.c.happened_at, memories.c.stated_at, type_=UtcTime())
+"""The time that a memory is about, as `Memory.at`."""
+Index("memories_by_time", memories.c.user_id, TIME_ABOUT, memories.c.seq, **only_where("deleted_at IS NULL"))
 
 memory_sources = Table(
     "memory_sources",

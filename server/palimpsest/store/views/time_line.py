@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, String, cast, func, or_, selec
 
 from palimpsest.core.models import PAGE, Memory, Scope
 from palimpsest.store.mapping import sees, to_memory
-from palimpsest.store.schema import memories, messages
+from palimpsest.store.schema import TIME_ABOUT, memories, messages
 
 Unit: TypeAlias = Literal["day", "month", "year"]
 
@@ -20,17 +20,14 @@ _CHARS: dict[Unit, int] = {"day": 10, "month": 7, "year": 4}
 _IS_TURN = messages.c.role != PAGE
 """The condition for messages of conversations."""
 
-_ABOUT = func.coalesce(memories.c.happened_at, memories.c.stated_at, type_=memories.c.stated_at.type)
-"""The time that a memory is about, as `Memory.at`."""
-
 
 def count_memories(conn: Connection, scope: Scope, unit: Unit, begin: datetime, end: datetime) -> dict[str, int]:
     """Return how many living memories are about each day, month or year from `begin` until before `end`.
 
     The keys are as in ISO 8601; a unit without any is not among them.
     """
-    is_counted = (sees(memories, scope), memories.c.deleted_at.is_(None), *_within(_ABOUT, begin, end))
-    return _counted(conn, _ABOUT, unit, is_counted)
+    is_counted = (sees(memories, scope), memories.c.deleted_at.is_(None), *_within(TIME_ABOUT, begin, end))
+    return _counted(conn, TIME_ABOUT, unit, is_counted)
 
 
 def count_stored_memories(conn: Connection, scope: Scope, unit: Unit, begin: datetime, end: datetime) -> dict[str, int]:
@@ -52,8 +49,8 @@ def memories_about(conn: Connection, scope: Scope, begin: datetime, end: datetim
     """Return up to `limit` living memories that are about a span of time, in the order of their times."""
     query = (
         select(memories)
-        .where(sees(memories, scope), memories.c.deleted_at.is_(None), *_within(_ABOUT, begin, end))
-        .order_by(_ABOUT, memories.c.seq)
+        .where(sees(memories, scope), memories.c.deleted_at.is_(None), *_within(TIME_ABOUT, begin, end))
+        .order_by(TIME_ABOUT, memories.c.seq)
         .limit(limit)
     )
     return [to_memory(row) for row in conn.execute(query)]
@@ -74,9 +71,10 @@ def conversations_within(conn: Connection, scope: Scope, begin: datetime, end: d
 
 def bounds(conn: Connection, scope: Scope) -> tuple[datetime, datetime] | None:
     """Return the first and the last time that living memories of a scope are about; None if there are none."""
-    query = select(func.min(_ABOUT), func.max(_ABOUT)).where(sees(memories, scope), memories.c.deleted_at.is_(None))
-    first, last = conn.execute(query).one()
-    return None if first is None else (first, last)
+    query = select(TIME_ABOUT).where(sees(memories, scope), memories.c.deleted_at.is_(None)).limit(1)
+    first = conn.execute(query.order_by(TIME_ABOUT, memories.c.seq)).scalar()
+    last = conn.execute(query.order_by(TIME_ABOUT.desc(), memories.c.seq.desc())).scalar()
+    return None if first is None or last is None else (first, last)
 
 
 def first_stored_at(conn: Connection, scope: Scope) -> datetime | None:

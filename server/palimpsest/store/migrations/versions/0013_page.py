@@ -1,4 +1,4 @@
-"""Keep for a while which questions were asked, and which memories and messages came back."""
+"""Keep for a while which questions were asked and what came back, and find memories by the time they are about."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,11 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Create the tables."""
+    """Create the tables and the index."""
+    about, living = sa.text("coalesce(happened_at, stated_at)"), sa.text("deleted_at IS NULL")
+    op.create_index(
+        "memories_by_time", "memories", ["user_id", about, "seq"], sqlite_where=living, postgresql_where=living
+    )
     op.create_table(
         "recalls",
         sa.Column("seq", sa.Integer, primary_key=True, autoincrement=True),
@@ -35,6 +39,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop the tables. What was asked is lost; memories and messages stay."""
+    """Drop the tables and the index. What was asked is lost; memories and messages stay."""
     op.drop_table("recalled")
     op.drop_table("recalls")
+    op.drop_index("memories_by_time", "memories")
