@@ -160,6 +160,10 @@ async def test_activity_shows_jobs_and_growth(tmp_path: Path) -> None:
         await page.add("Alice lives in Lyon", "Alice has a cat", metadata={"expires_at": "2031-01-01"})
         shown = (await browser.get("/activity")).text
         assert f"{now():%Y-%m}: 2" in shown
+        await page.memory.search(ALICE, "Where do I live?", caller="claude")
+        await page.memory.search(ALICE, "Do I have a cat?", caller="claude")
+        await page.memory.recall_log.write()
+        assert f"{now():%Y-%m-%d}: 2" in (await browser.get("/activity")).text
         assert "End memories whose time has come" in shown
 
 

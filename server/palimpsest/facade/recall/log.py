@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -104,6 +104,11 @@ class RecallLog:
         return await self._engine.read(
             lambda conn: recalls.recalls_of(conn, scope, owner_id, since, limit, in_all_projects=in_all_projects)
         )
+
+    async def count_by_day(self, scope: Scope) -> Mapping[str, int]:
+        """Return on which days, as in ISO 8601, the scope was searched how often, as far as that is kept."""
+        since = self._since
+        return {} if since is None else await self._engine.read(lambda conn: recalls.count_by_day(conn, scope, since))
 
     @property
     def _since(self) -> datetime | None:

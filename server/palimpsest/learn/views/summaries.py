@@ -64,7 +64,7 @@ async def kept_summary(engine: Engine, scope: Scope, kind: str) -> SummaryResult
     asked = SummaryRequest(view.scope_of(scope), argument, engine.clock(), engine.embedder.fingerprint)
     request, stored = await engine.read(lambda conn: _stored(conn, view, asked))
     if stored.last is None or stored.is_outdated:
-        result = await _plain(engine, view, request, "no summary is written that is still right")
+        result = await _plain(engine, view, request, "no model has written a summary that is up to date")
     else:
         result = await _written(engine, view, request, stored.last, stored.missed)
     return await _under_pinned(engine, scope, view, result)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, Select, and_, delete, insert, select
+from sqlalchemy import Connection, Select, String, and_, cast, delete, func, insert, select
 
 from palimpsest.core.models import Scope
 from palimpsest.store.mapping import chunks, scope_values, sees, to_scope
@@ -107,6 +107,14 @@ def recalls_of(
         .limit(limit)
     )
     return [Recall(to_scope(row), row.question, row.at, row.caller, row.rank) for row in conn.execute(query)]
+
+
+def count_by_day(conn: Connection, scope: Scope, since: datetime) -> dict[str, int]:
+    """Return how many searches a scope sees of each day from a time on. A key is "2026-11-21"."""
+    day = func.substr(cast(recalls.c.at, String), 1, len("2026-11-21"))
+    is_seen = and_(sees(recalls, scope), recalls.c.all_projects.is_(False))
+    query = select(day, func.count()).where(recalls.c.at >= since, is_seen).group_by(day)
+    return {row[0]: row[1] for row in conn.execute(query)}
 
 
 def has_outdated(conn: Connection, since: datetime | None) -> bool:

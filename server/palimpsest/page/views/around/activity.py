@@ -13,7 +13,7 @@ from palimpsest.facade.page.jobs import jobs_seen
 from palimpsest.facade.page.time_line import TimeLine
 from palimpsest.page.asked import memory_of, scope_of
 from palimpsest.page.rendering import rendered
-from palimpsest.page.views.around.periods import Period, period
+from palimpsest.page.views.around.periods import Period, PeriodName, period
 
 JOBS = 30
 """How many jobs are shown, the newest. Set by hand."""
@@ -22,36 +22,53 @@ MONTHS = 24
 """How many months a plot shows. Set by hand: two years, a bar of each fits a narrow screen."""
 
 
+MAX_DAYS = 60
+"""How many days a plot shows at most. Set by hand, as `MONTHS`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar of a plot: its month, its value, and its height from 0 to 1."""
+    """A bar of a plot: its month or day, its value, and its height from 0 to 1."""
 
-    month: Period
+    period: Period
     value: int
     height: float
 
 
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A plot by its name among the words of the page. `unit` is that of its bars, and `most` the highest value."""
+
+    name: str
+    unit: PeriodName
+    bars: Sequence[Bar]
+    most: int
+
+
 async def activity(request: Request) -> Response:
-    """Show the jobs, and plots of what was stored and said in the last months."""
+    """Show the jobs, and plots of what was stored, said and asked."""
     memory, scope = await memory_of(request), scope_of(request)
-    months = _last_months(memory.engine.clock().date())
-    line = TimeLine(memory.engine)
-    growth = await line.growth(scope, "month", months[0].begin_instant, months[-1].end_instant)
-    values = {
-        "scope": scope,
-        "jobs": await jobs_seen(memory.engine, scope, JOBS),
-        "plots": {"memories_stored": _bars(months, growth.memories), "messages_said": _bars(months, growth.messages)},
-    }
+    today = memory.engine.clock().date()
+    months = _last("month", MONTHS, today)
+    growth = await TimeLine(memory.engine).growth(scope, "month", months[0].begin_instant, months[-1].end_instant)
+    plots = [_plot("memories_stored", months, growth.memories), _plot("messages_said", months, growth.messages)]
+    if memory.recall_log.days:
+        days = _last("day", min(memory.recall_log.days, MAX_DAYS), today)
+        plots.append(_plot("questions_asked", days, await memory.recall_log.count_by_day(scope)))
+    values = {"scope": scope, "jobs": await jobs_seen(memory.engine, scope, JOBS), "plots": plots}
     return rendered(request, "around/activity.html", values)
 
 
-def _last_months(today: date) -> Sequence[Period]:
-    months = [period("month", today)]
-    while len(months) < MONTHS and (before := months[0].before) is not None:
-        months.insert(0, before)
-    return months
+def _last(name: PeriodName, number: int, today: date) -> Sequence[Period]:
+    """Return the last days or months, the present one last."""
+    periods = [period(name, today)]
+    while len(periods) < number and (before := periods[0].before) is not None:
+        periods.insert(0, before)
+    return periods
 
 
-def _bars(months: Sequence[Period], counts: Mapping[str, int]) -> Sequence[Bar]:
-    most = max((counts.get(month.key, 0) for month in months), default=0) or 1
-    return [Bar(month, counts.get(month.key, 0), counts.get(month.key, 0) / most) for month in months]
+def _plot(name: str, periods: Sequence[Period], counts: Mapping[str, int]) -> Plot:
+    values = [counts.get(each.key, 0) for each in periods]
+    most = max(values)
+    bars = [Bar(each, value, value / (most or 1)) for each, value in zip(periods, values, strict=True)]
+    return Plot(name, periods[0].name, bars, most)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from starlette.datastructures import FormData
@@ -33,10 +34,18 @@ async def conflicts(request: Request) -> Response:
     """List relations with several values, and memories that a newer one probably replaces."""
     memory, scope = await memory_of(request), scope_of(request)
     before = _before(request)
+    named = await memory.corrections.conflicts(scope)
+    of_named = [{each.id for value in conflict.values for each in value.memories} for conflict in named]
+    page = await memory.corrections.contradictions(scope, before)
+    groups = [
+        group
+        for group in page.groups
+        if not any({each.id for each in group.memories} <= ids for ids in of_named)  # it is named above
+    ]
     values: dict[str, Any] = {
         "scope": scope,
-        "conflicts": await memory.corrections.conflicts(scope) if before is None else (),
-        "page": await memory.corrections.contradictions(scope, before),
+        "conflicts": named if before is None else (),
+        "page": replace(page, groups=tuple(groups)),
     }
     return rendered(request, "correct/conflicts.html", values)
 
