@@ -113,6 +113,7 @@ async def store_year(data: Path, user: str) -> None:
             clock.at += timedelta(minutes=7)
             await memory.add_text(scope, text, infer=False, caller="codex")
         await memory.delete(scope, [known[DELETED_TEXT]], caller="codex")
+        await memory.care.rebuild()  # gives all texts their vectors
 
 
 def _tell(memory: Memory, scope: Scope, person: Person, told: Told, known: dict[str, str]) -> None:

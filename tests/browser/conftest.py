@@ -10,9 +10,10 @@ from typing import Any
 
 import anyio
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
-from tests.support.browser import Windows, chromium
+from chromium import chromium
+from tests.support.browser import PATIENCE_MS, Windows
 from tests.support.page_process import run_ui
 from years.showing import store_year
 
@@ -34,6 +35,7 @@ class Served:
 @pytest.fixture(scope="package")
 def browser() -> Generator[Browser]:
     """Start Chromium once. Playwright has an event loop in this thread until the last test in this folder."""
+    expect.set_options(timeout=PATIENCE_MS)
     with chromium() as started:
         yield started
 
@@ -55,11 +57,12 @@ def shown(browser: Browser, year: Path) -> Generator[Served]:
 
 
 @pytest.fixture
-def served(browser: Browser, year: Path, tmp_path: Path) -> Generator[Served]:
-    """Serve a copy of the year to one test."""
+def served(browser: Browser, windows: Windows, year: Path, tmp_path: Path) -> Generator[Served]:
+    """Serve a copy of the year to one test. The windows are closed before the server stops, so that none misses it."""
     shutil.copytree(year / "data", tmp_path / "data")
     with run_ui(tmp_path) as url:
         yield entered(browser, url, tmp_path)
+        windows.close()
 
 
 @pytest.fixture

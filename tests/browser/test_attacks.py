@@ -212,6 +212,7 @@ def test_a_token_shows_one_user_until_it_is_revoked(windows: Windows, tmp_path: 
         expect(page).to_have_url(f"{server.base}/sign-in")
         late = windows.open(f"{server.base}/edits", storage_state=state)
         expect(late).to_have_url(f"{server.base}/sign-in")
+        windows.close()
     windows.complaints.clear()
 
 

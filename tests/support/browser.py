@@ -1,12 +1,10 @@
-"""Debian's Chromium, driven by Playwright, and what it noticed of the pages that it showed."""
+"""Windows of a browser, and what they noticed of the pages that they showed."""
 
 from __future__ import annotations
 
 import re
-import shutil
 from collections import Counter
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import unescape
 from importlib.resources import files
@@ -14,20 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request, expect, sync_playwright
-
-FLAGS = (
-    "--no-sandbox",  # CI runs as root, whom Chromium gives no sandbox
-    "--disable-gpu",
-    "--disable-quic",
-    "--disable-background-networking",  # it would look up hosts of its maker
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-    "--host-resolver-rules=MAP rebound.example 127.0.0.1",  # what an attacker makes of a name of theirs
-)
-
-NO_CHROMIUM = "there is no `chromium` on the path: install it with `apt-get install chromium`, or run .ci/run"
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request
 
 WIDE, NARROW = (1000, 800), (360, 640)
 """The sizes of windows, in CSS pixels: a computer's, and the smallest telephone's that the page promises to fit."""
@@ -41,21 +26,10 @@ OF_A_KIND = 12
 PATIENCE_MS = 30_000
 """How long a page may take to show what a test expects: long, because tests share their machine."""
 
+REPLACED_REQUEST = "htmx:afterRequest"
+"""What htmx logs when another request takes the place of one that was not answered yet, as it should while one types."""
+
 _ID = re.compile(r"(?<=/)([0-9a-f]{8}[0-9a-f-]*|\d+)(?=/|$)")
-
-
-@contextmanager
-def chromium() -> Generator[Browser]:
-    """Start Chromium until the block ends. Raises AssertionError if it is not installed."""
-    program = shutil.which("chromium")
-    assert program is not None, NO_CHROMIUM
-    expect.set_options(timeout=PATIENCE_MS)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=FLAGS)
-        try:
-            yield browser
-        finally:
-            browser.close()
 
 
 @dataclass
@@ -86,15 +60,15 @@ class Windows:
 
     def close(self) -> None:
         """Close all windows."""
-        for context in self._contexts:
-            context.close()
+        while self._contexts:
+            self._contexts.pop().close()
 
     def _note_request(self, request: Request) -> None:
         if not request.url.startswith("data:"):
             self.hosts.add(urlsplit(request.url).netloc)
 
     def _note_message(self, message: ConsoleMessage) -> None:
-        if message.type in ("error", "warning"):
+        if message.type in ("error", "warning") and not message.text.startswith(REPLACED_REQUEST):
             self.complaints.append(message.text)
 
     def _note_dialog(self, dialog: Dialog) -> None:

@@ -1,0 +1,103 @@
+"""Take the pictures of docs/page.md: every page, light and dark, with a made-up year.
+
+    python benchmarks/page_pictures.py
+
+It writes `docs/pictures/page/`. It needs Debian's `chromium`, `fonts-dejavu-core` and `fonts-wqy-microhei`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import anyio
+from playwright.sync_api import Page
+
+from chromium import chromium
+from years.showing import store_year
+
+PICTURES = Path(__file__).parents[1] / "docs" / "pictures" / "page"
+USER = "nora"
+WIDTH, HEIGHT = 1000, 700
+QUALITY = 60
+"""Of JPEG: text stays sharp, and no picture has more than 60 kB."""
+
+PAGES: dict[str, tuple[str, str]] = {
+    "search": ("/?q=which+car+does+Nora+drive%3F", ""),
+    "scores": ("/?q=which+car+does+Nora+drive%3F&explain=on", ""),
+    "then": ("/?q=who+is+the+boss+of+Nora%3F&as_of=2025-03-31", ""),
+    "memory": ("/?q=which+car+does+Nora+drive%3F&kind=memory", "text=Nora drives a Kia"),
+    "timeline": ("/timeline?period=year&on=2025-12-31", ""),
+    "entities": ("/entities", ""),
+    "entity": ("/entities", "main li a >> text=Nora"),
+    "graph": ("/entities/graph", ""),
+    "conversations": ("/conversations", ""),
+    "conversation": ("/conversations", "text=Chat of June 2025"),
+    "documents": ("/documents", ""),
+    "document": ("/documents", "main li a"),
+    "summaries": ("/summaries", ""),
+    "activity": ("/activity", ""),
+    "edits": ("/edits", ""),
+    "duplicates": ("/duplicates", ""),
+    "conflicts": ("/conflicts", ""),
+    "deleted": ("/deleted", ""),
+}
+"""Each picture: the path of its page, and what is clicked there to get to it."""
+
+SETTLED_MS = 2_000
+"""How long a page is waited for until it stands still: a graph moves at first."""
+
+Scheme = Literal["light", "dark"]
+SCHEMES: tuple[Scheme, ...] = ("light", "dark")
+
+
+def main() -> None:
+    """Take all pictures anew."""
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="palimpsest-") as name:
+        folder = Path(name)
+        anyio.run(store_year, folder / "data", USER)
+        with serving(folder) as url, chromium() as browser:
+            page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, locale="en-GB")
+            page.goto(url)
+            for picture in PAGES:
+                take(page, url.partition("/enter")[0], picture)
+
+
+@contextmanager
+def serving(folder: Path) -> Generator[str]:
+    """Run `palimpsest ui` until the block ends; its first URL."""
+    env = {**os.environ, "HOME": str(folder), "PALIMPSEST_DATA_DIR": str(folder / "data"), "PALIMPSEST_USER_ID": USER}
+    command = [sys.executable, "-u", "-m", "palimpsest", "ui", "--no-open"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env, cwd=folder) as process:
+        try:
+            if process.stdout is None:
+                raise RuntimeError("the page says no URL")
+            yield process.stdout.readline().strip()
+        finally:
+            process.terminate()
+
+
+def take(page: Page, base: str, name: str) -> None:
+    """Take the pictures of one page."""
+    path, target = PAGES[name]
+    page.goto(base + path)
+    if target:
+        page.locator(target).first.click()
+        page.wait_for_load_state()
+    for scheme in SCHEMES:
+        page.emulate_media(color_scheme=scheme)
+        page.wait_for_timeout(SETTLED_MS)
+        file = PICTURES / f"{name}-{scheme}.jpg"
+        page.screenshot(path=file, type="jpeg", quality=QUALITY)
+        print(f"{file.name}: {file.stat().st_size / 1000:.0f} kB")
+
+
+if __name__ == "__main__":
+    main()

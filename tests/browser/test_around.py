@@ -1,0 +1,121 @@
+"""Look around: the time line, people and things, conversations, documents, and what others change meanwhile."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import expect
+
+from tests.browser.conftest import Served
+from tests.support.browser import Windows
+from tests.support.command_line import palimpsest
+
+
+def test_a_memory_of_another_process_appears_by_itself(windows: Windows, served: Served) -> None:
+    """Guards that nobody has to reload: what an agent adds comes into the list, and into what is searched for."""
+    page = windows.open(served.base, storage_state=served.state)
+    page.get_by_role("searchbox").blur()
+    page.evaluate("() => { window.isStillHere = true }")
+    palimpsest(served.folder, "add", "Nora keeps bees on the roof")
+    expect(page.locator(".hits li").first).to_contain_text("Nora keeps bees on the roof")
+    search = page.get_by_role("searchbox")
+    search.fill("beekeeping and honey")
+    palimpsest(served.folder, "add", "Nora sells honey from her beekeeping")
+    expect(page.locator(".hits li").first).to_contain_text("sells honey")
+    expect(search).to_have_value("beekeeping and honey")
+    assert page.evaluate("() => window.isStillHere")
+
+
+def test_what_somebody_is_doing_is_not_taken_away(windows: Windows, served: Served) -> None:
+    """Guards a choice and a text that somebody writes against a change by another process: they are told of it."""
+    page = windows.open(f"{served.base}/?kind=memory", storage_state=served.state)
+    box = page.locator(".hits").get_by_role("checkbox").first
+    box.check()
+    palimpsest(served.folder, "add", "Nora keeps bees on the roof")
+    expect(page.locator("#news")).to_be_visible()
+    expect(box).to_be_checked()
+    page.locator("#news").get_by_role("link").click()
+    expect(page.locator(".hits li").first).to_contain_text("bees")
+
+
+def test_the_time_line_leads_from_a_year_to_what_was_believed(windows: Windows, shown: Served) -> None:
+    page = windows.open(f"{shown.base}/timeline", storage_state=shown.state)
+    page.get_by_role("link", name="Year").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("2025")
+    page.get_by_role("link", name="2025-03", exact=True).click()
+    page.get_by_role("link", name="2025-03-29", exact=True).click()
+    expect(page.locator("main")).to_contain_text("Amina lives in Copenhagen.")
+    page.get_by_role("link", name="What was believed then").click()
+    page.get_by_role("searchbox").fill("who is the boss of Nora")
+    expect(page.locator(".hits li").first).to_contain_text("Nora's boss is Karin Ek.")
+
+
+def test_a_month_below_the_search_is_a_day_to_search_as_of(windows: Windows, shown: Served) -> None:
+    page = windows.open(f"{shown.base}/?q=who+is+the+boss+of+Nora", storage_state=shown.state)
+    page.locator(".months").get_by_role("button", name="2025-06", exact=True).click()
+    expect(page.get_by_label("as it was on")).to_have_value("2025-06-30")
+    page.locator(".months").get_by_role("button", name="now").click()
+    expect(page.get_by_label("as it was on")).to_have_value("")
+    expect(page.locator(".hits li").first).to_contain_text("Mehmet Yilmaz")
+
+
+def test_a_name_leads_to_its_neighbourhood_and_its_memories(windows: Windows, shown: Served) -> None:
+    page = windows.open(f"{shown.base}/entities", storage_state=shown.state)
+    page.get_by_label("Name").press_sequentially("Amin")
+    expect(page.locator("#entity-list li")).to_have_count(1)
+    page.locator("#entity-list").get_by_role("link", name="Amina").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Amina")
+    page.locator("main").get_by_role("link", name="Copenhagen").first.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Copenhagen")
+    page.get_by_role("link", name="Amina lives in Copenhagen.").click()
+    expect(page.locator("main")).to_contain_text("Messages behind it")
+
+
+def test_a_graph_is_drawn_and_opened_with_a_click(windows: Windows, shown: Served) -> None:
+    page = windows.open(f"{shown.base}/entities/graph", storage_state=shown.state)
+    graph = page.locator("canvas.graph")
+    painted = """(canvas) => canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data
+      .some((value, place) => place % 4 === 3 && value > 0)"""
+    page.wait_for_function(f"() => ({painted})(document.querySelector('canvas.graph'))")
+    expect(graph).to_be_visible()
+
+
+def test_conversations_documents_and_summaries_are_listed(windows: Windows, shown: Served) -> None:
+    page = windows.open(f"{shown.base}/conversations", storage_state=shown.state)
+    page.get_by_role("link", name="Chat of June 2025").click()
+    expect(page.locator("main")).to_contain_text("The removal van comes on Friday at eight.")
+    page.get_by_role("link", name="Documents").click()
+    page.get_by_role("link", name="Ward handbook").click()
+    expect(page.locator("main")).to_contain_text("The spare key is with the ward manager.")
+    page.get_by_role("link", name="Summaries").click()
+    page.get_by_role("link", name="Profile").click()
+    expect(page.locator("main")).to_contain_text("Nora")
+    page.get_by_role("link", name="Activity").click()
+    expect(page.locator("main svg").first).to_be_visible()
+    page.get_by_text(re.compile("As a table")).first.click()
+    expect(page.locator("main table").first).to_contain_text("2025-12")
+
+
+def test_a_contradiction_is_settled_with_one_click(windows: Windows, served: Served) -> None:
+    page = windows.open(f"{served.base}/conflicts", storage_state=served.state)
+    button = page.get_by_role("button", name=re.compile("This is true now: Nora's thesis was handed in"))
+    while button.count() == 0:  # a busy machine compares few memories in the time of one page
+        page.get_by_role("link", name="Compare older ones").click()
+    button.click()
+    status = page.get_by_role("status").filter(visible=True)
+    expect(status).to_be_visible()
+    assert "hands in her thesis" not in palimpsest(served.folder, "list")
+    page.get_by_role("button", name="Undo").first.click()
+    expect(page.get_by_role("status").filter(visible=True)).to_contain_text("Undone.")
+    assert "hands in her thesis" in palimpsest(served.folder, "list")
+
+
+def test_duplicates_are_merged(windows: Windows, served: Served) -> None:
+    palimpsest(served.folder, "add", "Nora's favourite restaurant is the Bastard in Malmö.")
+    page = windows.open(f"{served.base}/duplicates", storage_state=served.state)
+    form = page.locator("form", has_text="the Bastard in Malmö")
+    form.get_by_role("radio").first.check()
+    form.get_by_role("button", name="Merge").click()
+    expect(page.get_by_role("status").filter(visible=True)).to_be_visible()
+    page.get_by_role("button", name="Undo").first.click()
+    expect(page.get_by_role("status").filter(visible=True)).to_contain_text("Undone.")
