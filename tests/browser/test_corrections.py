@@ -60,7 +60,8 @@ def test_a_memory_is_pinned_and_tagged(windows: Windows, served: Served) -> None
     expect(page.locator(".tag", has_text="pinned")).to_have_count(0)
     page.locator("summary", has_text="Correct").first.click()
     page.get_by_label("Tags").fill("music, hobby")
-    page.get_by_role("button", name="Save").last.click()
+    form = page.locator("form", has=page.get_by_label("Tags"))
+    form.get_by_role("button", name="Save").click()
     done(page, "Changed.")
     expect(page.locator("main > .about .tag")).to_have_text(["music", "hobby"])
 

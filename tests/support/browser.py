@@ -26,8 +26,8 @@ OF_A_KIND = 12
 PATIENCE_MS = 30_000
 """How long a page may take to show what a test expects: long, because tests share their machine."""
 
-REPLACED_REQUEST = "htmx:afterRequest"
-"""What htmx logs when another request takes the place of one that was not answered yet, as it should while one types."""
+REPLACED_REQUEST = ("htmx:afterRequest", "htmx:sendAbort")
+"""What htmx logs when another request takes the place of one without an answer, as it should while one types."""
 
 _ID = re.compile(r"(?<=/)([0-9a-f]{8}[0-9a-f-]*|\d+)(?=/|$)")
 
