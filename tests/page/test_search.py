@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from palimpsest.core.clock import now
+from palimpsest.core.models import Scope
 from palimpsest.page.words import language_of, languages
 from tests.support.memory import ALICE, messages_from
 from tests.support.page import page_in
@@ -108,3 +109,24 @@ def test_every_word_is_there_in_every_language() -> None:
 )
 def test_the_language_that_a_browser_would_rather_read(accepted: str, language: str) -> None:
     assert language_of(accepted) == language
+
+
+async def test_filters_narrow_the_search_and_the_list(tmp_path: Path) -> None:
+    """They are those of the tools: by tag, name, speaker, day, agent and run."""
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        tagged, cello = await page.add("Alice plays the violin", "Bruno plays the cello")
+        await page.memory.set_tags(ALICE, tagged, ["music"])
+        (other,) = await page.add("Alice plays the drums", scope=Scope("alice", agent_id="coach"))
+        await page.memory.add_messages(messages_from({"role": "user", "name": "Carla", "content": "I play chess"}))
+        for asked, shown in (
+            ({"tag": "music"}, {tagged}),
+            ({"entity": "Bruno"}, {cello}),
+            ({"agent": "coach"}, {other}),
+            ({"first": "2001-01-01", "last": "2001-12-31"}, set[str]()),
+        ):
+            for question in ("", "Who plays?"):
+                found = await browser.get("/", params={"q": question, **asked})
+                assert set(re.findall(r'href="/memories/([^"/]+)"', found.text)) == shown, asked
+        said = await browser.get("/", params={"q": "who plays?", "speaker": "Carla"})
+        assert "I play chess" in said.text
+        assert "violin" not in said.text

@@ -18,6 +18,7 @@ from palimpsest.memory import Memory
 from palimpsest.page.asked import memory_of, scope_of, visitor_of
 from palimpsest.page.rendering import is_part, rendered
 from palimpsest.page.views.around.periods import Period, period
+from palimpsest.page.views.filters import filters_of
 from palimpsest.recall.retrieval.passages import shortest_passages
 
 LIMIT = 20
@@ -26,29 +27,27 @@ LIMIT = 20
 MONTHS = 18
 """How many months back the strip below the search goes; a date goes further. Set by hand: two lines of a screen."""
 
-KINDS = ("memory", "message")
-
 
 async def search(request: Request) -> Response:
     """Answer a question, or list the newest memories. As part of a page only the hits."""
-    memory, scope = await memory_of(request), scope_of(request)
-    asked = request.query_params
+    memory, asked, filters = await memory_of(request), request.query_params, filters_of(request)
+    scope = filters.within(scope_of(request))
     question, cursor = asked.get("q", "").strip(), asked.get("cursor") or None
     instant = _instant(asked.get("as_of", ""))
     values: dict[str, Any] = {
         "scope": scope,
         "question": question,
         "as_of": asked.get("as_of", ""),
-        "kind": asked.get("kind", "") if asked.get("kind") in KINDS else "",
+        "filters": filters,
         "explain": asked.get("explain") == "on",
         "projects": await _projects(request, memory),
         "notes": (),
         "confident": True,
         "more": "",
         "relations": (),
+        "ignores": False,
         "months": await _months(memory, scope) if not is_part(request) else (),
     }
-    filters = {"kind": values["kind"]} if values["kind"] else None
     if question:
         # What somebody reads on the way to their question is no use of it.
         result = await memory.search(
@@ -56,7 +55,7 @@ async def search(request: Request) -> Response:
             question,
             limit=LIMIT,
             max_tokens=MAX_TOKENS,
-            filters=filters,
+            filters=filters.of_hits,
             as_of=instant,
             explain=values["explain"],
             is_use=False,
@@ -70,9 +69,9 @@ async def search(request: Request) -> Response:
     elif instant is not None:
         before = int(cursor) if cursor is not None and cursor.isdecimal() else None
         believed = await TimeLine(memory.engine).believed(scope, instant, LIMIT, before)
-        values |= {"hits": believed.hits, "more": _more(values, believed.before)}
+        values |= {"hits": believed.hits, "more": _more(values, believed.before), "ignores": bool(filters.of_hits)}
     else:
-        listed = await memory.list(scope, limit=LIMIT, cursor=cursor, filters=filters)
+        listed = await memory.list(scope, limit=LIMIT, cursor=cursor, filters=filters.of_hits)
         values |= {"hits": listed.hits, "more": _more(values, listed.cursor), "notes": listed.notes}
     return rendered(request, "hits.html" if is_part(request) else "search.html", values)
 
@@ -81,7 +80,9 @@ def _more(values: Mapping[str, Any], cursor: str | int | None) -> str:
     """Return the path of the next page of a list, "" if there is none."""
     if cursor is None:
         return ""
-    return "/?" + urlencode({"cursor": cursor, "kind": values["kind"], "as_of": values["as_of"]})
+    filters = {"kind": values["filters"].kind, **values["filters"].further}
+    asked = {"cursor": cursor, "as_of": values["as_of"], **filters}
+    return "/?" + urlencode({name: value for name, value in asked.items() if value})
 
 
 async def _months(memory: Memory, scope: Scope) -> Sequence[Period]:
