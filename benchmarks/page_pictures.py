@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -22,7 +22,8 @@ from playwright.sync_api import Page
 from chromium import chromium
 from years.showing import store_year
 
-PICTURES = Path(__file__).parents[1] / "docs" / "pictures" / "page"
+REPOSITORY = Path(__file__).parents[1]
+PICTURES = REPOSITORY / "docs" / "pictures" / "page"
 USER = "nora"
 WIDTH, HEIGHT = 1000, 700
 QUALITY = 60
@@ -47,11 +48,26 @@ PAGES: dict[str, tuple[str, str]] = {
     "duplicates": ("/duplicates", ""),
     "conflicts": ("/conflicts", ""),
     "deleted": ("/deleted", ""),
+    "care": ("/care", ""),
+    "backups": ("/care/backups", ""),
+    "import": ("/care/import", ""),
+    "tokens": ("/care/tokens", ""),
+    "settings": ("/care/settings", ""),
+    "prompts": ("/care/prompts", ""),
+    "prompt": ("/care/prompts/decide", ""),
 }
 """Each picture: the path of its page, and what is clicked there to get to it."""
 
 SETTLED_MS = 2_000
 """How long a page is waited for until it stands still: a graph moves at first."""
+
+REPLACE_PATHS = """(names) => {
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT)
+  while (texts.nextNode()) {
+    for (const [path, name] of names) texts.currentNode.data = texts.currentNode.data.replaceAll(path, name)
+  }
+}"""
+"""Gives the folders of whoever takes the pictures the names that they would have for the made-up person."""
 
 Scheme = Literal["light", "dark"]
 SCHEMES: tuple[Scheme, ...] = ("light", "dark")
@@ -66,8 +82,9 @@ def main() -> None:
         with serving(folder) as url, chromium() as browser:
             page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, locale="en-GB")
             page.goto(url)
+            folders = [(name, "/home/nora"), (str(REPOSITORY), "/opt/palimpsest")]
             for picture in PAGES:
-                take(page, url.partition("/enter")[0], picture)
+                take(page, url.partition("/enter")[0], picture, folders)
 
 
 @contextmanager
@@ -84,8 +101,8 @@ def serving(folder: Path) -> Generator[str]:
             process.terminate()
 
 
-def take(page: Page, base: str, name: str) -> None:
-    """Take the pictures of one page."""
+def take(page: Page, base: str, name: str, folders: Sequence[tuple[str, str]]) -> None:
+    """Take the pictures of one page. `folders` are paths and the names that they are shown by."""
     path, target = PAGES[name]
     page.goto(base + path)
     if target:
@@ -94,6 +111,7 @@ def take(page: Page, base: str, name: str) -> None:
     for scheme in SCHEMES:
         page.emulate_media(color_scheme=scheme)
         page.wait_for_timeout(SETTLED_MS)
+        page.evaluate(REPLACE_PATHS, folders)
         file = PICTURES / f"{name}-{scheme}.jpg"
         page.screenshot(path=file, type="jpeg", quality=QUALITY)
         print(f"{file.name}: {file.stat().st_size / 1000:.0f} kB")

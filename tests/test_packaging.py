@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -137,3 +138,14 @@ async def test_mcp_run_starts_the_file_that_the_readme_names(tmp_path: Path) -> 
     env = clean_environment(tmp_path)
     reply = await added(StdioServerParameters(command=str(mcp), args=["run", str(HOME / "server" / "dev.py")], env=env))
     assert reply.startswith("added: [")
+
+
+def test_the_page_is_small() -> None:
+    """Guards the size of the package, which no build step and no large library may grow: 400 kB in the wheel."""
+    folder = HOME / "server" / "palimpsest" / "page"
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in folder.rglob("*"):
+            if file.is_file() and "__pycache__" not in file.parts:
+                archive.write(file, file.relative_to(folder))
+    assert packed.tell() < 400_000
