@@ -27,7 +27,7 @@ PICTURES = REPOSITORY / "docs" / "pictures" / "page"
 USER = "nora"
 WIDTH, HEIGHT = 1000, 700
 QUALITY = 60
-"""Of JPEG: text stays sharp, and no picture has more than 60 kB."""
+"""Of JPEG: text stays sharp, and the largest picture has about 60 kB."""
 
 PAGES: dict[str, tuple[str, str]] = {
     "search": ("/?q=which+car+does+Nora+drive%3F", ""),
