@@ -63,3 +63,16 @@ def test_a_stream_of_a_revoked_access_token_tells_nothing_more(tmp_path: Path) -
             palimpsest(tmp_path, "token", "revoke", listed.partition('"')[0])
             palimpsest(tmp_path, "add", "Alice has a boat")
             assert list(told) == []
+
+
+def test_a_server_that_is_asked_to_stop_ends_its_streams(tmp_path: Path) -> None:
+    """An open page keeps it neither from stopping nor from stopping quietly."""
+    with run_http_server(tmp_path, "http") as server, httpx.Client(follow_redirects=True, timeout=TIMEOUT) as browser:
+        browser.get(f"{server.base}{server.page}")
+        with browser.stream("GET", f"{server.base}/live") as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            server.process.terminate()
+            assert "event: changed" not in list(lines)
+        server.process.wait(TIMEOUT)
+    assert "Traceback" not in "".join(server.log)

@@ -54,7 +54,9 @@ def serve_page(load_settings: Callable[[], Settings], port: int, say: Callable[[
         config = uvicorn.Config(
             app, log_level="warning", server_header=False, ws="none", timeout_graceful_shutdown=SHUTDOWN_SECONDS
         )
-        uvicorn.Server(config).run(sockets=[listener])
+        server = uvicorn.Server(config)
+        page.state.streams.end_when(lambda: server.should_exit)
+        server.run(sockets=[listener])
 
 
 def page_beside_mcp(memory: LazyMemory, settings: Settings, protected: bool) -> Page:  # noqa: FBT001 - a `BuildPage`
@@ -65,11 +67,11 @@ def page_beside_mcp(memory: LazyMemory, settings: Settings, protected: bool) -> 
     if protected:
         visits = Visits(now, AccessTokenVerifier(settings.http, settings.data_dir, now))
         app = page_app(memory, visits)
-        return Page(app, has_path, "/", app.state.care.run)
+        return Page(app, has_path, "/", app.state.care.run, app.state.streams.end_when)
     visits = Visits(now)
     token = visits.invite(Visitor(Grant(settings.user_id), reads_settings=True))
     app = page_app(memory, visits)
-    return Page(app, has_path, f"/enter?token={token}", app.state.care.run)
+    return Page(app, has_path, f"/enter?token={token}", app.state.care.run, app.state.streams.end_when)
 
 
 @asynccontextmanager

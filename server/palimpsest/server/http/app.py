@@ -45,13 +45,15 @@ Transport: TypeAlias = Literal["http", "sse", "all"]
 class Page:
     """The page of a memory: its application, which paths it has, and the path of its first URL.
 
-    `run` is what it does in the background while it is served.
+    `run` is what it does in the background while it is served. `end_streams_when` is given a function that says whether
+    the server is asked to stop; the streams of the page then end by themselves.
     """
 
     app: ASGIApp
     has_path: Callable[[str], bool]
     first_path: str
     run: Callable[[], Coroutine[Any, Any, None]]
+    end_streams_when: Callable[[Callable[[], bool]], None]
 
 
 BuildPage: TypeAlias = Callable[[LazyMemory, Settings, bool], Page]
@@ -82,7 +84,7 @@ def serve(
     sys.setswitchinterval(SWITCH_SECONDS)
     with _listen(host, port) as listener:
         port = listener.getsockname()[1]
-        app, first_path = application(load_settings, settings, transport, host, build_page, protected=protected)
+        app, page = application(load_settings, settings, transport, host, build_page, protected=protected)
         config = uvicorn.Config(
             app,
             log_level="warning",
@@ -95,9 +97,14 @@ def serve(
         )
         url_host = f"[{host}]" if ":" in host else host
         urls = " and ".join(f"http://{url_host}:{port}/{path}" for path in PATHS[transport])
-        for line in (f"{urls}{', with a token' if protected else ''}", f"page: http://{url_host}:{port}{first_path}"):
+        for line in (
+            f"{urls}{', with a token' if protected else ''}",
+            f"page: http://{url_host}:{port}{page.first_path}",
+        ):
             print(f"palimpsest: {line}", file=sys.stderr, flush=True)  # noqa: T201 - for the person who starts the server
-        uvicorn.Server(config).run(sockets=[listener])
+        server = uvicorn.Server(config)
+        page.end_streams_when(lambda: server.should_exit)
+        server.run(sockets=[listener])
 
 
 def needs_tokens(settings: Settings) -> bool:
@@ -122,8 +129,8 @@ def application(
     build_page: BuildPage,
     *,
     protected: bool,
-) -> tuple[Starlette, str]:
-    """Return the ASGI application, and the path of the first URL of its page.
+) -> tuple[Starlette, Page]:
+    """Return the ASGI application, and its page.
 
     It opens the memory at startup and closes it at shutdown.
     """
@@ -145,7 +152,7 @@ def application(
         middleware=[check, Middleware(PageSplit, page=page.app, is_page=page.has_path), *steps],
         lifespan=_lifespan(server, transport, page),
     )
-    return app, page.first_path
+    return app, page
 
 
 def _lifespan(server: MemoryServer, transport: Transport, page: Page) -> Lifespan[Starlette]:

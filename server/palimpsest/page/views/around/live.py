@@ -26,10 +26,15 @@ MAX_STREAMS = 64
 
 
 class Streams:
-    """Counts the open streams of a server."""
+    """Counts the open streams of a server, and ends them when it is asked to stop."""
 
     def __init__(self) -> None:
         self._limiter = anyio.CapacityLimiter(MAX_STREAMS)
+        self.is_ending: Callable[[], bool] = lambda: False
+
+    def end_when(self, is_stopping: Callable[[], bool]) -> None:
+        """End all streams, within `LOOK_SECONDS`, when a function says so."""
+        self.is_ending = is_stopping
 
     async def told(self, events: AsyncGenerator[str], owner: object) -> AsyncGenerator[str]:
         """Yield the events of a stream that was counted for an owner, and count it no more at the end."""
@@ -55,17 +60,20 @@ async def live(request: Request) -> Response:
     visits, cookie = cast("Visits", request.app.state.visits), request.cookies.get(COOKIE, "")
     if not streams.take(owner):
         return Response("too many pages are open; this one is not told of changes", 503)
-    events = _events(changes, lambda: visits.is_valid(cookie), _look_from(request.headers.get("last-event-id", "")))
+    last = _look_from(request.headers.get("last-event-id", ""))
+    events = _events(changes, lambda: visits.is_valid(cookie), last, streams)
     return StreamingResponse(streams.told(events, owner), media_type="text/event-stream")
 
 
-async def _events(changes: Changes, may_look: Callable[[], Awaitable[bool]], last: Look | None) -> AsyncGenerator[str]:
-    """Yield server-sent events until the visitor may no longer look, or the ledger cannot be read."""
+async def _events(
+    changes: Changes, may_look: Callable[[], Awaitable[bool]], last: Look | None, streams: Streams
+) -> AsyncGenerator[str]:
+    """Yield server-sent events until the visitor may no longer look, the server stops, or the ledger cannot be read."""
     try:
         look = last or await changes.look()
         yield f"retry: 3000\nid: {look.number} {look.epoch}\n\n"
         silent = 0.0
-        while True:
+        while not streams.is_ending():
             look = await changes.look(look)
             if look.is_new and await may_look():
                 yield f"event: changed\nid: {look.number} {look.epoch}\ndata: \n\n"
