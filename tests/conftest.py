@@ -1,4 +1,7 @@
-"""What every test shares: the event loop, the embedder, and how many examples a property is tried with."""
+"""What every test shares: the event loop, the embedder, and how many examples a property is tried with.
+
+How long an example takes is not tested: machines differ.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ from palimpsest.embed import static
 from tests.support.environment import STATIC_EMBEDDER
 from tests.support.examples import FULL_PROFILE, LOCAL_PROFILE
 
-hypothesis.settings.register_profile(LOCAL_PROFILE, max_examples=25)
-hypothesis.settings.register_profile(FULL_PROFILE, max_examples=100)
+hypothesis.settings.register_profile(LOCAL_PROFILE, max_examples=25, deadline=None)
+hypothesis.settings.register_profile(FULL_PROFILE, max_examples=100, deadline=None)
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", LOCAL_PROFILE)
 hypothesis.settings.load_profile(PROFILE)
 

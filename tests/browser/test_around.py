@@ -71,13 +71,18 @@ def test_a_name_leads_to_its_neighbourhood_and_its_memories(windows: Windows, sh
     expect(page.locator("main")).to_contain_text("Messages behind it")
 
 
-def test_a_graph_is_drawn_and_opened_with_a_click(windows: Windows, shown: Served) -> None:
+def test_a_graph_is_drawn_and_opened_with_the_keyboard(windows: Windows, shown: Served) -> None:
     page = windows.open(f"{shown.base}/entities/graph", storage_state=shown.state)
-    graph = page.locator("canvas.graph")
+    graph = page.locator("canvas.graph[data-state=still]")
+    expect(graph).to_be_visible()
     painted = """(canvas) => canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data
       .some((value, place) => place % 4 === 3 && value > 0)"""
-    page.wait_for_function(f"() => ({painted})(document.querySelector('canvas.graph'))")
-    expect(graph).to_be_visible()
+    assert graph.evaluate(painted)
+    graph.focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("canvas.graph + [role=status]")).to_contain_text(":")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"/entities/[0-9a-f-]{36}"))
 
 
 def test_conversations_documents_and_summaries_are_listed(windows: Windows, shown: Served) -> None:

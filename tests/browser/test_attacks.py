@@ -119,6 +119,7 @@ def test_no_question_becomes_part_of_a_page(windows: Windows, hostile: Served, t
     search = page.get_by_role("searchbox")
     with page.expect_response(lambda response: "q=" in response.url):
         search.fill(text)
+    page.wait_for_url(lambda url: "q=" in url)  # the address of the page follows the answer
     expect(page.locator(".hits")).to_be_visible()
     assert injected(page) == []
     page.reload()
@@ -195,10 +196,10 @@ def test_a_token_shows_one_user_until_it_is_revoked(windows: Windows, tmp_path: 
     text, token = access_tokens.create(data, "bob", "", datetime.now(UTC), read_only=False, days=None)
     with run_http_server(tmp_path, "http") as server:
         page = windows.open(f"{server.base}/")
-        page.get_by_label("Sign in").fill("palimpsest_guess")
+        page.get_by_label("Access token").fill("palimpsest_guess")
         page.get_by_role("button", name="Sign in").click()
         expect(page.get_by_role("alert")).to_be_visible()
-        page.get_by_label("Sign in").fill(text)
+        page.get_by_label("Access token").fill(text)
         page.get_by_role("button", name="Sign in").click()
         expect(page.get_by_role("searchbox")).to_be_visible()
         state = page.context.storage_state()
@@ -220,6 +221,6 @@ def test_a_cookie_is_no_longer_valid_after_signing_out(windows: Windows, served:
     page = windows.open(served.base, storage_state=served.state)
     assert page.evaluate("() => document.cookie") == "", "no script may read it"
     page.get_by_role("button", name="Sign out").click()
-    expect(page).to_have_url(f"{served.base}/sign-in")
+    expect(page).to_have_url(f"{served.base}/sign-in?signed_out")
     stolen = windows.open(f"{served.base}/edits", storage_state=served.state)
     expect(stolen).to_have_url(f"{served.base}/sign-in")

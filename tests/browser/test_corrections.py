@@ -101,7 +101,7 @@ def test_everything_since_an_edit_is_undone(windows: Windows, served: Served) ->
         palimpsest(served.folder, "add", text)
     page = windows.open(f"{served.base}/edits", storage_state=served.state)
     first = page.locator(".edits > li", has_text="Nora moved to Mars")
-    first.get_by_role("button", name=re.compile("Undo all since")).click()
+    first.get_by_role("button", name=re.compile("Undo this and all later")).click()
     done(page, "Undone.")
     assert stored(served) == before
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from playwright.sync_api import Page, expect
@@ -86,7 +87,7 @@ def test_everything_since_an_edit_is_undone(windows: Windows, served: Served) ->
     tab_to(page, "Edits", "link", "Shift+Tab")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("Edits")
-    button = page.get_by_role("button", name="Undo all since").nth(1)
+    button = page.get_by_role("button", name=re.compile("Undo this and all later")).nth(1)
     name = button.inner_text()
     tab_to(page, name)
     page.keyboard.press("Enter")

@@ -48,7 +48,7 @@ async def test_the_time_line_counts_what_each_day_week_and_year_is_about(tmp_pat
         assert re.search(r">2026-03</a></th>\s*<td>3</td>", year)
         assert re.search(r">2026-04</a></th>\s*<td>0</td>", year)
         month = (await browser.get("/timeline", params={"period": "month", "on": "2026-03"})).text
-        assert re.search(r">2026-03-05</a></th>\s*<td>1</td>", month)
+        assert re.search(r">2026-03-05</a> Thursday</th>\s*<td>1</td>", month)
 
 
 async def test_the_time_line_begins_where_the_memory_last_was(tmp_path: Path) -> None:

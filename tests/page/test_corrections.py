@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from palimpsest.core.entities import Relation
 from palimpsest.core.models import Memory
 from tests.support.memory import ALICE
 from tests.support.page import OWN, OpenPage, page_in, undo_paths
@@ -116,3 +117,27 @@ async def test_what_does_not_work_says_why(tmp_path: Path) -> None:
         assert (refused.status_code, "is deleted" in refused.text) == (400, True)
         assert (await browser.get("/memories/00000000-0000-0000-0000-000000000000")).status_code == 404
         assert (await browser.post("/edits/999/undo", headers=OWN)).status_code in (400, 404)
+
+
+async def test_the_log_says_what_was_tagged_and_pinned(tmp_path: Path) -> None:
+    """An edit of the labels alone names them, in the log and among the versions of the memory."""
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        (memory_id,) = await page.add("Alice plays the violin")
+        await browser.post(f"/memories/{memory_id}/tags", data={"tags": "music"}, headers=OWN)
+        await browser.post(f"/memories/{memory_id}/pinned", data={"pinned": "on"}, headers=OWN)
+        for path in ("/edits", f"/memories/{memory_id}"):
+            shown = (await browser.get(path)).text
+            assert "<ins>tags: music</ins>" in shown
+            assert "<ins>pinned: True</ins>" in shown
+            assert "<del>Alice plays the violin</del>" not in shown
+
+
+async def test_a_memory_names_what_contradicts_it(tmp_path: Path) -> None:
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        (brno,) = await page.add("Elif lives in Brno", relations=[Relation("Elif", "lives in", "Brno")])
+        (prague,) = await page.add("Elif lives in Prague", relations=[Relation("Elif", "lives in", "Prague")])
+        shown = (await browser.get(f"/memories/{brno}")).text
+        assert "This contradicts:" in shown
+        assert f'href="/memories/{prague}"' in shown
+        await page.memory.corrections.settle(ALICE, prague, [brno])
+        assert "This contradicts:" not in (await browser.get(f"/memories/{prague}")).text

@@ -67,7 +67,9 @@ async def test_what_was_believed_at_a_time(tmp_path: Path) -> None:
         asked, today = {"q": "Who is the dentist?"}, now().date()
         assert "Meyer" in (await browser.get("/", params=asked)).text
         assert "Meyer" in (await browser.get("/", params=asked | {"as_of": f"{today + timedelta(days=1)}"})).text
-        assert "Nothing was found." in (await browser.get("/", params=asked | {"as_of": f"{today - DAYS}"})).text
+        before = (await browser.get("/", params=asked | {"as_of": f"{today - DAYS}"})).text
+        assert "Nothing had been stored by then." in before
+        assert f'href="/?last={today - DAYS}"' in before
         assert "Meyer" in (await browser.get("/", params=asked | {"as_of": "2026-1"})).text
 
 

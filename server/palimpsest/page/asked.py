@@ -50,7 +50,10 @@ def writable_scope_of(request: Request) -> Scope:
 
 def place_of(request: Request) -> str:
     """Return the path and the query of the page that a request belongs to: of a part of a page, that of the page."""
-    return own_path(request, request.headers.get("hx-current-url", "")) or _path_and_query(str(request.url))
+    current = own_path(request, request.headers.get("hx-current-url", ""))
+    own = _path_and_query(str(request.url))
+    # A search as one types changes the address of its page only once it is answered.
+    return own if not current or urlsplit(current).path == request.url.path else current
 
 
 def own_path(request: Request, url: str) -> str:

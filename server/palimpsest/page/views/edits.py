@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
+from palimpsest.facade.page.labels import label_changes
 from palimpsest.page.asked import memory_of, scope_of
 from palimpsest.page.rendering import rendered
 
@@ -20,6 +21,7 @@ async def edits(request: Request) -> Response:
     values = {
         "scope": scope,
         "edits": listed,
+        "labels": await label_changes(memory.engine, scope, [edit.number for edit in listed]),
         "before": listed[-1].number if len(listed) == LIMIT else None,
     }
     return rendered(request, "edits.html", values)

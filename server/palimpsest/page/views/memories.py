@@ -11,7 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from palimpsest.core.errors import MemoryNotFoundError
-from palimpsest.core.models import Version
+from palimpsest.core.models import Memory as StoredMemory
+from palimpsest.core.models import Scope, Version
+from palimpsest.facade.page.labels import label_changes
+from palimpsest.memory import Memory
 from palimpsest.page.asked import memory_of, scope_of, visitor_of
 from palimpsest.page.rendering import rendered
 
@@ -53,6 +56,8 @@ async def memory_page(request: Request, memory_id: str, *, done: str = "", edit:
         "versions": [ShownVersion(version, list(_pieces(version))) for version in reversed(versions)],
         "sources": await opened.sources(scope, stored.id),
         "predecessors": await opened.predecessors(stored.id),
+        "labels": await label_changes(opened.engine, scope, [version.edit for version in versions]),
+        "contradicting": [] if stored.deleted_at else await _contradicting(opened, scope, stored.id),
         "linked": await opened.linked(scope, stored),
         "recalls": await opened.recall_log.recalls(
             scope, stored.id, limit=MAX_RECALLS, in_all_projects=not visitor_of(request).grant.project
@@ -62,6 +67,16 @@ async def memory_page(request: Request, memory_id: str, *, done: str = "", edit:
         "edit": edit,
     }
     return rendered(request, "memory.html", values)
+
+
+async def _contradicting(opened: Memory, scope: Scope, memory_id: str) -> list[StoredMemory]:
+    """Return the memories that give a relation another value than a memory does, where it can have one only."""
+    found: list[StoredMemory] = []
+    for conflict in await opened.corrections.conflicts(scope):
+        of_value = [value.memories for value in conflict.values]
+        if any(each.id == memory_id for memories in of_value for each in memories):
+            found += [each for memories in of_value for each in memories if memory_id not in {m.id for m in memories}]
+    return found
 
 
 def _pieces(version: Version) -> Iterator[Piece]:

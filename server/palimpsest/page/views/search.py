@@ -32,11 +32,9 @@ async def search(request: Request) -> Response:
     """Answer a question, or list the newest memories. As part of a page only the hits."""
     memory, asked, filters = await memory_of(request), request.query_params, filters_of(request)
     scope = filters.within(scope_of(request))
-    question, cursor = asked.get("q", "").strip(), asked.get("cursor") or None
-    instant = _instant(asked.get("as_of", ""))
     values: dict[str, Any] = {
         "scope": scope,
-        "question": question,
+        "question": asked.get("q", "").strip(),
         "as_of": asked.get("as_of", ""),
         "filters": filters,
         "explain": asked.get("explain") == "on",
@@ -46,34 +44,49 @@ async def search(request: Request) -> Response:
         "more": "",
         "relations": (),
         "ignores": False,
+        "begins_later": "",
         "months": await _months(memory, scope) if not is_part(request) else (),
     }
-    if question:
-        # What somebody reads on the way to their question is no use of it.
-        result = await memory.search(
-            scope,
-            question,
-            limit=LIMIT,
-            max_tokens=MAX_TOKENS,
-            filters=filters.of_hits,
-            as_of=instant,
-            explain=values["explain"],
-            is_use=False,
-        )
-        values |= {
-            "hits": shortest_passages(result.hits, question),
-            "confident": result.confident,
-            "notes": result.notes,
-            "relations": [relation.line for relation in result.relations],
-        }
+    values |= await _found(memory, scope, values, asked.get("cursor") or None)
+    return rendered(request, "hits.html" if is_part(request) else "search.html", values)
+
+
+async def _found(memory: Memory, scope: Scope, values: Mapping[str, Any], cursor: str | None) -> Mapping[str, Any]:
+    """Return the hits of a question; without one what was believed at a time, or the newest memories."""
+    instant, filters = _instant(values["as_of"]), values["filters"]
+    if values["question"]:
+        found = await _answer(memory, scope, values, instant)
     elif instant is not None:
         before = int(cursor) if cursor is not None and cursor.isdecimal() else None
         believed = await TimeLine(memory.engine).believed(scope, instant, LIMIT, before)
-        values |= {"hits": believed.hits, "more": _more(values, believed.before), "ignores": bool(filters.of_hits)}
+        found = {"hits": believed.hits, "more": _more(values, believed.before), "ignores": bool(filters.of_hits)}
     else:
         listed = await memory.list(scope, limit=LIMIT, cursor=cursor, filters=filters.of_hits)
-        values |= {"hits": listed.hits, "more": _more(values, listed.cursor), "notes": listed.notes}
-    return rendered(request, "hits.html" if is_part(request) else "search.html", values)
+        found = {"hits": listed.hits, "more": _more(values, listed.cursor), "notes": listed.notes}
+    if instant is not None and not found["hits"]:
+        first = await TimeLine(memory.engine).first_stored_at(scope)
+        found["begins_later"] = str(first.date()) if first is not None and first > instant else ""
+    return found
+
+
+async def _answer(memory: Memory, scope: Scope, values: Mapping[str, Any], instant: datetime | None) -> dict[str, Any]:
+    """Return the hits of a question. What somebody reads on the way to their question is no use of it."""
+    result = await memory.search(
+        scope,
+        values["question"],
+        limit=LIMIT,
+        max_tokens=MAX_TOKENS,
+        filters=values["filters"].of_hits,
+        as_of=instant,
+        explain=values["explain"],
+        is_use=False,
+    )
+    return {
+        "hits": shortest_passages(result.hits, values["question"]),
+        "confident": result.confident,
+        "notes": result.notes,
+        "relations": [relation.line for relation in result.relations],
+    }
 
 
 def _more(values: Mapping[str, Any], cursor: str | int | None) -> str:

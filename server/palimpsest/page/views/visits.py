@@ -11,29 +11,32 @@ from starlette.responses import RedirectResponse, Response
 from palimpsest.page.access import COOKIE, Visits
 from palimpsest.page.rendering import rendered
 
+SIGNED_OUT = "signed_out"
+"""The parameter with which the form to sign in says that somebody has just signed out."""
+
 
 async def enter(request: Request) -> Response:
     """Swap the single-use token of a first URL for a cookie."""
     cookie = _visits(request).enter(request.query_params.get("token", ""))
     if cookie is None:
-        return rendered(request, "sign_in.html", {"problem": "link_used"}, 403)
+        return rendered(request, "sign_in.html", {"problem": "link_used", "signed_out": False}, 403)
     return _with_cookie(request, cookie)
 
 
 async def sign_in(request: Request) -> Response:
     """Show the form for an access token, or swap one for a cookie."""
     if request.method != "POST":
-        return rendered(request, "sign_in.html", {"problem": ""})
+        return rendered(request, "sign_in.html", {"problem": "", "signed_out": SIGNED_OUT in request.query_params})
     cookie = await _visits(request).sign_in(str((await request.form()).get("token", "")))
     if cookie is None:
-        return rendered(request, "sign_in.html", {"problem": "sign_in_failed"}, 403)
+        return rendered(request, "sign_in.html", {"problem": "sign_in_failed", "signed_out": False}, 403)
     return _with_cookie(request, cookie)
 
 
 async def sign_out(request: Request) -> Response:
     """Make the cookie invalid."""
     _visits(request).leave(request.cookies.get(COOKIE, ""))
-    response = RedirectResponse("/sign-in", HTTPStatus.SEE_OTHER)
+    response = RedirectResponse(f"/sign-in?{SIGNED_OUT}", HTTPStatus.SEE_OTHER)
     response.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return response
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, FromClause, Row, Table, exists, func, literal, null, select, union_all
 
@@ -30,6 +30,34 @@ def edits(conn: Connection, scope: Scope, limit: int, before: int | None = None)
     steps = union_all(*(steps_of(scope, numbers[:limit]) for steps_of in _STEPS)).subquery()
     rows = conn.execute(select(steps).order_by(steps.c.change.desc(), steps.c.kind, steps.c.seq)).all()
     return [_edit(list(group)) for _, group in groupby(rows, key=lambda row: row.change)]
+
+
+class StatesAround(NamedTuple):
+    """What a memory had beside its text before and after an edit; `before` is None if the edit added it."""
+
+    number: int
+    memory_id: str
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any]
+
+
+def states_around(conn: Connection, scope: Scope, numbers: Sequence[int]) -> list[StatesAround]:
+    """Return the states of the memories that edits changed, but for their texts, as far as the scope sees them."""
+    earlier = history.alias("earlier")
+    before = (
+        select(earlier.c.state)
+        .where(earlier.c.memory_id == history.c.memory_id, earlier.c.seq < history.c.seq)
+        .order_by(earlier.c.seq.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    query = select(history.c.change, history.c.memory_id, before, history.c.state).where(
+        history.c.change.in_(numbers),
+        history.c.event == Event.UPDATE.value,
+        history.c.old_memory == history.c.new_memory,
+        _is_seen(memories, history.c.memory_id, scope),
+    )
+    return [StatesAround(*row) for row in conn.execute(query)]
 
 
 def _newest(

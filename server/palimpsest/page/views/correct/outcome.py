@@ -25,6 +25,7 @@ def outcome_page(
         "scope": scope,
         "done": done_by(result, done),
         "edit": result.edit,
+        "changed": result.outcomes if kept is None else (),
         "notes": result.notes,
         "kept": kept,
         "back": own_path(request, str(form.get("back", ""))) or in_project("/", scope),
