@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeAlias
 
 import anyio
 from sqlalchemy import Connection
@@ -15,7 +14,7 @@ from palimpsest.core.errors import EmbedderError, InputError, MemoryNotFoundErro
 from palimpsest.core.models import Decision, Event, Provenance, Scope
 from palimpsest.core.protocols import Progress
 from palimpsest.index.backfill import Backfill
-from palimpsest.learn.apply import LearnedDocument, WriteResult, apply_decisions
+from palimpsest.learn.apply import AfterWrite, LearnedDocument, WriteResult, apply_decisions
 from palimpsest.learn.documents.folder import Skipped, documents_in
 from palimpsest.learn.documents.learn import DocumentText, ReadDocument, learn_document
 from palimpsest.learn.documents.readers.reading import read_file
@@ -23,8 +22,6 @@ from palimpsest.learn.engine import Engine
 from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.views import documents as queries
 from palimpsest.store.views.documents import Document, Page, kept_uri
-
-AfterWrite: TypeAlias = Callable[[Scope, Awaitable[WriteResult]], Awaitable[WriteResult]]
 
 FILE = "file://"
 """How the uri of a file begins. The path follows as it is, so that people can read it."""

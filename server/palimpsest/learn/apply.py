@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from palimpsest.core.errors import EmbedderError
 from palimpsest.core.models import AppliedWrite, Decision, Event, Outcome, Provenance, Scope
@@ -61,6 +62,10 @@ class WriteResult:
     entity_edits: tuple[str, ...] = ()
     document: LearnedDocument | None = None
     edit: int = 0
+
+
+AfterWrite: TypeAlias = Callable[[Scope, Awaitable[WriteResult]], Awaitable[WriteResult]]
+"""What awaits a write in a scope and does what follows every write; it returns the result with its own notes."""
 
 
 async def embed_texts(

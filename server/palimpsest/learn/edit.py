@@ -171,8 +171,9 @@ async def delete_all(engine: Engine, scope: Scope, caller: str) -> WriteResult:
     The recall log of the scope is erased, which no undo brings back.
     """
     contents = await scope_contents(engine, scope)
+    result = await _delete(engine, scope, (*contents.memories, *contents.messages), caller)
     await engine.write(lambda: engine.ledger.erase_recalls(scope))
-    return await _delete(engine, scope, (*contents.memories, *contents.messages), caller)
+    return result
 
 
 async def undo(engine: Engine, scope: Scope, request: Undo, caller: str) -> WriteResult:

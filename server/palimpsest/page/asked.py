@@ -23,7 +23,7 @@ DONE = "done"
 
 
 def visitor_of(request: Request) -> Visitor:
-    """Return who sent a request. `PageAccess` has let nobody else through."""
+    """Return who sent a request. The middleware has let nobody else through."""
     return cast("Visitor", request.state.visitor)
 
 

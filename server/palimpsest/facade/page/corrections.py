@@ -5,10 +5,10 @@ Every method that writes makes one edit, which can be undone, or changes nothing
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -27,15 +27,13 @@ from palimpsest.core.models import (
     Scope,
 )
 from palimpsest.learn import edit
-from palimpsest.learn.apply import WriteResult, apply_decisions
+from palimpsest.learn.apply import AfterWrite, WriteResult, apply_decisions
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.facts.alike import AlikePage, NearMemory, contradicting, nearest, repeating
 from palimpsest.learn.facts.conflicts import Conflict, conflicts
 from palimpsest.store.queries import id_lookup
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.text.counting import counted
-
-AfterWrite: TypeAlias = Callable[[Scope, Awaitable[WriteResult]], Awaitable[WriteResult]]
 
 OWN_METADATA = frozenset({USER_NAME, EXPIRES_AT})
 """What a merge does not take over: it is true of the one text that says it."""

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, groupby
 from typing import NamedTuple
 
 from sqlalchemy import Connection
 
-from palimpsest.core.entities import Entity, KnownRelation
+from palimpsest.core.entities import Entity
 from palimpsest.core.models import Scope
 from palimpsest.learn.engine import Engine
 from palimpsest.store.graph import edges, surroundings
-from palimpsest.store.graph.groups import roots_of
-from palimpsest.store.graph.names import ListedEntity, list_entities
+from palimpsest.store.graph.groups import members_of, roots_of
+from palimpsest.store.graph.names import list_entities
 from palimpsest.store.views.ending import expired_ids
 
 MAX_NODES = 5_000
@@ -40,11 +40,18 @@ class Edge(NamedTuple):
     memories: int
 
 
+class Node(NamedTuple):
+    """An entity, and how many of the memories that were read mention it."""
+
+    entity: Entity
+    memories: int
+
+
 @dataclass(frozen=True, slots=True)
 class EntityGraph:
-    """Entities, with how many memories mention each, and what connects them."""
+    """Entities, and what connects them."""
 
-    nodes: Sequence[ListedEntity]
+    nodes: Sequence[Node]
     edges: Sequence[Edge]
 
 
@@ -56,50 +63,67 @@ class Entities:
 
     async def whole(self, scope: Scope) -> EntityGraph:
         """Return the entities that were mentioned last, up to `MAX_NODES`, and what connects them."""
-        return await self._engine.read(lambda conn: self._whole(conn, scope))
-
-    async def around(self, scope: Scope, entity: Entity, hops: int, limit: int) -> EntityGraph:
-        """Return what is at most `hops` steps away from an entity: itself, then up to `limit` others, nearest first."""
 
         def read(conn: Connection) -> EntityGraph:
-            whole = self._whole(conn, scope)
-            near = _near(whole.edges, entity.id, hops, limit)
-            nodes = [node for node in whole.nodes if node.entity.id in near]
-            kept = [edge for edge in whole.edges if edge.source_id in near and edge.destination_id in near]
-            return EntityGraph(nodes, kept)
+            nodes = [Node(listed.entity, listed.mentions) for listed in list_entities(conn, scope, MAX_NODES)]
+            ids = {node.entity.id for node in nodes}
+            return EntityGraph(nodes, _within(ids, self._edges(conn, scope, ids, _named_by(conn, scope))))
 
         return await self._engine.read(read)
 
-    def _whole(self, conn: Connection, scope: Scope) -> EntityGraph:
-        nodes = list_entities(conn, scope, MAX_NODES)
-        ids = {node.entity.id for node in nodes}
+    async def around(self, scope: Scope, entity: Entity, hops: int, limit: int) -> EntityGraph:
+        """Return what is at most `hops` steps away from an entity: itself and up to `limit` others."""
+
+        def read(conn: Connection) -> EntityGraph:
+            near = {entity.id}
+            for _ in range(hops):
+                near = _near(self._edges(conn, scope, near, _named_by(conn, scope, near)), entity.id, hops, limit)
+            named = _named_by(conn, scope, near)
+            counts = Counter(root.id for roots in named for root in roots)
+            nodes = [Node(each, counts[each.id]) for each in surroundings.entities_with_ids(conn, scope, near)]
+            return EntityGraph(nodes, _within(near, self._edges(conn, scope, near, named)))
+
+        return await self._engine.read(read)
+
+    def _edges(
+        self, conn: Connection, scope: Scope, ids: Collection[str], named: Sequence[Collection[Entity]]
+    ) -> list[Edge]:
+        """Return relations of entities as edges, and edges between those that memories only name together."""
         expired = expired_ids(conn, scope, self._engine.clock())
-        found = edges.relations_of(conn, scope, ids, limit=MAX_RELATIONS)
-        stated = [item for item in found if item.memory_id not in expired]
-        return EntityGraph(nodes, [edge for edge in _edges(conn, scope, stated) if ids.issuperset(edge[:2])])
+        stated = edges.relations_of(conn, scope, ids, limit=MAX_RELATIONS)
+        counts = Counter(
+            (item.source_id, item.destination_id, item.relationship) for item in stated if item.memory_id not in expired
+        )
+        related = {frozenset(key[:2]) for key in counts}
+        together = Counter(pair for pair in _pairs(named) if frozenset(pair) not in related)
+        return [
+            *(Edge(*key, number) for key, number in counts.items()),
+            *(Edge(*pair, "", number) for pair, number in together.items()),
+        ]
 
 
-def _edges(conn: Connection, scope: Scope, stated: Sequence[KnownRelation]) -> list[Edge]:
-    """Return relations as edges, and edges between entities that memories only name together."""
-    counts = Counter((item.source_id, item.destination_id, item.relationship) for item in stated)
-    related = {frozenset(key[:2]) for key in counts}
-    together = Counter(pair for pair in _pairs(conn, scope) if frozenset(pair) not in related)
+def _within(ids: Collection[str], found: Sequence[Edge]) -> list[Edge]:
+    """Return the edges between two of some entities."""
+    return [edge for edge in found if edge.source_id in ids and edge.destination_id in ids]
+
+
+def _named_by(conn: Connection, scope: Scope, ids: Collection[str] | None = None) -> list[Collection[Entity]]:
+    """Return the entities that each of the newest memories names; with `ids` of those that name one of these."""
+    about = None if ids is None else list(members_of(conn, ids))
+    rows = surroundings.owners_and_entities(conn, scope, MAX_MENTIONS, about)
+    roots = roots_of(conn, {entity_id for _, entity_id in rows})
     return [
-        *(Edge(*key, number) for key, number in counts.items()),
-        *(Edge(*pair, "", number) for pair, number in together.items()),
+        {roots[entity_id].id: roots[entity_id] for _, entity_id in group if entity_id in roots}.values()
+        for _, group in groupby(rows, key=lambda row: row[0])
     ]
 
 
-def _pairs(conn: Connection, scope: Scope) -> list[tuple[str, str]]:
-    """Return the ids of every two entities that a memory names. The user is left out: nearly everything names them."""
-    rows = surroundings.owners_and_entities(conn, scope, MAX_MENTIONS)
-    roots = roots_of(conn, {entity_id for _, entity_id in rows})
-    pairs: list[tuple[str, str]] = []
-    for _, group in groupby(rows, key=lambda row: row[0]):
-        named = {roots[entity_id].id for _, entity_id in group if entity_id in roots and not roots[entity_id].is_user}
-        if len(named) <= MAX_TOGETHER:
-            pairs += combinations(sorted(named), 2)
-    return pairs
+def _pairs(named: Sequence[Collection[Entity]]) -> Iterator[tuple[str, str]]:
+    """Yield the ids of every two entities that a memory names. The user is left out: nearly everything names them."""
+    for of_memory in named:
+        ids = sorted(entity.id for entity in of_memory if not entity.is_user)
+        if len(ids) <= MAX_TOGETHER:
+            yield from combinations(ids, 2)
 
 
 def _near(connections: Sequence[Edge], start: str, hops: int, limit: int) -> set[str]:

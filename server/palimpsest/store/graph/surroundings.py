@@ -103,10 +103,12 @@ def entities_named_by(conn: Connection, scope: Scope, read: Sequence[Memory]) ->
     return {memory_id: [shown[root_id] for root_id in ids] for memory_id, ids in of_memory.items()}
 
 
-def owners_and_entities(conn: Connection, scope: Scope, limit: int) -> list[tuple[str, str]]:
+def owners_and_entities(
+    conn: Connection, scope: Scope, limit: int, about: Sequence[str] | None = None
+) -> list[tuple[str, str]]:
     """Return up to `limit` pairs of a living memory and an entity that it names, by id, the newest memory first.
 
-    An entity may be one that was merged into another.
+    With `about` these are memories that name one of some entities. An entity may be one that was merged into another.
     """
     query = (
         select(mentions.c.owner_id, mentions.c.entity_id)
@@ -115,7 +117,10 @@ def owners_and_entities(conn: Connection, scope: Scope, limit: int) -> list[tupl
         .order_by(memories.c.seq.desc(), mentions.c.seq)
         .limit(limit)
     )
-    return [(row.owner_id, row.entity_id) for row in conn.execute(query)]
+    if about is None:
+        return [(row.owner_id, row.entity_id) for row in conn.execute(query)]
+    named = query.where(mentions.c.owner_id.in_(_of_entity()))
+    return [(row.owner_id, row.entity_id) for row in conn.execute(named, {"ids": list(about)})]
 
 
 def entities_by_id(conn: Connection, scope: Scope, beginning: str) -> list[Entity]:

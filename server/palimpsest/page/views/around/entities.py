@@ -93,7 +93,7 @@ def _drawing(found: EntityGraph, scope: Scope, centre: str) -> dict[str, Any]:
                 "id": node.entity.id,
                 "name": node.entity.name,
                 "type": node.entity.type,
-                "memories": node.mentions,
+                "memories": node.memories,
                 "path": in_project(f"/entities/{node.entity.id}", scope),
             }
             for node in found.nodes

@@ -36,7 +36,7 @@ class Streams:
         """End all streams, within `LOOK_SECONDS`, when a function says so."""
         self.is_ending = is_stopping
 
-    async def told(self, events: AsyncGenerator[str], owner: object) -> AsyncGenerator[str]:
+    async def counted(self, events: AsyncGenerator[str], owner: object) -> AsyncGenerator[str]:
         """Yield the events of a stream that was counted for an owner, and count it no more at the end."""
         try:
             async for event in events:
@@ -62,7 +62,7 @@ async def live(request: Request) -> Response:
         return Response("too many pages are open; this one is not told of changes", 503)
     last = _look_from(request.headers.get("last-event-id", ""))
     events = _events(changes, lambda: visits.is_valid(cookie), last, streams)
-    return StreamingResponse(streams.told(events, owner), media_type="text/event-stream")
+    return StreamingResponse(streams.counted(events, owner), media_type="text/event-stream")
 
 
 async def _events(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from starlette.responses import Response
 
 from palimpsest.core.errors import InputError, MemoryNotFoundError, Remedy
 from palimpsest.core.models import Memory as StoredMemory
+from palimpsest.learn.apply import WriteResult
 from palimpsest.page.asked import CALLER, memory_of, scope_of, writable_scope_of
 from palimpsest.page.rendering import rendered
 from palimpsest.page.views.correct.outcome import outcome_page
@@ -62,30 +64,24 @@ async def merge_with(request: Request) -> Response:
 
 async def merge(request: Request) -> Response:
     """Close memories in favour of one that says the same, which takes over what they know."""
-    memory, scope, form = await memory_of(request), writable_scope_of(request), await request.form()
-    kept, others = _chosen(form)
-    try:
-        result = await memory.corrections.merge(scope, kept, others, caller=CALLER)
-        stored = await memory.get(scope, kept)
-    except MemoryNotFoundError as error:
-        raise _not_found(error) from error
-    return outcome_page(
-        request, scope, form, result, "merged", kept=stored if isinstance(stored, StoredMemory) else None
-    )
+    return await _in_favour(request, "merged", (await memory_of(request)).corrections.merge)
 
 
 async def settle(request: Request) -> Response:
     """Close memories in favour of the one that is true now."""
+    return await _in_favour(request, "settled", (await memory_of(request)).corrections.settle)
+
+
+async def _in_favour(request: Request, done: str, close: Callable[..., Awaitable[WriteResult]]) -> Response:
+    """Close the memories that a form names in favour of the one that it keeps."""
     memory, scope, form = await memory_of(request), writable_scope_of(request), await request.form()
     kept, others = _chosen(form)
     try:
-        result = await memory.corrections.settle(scope, kept, others, caller=CALLER)
+        result = await close(scope, kept, others, caller=CALLER)
         stored = await memory.get(scope, kept)
     except MemoryNotFoundError as error:
         raise _not_found(error) from error
-    return outcome_page(
-        request, scope, form, result, "settled", kept=stored if isinstance(stored, StoredMemory) else None
-    )
+    return outcome_page(request, scope, form, result, done, kept=stored if isinstance(stored, StoredMemory) else None)
 
 
 def _chosen(form: FormData) -> tuple[str, list[str]]:
