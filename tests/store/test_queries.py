@@ -19,8 +19,8 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from palimpsest.core.models import Decision, Event, Fact, Memory, Message, Provenance, Scope, Summary
 from palimpsest.store import queries
+from palimpsest.store.database.constructs import json_elements
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.mapping import json_elements
 from palimpsest.store.queries import (
     capture,
     conversations,

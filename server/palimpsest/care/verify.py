@@ -41,7 +41,7 @@ def verify(settings: Settings, progress: Progress, *, repair: bool, clock: Clock
     index is compared only with a ledger that agrees with itself.
     """
     try:
-        ledger = open_ledger(settings.ledger_path, clock)
+        ledger = open_ledger(settings.ledger_place, clock)
     except LedgerError as error:
         return [Finding("rows", f"{error} {_restore_advice(settings)}", ok=False)]
     with closing(ledger):

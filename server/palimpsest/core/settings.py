@@ -87,6 +87,7 @@ class Settings(BaseSettings):
     version: Literal["v1.0", "v1.1"] = "v1.1"
     data_dir: Path = Field(default_factory=lambda: platformdirs.user_data_path("palimpsest", appauthor=False))
     history_db_path: Path | None = None
+    ledger_url: SecretStr | None = Field(default=None, exclude=True)
     user_id: str = Field(default_factory=_system_user)
     project: str = ""
     agent_id: str = ""
@@ -187,6 +188,11 @@ class Settings(BaseSettings):
     def ledger_path(self) -> Path:
         """Return the path of the ledger file."""
         return self.history_db_path or self.data_dir / "ledger.db"
+
+    @property
+    def ledger_place(self) -> Path | SecretStr:
+        """Return where the ledger is: a file, or the URL of a database."""
+        return self.ledger_url or self.ledger_path
 
     @property
     def index_dir(self) -> Path:

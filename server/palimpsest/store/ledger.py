@@ -8,15 +8,18 @@ on rows that have changed since is refused with StaleDecisionError. Its caller t
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
 
+from pydantic import SecretStr
 from sqlalchemy import Connection, select
 
 from palimpsest.core.clock import Clock
 from palimpsest.core.entities import NamedEntity
+from palimpsest.core.errors import SettingsError
 from palimpsest.core.git_project import Alias, Move, Repository
 from palimpsest.core.models import AppliedWrite, Scope
 from palimpsest.core.protocols import Progress, Vector
@@ -327,12 +330,13 @@ class Ledger:
         self._database.close()
 
 
-def open_ledger(path: Path, clock: Clock) -> Ledger:
-    """Open the ledger in an SQLite file. It is created or migrated if needed.
+def open_ledger(place: Path | SecretStr, clock: Clock) -> Ledger:
+    """Open the ledger in an SQLite file, or in the database of a URL. It is created or migrated if needed.
 
-    Raises LedgerTooNewError for the schema of a newer version and LedgerError if the file cannot be used.
+    Raises SettingsError for a URL that is none, LedgerTooNewError for the schema of a newer version, and LedgerError if
+    the file or the database cannot be used.
     """
-    database = SqliteDatabase.open(path)
+    database = open_database(place)
     try:
         upgrade(database, clock())
     except BaseException:
@@ -341,6 +345,24 @@ def open_ledger(path: Path, clock: Clock) -> Ledger:
     return Ledger(database, clock)
 
 
-def backups_of(path: Path) -> Backups:
-    """Return the copies of the ledger in an SQLite file, which may be missing or damaged."""
-    return SqliteBackups(path)
+def open_database(place: Path | SecretStr) -> Database:
+    """Open the database that a ledger is in, or is to be in. Raises SettingsError and LedgerError."""
+    if isinstance(place, Path):
+        return SqliteDatabase.open(place)
+    if find_spec("psycopg") is None:
+        raise SettingsError(
+            "ledger_url needs the driver of PostgreSQL, which is not installed. Nothing was opened. Install "
+            "palimpsest-mcp[postgres]."
+        )
+    # The driver is an extra, and most ledgers are in a file.
+    from palimpsest.store.database.postgres.connection import PostgresDatabase  # noqa: PLC0415 - as above
+
+    return PostgresDatabase.open(place.get_secret_value())
+
+
+def backups_of(place: Path | SecretStr) -> Backups:
+    """Return the copies of the ledger at a place, which may be missing or damaged."""
+    if isinstance(place, Path):
+        return SqliteBackups(place)
+    with closing(open_database(place)) as database:
+        return database.backups

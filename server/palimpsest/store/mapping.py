@@ -11,15 +11,27 @@ from itertools import islice
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
-from sqlalchemy import JSON, ColumnElement, FromClause, Row, Select, String, Table, and_, bindparam, or_, select
+from sqlalchemy import (
+    JSON,
+    ColumnElement,
+    FromClause,
+    Row,
+    Select,
+    String,
+    Table,
+    and_,
+    bindparam,
+    or_,
+    select,
+)
 from sqlalchemy.engine import Dialect
-from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator
 
 from palimpsest.core.clock import exact_iso
 from palimpsest.core.entities import NamedEntity, Relation
 from palimpsest.core.models import Event, Link, Memory, Message, Provenance, Scope, Summary, Version
 from palimpsest.core.protocols import Vector
+from palimpsest.store.database.constructs import json_elements, json_numbers
 
 IN_CHUNK = 500
 """The number of values in one IN (...). Databases limit the parameters of a statement; the lowest limit is 32,766."""
@@ -68,19 +80,17 @@ class UtcTime(TypeDecorator[datetime]):
         return None if value is None else datetime.fromisoformat(value)
 
 
-class json_elements(FunctionElement[Any]):  # noqa: N801 - SQL functions are lower case, as in SQLAlchemy
-    """The elements of a JSON array, one row each. Each database has its own function for it."""
-
-    name = "json_elements"
-    inherit_cache = True
-
-
 def listed(name: str) -> ListedValues:
-    """Return a bound list for IN, passed as one JSON array under `name`.
+    """Return a bound list of texts for IN, passed as one JSON array under `name`.
 
     The statement then has the same text for every length of the list, and is compiled and prepared once.
     """
     return select(json_elements(bindparam(name, type_=JSON)).table_valued("value").c.value)
+
+
+def listed_numbers(name: str) -> ListedValues:
+    """Return a bound list of integers for IN, as `listed` does of texts."""
+    return select(json_numbers(bindparam(name, type_=JSON)).table_valued("value").c.value)
 
 
 def packed(vector: Vector) -> bytes:

@@ -94,7 +94,7 @@ def retrieve(ledger: Ledger, embedder: Embedder, index: NearestEntries, request:
         return candidates_at(ledger, embedder, request, request.as_of)
     index_hits = _query_index(ledger, embedder.fingerprint, index, request)
     with ledger.read() as conn:
-        text = _FullTextSearch(conn, ledger.full_text)
+        text = _FullTextSearch(conn, ledger.full_text, request.scope.user_id)
         stored = vector_queries.centre(conn, request.scope.user_id, embedder.fingerprint)
         search = _LivingSearch(conn, embedder.fingerprint, index, index_hits, request, text, ledger.now(), stored)
         return search.candidates()
@@ -123,11 +123,16 @@ class _FullTextSearch:
 
     conn: Connection
     full_text: FullText
+    user_id: str
     errors: list[FullTextError] = field(default_factory=list[FullTextError])
 
     def frequency(self, words: Sequence[str]) -> Mapping[str, int]:
         """Return in about how many entries each word occurs."""
-        return self._read(lambda: self.full_text.document_counts(self.conn, words), {})
+        return self._read(lambda: self.full_text.document_counts(self.conn, self.user_id, words), {})
+
+    def widened(self, scope: Scope, user_entries: int) -> Scope | None:
+        """Return the scope to search first, because it is faster."""
+        return self.full_text.widened(self.conn, scope, user_entries)
 
     def search(
         self, scope: Scope | None, words: Sequence[str], limit: int | None, frequency: Mapping[str, int]
@@ -212,7 +217,7 @@ class _LivingSearch:
         if self.request.filter is not None:
             nearest, bm25 = self._passing(self.request.filter, query_vector, mean, entries, frequency)
             return list(self._rows(nearest, bm25).values()), bm25
-        widened = entry_queries.widened(self.conn, scope, entries)
+        widened = self.text.widened(scope, entries)
         bm25 = self._pool_by_words(widened, frequency)
         indexed = self._indexed(pool.by_meaning)
         nearest = self._scanned(query_vector, mean, pool.by_meaning) if indexed is None else indexed
@@ -242,7 +247,7 @@ class _LivingSearch:
         scope, pool = self.request.scope, self.request.pool
         if found.leaves_most_messages:
             meant, worded = pool.by_meaning * TESTED_POOLS, pool.by_words * TESTED_POOLS
-            bm25 = self._by_words(entry_queries.widened(self.conn, scope, entries), worded, frequency)
+            bm25 = self._by_words(self.text.widened(scope, entries), worded, frequency)
             indexed = self._indexed(meant)
             nearest = self._scanned(query_vector, mean, meant) if indexed is None else indexed
             messages = conversation_queries.message_entries_among(self.conn, scope, found.messages, {*nearest, *bm25})

@@ -83,6 +83,13 @@ class FullText(Protocol):
         """Return the columns that `put` stores for a row."""
         ...
 
+    def widened(self, conn: Connection, scope: Scope, user_entries: int) -> Scope | None:
+        """Return the scope to search first in place of `scope`, because it is faster, or None for no scope.
+
+        The user has `user_entries` living entries. What is found may be outside `scope`; the caller drops it.
+        """
+        ...
+
     def search(
         self,
         conn: Connection,
@@ -93,10 +100,10 @@ class FullText(Protocol):
     ) -> dict[int, float]:
         """Return the BM25 score (higher is better) of the best `limit` rows, by entry number.
 
-        Only rows that `scope` sees are searched. Without a scope all rows are searched, which is faster if most rows
-        belong to the scope anyway; the caller then drops what the scope must not see. Without a limit every match is
-        returned. With the document `counts` of the words only the rarer words are searched, because a word that
-        stands in most rows is slow to search and separates nothing. Raises FullTextError.
+        Only rows that `scope` sees are searched. A scope that `widened` returned may be wider than one a user has, and
+        None is all rows. Without a limit every match is returned. With the document `counts` of the words only the
+        rarer words are searched, because a word that stands in most rows is slow to search and separates nothing.
+        Raises FullTextError.
         """
         ...
 
@@ -104,8 +111,10 @@ class FullText(Protocol):
         """Return the rows that `scope` sees whose own text has all of the words. Raises FullTextError."""
         ...
 
-    def document_counts(self, conn: Connection, words: Iterable[str]) -> dict[str, int]:
-        """Return in about how many rows of all users each word occurs. Words that occur nowhere are left out.
+    def document_counts(self, conn: Connection, user_id: str, words: Iterable[str]) -> dict[str, int]:
+        """Return in about how many rows each word occurs: those of the user, or of all users if that is quicker.
+
+        Words that occur nowhere are left out.
 
         Raises FullTextError.
         """
@@ -197,11 +206,11 @@ class Database(Protocol):
         """Return a connection that sees one state of the ledger."""
         ...
 
-    def write(self) -> AbstractContextManager[Connection]:
-        """Return a connection that holds the ledger's write lock from its first statement on.
+    def write(self, user_id: str | None = None) -> AbstractContextManager[Connection]:
+        """Return a connection that holds the write lock from its first statement on: a user's, or that of all users.
 
-        It commits at the end of the block and rolls back if the block raises. At most one write is under way in the
-        database at any time, whichever process began it.
+        It commits at the end of the block and rolls back if the block raises. At most one write for a user is under
+        way in the database at any time, and beside one for all users there is no other, whichever process began it.
         """
         ...
 
@@ -219,6 +228,10 @@ class Database(Protocol):
 
     def following_graph(self) -> AbstractContextManager[bool]:
         """Give True and keep other processes from writing to the graph database, or False if one is doing it."""
+        ...
+
+    def finish_schema(self, conn: Connection) -> None:
+        """Create what this database needs beside the tables, after a migration."""
         ...
 
     def check(self) -> str:

@@ -15,7 +15,7 @@ from palimpsest.core.models import Memory, Scope
 from palimpsest.store.graph.groups import members_of, roots_of
 from palimpsest.store.graph.names import as_shown, is_shown
 from palimpsest.store.graph.tables import mentions, relations
-from palimpsest.store.mapping import is_seen, listed, scope_parts, scope_values, sees_named, to_scope
+from palimpsest.store.mapping import is_seen, listed, listed_numbers, scope_parts, scope_values, sees_named, to_scope
 from palimpsest.store.queries import history as history_queries
 from palimpsest.store.schema import memories
 
@@ -174,7 +174,7 @@ _STATED = select(relations.c.seq, relations.c.memory_id).where(
 _BY_SEQ = (
     select(relations.c.seq, *_COLUMNS, *(memories.c[name] for name in ("user_id", "project", "agent_id", "run_id")))
     .join(memories, memories.c.id == relations.c.memory_id)
-    .where(relations.c.seq.in_(listed("seqs")), memories.c.deleted_at.is_(None))
+    .where(relations.c.seq.in_(listed_numbers("seqs")), memories.c.deleted_at.is_(None))
 )
 
 

@@ -78,6 +78,7 @@ def _migrate(database: Database, now: datetime) -> None:
             config.attributes["connection"] = conn
             config.attributes["full_text"] = database.full_text
             alembic.command.upgrade(config, HEAD)
+            database.finish_schema(conn)
             entries.rebuild(conn, database.full_text, now)
             if revision is None:
                 conn.execute(meta.insert().values(key="ledger_id", value=str(uuid.uuid4())))

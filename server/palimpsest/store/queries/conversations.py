@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, FromClause, and_, func, or_, s
 
 from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import PAGE, Message, Scope
-from palimpsest.store.mapping import Query, listed, sees, to_message
+from palimpsest.store.mapping import Query, listed, listed_numbers, sees, to_message
 from palimpsest.store.queries.messages import sessions_with_forgotten, without_forgotten
 from palimpsest.store.schema import conversations, memory_sources, messages, vectors
 
@@ -72,7 +72,7 @@ class MessageBounds:
         if self.said_until is not None:
             yield rows.c.said_at <= self.said_until
         if self.entries is not None:
-            is_listed = (vectors.c.kind == "message", vectors.c.seq.in_(listed("entries")))
+            is_listed = (vectors.c.kind == "message", vectors.c.seq.in_(listed_numbers("entries")))
             yield rows.c.id.in_(select(vectors.c.owner_id).where(*is_listed))
         if self.ids is not None:
             yield rows.c.id.in_(listed("message_ids"))
@@ -293,7 +293,7 @@ def message_entries_among(conn: Connection, scope: Scope, bounds: MessageBounds,
     chosen = select(vectors.c.seq.label("entry_seq"), *(messages.c[name] for name in names)).join_from(
         vectors, messages, is_entry
     )
-    rows = chosen.where(vectors.c.seq.in_(listed("seqs"))).limit(MAX_ROWS).subquery()
+    rows = chosen.where(vectors.c.seq.in_(listed_numbers("seqs"))).limit(MAX_ROWS).subquery()
     query = select(rows.c.entry_seq).where(sees(rows, scope), rows.c.deleted_at.is_(None), *bounds.conditions(rows))
     return set(conn.execute(query, {"seqs": list(seqs), **bounds.parameters}).scalars())
 

@@ -14,7 +14,7 @@ from palimpsest.core.search.hits import Candidate
 from palimpsest.store.mapping import (
     Query,
     is_seen,
-    listed,
+    listed_numbers,
     scope_parts,
     scope_values,
     sees,
@@ -22,9 +22,6 @@ from palimpsest.store.mapping import (
     to_memory,
 )
 from palimpsest.store.schema import memories, memory_sources, messages, vectors
-
-MAJORITY_SHARE = 0.5
-"""A user with more than this share of all entries is not matched in the full text: most rows are theirs anyway."""
 
 NARROW_ENTRIES = 1_200
 """An agent's or a run's entries are scanned if there are no more than this. Set by hand."""
@@ -110,27 +107,12 @@ def _candidates() -> Query:
         )
         .outerjoin(messages, and_(vectors.c.kind == "message", messages.c.id == vectors.c.owner_id))
         .outerjoin(memories, and_(vectors.c.kind == "memory", memories.c.id == vectors.c.owner_id))
-        .where(vectors.c.seq.in_(listed("seqs")), vectors.c.live.is_(True))
+        .where(vectors.c.seq.in_(listed_numbers("seqs")), vectors.c.live.is_(True))
         .order_by(vectors.c.seq)
     )
 
 
 _CANDIDATES = _candidates()
-
-
-def widened(conn: Connection, scope: Scope, user_entries: int) -> Scope | None:
-    """Return the parts of the scope to search the full text by; None to search it without a scope.
-
-    A part that most rows have is the most expensive one to match: the user, if most entries are theirs (they have
-    `user_entries`), and user and project if an agent or a run is given. The caller drops what the scope may not see.
-    """
-    if scope.agent_id or scope.run_id:
-        return Scope("", "", scope.agent_id, scope.run_id)
-    newest: int = conn.execute(_NEWEST).scalar_one() or 0
-    return None if user_entries > newest * MAJORITY_SHARE else scope
-
-
-_NEWEST = select(func.max(vectors.c.seq))
 
 
 def is_narrow(conn: Connection, scope: Scope) -> bool:

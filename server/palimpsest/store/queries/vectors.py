@@ -18,6 +18,7 @@ from palimpsest.store.mapping import (
     Query,
     chunks,
     listed,
+    listed_numbers,
     scope_parts,
     scope_values,
     sees_named,
@@ -70,7 +71,7 @@ def keys_of(conn: Connection, embedder: str, seqs: Sequence[int]) -> dict[int, V
 
 _HAS_KEY = and_(vectors.c.live.is_(True), vectors.c.embedder == bindparam("embedder"), vectors.c.key.is_not(None))
 _KEY = case((func.length(vectors.c.key) > 0, vectors.c.key), else_=vectors.c.vector)
-_KEYS = select(vectors.c.seq, _KEY).where(vectors.c.seq.in_(listed("seqs")), _HAS_KEY)
+_KEYS = select(vectors.c.seq, _KEY).where(vectors.c.seq.in_(listed_numbers("seqs")), _HAS_KEY)
 
 
 def own_vectors(conn: Connection, embedder: str, kind: Kind, owner_ids: Sequence[str]) -> dict[str, Vector]:

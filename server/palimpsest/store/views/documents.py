@@ -13,7 +13,7 @@ from palimpsest.core.errors import InputError, MemoryNotFoundError, StaleDecisio
 from palimpsest.core.models import MAX_SCOPE_CHARS, PAGE, Message, Scope
 from palimpsest.core.search.hits import DocumentPage
 from palimpsest.core.validation import one_line
-from palimpsest.store.mapping import chunks, is_scope, listed, sees, to_message
+from palimpsest.store.mapping import chunks, is_scope, listed, listed_numbers, sees, to_message
 from palimpsest.store.schema import conversations, messages, vectors
 from palimpsest.store.views import gists
 
@@ -222,7 +222,7 @@ def page_entries_among(conn: Connection, seqs: Sequence[int]) -> set[int]:
 _PAGE_ENTRIES = (
     select(vectors.c.seq)
     .join(messages, and_(vectors.c.kind == "message", messages.c.id == vectors.c.owner_id))
-    .where(vectors.c.seq.in_(listed("seqs")), messages.c.role == PAGE)
+    .where(vectors.c.seq.in_(listed_numbers("seqs")), messages.c.role == PAGE)
 )
 
 

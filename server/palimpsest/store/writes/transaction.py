@@ -8,11 +8,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select
+from sqlalchemy import Connection, Integer, bindparam, cast, delete, func, insert, select
 
 from palimpsest.core.errors import MemoryNotFoundError
 from palimpsest.core.models import Event, Fact, Kind, Memory, Provenance, Scope
 from palimpsest.core.protocols import Vector
+from palimpsest.store.database.constructs import next_number
 from palimpsest.store.graph.identity.history import GraphWrite
 from palimpsest.store.graph.identity.spoken import mention_with
 from palimpsest.store.graph.tables import entity_history
@@ -55,15 +56,17 @@ class Transaction:
 
 def next_edit_number(conn: Connection) -> int:
     """Return the number of the next edit. Numbers of erased edits and reserved numbers are not used again."""
-    numbers = conn.execute(_NEWEST).one()
-    return max(int(number or 0) for number in numbers) + 1
+    return int(conn.execute(_NEXT).scalar_one())
 
 
-_NEWEST = select(
-    select(func.max(history.c.change)).scalar_subquery(),
-    select(func.max(message_history.c.change)).scalar_subquery(),
-    select(func.max(entity_history.c.change)).scalar_subquery(),
-    select(meta.c.value).where(meta.c.key == EDITS).scalar_subquery(),
+_NEXT = select(
+    next_number(
+        *(
+            func.coalesce(select(func.max(table.c.change)).scalar_subquery(), 0)
+            for table in (history, message_history, entity_history)
+        ),
+        func.coalesce(select(cast(meta.c.value, Integer)).where(meta.c.key == EDITS).scalar_subquery(), 0),
+    )
 )
 
 
@@ -71,6 +74,7 @@ def reserve_edit_numbers(conn: Connection, newest: int) -> None:
     """Reserve the edit numbers up to `newest`."""
     conn.execute(delete(meta).where(meta.c.key == EDITS))
     conn.execute(insert(meta).values(key=EDITS, value=str(newest)))
+    next_edit_number(conn)  # a database that counts by itself goes on from there
 
 
 def record(tx: Transaction, event: Event, memory: Memory, old: str | None, *, is_annotated: bool = False) -> str:

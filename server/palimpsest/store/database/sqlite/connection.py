@@ -99,8 +99,9 @@ class SqliteDatabase:
                 self._wait_and_refuse(conn)
 
     @contextmanager
-    def write(self) -> Generator[Connection]:
+    def write(self, user_id: str | None = None) -> Generator[Connection]:
         """Return a connection that holds the write lock from its first statement on. Raises LedgerError."""
+        del user_id  # SQLite has one lock for all
         with (
             as_ledger_errors(self._path),
             self._writing,
@@ -221,6 +222,9 @@ class SqliteDatabase:
             yield lock.is_locked
         finally:
             lock.release()
+
+    def finish_schema(self, conn: Connection) -> None:
+        """Create nothing: SQLite needs no more than the tables."""
 
     def check(self) -> str:
         """Return "ok", or the first fault of SQLite's quick check. Raises LedgerError."""

@@ -17,9 +17,9 @@ from sqlalchemy.exc import DatabaseError, OperationalError
 
 from palimpsest.core.errors import FullTextError
 from palimpsest.core.models import Scope
+from palimpsest.store.database.full_text import COLUMN_WEIGHTS, MAX_QUERY_TOKENS, MAX_SCORED, rarest, words_found
 from palimpsest.store.database.protocols import FoundWords, FullTextColumns, FullTextRow
 from palimpsest.store.mapping import chunks
-from palimpsest.text.windows import most_words_near
 
 CREATE = (
     # The ascii tokenizer takes every character beyond ASCII as part of a token, in every build of SQLite.
@@ -31,25 +31,17 @@ DROP = ("DROP TABLE lexical_terms", "DROP TABLE lexical")
 OPTIMIZE = "INSERT INTO lexical(lexical) VALUES ('optimize')"
 """Merges the full text into one segment, which no longer holds removed rows."""
 
-WEIGHTS = (0.0, 1.0, 0.4, 0.5)
-"""The weight of a match in each column. Measured with benchmarks/locomo.py."""
+WEIGHTS = (0.0, *COLUMN_WEIGHTS)
+"""The weight of a match in each column. The scope only selects rows."""
 
-MAX_QUERY_TOKENS = 64
-
-MAX_SCORED = 2_000
-"""About how many rows one search scores. A thousand rows take about a millisecond."""
+MAJORITY_SHARE = 0.5
+"""A user with more than this share of all entries is not matched in the full text: most rows are theirs anyway."""
 
 SAMPLE = 1_000
 """Document counts are exact up to this number of rows and estimated above it."""
 
 NO_LIMIT = -1
 """SQLite's LIMIT for every row."""
-
-PASSAGE_TOKENS = 60
-"""How long a passage is, in search tokens. Set by hand: about 400 characters, as much as of other texts is compared."""
-
-LONG_CHARS = 300
-"""Tokens of a text that take fewer characters than this are one passage. Below 60 tokens with their spaces."""
 
 
 class SqliteFullText:
@@ -95,6 +87,17 @@ class SqliteFullText:
         """Return the columns that `put` stores for a row."""
         return (" ".join(_scope_tokens(row.scope)), " ".join(row.own), " ".join(row.context), " ".join(row.facts))
 
+    def widened(self, conn: Connection, scope: Scope, user_entries: int) -> Scope | None:
+        """Return the parts of the scope to search by; None to search without a scope.
+
+        A part that most rows have is the most expensive one to match: the user, if most entries are theirs, and user
+        and project if an agent or a run is given.
+        """
+        if scope.agent_id or scope.run_id:
+            return Scope("", "", scope.agent_id, scope.run_id)
+        newest: int = conn.execute(_NEWEST).scalar() or 0
+        return None if user_entries > newest * MAJORITY_SHARE else scope
+
     def search(
         self,
         conn: Connection,
@@ -110,7 +113,7 @@ class SqliteFullText:
         """
         searched = list(dict.fromkeys(words))[:MAX_QUERY_TOKENS]
         if counts is not None:
-            searched = _rarest([word for word in searched if word in counts], counts)
+            searched = rarest([word for word in searched if word in counts], counts, MAX_SCORED)
         if not searched:
             return {}
         match = f"{_TEXTS} : ({' OR '.join(_quoted(word) for word in searched)})"
@@ -131,11 +134,12 @@ class SqliteFullText:
         with _damage_as_full_text_error():
             return [int(seq) for (seq,) in conn.execute(_MATCHING, {"match": match})]
 
-    def document_counts(self, conn: Connection, words: Iterable[str]) -> dict[str, int]:
-        """Return in about how many rows each word occurs. Words that occur nowhere are left out.
+    def document_counts(self, conn: Connection, user_id: str, words: Iterable[str]) -> dict[str, int]:
+        """Return in about how many rows of all users each word occurs. Words that occur nowhere are left out.
 
         The first `SAMPLE` matches are counted. Beyond them the count is estimated from how densely they lie.
         """
+        del user_id  # FTS5 counts the rows of a user only one by one
         counts: dict[str, int] = {}
         with _damage_as_full_text_error():
             for chunk in chunks(list(dict.fromkeys(words))):
@@ -151,17 +155,7 @@ class SqliteFullText:
         """Return which of the words occur in each row."""
         with _damage_as_full_text_error():
             rows = conn.execute(_ROWS, {"seqs": json.dumps(sorted(seqs))}).all()
-        padded = {word: f" {word} " for word in words}
-        nothing = frozenset[str]()
-        found: dict[int, FoundWords] = {}
-        for seq, own, around in rows:
-            own_words = _words_in(own, padded)
-            around_words = _words_in(around, padded) if around != _NOTHING_AROUND else nothing
-            anywhere = own_words | around_words if around_words else own_words
-            is_long = len(own_words) > 1 and len(own) > LONG_CHARS
-            passage = most_words_near(own.split(), own_words, PASSAGE_TOKENS) if is_long else own_words
-            found[seq] = FoundWords(own_words, anywhere, passage)
-        return found
+        return words_found(((seq, own, around) for seq, own, around in rows), words)
 
     def own_text_counts(self, conn: Connection, words: Iterable[str]) -> dict[str, int]:
         """Return in exactly how many rows each word occurs in the entry's own text."""
@@ -185,29 +179,10 @@ _TEXTS = "{own context facts}"
 _COUNTED = f"SELECT count(*), max(rowid) FROM (SELECT rowid FROM lexical WHERE lexical MATCH ? LIMIT {SAMPLE})"  # noqa: S608 - SAMPLE is our own number
 # FTS5 keeps the columns as they were given in a table of its own (https://www.sqlite.org/fts5.html, appendix B).
 # Reading that table takes half the time.
-_NOTHING_AROUND = " "  # two empty columns, joined
 _ROWS = text("SELECT id, c1, c2 || ' ' || c3 FROM lexical_content WHERE id IN (SELECT value FROM json_each(:seqs))")
 _OWN_COUNTS = text(
     "SELECT term, doc FROM lexical_terms WHERE col = 'own' AND term IN (SELECT value FROM json_each(:words))"
 )
-
-
-def _words_in(column: str, padded: Mapping[str, str]) -> frozenset[str]:
-    """Return which words stand in a column. Looking for a few words takes less time than splitting the column."""
-    text = f" {column} "
-    return frozenset([word for word, between_spaces in padded.items() if between_spaces in text])
-
-
-def _rarest(words: Sequence[str], counts: Mapping[str, int]) -> list[str]:
-    """Return the rarest words that together occur in about `MAX_SCORED` rows, and at least one word."""
-    rarest: list[str] = []
-    rows = 0
-    for word in sorted(words, key=lambda word: counts[word]):
-        rows += counts[word]
-        if rarest and rows > MAX_SCORED:
-            break
-        rarest.append(word)
-    return rarest
 
 
 @contextmanager

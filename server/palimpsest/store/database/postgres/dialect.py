@@ -1,0 +1,71 @@
+"""How PostgreSQL writes what `store/database/constructs.py` and `store/schema.py` define."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Column
+from sqlalchemy.dialects import registry
+from sqlalchemy.dialects.postgresql.base import PGDDLCompiler, PGTypeCompiler
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.types import Integer, String
+
+from palimpsest.store.database.constructs import json_elements, json_numbers, next_number
+
+EDIT_NUMBERS = "edit_numbers"
+"""The sequence of edit numbers. Two users may write at the same time, so the highest number in use does not do."""
+
+DRIVER = "postgresql+palimpsest"
+"""What the URL of an engine begins with whose tables are made by `LedgerDialect`."""
+
+
+class _Types(PGTypeCompiler):
+    def visit_INTEGER(self, type_: Integer, **kw: Any) -> str:  # noqa: N802 - SQLAlchemy calls it by this name
+        """Write every integer with 64 bits: the rows of the index log of many users are more than 32 bits count."""
+        del type_, kw
+        return "BIGINT"
+
+    def visit_VARCHAR(self, type_: String, **kw: Any) -> str:  # noqa: N802 - likewise
+        """Write text without a limit of its length, as SQLite has none, and ordered by its bytes, as SQLite does."""
+        del type_
+        return 'TEXT COLLATE "C"' if isinstance(kw.get("type_expression"), Column) else "TEXT"
+
+    visit_TEXT = visit_VARCHAR  # noqa: N815 - likewise
+
+
+class _Ddl(PGDDLCompiler):
+    def get_column_specification(self, column: Column[Any], **kwargs: Any) -> str:
+        """Return a column as it is created. Its numbers, if it counts by itself, have 64 bits."""
+        return super().get_column_specification(column, **kwargs).replace(" SERIAL", " BIGSERIAL", 1)
+
+
+class LedgerDialect(PGDialect_psycopg):
+    """PostgreSQL with the types of a ledger, over psycopg."""
+
+    supports_statement_cache = True
+    type_compiler_cls = _Types
+    ddl_compiler = _Ddl
+
+
+def register() -> None:
+    """Teach SQLAlchemy our dialect, and its compiler our constructs."""
+    registry.register(DRIVER.replace("+", "."), __name__, LedgerDialect.__name__)
+    compiles(json_elements, "postgresql")(_json_elements)
+    compiles(json_numbers, "postgresql")(_json_numbers)
+    compiles(next_number, "postgresql")(_next_number)
+
+
+def _json_elements(element: json_elements, compiler: SQLCompiler, **options: Any) -> str:
+    return f"json_array_elements_text({compiler.process(element.clauses, **options)})"
+
+
+def _json_numbers(element: json_numbers, compiler: SQLCompiler, **options: Any) -> str:
+    texts = f"json_array_elements_text({compiler.process(element.clauses, **options)})"
+    return f"(SELECT CAST(texts.value AS BIGINT) AS value FROM {texts} AS texts)"  # noqa: S608 - no value of anybody's
+
+
+def _next_number(element: next_number, compiler: SQLCompiler, **options: Any) -> str:
+    used = compiler.process(element.clauses, **options)
+    return f"setval('{EDIT_NUMBERS}', greatest(nextval('{EDIT_NUMBERS}'), greatest({used}) + 1))"
