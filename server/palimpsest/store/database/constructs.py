@@ -18,6 +18,7 @@ class json_elements(FunctionElement[Any]):  # noqa: N801 - SQL functions are low
 class json_numbers(json_elements):  # noqa: N801 - likewise
     """The elements of a JSON array of integers, one row each."""
 
+    name = "json_numbers"
     inherit_cache = True
 
 
