@@ -72,7 +72,7 @@ class TestTransports:
             with httpx2.stream("GET", f"{server.base}/sse") as stream:
                 next(stream.iter_lines())
                 server.process.terminate()
-                assert await anyio.to_thread.run_sync(server.process.wait, TIMEOUT) in (0, -signal.SIGTERM)
+                assert await anyio.to_thread.run_sync(server.process.wait, TIMEOUT) == 0
         with run_http_server(tmp_path) as server:
             async with connect_http(server, "auto") as client:
                 assert VIOLIN in text_of(await client.call_tool("search_memories", {"query": "violin"}))

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import anyio
 import anyio.to_thread
 import pytest
 from mcp import Client
 
-from loopback import OpenAIServer
 from palimpsest.server.session import progress as call_progress
 from tests.support.http_server import connect_http, run_http_server
 from tests.support.mcp_client import connect_stdio, reply_results, reply_text
 from tests.support.server_in_process import connect
+from tests.support.slow_model import slow_model
 
 pytestmark = pytest.mark.anyio
 
@@ -28,45 +24,6 @@ EVERY_TRANSPORT = pytest.mark.parametrize(
     ["stdio-auto", "auto", *(pytest.param(how, marks=pytest.mark.ci) for how in ("stdio-legacy", "legacy", "sse"))],
 )
 CONVERSATION = {"messages": [{"role": "user", "content": "I do like Darjeeling"}]}
-FACTS = json.dumps({"facts": [{"text": "Alice likes Darjeeling", "sources": [1]}]})
-ADD = json.dumps({"decisions": [{"fact": 0, "event": "ADD"}]})
-
-
-@dataclass
-class SlowModel:
-    """A model that signals when it is asked, and answers when `may_answer` is set."""
-
-    url: str = ""
-    was_asked: threading.Event = field(default_factory=threading.Event)
-    may_answer: threading.Event = field(default_factory=threading.Event)
-
-    @property
-    def settings(self) -> dict[str, str]:
-        """Return the settings with which a server uses this model."""
-        return {
-            "PALIMPSEST_LLM__PROVIDER": "openai",
-            "OPENAI_API_KEY": "k",
-            "OPENAI_BASE_URL": self.url,
-            "PALIMPSEST_LEARN__IN_BACKGROUND": "false",
-        }
-
-
-@contextmanager
-def slow_model() -> Generator[SlowModel]:
-    """Run a model that extracts one fact and decides to add it."""
-    model = SlowModel()
-
-    def answer(request: dict[str, Any]) -> str:
-        model.was_asked.set()
-        model.may_answer.wait()
-        return ADD if "decisions" in json.dumps(request["messages"][0]) else FACTS
-
-    with OpenAIServer(answer) as server:
-        model.url = server.base_url
-        try:
-            yield model
-        finally:
-            model.may_answer.set()
 
 
 @asynccontextmanager

@@ -20,6 +20,7 @@ from palimpsest.core.errors import GraphStoreError, InputError
 from palimpsest.core.models import Outcome, Scope
 from palimpsest.core.protocols import Progress
 from palimpsest.core.settings import Settings
+from palimpsest.core.threads import in_background
 from palimpsest.facade.brief import Briefs
 from palimpsest.index.backfill import embed_missing
 from palimpsest.index.graph.sync import graph_projection
@@ -203,6 +204,11 @@ class Care:
     async def _after_job(self, scope: Scope, outcomes: Sequence[Outcome]) -> None:
         for note in await self._briefs.after_write(scope.user_id, outcomes):
             logger.warning("%s", note)
+
+    async def read_ledger(self) -> None:
+        """Read a row of the ledger, which raises LedgerError if the ledger cannot be read now."""
+        with in_background():
+            await self._engine.run(lambda: self._engine.ledger.id)
 
     async def waiting(self) -> int:
         """Return how many texts wait for a vector of this embedder, or for the rest of theirs."""

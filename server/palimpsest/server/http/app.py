@@ -18,11 +18,9 @@ from mcp.server.auth.routes import create_protected_resource_routes
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
+from starlette.types import ASGIApp, Lifespan
 
-from palimpsest import __version__
 from palimpsest.core.configuration.endpoints import is_loopback
 from palimpsest.core.errors import SettingsError
 from palimpsest.core.settings import Settings
@@ -31,10 +29,13 @@ from palimpsest.server.auth import tokens as access_tokens
 from palimpsest.server.auth.access import READ, WRITE
 from palimpsest.server.http.connections import BoundedConnection
 from palimpsest.server.http.gate import URL, gate
-from palimpsest.server.http.open_paths import HEALTH
+from palimpsest.server.http.open_paths import HEALTH, READY
+from palimpsest.server.http.operations.probes import Health, Ready
+from palimpsest.server.http.operations.stopping import DrainingServer
 from palimpsest.server.http.short_pauses import keep_pauses_short
 from palimpsest.server.http.split import PageSplit
 from palimpsest.server.mcp_server import MemoryServer
+from palimpsest.server.session.calls import UnderWay
 from palimpsest.server.session.lazy_memory import LazyMemory
 from palimpsest.server.wire.json_text import MAX_MESSAGE_BYTES
 
@@ -56,13 +57,22 @@ class Page:
     end_streams_when: Callable[[Callable[[], bool]], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What is served: the whole application, the page in it, and how many of its calls are under way."""
+
+    app: Starlette
+    page: Page
+    under_way: UnderWay
+
+
 BuildPage: TypeAlias = Callable[[LazyMemory, Settings, bool], Page]
 """Returns the page over a memory; the last argument says whether requests need an access token."""
 
 PATHS = {"http": ("mcp",), "sse": ("sse",), "all": ("mcp", "sse")}
 
 SHUTDOWN_SECONDS = 3
-"""How long open streams may continue after the server is asked to stop."""
+"""How long open streams may continue when the server stops and its calls have ended."""
 
 CALL_SECONDS = 300.0
 """How long a tool call over HTTP may take. What it had stored by then is kept."""
@@ -84,9 +94,11 @@ def serve(
     sys.setswitchinterval(SWITCH_SECONDS)
     with _listen(host, port) as listener:
         port = listener.getsockname()[1]
-        app, page = application(load_settings, settings, transport, host, build_page, protected=protected)
+        served = application(
+            load_settings, settings, transport, host, build_page, lambda: server.is_draining, protected=protected
+        )
         config = uvicorn.Config(
-            app,
+            served.app,
             log_level="warning",
             server_header=False,
             ws="none",
@@ -99,11 +111,11 @@ def serve(
         urls = " and ".join(f"http://{url_host}:{port}/{path}" for path in PATHS[transport])
         for line in (
             f"{urls}{', with a token' if protected else ''}",
-            f"page: http://{url_host}:{port}{page.first_path}",
+            f"page: http://{url_host}:{port}{served.page.first_path}",
         ):
             print(f"palimpsest: {line}", file=sys.stderr, flush=True)  # noqa: T201 - for the person who starts the server
-        server = uvicorn.Server(config)
-        page.end_streams_when(lambda: server.should_exit)
+        server = DrainingServer(config, served.under_way, settings.http.drain_seconds)
+        served.page.end_streams_when(lambda: server.should_exit)
         server.run(sockets=[listener])
 
 
@@ -127,17 +139,19 @@ def application(
     transport: Transport,
     host: str,
     build_page: BuildPage,
+    is_draining: Callable[[], bool],
     *,
     protected: bool,
-) -> tuple[Starlette, Page]:
-    """Return the ASGI application, and its page.
-
-    It opens the memory at startup and closes it at shutdown.
-    """
+) -> Served:
+    """Return what is served. It opens the memory at startup and closes it at shutdown."""
     server = build_server(lambda: load_settings().learning_in_background(), run_state=False, call_seconds=CALL_SECONDS)
     # The gate checks hosts. The SDK's own check takes anything after a name's colon for a port.
     security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-    routes: list[BaseRoute] = [Route(HEALTH, _Health(server.state.memory), methods=["GET"])]
+    memory, calls = server.state.memory, server.state.calls
+    routes: list[BaseRoute] = [
+        Route(HEALTH, Health(memory), methods=["GET"]),
+        Route(READY, Ready(memory, is_draining), methods=["GET"]),
+    ]
     if transport != "sse":
         app = server.streamable_http_app(
             transport_security=security, host=host, max_request_body_size=MAX_MESSAGE_BYTES
@@ -145,14 +159,14 @@ def application(
         routes += app.routes
     if transport != "http":
         routes += server.sse_app(transport_security=security, host=host, max_request_body_size=MAX_MESSAGE_BYTES).routes
-    page = build_page(server.state.memory, settings, protected)
-    check, *steps = gate(settings, host, server.state.calls.shares, protected=protected)
+    page = build_page(memory, settings, protected)
+    check, *steps = gate(settings, host, calls, protected=protected)
     app = Starlette(
         routes=[*routes, *(_oauth_metadata(settings) if protected else [])],
         middleware=[check, Middleware(PageSplit, page=page.app, is_page=page.has_path), *steps],
         lifespan=_lifespan(server, transport, page),
     )
-    return app, page
+    return Served(app, page, calls.under_way)
 
 
 def _lifespan(server: MemoryServer, transport: Transport, page: Page) -> Lifespan[Starlette]:
@@ -193,18 +207,3 @@ def _oauth_metadata(settings: Settings) -> list[Route]:
         authorization_servers=[URL.validate_python(settings.http.issuer)],
         scopes_supported=[READ, WRITE],
     )
-
-
-class _Health:
-    """The health check: 200 if the server works, 503 if it does not, and nothing about what it stores. ASGI app."""
-
-    def __init__(self, memory: LazyMemory) -> None:
-        self._memory = memory
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer the request."""
-        await (await self._response())(scope, receive, send)
-
-    async def _response(self) -> Response:
-        content: dict[str, Any] = {"version": __version__, **await self._memory.health()}
-        return JSONResponse(content, 200 if content["status"] != "failed" else 503)

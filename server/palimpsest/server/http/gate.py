@@ -15,7 +15,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from palimpsest.core.clock import now
 from palimpsest.core.settings import Settings
-from palimpsest.core.threads import CpuShares
 from palimpsest.server.auth.access import READ
 from palimpsest.server.auth.attempts import LimitedBearerAuth, refusal
 from palimpsest.server.auth.bearer import AccessTokenVerifier
@@ -25,6 +24,7 @@ from palimpsest.server.http.limits import RateLimit, UnfinishedLimit
 from palimpsest.server.http.messages import MessageCheck
 from palimpsest.server.http.open_paths import is_open
 from palimpsest.server.http.sessions import SessionLimit
+from palimpsest.server.session.calls import Calls
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
@@ -32,7 +32,7 @@ ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 URL: TypeAdapter[AnyHttpUrl] = TypeAdapter(AnyHttpUrl)
 
 
-def gate(settings: Settings, host: str, shares: CpuShares, *, protected: bool) -> list[Middleware]:
+def gate(settings: Settings, host: str, calls: Calls, *, protected: bool) -> list[Middleware]:
     """Return the steps, the first first. `protected`: whether requests need an access token, and callers have shares.
 
     Before these, `BoundedConnection` waits for the headers. After these, the SDK and our `Calls` answer the request.
@@ -49,8 +49,8 @@ def gate(settings: Settings, host: str, shares: CpuShares, *, protected: bool) -
         # Without a valid access token, it ends here: 401, and no body was read.
         *require,
         # The body is read, within its limits, and has to be a message.
-        Middleware(BodyLimit, shares=shares if protected else None),
-        Middleware(MessageCheck),
+        Middleware(BodyLimit, shares=calls.shares if protected else None),
+        Middleware(MessageCheck, under_way=calls.under_way),
         # A new session may close an old one.
         Middleware(SessionLimit),
     ]

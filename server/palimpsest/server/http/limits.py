@@ -1,7 +1,7 @@
 """Limit how many requests a caller sends a minute, and how many it has unfinished. ASGI middleware.
 
 Callers are distinguished by verified access token, or else by address. Requests for open paths are counted apart, so
-that the health check is answered whatever else an address sends.
+that the probes are answered whatever else an address sends.
 """
 
 from __future__ import annotations

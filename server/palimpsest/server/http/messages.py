@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from palimpsest.server.http.open_paths import is_open
+from palimpsest.server.session.calls import UnderWay
 from palimpsest.server.wire.messages import Refused, read_message
 
 SESSION = "mcp-session-id"
@@ -23,11 +24,13 @@ class MessageCheck:
     """Answer a body that is no message, or a request whose id is in use, with 400, or 413, and a JSON-RPC error.
 
     Over stdio the same faults get the same errors. The SDK keeps the answers of a session by the ids of its requests,
-    with 1 the same as "1", so the first of two unfinished ones with the same id would never be answered.
+    with 1 the same as "1", so the first of two unfinished ones with the same id would never be answered. Calls are
+    counted in `under_way` until they are answered.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, under_way: UnderWay | None = None) -> None:
         self.app = app
+        self._under_way = under_way or UnderWay()
         self._unfinished: dict[tuple[str, str], anyio.Event] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -44,20 +47,26 @@ class MessageCheck:
             return
         session = Headers(scope=scope).get(SESSION)
         key = (session, str(message.id)) if session and isinstance(message, JSONRPCRequest) else None
+        method = message.method if isinstance(message, JSONRPCRequest) else ""
         del message
         receive_again = _receive_again(request, receive)
         del request
         if key is None:
-            await self.app(scope, receive_again, send)
+            await self._pass_on(method, scope, receive_again, send)
         elif key[1] in RESERVED_IDS or not await self._is_free(key):
             refused = Refused(INVALID_REQUEST, "an unfinished request of the session has the same id")
             await _answer(refused)(scope, receive, send)
         else:
             self._unfinished[key] = anyio.Event()
             try:
-                await self.app(scope, receive_again, send)
+                await self._pass_on(method, scope, receive_again, send)
             finally:
                 self._unfinished.pop(key).set()
+
+    async def _pass_on(self, method: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Have a request answered. It is under way until its answer was sent, and not only until there is one."""
+        with self._under_way.counted(method):
+            await self.app(scope, receive, send)
 
     async def _is_free(self, key: tuple[str, str]) -> bool:
         """Wait for the request that has an id in a session. Return whether no request has it any more."""

@@ -1,4 +1,4 @@
-"""Paths that need no access token: the health check, and the metadata that says where to get a token."""
+"""Paths that need no access token: the probes, and the metadata that says where to get a token."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import cast
 from starlette.types import Scope
 
 HEALTH = "/health"
+READY = "/ready"
 WELL_KNOWN = "/.well-known/"
 
 
 def is_open(scope: Scope) -> bool:
     """Return whether anybody may request a path. Nothing behind it reads the body of a request."""
     path = cast("str", scope["path"])
-    return path == HEALTH or path.startswith(WELL_KNOWN)
+    return path in (HEALTH, READY) or path.startswith(WELL_KNOWN)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Collection, Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, cast
 from weakref import WeakValueDictionary
 
@@ -21,7 +21,10 @@ from palimpsest.server.session.body_budget import SHARE, BodyShare
 from palimpsest.server.session.continuations import ASKED_BETWEEN_REQUESTS_SINCE
 from palimpsest.server.session.roots import RequestContext
 
-COUNTED = ("tools/call", "resources/read", "prompts/get", "completion/complete", "subscriptions/listen")
+STREAM = "subscriptions/listen"
+"""A request whose answer is a stream without an end of its own."""
+
+COUNTED = ("tools/call", "resources/read", "prompts/get", "completion/complete", STREAM)
 """Requests that may take long."""
 
 MAX_CALLS = 200
@@ -34,6 +37,23 @@ THREADS_PER_CALLER = 2
 """How many of them one caller uses at a time; its other calls wait. Set by hand: three leave some to a fourth."""
 
 
+class UnderWay:
+    """How many calls are being answered, which a server that is to stop waits for."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    @contextmanager
+    def counted(self, method: str) -> Generator[None]:
+        """Count a request of a method until the block ends, unless it is a stream that its client ends."""
+        is_call = method in COUNTED and method != STREAM
+        self.number += is_call
+        try:
+            yield
+        finally:
+            self.number -= is_call
+
+
 class Calls:
     """The unfinished calls of every caller over HTTP. Over stdio there is one caller, and nothing is bounded."""
 
@@ -44,6 +64,7 @@ class Calls:
         self._writing = anyio.CapacityLimiter(1)
         self._by_caller: WeakValueDictionary[str, Threads] = WeakValueDictionary()
         self.shares = CpuShares()
+        self.under_way = UnderWay()
 
     def threads(self, ctx: RequestContext) -> Threads | None:
         """Return the threads that a request may use, or None if it came over stdio."""
@@ -73,7 +94,7 @@ class Calls:
             )
         self._unfinished[caller] += 1
         try:
-            with _body_held(request):
+            with _body_held(request), self.under_way.counted(ctx.method):
                 if self._ends_with_its_request(request, ctx):
                     return await _until_disconnected(request, ctx, call_next)
                 return await call_next(ctx)

@@ -67,6 +67,11 @@ class LazyMemory:
         """Return the memory if it is open."""
         return self._memory
 
+    @property
+    def has_failed(self) -> bool:
+        """Return whether the memory is closed because the last attempt to open it failed."""
+        return self._memory is None and self._error is not None
+
     def learn_folder(self, folder: str, project: str) -> None:
         """Have what sessions in a folder begin with rendered, if the memory is open."""
         if self._memory is not None:
@@ -81,7 +86,7 @@ class LazyMemory:
     async def health(self) -> dict[str, str]:
         """Return the state of each part, without any content. `status` is ok, opening, degraded or failed."""
         if self._memory is None:
-            return {"status": "failed" if self._error is not None else "opening"}
+            return {"status": "failed" if self.has_failed else "opening"}
         return await self._memory.health()
 
     async def run(self) -> None:
