@@ -102,6 +102,7 @@ class Settings(BaseSettings):
     links: Literal["off", "on"] = "off"
     http: HttpSettings = HttpSettings()
     instructions: Literal["memories", "static"] = "memories"
+    max_memories: int = Field(default=0, ge=0)
     hooks: Literal["on", "off", "capture", "recall"] = "on"
     hooks_excluded_folders: tuple[str, ...] = ()
     keep_secrets: bool = False

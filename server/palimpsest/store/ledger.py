@@ -45,12 +45,14 @@ from palimpsest.store.writes.transaction import next_edit_number
 class Ledger:
     """The memories, messages, history and vectors of all users in one database.
 
-    Blocking: call it in a worker thread. Every method raises LedgerError if the database cannot be used.
+    Blocking: call it in a worker thread. Every method raises LedgerError if the database cannot be used. A user may
+    have `max_memories`, or with 0 any number.
     """
 
-    def __init__(self, database: Database, clock: Clock) -> None:
+    def __init__(self, database: Database, clock: Clock, max_memories: int = 0) -> None:
         self._database = database
         self._clock = clock
+        self._max_memories = max_memories
 
     @property
     def full_text(self) -> FullText:
@@ -88,10 +90,11 @@ class Ledger:
         """Carry out a write in one transaction and return what it did.
 
         Raises StaleDecisionError if rows that the decisions were made on have changed, MemoryNotFoundError for an id
-        outside the scope, and LedgerError if the database cannot be written. Nothing is written then.
+        outside the scope, InputError if the user would have too many memories, and LedgerError if the database cannot
+        be written. Nothing is written then.
         """
         with self._write() as conn:
-            return application.apply(conn, self.full_text, write, self._clock())
+            return application.apply(conn, self.full_text, write, self._clock(), self._max_memories)
 
     def apply_as_one(self, writes: Sequence[application.Write]) -> Sequence[AppliedWrite]:
         """Carry out writes in several scopes of a user in one transaction, as one edit. Raises as `apply`."""
@@ -99,7 +102,8 @@ class Ledger:
         with self._write() as conn:
             for write in writes:
                 edit = applied[0].edit if applied else write.edit
-                applied.append(application.apply(conn, self.full_text, replace(write, edit=edit), self._clock()))
+                write = replace(write, edit=edit)  # noqa: PLW2901 - the same write, with its number
+                applied.append(application.apply(conn, self.full_text, write, self._clock(), self._max_memories))
         return applied
 
     def give_vectors(self, embedder: str, embedded: Sequence[entries.Embedded]) -> None:
@@ -330,8 +334,10 @@ class Ledger:
         self._database.close()
 
 
-def open_ledger(place: Path | SecretStr, clock: Clock) -> Ledger:
+def open_ledger(place: Path | SecretStr, clock: Clock, max_memories: int = 0) -> Ledger:
     """Open the ledger in an SQLite file, or in the database of a URL. It is created or migrated if needed.
+
+    A user may have `max_memories`, or with 0 any number.
 
     Raises SettingsError for a URL that is none, LedgerTooNewError for the schema of a newer version, and LedgerError if
     the file or the database cannot be used.
@@ -342,7 +348,7 @@ def open_ledger(place: Path | SecretStr, clock: Clock) -> Ledger:
     except BaseException:
         database.close()
         raise
-    return Ledger(database, clock)
+    return Ledger(database, clock, max_memories)
 
 
 def open_database(place: Path | SecretStr) -> Database:

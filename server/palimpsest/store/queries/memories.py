@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cache
 
-from sqlalchemy import ColumnElement, Connection, Text, cast, func, or_, select, text
+from sqlalchemy import ColumnElement, Connection, Text, bindparam, cast, func, or_, select, text
 
 from palimpsest.core.models import USER_NAME, Memory, Scope
 from palimpsest.store.mapping import Query, chunks, listed, scope_parts, scope_values, sees, sees_named, to_memory
@@ -49,6 +49,14 @@ def count_memories(conn: Connection, scope: Scope) -> int:
     """Return how many living memories the scope sees."""
     query = select(func.count()).where(sees(memories, scope), memories.c.deleted_at.is_(None))
     return conn.execute(query).scalar_one()
+
+
+def count_living(conn: Connection, user_id: str) -> int:
+    """Return how many living memories a user has in all scopes. It reads an index of living memories alone."""
+    return conn.execute(_COUNT_LIVING, {"user_id": user_id}).scalar_one()
+
+
+_COUNT_LIVING = select(func.count()).where(memories.c.user_id == bindparam("user_id"), memories.c.deleted_at.is_(None))
 
 
 def memories_of(conn: Connection, scope: Scope) -> list[Memory]:

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, and_, exists, func, insert, select, update
 
 from palimpsest.core.clock import iso
 from palimpsest.core.entities import EntityEdit
-from palimpsest.core.errors import StaleDecisionError
+from palimpsest.core.errors import InputError, StaleDecisionError
 from palimpsest.core.models import (
     Annotation,
     AppliedWrite,
@@ -35,6 +35,7 @@ from palimpsest.store.database.protocols import FullText
 from palimpsest.store.graph.editing import edits as entity_edits
 from palimpsest.store.known_projects import current_name
 from palimpsest.store.mapping import chunks, is_scope, scope_values, sees
+from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.queries.jobs import MESSAGES
 from palimpsest.store.schema import index_log, memories, messages, meta, summaries
@@ -50,6 +51,7 @@ from palimpsest.store.writes.conversations import Conversation
 from palimpsest.store.writes.jobs.queue import CONTEXT, JobRequest, LearnLater, enqueue, enqueue_all
 from palimpsest.store.writes.purge import ERASED_AT
 from palimpsest.store.writes.transaction import Transaction, find, find_newest, next_edit_number
+from palimpsest.text.counting import counted
 
 CLOCK_SLACK = timedelta(minutes=1)
 """Clocks are corrected by seconds all the time. Such corrections are not worth a note."""
@@ -92,7 +94,7 @@ class Write:
     pages_read: PagesRead | None = None
 
 
-def apply(conn: Connection, full_text: FullText, write: Write, now: datetime) -> AppliedWrite:
+def apply(conn: Connection, full_text: FullText, write: Write, now: datetime, max_memories: int = 0) -> AppliedWrite:
     """Carry out a write and return what it did. Raises the errors that `Ledger.apply` lists."""
     write = _in_current_project(conn, write)
     _refuse_stale(conn, write)
@@ -104,6 +106,7 @@ def apply(conn: Connection, full_text: FullText, write: Write, now: datetime) ->
         conn, write.scope, write.provenance, now, edit, write.vectors, write.embedder, touched, write.partial
     )
     _mark_learned(conn, write.learned_from)
+    before = _count_before(conn, write) if max_memories else None
     stored, new_ids = (), frozenset[str]()
     if write.messages:
         stored, new_ids = message_writes.store(tx, write.messages, write.conversation)
@@ -119,6 +122,8 @@ def apply(conn: Connection, full_text: FullText, write: Write, now: datetime) ->
     new_messages = [message.id for message in stored if message.id in new_ids]
     enqueue_all(conn, write.scope, write.later, outcomes, new_messages, now)
     _expire_later(conn, outcomes, now)
+    if before is not None:
+        _refuse_too_many(conn, write.scope.user_id, before, max_memories)
     on_pinned = pinned.check(conn, tx.pinned, may_exceed=write.undo is not None)
     touched.messages.update(gists.put(conn, write.gists, write.vectors, write.embedder))
     entry_writes.index(conn, full_text, touched, now)
@@ -171,6 +176,28 @@ def _refuse_stale(conn: Connection, write: Write) -> None:
     )
     if conn.execute(changed.limit(1)).first() is not None:
         raise StaleDecisionError("memories were added while it was decided what to do with the new facts")
+
+
+def _count_before(conn: Connection, write: Write) -> int | None:
+    """Return how many memories the user has, if the write may add some. An undo may: it only brings back what was."""
+    if not any(decision.event is Event.ADD and decision.kind == "memory" for decision in write.decisions):
+        return None
+    return memory_queries.count_living(conn, write.scope.user_id)
+
+
+def _refuse_too_many(conn: Connection, user_id: str, before: int, max_memories: int) -> None:
+    """Raise InputError if a user has more memories than before, and than there may be.
+
+    The write lock keeps out other writers of the user, so that those who write at once cannot exceed it together.
+    """
+    after = memory_queries.count_living(conn, user_id)
+    if after > max(before, max_memories):
+        added = f"{after - before} would be added" if after - before > 1 else "another one would be added"
+        raise InputError(
+            f"{user_id} has {counted(before, 'memory')}, of {max_memories:,} that a user may have "
+            f"(max_memories), and {added}; nothing was stored by this step. Delete what is no longer needed, or "
+            "replace a memory instead of adding one."
+        )
 
 
 def _mark_learned(conn: Connection, message_ids: tuple[str, ...]) -> None:

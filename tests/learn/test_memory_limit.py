@@ -1,0 +1,129 @@
+"""The bound on the memories of a user: what it refuses, what it lets through, and that nobody slips past it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from loopback import OpenAIServer
+from palimpsest.core.errors import InputError
+from palimpsest.core.models import Event, Scope
+from palimpsest.memory import Memory
+from tests.support.memory import ALICE, add_text, llm_settings, memory_in, memory_texts, messages_from
+from tests.support.scripted_model import facts_reply, is_extraction
+
+pytestmark = pytest.mark.anyio
+
+TEXTS = ("Alice keeps bees", "Alice plays the cello", "Alice lives in Lyon")
+
+
+async def fill(memory: Memory) -> list[str]:
+    """Add three memories and return their ids."""
+    return [await add_text(memory, text) for text in TEXTS]
+
+
+class TestWhatIsRefused:
+    async def test_one_too_many_is_refused_and_leaves_nothing(self, tmp_path: Path) -> None:
+        """Guards the bound, and the text that says how many there are and what to do."""
+        async with memory_in(tmp_path, max_memories=3) as memory:
+            await fill(memory)
+            edits = await memory.log(ALICE)
+            with pytest.raises(InputError) as refused:
+                await add_text(memory, "Alice drinks Darjeeling")
+            for said in ("alice has 3 memories", "of 3 that a user may have", "nothing was stored", "Delete"):
+                assert said in str(refused.value)
+            assert await memory_texts(memory) == sorted(TEXTS)
+            assert await memory.log(ALICE) == edits
+            hits = (await memory.search(ALICE, "Darjeeling")).hits
+            assert not [hit for hit in hits if "Darjeeling" in hit.text]
+
+    async def test_all_scopes_of_a_user_count_and_no_other_user_does(self, tmp_path: Path) -> None:
+        """Guards against a user who spreads memories over projects, and others from that user."""
+        async with memory_in(tmp_path, max_memories=2) as memory:
+            for scope in (ALICE, Scope("alice", "web")):
+                await memory.add_text(scope, "Tests run in parallel", infer=False)
+            for scope in (ALICE, Scope("alice", "atlas"), Scope("alice", "web", "coder", "r1")):
+                with pytest.raises(InputError, match="alice has 2 memories"):
+                    await memory.add_text(scope, "Releases are tagged", infer=False)
+            await memory.add_text(Scope("bob"), "Releases are tagged", infer=False)
+
+    async def test_a_deleted_memory_is_not_restored_into_a_full_memory(self, tmp_path: Path) -> None:
+        """Guards the bound from a deletion, an add and a restore."""
+        async with memory_in(tmp_path, max_memories=3) as memory:
+            first, *_ = await fill(memory)
+            await memory.delete(ALICE, [first])
+            await add_text(memory, "Alice drinks Darjeeling")
+            with pytest.raises(InputError, match="another one would be added"):
+                await memory.restore(ALICE, first)
+
+    async def test_messages_are_kept_and_learned_from_once_there_is_room(self, tmp_path: Path) -> None:
+        """Guards what was said: the reply tells that it is kept, and that nothing was learned from it."""
+
+        def model_reply(request: dict[str, Any]) -> str:
+            adds_it = {"decisions": [{"fact": 0, "event": "ADD"}]}
+            return facts_reply("Alice drinks Darjeeling") if is_extraction(request) else json.dumps(adds_it)
+
+        said = messages_from(("user", "I drink Darjeeling"))
+        with OpenAIServer(model_reply) as model:
+            async with memory_in(tmp_path, max_memories=1, llm=llm_settings(model.base_url)) as memory:
+                bees = (await memory.add_text(ALICE, "The office is blue", infer=False)).outcomes[0].memory.id
+                result = await memory.add_messages(said)
+                assert result.kept_messages == 1
+                assert result.outcomes == ()
+                (note,) = result.notes
+                assert note.startswith("kept 1 message, but no facts were learned from them: alice has 1 memory")
+                assert "I drink Darjeeling" in {hit.text for hit in (await memory.search(ALICE, "Darjeeling")).hits}
+                await memory.delete(ALICE, [bees])
+                again = await memory.add_messages(said)
+                assert [outcome.memory.text for outcome in again.outcomes] == ["Alice drinks Darjeeling"]
+
+
+class TestWhatIsNotRefused:
+    async def test_what_adds_nothing_is_done_in_a_full_memory(self, tmp_path: Path) -> None:
+        """Guards the way out: replacing, updating, repeating, deleting, and undoing all of it."""
+        async with memory_in(tmp_path, max_memories=3) as memory:
+            bees, cello, _ = await fill(memory)
+            await add_text(memory, "Alice keeps wasps", replaces=[bees])
+            await memory.update(ALICE, cello, text="Alice plays the viola")
+            repeated = await memory.add_text(ALICE, TEXTS[2], infer=False)
+            assert [outcome.event for outcome in repeated.outcomes] == [Event.NONE]
+            await memory.delete(ALICE, [cello])
+            await add_text(memory, "Alice drinks Darjeeling")
+            for _ in range(4):
+                await memory.undo(ALICE)
+            assert await memory_texts(memory) == sorted(TEXTS)
+
+    async def test_a_limit_that_was_lowered_deletes_nothing(self, tmp_path: Path) -> None:
+        """Guards what is stored from a change of the settings. An undo may go back beyond the limit."""
+        async with memory_in(tmp_path) as memory:
+            bees, *_ = await fill(memory)
+        async with memory_in(tmp_path, max_memories=1) as memory:
+            await memory.update(ALICE, bees, text="Alice keeps wasps")
+            await memory.delete(ALICE, [bees])
+            with pytest.raises(InputError, match="alice has 2 memories, of 1 that"):
+                await add_text(memory, "Alice drinks Darjeeling")
+            await memory.undo(ALICE)
+            assert len(await memory_texts(memory)) == 3
+
+
+async def test_many_writers_at_once_do_not_exceed_it(tmp_path: Path) -> None:
+    """Guards the bound where it is decided: two open memories and twenty calls leave as many as there may be."""
+    refused: list[InputError] = []
+
+    async def add(memory: Memory, number: int) -> None:
+        try:
+            await memory.add_text(Scope("alice", f"project {number % 3}"), f"Ticket {number} is open", infer=False)
+        except InputError as error:
+            refused.append(error)
+
+    async with memory_in(tmp_path, max_memories=7) as first, memory_in(tmp_path, max_memories=7) as second:
+        async with anyio.create_task_group() as tasks:
+            for number in range(20):
+                tasks.start_soon(add, (first, second)[number % 2], number)
+        stored = [hit for number in range(3) for hit in (await first.list(Scope("alice", f"project {number}"))).hits]
+    assert len({hit.id for hit in stored}) == 7
+    assert len(refused) == 13
