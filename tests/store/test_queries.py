@@ -117,6 +117,7 @@ CALLS: dict[Callable[..., object], Callable[[Connection, Memory, Message], objec
     memories.list_memories: lambda conn, _, __: memories.list_memories(conn, ALICE, 9, before=9),
     memories.rows_of: lambda conn, memory, _: memories.rows_of(conn, [memory.id]),
     memories.count_memories: lambda conn, _, __: memories.count_memories(conn, ALICE),
+    memories.count_living: lambda conn, _, __: memories.count_living(conn, "alice"),
     history.is_in_names: lambda conn, _, __: history.is_in_names(conn, "alice"),
     memories.memories_of: lambda conn, _, __: memories.memories_of(conn, AGENT),
     memories.metadata_keys: lambda conn, _, __: list(memories.metadata_keys(conn, AGENT, deleted=None)),
