@@ -1,4 +1,4 @@
-"""What every test shares: the event loop, the embedder, and how many examples a property is tried with.
+"""What every test shares: the event loop, the embedder, the stores, and how many examples a property is tried with.
 
 How long an example takes is not tested: machines differ.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Generator
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -15,11 +16,19 @@ import pytest
 from palimpsest.embed import static
 from tests.support.environment import STATIC_EMBEDDER
 from tests.support.examples import FULL_PROFILE, LOCAL_PROFILE
+from tests.support.postgres import PostgresStore, shared_cluster
+from tests.support.stores import SqliteStore, Store, ledgers_removed, on_store
 
 hypothesis.settings.register_profile(LOCAL_PROFILE, max_examples=25, deadline=None)
 hypothesis.settings.register_profile(FULL_PROFILE, max_examples=100, deadline=None)
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", LOCAL_PROFILE)
 hypothesis.settings.load_profile(PROFILE)
+
+
+STORES = ("sqlite", "postgres")
+
+ON_EVERY_STORE = {"test_undo.py"}
+"""The folders and modules whose tests run once for each store, but for those marked `only_on` one, with the reason."""
 
 
 def pytest_xdist_auto_num_workers() -> int | None:
@@ -44,4 +53,46 @@ def one_embedder() -> Generator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(*STATIC_EMBEDDER)
         patch.setattr(static, "StaticEmbedder", functools.cache(static.StaticEmbedder))
+        yield
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test once for each store that it is for, first all tests of a module on SQLite."""
+    stores = _stores_of(metafunc.definition)
+    if stores != ("sqlite",):
+        marked = [pytest.param(name, marks=pytest.mark.postgres if name == "postgres" else ()) for name in stores]
+        metafunc.parametrize("store", marked, indirect=True, scope="module")
+
+
+def _stores_of(test: pytest.Item) -> tuple[str, ...]:
+    only = test.get_closest_marker("only_on")
+    if only is not None:
+        name, reason = only.args
+        assert name in STORES, name
+        assert reason, "a test that runs on one store alone says why"
+        return (name,)
+    return STORES if ON_EVERY_STORE & set(test.path.relative_to(Path(__file__).parent).parts) else ("sqlite",)
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> PostgresStore:
+    """Return the databases of this process, in a server that ends when the whole run has ended."""
+    folder = tmp_path_factory.getbasetemp()
+    if worker_id == "master":
+        return PostgresStore(shared_cluster(folder, os.getpid()), worker_id)
+    return PostgresStore(shared_cluster(folder.parent, os.getppid()), worker_id)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def store(request: pytest.FixtureRequest) -> Generator[Store]:
+    """Choose where the ledgers of the tests are."""
+    chosen = SqliteStore() if getattr(request, "param", "sqlite") == "sqlite" else request.getfixturevalue("postgres")
+    with on_store(chosen):
+        yield chosen
+
+
+@pytest.fixture(autouse=True)
+def _no_ledger_is_left(store: Store) -> Generator[None]:  # noqa: ARG001 - the store they are in is chosen first
+    """Remove the ledgers of a test when it ends, but not those that its module shares."""
+    with ledgers_removed():
         yield

@@ -1,4 +1,4 @@
-"""Fixtures of the ledger tests: an empty ledger in each database, and a clock that is moved by hand."""
+"""Fixtures of the ledger tests: an empty ledger, and a clock that is moved by hand."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from palimpsest.store.ledger import Ledger
-from tests.support.databases import DATABASES
 from tests.support.memory import StoppedClock
+from tests.support.stores import open_empty_ledger
 
 
 @pytest.fixture
@@ -17,9 +17,9 @@ def clock() -> StoppedClock:
     return StoppedClock()
 
 
-@pytest.fixture(params=DATABASES)
-def ledger(request: pytest.FixtureRequest, tmp_path: Path, clock: StoppedClock) -> Generator[Ledger]:
-    """Yield an empty ledger in each database."""
-    opened = DATABASES[request.param](tmp_path, clock)
+@pytest.fixture
+def ledger(tmp_path: Path, clock: StoppedClock) -> Generator[Ledger]:
+    """Yield an empty ledger."""
+    opened = open_empty_ledger(tmp_path, clock)
     yield opened
     opened.close()

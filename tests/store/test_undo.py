@@ -16,15 +16,14 @@ from palimpsest.store.queries import history as history_queries
 from palimpsest.store.queries import index_log as log_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
-from tests.support.databases import DATABASES
 from tests.support.memory import ALICE
 from tests.support.recorded_ledger import WEB, RecordedLedger, memory_fields, recorded_ledger
 
 
-@pytest.fixture(params=DATABASES)
-def recorded(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[RecordedLedger]:
-    """Yield an empty recorded ledger in each database."""
-    with recorded_ledger(tmp_path, DATABASES[request.param]) as opened:
+@pytest.fixture
+def recorded(tmp_path: Path) -> Generator[RecordedLedger]:
+    """Yield an empty recorded ledger."""
+    with recorded_ledger(tmp_path) as opened:
         yield opened
 
 

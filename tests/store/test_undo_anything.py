@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,10 +34,10 @@ from palimpsest.store.views import documents as document_queries
 from palimpsest.store.views.documents import PagesRead
 from palimpsest.store.views.gists import Gist
 from palimpsest.store.writes.conversations import Conversation
-from tests.support.databases import DATABASES
 from tests.support.examples import examples
 from tests.support.memory import ALICE
 from tests.support.recorded_ledger import SCOPES, WEB, LiveEntries, RecordedLedger, memory_fields, recorded_ledger
+from tests.support.stores import ledger_folder
 
 TEXTS = ("User likes tea", "user  LIKES tea", "User likes coffee", "User likes water")
 """Few texts, two of them equal except for case and spaces, so that memories often have the same text."""
@@ -242,15 +239,14 @@ def _assert_each_edit_is_undone_once(recorded: RecordedLedger) -> None:
     assert len(set(stages)) == len(stages)
 
 
-@pytest.mark.parametrize("database", DATABASES)
 @examples(40)
 @given(
     steps=st.lists(STEPS, min_size=5, max_size=14),
     instants=st.lists(st.integers(0, 13), min_size=1, max_size=3),
 )
-def test_every_edit_can_be_undone_and_nothing_is_lost(database: str, steps: list[Step], instants: list[int]) -> None:
+def test_every_edit_can_be_undone_and_nothing_is_lost(steps: list[Step], instants: list[int]) -> None:
     """Covers undo, redo, `since`, `as_of`, the history and the rows of search."""
-    with tempfile.TemporaryDirectory() as folder, recorded_ledger(Path(folder), DATABASES[database]) as recorded:
+    with ledger_folder() as folder, recorded_ledger(folder) as recorded:
         rows = recorded.history_rows()
         for step in steps:
             was = recorded.live_entries()

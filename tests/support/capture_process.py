@@ -11,13 +11,14 @@ import anyio
 from tests.support.environment import clean_environment
 from tests.support.memory import memory_in
 from tests.support.sessions import spooled
+from tests.support.stores import ledger_variables
 
 
 def start(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
     """Start this module with a role: `spool NAME COUNT` or `take-in`."""
     return subprocess.Popen(
         [sys.executable, "-m", "tests.support.capture_process", str(folder), *arguments],
-        env=clean_environment(folder),
+        env={**clean_environment(folder), **ledger_variables(folder)},
         cwd=Path(__file__).parents[2],
         stdout=subprocess.PIPE,
     )

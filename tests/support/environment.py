@@ -7,6 +7,8 @@ from collections.abc import Generator, Mapping
 from contextlib import chdir, contextmanager
 from pathlib import Path
 
+from tests.support.stores import ledger_variables
+
 STATIC_EMBEDDER = ("PALIMPSEST_EMBEDDER__PROVIDER", "static")
 """The variable that chooses the static embedder, which is quick and the same on every machine."""
 
@@ -27,6 +29,7 @@ def clean_environment(folder: Path, **settings: str) -> dict[str, str]:
         "PALIMPSEST_DATA_DIR": str(folder / "data"),
         "PALIMPSEST_USER_ID": "alice",
         **dict([STATIC_EMBEDDER]),
+        **ledger_variables(folder / "data"),
         **settings,
     }
 

@@ -14,6 +14,7 @@ import anyio
 
 from tests.support.environment import clean_environment
 from tests.support.memory import StoppedClock, memory_in
+from tests.support.stores import ledger_variables
 
 
 def start(folder: Path, settings: dict[str, Any], *kinds: str) -> subprocess.Popen[bytes]:
@@ -23,7 +24,7 @@ def start(folder: Path, settings: dict[str, Any], *kinds: str) -> subprocess.Pop
     """
     return subprocess.Popen(
         [sys.executable, "-m", "tests.support.job_process", str(folder), json.dumps(settings), *kinds],
-        env=clean_environment(folder),
+        env={**clean_environment(folder), **ledger_variables(folder)},
         cwd=Path(__file__).parents[2],
     )
 

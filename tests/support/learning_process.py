@@ -17,12 +17,18 @@ from sqlalchemy import Engine, event
 
 from tests.support.environment import clean_environment
 from tests.support.memory import ALICE, memory_in
+from tests.support.stores import ledger_variables
 
 
 def killed_at(folder: Path, file: Path, statement: str) -> None:
     """Learn a file in a process that kills itself when it is about to send a statement with these words."""
     command = [sys.executable, "-m", "tests.support.learning_process", str(folder), str(file), statement]
-    done = subprocess.run(command, env=clean_environment(folder), cwd=Path(__file__).parents[2], check=False)
+    done = subprocess.run(
+        command,
+        env={**clean_environment(folder), **ledger_variables(folder)},
+        cwd=Path(__file__).parents[2],
+        check=False,
+    )
     assert done.returncode == -signal.SIGKILL
 
 

@@ -26,6 +26,7 @@ from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.writes.apply import Write
 from tests.support.memory import ALICE, StoppedClock, messages_from
+from tests.support.stores import ledger_address
 
 
 def ignore_progress(_done: int, _total: int) -> None:
@@ -34,8 +35,8 @@ def ignore_progress(_done: int, _total: int) -> None:
 
 @contextmanager
 def ledger_in(folder: Path) -> Generator[Ledger]:
-    """Open the ledger in folder/ledger.db, beside whoever else has it open."""
-    ledger = open_ledger(folder / "ledger.db", StoppedClock())
+    """Open the ledger of a folder, beside whoever else has it open."""
+    ledger = open_ledger(ledger_address(folder / "ledger.db"), StoppedClock())
     try:
         yield ledger
     finally:
@@ -121,8 +122,8 @@ def all_keys(conn: Connection, scope: Scope, embedder: str) -> tuple[list[int], 
 
 
 def ledger_faults(path: Path) -> list[str]:
-    """Return what does not agree in a ledger's file when every row is compared with the rows it depends on."""
-    ledger = open_ledger(path, StoppedClock())
+    """Return what does not agree in the ledger of a path when every row is compared with the rows it depends on."""
+    ledger = open_ledger(ledger_address(path), StoppedClock())
     try:
         return ledger.verify(ignore_progress).texts()
     finally:

@@ -13,6 +13,7 @@ from palimpsest.core.models import Message, Scope
 from palimpsest.core.settings import load_settings
 from palimpsest.core.validation import MessageInput, conversation_from
 from palimpsest.memory import Memory, open_memory
+from tests.support.stores import ledger_settings
 
 ALICE = Scope("alice")
 
@@ -37,7 +38,7 @@ async def memory_in(
     folder: Path, clock: StoppedClock | None = None, *, background: bool = False, **settings: Any
 ) -> AsyncGenerator[Memory]:
     """Open Alice's memory in a folder, without a language model unless the settings name one."""
-    values: dict[str, Any] = {"llm": {"provider": "none"}, "user_id": "alice", **settings}
+    values: dict[str, Any] = {"llm": {"provider": "none"}, "user_id": "alice", **ledger_settings(folder), **settings}
     async with open_memory(
         load_settings(None, data_dir=folder, **values), clock=clock or StoppedClock(), background=background
     ) as memory:

@@ -21,6 +21,7 @@ from palimpsest.server.auth.access import Grant
 from palimpsest.server.auth.bearer import AccessTokenVerifier
 from palimpsest.server.session.lazy_memory import LazyMemory
 from tests.support.memory import ALICE, StoppedClock
+from tests.support.stores import ledger_settings
 
 HOST = "http://127.0.0.1:8765"
 OWN = {"origin": HOST, "sec-fetch-site": "same-origin"}
@@ -60,7 +61,12 @@ async def page_in(folder: Path, clock: StoppedClock | None = None) -> AsyncGener
 
     def settings() -> Any:
         return load_settings(
-            data_dir=folder, user_id="alice", llm={"provider": "none"}, embedder={"provider": "static"}, project=""
+            data_dir=folder,
+            user_id="alice",
+            llm={"provider": "none"},
+            embedder={"provider": "static"},
+            project="",
+            **ledger_settings(folder),
         )
 
     lazy = LazyMemory(settings, _tell_nobody)

@@ -24,6 +24,7 @@ from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.writes.apply import Write
 from tests.support.ledger_access import all_keys
 from tests.support.memory import StoppedClock
+from tests.support.stores import ledger_address
 
 EMBEDDER = "hand-made"
 
@@ -158,7 +159,7 @@ class ConnectionCountingIndex(DurableExactIndex):
 
 @contextmanager
 def ledger_in(path: Path) -> Generator[Ledger]:
-    opened = open_ledger(path, StoppedClock())
+    opened = open_ledger(ledger_address(path), StoppedClock())
     try:
         yield opened
     finally:

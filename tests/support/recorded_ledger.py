@@ -34,8 +34,8 @@ from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.schema import history, message_history
 from palimpsest.store.writes.apply import Write
 from palimpsest.store.writes.entries import Embedded
-from tests.support.databases import OpenLedger
 from tests.support.memory import ALICE, StoppedClock, messages_from
+from tests.support.stores import open_empty_ledger
 
 BY_TEST = Provenance("test", caller="pytest")
 WEB = Scope("alice", project="web")
@@ -152,10 +152,10 @@ def _vector(text: str) -> Vector:
 
 
 @contextmanager
-def recorded_ledger(folder: Path, open_ledger: OpenLedger) -> Generator[RecordedLedger]:
+def recorded_ledger(folder: Path) -> Generator[RecordedLedger]:
     """Yield an empty recorded ledger in a folder."""
     clock = StoppedClock()
-    ledger = open_ledger(folder, clock)
+    ledger = open_empty_ledger(folder, clock)
     try:
         yield RecordedLedger(ledger, clock)
     finally:

@@ -1,0 +1,74 @@
+"""Databases of one PostgreSQL server, which all processes of a test run share."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import asdict
+from itertools import count
+from pathlib import Path
+
+from filelock import FileLock
+from pydantic import SecretStr
+
+from palimpsest.store.ledger import open_ledger
+from postgresql import Cluster, start_for
+from tests.support.stores import creation_time
+
+TEMPLATE = "template_of_ledgers"
+
+
+def shared_cluster(folder: Path, owner: int) -> Cluster:
+    """Return the server of a folder that several processes share. The first one starts it, with an empty ledger.
+
+    It ends with the process `owner`. Raises RuntimeError.
+    """
+    note = folder / "postgresql.json"
+    with FileLock(folder / "postgresql.lock"):
+        if not note.exists():
+            cluster = start_for(owner)
+            cluster.create_database(TEMPLATE)
+            open_ledger(SecretStr(cluster.url(TEMPLATE)), creation_time).close()
+            note.write_text(json.dumps(asdict(cluster)))
+        return Cluster(**json.loads(note.read_text()))
+
+
+class PostgresStore:
+    """Implement `tests.support.stores.Store` with a database for each ledger. `name` is that of this process."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.cluster = cluster
+        self._names: Iterator[str] = (f"{name}_{number}" for number in count())
+        self._databases: dict[Path, str] = {}
+        self._outdated: list[str] = []
+
+    def database(self, path: Path) -> str:
+        """Return the name of the database of a path."""
+        if path not in self._databases:
+            self.prepare(path)
+            with self.cluster.administrator(self._databases[path]) as conn:
+                conn.execute("UPDATE meta SET value = %s WHERE key = 'ledger_id'", [str(uuid.uuid4())])
+        return self._databases[path]
+
+    def address(self, path: Path) -> SecretStr:
+        """Return the URL of the database of a path."""
+        return SecretStr(self.cluster.url(self.database(path)))
+
+    def prepare(self, path: Path) -> None:
+        """Copy the template, unless the path has a database."""
+        if path not in self._databases:
+            name = next(self._names)
+            self.cluster.create_database(name, TEMPLATE)
+            self._databases[path] = name
+
+    def mark(self) -> int:
+        """Return how many databases there are."""
+        return len(self._databases)
+
+    def remove_since(self, mark: int) -> None:
+        """Drop the databases made after a mark, one test later: PostgreSQL waits until the last backend has ended."""
+        for name in self._outdated:
+            self.cluster.drop_database(name)
+        newer = list(self._databases)[mark:]
+        self._outdated = [self._databases.pop(path) for path in newer]

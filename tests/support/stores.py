@@ -1,0 +1,136 @@
+"""Where the ledgers of a test are: in SQLite files, or in databases of a PostgreSQL server.
+
+A test names a ledger by a folder or by a path, whichever store it runs on. On PostgreSQL each path stands for a
+database of its own, which is made when the path is first named. `tests/conftest.py` says which tests run on which
+store.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+from pydantic import SecretStr
+
+from palimpsest.core.clock import Clock
+from palimpsest.store.ledger import Ledger, open_ledger
+
+Address: TypeAlias = Path | SecretStr
+"""A path or a URL, as `open_ledger` takes it."""
+
+URL_VARIABLE = "PALIMPSEST_LEDGER_URL"
+
+
+class Store(Protocol):
+    """A kind of database that ledgers are in."""
+
+    def address(self, path: Path) -> Address:
+        """Return what `open_ledger` takes for the ledger that a test calls by a path. It has an id of its own."""
+        ...
+
+    def prepare(self, path: Path) -> None:
+        """Create the empty ledger of a path unless there is one. All ledgers made by it have the same id."""
+        ...
+
+    def mark(self) -> int:
+        """Return a mark of the ledgers that exist now, for `remove_since`."""
+        ...
+
+    def remove_since(self, mark: int) -> None:
+        """Remove the ledgers that were made after a mark, unless they are files in a test's folder."""
+        ...
+
+
+class SqliteStore:
+    """Implement `Store` with a file for each ledger."""
+
+    def address(self, path: Path) -> Path:
+        """Return the path."""
+        return path
+
+    def prepare(self, path: Path) -> None:
+        """Write the file of an empty ledger."""
+        if not path.exists():
+            path.write_bytes(_empty_sqlite_ledger())
+
+    def mark(self) -> int:
+        """Return 0: the files are removed with their folder."""
+        return 0
+
+    def remove_since(self, mark: int) -> None:
+        """Leave the files to whoever made their folder."""
+
+
+class _Chosen:
+    """The store of the test that runs now. A process that a test starts has the one that its environment names."""
+
+    store: Store = SqliteStore()
+
+
+@contextmanager
+def on_store(store: Store) -> Generator[None]:
+    """Have the ledgers that tests name be in a store until the block ends. Then those made meanwhile are removed."""
+    before, _Chosen.store = _Chosen.store, store
+    mark = store.mark()
+    try:
+        yield
+    finally:
+        _Chosen.store = before
+        store.remove_since(mark)
+
+
+@contextmanager
+def ledgers_removed() -> Generator[None]:
+    """Remove the ledgers that are made in the block, at its end. Those in files go with their folder."""
+    with on_store(_Chosen.store):
+        yield
+
+
+@contextmanager
+def ledger_folder() -> Generator[Path]:
+    """Give a folder for ledgers, which are removed when the block ends."""
+    with tempfile.TemporaryDirectory() as folder, ledgers_removed():
+        yield Path(folder)
+
+
+def ledger_address(path: Path) -> Address:
+    """Return what `open_ledger` takes for the ledger that a test calls by a path."""
+    return _Chosen.store.address(path)
+
+
+def ledger_settings(folder: Path) -> dict[str, Any]:
+    """Return the settings that lead to the ledger of a data directory, besides the directory."""
+    address = ledger_address(folder / "ledger.db")
+    return {} if isinstance(address, Path) else {"ledger_url": address}
+
+
+def ledger_variables(folder: Path) -> dict[str, str]:
+    """Return the same as environment variables."""
+    address = ledger_address(folder / "ledger.db")
+    return {} if isinstance(address, Path) else {URL_VARIABLE: address.get_secret_value()}
+
+
+def open_empty_ledger(folder: Path, clock: Clock) -> Ledger:
+    """Open the ledger of a folder, and create it the first time. All ledgers created by it have the same id."""
+    path = folder / "ledger.db"
+    _Chosen.store.prepare(path)
+    return open_ledger(ledger_address(path), clock)
+
+
+def creation_time() -> datetime:
+    """Return the time at which empty ledgers are made."""
+    return datetime(2026, 5, 8, 12, tzinfo=UTC)
+
+
+@cache
+def _empty_sqlite_ledger() -> bytes:
+    """Return the file of an empty ledger. Running the migrations for every test would take long."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "ledger.db"
+        open_ledger(path, creation_time).close()
+        return path.read_bytes()
