@@ -25,7 +25,7 @@ from palimpsest.server.resources import add_resources
 from palimpsest.server.session.calls import Calls
 from palimpsest.server.session.context import state_of
 from palimpsest.server.session.lazy_memory import LazyMemory
-from palimpsest.server.session.notifications import notify_changed
+from palimpsest.server.session.notifications import notify_changed, notify_heard
 from palimpsest.server.session.roots import RequestContext, Roots
 from palimpsest.server.session.state import ServerState
 from palimpsest.server.session.subscriptions import Subscribers
@@ -69,7 +69,7 @@ def build_server(
     a single user was started; that user's memories are then in the instructions.
     """
     subscribers = Subscribers()
-    memory = LazyMemory(load_settings, partial(notify_changed, subscribers), launch)
+    memory = LazyMemory(load_settings, partial(notify_changed, subscribers), partial(notify_heard, subscribers), launch)
     state = ServerState(memory, Calls(READING_TOOLS), subscribers, Roots(memory.learn_folder))
 
     @asynccontextmanager

@@ -26,7 +26,7 @@ from palimpsest.core.protocols import Progress, Vector
 from palimpsest.store import known_projects as project_queries
 from palimpsest.store import projects as project_writes
 from palimpsest.store import verify as verification
-from palimpsest.store.database.protocols import Backups, Database, FullText
+from palimpsest.store.database.protocols import Backups, Database, FullText, Listener
 from palimpsest.store.database.sqlite.backup import SqliteBackups
 from palimpsest.store.database.sqlite.connection import SqliteDatabase
 from palimpsest.store.graph.care.naming import UnnamedMemory, give_names
@@ -80,9 +80,12 @@ class Ledger:
             yield conn
 
     @contextmanager
-    def _write(self) -> Generator[Connection]:
-        """Return a connection that holds the write lock, unless a newer version has migrated the ledger meanwhile."""
-        with self._database.write() as conn:
+    def _write(self, user_id: str | None = None) -> Generator[Connection]:
+        """Return a connection that holds the write lock of a user, or of all users.
+
+        Raises LedgerTooNewError if a newer version has migrated the ledger meanwhile.
+        """
+        with self._database.write(user_id) as conn:
             refuse_newer(conn, self.location)
             yield conn
 
@@ -93,13 +96,13 @@ class Ledger:
         outside the scope, InputError if the user would have too many memories, and LedgerError if the database cannot
         be written. Nothing is written then.
         """
-        with self._write() as conn:
+        with self._write(write.scope.user_id) as conn:
             return application.apply(conn, self.full_text, write, self._clock(), self._max_memories)
 
     def apply_as_one(self, writes: Sequence[application.Write]) -> Sequence[AppliedWrite]:
         """Carry out writes in several scopes of a user in one transaction, as one edit. Raises as `apply`."""
         applied: list[AppliedWrite] = []
-        with self._write() as conn:
+        with self._write(writes[0].scope.user_id if writes else None) as conn:
             for write in writes:
                 edit = applied[0].edit if applied else write.edit
                 write = replace(write, edit=edit)  # noqa: PLW2901 - the same write, with its number
@@ -147,7 +150,7 @@ class Ledger:
 
     def erase_recalls(self, scope: Scope) -> None:
         """Erase the recalls of searches in a scope itself."""
-        with self._write() as conn:
+        with self._write(scope.user_id) as conn:
             recalls.erase_of_scope(conn, scope)
 
     @contextmanager
@@ -171,9 +174,13 @@ class Ledger:
         with self._database.following_graph() as is_our_turn:
             yield is_our_turn
 
+    def listener(self) -> Listener | None:
+        """Return what hears of every write, whichever process makes it, or None if the database does not tell."""
+        return self._database.listener()
+
     def queue_job(self, scope: Scope, request: queue.JobRequest) -> None:
         """Queue work in the background. In a write of a client, use `Write.later`."""
-        with self._write() as conn:
+        with self._write(scope.user_id) as conn:
             scope = replace(scope, project=project_queries.current_name(conn, scope.user_id, scope.project))
             queue.enqueue(conn, request.kind, scope, request.payload, self._clock(), due_at=request.due_at)
 
@@ -184,27 +191,27 @@ class Ledger:
 
     def progress_job(self, job: Job, learned: int, notes: Sequence[str]) -> None:
         """Record from how many more messages a job has learned, and what its caller should know."""
-        with self._write() as conn:
+        with self._write(job.scope.user_id) as conn:
             attempts.progress(conn, job, learned, notes)
 
     def finish_job(self, job: Job, error: str = "", again_at: datetime | None = None) -> None:
         """Record how an attempt at a job ended; `error` is "" if it is done. A new job begins at `again_at`."""
-        with self._write() as conn:
+        with self._write(job.scope.user_id) as conn:
             attempts.finish(conn, job, error, again_at, self._clock())
 
     def interrupt_job(self, job: Job) -> None:
         """Let the rest of a job wait until others had their turn."""
-        with self._write() as conn:
+        with self._write(job.scope.user_id) as conn:
             attempts.interrupt(conn, job, self._clock())
 
     def postpone_job(self, job: Job, reason: str, due_at: datetime) -> None:
         """Let a job wait until a time, which is no failure."""
-        with self._write() as conn:
+        with self._write(job.scope.user_id) as conn:
             attempts.postpone(conn, job, reason, due_at)
 
     def queue_captured(self, user_id: str, client: str, session: str, minimum: int) -> int:
         """Queue the captured messages of a client's session to be learned from, if so many wait; return how many."""
-        with self._write() as conn:
+        with self._write(user_id) as conn:
             return queue.queue_session(conn, user_id, client, session, minimum, self._clock())
 
     def begin_call(self, call: daily_calls.ModelCall, limits: daily_calls.Limits) -> daily_calls.Refusal:
@@ -219,7 +226,7 @@ class Ledger:
 
     def retry_jobs(self, user_id: str, kinds: Sequence[JobKind]) -> int:
         """Make all jobs of a user of these kinds due that wait or have failed, and return how many there are."""
-        with self._write() as conn:
+        with self._write(user_id) as conn:
             return attempts.retry(conn, user_id, kinds, self._clock())
 
     def mark_reported(self, jobs: Sequence[Job]) -> None:
@@ -247,7 +254,7 @@ class Ledger:
             identified = project_queries.identify(conn, user_id, repository, missing)
         if not identified.new_aliases:
             return identified.project
-        with self._write() as conn:  # another process may have been quicker
+        with self._write(user_id) as conn:  # another process may have been quicker
             identified = project_queries.identify(conn, user_id, repository, missing)
             project_queries.record(conn, user_id, identified.new_aliases, self._clock())
         return identified.project
@@ -259,12 +266,12 @@ class Ledger:
 
     def mark_aliases_reported(self, user_id: str, aliases: Sequence[Alias]) -> None:
         """Record that a reply has told of aliases."""
-        with self._write() as conn:
+        with self._write(user_id) as conn:
             project_queries.mark_reported(conn, user_id, aliases)
 
     def move_project(self, user_id: str, old: str, new: str, caller: str) -> Move:
         """Move everything in a project to another in one transaction. An undo does not take it back."""
-        with self._write() as conn:
+        with self._write(user_id) as conn:
             return project_writes.move(conn, self.full_text, user_id, old, new, caller, self._clock())
 
     def rebuild_full_text(self) -> int:
@@ -298,7 +305,7 @@ class Ledger:
 
     def import_items(self, user_id: str, items: Sequence[transfer.Item], state: transfer.ImportState) -> None:
         """Store items of an import in one transaction. `state` then holds how many of them were new."""
-        with self._write() as conn:
+        with self._write(user_id) as conn:
             transfer.import_items(conn, self.full_text, user_id, items, state, self._clock())
 
     def verify(self, progress: Progress) -> verification.Faults:

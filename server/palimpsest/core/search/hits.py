@@ -93,3 +93,14 @@ class Hit:
     def date(self) -> str:
         """Return the date of `at` as ISO 8601, as exactly as it is known: a day, a month or a year."""
         return shown_date(self.at, self.at_precision)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedMemory:
+    """A memory that a row of the index log names: its id and revision, whose it is, and in which project."""
+
+    log_number: int
+    id: str
+    revision: int
+    user_id: str
+    project: str

@@ -19,6 +19,7 @@ from palimpsest.core.errors import PalimpsestError
 if TYPE_CHECKING:
     from palimpsest.brief.launch import Launch
     from palimpsest.core.models import Outcome
+    from palimpsest.core.search.hits import ChangedMemory
     from palimpsest.core.settings import Settings
     from palimpsest.memory import Memory
 
@@ -29,17 +30,20 @@ class LazyMemory:
     """A memory that is opened on first use. If opening fails, every waiting request gets the error.
 
     The next request after a failure tries to open the memory again. `on_learned` is awaited with what was learned in
-    the background. `launch` is how this process was started, if the instructions of its next start are to be rendered.
+    the background, `on_changed` with what other servers have changed. `launch` is how this process was started, if the
+    instructions of its next start are to be rendered.
     """
 
     def __init__(
         self,
         load_settings: Callable[[], Settings],
         on_learned: Callable[[Sequence[Outcome]], Awaitable[None]],
+        on_changed: Callable[[Sequence[ChangedMemory]], Awaitable[None]],
         launch: Launch | None = None,
     ) -> None:
         self._load_settings = load_settings
         self._on_learned = on_learned
+        self._on_changed = on_changed
         self._launch = launch
         self._settings: Settings | None = None
         self._settings_loaded = anyio.Event()
@@ -111,9 +115,17 @@ class LazyMemory:
             self._memory = memory
             self._settled.set()
             try:
+                if settings.ledger_url is not None:
+                    await self._hear_changes(memory)
                 await anyio.sleep_forever()
             finally:
                 self._memory = None
+
+    async def _hear_changes(self, memory: Memory) -> None:
+        """Pass on what other servers change."""
+        from palimpsest.facade.changes_of_others import hear_changes  # noqa: PLC0415 - only with a database for many
+
+        await hear_changes(memory.engine, self._on_changed)
 
     def _fail(self, error: PalimpsestError) -> None:
         """Hand the error to every waiting request, and let the next request try again."""

@@ -6,7 +6,8 @@ changes that it could read: those in the project, and those in no project.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import anyio
@@ -27,6 +28,10 @@ MAX_URIS = 200
 """The number of resources one connection is told about. Beyond this the oldest is dropped."""
 
 MAX_URI_CHARS = 200
+
+MAX_TOLD = 1_000
+"""How many revisions are remembered that subscribers were told of. The database tells of the same ones soon after."""
+
 SEND_TIMEOUT = 1.0
 """Seconds that a write waits for clients to take its notifications. One that does not read loses its subscriptions."""
 
@@ -74,6 +79,18 @@ class Subscribers:
     def __init__(self) -> None:
         self.bus = GrantedSubscriptionBus()
         self._by_connection: dict[Connection, Subscription] = {}
+        self._told: OrderedDict[tuple[str, int], None] = OrderedDict()
+
+    def note_told(self, revisions: Iterable[tuple[str, int]]) -> None:
+        """Note revisions of memories that the subscribers are told of."""
+        for revision in revisions:
+            self._told[revision] = None
+        while len(self._told) > MAX_TOLD:
+            self._told.popitem(last=False)
+
+    def was_told(self, memory_id: str, revision: int) -> bool:
+        """Return whether the subscribers were told of this revision of a memory."""
+        return (memory_id, revision) in self._told
 
     async def subscribe(self, ctx: RequestContext, params: SubscribeRequestParams) -> EmptyResult:
         """Notify this connection when a resource changes. Raises MCPError for a URI that is not `memory://…`."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, bindparam, func, select
 
-from palimpsest.core.search.hits import IndexLogRow
-from palimpsest.store.schema import index_log, meta
+from palimpsest.core.search.hits import ChangedMemory, IndexLogRow
+from palimpsest.store.schema import index_log, memories, meta
 
 EPOCH = "epoch"
 """The key in `meta` of the epoch: how often rows were erased, or all rows were replaced. Each time, indexes that were
@@ -78,4 +78,18 @@ _HAS_CHANGED = (
     select(index_log.c.seq)
     .where(index_log.c.seq > bindparam("log_number"), index_log.c.user_id == bindparam("user_id"))
     .limit(1)
+)
+
+
+def changed_memories(conn: Connection, log_number: int, limit: int) -> list[ChangedMemory]:
+    """Return the memories that changed after a number of the index log, in its order. Erased ones are left out."""
+    return [ChangedMemory(*row) for row in conn.execute(_CHANGED_MEMORIES, {"log_number": log_number, "limit": limit})]
+
+
+_CHANGED_MEMORIES = (
+    select(index_log.c.seq, memories.c.id, memories.c.revision, memories.c.user_id, memories.c.project)
+    .join(memories, memories.c.id == index_log.c.memory_id)
+    .where(index_log.c.seq > bindparam("log_number"))
+    .order_by(index_log.c.seq)
+    .limit(bindparam("limit"))
 )

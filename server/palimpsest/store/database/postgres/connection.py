@@ -12,9 +12,8 @@ import time
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import psycopg
 from psycopg.pq import TransactionStatus
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
@@ -25,8 +24,9 @@ from palimpsest.store.database.postgres import dialect, tables
 from palimpsest.store.database.postgres.backup import PostgresBackups
 from palimpsest.store.database.postgres.errors import as_ledger_errors, is_lost
 from palimpsest.store.database.postgres.full_text import PostgresFullText
+from palimpsest.store.database.postgres.listener import PostgresListener
 from palimpsest.store.database.postgres.locks import SCHEMA, WHOLE, ledger_lock, user_lock, work_lock
-from palimpsest.store.database.postgres.time_limit import TimeLimit
+from palimpsest.store.database.postgres.time_limit import TimeLimit, driver_of
 from palimpsest.store.schema import metadata
 
 DRIVERS = ("postgresql", "postgresql+psycopg")
@@ -158,7 +158,7 @@ class PostgresDatabase:
             conn.close()
 
     def _commit(self, conn: Connection, number: str) -> None:
-        if _driver(conn).info.transaction_status is not TransactionStatus.INTRANS:
+        if driver_of(conn).info.transaction_status is not TransactionStatus.INTRANS:
             raise LedgerError(f"the ledger {self.location} refused a statement of this call. Nothing was written.")
         try:
             conn.exec_driver_sql("COMMIT")
@@ -206,6 +206,10 @@ class PostgresDatabase:
     def following_graph(self) -> AbstractContextManager[bool]:
         """Give True and keep other processes from writing to the graph database, or False if one is doing it."""
         return self._alone_at("graph")
+
+    def listener(self) -> PostgresListener:
+        """Return what hears of every write to the ledger."""
+        return PostgresListener(self._sessions.connect, self.location)
 
     @contextmanager
     def _alone_at(self, work: str) -> Generator[bool]:
@@ -289,7 +293,7 @@ def _parsed(address: str) -> URL:
 
 def _refuse_unfit(conn: Connection, location: str) -> None:
     """Raise LedgerError for a database that cannot hold a ledger."""
-    version = _driver(conn).info.server_version
+    version = driver_of(conn).info.server_version
     if version < OLDEST_VERSION:
         raise LedgerError(f"{location} is PostgreSQL {version // 10_000}. Use version 14 or a later one.")
     encoding = conn.exec_driver_sql("SHOW server_encoding").scalar_one()
@@ -305,7 +309,3 @@ def _roll_back(conn: Connection) -> None:
         conn.exec_driver_sql("ROLLBACK")
     except DBAPIError:
         conn.invalidate()
-
-
-def _driver(conn: Connection) -> psycopg.Connection[Any]:
-    return cast("psycopg.Connection[Any]", conn.connection.driver_connection)

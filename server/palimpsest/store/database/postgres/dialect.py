@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlalchemy import Column
 from sqlalchemy.dialects import registry
@@ -23,9 +23,9 @@ DRIVER = "postgresql+palimpsest"
 
 class _Types(PGTypeCompiler):
     def visit_INTEGER(self, type_: Integer, **kw: Any) -> str:  # noqa: N802 - SQLAlchemy calls it by this name
-        """Write every integer with 64 bits: the rows of the index log of many users are more than 32 bits count."""
-        del type_, kw
-        return "BIGINT"
+        """Give every integer column 64 bits: the index log of many users has more rows than 32 bits can count."""
+        del type_
+        return "BIGINT" if isinstance(kw.get("type_expression"), Column) else "INTEGER"
 
     def visit_VARCHAR(self, type_: String, **kw: Any) -> str:  # noqa: N802 - likewise
         """Write text without a limit of its length, as SQLite has none, and ordered by its bytes, as SQLite does."""
@@ -47,6 +47,8 @@ class LedgerDialect(PGDialect_psycopg):
     supports_statement_cache = True
     type_compiler_cls = _Types
     ddl_compiler = _Ddl
+    # The driver chooses the size of a number that it sends. With a cast, all would have 32 bits.
+    colspecs: ClassVar[Any] = {**PGDialect_psycopg.colspecs, Integer: Integer}
 
 
 def register() -> None:

@@ -47,7 +47,7 @@ class TimeLimit:
             self._thread.join()
 
     def _begin(self, conn: Connection, *_: Any) -> None:
-        driver = _driver(conn)
+        driver = driver_of(conn)
         self._began[id(driver)] = time.monotonic(), driver
         if self._thread is None:
             with self._lock:
@@ -56,7 +56,7 @@ class TimeLimit:
                     self._thread.start()
 
     def _end(self, conn: Connection, *_: Any) -> None:
-        self._began.pop(id(_driver(conn)), None)
+        self._began.pop(id(driver_of(conn)), None)
 
     def _watch(self) -> None:
         while not self._closing.wait(LOOK_SECONDS):
@@ -66,15 +66,16 @@ class TimeLimit:
                     continue  # the statement has failed: the next one on this connection begins anew
                 if time.monotonic() - started > self._seconds and self._began.get(key) == began:
                     self._began.pop(key, None)
-                    _shut_down(driver)
+                    shut_down(driver)
 
 
-def _driver(conn: Connection) -> PsycopgConnection[Any]:
+def driver_of(conn: Connection) -> PsycopgConnection[Any]:
+    """Return psycopg's connection."""
     driver: Any = conn.connection.driver_connection
     return driver
 
 
-def _shut_down(driver: PsycopgConnection[Any]) -> None:
+def shut_down(driver: PsycopgConnection[Any]) -> None:
     """End both directions of a connection, so that whoever waits for it goes on."""
     with suppress(OSError):  # it is closed already
         copy = socket.socket(fileno=os.dup(driver.fileno()))

@@ -223,6 +223,9 @@ class SqliteDatabase:
         finally:
             lock.release()
 
+    def listener(self) -> None:
+        """Return nothing: SQLite does not tell of writes."""
+
     def finish_schema(self, conn: Connection) -> None:
         """Create nothing: SQLite needs no more than the tables."""
 
