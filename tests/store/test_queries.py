@@ -112,6 +112,7 @@ CALLS: dict[Callable[..., object], Callable[[Connection, Memory, Message], objec
     jobs.jobs_of: lambda conn, _, __: jobs.jobs_of(conn, "alice"),
     jobs.jobs_seen: lambda conn, _, __: jobs.jobs_seen(conn, AGENT, 9),
     jobs.unreported_jobs: lambda conn, _, __: jobs.unreported_jobs(conn, AGENT),
+    jobs.count_unfinished: lambda conn, _, __: jobs.count_unfinished(conn),
     jobs.count_states: lambda conn, _, __: jobs.count_states(conn, NOW),
     jobs.model_use: lambda conn, _, __: jobs.model_use(conn, NOW),
     jobs.memories_of_job: lambda conn, _, message: jobs.memories_of_job(conn, learning(message)),

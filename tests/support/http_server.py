@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -38,7 +39,7 @@ ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "appl
 class HttpServer:
     """A running server: its base URL, its process, its data directory, and what it wrote to its log so far.
 
-    `page` is the path of the first URL of its page.
+    `page` is the path of the first URL of its page, or "" if the log is JSON, which does not name it.
     """
 
     base: str
@@ -63,9 +64,12 @@ def run_http_server(folder: Path, transport: str = "all", **settings: str) -> Ge
         try:
             assert process.stderr is not None
             first_line = process.stderr.readline()
-            assert first_line.startswith("palimpsest: http://"), first_line
-            base = first_line.split()[1].rsplit("/", 1)[0].rstrip(",")
-            page = process.stderr.readline().rpartition(f"{base}")[2].strip()
+            if first_line.startswith("{"):
+                base, page = json.loads(first_line)["urls"].split()[0].rsplit("/", 1)[0], ""
+            else:
+                assert first_line.startswith("palimpsest: http://"), first_line
+                base = first_line.split()[1].rsplit("/", 1)[0].rstrip(",")
+                page = process.stderr.readline().rpartition(f"{base}")[2].strip()
             server = HttpServer(base, process, folder / "data", page)
             reader = threading.Thread(target=server.log.extend, args=(process.stderr,), daemon=True)
             reader.start()

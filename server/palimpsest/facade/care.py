@@ -10,6 +10,7 @@ from typing import Literal, TextIO
 
 from palimpsest.capture.intake import empty_spool
 from palimpsest.care.backup import inspect_backup, restore
+from palimpsest.care.health import Numbers, numbers
 from palimpsest.care.importers.source import MAX_BYTES
 from palimpsest.care.purge import PurgeResult, purge
 from palimpsest.care.transfer.export import export
@@ -209,6 +210,16 @@ class Care:
         """Read a row of the ledger, which raises LedgerError if the ledger cannot be read now."""
         with in_background():
             await self._engine.run(lambda: self._engine.ledger.id)
+
+    @property
+    def ledger_id(self) -> str:
+        """Return the id that the ledger was created with."""
+        return self._projection.ledger_id
+
+    async def numbers(self) -> Numbers:
+        """Return the numbers of the ledger for whoever operates the server."""
+        with in_background():
+            return await self._engine.run(lambda: numbers(self._engine.ledger, self._engine.clock(), self._projection))
 
     async def waiting(self) -> int:
         """Return how many texts wait for a vector of this embedder, or for the rest of theirs."""

@@ -199,6 +199,16 @@ class Projection:
         self._changes_seen = bool(changed) or log_number != self._checkpoint.log_number
         return None if len(changed) > MAX_CHANGED else changed
 
+    @property
+    def ledger_id(self) -> str:
+        """Return the id of the ledger that it follows."""
+        return self.initial_checkpoint.ledger
+
+    @property
+    def log_number(self) -> int:
+        """Return the last row of the index log that this process applied."""
+        return self._checkpoint.log_number
+
     def is_behind(self) -> bool:
         """Return whether the last search met changes that the index had not applied, or no index is open."""
         return self._changes_seen or self.state in ("closed", "broken")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -29,16 +30,19 @@ from mcp.types import (
     UnsubscribeRequestParams,
 )
 from pydantic import ValidationError
+from starlette.requests import Request
 
 from palimpsest import __version__
 from palimpsest.core.errors import PalimpsestError
-from palimpsest.server.auth.access import current_grant
+from palimpsest.server.auth.access import current_grant, current_user
+from palimpsest.server.auth.caller import REQUEST_ID
 from palimpsest.server.session.context import state_of
 from palimpsest.server.session.notifications import ENTITIES, RECENT, SUMMARY
 from palimpsest.server.session.roots import RequestContext
 from palimpsest.server.session.state import ServerState
 from palimpsest.server.session.subscriptions import SCHEME
 from palimpsest.server.tools.arguments import did_you_mean, invalid_arguments, unknown_argument
+from palimpsest.server.tools.outcomes import UNKNOWN, CallEnd, CallOutcome, OnCall, outcome_of
 from palimpsest.server.tools.schemas import compact_schema
 from palimpsest.text.control_characters import visible
 
@@ -61,7 +65,10 @@ LISTED_RESOURCES = (
 
 
 class MemoryServer(MCPServer[ServerState]):
-    """The MCP server. `state` is what its connections share; `call_seconds` limits how long a tool call may take."""
+    """The MCP server. `state` is what its connections share; `call_seconds` limits how long a tool call may take.
+
+    `on_call` is told how each call of a tool ended.
+    """
 
     def __init__(
         self,
@@ -83,6 +90,7 @@ class MemoryServer(MCPServer[ServerState]):
             subscriptions=state.subscribers.bus,
         )
         self.state = state
+        self.on_call: OnCall | None = None
         self._call_seconds = call_seconds
         self.add_request_handler("resources/subscribe", SubscribeRequestParams, state.subscribers.subscribe)
         self.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, state.subscribers.unsubscribe)
@@ -121,6 +129,24 @@ class MemoryServer(MCPServer[ServerState]):
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
         """Call a tool. Raises ToolError with a text that says what to do next."""
+        if self.on_call is None:
+            return await self._call_tool(name, arguments, context)
+        began = time.monotonic()
+        outcome: CallOutcome = "cancelled"
+        try:
+            result = await self._call_tool(name, arguments, context)
+            outcome = "ok"
+        except Exception as error:
+            outcome = outcome_of(error)
+            raise
+        finally:
+            tool = name if self._tool_input_schema(name) is not None else UNKNOWN
+            self.on_call(CallEnd(tool, outcome, time.monotonic() - began, current_user(), _request_id(context)))
+        return result
+
+    async def _call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None
+    ) -> CallToolResult | InputRequiredResult:
         known = await self._arguments_of(name)
         for argument in arguments:
             if argument not in known:
@@ -170,6 +196,11 @@ class MemoryServer(MCPServer[ServerState]):
         if name not in usable:
             raise ToolError(f"this access token is read-only; its tools are {', '.join(usable)}. Nothing was done.")
         return list(schema.get("properties", {}))
+
+
+def _request_id(context: Context[Any, Any] | None) -> str:
+    request = None if context is None else context.request_context.request
+    return cast("str", request.scope.get(REQUEST_ID, "")) if isinstance(request, Request) else ""
 
 
 def _is_read_only(tool: Tool) -> bool:

@@ -200,7 +200,8 @@ class HttpSettings(Section):
     `requests_per_minute` applies to each access token, or to each address if there are no tokens. With `issuer`, the
     server accepts JSON web tokens of that OAuth server whose audience is `audience`, the URL of this server. Proxies at
     the addresses or in the networks `trusted_proxies` say who their clients are, by `X-Forwarded-For`. For
-    `drain_seconds` after SIGTERM the server is not ready, and goes on serving.
+    `drain_seconds` after SIGTERM the server is not ready, and goes on serving. `log` says how it writes its log. With
+    `metrics`, numbers for Prometheus are at `/metrics`, for those who send `metrics_token`.
     """
 
     host: str = "127.0.0.1"
@@ -213,6 +214,9 @@ class HttpSettings(Section):
     jwks_url: str = ""
     audience: str = ""
     drain_seconds: float = Field(default=0.0, ge=0, le=3600)
+    log: Literal["text", "json"] = "text"
+    metrics: bool = False
+    metrics_token: SecretStr | None = Field(default=None, min_length=16)
 
     @property
     def keys_url(self) -> str:

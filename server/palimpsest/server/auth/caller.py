@@ -7,6 +7,9 @@ import ipaddress
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from starlette.types import Scope
 
+REQUEST_ID = "palimpsest.request_id"
+"""The key of a request's id in its ASGI scope, if requests are told of."""
+
 NETWORK_BITS = 64
 """The part of an IPv6 address that names a network. One machine has all the addresses of its network."""
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine
@@ -20,6 +21,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Lifespan
+from uvicorn.config import LOGGING_CONFIG
 
 from palimpsest.core.configuration.endpoints import is_loopback
 from palimpsest.core.errors import SettingsError
@@ -30,14 +32,19 @@ from palimpsest.server.auth.access import READ, WRITE
 from palimpsest.server.http.connections import BoundedConnection
 from palimpsest.server.http.gate import URL, gate
 from palimpsest.server.http.open_paths import HEALTH, READY
+from palimpsest.server.http.operations.log import log_as_json
+from palimpsest.server.http.operations.observing import observers
 from palimpsest.server.http.operations.probes import Health, Ready
 from palimpsest.server.http.operations.stopping import DrainingServer
+from palimpsest.server.http.sessions import Session
 from palimpsest.server.http.short_pauses import keep_pauses_short
 from palimpsest.server.http.split import PageSplit
 from palimpsest.server.mcp_server import MemoryServer
 from palimpsest.server.session.calls import UnderWay
 from palimpsest.server.session.lazy_memory import LazyMemory
 from palimpsest.server.wire.json_text import MAX_MESSAGE_BYTES
+
+logger = logging.getLogger(__name__)
 
 Transport: TypeAlias = Literal["http", "sse", "all"]
 
@@ -61,7 +68,7 @@ class Page:
 class Served:
     """What is served: the whole application, the page in it, and how many of its calls are under way."""
 
-    app: Starlette
+    app: ASGIApp
     page: Page
     under_way: UnderWay
 
@@ -97,8 +104,11 @@ def serve(
         served = application(
             load_settings, settings, transport, host, build_page, lambda: server.is_draining, protected=protected
         )
+        if settings.http.log == "json":  # after the SDK has set up the log in its own way
+            log_as_json()
         config = uvicorn.Config(
             served.app,
+            log_config=LOGGING_CONFIG if settings.http.log == "text" else None,
             log_level="warning",
             server_header=False,
             ws="none",
@@ -109,14 +119,19 @@ def serve(
         )
         url_host = f"[{host}]" if ":" in host else host
         urls = " and ".join(f"http://{url_host}:{port}/{path}" for path in PATHS[transport])
-        for line in (
-            f"{urls}{', with a token' if protected else ''}",
-            f"page: http://{url_host}:{port}{served.page.first_path}",
-        ):
-            print(f"palimpsest: {line}", file=sys.stderr, flush=True)  # noqa: T201 - for the person who starts the server
+        _say_where(settings, urls, f"http://{url_host}:{port}{served.page.first_path}", protected=protected)
         server = DrainingServer(config, served.under_way, settings.http.drain_seconds)
         served.page.end_streams_when(lambda: server.should_exit)
         server.run(sockets=[listener])
+
+
+def _say_where(settings: Settings, urls: str, page: str, *, protected: bool) -> None:
+    """Tell whoever starts the server where it is. A log does not name the page, whose URL may let somebody in."""
+    if settings.http.log == "json":
+        logger.warning("serving", extra={"fields": {"urls": urls, "with_token": protected}})
+        return
+    for line in (f"{urls}{', with a token' if protected else ''}", f"page: {page}"):
+        print(f"palimpsest: {line}", file=sys.stderr, flush=True)  # noqa: T201 - for the person who starts the server
 
 
 def needs_tokens(settings: Settings) -> bool:
@@ -160,13 +175,16 @@ def application(
     if transport != "http":
         routes += server.sse_app(transport_security=security, host=host, max_request_body_size=MAX_MESSAGE_BYTES).routes
     page = build_page(memory, settings, protected)
-    check, *steps = gate(settings, host, calls, protected=protected)
+    sessions: list[Session] = []
+    told = observers(settings.http, memory, lambda: len(sessions), lambda: calls.under_way.number, protected=protected)
+    server.on_call = told.of_calls()
+    check, *steps = gate(settings, host, calls, sessions, protected=protected)
     app = Starlette(
         routes=[*routes, *(_oauth_metadata(settings) if protected else [])],
-        middleware=[check, Middleware(PageSplit, page=page.app, is_page=page.has_path), *steps],
+        middleware=[check, *told.steps, Middleware(PageSplit, page=page.app, is_page=page.has_path), *steps],
         lifespan=_lifespan(server, transport, page),
     )
-    return Served(app, page, calls.under_way)
+    return Served(told.around(app), page, calls.under_way)
 
 
 def _lifespan(server: MemoryServer, transport: Transport, page: Page) -> Lifespan[Starlette]:

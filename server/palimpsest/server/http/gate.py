@@ -23,7 +23,7 @@ from palimpsest.server.http.hosts import HostCheck
 from palimpsest.server.http.limits import RateLimit, UnfinishedLimit
 from palimpsest.server.http.messages import MessageCheck
 from palimpsest.server.http.open_paths import is_open
-from palimpsest.server.http.sessions import SessionLimit
+from palimpsest.server.http.sessions import Session, SessionLimit
 from palimpsest.server.session.calls import Calls
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -32,7 +32,7 @@ ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 URL: TypeAdapter[AnyHttpUrl] = TypeAdapter(AnyHttpUrl)
 
 
-def gate(settings: Settings, host: str, calls: Calls, *, protected: bool) -> list[Middleware]:
+def gate(settings: Settings, host: str, calls: Calls, sessions: list[Session], *, protected: bool) -> list[Middleware]:
     """Return the steps, the first first. `protected`: whether requests need an access token, and callers have shares.
 
     Before these, `BoundedConnection` waits for the headers. After these, the SDK and our `Calls` answer the request.
@@ -52,7 +52,7 @@ def gate(settings: Settings, host: str, calls: Calls, *, protected: bool) -> lis
         Middleware(BodyLimit, shares=calls.shares if protected else None),
         Middleware(MessageCheck, under_way=calls.under_way),
         # A new session may close an old one.
-        Middleware(SessionLimit),
+        Middleware(SessionLimit, sessions=sessions),
     ]
 
 

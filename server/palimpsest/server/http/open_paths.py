@@ -8,10 +8,13 @@ from starlette.types import Scope
 
 HEALTH = "/health"
 READY = "/ready"
+PROBES = (HEALTH, READY)
+METRICS = "/metrics"
+"""It has a token of its own."""
 WELL_KNOWN = "/.well-known/"
 
 
 def is_open(scope: Scope) -> bool:
     """Return whether anybody may request a path. Nothing behind it reads the body of a request."""
     path = cast("str", scope["path"])
-    return path in (HEALTH, READY) or path.startswith(WELL_KNOWN)
+    return path in PROBES or path.startswith(WELL_KNOWN)

@@ -26,7 +26,7 @@ PROTOCOL_VERSION = "mcp-protocol-version"
 
 
 @dataclass(eq=False, slots=True)
-class _Session:
+class Session:
     """A session that its caller opened with the request `opening`. It is in use while it has unfinished requests.
 
     `id` is "" until the opening request is answered; over SSE it stays "", because the request lasts as long as the
@@ -43,16 +43,20 @@ class SessionLimit:
     """Close the session that was idle longest when another one is opened and there are too many.
 
     Its client gets 404 at its next request and opens a new session, as MCP demands. If none is idle, answer 503.
-    Of too many in all, one of the caller with the most is closed.
+    Of too many in all, one of the caller with the most is closed. Open ones stand in `sessions`.
     """
 
     def __init__(
-        self, app: ASGIApp, max_sessions: int = MAX_SESSIONS, max_per_caller: int = MAX_SESSIONS_PER_CALLER
+        self,
+        app: ASGIApp,
+        max_sessions: int = MAX_SESSIONS,
+        max_per_caller: int = MAX_SESSIONS_PER_CALLER,
+        sessions: list[Session] | None = None,
     ) -> None:
         self._app = app
         self._max_sessions = max_sessions
         self._max_per_caller = max_per_caller
-        self._sessions: list[_Session] = []  # the one that was used last stands last
+        self._sessions: list[Session] = [] if sessions is None else sessions  # the one that was used last stands last
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on. If it opens a session, make room for it first, or refuse it."""
@@ -65,7 +69,7 @@ class SessionLimit:
                 text = f"{self._max_per_caller} of your sessions are in use; nothing was done. Close one and try again."
                 await PlainTextResponse(text, 503, headers={"retry-after": "1"})(scope, receive, send)
                 return
-            session = _Session(caller, scope)
+            session = Session(caller, scope)
             self._sessions.append(session)
         else:
             session = next((s for s in self._sessions if s.id and (s.id, s.caller) == (session_id, caller)), None)
@@ -76,7 +80,7 @@ class SessionLimit:
                 await self._app(scope, receive, _watching(session, scope["method"], send))
 
     @contextmanager
-    def _in_use(self, session: _Session) -> Generator[None]:
+    def _in_use(self, session: Session) -> Generator[None]:
         """Count a request of a session. Forget the session if it has no id after that, because it was not opened."""
         session.requests += 1
         try:
@@ -112,7 +116,7 @@ def _opens_session(scope: Scope, session_id: str) -> bool:
     return scope["path"] == "/mcp" and not session_id and (version is None or version in HANDSHAKE_PROTOCOL_VERSIONS)
 
 
-def _watching(session: _Session, method: str, send: Send) -> Send:
+def _watching(session: Session, method: str, send: Send) -> Send:
     """Return a `send` that gives a session its id once it is opened, and takes it away once it is closed."""
 
     async def watch(message: Message) -> None:
@@ -127,7 +131,7 @@ def _watching(session: _Session, method: str, send: Send) -> Send:
     return watch
 
 
-def _closing(session: _Session) -> Scope:
+def _closing(session: Session) -> Scope:
     """Return the request with which a client closes its session."""
     headers = [(SESSION_ID.encode(), session.id.encode())]
     return {**session.opening, "method": "DELETE", "headers": headers}

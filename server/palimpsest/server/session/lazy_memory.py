@@ -101,7 +101,8 @@ class LazyMemory:
                 await self._keep_open()
             except* PalimpsestError as group:
                 error = _first_error(group)
-                logger.error("the memory could not be opened: %s", error)  # noqa: TRY400 - the text is complete
+                fields = {"reason": str(error)}  # nothing was read of what is stored
+                logger.error("the memory could not be opened: %s", error, extra={"fields": fields})  # noqa: TRY400 - the text is complete
                 self._fail(error)
             except* Exception:  # the server must stay up to report it to its clients
                 logger.exception("the memory could not be opened")

@@ -231,6 +231,12 @@ def count_states(conn: Connection, soon: datetime) -> Counter[tuple[JobKind, Job
     return Counter({(row[0], row[1]): row[2] for row in conn.execute(query)})
 
 
+def count_unfinished(conn: Connection) -> Counter[tuple[JobKind, JobState]]:
+    """Return how many jobs of all users are of each kind and in each state, without those that are done."""
+    query = select(jobs.c.kind, jobs.c.state, func.count()).where(text("state != 'done'"))
+    return Counter({(row[0], row[1]): row[2] for row in conn.execute(query.group_by(jobs.c.kind, jobs.c.state))})
+
+
 def memories_of_job(conn: Connection, job: Job) -> list[Memory]:
     """Return the memories that a job added or changed, the oldest first, without those that were deleted later.
 

@@ -1,0 +1,128 @@
+"""`/metrics`: read over real HTTP and parsed as Prometheus does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from pathlib import Path
+
+import httpx2
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.support.command_line import palimpsest, palimpsest_process
+from tests.support.http_server import HttpServer, connect_http, run_http_server
+
+pytestmark = pytest.mark.anyio
+
+ALICE_TOKEN = "a secret of the settings"  # noqa: S105 - made for the test
+METRICS_TOKEN = "for Prometheus alone"  # noqa: S105 - made for the test
+TEXT = "Alice keeps Xylotrupes beetles"
+
+Numbers = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[HttpServer]:
+    """Run a server with numbers, and with access tokens."""
+    tokens = json.dumps([{"token": ALICE_TOKEN, "user_id": "alice"}])
+    numbers = {"PALIMPSEST_HTTP__METRICS": "true", "PALIMPSEST_HTTP__METRICS_TOKEN": METRICS_TOKEN}
+    with run_http_server(tmp_path_factory.mktemp("metrics"), PALIMPSEST_HTTP__TOKENS=tokens, **numbers) as running:
+        yield running
+
+
+def scraped(server: HttpServer, token: str = METRICS_TOKEN) -> str:
+    """Return what a server answers to Prometheus."""
+    answer = httpx2.get(f"{server.base}/metrics", headers={"authorization": f"Bearer {token}"})
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    return answer.text
+
+
+def numbers_in(text: str) -> Numbers:
+    """Return the numbers by their names and labels."""
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    return {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples}
+
+
+def number(numbers: Numbers, name: str, **labels: str) -> float:
+    """Return a number, or 0 if it is not there."""
+    return numbers.get((name, frozenset(labels.items())), 0.0)
+
+
+class TestWhatItSays:
+    async def test_calls_are_counted_by_tool_and_outcome(self, server: HttpServer) -> None:
+        """Guards what an operator looks at first: how many calls, how they ended, how long they took."""
+        before = numbers_in(scraped(server))
+        async with connect_http(server, "auto", ALICE_TOKEN) as client:
+            await client.call_tool("add_memory", {"text": TEXT})
+            for query in ("beetles", "Xylotrupes"):
+                await client.call_tool("search_memories", {"query": query})
+            assert (await client.call_tool("search_memories", {"query": "beetles", "limit": 0})).is_error
+            assert (await client.call_tool("Xylotrupes", {})).is_error
+            assert (await client.call_tool("get_history", {"memory_id": "12345678"})).is_error
+        after = numbers_in(scraped(server))
+
+        def grown(name: str, **labels: str) -> float:
+            return number(after, name, **labels) - number(before, name, **labels)
+
+        assert grown("palimpsest_calls_total", tool="add_memory", outcome="ok") == 1
+        assert grown("palimpsest_calls_total", tool="search_memories", outcome="ok") == 2
+        assert grown("palimpsest_calls_total", tool="search_memories", outcome="refused") == 1
+        assert grown("palimpsest_calls_total", tool="get_history", outcome="refused") == 1
+        assert grown("palimpsest_calls_total", tool="unknown", outcome="refused") == 1
+        assert grown("palimpsest_call_seconds_count", tool="search_memories") == 3
+        assert grown("palimpsest_requests_total", path="/mcp", status="200") >= 6
+
+    async def test_refused_requests_sessions_and_states_are_there(self, server: HttpServer) -> None:
+        """Guards alarms: requests without a token, the ledger's state, jobs and the lag of the index."""
+        assert httpx2.post(f"{server.base}/mcp").status_code == 401
+        async with connect_http(server, "legacy", ALICE_TOKEN) as client:
+            await client.call_tool("search_memories", {"query": "beetles"})
+            during = numbers_in(scraped(server))
+        assert number(during, "palimpsest_sessions") >= 1
+        assert number(during, "palimpsest_requests_total", path="/mcp", status="401") >= 1
+        assert number(during, "palimpsest_state", part="ledger", state="ok") == 1
+        assert number(during, "palimpsest_calls_under_way") == 0
+        assert ("palimpsest_index_lag", frozenset()) in during
+        assert number(during, "process_resident_memory_bytes") > 1_000_000
+
+    async def test_nothing_that_is_stored_or_asked_and_no_name_is_in_it(self, server: HttpServer) -> None:
+        """Guards users: the labels are few and fixed, whatever clients send."""
+        async with connect_http(server, "auto", ALICE_TOKEN) as client:
+            await client.call_tool("add_memory", {"text": TEXT})
+            await client.call_tool("Xylotrupes", {})
+        httpx2.get(f"{server.base}/Xylotrupes/alice", headers={"authorization": f"Bearer {ALICE_TOKEN}"})
+        text = scraped(server).lower()
+        for private in ("xylotrupes", "alice", ALICE_TOKEN.lower(), METRICS_TOKEN.lower()):
+            assert private not in text
+
+
+class TestWhoMayReadIt:
+    def test_its_own_token_is_needed_and_no_other_opens_it(self, server: HttpServer) -> None:
+        """Guards numbers about all users from each of them."""
+        for headers in ({}, {"authorization": f"Bearer {ALICE_TOKEN}"}, {"authorization": METRICS_TOKEN}):
+            answer = httpx2.get(f"{server.base}/metrics", headers=headers)
+            assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+            assert "palimpsest_" not in answer.text
+        headers = {"authorization": f"Bearer {METRICS_TOKEN}"}
+        assert httpx2.post(f"{server.base}/mcp", headers=headers).status_code == 401
+        assert httpx2.get(f"{server.base}/metrics", headers={**headers, "host": "evil.example"}).status_code == 421
+
+    def test_tokens_cannot_be_tried_without_end(self, tmp_path: Path) -> None:
+        """Guards the token from guessing."""
+        metrics = {"PALIMPSEST_HTTP__METRICS": "true", "PALIMPSEST_HTTP__METRICS_TOKEN": METRICS_TOKEN}
+        with run_http_server(tmp_path, **metrics) as open_server, httpx2.Client(base_url=open_server.base) as http:
+            statuses = [http.get("/metrics").status_code for _ in range(61)]
+        assert statuses == [401] * 60 + [429]
+
+    def test_without_the_setting_there_is_nothing(self, open_server: HttpServer) -> None:
+        """Guards the default."""
+        assert httpx2.get(f"{open_server.base}/metrics").status_code == 404
+
+    def test_a_server_for_others_does_not_start_without_the_token(self, tmp_path: Path) -> None:
+        """Guards against numbers that anybody can read. The error names the setting."""
+        palimpsest(tmp_path, "token", "create", "--user", "alice")
+        command = ("serve", "--transport", "http", "--port", "0")
+        error = palimpsest_process(tmp_path, *command, code=1, settings={"PALIMPSEST_HTTP__METRICS": "true"})
+        assert "http.metrics_token" in error
