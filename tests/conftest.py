@@ -27,7 +27,7 @@ hypothesis.settings.load_profile(PROFILE)
 
 STORES = ("sqlite", "postgres")
 
-ON_EVERY_STORE = {"test_undo.py"}
+ON_EVERY_STORE = {"test_memory_limit.py", "test_undo.py"}
 """The folders and modules whose tests run once for each store, but for those marked `only_on` one, with the reason."""
 
 
