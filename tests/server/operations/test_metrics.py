@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Generator
 from pathlib import Path
 
@@ -126,3 +127,11 @@ class TestWhoMayReadIt:
         command = ("serve", "--transport", "http", "--port", "0")
         error = palimpsest_process(tmp_path, *command, code=1, settings={"PALIMPSEST_HTTP__METRICS": "true"})
         assert "http.metrics_token" in error
+
+
+def test_the_error_names_the_extra_if_its_package_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards whoever turns the numbers on without the extra: the error says what to install, and nothing is served."""
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    command = ("serve", "--transport", "http", "--port", "0")
+    error = palimpsest(tmp_path, *command, code=1, settings={"PALIMPSEST_HTTP__METRICS": "true"})
+    assert "palimpsest-mcp[metrics]" in " ".join(error.split())
