@@ -106,6 +106,7 @@ CALLS: dict[Callable[..., object], Callable[[Connection, Memory, Message], objec
     index_log.epoch: lambda conn, _, __: index_log.epoch(conn),
     index_log.has_changed_since: lambda conn, _, __: index_log.has_changed_since(conn, "alice", 0),
     index_log.changed_memories: lambda conn, _, __: index_log.changed_memories(conn, 0, 9),
+    index_log.newest_position: lambda conn, _, __: index_log.newest_position(conn),
     index_log.entries_changed_since: lambda conn, _, __: index_log.entries_changed_since(conn, "alice", 0, 9),
     jobs.due_job: lambda conn, _, __: jobs.due_job(conn, NOW, jobs.ORDER),
     jobs.next_due_at: lambda conn, _, __: jobs.next_due_at(conn, jobs.ORDER),

@@ -81,6 +81,11 @@ class Checkpoint:
         """Return the checkpoint moved to another row of the index log."""
         return replace(self, log_number=log_number, log_signature=log_queries.log_signature(conn, log_number))
 
+    def moved_to_newest(self, conn: Connection) -> Checkpoint:
+        """Return the checkpoint moved to the newest row of the index log."""
+        log_number, signature = log_queries.newest_position(conn)
+        return replace(self, log_number=log_number, log_signature=signature)
+
 
 def remove(folder: Path) -> None:
     """Delete the checkpoint, which marks the index in the folder as unfinished."""

@@ -178,7 +178,7 @@ class KeptKeys:
         return keys
 
     def _newest_checkpoint(self, conn: Connection) -> Checkpoint:
-        return self._initial.moved_to(log_queries.newest_log_number(conn), conn)
+        return self._initial.moved_to_newest(conn)
 
     def _followed(self, conn: Connection, user_id: str, keys: _UserKeys, newest: Checkpoint) -> _UserKeys | None:
         """Return the keys with what changed since, or None if they are to be read anew."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import Connection, bindparam, func, select
 
 from palimpsest.core.search.hits import ChangedMemory, IndexLogRow
@@ -42,10 +44,20 @@ def log_signature(conn: Connection, log_number: int) -> str:
     """
     row = conn.execute(_ROW, {"log_number": log_number}).one_or_none()
     current = epoch(conn)
-    return current if row is None else f"{current} {row.unit_seq} {row.op} {row.at.isoformat()}"
+    return current if row is None else _signature(current, row)
 
 
 _ROW = select(index_log.c.unit_seq, index_log.c.op, index_log.c.at).where(index_log.c.seq == bindparam("log_number"))
+
+
+def newest_position(conn: Connection) -> tuple[int, str]:
+    """Return the newest number of the index log and its signature, in one statement for a log that is not empty."""
+    row = conn.execute(_NEWEST_ROW).one_or_none()
+    return (0, epoch(conn)) if row is None else (row.seq, _signature(row.epoch or "0", row))
+
+
+def _signature(current_epoch: str, row: Any) -> str:
+    return f"{current_epoch} {row.unit_seq} {row.op} {row.at.isoformat()}"
 
 
 def epoch(conn: Connection) -> str:
@@ -54,6 +66,18 @@ def epoch(conn: Connection) -> str:
 
 
 _EPOCH = select(meta.c.value).where(meta.c.key == EPOCH)
+
+_NEWEST_ROW = (
+    select(
+        index_log.c.seq,
+        index_log.c.unit_seq,
+        index_log.c.op,
+        index_log.c.at,
+        _EPOCH.scalar_subquery().label("epoch"),
+    )
+    .order_by(index_log.c.seq.desc())
+    .limit(1)
+)
 
 
 def entries_changed_since(conn: Connection, user_id: str, log_number: int, limit: int) -> list[int]:

@@ -150,9 +150,12 @@ class PostgresFullText:
         if scope is None:
             raise ValueError("the full text is searched within a scope")
         searched = list(dict.fromkeys(words))[:MAX_QUERY_TOKENS]
-        if counts is not None:
-            searched = rarest([word for word in searched if word in counts], counts, MAX_SCORED)
-        found = self.document_counts(conn, scope.user_id, searched)
+        if counts is None:
+            found = self.document_counts(conn, scope.user_id, searched)
+        else:
+            found = {
+                word: counts[word] for word in rarest([word for word in searched if word in counts], counts, MAX_SCORED)
+            }
         if not found:
             return {}
         rows, tokens = conn.execute(_TOTALS, {"user_id": scope.user_id}).one()
