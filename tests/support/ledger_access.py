@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,11 @@ def ledger_in(folder: Path) -> Generator[Ledger]:
         yield ledger
     finally:
         ledger.close()
+
+
+def writing(ledger: Ledger, user_id: str | None = None) -> AbstractContextManager[Connection]:
+    """Return a connection that holds the write lock of a user, or of all users."""
+    return ledger._database.write(user_id)  # pyright: ignore[reportPrivateUsage] - as another program would
 
 
 def write_decisions(memory: Memory, *decisions: Decision, scope: Scope = ALICE, stage: str = "test") -> AppliedWrite:

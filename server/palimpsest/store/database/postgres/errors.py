@@ -34,6 +34,16 @@ ADVICE = {
 }
 """What to do, by the beginning of PostgreSQL's error code (its manual, appendix A), the longest that fits."""
 
+REFUSALS = {
+    "password authentication failed": ADVICE["28"],
+    "no password supplied": ADVICE["28"],
+    "does not exist": ADVICE["3D"],
+    "too many": ADVICE["53300"],
+    "starting up": ADVICE["57P"],
+    "shutting down": ADVICE["57P"],
+}
+"""What to do if a connection is refused, by a part of the message, because the driver gives no code then."""
+
 UNREACHABLE = "The database cannot be reached. Check that it runs and that ledger_url is right, then try again"
 
 UNREADABLE_ROW = (ValueError, LookupError, TypeError, SQLAlchemyError)
@@ -75,6 +85,8 @@ def _with_advice(error: BaseException | None) -> str:
     """Return PostgreSQL's message, that nothing was written, and what to do."""
     code = _code(error)
     advice = next((ADVICE[code[:length]] for length in (5, 3, 2) if code[:length] in ADVICE), "")
+    if not code:
+        advice = next((advice for part, advice in REFUSALS.items() if part in str(error)), "")
     if not advice and is_lost(error):
         advice = UNREACHABLE
     message = " ".join(str(error).split())[:MAX_CAUSE_CHARS].rstrip(".")

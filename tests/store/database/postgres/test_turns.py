@@ -1,0 +1,109 @@
+"""Several servers write at the same time: whose turn it is, and in which order others hear of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
+from palimpsest.store.ledger import Ledger, open_ledger
+from palimpsest.store.queries import index_log as log_queries
+from palimpsest.store.schema import history, index_log
+from palimpsest.store.writes.apply import Write
+from palimpsest.store.writes.transaction import next_edit_number, reserve_edit_numbers
+from tests.support.ledger_access import writing
+from tests.support.memory import StoppedClock
+from tests.support.stores import ledger_address
+
+pytestmark = pytest.mark.only_on("postgres", "SQLite lets one write at a time")
+
+USERS = ("alice", "ben", "chloe")
+EACH = 8
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Generator[list[Ledger]]:
+    """Open a ledger twice, as two servers do."""
+    address = ledger_address(tmp_path / "ledger.db")
+    with closing(open_ledger(address, StoppedClock())) as one, closing(open_ledger(address, StoppedClock())) as other:
+        yield [one, other]
+
+
+def add(ledger: Ledger, user_id: str, statement: str) -> None:
+    ledger.apply(Write(Scope(user_id), Provenance("test"), decisions=(Decision(Event.ADD, Fact(statement)),)))
+
+
+def test_writes_for_different_users_have_edits_of_their_own(servers: list[Ledger]) -> None:
+    """Every edit has a number, and no two edits share one."""
+
+    def work(ledger: Ledger, user_id: str) -> None:
+        for number in range(EACH):
+            add(ledger, user_id, f"{user_id} owns book {number} of {id(ledger)}")
+
+    threads = [threading.Thread(target=work, args=(ledger, user)) for ledger in servers for user in USERS]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with servers[0].read() as conn:
+        numbers = list(conn.execute(select(history.c.change)).scalars())
+    assert len(numbers) == len(set(numbers)) == len(threads) * EACH
+    assert servers[0].verify(lambda _done, _total: None).texts() == []
+
+
+def test_the_index_log_grows_in_the_order_of_the_commits(servers: list[Ledger]) -> None:
+    """Who follows it by its newest number misses nothing: a later number is not seen before an earlier one."""
+    first, second = servers
+    add(first, "alice", "Alice plays the cello")
+    with writing(first, "alice") as conn:
+        conn.execute(index_log.insert().values(unit_seq=1, user_id="alice", op="upsert", at=StoppedClock().at))
+        later = threading.Thread(target=add, args=(second, "ben", "Ben plays the flute"))
+        later.start()
+        with second.read() as reading:
+            before = log_queries.newest_log_number(reading)
+        later.join(0.5)
+        assert later.is_alive(), "it waits to write to the log"
+    later.join()
+    with second.read() as reading:
+        rows = log_queries.log_rows_after(reading, before, 9)
+    assert [row.user_id for row in rows] == ["alice", "ben"]
+    assert [row.seq for row in rows] == sorted(row.seq for row in rows)
+
+
+def test_a_write_for_all_users_waits_for_the_others(servers: list[Ledger]) -> None:
+    """Nobody writes beside it, and nobody waits for it when it is done."""
+    first, second = servers
+    with writing(first, "alice"):
+        whole = threading.Thread(target=second.rebuild_full_text)
+        whole.start()
+        whole.join(0.5)
+        assert whole.is_alive()
+    whole.join()
+
+
+def test_a_reserved_edit_number_is_not_given_out(servers: list[Ledger]) -> None:
+    """An import reserves numbers; the next edit of any server has a higher one."""
+    with writing(servers[0]) as conn:
+        reserved = next_edit_number(conn) + 100
+        reserve_edit_numbers(conn, reserved)
+    with writing(servers[1], "alice") as conn:
+        assert next_edit_number(conn) > reserved
+
+
+def test_a_listener_hears_what_another_server_writes(servers: list[Ledger]) -> None:
+    """It also ends when it is closed while it waits."""
+    first, second = servers
+    listener = first.listener()
+    assert listener is not None
+    listener.wait(60)  # it listens from now on
+    add(second, "ben", "Ben plays the flute")
+    listener.wait(60)
+    waiting = threading.Thread(target=listener.wait, args=(600,))
+    waiting.start()
+    listener.close()
+    waiting.join()
