@@ -71,12 +71,8 @@ def scans(plan: dict[str, Any], *, is_limited: bool = False) -> Iterator[str]:
     is_limited = is_limited or kind == "Limit"
     if kind == "Seq Scan" and plan["Relation Name"] in LARGE:
         yield f"{plan['Relation Name']} ({plan.get('Filter', 'every row')})"
-    if (
-        kind.startswith("Index")
-        and "Index Cond" not in plan
-        and not is_limited
-        and plan["Index Name"] not in OF_ONE_ROW
-    ):
+    is_index = kind in {"Index Scan", "Index Only Scan"} and plan["Relation Name"] in LARGE
+    if is_index and "Index Cond" not in plan and not is_limited:
         yield f"{plan['Index Name']} ({plan.get('Filter', 'every row')})"
     for part in plan.get("Plans", ()):
         yield from scans(part, is_limited=is_limited)
