@@ -1,4 +1,4 @@
-"""Erase memories and messages for good, and prove it: the files are searched for the texts afterwards. Blocking."""
+"""Erase memories and messages for good, and prove it: files and tables are searched for the texts. Blocking."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ Starts: TypeAlias = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A file in which an erased text can still be read, and why it may be there; "" if there is no explanation."""
+    """Where an erased text can still be read, and why it may be there; "" if there is no explanation.
+
+    `file` is a file, or "table NAME" in a remote database.
+    """
 
     file: Path
     piece: str
@@ -47,7 +50,8 @@ class Trace:
 class PurgeResult:
     """What was erased, what the search of the files found, and notes on what a person still has to do.
 
-    `files` is the number of searched files. `backups` are those that still contain an erased text.
+    `files` is the number of searched files, `tables` that of searched tables of a remote database. `backups` are those
+    that still contain an erased text.
     """
 
     erased: PurgeSelection
@@ -55,6 +59,7 @@ class PurgeResult:
     traces: tuple[Trace, ...]
     backups: tuple[Path, ...] = ()
     notes: tuple[str, ...] = ()
+    tables: int = 0
 
     @property
     def clean(self) -> bool:
@@ -94,11 +99,13 @@ def purge(
         backups = ()
     files = [*ledger.files(), *(files_below(projection.root) if projection.root else ())]
     files += files_below(Path(hooks_dir(str(data_dir))))
+    tables = ledger.search_tables(with_names)
     # Closing a file releases every lock that this process has on it, so no connection may be open to those searched.
     ledger.close()
     found = [(file, piece) for file in dict.fromkeys(files) for piece in _pieces_in(file, with_names)]
+    found += [(Path(f"table {table}"), piece) for table, pieces in tables.items() for piece in pieces]
     traces = [Trace(file, piece.decode(errors="replace"), _explanation(ledger, scope, piece)) for file, piece in found]
-    return PurgeResult(erased, len(set(files)), tuple(traces), backups, tuple(notes))
+    return PurgeResult(erased, len(set(files)), tuple(traces), backups, tuple(notes), len(tables))
 
 
 def _remove_rendered(data_dir: Path, user: str) -> list[str]:

@@ -332,6 +332,10 @@ class Ledger:
         """Return the files on this machine that may hold rows, including backups."""
         return self._database.files()
 
+    def search_tables(self, pieces: Sequence[bytes]) -> dict[str, list[bytes]]:
+        """Return for each table of a remote database which of these pieces of texts a row of it contains."""
+        return self._database.search_tables(pieces)
+
     def size(self) -> int:
         """Return the size of the database in bytes, without backups."""
         return self._database.size()

@@ -109,9 +109,10 @@ def _purge_text(result: PurgeResult) -> str:
     erased = result.erased
     unexplained = [trace for trace in result.traces if not trace.explained and trace.file not in result.backups]
     outcome = counted(len(unexplained), "unexplained trace") if result.traces else "none was found"
+    tables = f"{counted(result.tables, 'table')} and " if result.tables else ""
     lines = [
         f"erased: {_counted(erased.memory_ids, erased.message_ids)} with their history, and the summaries",
-        f"searched {counted(result.files, 'file')} for {counted(len(erased.texts), 'text')}: {outcome}",
+        f"searched {tables}{counted(result.files, 'file')} for {counted(len(erased.texts), 'text')}: {outcome}",
         *(f"STILL IN {trace.file}: {trace.piece}" for trace in unexplained),
         *sorted({f"{trace.piece}: {trace.explained}" for trace in result.traces if trace.explained}),
         *(f"STILL IN THE BACKUP {file}: delete it, or use purge --backups next time" for file in result.backups),

@@ -270,6 +270,13 @@ class Database(Protocol):
         """Return the files on this machine that may hold rows, including backups. A remote database has none."""
         ...
 
+    def search_tables(self, pieces: Sequence[bytes]) -> dict[str, list[bytes]]:
+        """Return for each table which of these pieces of texts a row of it contains.
+
+        It is empty for a database whose files can be searched.
+        """
+        ...
+
     def size(self) -> int:
         """Return the size in bytes, without backups."""
         ...

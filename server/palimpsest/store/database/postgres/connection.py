@@ -9,7 +9,7 @@ its numbers have to grow in the order of the commits (`tables.py`).
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -240,12 +240,24 @@ class PostgresDatabase:
             conn.exec_driver_sql(f'REINDEX TABLE "{table.name}"')
 
     def erase_free_space(self) -> bool:
-        """Rewrite the tables without deleted rows. Return True: no other process keeps the old files."""
+        """Let PostgreSQL remove deleted rows from its tables and indexes. Return True."""
+        with self._unlimited() as conn:
+            for table in tables.names(conn):
+                conn.exec_driver_sql(f'VACUUM (ANALYZE) "{table}"')
+        return True
+
+    def search_tables(self, pieces: Sequence[bytes]) -> dict[str, list[bytes]]:
+        """Return for each table which of these pieces of texts a row of it contains."""
+        with self._unlimited() as conn:
+            return {table: tables.pieces_in(conn, table, pieces) for table in tables.names(conn)}
+
+    @contextmanager
+    def _unlimited(self) -> Generator[Connection]:
+        """Return a connection of its own for work that goes through whole tables, however long that takes."""
         with as_ledger_errors(self.location), self._sessions.connect() as conn:
             conn.exec_driver_sql("SET statement_timeout = 0")
-            for table in tables.names(conn):
-                conn.exec_driver_sql(f'VACUUM (FULL, ANALYZE) "{table}"')
-        return True
+            self._limit.exempt(conn)
+            yield conn
 
     def files(self) -> list[Path]:
         """Return no files: the database may be on another machine."""

@@ -8,7 +8,9 @@ something has changed.
 
 from __future__ import annotations
 
-from sqlalchemy import Connection
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, text
 
 from palimpsest.store.database.postgres.dialect import EDIT_NUMBERS
 from palimpsest.store.database.postgres.locks import INDEX_LOG, ledger_lock
@@ -59,6 +61,22 @@ def names(conn: Connection) -> list[str]:
         "ORDER BY 1"
     )
     return list(conn.exec_driver_sql(query).scalars())
+
+
+def pieces_in(conn: Connection, table: str, pieces: Sequence[bytes]) -> list[bytes]:
+    """Return which pieces of texts stand in a column of text of any row of a table."""
+    query = text(
+        "SELECT column_name FROM information_schema.columns WHERE table_schema = current_schema() "
+        "AND table_name = :table AND data_type IN ('text', 'json', 'character varying')"
+    )
+    columns = [f"coalesce(CAST(\"{name}\" AS text), '')" for name in conn.execute(query, {"table": table}).scalars()]
+    if not columns or not pieces:
+        return []
+    found = text(
+        f'SELECT DISTINCT piece FROM "{table}", unnest(CAST(:pieces AS bytea[])) AS piece '  # noqa: S608 - names of our own
+        f"WHERE position(piece IN convert_to(concat_ws(' ', {', '.join(columns)}), 'UTF8')) > 0"
+    )
+    return [bytes(piece) for piece in conn.execute(found, {"pieces": list(pieces)}).scalars()]
 
 
 def invalid_indexes(conn: Connection) -> list[str]:

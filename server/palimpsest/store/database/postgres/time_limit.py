@@ -21,6 +21,10 @@ LOOK_SECONDS = 1.0
 """How often the thread looks. Set by hand: a second more is nothing beside the limit."""
 
 
+UNLIMITED = "palimpsest_unlimited"
+"""The key among what SQLAlchemy keeps with a connection."""
+
+
 class TimeLimit:
     """Shut down connections of engines on which a statement takes longer than so many seconds.
 
@@ -39,6 +43,10 @@ class TimeLimit:
         event.listen(engine, "before_cursor_execute", self._begin)
         event.listen(engine, "after_cursor_execute", self._end)
 
+    def exempt(self, conn: Connection) -> None:
+        """Let the statements of a connection take any time, until it is closed."""
+        conn.info[UNLIMITED] = True
+
     def close(self) -> None:
         """End the thread."""
         with self._lock:
@@ -47,6 +55,8 @@ class TimeLimit:
             self._thread.join()
 
     def _begin(self, conn: Connection, *_: Any) -> None:
+        if conn.info.get(UNLIMITED):
+            return
         driver = driver_of(conn)
         self._began[id(driver)] = time.monotonic(), driver
         if self._thread is None:

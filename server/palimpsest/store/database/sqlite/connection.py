@@ -12,7 +12,7 @@ import sqlite3
 import stat
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from errno import EACCES
 from pathlib import Path
@@ -263,6 +263,11 @@ class SqliteDatabase:
     def files(self) -> list[Path]:
         """Return every file in the folder of the ledger, and in the folders below it."""
         return files_below(self._path.parent)
+
+    def search_tables(self, pieces: Sequence[bytes]) -> dict[str, list[bytes]]:
+        """Return no table: the files are searched, which shows more."""
+        del pieces
+        return {}
 
     def size(self) -> int:
         """Return the size in bytes of the file and its log."""
