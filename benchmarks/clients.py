@@ -4,6 +4,7 @@
 
 Every acknowledged write is searched for at once through another client: an added or updated text must be found there
 exactly once, and a deleted one not at all. At the end all servers are closed, and a new one is asked for everything.
+With `--store postgres` each server has a data directory of its own, and the ledger is in a PostgreSQL server.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import random
 import sys
 import tempfile
 import uuid
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from typing import Any
 import anyio
 from mcp import Client, StdioServerParameters
 from mcp.types import TextContent
+
+STORES = ("sqlite", "postgres")
 
 TOPICS = (
     "User's sister plays the harp in an orchestra",
@@ -52,31 +55,55 @@ class Tally:
         return not (self.missing or self.twice or self.undeleted or self.errors)
 
 
-@asynccontextmanager
-async def served(folder: Path) -> AsyncGenerator[Client]:
-    """Start a server on the folder, and yield a client that is connected to it."""
+def environment_of(folder: Path, user: str = "alice", ledger_url: str = "") -> dict[str, str]:
+    """Return the environment of a server for a user. Its data are in the folder, or its ledger is at a URL."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PALIMPSEST_", "OPENAI_"))}
-    settings = {"HOME": str(folder), "PALIMPSEST_DATA_DIR": str(folder / "data"), "PALIMPSEST_USER_ID": "alice"}
+    settings = {"HOME": str(folder), "PALIMPSEST_DATA_DIR": str(folder / "data"), "PALIMPSEST_USER_ID": user}
+    return {**inherited, **settings, **({"PALIMPSEST_LEDGER_URL": ledger_url} if ledger_url else {})}
+
+
+@asynccontextmanager
+async def served(folder: Path, ledger_url: str = "") -> AsyncGenerator[Client]:
+    """Start a server on the folder, and yield a client that is connected to it."""
+    await anyio.Path(folder).mkdir(parents=True, exist_ok=True)
     server = StdioServerParameters(
-        command=sys.executable, args=["-m", "palimpsest"], env={**inherited, **settings}, cwd=folder
+        command=sys.executable, args=["-m", "palimpsest"], env=environment_of(folder, ledger_url=ledger_url), cwd=folder
     )
     async with Client(server) as client:
         yield client
 
 
-async def run(folder: Path, clients: int, operations: int, seed: int) -> Tally:
-    """Let clients work on one memory, then check it with a new client."""
+@contextmanager
+def database_url(folder: Path) -> Generator[str]:
+    """Run a PostgreSQL server with its data in a folder, and yield the address of a new database."""
+    from postgresql import own_cluster  # noqa: PLC0415 - needs an extra, and only PostgreSQL does
+
+    folder.chmod(0o755)  # the server runs as another user
+    with own_cluster(folder / "postgresql") as cluster:
+        cluster.create_database("ledger")
+        yield cluster.url("ledger")
+
+
+async def run(folder: Path, clients: int, operations: int, seed: int, ledger_url: str = "") -> Tally:
+    """Let clients work on one memory, then check it with a new client.
+
+    With a URL each server has a folder of its own, as on a machine of its own, and the ledger is there.
+    """
     tally = Tally()
     living: dict[str, str] = {}
     deleted: list[str] = []
+
+    def place(number: int) -> Path:
+        return folder / str(number) if ledger_url else folder
+
     async with AsyncExitStack() as stack:
-        connected = [await stack.enter_async_context(served(folder)) for _ in range(clients)]
+        connected = [await stack.enter_async_context(served(place(n), ledger_url)) for n in range(clients)]
         async with anyio.create_task_group() as tasks:
             for number in range(clients):
                 worker = _Worker(connected, number, random.Random(seed + number), tally, living, deleted)  # noqa: S311 - not a secret
                 tasks.start_soon(worker.work, operations)
         await _same_moment(connected, tally)
-    async with served(folder) as survivor:
+    async with served(place(clients), ledger_url) as survivor:
         for text in living.values():
             await _expect(survivor, text, 1, tally, "a new process")
         for text in deleted:
@@ -185,9 +212,12 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=8, help="the number of clients (default 8)")
     parser.add_argument("--operations", type=int, default=40, help="the operations of each client (default 40)")
     parser.add_argument("--seed", type=int, default=0, help="the seed of the random choices (default 0)")
+    parser.add_argument("--store", choices=STORES, default="sqlite", help="where the ledger is (default sqlite)")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="palimpsest-clients-") as folder:
-        tally = anyio.run(run, Path(folder), options.clients, options.operations, options.seed)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="palimpsest-clients-")))
+        url = stack.enter_context(database_url(folder)) if options.store == "postgres" else ""
+        tally = anyio.run(run, folder, options.clients, options.operations, options.seed, url)
     print(
         "| clients | acknowledged writes | searches by others | not found | found twice | "
         "found after deletion | errors |"

@@ -1,12 +1,13 @@
 """A PostgreSQL server of the system's package, for tests and benchmarks. Its data are in a temporary folder.
 
-    python postgresql.py OWNER
+    python postgresql.py OWNER [FOLDER]
 
 prints the address of a new server as JSON, and removes the server as soon as the process OWNER has ended, however it
 ended. PostgreSQL refuses to run as root, so a process of root runs it as the user `postgres`, whom the package creates.
 
 `fsync` is off: what is committed survives a crash of the server, but not of the machine. Everything else that could
-lose a commit has its default.
+lose a commit has its default. With FOLDER the server is as a real one, also in this: it is on a disk, its data stay in
+that folder, and the next server there goes on with them.
 """
 
 from __future__ import annotations
@@ -48,13 +49,26 @@ HOSTILE_LOCALE = "en-US"
 
 CONFIGURATION = """
 listen_addresses = '127.0.0.1'
+max_connections = 400
+"""
+
+HASTE = """
 fsync = off
 full_page_writes = off
-max_connections = 400
 shared_buffers = 32MB
 max_wal_size = 128MB
 autovacuum = off
 """
+"""What makes a new server quick."""
+
+DURABILITY = """
+fsync = on
+synchronous_commit = on
+full_page_writes = on
+shared_buffers = 512MB
+max_wal_size = 2GB
+"""
+"""What a server of some size has: the first three are defaults, on which every figure about durability rests."""
 
 
 @dataclass(frozen=True)
@@ -116,10 +130,19 @@ class Cluster:
         self._control("restart", "--mode", "immediate", "--log", f"{self.folder}/log")
 
     def _control(self, *arguments: str) -> None:
-        _run_program("pg_ctl", "--pgdata", f"{self.folder}/data", "--wait", *arguments, folder=Path(self.folder))
+        _run_program(
+            "pg_ctl",
+            "--pgdata",
+            f"{self.folder}/data",
+            "--wait",
+            "--timeout",
+            "300",
+            *arguments,
+            folder=Path(self.folder),
+        )
 
     @classmethod
-    def create(cls, folder: Path) -> Self:
+    def create(cls, folder: Path, configuration: str = HASTE) -> Self:
         """Create a server in a private folder with a short path, and start it. Raises RuntimeError."""
         _program("initdb")  # without the package there is no user `postgres` either
         if os.geteuid() == 0:
@@ -130,11 +153,25 @@ class Cluster:
         _run_program("initdb", "--pgdata", str(data), *local, *form, folder=folder)
         cluster = cls(str(folder), free_port(), secrets.token_hex(16))
         with (data / "postgresql.conf").open("a", encoding="utf-8") as file:
-            file.write(f"{CONFIGURATION}port = {cluster.port}\nunix_socket_directories = '{folder}'\n")
+            place = f"port = {cluster.port}\nunix_socket_directories = '{folder}'\n"
+            file.write(CONFIGURATION + configuration + place)
         cluster.start()
         with cluster.administrator() as conn:
             role = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}")
             conn.execute(role.format(sql.Identifier(OWNER_OF_DATABASES), sql.Literal(cluster.password)))
+        return cluster
+
+    @classmethod
+    def kept(cls, folder: Path) -> Self:
+        """Start the server of a folder, which is as a real one. The first time it is created. Raises RuntimeError."""
+        note = folder / "server.json"
+        if not note.exists():
+            shutil.rmtree(folder / "data", ignore_errors=True)
+            cluster = cls.create(folder, DURABILITY)
+            note.write_text(json.dumps(asdict(cluster)), encoding="utf-8")
+            return cluster
+        cluster = cls(**json.loads(note.read_text("utf-8")))
+        cluster.start()
         return cluster
 
 
@@ -146,9 +183,9 @@ def start_for(owner: int) -> Cluster:
 
 
 @contextmanager
-def own_cluster() -> Generator[Cluster]:
-    """Run a server until the block ends, or this process."""
-    cluster, process = _start_for(os.getpid())
+def own_cluster(folder: Path | None = None) -> Generator[Cluster]:
+    """Run a server until the block ends, or this process. With a folder it is as a real one, and its data stay."""
+    cluster, process = _start_for(os.getpid(), folder)
     try:
         yield cluster
     finally:
@@ -163,9 +200,9 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _start_for(owner: int) -> tuple[Cluster, subprocess.Popen[str]]:
+def _start_for(owner: int, folder: Path | None = None) -> tuple[Cluster, subprocess.Popen[str]]:
     process = subprocess.Popen(
-        [sys.executable, __file__, str(owner)],
+        [sys.executable, __file__, str(owner), *([] if folder is None else [str(folder)])],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -217,13 +254,15 @@ def _stop_waiting(_signal: int, _frame: FrameType | None) -> None:
 
 
 def main() -> None:
-    """Run a server until a process has ended, and remove it."""
+    """Run a server until a process has ended, and remove it, unless it is to be kept."""
     signal.signal(signal.SIGTERM, _stop_waiting)
     owner = os.pidfd_open(int(sys.argv[1]))
+    kept = Path(sys.argv[2]).absolute() if len(sys.argv) > 2 else None
     in_memory = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MEMORY_NEEDED
-    folder = Path(tempfile.mkdtemp(prefix="palimpsest-pg-", dir=MEMORY if in_memory else None))
+    folder = kept or Path(tempfile.mkdtemp(prefix="palimpsest-pg-", dir=MEMORY if in_memory else None))
+    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     try:
-        cluster = Cluster.create(folder)
+        cluster = Cluster.kept(folder) if kept else Cluster.create(folder)
         try:
             print(json.dumps(asdict(cluster)), flush=True)
             sys.stdout.close()
@@ -233,7 +272,8 @@ def main() -> None:
     except RuntimeError as error:
         sys.exit(str(error))
     finally:
-        shutil.rmtree(folder, ignore_errors=True)  # a backend may be about to remove its last file itself
+        if kept is None:
+            shutil.rmtree(folder, ignore_errors=True)  # a backend may be about to remove its last file itself
 
 
 if __name__ == "__main__":

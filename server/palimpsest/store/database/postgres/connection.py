@@ -9,6 +9,7 @@ its numbers have to grow in the order of the commits (`tables.py`).
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -22,6 +23,7 @@ from sqlalchemy.pool import NullPool, QueuePool
 from palimpsest.core.errors import LedgerError, SettingsError
 from palimpsest.store.database.postgres import dialect, tables
 from palimpsest.store.database.postgres.backup import PostgresBackups
+from palimpsest.store.database.postgres.commits import Commits, was_stored
 from palimpsest.store.database.postgres.errors import as_ledger_errors, is_lost
 from palimpsest.store.database.postgres.full_text import PostgresFullText
 from palimpsest.store.database.postgres.listener import PostgresListener
@@ -97,6 +99,7 @@ class PostgresDatabase:
             pool_use_lifo=True,
         )
         self._sessions = self._new_engine(poolclass=NullPool)
+        self._commits = Commits()
         self.full_text = PostgresFullText()
         self.backups = PostgresBackups(self.location)
 
@@ -133,9 +136,9 @@ class PostgresDatabase:
             locks = f"pg_advisory_xact_lock({whole})"
             if user_id is not None:
                 locks = f"pg_advisory_xact_lock_shared({whole}), pg_advisory_xact_lock({user_lock(user_id)})"
-            number = str(conn.exec_driver_sql(f"SELECT pg_current_xact_id()::text, {locks}").scalar_one())
+            conn.exec_driver_sql(f"SELECT {locks}")
             yield conn
-            self._commit(conn, number)
+            self._commit(conn)
 
     @contextmanager
     def _begun(self, begin: str) -> Generator[Connection]:
@@ -157,28 +160,27 @@ class PostgresDatabase:
         finally:
             conn.close()
 
-    def _commit(self, conn: Connection, number: str) -> None:
+    def _commit(self, conn: Connection) -> None:
         if driver_of(conn).info.transaction_status is not TransactionStatus.INTRANS:
             raise LedgerError(f"the ledger {self.location} refused a statement of this call. Nothing was written.")
+        write = uuid.uuid4()
         try:
-            conn.exec_driver_sql("COMMIT")
+            self._commits.commit(conn, write)
         except DBAPIError as error:
             if not is_lost(error.orig):
                 raise
-            self._settle(number, error)
+            self._settle(write, error)
 
-    def _settle(self, number: str, lost: DBAPIError) -> None:
+    def _settle(self, write: uuid.UUID, lost: DBAPIError) -> None:
         """Ask how a transaction ended whose commit was not answered. Raises LedgerError if it was not committed."""
         until = time.monotonic() + SETTLE_SECONDS
         while time.monotonic() < until:
             with suppress(DBAPIError), self._sessions.connect() as conn:
-                state = conn.exec_driver_sql("SELECT pg_xact_status(%(number)s::xid8)", {"number": number}).scalar()
-                if state == "committed":
+                if was_stored(conn, write):
                     return
-                if state == "aborted":
-                    raise LedgerError(
-                        f"the connection to the ledger {self.location} broke. Nothing was written. Try again."
-                    ) from lost
+                raise LedgerError(
+                    f"the connection to the ledger {self.location} broke. Nothing was written. Try again."
+                ) from lost
             time.sleep(RETRY_SECONDS)
         raise LedgerError(
             f"the connection to the ledger {self.location} broke while a change was being stored, and the database "

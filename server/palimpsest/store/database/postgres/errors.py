@@ -28,6 +28,7 @@ ADVICE = {
     "57014": "The database took too long. Try again in a moment",
     "57P": "The database is stopping or starting. Try again in a moment",
     "08": "The database cannot be reached. Check that it runs, then try again",
+    "25P03": "This server was held up for too long in the middle of a call. Try again",
     "25006": "The database only allows reading now, as a standby does. Try again once it is the primary",
     "22P05": "The text has a character that PostgreSQL cannot store. Leave it out",
     "22021": "The text has a character that PostgreSQL cannot store. Leave it out",
@@ -40,6 +41,7 @@ REFUSALS = {
     "does not exist": ADVICE["3D"],
     "too many": ADVICE["53300"],
     "starting up": ADVICE["57P"],
+    "not yet accepting": ADVICE["57P"],
     "shutting down": ADVICE["57P"],
 }
 """What to do if a connection is refused, by a part of the message, because the driver gives no code then."""

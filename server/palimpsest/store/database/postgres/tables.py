@@ -1,4 +1,4 @@
-"""What a ledger in PostgreSQL has beside its tables: a sequence, an index, and triggers on the index log.
+"""What a ledger in PostgreSQL has beside its tables: a sequence, a table, an index, and triggers on the index log.
 
 Whoever follows the index log asks for what comes after the newest number it knows. PostgreSQL gives numbers out when a
 row is written, and a transaction that was given a lower one may commit later: its row would never be seen. So a
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, text
 
+from palimpsest.store.database.postgres import commits
 from palimpsest.store.database.postgres.dialect import EDIT_NUMBERS
 from palimpsest.store.database.postgres.locks import INDEX_LOG, ledger_lock
 from palimpsest.store.schema import index_log
@@ -21,6 +22,7 @@ CHANNEL = "palimpsest_changes"
 
 _CREATE = (
     f"CREATE SEQUENCE IF NOT EXISTS {EDIT_NUMBERS}",
+    commits.CREATE,
     # Many users share the log, and each search asks it for the changes of one of them.
     f"CREATE INDEX IF NOT EXISTS changes_by_user ON {index_log.name} (user_id, seq)",
     f"""

@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
+import psycopg
 from psycopg import Connection as PsycopgConnection
 from psycopg.pq import TransactionStatus
 from sqlalchemy import Connection, Engine, event
@@ -74,7 +75,8 @@ class TimeLimit:
                 started, driver = began
                 if not driver.closed and driver.info.transaction_status is not TransactionStatus.ACTIVE:
                     continue  # the statement has failed: the next one on this connection begins anew
-                if time.monotonic() - started > self._seconds and self._began.get(key) == began:
+                is_too_long = time.monotonic() - started > self._seconds
+                if (driver.closed or is_too_long) and self._began.get(key) == began:
                     self._began.pop(key, None)
                     shut_down(driver)
 
@@ -87,7 +89,7 @@ def driver_of(conn: Connection) -> PsycopgConnection[Any]:
 
 def shut_down(driver: PsycopgConnection[Any]) -> None:
     """End both directions of a connection, so that whoever waits for it goes on."""
-    with suppress(OSError):  # it is closed already
+    with suppress(OSError, psycopg.Error):  # it is closed already
         copy = socket.socket(fileno=os.dup(driver.fileno()))
         with copy:
             copy.shutdown(socket.SHUT_RDWR)
