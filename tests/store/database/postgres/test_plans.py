@@ -55,7 +55,8 @@ def recorded() -> Generator[list[Statement]]:
     statements: list[Statement] = []
 
     def record(_conn: Connection, _cursor: Any, statement: str, parameters: Any, _context: Any, many: bool) -> None:  # noqa: FBT001 - SQLAlchemy passes it so
-        if statement.lstrip().startswith(("SELECT", "WITH", "INSERT", "UPDATE", "DELETE")):
+        is_commit = statement.endswith("COMMIT")  # several statements in one, which have no plan together
+        if statement.lstrip().startswith(("SELECT", "WITH", "INSERT", "UPDATE", "DELETE")) and not is_commit:
             statements.append((statement, parameters[0] if many else parameters))
 
     event.listen(Engine, "before_cursor_execute", record)
@@ -117,6 +118,8 @@ def _of_other(name: str, kind: str) -> sql.Composed:
     form: LiteralString = "t.{column}"
     if kind == "text" and name not in {"kind", "event", "role", "stage", "op", "state", "embedder", "project"}:
         form = "t.{column} || CASE WHEN t.{column} = '' THEN '' ELSE '-' || n END"
+    elif kind == "uuid":
+        form = "gen_random_uuid()"
     elif name in {"unit_seq", "recall_seq", "summary_id", "change", "seq"}:
         form = "t.{column} + 1000000 * n"
     elif name == "words" and kind == "ARRAY":
