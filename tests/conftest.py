@@ -27,8 +27,28 @@ hypothesis.settings.load_profile(PROFILE)
 
 STORES = ("sqlite", "postgres")
 
-ON_EVERY_STORE = {"test_memory_limit.py", "test_undo.py"}
-"""The folders and modules whose tests run once for each store, but for those marked `only_on` one, with the reason."""
+ON_EVERY_STORE = (
+    "learn/test_memory_limit.py",
+    "recall/test_connections.py",
+    "recall/test_dates.py",
+    "recall/test_entity_filters.py",
+    "recall/test_folding.py",
+    "recall/test_forgetting.py",
+    "recall/test_hits.py",
+    "recall/test_kept_keys.py",
+    "recall/test_listing.py",
+    "recall/test_memories_first.py",
+    "recall/test_near_duplicates.py",
+    "recall/test_relevance.py",
+    "store/graph/test_",
+    "store/test_clock_jumps.py",
+    "store/test_killed_migration.py",
+    "store/test_ledgers_without_",
+    "store/test_older_imports.py",
+    "store/test_queries.py",
+    "store/test_undo.py",
+)
+"""How the paths begin of what runs once for each store, but for tests marked `only_on` one, with the reason."""
 
 
 def pytest_xdist_auto_num_workers() -> int | None:
@@ -71,7 +91,7 @@ def _stores_of(test: pytest.Item) -> tuple[str, ...]:
         assert name in STORES, name
         assert reason, "a test that runs on one store alone says why"
         return (name,)
-    return STORES if ON_EVERY_STORE & set(test.path.relative_to(Path(__file__).parent).parts) else ("sqlite",)
+    return STORES if test.path.relative_to(Path(__file__).parent).as_posix().startswith(ON_EVERY_STORE) else ("sqlite",)
 
 
 @pytest.fixture(scope="session")

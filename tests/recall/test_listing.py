@@ -17,6 +17,7 @@ from palimpsest.store.ledger import Ledger
 from palimpsest.store.writes.apply import Write
 from tests.support.ledger_access import ledger_in
 from tests.support.memory import ALICE
+from tests.support.stores import Store
 
 LENGTHS = (1, 5, 4_000, 40, 300, 20_000, 3, 3, 900, 60, 2_000, 7, 7, 7, 450, 10, 19_000, 2)
 """How many words the memories have, from the oldest to the newest."""
@@ -25,7 +26,7 @@ TEXTS = tuple(f"{place:02}{' tea' * length}" for place, length in enumerate(LENG
 
 
 @pytest.fixture(scope="module")
-def ledger(tmp_path_factory: pytest.TempPathFactory) -> Generator[Ledger]:
+def ledger(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Generator[Ledger]:  # noqa: ARG001 - each store has its own
     """Give a ledger with memories of all lengths. Every third one has a topic, every fourth one is deleted."""
     with ledger_in(tmp_path_factory.mktemp("listing")) as ledger:
         topics = ({"topic": "tea"} if place % 3 == 0 else {} for place in range(len(TEXTS)))

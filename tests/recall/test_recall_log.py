@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ from palimpsest.store.views.recalls import Recall
 from tests.support.command_line import palimpsest
 from tests.support.exports import exported
 from tests.support.graph_rows import run_statement
-from tests.support.ledger_access import row_faults, store_memory, store_messages, write_decisions
+from tests.support.ledger_access import ledger_in, row_faults, store_memory, store_messages, write_decisions
 from tests.support.ledger_files import files_with
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
 from tests.support.server_in_process import server_in_process
@@ -47,9 +45,9 @@ async def noted(memory: Memory, owner_id: str, scope: Scope = ALICE, **rest: Any
 
 def rows(folder: Path) -> tuple[int, int]:
     """Return how many questions and hits a ledger keeps."""
-    with closing(sqlite3.connect(folder / "ledger.db")) as conn:
-        (questions,) = conn.execute("SELECT count(*) FROM recalls").fetchone()
-        (hits,) = conn.execute("SELECT count(*) FROM recalled").fetchone()
+    with ledger_in(folder) as ledger, ledger.read() as conn:
+        questions = conn.exec_driver_sql("SELECT count(*) FROM recalls").scalar_one()
+        hits = conn.exec_driver_sql("SELECT count(*) FROM recalled").scalar_one()
         return questions, hits
 
 
@@ -103,8 +101,8 @@ class TestWhatIsNoted:
             await client.call_tool("add_memory", {"text": BICYCLE})
             await client.call_tool("search_memories", {"query": QUESTION})
         palimpsest(tmp_path, "search", "Ana's bicycle")
-        with closing(sqlite3.connect(data / "ledger.db")) as conn:
-            callers = dict(conn.execute("SELECT question, caller FROM recalls").fetchall())
+        with ledger_in(data) as ledger, ledger.read() as conn:
+            callers = dict(conn.exec_driver_sql("SELECT question, caller FROM recalls").all())
         assert callers == {QUESTION: "claude-code", "Ana's bicycle": "cli"}
 
     async def test_what_a_hook_recalls_for_a_prompt(self, tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ from tests.support.ledger_access import ledger_faults, second_writer
 from tests.support.ledger_files import downgrade
 from tests.support.memory import StoppedClock
 
+pytestmark = pytest.mark.only_on("sqlite", "ledgers of earlier versions are all in files")
+
 OLDEST = min(KNOWN_REVISIONS)
 TEXTS = ["User lives in Nice", "User plays the cello"]
 

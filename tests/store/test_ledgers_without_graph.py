@@ -19,7 +19,10 @@ from tests.support.ledger_access import row_faults, select_rows, store_messages
 from tests.support.ledger_files import downgrade
 from tests.support.memory import ALICE, add_text, memory_in
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.only_on("sqlite", "ledgers of earlier versions are all in files"),
+]
 
 BEFORE_THE_GRAPH = "0010"
 GRAPH = {"entities", "entity_aliases", "entity_history", "mentions", "relations"}

@@ -18,7 +18,10 @@ from tests.support.ledger_access import ledger_faults, store_messages
 from tests.support.ledger_files import downgrade
 from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.only_on("sqlite", "ledgers of earlier versions are all in files"),
+]
 
 BEFORE_THE_VIEWS = "0011"
 ONLY_NEW = ("context", "links", "strength", "used_at", "sources", "message_ids")

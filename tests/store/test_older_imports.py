@@ -15,7 +15,10 @@ from tests.support.ledger_files import downgrade
 from tests.support.memory import ALICE, StoppedClock, memory_in
 from tests.support.sessions import kept
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.only_on("sqlite", "ledgers of earlier versions are all in files"),
+]
 
 BEFORE_IMPORTS_HAD_TIMES = "0008"
 RECORDED = (

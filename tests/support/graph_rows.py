@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from sqlalchemy import text as sql
+
 from palimpsest.core.entities import EntityEdit, Merge, NamedEntity, Relation, Rename
 from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
 from palimpsest.memory import Memory
@@ -57,9 +59,8 @@ def entity_ids(memory: Memory, name: str) -> list[str]:
 
 def run_statement(memory: Memory, statement: str, **parameters: Any) -> None:
     """Run an SQL statement on the ledger of a memory, past all checks."""
-    with memory.engine.ledger.read() as conn:
-        conn.exec_driver_sql(statement, parameters)
-        conn.commit()
+    with memory.engine.ledger.read() as conn, conn.engine.begin() as own:
+        own.execute(sql(statement), parameters)
 
 
 def edit_entities(memory: Memory, *edits: EntityEdit, scope: Scope = ALICE) -> int:

@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -20,6 +20,7 @@ from palimpsest.memory import Memory
 from palimpsest.store.ledger import open_ledger
 from palimpsest.store.migrations.upgrade import MIGRATIONS
 from tests.support.memory import ALICE, StoppedClock
+from tests.support.stores import ledger_address, ledger_argument, ledger_tables
 
 Rows: TypeAlias = dict[str, list[dict[str, Any]]]
 
@@ -40,21 +41,23 @@ TABLES = (
     "relations",
 )
 
+HOME = Path(__file__).parents[2]
+
 WINDOW = 20
 """How many bytes in a row of a text betray what it says."""
 
 KEEP_WRITING = """
 import sys, threading
 from datetime import UTC, datetime
-from pathlib import Path
 import numpy as np
 from palimpsest.store.ledger import open_ledger
 from palimpsest.store.writes.apply import Write
 from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
+from tests.support.stores import ledger_place
 
 over = threading.Event()
 threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
-ledger, number = open_ledger(Path(sys.argv[1]), lambda: datetime.now(UTC)), 0
+ledger, number = open_ledger(ledger_place(sys.argv[1]), lambda: datetime.now(UTC)), 0
 while not over.is_set():
     text = f"the writer's fact number {number}"
     vectors = {text: np.full(16, 0.25, dtype=np.float32)}
@@ -67,7 +70,12 @@ ledger.close()
 
 
 def table_rows(path: Path, *more: str) -> Rows:
-    """Return the rows of a ledger's tables as SQLite stores them, in order."""
+    """Return the rows of a ledger's tables as they are stored, in order."""
+    address = ledger_address(path)
+    if not isinstance(address, Path):
+        with closing(open_ledger(address, StoppedClock())) as ledger, ledger.read() as conn:
+            read = {table: conn.exec_driver_sql(f"SELECT * FROM {table}") for table in (*TABLES, *more)}  # noqa: S608 - as below
+            return {table: sorted((dict(row) for row in rows.mappings()), key=repr) for table, rows in read.items()}
     with closing(sqlite3.connect(path)) as conn:
         conn.row_factory = sqlite3.Row
         tables = ((table, conn.execute(f"SELECT rowid AS number, * FROM {table}")) for table in (*TABLES, *more))  # noqa: S608 - names of our own
@@ -85,7 +93,12 @@ def data_files(folder: Path) -> set[Path]:
 
 
 def run_sql(path: Path, statements: str) -> None:
-    """Run SQL statements on a ledger's file, past all checks."""
+    """Run SQL statements on a ledger, past all checks."""
+    address = ledger_address(path)
+    if not isinstance(address, Path):
+        with closing(open_ledger(address, StoppedClock())) as ledger, ledger.read() as conn, conn.engine.begin() as own:
+            own.exec_driver_sql(statements)
+        return
     with closing(sqlite3.connect(path)) as conn:
         conn.executescript(statements)
         conn.commit()
@@ -96,7 +109,7 @@ def downgrade(path: Path, revision: str) -> None:
     config = alembic.config.Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     config.set_main_option("recursive_version_locations", "true")
-    with closing(open_ledger(path, StoppedClock())) as ledger, ledger.read() as conn:
+    with closing(open_ledger(ledger_address(path), StoppedClock())) as ledger, ledger.read() as conn:
         config.attributes["connection"] = conn
         config.attributes["full_text"] = ledger.full_text
         alembic.command.downgrade(config, revision)
@@ -104,24 +117,28 @@ def downgrade(path: Path, revision: str) -> None:
 
 
 def files_with_part_of(folder: Path, *texts: str | bytes) -> set[Path]:
-    """Return the files under a folder that contain 20 bytes in a row of one of the texts."""
+    """Return the files of a folder and the tables of its ledgers that contain 20 bytes in a row of one of the texts."""
     files: set[Path] = set()
     pieces = set[bytes]()
     for text in texts:
         raw = text.encode() if isinstance(text, str) else text
         step = max(1, len(raw) // 400)  # of a long text, several pieces of every page are enough
         pieces |= {raw[at : at + WINDOW] for at in range(0, max(1, len(raw) - WINDOW + 1), step)} | {raw[-WINDOW:]}
-    for file in sorted(folder.rglob("*")):
-        if file.is_file():
-            data = file.read_bytes()
-            files |= {file} if any(piece in data for piece in pieces) else set()
+    for file, data in _contents(folder):
+        files |= {file} if any(piece in data for piece in pieces) else set()
     return files
 
 
 def files_with(folder: Path, *texts: str, ignore: Iterable[Path] = ()) -> set[Path]:
-    """Return the files under a folder that contain one of the texts as a whole."""
-    files = {file for file in folder.rglob("*") if file.is_file()} - set(ignore)
-    return {file for file in files for text in texts if text.encode() in file.read_bytes()}
+    """Return the files under a folder, and the tables of its ledgers, that contain one of the texts as a whole."""
+    kept = set(ignore)
+    return {file for file, data in _contents(folder) if file not in kept for text in texts if text.encode() in data}
+
+
+def _contents(folder: Path) -> Iterator[tuple[Path, bytes]]:
+    """Yield every file under a folder and every table of its ledgers."""
+    yield from ((file, file.read_bytes()) for file in sorted(folder.rglob("*")) if file.is_file())
+    yield from ledger_tables(folder).items()
 
 
 async def search_texts(memory: Memory, question: str, scope: Scope = ALICE) -> list[str]:
@@ -162,8 +179,8 @@ class WriterProcess:
 @contextmanager
 def run_writer(path: Path) -> Generator[WriterProcess]:
     """Run a process that writes to a ledger until the block ends."""
-    arguments = [sys.executable, "-c", KEEP_WRITING, str(path)]
-    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    arguments = [sys.executable, "-c", KEEP_WRITING, ledger_argument(path)]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=HOME) as process:
         writer = WriterProcess(process)
         try:
             yield writer

@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import httpx
 
-from palimpsest.core.models import Outcome, Scope
+from palimpsest.core.models import Scope
 from palimpsest.core.settings import load_settings
 from palimpsest.memory import Memory
 from palimpsest.page.access import Visitor, Visits
@@ -69,7 +69,7 @@ async def page_in(folder: Path, clock: StoppedClock | None = None) -> AsyncGener
             **ledger_settings(folder),
         )
 
-    lazy = LazyMemory(settings, _tell_nobody)
+    lazy = LazyMemory(settings, _tell_nobody, _tell_nobody)
     visits = Visits(clock, AccessTokenVerifier(settings().http, folder, clock))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(lazy.run)
@@ -84,5 +84,5 @@ def undo_paths(page: httpx.Response) -> Sequence[str]:
     return re.findall(r'action="(/edits/\d+/undo[^"]*)"', page.text)
 
 
-async def _tell_nobody(outcomes: Sequence[Outcome]) -> None:
-    """Ignore what was learned."""
+async def _tell_nobody(changed: Sequence[object]) -> None:
+    """Ignore what was learned, and what others have changed."""

@@ -10,6 +10,7 @@ from itertools import count
 from pathlib import Path
 
 from filelock import FileLock
+from psycopg import sql
 from pydantic import SecretStr
 
 from palimpsest.store.ledger import open_ledger
@@ -61,6 +62,19 @@ class PostgresStore:
             name = next(self._names)
             self.cluster.create_database(name, TEMPLATE)
             self._databases[path] = name
+
+    def tables(self, folder: Path) -> dict[Path, bytes]:
+        """Return the tables of all databases of a folder as text, by the path of the ledger and the table."""
+        contents: dict[Path, bytes] = {}
+        for path, database in self._databases.items():
+            if not path.is_relative_to(folder):
+                continue
+            with self.cluster.administrator(database) as conn:
+                for (table,) in conn.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall():
+                    copying = sql.SQL("COPY {} TO STDOUT").format(sql.Identifier(table))
+                    with conn.cursor() as cursor, cursor.copy(copying) as rows:
+                        contents[path / table] = b"".join(rows)
+        return contents
 
     def mark(self) -> int:
         """Return how many databases there are."""

@@ -37,6 +37,10 @@ class Store(Protocol):
         """Create the empty ledger of a path unless there is one. All ledgers made by it have the same id."""
         ...
 
+    def tables(self, folder: Path) -> dict[Path, bytes]:
+        """Return what is in the ledgers of a folder beside its files, by a path that names ledger and table."""
+        ...
+
     def mark(self) -> int:
         """Return a mark of the ledgers that exist now, for `remove_since`."""
         ...
@@ -57,6 +61,11 @@ class SqliteStore:
         """Write the file of an empty ledger."""
         if not path.exists():
             path.write_bytes(_empty_sqlite_ledger())
+
+    def tables(self, folder: Path) -> dict[Path, bytes]:
+        """Return nothing: everything is in files."""
+        del folder
+        return {}
 
     def mark(self) -> int:
         """Return 0: the files are removed with their folder."""
@@ -113,6 +122,22 @@ def ledger_variables(folder: Path) -> dict[str, str]:
     """Return the same as environment variables."""
     address = ledger_address(folder / "ledger.db")
     return {} if isinstance(address, Path) else {URL_VARIABLE: address.get_secret_value()}
+
+
+def ledger_argument(path: Path) -> str:
+    """Return the same as an argument of a process, which reads it with `ledger_place`."""
+    address = ledger_address(path)
+    return str(address) if isinstance(address, Path) else address.get_secret_value()
+
+
+def ledger_place(argument: str) -> Address:
+    """Return what `open_ledger` takes for an argument that `ledger_argument` returned."""
+    return SecretStr(argument) if "://" in argument else Path(argument)
+
+
+def ledger_tables(folder: Path) -> dict[Path, bytes]:
+    """Return what is in the ledgers of a folder beside its files, by a path that names ledger and table."""
+    return _Chosen.store.tables(folder)
 
 
 def open_empty_ledger(folder: Path, clock: Clock) -> Ledger:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, event
 
 from palimpsest.core.entities import Relation
 from palimpsest.core.models import Scope
@@ -17,6 +13,7 @@ from palimpsest.store.graph import projected
 from palimpsest.store.graph.matching import conflicts, name_vectors
 from tests.support.graph_rows import entity_ids, store_stating
 from tests.support.memory import ALICE, add_text, memory_in, messages_from
+from tests.support.plans import Executed, statements, whole_reads
 
 pytestmark = pytest.mark.anyio
 
@@ -25,35 +22,11 @@ GRAPH = ("entities", "entity_aliases", "entity_history", "mentions", "relations"
 ALL_OF_A_USER = "USING INDEX entities_by_user (user_id=?)"
 """A search by the user alone. It reads all entities of one, unless a limit ends it."""
 
-Executed = dict[str, Any]
-
-
-@contextmanager
-def statements() -> Generator[Executed]:
-    """Collect what is executed in the block, each statement with its parameters."""
-    executed: Executed = {}
-
-    def record(_conn: Connection, _cursor: object, sql: str, values: Any, _context: object, many: bool) -> None:  # noqa: FBT001 - SQLAlchemy's call
-        if sql.lstrip().upper().startswith(("SELECT", "WITH", "UPDATE", "DELETE")):
-            executed[sql] = values[0] if many else values
-
-    event.listen(Engine, "before_cursor_execute", record)
-    try:
-        yield executed
-    finally:
-        event.remove(Engine, "before_cursor_execute", record)
-
 
 def reading_too_much(memory: Memory, executed: Executed) -> list[str]:
     """Return the steps of plans that go through a table of the graph, or through all that is one user's."""
-    found: list[str] = []
     with memory.engine.ledger.read() as conn:
-        for sql, values in executed.items():
-            for *_, step in conn.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values):
-                is_of_graph = step.split()[1:2] and step.split()[1] in GRAPH
-                if is_of_graph and (step.startswith("SCAN") or (step.endswith(ALL_OF_A_USER) and "LIMIT" not in sql)):
-                    found.append(f"{step}: {' '.join(sql.split())}")
-    return found
+        return whole_reads(conn, executed, GRAPH, ALL_OF_A_USER)
 
 
 async def test_calls_find_entities_by_indexes(tmp_path: Path) -> None:

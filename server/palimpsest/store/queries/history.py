@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import Connection, Text, and_, func, or_, select, type_coerce
+from sqlalchemy import Connection, Text, and_, cast, func, or_, select
 
 from palimpsest.core.models import Event, Memory, Message, Predecessor, Scope, Version, has_expired
 from palimpsest.store.mapping import chunks, listed, sees, to_history, to_memory, to_message, with_state
@@ -91,7 +91,7 @@ def owners_of_passage(conn: Connection, scope: Scope, passage: str) -> tuple[lis
     """
     owners: set[str] = set()
     labels = (
-        type_coerce(memories.c[name], Text)
+        cast(memories.c[name], Text)
         for name in ("keywords", "tags", "metadata", "entities", "relations", "links")
     )
     for table, owner_id, columns in (
@@ -99,7 +99,7 @@ def owners_of_passage(conn: Connection, scope: Scope, passage: str) -> tuple[lis
         (
             history,
             history.c.memory_id,
-            (history.c.old_memory, history.c.new_memory, type_coerce(history.c.state, Text)),
+            (history.c.old_memory, history.c.new_memory, cast(history.c.state, Text)),
         ),
         (messages, messages.c.id, (messages.c.content, messages.c.name)),
     ):

@@ -8,7 +8,7 @@ import pytest
 
 from palimpsest.core.entities import Relation
 from palimpsest.core.models import MOVE, Scope, Undo
-from tests.support.graph_rows import LIVES, entity_names, stated_relations, store_stating
+from tests.support.graph_rows import LIVES, entity_names, run_statement, stated_relations, store_stating
 from tests.support.ledger_access import row_faults, select_rows
 from tests.support.memory import ALICE, memory_in
 
@@ -44,9 +44,7 @@ async def test_entities_of_one_name_become_one_in_a_merge(tmp_path: Path) -> Non
         store_stating(memory, "Tom sails", TOM, scope=OLD)
         store_stating(memory, "Ana is here, and Mercury is a planet", ANA, ("Mercury", "place"), scope=NEW)
         store_stating(memory, "Tom bakes", TOM, ("Thomas", "person"), scope=NEW)
-        with memory.engine.ledger.read() as conn:
-            conn.exec_driver_sql("UPDATE entity_aliases SET key = 'tom' WHERE key = 'thomas'")
-            conn.commit()
+        run_statement(memory, "UPDATE entity_aliases SET key = 'tom' WHERE key = 'thomas'")
         await memory.projects.merge("old", "new")
         assert entity_names(memory).count(("new", "Ana")) == 1
         assert entity_names(memory).count(("new", "Mercury")) == 2

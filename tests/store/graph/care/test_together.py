@@ -18,9 +18,11 @@ from palimpsest.store.graph.names import entities_named
 from tests.support.graph_rows import LIVES, entity_names, stated_relations, store_stating
 from tests.support.ledger_access import ledger_faults, ledger_in, row_faults, select_rows
 from tests.support.memory import ALICE, StoppedClock, memory_in
+from tests.support.stores import ledger_argument
 
 pytestmark = pytest.mark.anyio
 
+HOME = Path(__file__).parents[4]
 BOB = Scope("bob")
 WEB, API = (Scope("alice", project=name) for name in ("web", "api"))
 ANA = ("Ana", "person")
@@ -30,21 +32,26 @@ STATED = [("Ana", "lives in", "Lyon")]
 WRITE = """
 import os, signal, sys
 from datetime import UTC, datetime
-from pathlib import Path
 from sqlalchemy import Engine, event
 from palimpsest.core.entities import NamedEntity, Relation
 from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
 from palimpsest.store.ledger import open_ledger
 from palimpsest.store.writes.apply import Write
+from tests.support.stores import ledger_place
 
 moment = sys.argv[2]
-ledger = open_ledger(Path(sys.argv[1]), lambda: datetime.now(UTC))
+ledger = open_ledger(ledger_place(sys.argv[1]), lambda: datetime.now(UTC))
 kill = lambda: os.kill(os.getpid(), signal.SIGKILL)
 
 def after(conn, cursor, statement, parameters, context, executemany):
     if statement.startswith(f"INSERT INTO {moment} "):
         kill()
 
+def before(conn, cursor, statement, parameters, context, executemany):
+    if moment == "commit" and statement == "COMMIT":
+        kill()
+
+event.listen(Engine, "before_cursor_execute", before)
 event.listen(Engine, "after_cursor_execute", after)
 if moment == "commit":
     event.listen(Engine, "commit", lambda conn: kill())
@@ -61,7 +68,8 @@ kill()
 def test_a_killed_write_leaves_the_memory_and_its_relations_or_neither(tmp_path: Path, moment: str) -> None:
     """Guards one transaction: kill -9 after each of its statements, before the commit and after it."""
     ledger = tmp_path / "ledger.db"
-    killed = subprocess.run([sys.executable, "-c", WRITE, str(ledger), moment], check=False, timeout=60)
+    command = [sys.executable, "-c", WRITE, ledger_argument(ledger), moment]
+    killed = subprocess.run(command, cwd=HOME, check=False, timeout=60)
     assert killed.returncode == -signal.SIGKILL
     with ledger_in(tmp_path) as opened, opened.read() as conn:
         counts = [
@@ -102,6 +110,7 @@ async def test_relations_follow_their_memory(tmp_path: Path) -> None:
         assert await row_faults(memory) == []
 
 
+@pytest.mark.only_on("sqlite", "backups of PostgreSQL are made by its own tools")
 async def test_a_restored_backup_has_the_graph_of_its_time(tmp_path: Path) -> None:
     """Guards backups: entities and relations are those of the copy, not those of today."""
     data = tmp_path / "data"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
-from sqlalchemy import Connection, Row, Text, delete, or_, select, type_coerce, update
+from sqlalchemy import Connection, Row, Text, cast, delete, or_, select, update
 
 from palimpsest.core.models import LINK
 from palimpsest.store.mapping import chunks, to_memory
@@ -138,7 +138,7 @@ def _erased(conn: Connection, memory_ids: Sequence[str], texts: Sequence[str]) -
 def _annotated(user_id: str) -> Any:
     """Select the memories of a user that the background annotated at some time, or that have a context or links."""
     by_edit = select(history.c.memory_id).where(history.c.stage == LINK)
-    has_any = or_(memories.c.id.in_(by_edit), memories.c.context != "", type_coerce(memories.c.links, Text) != "[]")
+    has_any = or_(memories.c.id.in_(by_edit), memories.c.context != "", cast(memories.c.links, Text) != "[]")
     return select(memories).where(memories.c.user_id == user_id, has_any)
 
 
