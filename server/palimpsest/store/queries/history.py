@@ -91,8 +91,7 @@ def owners_of_passage(conn: Connection, scope: Scope, passage: str) -> tuple[lis
     """
     owners: set[str] = set()
     labels = (
-        cast(memories.c[name], Text)
-        for name in ("keywords", "tags", "metadata", "entities", "relations", "links")
+        cast(memories.c[name], Text) for name in ("keywords", "tags", "metadata", "entities", "relations", "links")
     )
     for table, owner_id, columns in (
         (memories, memories.c.id, (memories.c.text, memories.c.context, *labels)),
