@@ -8,10 +8,20 @@ from pathlib import Path
 import pytest
 
 from palimpsest.store.ledger import Ledger
+from tests.support.chroma_server import ChromaProcess
 from tests.support.projections import (
     Indexes,
     ledger_in,
 )
+
+
+@pytest.fixture(scope="session")
+def chroma(tmp_path_factory: pytest.TempPathFactory) -> Generator[ChromaProcess]:
+    """Yield the server. Each ledger has its own collections."""
+    server = ChromaProcess(tmp_path_factory.mktemp("chroma"))
+    server.start()
+    yield server
+    server.kill()
 
 
 @pytest.fixture(params=["exact", "chroma"])

@@ -15,15 +15,12 @@ from palimpsest.core.models import Scope
 from palimpsest.core.protocols import Vector, VectorIndex
 from palimpsest.index.chroma import ChromaIndex
 from palimpsest.index.exact import ExactIndex
-from palimpsest.index.sync import BATCH, Projection
 from palimpsest.store.ledger import Ledger, open_ledger
 from tests.support.ledger_access import all_keys
 from tests.support.memory import StoppedClock
 from tests.support.projections import (
     EMBEDDER,
-    DurableExactIndex,
     Indexes,
-    RecordingIndex,
     add,
     agrees,
     build,
@@ -230,18 +227,3 @@ class TestRepair:
             assert projection.state == "broken"
             projection.open()
             assert projection.state == "ready"
-
-    def test_a_stopped_rebuild_of_a_shared_index_leaves_no_checkpoint(self, ledger: Ledger, root: Path) -> None:
-        """The other processes must not take a partial index for a complete one."""
-        add(ledger, *facts(3 * BATCH))
-        index = RecordingIndex(DurableExactIndex())
-        one, other = (Projection(ledger, EMBEDDER, lambda _: index, root, layout="f", shared=True) for _ in range(2))
-        one.open()
-        other.open()
-        index.before = one.stop
-        one.rebuild()
-        index.before = lambda: None
-        one.close()
-        other.catch_up()
-        assert (other.state, other.count()) == ("ready", 3 * BATCH)
-        other.close()

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import shutil
-import socket
-import subprocess
-import sys
-import time
+import uuid
 from collections.abc import Callable, Generator
+from contextlib import closing
 from pathlib import Path
-from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 
 from palimpsest.core.errors import VectorIndexError
-from palimpsest.core.models import Decision, Event, Fact, Outcome, Provenance, Scope
 from palimpsest.core.protocols import Vector, VectorIndex
 from palimpsest.index.chroma import ChromaIndex
 from palimpsest.index.exact import ExactIndex
-from palimpsest.index.sync import Projection
-from palimpsest.store.ledger import Ledger
-from palimpsest.store.writes.apply import Write
+from palimpsest.index.shared.collections import SharedIndex
+from palimpsest.index.shared.connection import ChromaServer
+from tests.support.chroma_server import ChromaProcess
 
 PREFIX = "test"
-START_SECONDS = 30.0
 
 
 def unit(*values: float) -> Vector:
@@ -38,9 +31,15 @@ EAST, NORTH, UP = unit(1, 0, 0), unit(0, 1, 0), unit(0, 0, 1)
 NORTH_EAST, NEARLY_EAST = unit(1, 1, 0), unit(10, 1, 0)
 
 
-@pytest.fixture(params=["exact", "chroma"])
+@pytest.fixture(params=["exact", "chroma", "server"])
 def index(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[VectorIndex]:
     """Yield an empty index of each kind."""
+    if request.param == "server":
+        server: ChromaProcess = request.getfixturevalue("chroma")
+        with closing(ChromaServer(server.settings(tmp_path).vector_store.config)) as connected:
+            shared = SharedIndex(connected, f"test-{uuid.uuid4().hex}")
+            yield shared.open(shared.begin("0").build)
+        return
     opened = ExactIndex() if request.param == "exact" else ChromaIndex.open_folder(tmp_path, PREFIX)
     yield opened
     opened.close()
@@ -122,16 +121,6 @@ class TestEveryIndex:
         index.delete("ana", [1])
         assert index.query("ana", EAST, 10) == []
 
-    def test_a_cleared_index_can_be_used_again(self, index: VectorIndex) -> None:
-        """The rebuild of a shared index begins by clearing it."""
-        index.upsert("ana", [1], np.stack([EAST]))
-        index.upsert("bert", [2], np.stack([EAST]))
-        index.clear()
-        assert index.count() == 0
-        assert index.query("ana", EAST, 10) == []
-        index.upsert("ana", [3], np.stack([unit(1, 2)]))
-        assert index.query("ana", unit(1, 2), 10) == [3], "other dimensions are allowed after clearing"
-
     def test_large_entry_numbers_are_returned_unchanged(self, index: VectorIndex) -> None:
         """Chroma's ids are strings; large entry numbers must survive the conversion."""
         index.upsert("ana", [2**62, 7], np.stack([EAST, NORTH]))
@@ -176,14 +165,13 @@ class TestChromaInAFolder:
         again.close()
 
     def test_other_collections_are_not_touched(self, tmp_path: Path) -> None:
-        """Other collections beside ours are neither counted nor cleared."""
+        """Other collections beside ours are not counted."""
         ours = ChromaIndex.open_folder(tmp_path, "ours")
         others = ChromaIndex.open_folder(tmp_path, "theirs")
         ours.upsert("ana", [1], np.stack([EAST]))
         others.upsert("ana", [2], np.stack([EAST]))
-        ours.clear()
-        assert (ours.count(), others.count()) == (0, 1)
-        assert others.query("ana", EAST, 9) == [2]
+        assert (ours.count(), others.count()) == (1, 1)
+        assert ours.query("ana", EAST, 9) == [1]
         ours.close()
         others.close()
 
@@ -197,7 +185,6 @@ USES: dict[str, Callable[[VectorIndex], object]] = {
     "delete": lambda index: index.delete("ana", [1]),
     "query": lambda index: index.query("ana", EAST, 1),
     "count": lambda index: index.count(),
-    "clear": lambda index: index.clear(),
 }
 
 
@@ -237,171 +224,12 @@ class TestChromaFailures:
         with pytest.raises(VectorIndexError, match="the Chroma index could not be"):
             use(index)
 
-    def test_an_unreachable_server_is_named_with_host_and_port(self) -> None:
-        """The Chroma server may not be running."""
-        port = free_port()
-        with pytest.raises(VectorIndexError, match=rf"127\.0\.0\.1:{port} could not be reached"):
-            ChromaIndex.open_server("127.0.0.1", port, PREFIX)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[int]:
-    """Yield the port of a real Chroma server on the loopback interface."""
-    command = shutil.which("chroma", path=str(Path(sys.executable).parent))
-    assert command is not None, "chromadb installs its command next to the interpreter"
-    port = free_port()
-    folder = tmp_path_factory.mktemp("chroma")
-    started = [command, "run", "--path", str(folder), "--host", "127.0.0.1", "--port", str(port)]
-    with subprocess.Popen(started, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        try:
-            wait_for(port, process)
-            yield port
-        finally:
-            process.kill()
-
-
-def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
-    """Wait until the server answers. Fail if it ends or takes too long."""
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
-        assert process.poll() is None, "the Chroma server ended while starting"
-        try:
-            if httpx.get(f"http://127.0.0.1:{port}/api/v2/heartbeat", trust_env=False).is_success:
-                return
-        except httpx.TransportError:
-            time.sleep(0.05)
-    raise AssertionError("the Chroma server did not start in time")
-
-
-@pytest.fixture
-def connections(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
-    """Close the connections that Chroma's client leaves open, at the end of the test."""
-    clients: list[httpx.Client] = []
-
-    class Kept(httpx.Client):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__(*args, **kwargs)
-            clients.append(self)
-
-    monkeypatch.setattr(httpx, "Client", Kept)
-    yield
-    for client in clients:
-        client.close()
-
-
-@pytest.mark.usefixtures("connections")
-class TestChromaOnAServer:
-    def test_it_behaves_as_in_a_folder(self, server: int) -> None:
-        """All operations work over HTTP as well."""
-        index = ChromaIndex.open_server("127.0.0.1", server, "behaves")
-        index.upsert("ana", [1, 2, 3, 4], np.stack([UP, NORTH_EAST, EAST, NEARLY_EAST]))
-        index.upsert("bert", [5], np.stack([EAST]))
-        index.delete("ana", [1, 77])
-        index.upsert("ana", [2], np.stack([NORTH]))
-        index.close()
-        again = ChromaIndex.open_server("127.0.0.1", server, "behaves")
-        assert again.query("ana", EAST, 9) == [3, 4, 2]
-        assert again.query("bert", EAST, 9) == [5]
-        assert again.query("nobody", EAST, 9) == []
-        assert again.count() == 4
-        again.clear()
-        assert again.count() == 0
-        assert again.query("ana", EAST, 9) == []
-        again.close()
-
-    def test_two_projections_write_to_one_shared_index_in_turn(
-        self, server: int, ledger: Ledger, tmp_path: Path
-    ) -> None:
-        """Of two processes on one server, the first to catch up writes, and both find everything."""
-        added = [add(ledger, f"fact {i}", clustered(np.random.default_rng(i), 1, 8)[0]) for i in range(6)]
-
-        def projection() -> Projection:
-            return Projection(
-                ledger,
-                "hand",
-                lambda _: ChromaIndex.open_server("127.0.0.1", server, "turns"),
-                tmp_path / "index",
-                layout="shared",
-                shared=True,
-            )
-
-        first, second = projection(), projection()
-        first.open()
-        second.open()
-        for number, writer in enumerate((first, second, second, first)):
-            added.append(add(ledger, f"more {number}", unit(*range(number, number + 8))))
-            writer.catch_up()
-        for projected in (first, second):
-            projected.catch_up()
-            assert (projected.state, projected.count()) == ("ready", len(added))
-            assert nearest(projected, unit(*range(2, 10))) == 9
-        delete(ledger, added[0])
-        second.catch_up()
-        first.catch_up()
-        assert first.count() == second.count() == len(added) - 1
-        first.close()
-        assert nearest(second, unit(*range(2, 10))) == 9, "the other projection still works"
-        second.close()
-
-    def test_a_rebuild_deletes_stray_vectors(self, server: int, ledger: Ledger, tmp_path: Path) -> None:
-        """A shared index cannot be set aside, so a rebuild clears and refills it."""
-        add(ledger, "fact", EAST)
-        stray = ChromaIndex.open_server("127.0.0.1", server, "rebuilt")
-        stray.upsert("ana", [77], EAST[np.newaxis])
-        stray.upsert("nobody", [78], EAST[np.newaxis])
-        stray.close()
-        projection = Projection(
-            ledger,
-            "hand",
-            lambda _: ChromaIndex.open_server("127.0.0.1", server, "rebuilt"),
-            tmp_path / "index",
-            layout="shared",
-            shared=True,
-        )
-        projection.open()
-        assert projection.count() == 1
-        assert projection.rebuild() == 1
-        assert nearest(projection, EAST) == 1
-        projection.close()
-
-
-def add(ledger: Ledger, text: str, vector: Vector) -> Outcome:
-    """Store a memory of the user ana."""
-    write = Write(
-        Scope("ana"),
-        Provenance("test"),
-        decisions=(Decision(Event.ADD, Fact(text)),),
-        vectors={text: vector},
-        embedder="hand",
-    )
-    return ledger.apply(write).outcomes[0]
-
-
-def delete(ledger: Ledger, outcome: Outcome) -> None:
-    """Delete a memory of the user ana."""
-    deletion = Decision(Event.DELETE, memory_id=outcome.memory.id)
-    ledger.apply(Write(Scope("ana"), Provenance("test"), decisions=(deletion,)))
-
-
-def nearest(projection: Projection, vector: Vector) -> int:
-    """Return the entry that a projection finds nearest."""
-    hits = projection.query("ana", vector, 3)
-    assert hits is not None
-    return hits.entries[0]
-
 
 def test_a_longer_prefix_names_other_collections(tmp_path: Path) -> None:
-    """`clear` and `count` ignore the collections of a prefix that only begins the same."""
+    """`count` ignores the collections of a prefix that only begins the same."""
     ours, others = ChromaIndex.open_folder(tmp_path, "ours"), ChromaIndex.open_folder(tmp_path, "ours-2")
     try:
         others.upsert("ana", [1], np.eye(8, dtype=np.float32)[:1])
-        ours.clear()
         assert (ours.count(), others.count()) == (0, 1)
     finally:
         ours.close()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
@@ -20,9 +18,7 @@ from tests.support.open_connections import count_connections
 from tests.support.projections import (
     EMBEDDER,
     ConnectionCountingIndex,
-    DurableExactIndex,
     Indexes,
-    RecordingIndex,
     add,
     agrees,
     build,
@@ -257,61 +253,12 @@ class TestQuery:
             assert agrees(ledger, indexes.last)
 
 
-class TestShared:
-    """One index for several processes, as on a Chroma server. Here it is in memory."""
-
-    @pytest.fixture
-    def shared(self, ledger: Ledger, root: Path) -> Generator[tuple[Projection, Projection, list[RecordingIndex]]]:
-        """Yield two projections of one index, and the recorded writes of each."""
-        index, opened = DurableExactIndex(), list[RecordingIndex]()
-
-        def connect(_folder: Path) -> RecordingIndex:
-            opened.append(RecordingIndex(index))
-            return opened[-1]
-
-        projections = [Projection(ledger, EMBEDDER, connect, root, layout="test", shared=True) for _ in range(2)]
-        yield projections[0], projections[1], opened
-        for projection in projections:
-            projection.close()
-
-    def test_every_change_is_written_once(
-        self, ledger: Ledger, shared: tuple[Projection, Projection, list[RecordingIndex]]
-    ) -> None:
-        """The checkpoint is shared: the second projection starts at the row where the first one stopped."""
-        first, second, opened = shared
-        add(ledger, *facts(3))
-        first.open()
-        second.open()
-        assert [index.upserted for index in opened] == [[1, 2, 3], []]
-        add(ledger, "four")
-        second.catch_up()
-        first.catch_up()
-        add(ledger, "five")
-        first.catch_up()
-        second.catch_up()
-        assert [index.upserted for index in opened] == [[1, 2, 3, 5], [4]]
-        assert agrees(ledger, opened[0])
-        assert nearest(ledger, first, "four", 1) == nearest(ledger, second, "four", 1) == [4]
-
-    def test_a_rebuild_clears_the_index_first(
-        self, ledger: Ledger, shared: tuple[Projection, Projection, list[RecordingIndex]]
-    ) -> None:
-        """A shared index cannot be set aside, so a rebuild clears it."""
-        first, _, opened = shared
-        add(ledger, *facts(3))
-        first.open()
-        opened[-1].upsert("nobody", [99], direction("nothing")[np.newaxis])
-        assert first.rebuild() == 3
-        assert agrees(ledger, opened[-1])
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_no_connection_is_open_while_the_index_is_called(ledger: Ledger, root: Path, *, shared: bool) -> None:
-    """The index may be on a server that takes seconds, and a connection must not wait for it."""
+def test_no_connection_is_open_while_the_index_is_called(ledger: Ledger, root: Path) -> None:
+    """A write to the index takes milliseconds, and a connection must not wait for it."""
     doomed, *_ = add(ledger, *facts(BATCH + 1))
     with count_connections() as connections:
         index = ConnectionCountingIndex(connections)
-        projection = Projection(ledger, EMBEDDER, lambda _: index, root, layout="test", shared=shared)
+        projection = Projection(ledger, EMBEDDER, lambda _: index, root, layout="test")
         projection.open()
         add(ledger, "one more")
         write(ledger, Decision(Event.DELETE, memory_id=doomed.memory.id))
@@ -319,11 +266,9 @@ def test_no_connection_is_open_while_the_index_is_called(ledger: Ledger, root: P
         assert nearest(ledger, projection, "one more", 1) == [entry_of(ledger, add(ledger, "one more")[0])]
         projection.close()
         projection.open()
-        if shared:
-            projection.rebuild()
         projection.close()
     assert set().union(*index.counts.values()) == {0}
-    assert index.counts.keys() == {"upsert", "delete", "query", "count"} | ({"clear"} if shared else set())
+    assert index.counts.keys() == {"upsert", "delete", "query", "count"}
 
 
 class TestStopping:

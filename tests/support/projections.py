@@ -71,10 +71,6 @@ class RecordingIndex:
         """Count vectors."""
         return self.index.count()
 
-    def clear(self) -> None:
-        """Delete all vectors."""
-        self.index.clear()
-
     def close(self) -> None:
         """Close the index."""
         self.index.close()
@@ -150,11 +146,6 @@ class ConnectionCountingIndex(DurableExactIndex):
         """Count vectors."""
         self._note("count")
         return super().count()
-
-    def clear(self) -> None:
-        """Delete all vectors."""
-        self._note("clear")
-        super().clear()
 
 
 @contextmanager

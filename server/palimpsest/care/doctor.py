@@ -27,7 +27,14 @@ from palimpsest.index.graph.sync import GraphProjection
 from palimpsest.index.outdated import index_folders, is_outdated
 from palimpsest.learn.background import model_use
 from palimpsest.learn.background.kinds import KINDS, NeedsModel
-from palimpsest.learn.factory import open_embedder, open_model, open_projection, open_prompts, why_not_e5
+from palimpsest.learn.factory import (
+    open_embedder,
+    open_model,
+    open_projection,
+    open_prompts,
+    open_shared_projection,
+    why_not_e5,
+)
 from palimpsest.store.graph import surroundings
 from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.store.queries import index_log as log_queries
@@ -166,9 +173,8 @@ def _index_finding(settings: Settings, ledger: Ledger, embedder: str) -> Finding
     if settings.vector_store.provider == "exact":
         return Finding("index", "exact: searches scan the vectors in the ledger")
     if settings.vector_store.config.host is not None:
-        with closing(open_projection(settings, ledger, embedder)) as projection:
-            projection.open()
-            return Finding("index", f"Chroma server: {projection.count()} vectors")
+        found = open_shared_projection(settings, ledger, embedder).condition()
+        return Finding("index", found.text, found.ok)
     folders = index_folders(settings.index_dir)
     if not folders:
         return Finding("index", f"{settings.index_dir}: no index yet; a server builds it when it starts")

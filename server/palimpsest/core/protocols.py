@@ -131,10 +131,6 @@ class VectorIndex(Protocol):
         """Return how many vectors are stored for all users together."""
         ...
 
-    def clear(self) -> None:
-        """Delete every vector of every user."""
-        ...
-
     def close(self) -> None:
         """Release files and connections. The index is not used again."""
         ...

@@ -85,8 +85,3 @@ class Checkpoint:
         """Return the checkpoint moved to the newest row of the index log."""
         log_number, signature = log_queries.newest_position(conn)
         return replace(self, log_number=log_number, log_signature=signature)
-
-
-def remove(folder: Path) -> None:
-    """Delete the checkpoint, which marks the index in the folder as unfinished."""
-    (folder / FILE_NAME).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Chroma as the vector index: one collection per user, in a folder that only this process opens, or on a server."""
+"""Chroma as the vector index: one collection per user, in a folder that only this process opens."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ import numpy as np
 from palimpsest.core.errors import VectorIndexError
 from palimpsest.core.protocols import Vector
 
-SERVER_TIMEOUT = 30.0
-"""Timeout in seconds of one request to a Chroma server."""
-
 LAYOUT = "1"
 """The layout of the collections. An index with another layout is rebuilt."""
 
@@ -23,7 +20,7 @@ _T = TypeVar("_T")
 
 
 class ChromaIndex:
-    """A vector index in Chroma. Open one with `open_folder` or `open_server`."""
+    """A vector index in Chroma. Open one with `open_folder`."""
 
     def __init__(self, client: Any, prefix: str, close: Callable[[], None]) -> None:
         self._client = client
@@ -46,34 +43,15 @@ class ChromaIndex:
             # After a failure Chroma keeps a half-started system for the folder. The second attempt drops it.
             return _mapped("could not be opened", connect)
 
-    @classmethod
-    def open_server(cls, host: str, port: int, prefix: str) -> ChromaIndex:
-        """Connect to a Chroma server. Raises VectorIndexError."""
-
-        def connect() -> ChromaIndex:
-            chromadb, config = _chromadb()
-            client = chromadb.HttpClient(host=host, port=port, settings=config(anonymized_telemetry=False))
-            session = client._server._session  # noqa: SLF001 - Chroma never closes it and sets no timeout
-            session.timeout = SERVER_TIMEOUT
-            client.heartbeat()
-
-            def close() -> None:
-                client.close()
-                session.close()
-
-            return cls(client, prefix, close)
-
-        return _mapped(f"on {host}:{port} could not be reached", connect)
-
     def upsert(self, user_id: str, seqs: Sequence[int], vectors: Vector) -> None:
         """Store vectors of shape (len(seqs), dims)."""
         ids = [str(seq) for seq in seqs]
-        _mapped("could not be written", lambda: self._with(user_id, lambda c: c.upsert(ids=ids, embeddings=vectors)))
+        _mapped("could not be written", lambda: self._collection(user_id).upsert(ids=ids, embeddings=vectors))
 
     def delete(self, user_id: str, seqs: Sequence[int]) -> None:
         """Delete vectors. Unknown numbers are ignored."""
         ids = [str(seq) for seq in seqs]
-        _mapped("could not be written", lambda: self._with(user_id, lambda c: c.delete(ids=ids)))
+        _mapped("could not be written", lambda: self._collection(user_id).delete(ids=ids))
 
     def query(self, user_id: str, vector: Vector, limit: int) -> list[int]:
         """Return the numbers of the nearest vectors by cosine similarity, nearest first."""
@@ -82,7 +60,7 @@ class ChromaIndex:
             result = collection.query(query_embeddings=[vector], n_results=limit, include=[])
             return [int(item) for item in result["ids"][0]]
 
-        return _mapped("could not be queried", lambda: self._with(user_id, nearest))
+        return _mapped("could not be queried", lambda: nearest(self._collection(user_id)))
 
     def fetch(self, user_id: str, seqs: Sequence[int]) -> dict[int, Vector]:
         """Return the stored vectors of shape (dims,) by number. Unknown numbers are left out."""
@@ -97,42 +75,20 @@ class ChromaIndex:
                 for item, vector in zip(result["ids"], result["embeddings"], strict=True)
             }
 
-        return _mapped("could not be read", lambda: self._with(user_id, vectors))
+        return _mapped("could not be read", lambda: vectors(self._collection(user_id)))
 
     def count(self) -> int:
         """Return how many vectors are stored, of all users."""
         return _mapped("could not be counted", lambda: sum(int(item.count()) for item in self._own_collections()))
 
-    def clear(self) -> None:
-        """Delete every vector of every user."""
-
-        def delete_all() -> None:
-            for collection in self._own_collections():
-                self._client.delete_collection(collection.name)
-            self._collections.clear()
-
-        _mapped("could not be cleared", delete_all)
-
     def close(self) -> None:
-        """Release the folder, or close the connection."""
+        """Release the folder."""
         self._collections.clear()
         self._close()
 
     def _own_collections(self) -> list[Any]:
         own_name = re.compile(rf"{re.escape(self._prefix)}-[0-9a-f]{{24}}")
         return [item for item in self._client.list_collections() if own_name.fullmatch(item.name)]
-
-    def _with(self, user_id: str, action: Callable[[Any], _T]) -> _T:
-        """Run an action on a user's collection. Look it up again if another process has replaced it on the server."""
-        collection = self._collections.get(user_id)
-        if collection is not None:
-            from chromadb.errors import NotFoundError  # noqa: PLC0415 - Chroma is imported already
-
-            try:
-                return action(collection)
-            except NotFoundError:
-                del self._collections[user_id]
-        return action(self._collection(user_id))
 
     def _collection(self, user_id: str) -> Any:
         if user_id not in self._collections:

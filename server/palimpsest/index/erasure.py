@@ -1,4 +1,4 @@
-"""Finish a purge: rewrite the ledger's file and delete the index folders, which may still hold erased vectors."""
+"""Finish a purge: rewrite the ledger's file and delete the indexes, which may still hold erased vectors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from palimpsest.store.ledger import Ledger
 
 
 def finish_purge(ledger: Ledger, projection: Projection) -> list[str]:
-    """Rewrite the ledger's file, delete the index folders, and return notes on what could not be done yet.
+    """Rewrite the ledger's file, delete the indexes, and return notes on what could not be done yet.
 
     Blocking. Raises LedgerError and VectorIndexError.
     """
@@ -24,15 +24,13 @@ def finish_purge(ledger: Ledger, projection: Projection) -> list[str]:
 
 
 def _delete_indexes(projection: Projection) -> list[str]:
-    """Delete the index folders and return a note for each that is in use.
+    """Delete the index on the server and the index folders, and return a note for each that is in use.
 
     A server that has one open rebuilds it at its next call, because the purge began a new epoch of the ledger.
     """
+    notes = _erase_in_open_index(projection)
     if projection.root is None or not projection.root.is_dir():
-        return []
-    if projection.shared or projection.folder is not None:
-        projection.rebuild()  # this process holds the lock on its own folder
-    notes: list[str] = []
+        return notes
     for folder in sorted(path for path in projection.root.iterdir() if path.is_dir()):
         if folder == projection.folder:
             continue
@@ -47,3 +45,17 @@ def _delete_indexes(projection: Projection) -> list[str]:
         except OSError as error:
             raise VectorIndexError(f"{folder} could not be deleted: {error}. Delete it by hand.") from error
     return notes
+
+
+def _erase_in_open_index(projection: Projection) -> list[str]:
+    """Erase in the index that this process has open or shares, and return a note if a server could not be reached."""
+    try:
+        projection.erase()
+    except VectorIndexError as error:
+        if not projection.shared:
+            raise
+        return [
+            f"the index on the Chroma server still holds vectors of what was erased: {error}. The next server that "
+            "reaches it erases them"
+        ]
+    return []

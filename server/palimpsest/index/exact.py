@@ -51,15 +51,11 @@ class ExactIndex:
         with self._lock:
             return sum(len(rows) for rows in self._users.values())
 
-    def clear(self) -> None:
-        """Delete every vector of every user."""
+    def close(self) -> None:
+        """Release the memory."""
         with self._lock:
             self._users.clear()
             self._matrices.clear()
-
-    def close(self) -> None:
-        """Release the memory."""
-        self.clear()
 
     def _matrix(self, user_id: str) -> tuple[list[int], Vector]:
         if user_id not in self._matrices:

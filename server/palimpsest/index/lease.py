@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -22,13 +20,11 @@ class FolderLease:
     """A lease on one of the folders `0`, `1`, … in `root`, held through a lock of the operating system.
 
     The system releases the lock when the process ends, also when it is killed. If `root` is None the index is in
-    memory and needs no folder. If `shared`, the index is on a server: all processes use one folder, `server`, for its
-    checkpoint, and hold the lock only while they write (see `writing`).
+    memory and needs no folder.
     """
 
-    def __init__(self, root: Path | None, *, shared: bool) -> None:
+    def __init__(self, root: Path | None) -> None:
         self.root = root
-        self.shared = shared
         self.folder: Path | None = None
         self._lock: FileLock | None = None
 
@@ -37,15 +33,14 @@ class FolderLease:
         if self.root is None or self.folder is not None:
             return
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for name in ["server"] if self.shared else map(str, range(MAX_FOLDERS)):
-            lock = file_lock(self.root / f"{name}.lock")
-            if not self.shared:
-                try:
-                    lock.acquire(timeout=0)
-                except Timeout:
-                    continue
+        for number in range(MAX_FOLDERS):
+            lock = file_lock(self.root / f"{number}.lock")
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                continue
             self._lock = lock
-            self.folder = self.root / name
+            self.folder = self.root / str(number)
             self.folder.mkdir(mode=0o700, exist_ok=True)
             return
         raise VectorIndexError(f"all {MAX_FOLDERS} index folders in {self.root} are in use by other processes")
@@ -56,15 +51,6 @@ class FolderLease:
             self._lock.release()
             self._lock = None
         self.folder = None
-
-    @contextmanager
-    def writing(self) -> Generator[None]:
-        """Wait for the lock of a shared index, and hold it. A folder of our own is locked all the time."""
-        if self.shared and self._lock is not None:
-            with self._lock:
-                yield
-        else:
-            yield
 
     def empty(self, *, keep: bool) -> None:
         """Empty the folder. With `keep`, move its content aside, in place of what was moved aside before."""

@@ -31,7 +31,6 @@ from sqlalchemy import Connection
 
 from palimpsest.core.errors import LedgerError, VectorIndexError
 from palimpsest.core.protocols import Progress, Vector, VectorIndex
-from palimpsest.index import checkpoint
 from palimpsest.index.checkpoint import Checkpoint
 from palimpsest.index.lease import FolderLease
 from palimpsest.index.outdated import delete_outdated
@@ -63,23 +62,20 @@ class Projection:
     """A vector index that follows the ledger. Blocking; safe to use from several threads.
 
     No ledger connection is open while the index is read or written, because the index may be on a server. Without a
-    `root` folder the index is in memory. `shared` means that it is on a server and that several processes take turns
-    to write to it. `layout` names the kind of index; an index of another layout is rebuilt.
+    `root` folder the index is in memory. `layout` names the kind of index; an index of another layout is rebuilt.
+    An index on a server, which several processes share, is a `SharedProjection`.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        embedder: str,
-        open_index: OpenIndex,
-        root: Path | None,
-        *,
-        layout: str,
-        shared: bool = False,
-    ) -> None:
+    shared = False
+    """Whether the index is on a server, where several processes take turns to write to it."""
+
+    batch = BATCH
+    """How many rows are applied at a time."""
+
+    def __init__(self, ledger: Ledger, embedder: str, open_index: OpenIndex, root: Path | None, *, layout: str) -> None:
         self._ledger = ledger
         self._open_index = open_index
-        self._lease = FolderLease(root, shared=shared)
+        self._lease = FolderLease(root)
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._index: VectorIndex | None = None
@@ -99,11 +95,6 @@ class Projection:
     def root(self) -> Path | None:
         """Return the folder of the index folders, or None if the index is in memory."""
         return self._lease.root
-
-    @property
-    def shared(self) -> bool:
-        """Return whether the index is on a server, where several processes write to it."""
-        return self._lease.shared
 
     @property
     def folder(self) -> Path | None:
@@ -128,9 +119,8 @@ class Projection:
             self.state = "building"
             self._close_index()
             self._lease.take()
-            with self._lease.writing():
-                if not self._reopen(progress):
-                    self._build(progress)
+            if not self._reopen(progress):
+                self._build(progress)
             self._delete_outdated()
 
     def rebuild(self, progress: Progress | None = None) -> int:
@@ -140,8 +130,7 @@ class Projection:
         """
         with self._operation():
             self._lease.take()
-            with self._lease.writing():
-                self._build(progress)
+            self._build(progress)
             return self._required_index().count()
 
     def catch_up(self, progress: Progress | None = None) -> None:
@@ -152,14 +141,18 @@ class Projection:
         with self._operation():
             if self.state != "ready":
                 return
-            with self._lease.writing():
-                valid = self._valid_checkpoint()
-                if valid is None:
-                    self._build(progress)
-                    self._delete_outdated()
-                else:
-                    self._checkpoint = valid
-                    self._apply_log(progress)
+            valid = self._valid_checkpoint()
+            if valid is None or not self._follow_from(valid, progress):
+                self._build(progress)
+                self._delete_outdated()
+
+    def erase(self) -> None:
+        """Erase every vector that was stored before the last purge, in the index that this process has leased.
+
+        Raises VectorIndexError and LedgerError.
+        """
+        if self.folder is not None:
+            self.rebuild()
 
     def count(self) -> int:
         """Return how many vectors the index holds. Raises VectorIndexError."""
@@ -171,7 +164,7 @@ class Projection:
 
         Raises VectorIndexError and LedgerError.
         """
-        with self._operation(), self._lease.writing():
+        with self._operation():
             return examine(self._required_index())
 
     def query(self, user_id: str, vector: Vector, limit: int) -> IndexHits | None:
@@ -196,7 +189,7 @@ class Projection:
         If they are too many, scan the ledger's vectors instead.
         """
         changed = log_queries.entries_changed_since(conn, user_id, log_number, MAX_CHANGED + 1)
-        self._changes_seen = bool(changed) or log_number != self._checkpoint.log_number
+        self._changes_seen = bool(changed) or log_number != self.log_number
         return None if len(changed) > MAX_CHANGED else changed
 
     @property
@@ -253,11 +246,19 @@ class Projection:
         with self._ledger.read() as conn:
             return current if current is not None and current.is_valid(self.initial_checkpoint, conn) else None
 
-    def _advance_checkpoint(self, log_number: int) -> None:
-        with self._ledger.read() as conn:
-            self._checkpoint = self._checkpoint.moved_to(log_number, conn)
+    def _save_checkpoint(self, reached: Checkpoint) -> None:
+        self._checkpoint = reached
         if self.folder is not None:
-            self._checkpoint.write(self.folder)
+            reached.write(self.folder)
+
+    def _may_go_on(self) -> bool:
+        """Return whether this process is to write another batch."""
+        return not self._stopping.is_set()
+
+    def _follow_from(self, valid: Checkpoint, progress: Progress | None) -> bool:
+        """Apply the rows of the index log that follow a checkpoint. Return False if the index must be built anew."""
+        self._checkpoint = valid
+        return self._apply_log(progress)
 
     def _reopen(self, progress: Progress | None) -> bool:
         """Open the index in the folder and catch up. Return whether it can be used."""
@@ -266,9 +267,7 @@ class Projection:
             return False
         try:
             self._open_leased_index()
-            self._checkpoint = valid
-            self._apply_log(progress)
-            if self._is_complete():
+            if self._follow_from(valid, progress) and self._is_complete():
                 self.state, self.fault = "ready", ""
                 return True
         except VectorIndexError as error:
@@ -281,43 +280,53 @@ class Projection:
             expected, newest = vector_queries.count_indexed(conn, self.embedder), log_queries.newest_log_number(conn)
         if newest != self._checkpoint.log_number or expected == self._required_index().count():
             return True  # if another write has come since, the counts cannot be compared
-        logger.warning("the index in %s does not hold as many vectors as the ledger; it is rebuilt", self.folder)
+        logger.warning("the index does not hold as many vectors as the ledger, so it is rebuilt")
         return False
 
-    def _apply_log(self, progress: Progress | None) -> None:
-        """Apply the rows of the index log that follow the checkpoint."""
+    def _apply_log(self, progress: Progress | None) -> bool:
+        """Apply the rows of the index log that follow the checkpoint. Return False if the index must be built anew.
+
+        A purge by another process begins a new epoch, and what it erased may be in the index. So the checkpoint moves
+        only within the state of the ledger that the rows were read in.
+        """
         with self._ledger.read() as conn:
             total = log_queries.newest_log_number(conn) - self._checkpoint.log_number
         done = 0
-        while not self._stopping.is_set():
+        while self._may_go_on():
             with self._ledger.read() as conn:
-                rows = log_queries.log_rows_after(conn, self._checkpoint.log_number, BATCH)
+                if not self._checkpoint.is_valid(self.initial_checkpoint, conn):
+                    return False
+                rows = log_queries.log_rows_after(conn, self._checkpoint.log_number, self.batch)
                 keys = vector_queries.keys_of(conn, self.embedder, [row.entry_seq for row in rows])
+                reached = self._checkpoint.moved_to(rows[-1].seq, conn) if rows else self._checkpoint
             if not rows:
-                return
+                return True
             for user_id in {row.user_id for row in rows}:
                 entries = sorted({row.entry_seq for row in rows if row.user_id == user_id})
                 self._upsert(user_id, [seq for seq in entries if seq in keys], keys)
                 if removed := [seq for seq in entries if seq not in keys]:
                     self._required_index().delete(user_id, removed)
-            self._advance_checkpoint(rows[-1].seq)
+            self._save_checkpoint(reached)
             done += len(rows)
             if progress is not None:
                 progress(done, max(total, done))
+        return True
 
     def _build(self, progress: Progress | None) -> None:
         """Fill an empty index with every vector of the ledger, then apply the log rows written meanwhile."""
         self.state = "building"
-        self._close_index()
-        if self.shared and self.folder is not None:
-            checkpoint.remove(self.folder)
-            self._open_leased_index().clear()
-        else:
-            self._empty_folder()
-            self._open_leased_index()
-        self._fill(progress)
+        is_filled = False
+        while not is_filled:  # again, if rows were erased meanwhile
+            self._begin_build()
+            is_filled = self._fill(progress)
         if not self._stopping.is_set():
             self.state, self.fault = "ready", ""
+
+    def _begin_build(self) -> None:
+        """Put an empty index in the place of the present one."""
+        self._close_index()
+        self._empty_folder()
+        self._open_leased_index()
 
     def _empty_folder(self) -> None:
         """Empty the leased folder. Its content is kept aside, unless it may hold what was erased since."""
@@ -330,19 +339,23 @@ class Projection:
 
     def _delete_outdated(self) -> None:
         """Delete what other processes left behind before a restore or a purge."""
-        if self.root is not None and not self.shared:
+        if self.root is not None:
             delete_outdated(self.root, self._ledger)
 
-    def _fill(self, progress: Progress | None) -> None:
+    def _fill(self, progress: Progress | None) -> bool:
+        """Store every vector of the ledger in the empty index. Return False if rows were erased meanwhile."""
         with self._ledger.read() as conn:
-            start = log_queries.newest_log_number(conn)
+            start = self.initial_checkpoint.moved_to(log_queries.newest_log_number(conn), conn)
             total = vector_queries.count_indexed(conn, self.embedder)
         done, last = 0, 0
-        while not self._stopping.is_set():
+        while self._may_go_on():
             with self._ledger.read() as conn:
-                batch = vector_queries.indexed_keys(conn, self.embedder, last, BATCH)
+                if not start.is_valid(self.initial_checkpoint, conn):
+                    return False
+                batch = vector_queries.indexed_keys(conn, self.embedder, last, self.batch)
             if not batch:
-                break
+                self._save_checkpoint(start)
+                return self._apply_log(None)
             keys = {seq: key for seq, _, key in batch}
             for user_id in {user_id for _, user_id, _ in batch}:
                 self._upsert(user_id, [seq for seq, owner, _ in batch if owner == user_id], keys)
@@ -350,11 +363,7 @@ class Projection:
             done += len(batch)
             if progress is not None:
                 progress(done, max(total, done))
-        if self._stopping.is_set():
-            return
-        self._checkpoint = self.initial_checkpoint
-        self._advance_checkpoint(start)
-        self._apply_log(None)
+        return True
 
     def _upsert(self, user_id: str, entries: list[int], keys: dict[int, Vector]) -> None:
         if entries:

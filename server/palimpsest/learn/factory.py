@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from palimpsest.core.errors import EmbedderError, PromptError
 from palimpsest.core.protocols import Embedder, LanguageModel
@@ -14,6 +15,9 @@ from palimpsest.learn.engine import NEEDED_PROMPTS
 from palimpsest.learn.facts.topics import instructions
 from palimpsest.llm.prompts import PromptFiles
 from palimpsest.store.ledger import Ledger
+
+if TYPE_CHECKING:
+    from palimpsest.index.shared.projection import SharedProjection
 
 logger = logging.getLogger(__name__)
 
@@ -107,23 +111,28 @@ def open_projection(settings: Settings, ledger: Ledger, embedder: str) -> Projec
         from palimpsest.index.exact import ExactIndex  # noqa: PLC0415 - beside its siblings
 
         return Projection(ledger, embedder, lambda _: ExactIndex(), None, layout="exact")
+    if config.host is not None:
+        return open_shared_projection(settings, ledger, embedder)
     from palimpsest.index import chroma  # noqa: PLC0415 - beside its siblings
 
-    index, prefix = chroma.ChromaIndex, config.collection_name
+    index, prefix, root = chroma.ChromaIndex, config.collection_name, settings.index_dir
     layout = f"chroma-{chroma.LAYOUT}-{prefix}"
-    if config.host is not None:
-        host, port = config.host, config.port or 8000
-        prefix = f"{prefix}-{ledger.id[:8]}"  # each ledger has its own collections on the server
-        return Projection(
-            ledger,
-            embedder,
-            lambda _: index.open_server(host, port, prefix),
-            settings.index_dir,
-            layout=f"{layout}-{host}:{port}",
-            shared=True,
-        )
-    root = settings.index_dir
     return Projection(ledger, embedder, lambda folder: index.open_folder(folder, prefix), root, layout=layout)
+
+
+def open_shared_projection(settings: Settings, ledger: Ledger, embedder: str) -> SharedProjection:
+    """Return the projection onto the Chroma server of the settings, not connected yet."""
+    from palimpsest.index.shared import collections, connection, projection  # noqa: PLC0415 - rarely chosen
+
+    config = settings.vector_store.config
+    prefix = f"{config.collection_name}-{ledger.id[:8]}"  # each ledger has its own collections on the server
+    return projection.SharedProjection(
+        ledger,
+        embedder,
+        lambda: collections.SharedIndex(connection.ChromaServer(config), prefix),
+        settings.index_dir,
+        layout=collections.LAYOUT,
+    )
 
 
 def open_prompts(settings: Settings) -> PromptFiles:

@@ -174,6 +174,12 @@ class Ledger:
         with self._database.following_graph() as is_our_turn:
             yield is_our_turn
 
+    @contextmanager
+    def following_index(self) -> Generator[bool]:
+        """Give True and keep other processes from writing to a shared vector index, or False if one is doing it."""
+        with self._database.following_index() as is_our_turn:
+            yield is_our_turn
+
     def listener(self) -> Listener | None:
         """Return what hears of every write, whichever process makes it, or None if the database does not tell."""
         return self._database.listener()

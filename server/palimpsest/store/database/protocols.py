@@ -242,6 +242,10 @@ class Database(Protocol):
         """Give True and keep other processes from writing to the graph database, or False if one is doing it."""
         ...
 
+    def following_index(self) -> AbstractContextManager[bool]:
+        """Give True and keep other processes from writing to a shared vector index, or False if one is doing it."""
+        ...
+
     def listener(self) -> Listener | None:
         """Return what hears of every write to the ledger, or None if this database does not tell."""
         ...

@@ -209,6 +209,10 @@ class PostgresDatabase:
         """Give True and keep other processes from writing to the graph database, or False if one is doing it."""
         return self._alone_at("graph")
 
+    def following_index(self) -> AbstractContextManager[bool]:
+        """Give True and keep other processes from writing to a shared vector index, or False if one is doing it."""
+        return self._alone_at("index")
+
     def listener(self) -> PostgresListener:
         """Return what hears of every write to the ledger."""
         return PostgresListener(self._sessions.connect, self.location)

@@ -17,7 +17,7 @@ USER = 0x70616C75
 WHOLE, INDEX_LOG, SCHEMA = 0, 1, 2
 """The second number: writing to all users' rows, the end of the index log, changing the schema."""
 
-WORKS = ("embedding", "jobs", "graph")
+WORKS = ("embedding", "jobs", "graph", "index")
 """The works in the background that one process at a time does."""
 
 FIRST_WORK = 10

@@ -213,6 +213,10 @@ class SqliteDatabase:
         """Give True and keep other processes from writing to the graph database, or False if one is doing it."""
         return self._alone_at("graph")
 
+    def following_index(self) -> AbstractContextManager[bool]:
+        """Give True and keep other processes from writing to a shared vector index, or False if one is doing it."""
+        return self._alone_at("index")
+
     @contextmanager
     def _alone_at(self, work: str) -> Generator[bool]:
         lock = file_lock(self._path.with_suffix(f".{work}.lock"))

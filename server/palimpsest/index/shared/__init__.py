@@ -1,0 +1,1 @@
+"""An index on a Chroma server, which several processes and hosts share."""

@@ -1,0 +1,51 @@
+"""A Chroma server that a test may break, and processes and projections that share an index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from palimpsest.index.shared.projection import SharedProjection
+from palimpsest.learn.factory import open_shared_projection
+from palimpsest.store.ledger import Ledger
+from tests.support.chroma_server import ChromaProcess
+from tests.support.projections import EMBEDDER
+from tests.support.shared_index_process import SharedIndexProcess
+
+
+@pytest.fixture
+def own_chroma(tmp_path: Path) -> Generator[ChromaProcess]:
+    """Yield a server for one test alone, which may kill it."""
+    server = ChromaProcess(tmp_path / "chroma")
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def open_process(tmp_path: Path) -> Generator[Callable[[ChromaProcess], SharedIndexProcess]]:
+    """Yield what starts a process that shares the index of the ledger in `tmp_path`."""
+    with ExitStack() as stack:
+
+        def start(server: ChromaProcess) -> SharedIndexProcess:
+            process = SharedIndexProcess(tmp_path, server)
+            stack.callback(process.kill)
+            return process
+
+        yield start
+
+
+@pytest.fixture
+def share(ledger: Ledger, tmp_path: Path) -> Generator[Callable[[ChromaProcess], SharedProjection]]:
+    """Yield what opens a projection of the ledger onto a server. It is closed at the end."""
+    with ExitStack() as stack:
+
+        def connect(server: ChromaProcess) -> SharedProjection:
+            projection = open_shared_projection(server.settings(tmp_path), ledger, EMBEDDER)
+            stack.callback(projection.close)
+            return projection
+
+        yield connect

@@ -1,0 +1,189 @@
+"""A Chroma server that ends, hangs, loses its data or gets an older copy of it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from palimpsest.core.errors import VectorIndexError
+from palimpsest.index.shared import connection
+from palimpsest.index.shared.collections import SharedIndex
+from palimpsest.index.shared.connection import ChromaServer
+from palimpsest.index.shared.projection import SharedProjection
+from palimpsest.store.ledger import Ledger
+from tests.support.chroma_server import ChromaProcess
+from tests.support.memory import ALICE, add_text, memory_in
+from tests.support.projections import add, agrees, facts, nearest
+from tests.support.shared_index_process import SharedIndexProcess
+
+Share = Callable[[ChromaProcess], SharedProjection]
+OpenProcess = Callable[[ChromaProcess], SharedIndexProcess]
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give requests up sooner than outside of tests."""
+    monkeypatch.setattr(connection, "SEARCH_SECONDS", 0.2)
+    monkeypatch.setattr(connection, "REPLY_SECONDS", 0.4)
+
+
+def is_complete(ledger: Ledger, projection: SharedProjection) -> bool:
+    return projection.inspect(lambda index: str(agrees(ledger, index))) == "True"
+
+
+def build_on(server: ChromaProcess, ledger: Ledger, folder: Path) -> str:
+    """Return the name of the build on a server. An index that is built anew has another one."""
+    config = server.settings(folder).vector_store.config
+    with closing(SharedIndex(ChromaServer(config), f"palimpsest-{ledger.id[:8]}")) as index:
+        state = index.read()
+        assert state is not None
+        return state.build
+
+
+def test_a_server_that_comes_back_with_its_data_goes_on(
+    ledger: Ledger, own_chroma: ChromaProcess, share: Share, tmp_path: Path
+) -> None:
+    """No process has to be started again, and nothing is built anew."""
+    add(ledger, *facts(3))
+    projection = share(own_chroma)
+    projection.open()
+    build = build_on(own_chroma, ledger, tmp_path)
+    own_chroma.kill()
+    assert nearest(ledger, projection, "fact 1") is None
+    assert projection.state == "broken"
+    assert f"127.0.0.1:{own_chroma.port} could not be reached" in projection.fault
+    assert projection.is_behind()
+    with pytest.raises(VectorIndexError, match="could not be reached"):
+        projection.open()
+    add(ledger, "four")
+    own_chroma.start()
+    projection.open()
+    assert (projection.state, projection.fault) == ("ready", "")
+    assert is_complete(ledger, projection)
+    assert build_on(own_chroma, ledger, tmp_path) == build
+
+
+def test_a_restart_between_two_queries_is_hardly_noticed(
+    ledger: Ledger, own_chroma: ChromaProcess, share: Share
+) -> None:
+    """The connections that were open are gone, and the next query makes new ones or says that it cannot."""
+    add(ledger, *facts(3))
+    projection = share(own_chroma)
+    projection.open()
+    assert nearest(ledger, projection, "fact 1", 1) == [2]
+    own_chroma.restart()
+    assert nearest(ledger, projection, "fact 1", 1) in ([2], None)
+    projection.open()
+    assert nearest(ledger, projection, "fact 1", 1) == [2]
+
+
+def test_a_server_that_lost_its_data_is_noticed_and_filled_again(
+    ledger: Ledger, own_chroma: ChromaProcess, share: Share
+) -> None:
+    """The checkpoint was lost with the vectors, so nobody takes the empty server for an index."""
+    add(ledger, *facts(3))
+    projection = share(own_chroma)
+    projection.open()
+    own_chroma.forget()
+    assert nearest(ledger, projection, "fact 1") is None
+    assert projection.is_behind(), "the background looks what is the matter"
+    projection.open()
+    assert projection.count() == 3
+    assert is_complete(ledger, projection)
+
+
+def test_a_server_with_an_older_copy_of_its_data_goes_on_from_there(
+    ledger: Ledger, own_chroma: ChromaProcess, share: Share, tmp_path: Path
+) -> None:
+    """A process that remembers a later checkpoint must not believe that the index has what came after the copy."""
+    add(ledger, *facts(3))
+    projection = share(own_chroma)
+    projection.open()
+    own_chroma.kill()
+    shutil.copytree(own_chroma.folder, tmp_path / "copy")
+    own_chroma.start()
+    add(ledger, "four")
+    projection.open()
+    build = build_on(own_chroma, ledger, tmp_path)
+    assert nearest(ledger, projection, "four", 1) == [4]
+    own_chroma.kill()
+    shutil.rmtree(own_chroma.folder)
+    shutil.move(tmp_path / "copy", own_chroma.folder)
+    own_chroma.start()
+    found = nearest(ledger, projection, "four", 1)
+    assert found is None or found[-1] == 4, "it is not in the copy, and the log tells of it"
+    projection.open()
+    assert nearest(ledger, projection, "four", 1) == [4]
+    assert is_complete(ledger, projection)
+    assert build_on(own_chroma, ledger, tmp_path) == build, "nothing was built anew"
+
+
+@pytest.mark.usefixtures("impatient")
+class TestHanging:
+    def test_no_operation_waits_for_ever(self, ledger: Ledger, own_chroma: ChromaProcess, share: Share) -> None:
+        """A process that was stopped accepts connections, and never answers."""
+        add(ledger, *facts(3))
+        projection = share(own_chroma)
+        projection.open()
+        own_chroma.freeze()
+        assert nearest(ledger, projection, "fact 1") is None
+        assert projection.state == "broken"
+        assert "did not answer within 0.2 s" in projection.fault
+        for operation in (projection.open, projection.rebuild, projection.erase, projection.condition):
+            with pytest.raises(VectorIndexError, match="did not answer"):
+                operation()
+        own_chroma.thaw()
+        projection.open()
+        assert nearest(ledger, projection, "fact 1", 1) == [2]
+
+    def test_a_server_that_stops_in_the_midst_of_a_build(
+        self, ledger: Ledger, own_chroma: ChromaProcess, share: Share
+    ) -> None:
+        """What was stored until then is not taken for an index."""
+        add(ledger, *facts(50))
+        projection = share(own_chroma)
+        projection.batch = 20
+
+        def freeze(_done: int, _total: int) -> None:
+            own_chroma.freeze()
+
+        with pytest.raises(VectorIndexError, match="did not answer"):
+            projection.open(freeze)
+        assert nearest(ledger, projection, "fact 1") is None
+        own_chroma.thaw()
+        projection.open()
+        assert is_complete(ledger, projection)
+
+    @pytest.mark.anyio
+    async def test_a_search_finds_everything_meanwhile(self, own_chroma: ChromaProcess, tmp_path: Path) -> None:
+        """The ledger's vectors are scanned, and the next search does not wait again."""
+        async with memory_in(tmp_path, vector_store=own_chroma.vector_store()) as memory:
+            await add_text(memory, "Alice bakes rye bread on Sundays")
+            await memory.engine.run(memory.projection.open)
+            own_chroma.freeze()
+            await add_text(memory, "Alice plays the harp")
+            for query, text in (("loaf", "Alice bakes rye bread on Sundays"), ("harp", "Alice plays the harp")):
+                assert text in [hit.text for hit in (await memory.search(ALICE, query)).hits]
+            own_chroma.kill()
+            assert (await memory.search(ALICE, "harp")).hits[0].text == "Alice plays the harp"
+
+
+def test_a_killed_server_in_the_midst_of_catching_up(
+    ledger: Ledger, own_chroma: ChromaProcess, share: Share, open_process: OpenProcess
+) -> None:
+    """The follower says what happened, and the next one repeats the batch."""
+    add(ledger, *facts(3))
+    follower, projection = open_process(own_chroma), share(own_chroma)
+    follower.do("open")
+    add(ledger, "four")
+    follower.pause_at("catch_up save")
+    own_chroma.kill()
+    assert "could not be reached" in follower.go_on()
+    own_chroma.start()
+    projection.open()
+    assert nearest(ledger, projection, "four", 1) == [4]
+    assert is_complete(ledger, projection)

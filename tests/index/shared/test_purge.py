@@ -1,0 +1,108 @@
+"""A purge erases in the index on a server before it says that it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from palimpsest.core.models import Scope
+from palimpsest.index.erasure import finish_purge
+from palimpsest.index.shared.collections import SharedIndex
+from palimpsest.index.shared.connection import ChromaServer
+from palimpsest.index.shared.projection import SharedProjection
+from palimpsest.store.ledger import Ledger
+from tests.support.chroma_server import ChromaProcess
+from tests.support.memory import ALICE, add_text, memory_in
+from tests.support.projections import add, agrees, facts, nearest
+from tests.support.shared_index_process import BATCH, SharedIndexProcess
+
+Share = Callable[[ChromaProcess], SharedProjection]
+OpenProcess = Callable[[ChromaProcess], SharedIndexProcess]
+
+
+def stored_vectors(server: ChromaProcess, ledger_id: str, folder: Path, user: str, entries: list[int]) -> int:
+    """Return how many of a user's entries the server has."""
+    with closing(
+        SharedIndex(ChromaServer(server.settings(folder).vector_store.config), f"palimpsest-{ledger_id[:8]}")
+    ) as index:
+        state = index.read()
+        return 0 if state is None else len(index.open(state.build).fetch(user, entries))
+
+
+@pytest.mark.anyio
+async def test_a_purge_leaves_nothing_on_the_server(chroma: ChromaProcess, tmp_path: Path) -> None:
+    """A vector says much of what its text said."""
+    async with memory_in(tmp_path, vector_store=chroma.vector_store()) as memory:
+        secret = await add_text(memory, "Alice hid the key under the third stone")
+        await add_text(memory, "Alice bakes rye bread")
+        await memory.engine.run(memory.projection.open)
+        ledger_id = memory.engine.ledger.id
+        assert stored_vectors(chroma, ledger_id, tmp_path, "alice", [1, 2]) == 2
+        done = await memory.care.purge(ALICE, [secret])
+        assert (done.clean, done.notes) == (True, ())
+        assert stored_vectors(chroma, ledger_id, tmp_path, "alice", [1, 2]) == 0
+        assert memory.projection.is_behind(), "the next search has the index built again"
+        await memory.engine.run(memory.projection.catch_up)
+        assert stored_vectors(chroma, ledger_id, tmp_path, "alice", [1, 2]) == 1
+
+
+@pytest.mark.anyio
+async def test_a_purge_says_what_it_could_not_erase(own_chroma: ChromaProcess, tmp_path: Path) -> None:
+    """Whoever reads it knows that it is not done, and the next server finishes it."""
+    async with memory_in(tmp_path, vector_store=own_chroma.vector_store()) as memory:
+        secret = await add_text(memory, "Alice hid the key under the third stone")
+        await memory.engine.run(memory.projection.open)
+        ledger_id = memory.engine.ledger.id
+        own_chroma.kill()
+        done = await memory.care.purge(ALICE, [secret])
+        assert not done.clean
+        assert "the index on the Chroma server still holds vectors of what was erased" in done.notes[0]
+    own_chroma.start()
+    async with memory_in(tmp_path, vector_store=own_chroma.vector_store()) as memory:
+        assert stored_vectors(own_chroma, ledger_id, tmp_path, "alice", [1]) == 1
+        await memory.engine.run(memory.projection.open)
+        assert stored_vectors(own_chroma, ledger_id, tmp_path, "alice", [1]) == 0
+
+
+def test_a_purge_while_another_process_builds(
+    ledger: Ledger, chroma: ChromaProcess, share: Share, open_process: OpenProcess, tmp_path: Path
+) -> None:
+    """The builder notices the purge at its next batch, and begins anew. The purge waits for that."""
+    doomed = add(ledger, "to be erased")[0].memory.id
+    add(ledger, *facts(2 * BATCH))
+    builder, projection = open_process(chroma), share(chroma)
+    builder.pause_at("open batch")
+    assert stored_vectors(chroma, ledger.id, tmp_path, "ana", [1]) == 1
+    ledger.purge(Scope("ana"), [doomed])
+    with ThreadPoolExecutor(1) as threads:
+        finished = threads.submit(finish_purge, ledger, projection)
+        assert builder.go_on() == "ready"
+        assert finished.result() == []
+    assert stored_vectors(chroma, ledger.id, tmp_path, "ana", [1]) == 0
+    projection.open()
+    assert projection.inspect(lambda index: str(agrees(ledger, index))) == "True"
+
+
+def test_a_purge_while_another_process_catches_up(
+    ledger: Ledger, chroma: ChromaProcess, share: Share, open_process: OpenProcess, tmp_path: Path
+) -> None:
+    """The follower must not carry the vectors of before into the state of the ledger after the purge."""
+    doomed = add(ledger, "to be erased")[0].memory.id
+    add(ledger, *facts(3))
+    follower, projection = open_process(chroma), share(chroma)
+    follower.do("open")
+    add(ledger, *facts(2 * BATCH, 3))
+    follower.pause_at("catch_up batch")
+    ledger.purge(Scope("ana"), [doomed])
+    with ThreadPoolExecutor(1) as threads:
+        finished = threads.submit(finish_purge, ledger, projection)
+        assert follower.go_on() == "ready"
+        assert finished.result() == []
+    assert stored_vectors(chroma, ledger.id, tmp_path, "ana", [1]) == 0
+    projection.open()
+    assert nearest(ledger, projection, "fact 7", 1) == [9]
+    assert projection.inspect(lambda index: str(agrees(ledger, index))) == "True"

@@ -1,0 +1,190 @@
+"""Several processes, and one index on a Chroma server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from palimpsest.core.errors import VectorIndexError
+from palimpsest.index.shared import projection as shared_projection
+from palimpsest.index.shared.projection import SharedProjection
+from palimpsest.store.ledger import Ledger
+from tests.support.chroma_server import ChromaProcess
+from tests.support.projections import add, agrees, direction, facts, nearest
+from tests.support.shared_index_process import BATCH, SharedIndexProcess
+
+Share = Callable[[ChromaProcess], SharedProjection]
+OpenProcess = Callable[[ChromaProcess], SharedIndexProcess]
+
+
+def holds_all(ledger: Ledger, projection: SharedProjection, *users: str) -> bool:
+    """Return whether the index has exactly the ledger's vectors, and finds each of them by itself."""
+    projection.catch_up()
+    return projection.inspect(lambda index: str(agrees(ledger, index, *users))) == "True"
+
+
+class TestFollowing:
+    def test_what_one_process_writes_all_find_at_once(
+        self, ledger: Ledger, chroma: ChromaProcess, share: Share, open_process: OpenProcess
+    ) -> None:
+        """Whoever follows: what the index lacks comes from the log, and what another applied is not applied again."""
+        add(ledger, *facts(3))
+        other, projection = open_process(chroma), share(chroma)
+        assert other.do("open") == "ready"
+        projection.open()
+        assert other.do("add one more") == "ready"
+        found = nearest(ledger, projection, "one more", 1)
+        assert found is not None
+        assert found[-1] == 4
+        assert projection.is_behind(), "it is to be applied"
+        assert other.do("catch_up") == "ready"
+        assert nearest(ledger, projection, "one more", 1) == [4]
+        assert not projection.is_behind()
+        assert holds_all(ledger, projection)
+
+    def test_a_process_whose_turn_it_is_not_queries_what_is_there(
+        self, ledger: Ledger, chroma: ChromaProcess, share: Share, open_process: OpenProcess
+    ) -> None:
+        """It neither waits for the follower nor works beside it."""
+        add(ledger, *facts(3))
+        projection, other = share(chroma), open_process(chroma)
+        projection.open()
+        other.do("open")
+        add(ledger, "four")
+        other.pause_at("catch_up save")
+        projection.catch_up()
+        assert projection.state == "ready"
+        found = nearest(ledger, projection, "four", 1)
+        assert found is not None
+        assert found[-1] == 4
+        assert projection.is_behind()
+        assert other.go_on() == "ready"
+        assert nearest(ledger, projection, "four", 1) == [4]
+
+    def test_nobody_queries_an_index_that_is_being_built(
+        self, ledger: Ledger, chroma: ChromaProcess, share: Share, open_process: OpenProcess
+    ) -> None:
+        """A part of an index would hide entries, so the ledger's vectors are scanned."""
+        add(ledger, *facts(BATCH + 1))
+        other, projection = open_process(chroma), share(chroma)
+        other.pause_at("open batch")
+        projection.open()
+        assert projection.state == "building"
+        assert nearest(ledger, projection, "fact 1") is None
+        assert projection.is_behind()
+        assert other.go_on() == "ready"
+        projection.catch_up()
+        assert projection.state == "ready"
+        assert (nearest(ledger, projection, "fact 1") or [])[0] == 2
+        assert holds_all(ledger, projection)
+
+    def test_a_rebuild_by_another_process_hides_nothing(
+        self, ledger: Ledger, chroma: ChromaProcess, share: Share, open_process: OpenProcess
+    ) -> None:
+        """A query in the midst of a rebuild has everything or says that it has nothing."""
+        add(ledger, *facts(BATCH + 20))
+        other, projection = open_process(chroma), share(chroma)
+        other.do("open")
+        projection.open()
+        wanted = {f"fact {number}": number + 1 for number in range(0, BATCH + 20, 7)}
+        answers = {"all": 0, "none": 0}
+        with ThreadPoolExecutor(1) as threads:
+            for _ in range(3):
+                rebuilt = threads.submit(other.do, "rebuild")
+                while not rebuilt.done():
+                    for text, entry in wanted.items():
+                        found = nearest(ledger, projection, text, 1)
+                        assert found is None or found[0] == entry
+                        answers["none" if found is None else "all"] += 1
+                assert rebuilt.result() == f"ready {BATCH + 20}"
+        assert answers["none"]
+        assert (nearest(ledger, projection, "fact 7", 1) or [])[0] == 8
+        assert holds_all(ledger, projection)
+
+    def test_a_rebuild_waits_for_the_follower_and_says_if_that_takes_too_long(
+        self,
+        ledger: Ledger,
+        chroma: ChromaProcess,
+        share: Share,
+        open_process: OpenProcess,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """A person who asks for a rebuild is told what is the matter, and the index goes on as it is."""
+        add(ledger, *facts(3))
+        other, projection = open_process(chroma), share(chroma)
+        projection.open()
+        other.do("open")
+        add(ledger, "four")
+        other.pause_at("catch_up save")
+        with monkeypatch.context() as patch:
+            patch.setattr(shared_projection, "TURN_SECONDS", 0.0)
+            with pytest.raises(VectorIndexError, match="another process is writing"):
+                projection.rebuild()
+        assert projection.state == "ready"
+        with ThreadPoolExecutor(1) as threads:
+            rebuilt = threads.submit(projection.rebuild)
+            assert other.go_on() == "ready"
+            assert rebuilt.result() == 4
+
+    def test_users_have_collections_of_their_own(self, ledger: Ledger, chroma: ChromaProcess, share: Share) -> None:
+        """A query of a user never returns the entries of another, and a user without entries has none."""
+        add(ledger, "the same", user="ana")
+        add(ledger, "the same", user="bert")
+        projection = share(chroma)
+        projection.open()
+        found = [projection.query(user, direction("the same"), 9) for user in ("ana", "bert", "nobody")]
+        assert [hits.entries for hits in found if hits is not None] == [(1,), (2,), ()]
+        assert holds_all(ledger, projection, "ana", "bert")
+
+
+class TestDeath:
+    def test_another_process_takes_over_from_a_killed_follower(
+        self, ledger: Ledger, chroma: ChromaProcess, share: Share, open_process: OpenProcess
+    ) -> None:
+        """Killed between vectors and checkpoint: the batch is applied again, and nothing is left out."""
+        add(ledger, *facts(3))
+        projection, follower = share(chroma), open_process(chroma)
+        projection.open()
+        follower.do("open")
+        add(ledger, *facts(5, 3))
+        follower.pause_at("catch_up save")
+        projection.catch_up()
+        follower.kill()
+        found = nearest(ledger, projection, "fact 7", 1)
+        assert found is not None
+        assert (found[0], set(found)) == (8, {4, 5, 6, 7, 8}), "the vectors are there, and the log tells of them too"
+        projection.catch_up()
+        assert nearest(ledger, projection, "fact 7", 1) == [8]
+        assert holds_all(ledger, projection)
+
+    def test_a_build_whose_process_was_killed_is_begun_again(
+        self, ledger: Ledger, chroma: ChromaProcess, share: Share, open_process: OpenProcess
+    ) -> None:
+        """What it had stored is deleted first."""
+        add(ledger, *facts(BATCH + 1))
+        builder, projection = open_process(chroma), share(chroma)
+        builder.pause_at("open batch")
+        projection.open()
+        builder.kill()
+        assert nearest(ledger, projection, "fact 1") is None
+        projection.catch_up()
+        assert projection.state == "ready"
+        assert projection.count() == BATCH + 1
+        assert holds_all(ledger, projection)
+
+    def test_a_follower_that_lost_its_lock_gives_up(
+        self, ledger: Ledger, chroma: ChromaProcess, share: Share, open_process: OpenProcess, tmp_path: Path
+    ) -> None:
+        """A lock in a database is lost with the connection. Whoever comes next must not be disturbed."""
+        add(ledger, *facts(2 * BATCH + 1))
+        other, projection = open_process(chroma), share(chroma)
+        other.pause_at("open batch")
+        (tmp_path / "ledger.index.lock").unlink()  # the next process locks another file
+        projection.open()
+        assert projection.state == "ready"
+        assert other.go_on() == "ready", "it takes the index of the other"
+        assert projection.count() == 2 * BATCH + 1
+        assert holds_all(ledger, projection)
