@@ -18,7 +18,8 @@ def statements() -> Generator[Executed]:
     executed: Executed = {}
 
     def record(_conn: Connection, _cursor: object, sql: str, values: Any, _context: object, many: bool) -> None:  # noqa: FBT001 - SQLAlchemy's call
-        if sql.lstrip().upper().startswith(("SELECT", "WITH", "UPDATE", "DELETE")):
+        reads = sql.lstrip().upper().startswith(("SELECT", "WITH", "UPDATE", "DELETE"))
+        if reads and not sql.endswith("COMMIT"):  # PostgreSQL commits with a note of the commit, in one message
             executed[sql] = values[0] if many else values
 
     event.listen(Engine, "before_cursor_execute", record)
