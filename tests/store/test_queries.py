@@ -48,7 +48,7 @@ FUNCTIONS = {
     "substr",
     "sum",
 }
-"""Functions that both databases have. Those of `store/database/constructs.py` are written by each dialect."""
+"""Functions that both databases have. Those of `store/mapping.py` are written by each dialect."""
 
 
 dialect.register()

@@ -11,27 +11,15 @@ from itertools import islice
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
-from sqlalchemy import (
-    JSON,
-    ColumnElement,
-    FromClause,
-    Row,
-    Select,
-    String,
-    Table,
-    and_,
-    bindparam,
-    or_,
-    select,
-)
+from sqlalchemy import JSON, ColumnElement, FromClause, Row, Select, String, Table, and_, bindparam, or_, select
 from sqlalchemy.engine import Dialect
-from sqlalchemy.types import TypeDecorator
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import Integer, TypeDecorator
 
 from palimpsest.core.clock import exact_iso
 from palimpsest.core.entities import NamedEntity, Relation
 from palimpsest.core.models import Event, Link, Memory, Message, Provenance, Scope, Summary, Version
 from palimpsest.core.protocols import Vector
-from palimpsest.store.database.constructs import json_elements, json_numbers
 
 IN_CHUNK = 500
 """The number of values in one IN (...). Databases limit the parameters of a statement; the lowest limit is 32,766."""
@@ -78,6 +66,31 @@ class UtcTime(TypeDecorator[datetime]):
         """Return the instant as an aware datetime in UTC."""
         del dialect
         return None if value is None else datetime.fromisoformat(value)
+
+
+class json_elements(FunctionElement[Any]):  # noqa: N801 - SQL functions are lower case, as in SQLAlchemy
+    """The elements of a JSON array, one row each. Each database has its own function for it."""
+
+    name = "json_elements"
+    inherit_cache = True
+
+
+class json_numbers(json_elements):  # noqa: N801 - likewise
+    """The elements of a JSON array of integers, one row each."""
+
+    name = "json_numbers"
+    inherit_cache = True
+
+
+class next_number(FunctionElement[int]):  # noqa: N801 - likewise
+    """The next edit number: above all its arguments, none of which is NULL.
+
+    A database that lets several writers in at a time counts by itself.
+    """
+
+    name = "next_number"
+    type = Integer()
+    inherit_cache = True
 
 
 def listed(name: str) -> ListedValues:

@@ -13,11 +13,10 @@ from sqlalchemy import Connection, Integer, bindparam, cast, delete, func, inser
 from palimpsest.core.errors import MemoryNotFoundError
 from palimpsest.core.models import Event, Fact, Kind, Memory, Provenance, Scope
 from palimpsest.core.protocols import Vector
-from palimpsest.store.database.constructs import next_number
 from palimpsest.store.graph.identity.history import GraphWrite
 from palimpsest.store.graph.identity.spoken import mention_with
 from palimpsest.store.graph.tables import entity_history
-from palimpsest.store.mapping import Query, memory_hash, memory_state, scope_values, sees, to_memory
+from palimpsest.store.mapping import Query, memory_hash, memory_state, next_number, scope_values, sees, to_memory
 from palimpsest.store.schema import history, memories, memory_sources, message_history, meta
 from palimpsest.store.views.pinned import GrownBlocks
 from palimpsest.store.writes import entries

@@ -1,4 +1,4 @@
-"""How PostgreSQL writes what `store/database/constructs.py` and `store/schema.py` define."""
+"""How PostgreSQL writes what `store/mapping.py` and `store/schema.py` define."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.types import Integer, String
 
-from palimpsest.store.database.constructs import json_elements, json_numbers, next_number
+from palimpsest.store.mapping import json_elements, json_numbers, next_number
 
 EDIT_NUMBERS = "edit_numbers"
 """The sequence of edit numbers. Two users may write at the same time, so the highest number in use does not do."""
@@ -69,5 +69,8 @@ def _json_numbers(element: json_numbers, compiler: SQLCompiler, **options: Any) 
 
 
 def _next_number(element: next_number, compiler: SQLCompiler, **options: Any) -> str:
+    """Take the next number of the sequence. Only if that is in use already, as after an import, set the sequence."""
     used = compiler.process(element.clauses, **options)
-    return f"setval('{EDIT_NUMBERS}', greatest(nextval('{EDIT_NUMBERS}'), greatest({used}) + 1))"
+    taken = f"SELECT nextval('{EDIT_NUMBERS}') AS number, greatest({used}) AS used OFFSET 0"
+    number = f"CASE WHEN number > used THEN number ELSE setval('{EDIT_NUMBERS}', used + 1) END"
+    return f"(SELECT {number} FROM ({taken}) AS taken)"  # noqa: S608 - likewise

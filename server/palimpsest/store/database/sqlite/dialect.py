@@ -1,4 +1,4 @@
-"""How SQLite writes the SQL constructs that `store/database/constructs.py` defines."""
+"""How SQLite writes the SQL constructs that `store/mapping.py` defines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from palimpsest.store.database.constructs import json_elements, json_numbers, next_number
+from palimpsest.store.mapping import json_elements, json_numbers, next_number
 
 
 def register() -> None:
