@@ -36,7 +36,7 @@ def ignore_progress(_done: int, _total: int) -> None:
 @contextmanager
 def ledger_in(folder: Path) -> Generator[Ledger]:
     """Open the ledger of a folder, beside whoever else has it open."""
-    ledger = open_ledger(ledger_address(folder / "ledger.db"), StoppedClock())
+    ledger = open_ledger(ledger_address(folder / "ledger.db"), StoppedClock(), data_dir=folder)
     try:
         yield ledger
     finally:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
@@ -86,3 +87,14 @@ class PostgresStore:
             self.cluster.drop_database(name)
         newer = list(self._databases)[mark:]
         self._outdated = [self._databases.pop(path) for path in newer]
+
+
+@contextmanager
+def empty_database(cluster: Cluster) -> Generator[SecretStr]:
+    """Give the URL of a new database without any table, which is dropped when the block ends."""
+    name = f"empty_{uuid.uuid4().hex}"
+    cluster.create_database(name)
+    try:
+        yield SecretStr(cluster.url(name))
+    finally:
+        cluster.drop_database(name)

@@ -144,7 +144,7 @@ def open_empty_ledger(folder: Path, clock: Clock) -> Ledger:
     """Open the ledger of a folder, and create it the first time. All ledgers created by it have the same id."""
     path = folder / "ledger.db"
     _Chosen.store.prepare(path)
-    return open_ledger(ledger_address(path), clock)
+    return open_ledger(ledger_address(path), clock, data_dir=folder)
 
 
 def creation_time() -> datetime:

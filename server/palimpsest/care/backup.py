@@ -37,9 +37,10 @@ class StoredBackup:
 
 def stored_backups(settings: Settings) -> list[StoredBackup]:
     """Return the backups in the ledger's folder of backups, the newest first."""
-    stem = re.escape(settings.ledger_path.stem)
+    backups = backups_of(settings.ledger_place, settings.data_dir)
+    stem = re.escape(backups.name)
     found: list[StoredBackup] = []
-    for file in backups_of(settings.ledger_path).files():
+    for file in backups.files():
         match = re.fullmatch(stem + _NAME, file.name)
         if match is None:
             continue
@@ -61,7 +62,7 @@ def inspect_backup(settings: Settings, name: str) -> LedgerCopy:
     backup = next((backup for backup in stored_backups(settings) if backup.path.name == name), None)
     if backup is None:
         raise InputError("there is no backup of this name. Nothing was restored")
-    return backups_of(settings.ledger_path).inspect(backup.path)
+    return backups_of(settings.ledger_place, settings.data_dir).inspect(backup.path)
 
 
 def back_up(settings: Settings, target: Path | None, clock: Clock) -> LedgerCopy:
@@ -69,10 +70,10 @@ def back_up(settings: Settings, target: Path | None, clock: Clock) -> LedgerCopy
 
     Raises LedgerError if there is no ledger or the copy cannot be made, and InputError if `target` exists.
     """
-    path = settings.ledger_path
-    if not path.is_file():
-        raise LedgerError(f"there is no ledger at {path} yet, so there is nothing to back up")
-    backups = backups_of(path)
+    place = settings.ledger_place
+    if isinstance(place, Path) and not place.is_file():
+        raise LedgerError(f"there is no ledger at {place} yet, so there is nothing to back up")
+    backups = backups_of(place, settings.data_dir)
     if target is None:
         return backups.keep("backup", clock())
     if target.exists():
@@ -90,8 +91,9 @@ def restore(settings: Settings, file: Path, clock: Clock) -> Restored:
     def migrate(path: Path) -> None:
         open_ledger(path, clock).close()  # migrates an older schema and refuses a newer one
 
-    restored = backups_of(settings.ledger_path).restore(file, clock(), migrate, partial(_refuse_if_in_use, settings))
-    with closing(open_ledger(settings.ledger_path, clock)) as ledger:
+    backups = backups_of(settings.ledger_place, settings.data_dir)
+    restored = backups.restore(file, clock(), migrate, partial(_refuse_if_in_use, settings))
+    with closing(open_ledger(settings.ledger_place, clock, data_dir=settings.data_dir)) as ledger:
         delete_outdated(settings.index_dir, ledger)
     _remove_rendered(settings.data_dir)
     return restored

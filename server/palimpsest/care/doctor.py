@@ -71,7 +71,7 @@ def _local_findings(settings: Settings, clock: Clock) -> list[Finding]:
     except PalimpsestError as error:
         findings.append(Finding("embedder", f"{error} Until this is fixed, searches match words only.", ok=False))
     try:
-        ledger = open_ledger(settings.ledger_place, clock)
+        ledger = open_ledger(settings.ledger_place, clock, data_dir=settings.data_dir)
     except PalimpsestError as error:
         return [*findings, Finding("ledger", str(error), ok=False)]
     with closing(ledger):
@@ -230,7 +230,7 @@ async def open_graph_database(settings: Settings, clock: Clock) -> AsyncGenerato
     Raises PalimpsestError.
     """
     threads = Threads((anyio.CapacityLimiter(1),), (anyio.CapacityLimiter(1),))
-    ledger = await threads.run(lambda: open_ledger(settings.ledger_place, clock))
+    ledger = await threads.run(lambda: open_ledger(settings.ledger_place, clock, data_dir=settings.data_dir))
     with closing(ledger):
         yield GraphProjection(ledger, GraphServer(settings.graph_store), threads)
 

@@ -41,7 +41,7 @@ def verify(settings: Settings, progress: Progress, *, repair: bool, clock: Clock
     index is compared only with a ledger that agrees with itself.
     """
     try:
-        ledger = open_ledger(settings.ledger_place, clock)
+        ledger = open_ledger(settings.ledger_place, clock, data_dir=settings.data_dir)
     except LedgerError as error:
         return [Finding("rows", f"{error} {_restore_advice(settings)}", ok=False)]
     with closing(ledger):
@@ -101,8 +101,8 @@ def _embed_repaired(settings: Settings, ledger: Ledger) -> str:
 
 def _restore_advice(settings: Settings) -> str:
     """Return how to go back to the newest backup of this ledger that can be read."""
-    backups = backups_of(settings.ledger_path)
-    copies = [file for file in backups.files() if file.match(f"{settings.ledger_path.stem}-*.db")]
+    backups = backups_of(settings.ledger_place, settings.data_dir)
+    copies = [file for file in backups.files() if file.match(f"{backups.name}-*.db")]
     for file in sorted(copies, key=lambda file: -file.stat().st_mtime):
         try:
             copy = backups.inspect(file)

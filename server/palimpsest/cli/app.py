@@ -25,6 +25,7 @@ from palimpsest.cli.commands.learning import documents as document_commands
 from palimpsest.cli.commands.learning import jobs as job_commands
 from palimpsest.cli.commands.learning import learn as learn_commands
 from palimpsest.cli.commands.transfer import files as transfer_commands
+from palimpsest.cli.commands.transfer import ledgers as ledger_commands
 from palimpsest.cli.console import exit_on_error
 from palimpsest.cli.options import MOVING, SETUP, CommandLine, Options
 from palimpsest.cli.output import print_text
@@ -43,6 +44,7 @@ app.add_typer(client_commands.app)
 app.add_typer(care_commands.app)
 app.add_typer(view_commands.app)
 app.add_typer(transfer_commands.app)
+app.add_typer(ledger_commands.app)
 app.add_typer(embedder_commands.app)
 app.add_typer(job_commands.app)
 app.add_typer(project_commands.app, name="projects", rich_help_panel=MOVING)

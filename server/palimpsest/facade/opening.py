@@ -22,7 +22,7 @@ def open_parts(
     With `background` it may learn after its calls. Raises PalimpsestError.
     """
     prompts = open_prompts(settings)
-    ledger = open_ledger(settings.ledger_place, clock, settings.max_memories)
+    ledger = open_ledger(settings.ledger_place, clock, settings.max_memories, data_dir=settings.data_dir)
     try:
         write_hook_settings(settings)
         settings = in_its_project(settings, ledger)

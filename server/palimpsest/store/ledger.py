@@ -7,8 +7,8 @@ on rows that have changed since is refused with StaleDecisionError. Its caller t
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime
 from importlib.util import find_spec
@@ -49,8 +49,9 @@ class Ledger:
     have `max_memories`, or with 0 any number.
     """
 
-    def __init__(self, database: Database, clock: Clock, max_memories: int = 0) -> None:
+    def __init__(self, database: Database, backups: Backups, clock: Clock, max_memories: int = 0) -> None:
         self._database = database
+        self._backups = backups
         self._clock = clock
         self._max_memories = max_memories
 
@@ -62,7 +63,7 @@ class Ledger:
     @property
     def backups(self) -> Backups:
         """Return the copies of this ledger."""
-        return self._database.backups
+        return self._backups
 
     def now(self) -> datetime:
         """Return the time of this ledger's clock."""
@@ -351,21 +352,23 @@ class Ledger:
         self._database.close()
 
 
-def open_ledger(place: Path | SecretStr, clock: Clock, max_memories: int = 0) -> Ledger:
+def open_ledger(
+    place: Path | SecretStr, clock: Clock, max_memories: int = 0, *, data_dir: Path | None = None
+) -> Ledger:
     """Open the ledger in an SQLite file, or in the database of a URL. It is created or migrated if needed.
 
-    A user may have `max_memories`, or with 0 any number.
-
+    A user may have `max_memories`, or with 0 any number. Backups of a database are in the data directory.
     Raises SettingsError for a URL that is none, LedgerTooNewError for the schema of a newer version, and LedgerError if
     the file or the database cannot be used.
     """
     database = open_database(place)
+    backups = _backups(place, lambda: nullcontext(database), data_dir)
     try:
-        upgrade(database, clock())
+        upgrade(database, backups, clock())
     except BaseException:
         database.close()
         raise
-    return Ledger(database, clock, max_memories)
+    return Ledger(database, backups, clock, max_memories)
 
 
 def open_database(place: Path | SecretStr) -> Database:
@@ -377,15 +380,21 @@ def open_database(place: Path | SecretStr) -> Database:
             "ledger_url needs the driver of PostgreSQL, which is not installed. Nothing was opened. Install "
             "palimpsest-mcp[postgres]."
         )
-    # The driver is an extra, and most ledgers are in a file.
-    from palimpsest.store.database.postgres.connection import PostgresDatabase  # noqa: PLC0415 - as above
+    from palimpsest.store.database.postgres.connection import PostgresDatabase  # noqa: PLC0415 - the driver is an extra
 
     return PostgresDatabase.open(place.get_secret_value())
 
 
-def backups_of(place: Path | SecretStr) -> Backups:
+def backups_of(place: Path | SecretStr, data_dir: Path) -> Backups:
     """Return the copies of the ledger at a place, which may be missing or damaged."""
+    return _backups(place, lambda: closing(open_database(place)), data_dir)
+
+
+def _backups(
+    place: Path | SecretStr, opened: Callable[[], AbstractContextManager[Database]], data_dir: Path | None
+) -> Backups:
     if isinstance(place, Path):
         return SqliteBackups(place)
-    with closing(open_database(place)) as database:
-        return database.backups
+    from palimpsest.store.migrations.copying.backups import DatabaseBackups  # noqa: PLC0415 - as above
+
+    return DatabaseBackups(opened, data_dir)

@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Table
 
 from palimpsest.core.models import Scope
 
@@ -150,6 +150,11 @@ class Restored:
 class Backups(Protocol):
     """Copies of one ledger. They can be made while the ledger is in use, and they exist if it is damaged. Blocking."""
 
+    @property
+    def name(self) -> str:
+        """Return what the names of the files in the backup folder begin with."""
+        ...
+
     def copy(self, target: Path) -> LedgerCopy:
         """Copy the ledger to a new file and read the copy back. Raises LedgerError, and leaves no file then."""
         ...
@@ -193,6 +198,34 @@ class Listener(Protocol):
         ...
 
 
+class Loading(Protocol):
+    """How a database takes in all rows of another ledger, table after table and batch after batch."""
+
+    def in_any_order(self) -> AbstractContextManager[None]:
+        """Let connections that are opened meanwhile store rows that refer to missing rows."""
+        ...
+
+    def drop_references(self, conn: Connection) -> None:
+        """Drop the foreign keys, if the tables of this database can be without them."""
+        ...
+
+    def create_references(self, conn: Connection) -> None:
+        """Create the foreign keys again. Raises LedgerError if a row refers to a missing row."""
+        ...
+
+    def unfit(self, table: Table, row: Mapping[str, Any]) -> str:
+        """Return why this database cannot store a row, or "" if it can."""
+        ...
+
+    def counters(self, conn: Connection) -> dict[str, int]:
+        """Return the highest number that was ever given to a row, by table."""
+        ...
+
+    def count_on(self, conn: Connection, counters: Mapping[str, int]) -> None:
+        """Let the numbers of new rows begin above these and above those in use."""
+        ...
+
+
 class Database(Protocol):
     """The database that holds a ledger. Blocking; safe to use from several threads and processes.
 
@@ -205,8 +238,18 @@ class Database(Protocol):
         ...
 
     @property
-    def backups(self) -> Backups:
-        """Return the copies of the ledger."""
+    def loading(self) -> Loading:
+        """Return how the database takes in the rows of another ledger."""
+        ...
+
+    @property
+    def migrates_when_opened(self) -> bool:
+        """Return whether an older schema is migrated by whoever opens it, which only the owner of a file does."""
+        ...
+
+    @property
+    def dump_command(self) -> str:
+        """Return the command that copies the whole database faster than a backup, without the password, or ""."""
         ...
 
     @property
@@ -228,6 +271,10 @@ class Database(Protocol):
 
     def migrating(self) -> AbstractContextManager[None]:
         """Let one process at a time change the schema."""
+        ...
+
+    def without_time_limit(self, conn: Connection) -> AbstractContextManager[None]:
+        """Let statements in the transaction of a connection, and the time between them, take as long as they need."""
         ...
 
     def embedding(self) -> AbstractContextManager[bool]:

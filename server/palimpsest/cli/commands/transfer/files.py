@@ -53,7 +53,8 @@ def restore_(
 ) -> None:
     """Replace the ledger with a backup. The present ledger is backed up first."""
     if not yes:
-        ledger = exit_on_error(lambda: settings_of(ctx)).ledger_path
+        settings = exit_on_error(lambda: settings_of(ctx))
+        ledger = settings.ledger_path if settings.ledger_url is None else "the whole ledger, with all its users,"
         typer.confirm(visible(f"Replace {ledger} with {file}?"), abort=True, err=True)
     result = exit_on_error(lambda: restore(settings_of(ctx), file, now))
     before = str(result.before) if result.before else None

@@ -22,11 +22,11 @@ from sqlalchemy.pool import NullPool, QueuePool
 
 from palimpsest.core.errors import LedgerError, SettingsError
 from palimpsest.store.database.postgres import dialect, tables
-from palimpsest.store.database.postgres.backup import PostgresBackups
 from palimpsest.store.database.postgres.commits import Commits, was_stored
 from palimpsest.store.database.postgres.errors import as_ledger_errors, is_lost
 from palimpsest.store.database.postgres.full_text import PostgresFullText
 from palimpsest.store.database.postgres.listener import PostgresListener
+from palimpsest.store.database.postgres.loading import PostgresLoading
 from palimpsest.store.database.postgres.locks import SCHEMA, WHOLE, ledger_lock, user_lock, work_lock
 from palimpsest.store.database.postgres.time_limit import TimeLimit, driver_of
 from palimpsest.store.schema import metadata
@@ -101,7 +101,8 @@ class PostgresDatabase:
         self._sessions = self._new_engine(poolclass=NullPool)
         self._commits = Commits()
         self.full_text = PostgresFullText()
-        self.backups = PostgresBackups(self.location)
+        self.loading = PostgresLoading()
+        self.migrates_when_opened = False
 
     @classmethod
     def open(cls, address: str) -> PostgresDatabase:
@@ -120,6 +121,13 @@ class PostgresDatabase:
         """Return the address of the database without the user and the password."""
         url = self._url
         return str(URL.create("postgresql", host=url.host, port=url.port, database=url.database))
+
+    @property
+    def dump_command(self) -> str:
+        """Return the command of PostgreSQL's own copy. It asks for the password, or reads it from ~/.pgpass."""
+        url = self._url
+        address = URL.create("postgresql", url.username, host=url.host, port=url.port, database=url.database)
+        return f'pg_dump --format=custom --file=palimpsest.dump "{address}"'
 
     @contextmanager
     def read(self) -> Generator[Connection]:
@@ -195,6 +203,13 @@ class PostgresDatabase:
         with conn:
             with as_ledger_errors(self.location):
                 conn.exec_driver_sql(f"SELECT pg_advisory_lock({ledger_lock(SCHEMA)})")
+            yield
+
+    @contextmanager
+    def without_time_limit(self, conn: Connection) -> Generator[None]:
+        """Lift the limits of time of a transaction. The network's own still tell a database that is gone."""
+        conn.exec_driver_sql("SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0")
+        with self._limit.lifted(conn):
             yield
 
     def embedding(self) -> AbstractContextManager[bool]:

@@ -10,7 +10,8 @@ import os
 import socket
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -47,6 +48,16 @@ class TimeLimit:
     def exempt(self, conn: Connection) -> None:
         """Let the statements of a connection take any time, until it is closed."""
         conn.info[UNLIMITED] = True
+
+    @contextmanager
+    def lifted(self, conn: Connection) -> Generator[None]:
+        """Let the statements of a connection take any time in the block."""
+        info = conn.info
+        info[UNLIMITED] = True
+        try:
+            yield
+        finally:
+            del info[UNLIMITED]
 
     def close(self) -> None:
         """End the thread."""

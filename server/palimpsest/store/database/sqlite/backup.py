@@ -41,22 +41,39 @@ class SqliteBackups:
         self._path = path
         self._folder = path.parent / FOLDER
 
+    @property
+    def name(self) -> str:
+        """Return what the names of the files begin with."""
+        return self._path.stem
+
     def copy(self, target: Path) -> LedgerCopy:
         """Copy the ledger to a new file and read the copy back. Raises LedgerError, and leaves no file then."""
         return _copy(self._path, target)
 
     def keep(self, occasion: str, now: datetime) -> LedgerCopy:
         """Copy the ledger into its backup folder and delete the oldest copies of the same occasion."""
-        stem = self._path.stem
+        return self.keep_copy_of(self._path, occasion, now)
+
+    def keep_copy_of(self, ledger: Path, occasion: str, now: datetime) -> LedgerCopy:
+        """Copy a ledger's file into the backup folder and delete the oldest copies of the same occasion."""
         with self._naming():
-            self._delete_unfinished(f"{stem}-{occasion}-")
-            copy = _copy(self._path, _free_name(self._folder, f"{stem}-{occasion}-{now:%Y%m%dT%H%M%SZ}"))
+            copy = self._new_copy_of(ledger, occasion, now)
             kept = sorted(
-                self._folder.glob(f"{stem}-{occasion}-*.db"), key=lambda file: (file.stat().st_mtime, file.name)
+                self._folder.glob(f"{self.name}-{occasion}-*.db"), key=lambda file: (file.stat().st_mtime, file.name)
             )
             for file in kept[:-KEPT]:
                 file.unlink()
         return copy
+
+    def new_copy_of(self, ledger: Path, occasion: str, now: datetime) -> LedgerCopy:
+        """Copy a ledger's file into the backup folder, where it stays."""
+        with self._naming():
+            return self._new_copy_of(ledger, occasion, now)
+
+    def _new_copy_of(self, ledger: Path, occasion: str, now: datetime) -> LedgerCopy:
+        start = f"{self.name}-{occasion}-"
+        self._delete_unfinished(start)
+        return _copy(ledger, _free_name(self._folder, f"{start}{now:%Y%m%dT%H%M%SZ}"))
 
     def rescue(self, conn: sqlite3.Connection) -> LedgerCopy:
         """Copy what a connection sees, whose files may be deleted, into the backup folder. Raises LedgerError."""

@@ -13,7 +13,7 @@ import stat
 import threading
 import time
 from collections.abc import Generator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from errno import EACCES
 from pathlib import Path
 from typing import cast
@@ -29,6 +29,7 @@ from palimpsest.store.database.sqlite import dialect
 from palimpsest.store.database.sqlite.backup import SqliteBackups
 from palimpsest.store.database.sqlite.errors import as_ledger_errors, unwritable_as_ledger_error
 from palimpsest.store.database.sqlite.full_text import OPTIMIZE, SqliteFullText
+from palimpsest.store.database.sqlite.loading import SqliteLoading
 from palimpsest.store.database.sqlite.open_files import LedgerConnection, LedgerFiles
 from palimpsest.store.database.sqlite.replacement import settle
 from palimpsest.store.database.sqlite.write_turn import note_writer, turn_to_write
@@ -65,6 +66,10 @@ class SqliteDatabase:
         self._settled: dict[LedgerFiles, str] = {}
         self.full_text = SqliteFullText()
         self.backups = SqliteBackups(path)
+        self.loading = SqliteLoading(self.location, self._unchecked)
+        self._checks_references = True
+        self.migrates_when_opened = True
+        self.dump_command = ""
 
     @classmethod
     def open(cls, path: Path) -> SqliteDatabase:
@@ -193,13 +198,32 @@ class SqliteDatabase:
                 f"the files of the ledger {self._path} were replaced or deleted while this process was using them. "
                 "This call did nothing. Call again; if that does not help, start the client again."
             )
-        return LedgerConnection.open(self._path, BUSY_TIMEOUT_SECONDS, self._connections)
+        conn = LedgerConnection.open(self._path, BUSY_TIMEOUT_SECONDS, self._connections)
+        if not self._checks_references:
+            conn.execute("PRAGMA foreign_keys=OFF")
+        return conn
+
+    @contextmanager
+    def _unchecked(self) -> Generator[None]:
+        """Open connections that check no references."""
+        try:
+            self._checks_references = False
+            self._engine.dispose()
+            yield
+        finally:
+            self._checks_references = True
+            self._engine.dispose()
 
     @contextmanager
     def migrating(self) -> Generator[None]:
         """Let one process at a time change the schema."""
         with unwritable_as_ledger_error(self._path), file_lock(_migration_lock(self._path)):
             yield
+
+    def without_time_limit(self, conn: Connection) -> AbstractContextManager[None]:
+        """Do nothing: statements of SQLite have no limit."""
+        del conn
+        return nullcontext()
 
     def embedding(self) -> AbstractContextManager[bool]:
         """Give True and keep other processes from embedding in the background, or False if one is doing it."""

@@ -1,0 +1,1 @@
+"""Copies of a whole ledger from one database to another, whatever their kinds."""

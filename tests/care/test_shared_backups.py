@@ -1,0 +1,117 @@
+"""Backups of a ledger in PostgreSQL: whole ledgers in files of their own, which are restored in one transaction."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Generator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from palimpsest.care.backup import back_up, restore, stored_backups
+from palimpsest.core.errors import LedgerError
+from palimpsest.core.settings import Settings
+from palimpsest.store.ledger import open_ledger
+from tests.support.command_line import palimpsest
+from tests.support.ledger_access import ignore_progress, ledger_faults, store_memory
+from tests.support.ledger_files import search_texts
+from tests.support.memory import ALICE, StoppedClock, memory_in
+from tests.support.moving import BOB, digests, fill, settings_for
+from tests.support.postgres import PostgresStore, empty_database
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+OF_EPOCHS = ("meta", "changes")
+"""The tables that a restore adds to: a new epoch, which the index log tells."""
+
+
+@pytest.fixture
+def database(postgres: PostgresStore) -> Generator[SecretStr]:
+    with empty_database(postgres.cluster) as url:
+        yield url
+
+
+@pytest.fixture
+def clock() -> StoppedClock:
+    return StoppedClock()
+
+
+@pytest.fixture
+def settings(tmp_path: Path, database: SecretStr) -> Settings:
+    return settings_for(tmp_path / "data", database)
+
+
+async def test_a_backup_is_a_whole_ledger_in_a_private_file(
+    settings: Settings, database: SecretStr, clock: StoppedClock
+) -> None:
+    """Guards the backup: it has every row of every user, opens as a ledger, and leaves nothing else behind."""
+    async with memory_in(settings.data_dir, clock, ledger_url=database) as memory:
+        await fill(memory, clock)
+    copy = back_up(settings, None, clock)
+    assert copy.path.parent == settings.data_dir / "backups"
+    assert stat.S_IMODE(copy.path.stat().st_mode) == 0o600
+    assert (copy.memories, copy.messages) == (12, 8)
+    assert [backup.path for backup in stored_backups(settings)] == [copy.path]
+    assert digests(copy.path) == digests(database)
+    assert ledger_faults(copy.path) == []
+    assert not (settings.data_dir / "copying").exists()
+
+
+async def test_a_restore_puts_every_row_back_under_a_server_that_goes_on(
+    settings: Settings, database: SecretStr, clock: StoppedClock
+) -> None:
+    """Guards a restore: all rows are those of the backup, the present ones are kept, and open servers see them."""
+    async with memory_in(settings.data_dir, clock, ledger_url=database) as memory:
+        await fill(memory, clock)
+        copy, before = back_up(settings, None, clock), digests(database, without=OF_EPOCHS)
+        store_memory(memory, "User bakes bread")
+        await memory.delete_all(BOB)
+        assert "User bakes bread" in await search_texts(memory, "What does the user bake?")
+        newer = digests(database)
+        restored = restore(settings, copy.path, clock)
+        assert digests(database, without=OF_EPOCHS) == before
+        assert restored.before is not None
+        assert digests(restored.before) == newer
+        assert "User bakes bread" not in await search_texts(memory, "What does the user bake?")
+        assert "User lives in Zürich" in await search_texts(memory, "Where does the user live?")
+        store_memory(memory, "User plays the cello")
+        assert (await memory.log(ALICE))[0].number > 0
+    with closing(open_ledger(database, clock)) as ledger:
+        assert ledger.verify(ignore_progress).texts() == []
+
+
+async def test_what_cannot_be_restored_changes_nothing(
+    settings: Settings, database: SecretStr, clock: StoppedClock, tmp_path: Path
+) -> None:
+    """Guards the present ledger: a restore that breaks off in the middle is no restore."""
+    async with memory_in(tmp_path / "file", clock) as memory:
+        store_memory(memory, "User likes tea")
+        store_memory(memory, "User said \0")
+    async with memory_in(settings.data_dir, clock, ledger_url=database) as memory:
+        store_memory(memory, "User bakes bread")
+        before = digests(database)
+        with pytest.raises(LedgerError, match="NUL character"):
+            restore(settings, tmp_path / "file" / "ledger.db", clock)
+        assert digests(database) == before
+        assert "User bakes bread" in await search_texts(memory, "What does the user bake?")
+
+
+async def test_an_import_and_the_commands_make_backups(tmp_path: Path, database: SecretStr) -> None:
+    """Guards those who rely on a backup: an import makes one first, and the commands find it and take it."""
+    there = {"PALIMPSEST_LEDGER_URL": database.get_secret_value()}
+    palimpsest(tmp_path, "add", "User bakes bread", settings=there)
+    (tmp_path / "notes.jsonl").write_text(
+        json.dumps({"type": "entity", "name": "Ana", "entityType": "person", "observations": ["likes tea"]}) + "\n"
+    )
+    said = palimpsest(tmp_path, "import", str(tmp_path / "notes.jsonl"), settings=there)
+    (backup,) = (tmp_path / "data" / "backups").glob("*-before-import-*.db")
+    assert f"palimpsest restore {backup}" in said
+    assert "Ana" in palimpsest(tmp_path, "list", settings=there)
+    assert "restored 1 memory" in palimpsest(tmp_path, "restore", "--yes", str(backup), settings=there)
+    listed = palimpsest(tmp_path, "list", settings=there)
+    assert "Ana" not in listed
+    assert "User bakes bread" in listed
+    assert "backed up 1 memory" in palimpsest(tmp_path, "backup", settings=there)

@@ -1,0 +1,287 @@
+"""Moving a whole ledger to PostgreSQL and back: nothing is lost, changed or served before it is complete."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from palimpsest.care.transfer.move import move_ledger
+from palimpsest.core.errors import InputError, LedgerError
+from palimpsest.core.models import Undo
+from palimpsest.core.protocols import Progress
+from palimpsest.memory import Memory
+from palimpsest.store.ledger import open_ledger
+from palimpsest.store.migrations.copying import move
+from palimpsest.store.queries import index_log as log_queries
+from tests.support.command_line import palimpsest
+from tests.support.exports import exported
+from tests.support.ledger_access import (
+    ignore_progress,
+    ledger_faults,
+    ledger_in,
+    second_writer,
+    select_rows,
+    store_memory,
+)
+from tests.support.memory import ALICE, StoppedClock, memory_in
+from tests.support.moving import (
+    BOB,
+    Filled,
+    change,
+    digests,
+    fill,
+    killed_while_moving,
+    moved,
+    settings_for,
+)
+from tests.support.postgres import PostgresStore, empty_database
+from tests.support.stores import Address
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+NEW = ("meta", "changes")
+"""The tables that differ after a move: a new epoch, which the index log tells."""
+
+STAGES = [
+    ("copying", 15),
+    ("comparing", 8),
+    ("making the indexes", 25),
+]
+
+
+@pytest.fixture
+def database(postgres: PostgresStore) -> Generator[SecretStr]:
+    with empty_database(postgres.cluster) as url:
+        yield url
+
+
+@pytest.fixture
+def clock() -> StoppedClock:
+    return StoppedClock()
+
+
+@pytest.fixture
+async def filled(tmp_path: Path, clock: StoppedClock) -> Filled:
+    async with memory_in(tmp_path / "here", clock) as memory:
+        return await fill(memory, clock)
+
+
+def file_of(folder: Path) -> Path:
+    """Return the ledger's file in a data directory."""
+    return folder / "ledger.db"
+
+
+async def exports(folder: Path, place: Address, clock: StoppedClock) -> list[bytes]:
+    """Return the exports of all users."""
+    url = {} if isinstance(place, Path) else {"ledger_url": place}
+    found: list[bytes] = []
+    for user in (ALICE.user_id, BOB.user_id):
+        async with memory_in(folder, clock, **url, user_id=user) as memory:  # pyright: ignore[reportArgumentType] - settings
+            found.append(await exported(memory))
+    return found
+
+
+@pytest.mark.usefixtures("filled")
+async def test_a_ledger_moves_there_and_back(tmp_path: Path, database: SecretStr, clock: StoppedClock) -> None:
+    """Guards a moved ledger: every row, every export and the id are the same, and the source is as it was."""
+    here, back = file_of(tmp_path / "here"), file_of(tmp_path / "back")
+    before, written = digests(here), await exports(tmp_path / "here", here, clock)
+    done = moved(tmp_path / "here", here, database, clock)
+    assert digests(here) == before
+    assert (done.rows["memories"], done.until) == (12, clock.at)
+    assert digests(database, without=NEW) == digests(here, without=NEW)
+    assert await exports(tmp_path / "there", database, clock) == written
+    moved(tmp_path / "there", database, back, clock)
+    assert digests(back, without=(*NEW, "recalls", "recalled")) == digests(here, without=(*NEW, "recalls", "recalled"))
+    assert await exports(tmp_path / "back", back, clock) == written
+    with ledger_in(tmp_path / "here") as one, ledger_in(tmp_path / "back") as other:
+        assert one.id == other.id
+    assert ledger_faults(back) == []
+    with closing(open_ledger(database, clock)) as ledger:
+        assert ledger.verify(ignore_progress).texts() == []
+
+
+async def test_a_moved_memory_goes_on(tmp_path: Path, database: SecretStr, filled: Filled, clock: StoppedClock) -> None:
+    """Guards what a memory knows of its past, and the numbers of edits and rows, which go on above those in use."""
+    moved(tmp_path / "here", file_of(tmp_path / "here"), database, clock)
+    async with memory_in(tmp_path / "here", clock) as source:
+        edits = await source.log(ALICE)
+    async with memory_in(tmp_path / "there", clock, ledger_url=database) as memory:
+        assert await memory.log(ALICE) == edits
+        _, versions = await memory.history(ALICE, filled.changed)
+        assert [version.new_memory for version in versions] == ["User lives in Köln", "User lives in Zürich"]
+        assert await texts(memory, "Where does the user live?") == "User lives in Zürich"
+        past = await memory.search(ALICE, "Where does the user live?", as_of=filled.before)
+        assert past.hits[0].text == "User lives in Köln"
+        store_memory(memory, "User plays the cello")
+        newest = (await memory.log(ALICE))[0].number
+        assert newest > edits[0].number
+        await memory.undo(ALICE, Undo(newest))
+        await memory.undo(ALICE, Undo(edits[0].number))
+        await memory.undo(ALICE, Undo(edits[1].number))
+        assert await texts(memory, "Where does the user live?") == "User lives in Köln"
+    with closing(open_ledger(database, clock)) as ledger:
+        assert ledger.verify(ignore_progress).texts() == []
+
+
+async def texts(memory: Memory, question: str) -> str:
+    """Return the text of the best hit."""
+    return (await memory.search(ALICE, question)).hits[0].text
+
+
+@pytest.mark.usefixtures("filled")
+async def test_indexes_of_the_source_are_not_taken_for_those_of_the_copy(
+    tmp_path: Path, database: SecretStr, clock: StoppedClock
+) -> None:
+    """Guards the index against following two ledgers of one id: the copy has an epoch of its own."""
+    moved(tmp_path / "here", file_of(tmp_path / "here"), database, clock)
+    with (
+        ledger_in(tmp_path / "here") as source,
+        closing(open_ledger(database, clock)) as copy,
+        source.read() as one,
+        copy.read() as other,
+    ):
+        assert int(log_queries.epoch(other)) == int(log_queries.epoch(one)) + 1
+        assert log_queries.newest_log_number(other) > log_queries.newest_log_number(one)
+
+
+@pytest.mark.parametrize(("stage", "number"), STAGES)
+async def test_a_move_that_was_killed_is_refused_and_goes_on(
+    tmp_path: Path, database: SecretStr, filled: Filled, clock: StoppedClock, stage: str, number: int
+) -> None:
+    """Guards a killed move: nobody opens what it left, and the next one completes it with what is new."""
+    here = file_of(tmp_path / "here")
+    killed_while_moving(tmp_path / "here", here, database, stage, number)
+    with pytest.raises(LedgerError, match="run the same palimpsest move again"):
+        open_ledger(database, clock)
+    with pytest.raises(InputError, match="a part of another ledger"):
+        async with memory_in(tmp_path / "other", clock):
+            moved(tmp_path / "other", file_of(tmp_path / "other"), database, clock)
+    await write_meanwhile(tmp_path / "here", clock, filled)
+    moved(tmp_path / "here", here, database, clock)
+    assert digests(database, without=NEW) == digests(here, without=NEW)
+    assert await exports(tmp_path / "there", database, clock) == await exports(tmp_path / "here", here, clock)
+
+
+@pytest.mark.usefixtures("filled")
+async def test_a_move_back_that_was_killed_is_refused_and_goes_on(
+    tmp_path: Path, database: SecretStr, clock: StoppedClock
+) -> None:
+    """Guards the other direction: the unfinished file is not opened, and the next move completes it."""
+    here, back = file_of(tmp_path / "here"), file_of(tmp_path / "back")
+    moved(tmp_path / "here", here, database, clock)
+    for stage, number in STAGES:
+        killed_while_moving(tmp_path / "there", database, back, stage, number)
+        with pytest.raises(LedgerError, match="run the same palimpsest move again"):
+            open_ledger(back, clock)
+    moved(tmp_path / "there", database, back, clock)
+    assert digests(back, without=NEW) == digests(database, without=NEW)
+    assert ledger_faults(back) == []
+
+
+async def write_meanwhile(folder: Path, clock: StoppedClock, filled: Filled) -> None:
+    """Store, change, delete and purge while a ledger is moved."""
+    async with memory_in(folder, clock) as memory:
+        store_memory(memory, "User bakes bread")
+        change(memory, filled.changed, "User lives in Basel")
+        query = "SELECT id FROM memories WHERE user_id = :user ORDER BY seq LIMIT 2"
+        (purged,), (deleted,) = select_rows(memory, query, user=BOB.user_id)
+        await memory.care.purge(BOB, [purged])
+        await memory.delete(BOB, [deleted])
+
+
+@pytest.mark.usefixtures("filled")
+@pytest.mark.parametrize("locked_seconds", [20.0, -1.0], ids=["locked", "not in time"])
+async def test_what_is_written_meanwhile_is_in_the_copy(
+    tmp_path: Path,
+    database: SecretStr,
+    clock: StoppedClock,
+    monkeypatch: pytest.MonkeyPatch,
+    locked_seconds: float,
+) -> None:
+    """Guards writes between copying and comparing, also if comparing takes too long to let clients wait for it."""
+    monkeypatch.setattr(move, "LOCKED_SECONDS", locked_seconds)
+    here = tmp_path / "here"
+
+    @contextmanager
+    def writing(what: str) -> Generator[Progress]:
+        if what == "comparing":
+            with second_writer(here) as add:
+                add("User bakes bread")
+        yield ignore_progress
+
+    done = move_ledger(settings_for(here, file_of(here)), database, writing, clock)
+    assert done.rows["memories"] == 13
+    assert digests(database, without=NEW) == digests(file_of(here), without=NEW)
+
+
+@pytest.mark.usefixtures("filled")
+async def test_batches_that_were_copied_are_not_written_again(
+    tmp_path: Path, database: SecretStr, clock: StoppedClock, postgres: PostgresStore
+) -> None:
+    """Guards a large move that broke off: the rows that are there already stay the rows that they are."""
+    here = file_of(tmp_path / "here")
+    name = database.get_secret_value().rpartition("/")[2]
+    versions = "SELECT ctid::text, xmin::text FROM memories ORDER BY seq"
+    killed_while_moving(tmp_path / "here", here, database, "comparing", 0)
+    with postgres.cluster.administrator(name) as conn:
+        before = conn.execute(versions).fetchall()
+    moved(tmp_path / "here", here, database, clock)
+    with postgres.cluster.administrator(name) as conn:
+        assert conn.execute(versions).fetchall() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "user", "reason"),
+    [("User said \0", "alice", "NUL character"), ("User bakes", "\U00020000" * 256, "have [0-9,]+ bytes")],
+)
+async def test_what_postgresql_cannot_store_is_named(
+    tmp_path: Path, database: SecretStr, clock: StoppedClock, text: str, user: str, reason: str
+) -> None:
+    """Guards a ledger that does not fit: the error names the row, and the ledger stays as it is."""
+    here = file_of(tmp_path / "here")
+    scope = type(ALICE)(user, **dict.fromkeys(("project", "agent_id", "run_id"), user if len(user) > 5 else ""))
+    async with memory_in(tmp_path / "here", clock) as memory:
+        stored = store_memory(memory, text, scope=scope)
+    with pytest.raises(LedgerError, match=rf"memories \(its id is {stored}\): its .*{reason}"):
+        moved(tmp_path / "here", here, database, clock)
+    with ledger_in(tmp_path / "here") as ledger:
+        assert ledger.verify(ignore_progress).texts() == []
+
+
+@pytest.mark.usefixtures("filled")
+async def test_a_place_that_holds_something_is_refused(
+    tmp_path: Path, database: SecretStr, clock: StoppedClock, postgres: PostgresStore
+) -> None:
+    """Guards other ledgers and other programs against being written over."""
+    here = tmp_path / "here"
+    with pytest.raises(InputError, match="already holds this ledger"):
+        moved(here, file_of(here), file_of(here), clock)
+    with pytest.raises(InputError, match="already holds another ledger"):
+        moved(here, file_of(here), postgres.address(tmp_path / "ledger.db"), clock)
+    with postgres.cluster.administrator(database.get_secret_value().rpartition("/")[2]) as conn:
+        conn.execute("CREATE TABLE theirs (id int)")
+    with pytest.raises(LedgerError, match="another program"):
+        moved(here, file_of(here), database, clock)
+    with pytest.raises(LedgerError, match="there is no ledger"):
+        moved(tmp_path / "none", file_of(tmp_path / "none"), database, clock)
+
+
+async def test_the_command_says_what_to_set(tmp_path: Path, database: SecretStr) -> None:
+    """Guards who moves by hand: the reply names the setting, and what stays where it was."""
+    palimpsest(tmp_path, "add", "User bakes bread")
+    said = palimpsest(tmp_path, "move", "--to", database.get_secret_value())
+    assert "copied 1 memory" in said
+    assert "ledger_url" in said
+    assert "access tokens" in said
+    there = {"PALIMPSEST_LEDGER_URL": database.get_secret_value()}
+    assert "User bakes bread" in palimpsest(tmp_path, "list", settings=there)
+    again = palimpsest(tmp_path, "move", "--to", str(tmp_path / "new" / "ledger.db"), settings=there)
+    assert f'history_db_path = "{tmp_path / "new" / "ledger.db"}"' in again
+    assert "already holds this ledger" in palimpsest(tmp_path, "move", "--to", database.get_secret_value(), code=1)
+    back = {"PALIMPSEST_HISTORY_DB_PATH": str(tmp_path / "new" / "ledger.db")}
+    assert "User bakes bread" in palimpsest(tmp_path, "list", settings=back)

@@ -1,0 +1,140 @@
+"""A ledger with something in every corner, and the ways to move it."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+import subprocess
+import sys
+from collections.abc import Generator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palimpsest.care.transfer.move import Moved, move_ledger
+from palimpsest.core.entities import Relation
+from palimpsest.core.models import Decision, Event, Fact, Scope
+from palimpsest.core.protocols import Progress
+from palimpsest.core.settings import Settings, load_settings
+from palimpsest.memory import Memory
+from palimpsest.store.ledger import open_database
+from palimpsest.store.migrations.copying import rows as copied_rows
+from palimpsest.store.migrations.copying.tables import ROWS
+from tests.support.graph_rows import store_stating
+from tests.support.ledger_access import ignore_progress, store_memory, store_messages, write_decisions
+from tests.support.memory import ALICE, StoppedClock
+from tests.support.stores import Address
+
+BOB = Scope("Bøb 船", project="web", agent_id="β")
+"""A user whose names sort differently by letters and by bytes."""
+
+FEW = 3
+"""Rows in a batch, so that a small ledger has many batches."""
+
+MOVE = """
+import os, signal, sys
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from pydantic import SecretStr
+from palimpsest.care.transfer.move import move_ledger
+from palimpsest.core.settings import load_settings
+from palimpsest.store.migrations.copying import rows
+
+folder, source, target, stage, number = sys.argv[1:]
+place = lambda text: SecretStr(text) if "://" in text else Path(text)
+rows.BATCH = 3
+left = int(number)
+
+@contextmanager
+def shown(what):
+    def progress(done, total):
+        global left
+        left -= what == stage
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+    yield progress
+
+url = {"ledger_url": source} if "://" in source else {}
+settings = load_settings(None, data_dir=Path(folder), user_id="alice", llm={"provider": "none"}, **url)
+move_ledger(settings, place(target), shown, lambda: datetime.now(UTC))
+"""
+
+
+@dataclass(frozen=True)
+class Filled:
+    """What was stored: a memory that changed, and a time before it did."""
+
+    changed: str
+    before: datetime
+
+
+async def fill(memory: Memory, clock: StoppedClock) -> Filled:
+    """Store memories, messages, relations, questions and edits of two users, in an order that leaves gaps."""
+    turns = [(role, f"{role} says “{role}” 🙂 {number}") for number in range(4) for role in ("user", "assistant")]
+    messages = await store_messages(memory, *turns)
+    changed = store_memory(memory, "User lives in Köln", sources=[messages[0].id], metadata={"b": 1, "a": [True, None]})
+    gone = store_memory(memory, "User has a cat")
+    store_stating(memory, "Ana lives in Lyon", ("Ana", "person"), relations=(Relation("Ana", "lives in", "Lyon"),))
+    for number in range(FEW * 3):
+        store_memory(memory, f"The boat of Bob has {number} oars, 船", scope=BOB)
+    await memory.care.purge(ALICE, [store_memory(memory, "User never said this")])
+    clock.forward(days=1)
+    before = clock.at
+    clock.forward(days=1)
+    change(memory, changed, "User lives in Zürich")
+    await memory.delete(ALICE, [gone])
+    await memory.search(ALICE, "Where does the user live?")
+    return Filled(changed, before)
+
+
+def change(memory: Memory, memory_id: str, text: str) -> None:
+    """Give a memory another text."""
+    write_decisions(memory, Decision(Event.UPDATE, Fact(text), memory_id))
+
+
+def settings_for(folder: Path, place: Address) -> Settings:
+    """Return the settings of a data directory whose ledger is at a place: the file in the folder, or a database."""
+    url: dict[str, Any] = {} if isinstance(place, Path) else {"ledger_url": place}
+    return load_settings(None, data_dir=folder, user_id="alice", llm={"provider": "none"}, **url)
+
+
+@contextmanager
+def not_shown(_what: str) -> Generator[Progress]:
+    """Show no progress."""
+    yield ignore_progress
+
+
+def moved(folder: Path, source: Address, target: Address, clock: StoppedClock) -> Moved:
+    """Move a ledger in this process, in small batches."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(copied_rows, "BATCH", FEW)
+        return move_ledger(settings_for(folder, source), target, not_shown, clock)
+
+
+def killed_while_moving(folder: Path, source: Address, target: Address, stage: str, number: int) -> None:
+    """Move a ledger in a process that kills itself in a stage, after so many batches."""
+    arguments = (str(folder), _argument(source), _argument(target), stage, str(number))
+    done = subprocess.run([sys.executable, "-c", MOVE, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def digests(place: Address, *, without: tuple[str, ...] = ()) -> Mapping[str, str]:
+    """Return a digest of the rows of each table of a ledger, in a form that is the same in every database."""
+    with closing(open_database(place)) as database, database.read() as conn:
+        stored = {table.name: table.after(conn, None, 1_000_000) for table in ROWS if table.name not in without}
+    return {
+        name: hashlib.sha256(repr([_plain(row) for row in rows]).encode()).hexdigest() for name, rows in stored.items()
+    }
+
+
+def _plain(row: tuple[Any, ...]) -> list[Any]:
+    return [int(value) if isinstance(value, bool) else value for value in row]
+
+
+def _argument(place: Address) -> str:
+    return str(place) if isinstance(place, Path) else place.get_secret_value()
