@@ -40,7 +40,7 @@ def serve_page(load_settings: Callable[[], Settings], port: int, say: Callable[[
     settings = load_settings()
     visits = Visits(now)
     token = visits.invite(Visitor(Grant(settings.user_id), is_owner=True))
-    memory = LazyMemory(load_settings, _tell_nobody)
+    memory = LazyMemory(load_settings, _tell_nobody, _tell_nobody)
     with _listen(port) as listener:
         host = f"{LOOPBACK}:{listener.getsockname()[1]}"
         url = f"http://{host}/enter?token={token}"
