@@ -49,9 +49,9 @@ class Filled:
 
 
 @contextmanager
-def serving(home: Path) -> Generator[tuple[Server, int]]:
+def serving(home: Path, **variables: str) -> Generator[tuple[Server, int]]:
     """Run Palimpsest on the data directory in `home`. Yield the server after the handshake, and its process id."""
-    env = _environment(home)
+    env = _environment(home) | variables
     pipe = subprocess.PIPE
     with tempfile.TemporaryFile() as errors:
         began = time.perf_counter()

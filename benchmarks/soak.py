@@ -11,6 +11,10 @@ write before it begins and after it is acknowledged, and is killed (SIGKILL) at 
 was acknowledged in any round must be stored, be in the history, and be found by words and by meaning. The ledger, the
 graph, the full text, the vectors and the index must agree row by row. A write that was in progress may have happened or
 not.
+
+    python benchmarks/soak.py --store postgres --replicas 8 --rounds 200
+
+does the same to servers over one PostgreSQL database, as `replicas/rounds.py` says.
 """
 
 from __future__ import annotations
@@ -27,7 +31,6 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
@@ -35,15 +38,14 @@ from typing import IO, Any, cast
 import anyio
 from sqlalchemy import select
 
-from clients import TOPICS
+from clients import STORES, TOPICS
 from loopback import OpenAIServer
 from palimpsest.care.verify import verify
 from palimpsest.core.clock import now
 from palimpsest.core.models import EXPIRE
 from palimpsest.core.settings import Settings
 from palimpsest.memory import Memory, open_memory
-from palimpsest.store.database.sqlite.full_text import SqliteFullText
-from palimpsest.store.ledger import Ledger, open_ledger
+from palimpsest.store.ledger import Ledger
 from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import history as history_queries
 from palimpsest.store.queries import memories as memory_queries
@@ -51,7 +53,7 @@ from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.schema import entity_history
 from palimpsest.text.tokenizer import search_tokens
 from soak_model import Model
-from soak_worker import CALLS_PER_DAY, SCOPE, settings_for
+from soak_worker import CALLS_PER_DAY, SCOPE, prepare, settings_for
 
 WORKER = Path(__file__).with_name("soak_worker.py")
 KINDS = ("write", "living", "write", "rebuild", "migrate", "living", "reembed", "summary", "import", "restore")
@@ -133,7 +135,7 @@ def run(folder: Path, rounds: int, seed: int, report: Callable[[str], None] = la
     with OpenAIServer(model) as server:
         for number in range(rounds):
             kind = KINDS[number % len(KINDS)]
-            _prepare(kind, folder)
+            prepare(kind, folder)
             if kind == "migrate":
                 expected.edited.clear()
             model.begin()
@@ -154,32 +156,6 @@ async def first(folder: Path, expected: Expected) -> None:
         for topic in TOPICS:
             done = await memory.add_text(SCOPE, f"{topic}, said first")
             expected.record({"id": done.outcomes[0].memory.id, "text": done.outcomes[0].memory.text, "living": True})
-
-
-def _prepare(kind: str, folder: Path) -> None:
-    """Prepare the state from which a round of this kind starts."""
-    if kind == "migrate":
-        import alembic.command  # noqa: PLC0415 - needed in these rounds only
-        import alembic.config  # noqa: PLC0415 - likewise
-
-        import palimpsest.store.migrations as steps  # noqa: PLC0415 - likewise
-
-        config = alembic.config.Config()
-        config.set_main_option("script_location", str(Path(steps.__file__).parent))
-        config.set_main_option("recursive_version_locations", "true")
-        with closing(open_ledger(folder / "ledger.db", now)) as ledger, ledger.read() as conn:
-            config.attributes["connection"] = conn
-            config.attributes["full_text"] = SqliteFullText()
-            alembic.command.downgrade(config, "0002")
-            conn.commit()
-    if kind == "import":
-        anyio.run(_export, folder)
-
-
-async def _export(folder: Path) -> None:
-    (folder / "moved.jsonl").unlink(missing_ok=True)
-    async with open_memory(settings_for(folder), background=False) as memory:
-        await memory.care.export(folder / "moved.jsonl", "jsonl", lambda _done, _total: None)
 
 
 def _killed(
@@ -375,7 +351,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=200, help="the number of rounds (default 200)")
     parser.add_argument("--seed", type=int, default=0, help="the seed of the random choices (default 0)")
+    parser.add_argument("--store", choices=STORES, default="sqlite", help="where the ledger is (default sqlite)")
+    parser.add_argument("--replicas", type=int, default=8, help="the number of servers over PostgreSQL (default 8)")
     options = parser.parse_args()
+    if options.store == "postgres":
+        from replicas.rounds import main as main_of_replicas  # noqa: PLC0415 - needs the driver of PostgreSQL
+
+        with tempfile.TemporaryDirectory(prefix="palimpsest-soak-") as folder:
+            sys.exit(0 if main_of_replicas(Path(folder), options.replicas, options.rounds, options.seed) else 1)
     with tempfile.TemporaryDirectory(prefix="palimpsest-soak-") as folder:
         tally = run(Path(folder) / "data", options.rounds, options.seed, lambda line: print(line, file=sys.stderr))
     print(

@@ -9,7 +9,7 @@ import json
 import random
 import sys
 import uuid
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -25,6 +25,8 @@ from palimpsest.core.errors import InputError
 from palimpsest.core.models import EXPIRES_AT, PINNED, UNDO, Scope, Undo
 from palimpsest.core.settings import Settings, load_settings
 from palimpsest.memory import Memory, open_memory
+from palimpsest.store.database.sqlite.full_text import SqliteFullText
+from palimpsest.store.ledger import open_ledger
 
 SCOPE = Scope("alice")
 NAMES = ("Ana", "Tom", "Zürich", "Zurich", "Ferrow", "Ferrow AG", "Lyon", "Mika Øst", "王芳", "github.com/a/b")
@@ -58,6 +60,32 @@ def settings_for(folder: Path, base_url: str = "", embedder: str = "local") -> S
             "config": {"openai_base_url": base_url, "api_key": "k", "model": "words", "embedding_dims": 32},
         }
     return load_settings(None, data_dir=folder, **values)
+
+
+def prepare(kind: str, folder: Path) -> None:
+    """Prepare the state from which a round of this kind starts."""
+    if kind == "migrate":
+        import alembic.command  # noqa: PLC0415 - needed in these rounds only
+        import alembic.config  # noqa: PLC0415 - likewise
+
+        import palimpsest.store.migrations as steps  # noqa: PLC0415 - likewise
+
+        config = alembic.config.Config()
+        config.set_main_option("script_location", str(Path(steps.__file__).parent))
+        config.set_main_option("recursive_version_locations", "true")
+        with closing(open_ledger(folder / "ledger.db", now)) as ledger, ledger.read() as conn:
+            config.attributes["connection"] = conn
+            config.attributes["full_text"] = SqliteFullText()
+            alembic.command.downgrade(config, "0002")
+            conn.commit()
+    if kind == "import":
+        anyio.run(_export, folder)
+
+
+async def _export(folder: Path) -> None:
+    (folder / "moved.jsonl").unlink(missing_ok=True)
+    async with open_memory(settings_for(folder), background=False) as memory:
+        await memory.care.export(folder / "moved.jsonl", "jsonl", lambda _done, _total: None)
 
 
 async def work(kind: str, folder: Path, base_url: str, seed: int) -> None:

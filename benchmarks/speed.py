@@ -12,6 +12,10 @@ A slow embedder would take an hour for 100,000 memories. It embeds the first 1,0
 gets a mixture of two of their vectors (`made_vectors` in `embedders.py`), written straight into the ledger. The texts
 of the questions and of the adds are always embedded. Rows that are "less the embedding" are the median of the calls
 less the median time in which the same embedder, in the process of the benchmark, embeds the same text after the call.
+
+    python benchmarks/speed.py --store postgres --sizes 1000 10000 100000 1000000 --embedder static --keep FOLDER
+
+measures a ledger in PostgreSQL beside one in SQLite, as `replicas/speed.py` says.
 """
 
 from __future__ import annotations
@@ -35,6 +39,7 @@ from typing import Any
 import anyio
 
 import embedders
+from clients import STORES
 from embedders import made_vectors, model_rss, open_named, resident
 from figures import EDGE, Figures, plot, table
 from filling import USER, Filled, call, copied, fill, serving, wait_until_ready
@@ -245,6 +250,14 @@ def measure(size: int, home: Path, embedder: str, chosen: set[str], rounds: int,
     return figures
 
 
+def _measure_postgres(options: argparse.Namespace) -> None:
+    from replicas.speed import main as main_of_postgres  # noqa: PLC0415 - needs the driver of PostgreSQL
+
+    with tempfile.TemporaryDirectory() as folder:
+        kept = options.keep or Path(folder)
+        main_of_postgres(options.sizes, options.rounds, options.embedder, kept, options.json)
+
+
 def main() -> None:
     """Read the arguments, measure size by size, print a table, and write the figures to files if asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -257,6 +270,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to this file")
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the medians")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the filled directories here, and use them")
+    parser.add_argument("--store", choices=STORES, default="sqlite", help="where the ledger is (default sqlite)")
     options = parser.parse_args()
     if min(options.sizes) < 100 or options.rounds < 1:
         parser.error("--sizes must be 100 or more, and --rounds 1 or more")
@@ -264,6 +278,9 @@ def main() -> None:
         del os.environ[name]
     os.environ |= {"PALIMPSEST_USER_ID": USER, "PALIMPSEST_LLM__PROVIDER": "none"}
     os.environ["PALIMPSEST_EMBEDDER__PROVIDER"] = options.embedder
+    if options.store == "postgres":
+        _measure_postgres(options)
+        return
     chosen: set[str] = set(options.only or MEASURES)
     refill = "import" in options.only
     about = {
