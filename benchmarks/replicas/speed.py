@@ -23,7 +23,7 @@ import psycopg
 from psycopg import sql
 from pydantic import SecretStr
 
-from embedders import made_vectors, open_named
+from embedders import made_vectors, open_named, resident
 from figures import Figures, cell
 from filling import USER, call, serving
 from palimpsest.core.clock import now
@@ -39,6 +39,9 @@ OWN, OTHERS = 10_000, 1_000
 """How many memories the user has whose calls are timed, and how many other users there are."""
 
 WARM_UPS = 20
+
+IDLE_SECONDS, IDLE_SHARE = 3.0, 0.03
+"""A server that uses less than this share of a core for so long does nothing. Set by hand: it wakes at times."""
 
 COPIED = ("memories", "history", "vectors", "changes", "lexical", "lexical_words", "lexical_users", "means")
 """The tables that hold something of a user without messages and entities."""
@@ -63,6 +66,8 @@ ROWS = {
     "add": "add_memory, PostgreSQL, ms",
     "add_sqlite": "add_memory, SQLite, ms",
     "add_ratio": "add: p50 / p50 of SQLite",
+    "ready": "s until both servers do nothing in the background",
+    "rss": "RSS of the server over PostgreSQL, MB",
     "bytes": "bytes a memory, PostgreSQL",
     "load": "load of the machine",
 }
@@ -158,14 +163,20 @@ def _measured(cluster: Cluster, folder: Path, rounds: int, size: int) -> Figures
     ours = folder / "server"
     ours.mkdir(exist_ok=True)
     with ExitStack() as stack:
-        sqlite, _ = stack.enter_context(serving(folder))
-        postgres, _ = stack.enter_context(serving(ours, PALIMPSEST_LEDGER_URL=cluster.url(DATABASE)))
+        sqlite, first = stack.enter_context(serving(folder))
+        postgres, second = stack.enter_context(serving(ours, PALIMPSEST_LEDGER_URL=cluster.url(DATABASE)))
+        began = time.monotonic()
+        for server, process in ((sqlite, first), (postgres, second)):
+            _search(server, known[0])
+            _wait_until_idle(process)
+        ready = time.monotonic() - began
         searches = [partial(_search, server) for server in (postgres, sqlite)]
         adds = [partial(_add, server) for server in (postgres, sqlite)]
         search, search_sqlite = _in_turn(searches, sentences.questions(WARM_UPS + rounds, known))
         add, add_sqlite = _in_turn(adds, sentences.memories(WARM_UPS + rounds))
         with cluster.administrator(DATABASE) as conn:
             row = conn.execute("SELECT pg_database_size(current_database())").fetchone()
+        rss = resident(second)
     return {
         "search": search,
         "search_sqlite": search_sqlite,
@@ -174,8 +185,23 @@ def _measured(cluster: Cluster, folder: Path, rounds: int, size: int) -> Figures
         "add_sqlite": add_sqlite,
         "add_ratio": statistics.median(add) / statistics.median(add_sqlite),
         "bytes": row[0] / (size + OWN) if row else None,
+        "ready": ready,
+        "rss": rss,
         "load": os.getloadavg()[0],
     }
+
+
+def _wait_until_idle(process: int) -> None:
+    """Wait until a server does nothing in the background: it reads all vectors into its index when it has started."""
+    before = -1.0
+    while before < 0 or _processor_seconds(process) - before > IDLE_SHARE * IDLE_SECONDS:
+        before = _processor_seconds(process)
+        time.sleep(IDLE_SECONDS)
+
+
+def _processor_seconds(process: int) -> float:
+    fields = Path(f"/proc/{process}/stat").read_text("utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _in_turn(calls: Sequence[Callable[[str], None]], arguments: Sequence[str]) -> list[list[float]]:

@@ -17,6 +17,7 @@ from psycopg import sql
 from sqlalchemy import Connection, Engine, event
 
 from palimpsest.core.models import Scope
+from palimpsest.store.queries import vectors
 from tests.support.ledger_access import store_memory, store_messages
 from tests.support.memory import memory_in, messages_from
 from tests.support.postgres import PostgresStore
@@ -165,3 +166,15 @@ async def test_no_everyday_statement_scans_a_table(tmp_path: Path, postgres: Pos
 def _plan(conn: Connection, statement: str, parameters: Any) -> dict[str, Any]:
     (plan,) = conn.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {statement}", parameters).scalar_one()
     return plan["Plan"]
+
+
+async def test_plans_are_made_for_the_values_of_a_call(tmp_path: Path) -> None:
+    """Guards against plans that PostgreSQL keeps for any values: the sixth call with one goes through a whole table."""
+    async with memory_in(tmp_path) as memory:
+        with memory.engine.ledger.read() as conn:
+            for _ in range(20):
+                vectors.has_missing_vectors(conn, memory.engine.embedder.fingerprint)
+            kept = "SELECT sum(generic_plans)::int, sum(custom_plans)::int FROM pg_prepared_statements"
+            generic, custom = conn.exec_driver_sql(kept).one()
+    assert custom > 0
+    assert generic == 0

@@ -9,6 +9,7 @@ PostgreSQL may give it to another one after a crash.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from itertools import count
 
 from sqlalchemy import Connection
@@ -29,6 +30,9 @@ KEPT = "1 hour"
 ERASED_EVERY = 500
 """After so many writes of a process the outdated rows are erased. Set by hand: that takes some milliseconds."""
 
+AS_TEXT: Mapping[str, bool] = {"no_parameters": True}
+"""The option with which the driver takes several statements in one text."""
+
 _ERASE = f"DELETE FROM {TABLE} WHERE at < now() - interval '{KEPT}'; "  # noqa: S608 - no value of anybody's
 
 
@@ -42,8 +46,7 @@ class Commits:
         """Commit a transaction under a new id, in one message to the database."""
         erase = "" if next(self._number) % ERASED_EVERY else _ERASE
         leave = f"INSERT INTO {TABLE}(id, is_stored) VALUES ('{write}', true); "  # noqa: S608 - an id is no text
-        # Without the option, the driver would send it in a way that allows one statement only.
-        conn.exec_driver_sql(f"{erase}{leave}COMMIT", execution_options={"no_parameters": True})
+        conn.exec_driver_sql(f"{erase}{leave}COMMIT", execution_options=AS_TEXT)
 
 
 def was_stored(conn: Connection, write: uuid.UUID) -> bool:

@@ -22,7 +22,7 @@ from sqlalchemy.pool import NullPool, QueuePool
 
 from palimpsest.core.errors import LedgerError, SettingsError
 from palimpsest.store.database.postgres import dialect, tables
-from palimpsest.store.database.postgres.commits import Commits, was_stored
+from palimpsest.store.database.postgres.commits import AS_TEXT, Commits, was_stored
 from palimpsest.store.database.postgres.errors import as_ledger_errors, is_lost
 from palimpsest.store.database.postgres.full_text import PostgresFullText
 from palimpsest.store.database.postgres.listener import PostgresListener
@@ -45,6 +45,10 @@ CONNECT_SECONDS = 10
 WAIT_SECONDS = 30
 """How long a write waits for its turn, and a call for a connection. As with SQLite."""
 
+PAUSE_SECONDS = 20
+"""How long a write may pause between two statements. A server that is frozen then gives its locks back before those who
+wait for them give up."""
+
 STATEMENT_SECONDS = 60
 """How long a statement may take. Set by hand: the slowest that a person waits for take a few seconds."""
 
@@ -66,6 +70,8 @@ KEPT_CONNECTIONS = 5
 SESSION = (
     f"SET statement_timeout = '{STATEMENT_SECONDS}s'; SET lock_timeout = '{WAIT_SECONDS}s'; "
     f"SET idle_in_transaction_session_timeout = '{STATEMENT_SECONDS}s'; SET timezone = 'UTC'; "
+    # A plan that is kept for any values knows none of them, and goes through all users' rows where an index would do.
+    "SET plan_cache_mode = force_custom_plan; "
     # A server that is gone gives its locks back within half a minute.
     "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3"
 )
@@ -80,7 +86,10 @@ NETWORK: dict[str, Any] = {
 """What notices that the other end is gone, in seconds, the last one in milliseconds."""
 
 READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+WRITE = (
+    "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; "
+    f"SET LOCAL idle_in_transaction_session_timeout = '{PAUSE_SECONDS}s'"
+)
 
 dialect.register()
 
@@ -154,13 +163,13 @@ class PostgresDatabase:
         conn = self._engine.connect()
         try:
             try:
-                conn.exec_driver_sql(begin)
+                conn.exec_driver_sql(begin, execution_options=AS_TEXT)
             except DBAPIError as error:
                 if not is_lost(error.orig):
                     raise
                 conn.close()
                 conn = self._engine.connect()
-                conn.exec_driver_sql(begin)
+                conn.exec_driver_sql(begin, execution_options=AS_TEXT)
             yield conn
         except BaseException:
             _roll_back(conn)
