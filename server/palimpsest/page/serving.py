@@ -17,7 +17,6 @@ from starlette.routing import Mount
 
 from palimpsest.core.clock import now
 from palimpsest.core.errors import SettingsError
-from palimpsest.core.models import Outcome
 from palimpsest.core.settings import Settings
 from palimpsest.page.access import Visitor, Visits
 from palimpsest.page.app import has_path, page_app
@@ -88,8 +87,8 @@ async def _open_while_served(
         tasks.cancel_scope.cancel()
 
 
-async def _tell_nobody(outcomes: Sequence[Outcome]) -> None:
-    """Ignore what was learned."""
+async def _tell_nobody(news: Sequence[object]) -> None:
+    """Ignore what was learned or has changed."""
 
 
 def _listen(port: int) -> socket.socket:
