@@ -120,7 +120,9 @@ def _fill_others(cluster: Cluster, folder: Path, each: int, embedder: str) -> No
     """Give each of the other users so many memories, which are copies of those of one user."""
     note = folder / "others.json"
     has = json.loads(note.read_text("utf-8")) if note.exists() else 0
-    if has >= each:
+    if has > each:
+        raise RuntimeError(f"{folder} holds {has * OTHERS:,} memories of others already. Use another folder")
+    if has == each:
         return
     template, texts = f"template-{each}", Sentences(1).memories(each)[has:]
     _write(SecretStr(cluster.url(DATABASE)), template, texts, embedder)
