@@ -26,7 +26,7 @@ from palimpsest.core.protocols import Progress, Vector
 from palimpsest.store import known_projects as project_queries
 from palimpsest.store import projects as project_writes
 from palimpsest.store import verify as verification
-from palimpsest.store.database.protocols import Backups, Database, FullText, Listener
+from palimpsest.store.database.protocols import Backups, Database, FullText, Listener, Work
 from palimpsest.store.database.sqlite.backup import SqliteBackups
 from palimpsest.store.database.sqlite.connection import SqliteDatabase
 from palimpsest.store.graph.care.naming import UnnamedMemory, give_names
@@ -154,32 +154,9 @@ class Ledger:
         with self._write(scope.user_id) as conn:
             recalls.erase_of_scope(conn, scope)
 
-    @contextmanager
-    def embedding(self) -> Generator[bool]:
-        """Give True and keep other processes from embedding in the background, or False if one is doing it.
-
-        The same texts wait in all of them, and would be embedded once in each. It also names what has no names yet.
-        """
-        with self._database.embedding() as is_our_turn:
-            yield is_our_turn
-
-    @contextmanager
-    def working_on_jobs(self) -> Generator[bool]:
-        """Give True and keep other processes from working on jobs, or False if one is doing it."""
-        with self._database.working_on_jobs() as is_our_turn:
-            yield is_our_turn
-
-    @contextmanager
-    def following_graph(self) -> Generator[bool]:
-        """Give True and keep other processes from writing to the graph database, or False if one is doing it."""
-        with self._database.following_graph() as is_our_turn:
-            yield is_our_turn
-
-    @contextmanager
-    def following_index(self) -> Generator[bool]:
-        """Give True and keep other processes from writing to a shared vector index, or False if one is doing it."""
-        with self._database.following_index() as is_our_turn:
-            yield is_our_turn
+    def alone_at(self, work: Work) -> AbstractContextManager[bool]:
+        """Give True and keep other processes from a work in the background, or False if one is doing it."""
+        return self._database.alone_at(work)
 
     def listener(self) -> Listener | None:
         """Return what hears of every write, whichever process makes it, or None if the database does not tell."""

@@ -96,7 +96,7 @@ class GraphProjection:
         """Wait until no other process writes to the database, and keep others from it until the block ends."""
         with ExitStack() as stack:
             for _ in range(MAX_TURNS):
-                if await self._threads.run(lambda: stack.enter_context(self._ledger.following_graph())):
+                if await self._threads.run(lambda: stack.enter_context(self._ledger.alone_at("graph"))):
                     break
                 await anyio.sleep(TURN_SECONDS)
             else:

@@ -92,7 +92,7 @@ async def _work_in_turn(engine: Engine, model: LanguageModel | None, after_work:
     """Work on the jobs that are due unless another process is doing it; return whether it was our turn."""
     kinds = kinds_for(model)
     with ExitStack() as stack:
-        if not await engine.run(lambda: stack.enter_context(engine.ledger.working_on_jobs())):
+        if not await engine.run(lambda: stack.enter_context(engine.ledger.alone_at("jobs"))):
             return False
         while await engine.run(lambda: _is_due(engine, kinds)):
             job = await engine.write(lambda: engine.ledger.take_job(kinds))

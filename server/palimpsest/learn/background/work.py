@@ -192,7 +192,7 @@ class BackgroundWork:
         """
         engine, stopped = self._engine, self._projection.stopping
         end = time.monotonic() + ROUND_SECONDS
-        with engine.ledger.embedding() as is_our_turn:
+        with engine.ledger.alone_at("embedding") as is_our_turn:
             if not is_our_turn:
                 return False
             is_finished = self._naming.run(lambda: stopped() or time.monotonic() > end)

@@ -1,7 +1,7 @@
 """What the ledger needs of a database: connections and locking, full text, backups.
 
-The rest of `store/` is written against these protocols and SQLAlchemy Core. `store/database/sqlite/` implements them
-for SQLite.
+The rest of `store/` is written against these protocols and SQLAlchemy Core. `sqlite/` implements them with a file,
+`postgres/` with a PostgreSQL database.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from sqlalchemy import Connection, Table
 
@@ -46,6 +46,11 @@ class FoundWords(NamedTuple):
     own: frozenset[str] = frozenset()
     anywhere: frozenset[str] = frozenset()
     passage: frozenset[str] = frozenset()
+
+
+Work: TypeAlias = Literal["embedding", "jobs", "graph", "index"]
+"""What one process at a time does in the background: embed and name what waits for it, work on jobs, write to the graph
+database, write to a vector index that several hosts share."""
 
 
 class FullText(Protocol):
@@ -277,20 +282,8 @@ class Database(Protocol):
         """Let statements in the transaction of a connection, and the time between them, take as long as they need."""
         ...
 
-    def embedding(self) -> AbstractContextManager[bool]:
-        """Give True and keep other processes from embedding in the background, or False if one is doing it."""
-        ...
-
-    def working_on_jobs(self) -> AbstractContextManager[bool]:
-        """Give True and keep other processes from working on jobs, or False if one is doing it."""
-        ...
-
-    def following_graph(self) -> AbstractContextManager[bool]:
-        """Give True and keep other processes from writing to the graph database, or False if one is doing it."""
-        ...
-
-    def following_index(self) -> AbstractContextManager[bool]:
-        """Give True and keep other processes from writing to a shared vector index, or False if one is doing it."""
+    def alone_at(self, work: Work) -> AbstractContextManager[bool]:
+        """Give True and keep other processes from a work in the background, or False if one is doing it."""
         ...
 
     def listener(self) -> Listener | None:

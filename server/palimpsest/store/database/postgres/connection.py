@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,13 @@ from sqlalchemy.pool import NullPool, QueuePool
 from palimpsest.core.errors import LedgerError, SettingsError
 from palimpsest.store.database.postgres import dialect, tables
 from palimpsest.store.database.postgres.commits import AS_TEXT, Commits, was_stored
-from palimpsest.store.database.postgres.errors import as_ledger_errors, is_lost
+from palimpsest.store.database.postgres.errors import NOTHING_BY_THIS_STEP, as_ledger_errors, is_lost
 from palimpsest.store.database.postgres.full_text import PostgresFullText
 from palimpsest.store.database.postgres.listener import PostgresListener
 from palimpsest.store.database.postgres.loading import PostgresLoading
 from palimpsest.store.database.postgres.locks import SCHEMA, WHOLE, ledger_lock, user_lock, work_lock
 from palimpsest.store.database.postgres.time_limit import TimeLimit, driver_of
+from palimpsest.store.database.protocols import Work
 from palimpsest.store.schema import metadata
 
 DRIVERS = ("postgresql", "postgresql+psycopg")
@@ -141,7 +142,7 @@ class PostgresDatabase:
     @contextmanager
     def read(self) -> Generator[Connection]:
         """Return a connection that sees one state of the ledger. Raises LedgerError."""
-        with as_ledger_errors(self.location), self._begun(READ) as conn:
+        with as_ledger_errors(self.location, NOTHING_BY_THIS_STEP), self._begun(READ) as conn:
             yield conn
             conn.exec_driver_sql("ROLLBACK")
 
@@ -221,29 +222,16 @@ class PostgresDatabase:
         with self._limit.lifted(conn):
             yield
 
-    def embedding(self) -> AbstractContextManager[bool]:
-        """Give True and keep other processes from embedding in the background, or False if one is doing it."""
-        return self._alone_at("embedding")
-
-    def working_on_jobs(self) -> AbstractContextManager[bool]:
-        """Give True and keep other processes from working on jobs, or False if one is doing it."""
-        return self._alone_at("jobs")
-
-    def following_graph(self) -> AbstractContextManager[bool]:
-        """Give True and keep other processes from writing to the graph database, or False if one is doing it."""
-        return self._alone_at("graph")
-
-    def following_index(self) -> AbstractContextManager[bool]:
-        """Give True and keep other processes from writing to a shared vector index, or False if one is doing it."""
-        return self._alone_at("index")
-
     def listener(self) -> PostgresListener:
         """Return what hears of every write to the ledger."""
         return PostgresListener(self._sessions.connect, self.location)
 
     @contextmanager
-    def _alone_at(self, work: str) -> Generator[bool]:
-        """Hold the lock of a work, which ends with the connection."""
+    def alone_at(self, work: Work) -> Generator[bool]:
+        """Give True and keep other processes from a work in the background, or False if one is doing it.
+
+        The lock ends with its connection.
+        """
         with as_ledger_errors(self.location):
             conn = self._sessions.connect()
         with conn:
@@ -284,9 +272,8 @@ class PostgresDatabase:
     @contextmanager
     def _unlimited(self) -> Generator[Connection]:
         """Return a connection of its own for work that goes through whole tables, however long that takes."""
-        with as_ledger_errors(self.location), self._sessions.connect() as conn:
+        with as_ledger_errors(self.location), self._sessions.connect() as conn, self._limit.lifted(conn):
             conn.exec_driver_sql("SET statement_timeout = 0")
-            self._limit.exempt(conn)
             yield conn
 
     def files(self) -> list[Path]:
@@ -321,15 +308,11 @@ def _parsed(address: str) -> URL:
     try:
         url = make_url(address)
     except ArgumentError:
-        raise SettingsError(
-            "ledger_url is no URL. It looks like postgresql+psycopg://user:password@host/database"
-        ) from None
+        raise SettingsError(f"ledger_url is no URL. It looks like {EXAMPLE}") from None
     if url.drivername not in DRIVERS:
         raise SettingsError(f"ledger_url begins with {url.drivername}, which is unknown. Use postgresql+psycopg://")
     if not url.database:
-        raise SettingsError(
-            "ledger_url names no database. It looks like postgresql+psycopg://user:password@host/database"
-        )
+        raise SettingsError(f"ledger_url names no database. It looks like {EXAMPLE}")
     return url
 
 

@@ -52,23 +52,29 @@ UNREADABLE_ROW = (ValueError, LookupError, TypeError, SQLAlchemyError)
 """What reading a row raises if its content is not what was written."""
 
 
+NOTHING = "Nothing was written."
+
+NOTHING_BY_THIS_STEP = "Nothing was written by this step."
+"""What a read says: an earlier step of the same call may have written."""
+
+
 @contextmanager
-def as_ledger_errors(location: str) -> Generator[None]:
-    """Raise PostgreSQL's errors as LedgerError."""
+def as_ledger_errors(location: str, written: str = NOTHING) -> Generator[None]:
+    """Raise PostgreSQL's errors as LedgerError. `written` says what was written when one occurs."""
     try:
         yield
     except NoFreeConnectionError as error:
         raise LedgerError(
             f"the ledger {location} could not be used: all connections of this server were in use for too long. "
-            "Nothing was written. Try again in a moment."
+            f"{written} Try again in a moment."
         ) from error
     except DBAPIError as error:
-        raise LedgerError(f"the ledger {location} could not be used: {_with_advice(error.orig)}") from error
+        raise LedgerError(f"the ledger {location} could not be used: {_with_advice(error.orig, written)}") from error
     except psycopg.Error as error:
-        raise LedgerError(f"the ledger {location} could not be used: {_with_advice(error)}") from error
+        raise LedgerError(f"the ledger {location} could not be used: {_with_advice(error, written)}") from error
     except UNREADABLE_ROW as error:
         cause = f"a row cannot be read ({type(error).__name__}: {str(error)[:MAX_CAUSE_CHARS]})"
-        raise LedgerError(f"the ledger {location} could not be used: {cause}. Nothing was written.") from error
+        raise LedgerError(f"the ledger {location} could not be used: {cause}. {written}") from error
 
 
 def is_lost(error: BaseException | None) -> bool:
@@ -83,8 +89,8 @@ def _code(error: BaseException | None) -> str:
     return (error.sqlstate or "") if isinstance(error, psycopg.Error) else ""
 
 
-def _with_advice(error: BaseException | None) -> str:
-    """Return PostgreSQL's message, that nothing was written, and what to do."""
+def _with_advice(error: BaseException | None, written: str) -> str:
+    """Return PostgreSQL's message, what was written, and what to do."""
     code = _code(error)
     advice = next((ADVICE[code[:length]] for length in (5, 3, 2) if code[:length] in ADVICE), "")
     if not code:
@@ -92,4 +98,4 @@ def _with_advice(error: BaseException | None) -> str:
     if not advice and is_lost(error):
         advice = UNREACHABLE
     message = " ".join(str(error).split())[:MAX_CAUSE_CHARS].rstrip(".")
-    return f"{message}. Nothing was written.{f' {advice}.' if advice else ''}"
+    return f"{message}. {written}{f' {advice}.' if advice else ''}"

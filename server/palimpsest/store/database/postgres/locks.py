@@ -7,6 +7,9 @@ killed.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+
+from palimpsest.store.database.protocols import Work
 
 LEDGER = 0x70616C69
 """The first number of locks that belong to the whole ledger. The letters "pali", so that others do not choose it."""
@@ -17,16 +20,13 @@ USER = 0x70616C75
 WHOLE, INDEX_LOG, SCHEMA = 0, 1, 2
 """The second number: writing to all users' rows, the end of the index log, changing the schema."""
 
-WORKS = ("embedding", "jobs", "graph", "index")
-"""The works in the background that one process at a time does."""
-
-FIRST_WORK = 10
-"""The second number of the first of `WORKS`."""
+WORKS: Mapping[Work, int] = {"embedding": 10, "jobs": 11, "graph": 12, "index": 13}
+"""The second number of each work in the background."""
 
 
-def work_lock(work: str) -> str:
+def work_lock(work: Work) -> str:
     """Return the arguments of the lock of a work in the background."""
-    return f"{LEDGER}, {FIRST_WORK + WORKS.index(work)}"
+    return ledger_lock(WORKS[work])
 
 
 def ledger_lock(number: int) -> str:

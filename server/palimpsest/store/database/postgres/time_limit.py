@@ -45,10 +45,6 @@ class TimeLimit:
         event.listen(engine, "before_cursor_execute", self._begin)
         event.listen(engine, "after_cursor_execute", self._end)
 
-    def exempt(self, conn: Connection) -> None:
-        """Let the statements of a connection take any time, until it is closed."""
-        conn.info[UNLIMITED] = True
-
     @contextmanager
     def lifted(self, conn: Connection) -> Generator[None]:
         """Let the statements of a connection take any time in the block."""

@@ -25,6 +25,7 @@ from sqlalchemy.pool import QueuePool
 from palimpsest.core.errors import LedgerError, LedgerReplacedError, PalimpsestError
 from palimpsest.core.files import file_lock, files_below, refuse_without_locks
 from palimpsest.core.threads import is_background
+from palimpsest.store.database.protocols import Work
 from palimpsest.store.database.sqlite import dialect
 from palimpsest.store.database.sqlite.backup import SqliteBackups
 from palimpsest.store.database.sqlite.errors import as_ledger_errors, unwritable_as_ledger_error
@@ -225,24 +226,9 @@ class SqliteDatabase:
         del conn
         return nullcontext()
 
-    def embedding(self) -> AbstractContextManager[bool]:
-        """Give True and keep other processes from embedding in the background, or False if one is doing it."""
-        return self._alone_at("embedding")
-
-    def working_on_jobs(self) -> AbstractContextManager[bool]:
-        """Give True and keep other processes from working on jobs, or False if one is doing it."""
-        return self._alone_at("jobs")
-
-    def following_graph(self) -> AbstractContextManager[bool]:
-        """Give True and keep other processes from writing to the graph database, or False if one is doing it."""
-        return self._alone_at("graph")
-
-    def following_index(self) -> AbstractContextManager[bool]:
-        """Give True and keep other processes from writing to a shared vector index, or False if one is doing it."""
-        return self._alone_at("index")
-
     @contextmanager
-    def _alone_at(self, work: str) -> Generator[bool]:
+    def alone_at(self, work: Work) -> Generator[bool]:
+        """Give True and keep other processes from a work in the background, or False if one is doing it."""
         lock = file_lock(self._path.with_suffix(f".{work}.lock"))
         with unwritable_as_ledger_error(self._path), suppress(Timeout):
             lock.acquire(timeout=0)
