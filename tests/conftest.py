@@ -12,11 +12,12 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from pydantic import SecretStr
 
 from palimpsest.embed import static
 from tests.support.environment import STATIC_EMBEDDER
 from tests.support.examples import FULL_PROFILE, LOCAL_PROFILE
-from tests.support.postgres import PostgresStore, shared_cluster
+from tests.support.postgres import PostgresStore, empty_database, shared_cluster
 from tests.support.stores import SqliteStore, Store, ledgers_removed, on_store
 
 hypothesis.settings.register_profile(LOCAL_PROFILE, max_examples=25, deadline=None)
@@ -101,6 +102,13 @@ def postgres(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Postgr
     if worker_id == "master":
         return PostgresStore(shared_cluster(folder, os.getpid()), worker_id)
     return PostgresStore(shared_cluster(folder.parent, os.getppid()), worker_id)
+
+
+@pytest.fixture
+def database(postgres: PostgresStore) -> Generator[SecretStr]:
+    """Yield the URL of an empty database."""
+    with empty_database(postgres.cluster) as url:
+        yield url
 
 
 @pytest.fixture(scope="module", autouse=True)

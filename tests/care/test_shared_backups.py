@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import stat
-from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
 
@@ -20,18 +19,11 @@ from tests.support.ledger_access import ignore_progress, ledger_faults, store_me
 from tests.support.ledger_files import search_texts
 from tests.support.memory import ALICE, StoppedClock, memory_in
 from tests.support.moving import BOB, digests, fill, settings_for
-from tests.support.postgres import PostgresStore, empty_database
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 OF_EPOCHS = ("meta", "changes")
 """The tables that a restore adds to: a new epoch, which the index log tells."""
-
-
-@pytest.fixture
-def database(postgres: PostgresStore) -> Generator[SecretStr]:
-    with empty_database(postgres.cluster) as url:
-        yield url
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from contextlib import closing
 from pathlib import Path
 
 import alembic.command
@@ -17,7 +17,6 @@ from palimpsest.store.schema import HEAD
 from tests.support.command_line import palimpsest, palimpsest_json
 from tests.support.ledger_files import downgrade
 from tests.support.memory import StoppedClock
-from tests.support.postgres import PostgresStore, empty_database
 
 OLDER = "0012"
 
@@ -25,21 +24,18 @@ pytestmark = pytest.mark.postgres
 
 
 @pytest.fixture
-def older(postgres: PostgresStore) -> Generator[SecretStr]:
+def older(database: SecretStr) -> SecretStr:
     """Give a database with an older schema."""
-    with empty_database(postgres.cluster) as url:
-        config = alembic.config.Config()
-        config.set_main_option("script_location", str(MIGRATIONS))
-        config.set_main_option("recursive_version_locations", "true")
-        database = open_database(url)
-        with database.write() as conn:
-            config.attributes["connection"] = conn
-            config.attributes["full_text"] = database.full_text
-            alembic.command.upgrade(config, OLDER)
-            database.finish_schema(conn)
-            conn.exec_driver_sql("INSERT INTO meta VALUES ('ledger_id', 'an older ledger')")
-        database.close()
-        yield url
+    config = alembic.config.Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    config.set_main_option("recursive_version_locations", "true")
+    with closing(open_database(database)) as opened, opened.write() as conn:
+        config.attributes["connection"] = conn
+        config.attributes["full_text"] = opened.full_text
+        alembic.command.upgrade(config, OLDER)
+        opened.finish_schema(conn)
+        conn.exec_driver_sql("INSERT INTO meta VALUES ('ledger_id', 'an older ledger')")
+    return database
 
 
 def test_a_shared_database_is_migrated_by_command_alone(tmp_path: Path, older: SecretStr) -> None:

@@ -38,7 +38,7 @@ from tests.support.moving import (
     moved,
     settings_for,
 )
-from tests.support.postgres import PostgresStore, empty_database
+from tests.support.postgres import PostgresStore
 from tests.support.stores import Address
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
@@ -51,12 +51,6 @@ STAGES = [
     ("comparing", 8),
     ("making the indexes", 25),
 ]
-
-
-@pytest.fixture
-def database(postgres: PostgresStore) -> Generator[SecretStr]:
-    with empty_database(postgres.cluster) as url:
-        yield url
 
 
 @pytest.fixture
