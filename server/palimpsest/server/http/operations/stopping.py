@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import socket
 import time
 from types import FrameType
 
+import anyio
 import uvicorn
 
 from palimpsest.server.session.calls import UnderWay
@@ -62,6 +62,6 @@ class DrainingServer(uvicorn.Server):
             connection.shutdown()
         end = time.monotonic() + CALLS_SECONDS
         while self._under_way.number and not self.should_exit and time.monotonic() < end:  # noqa: ASYNC110 - see LOOK_SECONDS
-            await asyncio.sleep(LOOK_SECONDS)
+            await anyio.sleep(LOOK_SECONDS)
         self.should_exit = True
         await super().shutdown(sockets)
