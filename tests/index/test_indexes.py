@@ -13,10 +13,10 @@ import pytest
 from palimpsest.core.errors import VectorIndexError
 from palimpsest.core.protocols import Vector, VectorIndex
 from palimpsest.index.chroma import ChromaIndex
-from palimpsest.index.exact import ExactIndex
 from palimpsest.index.shared.collections import SharedIndex
 from palimpsest.index.shared.connection import ChromaServer
 from tests.support.chroma_server import ChromaProcess
+from tests.support.exact_index import ExactIndex
 
 PREFIX = "test"
 

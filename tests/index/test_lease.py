@@ -11,7 +11,6 @@ import pytest
 
 from palimpsest.core.errors import VectorIndexError
 from palimpsest.index import lease
-from palimpsest.index.exact import ExactIndex
 from palimpsest.store.ledger import Ledger
 from tests.support.projections import (
     Indexes,
@@ -108,18 +107,3 @@ class TestLease:
             with pytest.raises(VectorIndexError, match="cannot be used"):
                 projection.open()
             assert projection.state == "broken"
-
-    def test_without_a_root_the_index_is_in_memory_and_writes_no_file(
-        self, ledger: Ledger, exact: Indexes, tmp_path: Path
-    ) -> None:
-        """An index in memory is what `vector_store.provider = "exact"` uses."""
-        add(ledger, *facts(3))
-        before = sorted(path.name for path in tmp_path.iterdir())
-        with projected(ledger, lambda _: ExactIndex(), None) as projection:
-            projection.open()
-            add(ledger, "one more")
-            projection.catch_up()
-            assert (projection.folder, projection.count()) == (None, 4)
-            assert projection.rebuild() == 4
-        assert sorted(path.name for path in tmp_path.iterdir()) == before
-        assert exact.opened == []

@@ -48,4 +48,4 @@ def numbers(ledger: Ledger, now: datetime, index: Projection) -> Numbers:
         newest = log_queries.newest_log_number(conn)
         jobs = job_queries.count_unfinished(conn)
         use = job_queries.model_use(conn, now)
-    return Numbers(max(newest - index.log_number, 0), jobs, use)
+    return Numbers(index.lag(newest), jobs, use)

@@ -29,7 +29,7 @@ def _delete_indexes(projection: Projection) -> list[str]:
     A server that has one open rebuilds it at its next call, because the purge began a new epoch of the ledger.
     """
     notes = _erase_in_open_index(projection)
-    if projection.root is None or not projection.root.is_dir():
+    if not projection.root.is_dir():
         return notes
     for folder in sorted(path for path in projection.root.iterdir() if path.is_dir()):
         if folder == projection.folder:

@@ -34,6 +34,10 @@ MAX_NUMBERS = 20_000 * 384
 """How many numbers the keys of all users have at most: 31 MB, or 20,000 keys of 384 dimensions. For more keys Chroma,
 which takes a millisecond or two for any number of them, is about as quick."""
 
+MAX_NUMBERS_WITHOUT_INDEX = 2**28
+"""The same if there is no index, which is a GB, or a million keys of 256 dimensions. For more keys each search reads
+them from the ledger. Set by hand."""
+
 MAX_CHANGED = 500
 """If more entries of a user than this changed, all keys are read anew. Set by hand; it takes about as long."""
 
@@ -95,9 +99,9 @@ class _UserKeys:
 class KeptKeys:
     """Answer queries of users with few keys from memory, and leave the others to a projection.
 
-    Blocking; safe to use from several threads. Users who searched lately are kept, up to `MAX_NUMBERS`
-    together. A purge calls `clear`; a purge by another process is noticed by the next query of any user, which drops
-    the keys of all.
+    Blocking; safe to use from several threads. Users who searched lately are kept, up to `MAX_NUMBERS` together, or
+    without an index `MAX_NUMBERS_WITHOUT_INDEX`. A purge calls `clear`; a purge by another process is noticed by the
+    next query of any user, which drops the keys of all.
     """
 
     def __init__(self, ledger: Ledger, projection: Projection) -> None:
@@ -208,7 +212,8 @@ class KeptKeys:
 
     def _has_room(self, user_id: str, size: int) -> bool:
         """Make room for so many numbers by dropping users who did not search lately. Return whether there is room."""
-        free = MAX_NUMBERS - sum(len(keys.entries) * keys.rows.shape[1] for keys in self._users.values())
+        most = MAX_NUMBERS if self._projection.has_index else MAX_NUMBERS_WITHOUT_INDEX
+        free = most - sum(len(keys.entries) * keys.rows.shape[1] for keys in self._users.values())
         if size <= free:
             return True
         with self._recent_lock:

@@ -19,18 +19,17 @@ SET_ASIDE_SUFFIX = ".aside"
 class FolderLease:
     """A lease on one of the folders `0`, `1`, … in `root`, held through a lock of the operating system.
 
-    The system releases the lock when the process ends, also when it is killed. If `root` is None the index is in
-    memory and needs no folder.
+    The system releases the lock when the process ends, also when it is killed.
     """
 
-    def __init__(self, root: Path | None) -> None:
+    def __init__(self, root: Path) -> None:
         self.root = root
         self.folder: Path | None = None
         self._lock: FileLock | None = None
 
     def take(self) -> None:
         """Lease the first folder that is free, unless one is leased already. Raises VectorIndexError and OSError."""
-        if self.root is None or self.folder is not None:
+        if self.folder is not None:
             return
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         for number in range(MAX_FOLDERS):

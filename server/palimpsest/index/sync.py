@@ -61,18 +61,21 @@ class IndexHits:
 class Projection:
     """A vector index that follows the ledger. Blocking; safe to use from several threads.
 
-    No ledger connection is open while the index is read or written, because the index may be on a server. Without a
-    `root` folder the index is in memory. `layout` names the kind of index; an index of another layout is rebuilt.
-    An index on a server, which several processes share, is a `SharedProjection`.
+    No ledger connection is open while the index is read or written, because the index may be on a server. It is in a
+    folder in `root`. `layout` names the kind of index; an index of another layout is rebuilt. An index on a server,
+    which several processes share, is a `SharedProjection`. A `Scan` has no index.
     """
 
     shared = False
     """Whether the index is on a server, where several processes take turns to write to it."""
 
+    has_index = True
+    """Whether searches ask an index. Otherwise they scan the ledger's vectors."""
+
     batch = BATCH
     """How many rows are applied at a time."""
 
-    def __init__(self, ledger: Ledger, embedder: str, open_index: OpenIndex, root: Path | None, *, layout: str) -> None:
+    def __init__(self, ledger: Ledger, embedder: str, open_index: OpenIndex, root: Path, *, layout: str) -> None:
         self._ledger = ledger
         self._open_index = open_index
         self._lease = FolderLease(root)
@@ -92,8 +95,8 @@ class Projection:
         return self.initial_checkpoint.embedder
 
     @property
-    def root(self) -> Path | None:
-        """Return the folder of the index folders, or None if the index is in memory."""
+    def root(self) -> Path:
+        """Return the folder of the index folders, which may be missing."""
         return self._lease.root
 
     @property
@@ -202,6 +205,10 @@ class Projection:
         """Return the last row of the index log that this process applied."""
         return self._checkpoint.log_number
 
+    def lag(self, newest: int) -> int:
+        """Return how many rows of the index log this process has not applied, of which `newest` is the last."""
+        return max(newest - self.log_number, 0)
+
     def is_behind(self) -> bool:
         """Return whether the last search met changes that the index had not applied, or no index is open."""
         return self._changes_seen or self.state in ("closed", "broken")
@@ -241,8 +248,8 @@ class Projection:
             self._index = None
 
     def _valid_checkpoint(self) -> Checkpoint | None:
-        """Return the checkpoint of the leased folder, or of the index in memory, if it is valid for the ledger."""
-        current = self._checkpoint if self.folder is None else Checkpoint.read(self.folder)
+        """Return the checkpoint of the leased folder if it is valid for the ledger."""
+        current = None if self.folder is None else Checkpoint.read(self.folder)
         with self._ledger.read() as conn:
             return current if current is not None and current.is_valid(self.initial_checkpoint, conn) else None
 
@@ -339,8 +346,7 @@ class Projection:
 
     def _delete_outdated(self) -> None:
         """Delete what other processes left behind before a restore or a purge."""
-        if self.root is not None:
-            delete_outdated(self.root, self._ledger)
+        delete_outdated(self.root, self._ledger)
 
     def _fill(self, progress: Progress | None) -> bool:
         """Store every vector of the ledger in the empty index. Return False if rows were erased meanwhile."""

@@ -108,9 +108,9 @@ def open_projection(settings: Settings, ledger: Ledger, embedder: str) -> Projec
     """Return the projection of the settings, not opened yet."""
     config = settings.vector_store.config
     if settings.vector_store.provider == "exact":
-        from palimpsest.index.exact import ExactIndex  # noqa: PLC0415 - beside its siblings
+        from palimpsest.index.scan import Scan  # noqa: PLC0415 - beside its siblings
 
-        return Projection(ledger, embedder, lambda _: ExactIndex(), None, layout="exact")
+        return Scan(ledger, embedder, settings.index_dir)
     if config.host is not None:
         return open_shared_projection(settings, ledger, embedder)
     from palimpsest.index import chroma  # noqa: PLC0415 - beside its siblings

@@ -1,4 +1,4 @@
-"""The exact vector index: one NumPy matrix per user. The reference in tests, and a choice in the settings."""
+"""An exact vector index in memory: one NumPy matrix per user. The reference that other indexes are compared with."""
 
 from __future__ import annotations
 
