@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,15 +18,23 @@ from palimpsest.care.doctor import Finding
 from palimpsest.care.verify import verify
 from palimpsest.core.files import file_lock
 from palimpsest.core.models import Scope
-from palimpsest.core.settings import Settings, load_settings
+from palimpsest.core.settings import Settings
 from palimpsest.index.checkpoint import FILE_NAME, Checkpoint
-from palimpsest.store.ledger import open_ledger
 from palimpsest.store.queries import memories as memory_queries
 from tests.support.command_line import palimpsest, palimpsest_json
+from tests.support.damages import (
+    DAMAGES,
+    IN_THE_FULL_TEXT_OF_POSTGRESQL,
+    IN_THE_FULL_TEXT_OF_SQLITE,
+    MEAN,
+    PARTS,
+    damaged,
+)
 from tests.support.graph_rows import LIVES, change_stating, store_stating
-from tests.support.ledger_access import ignore_progress, ledger_faults, store_memory, store_messages
+from tests.support.ledger_access import ignore_progress, ledger_faults, ledger_in, store_memory, store_messages
 from tests.support.ledger_files import run_sql, run_writer, search_texts, table_rows
-from tests.support.memory import ALICE, StoppedClock, memory_in
+from tests.support.memory import ALICE, StoppedClock, memory_in, settings_in
+from tests.support.stores import Store, copy_memory
 
 BOB = Scope("bob")
 AGREE = "memories, messages, history, entities, full text, vectors and means agree"
@@ -35,130 +42,12 @@ WHOLE = "every vector is present, equals the ledger's and is found by a query fo
 KEPT = ("messages", "memories", "memory_sources", "summaries")
 """Tables that no repair changes."""
 
-SEARCHED = "are searched by another text than they have"
-NOTHING = "entries belong to no memory or message"
-MEAN = "the mean of a user's vectors is wrong"
-HISTORY = "differ from the last row of their history"
-WORDS = "the full text does not find the words of its rows"
-STATES = "have other mentions or relations than they state"
-STRAY = "mentions belong to no memory, message or entity of their scope"
-MERGED = "are merged into an entity that cannot stand for them"
-NAMES = "names belong to no entity"
-PARTS = (SEARCHED, NOTHING, MEAN, HISTORY, WORDS, STATES, STRAY, MERGED, NAMES, "relations belong to no memory")
-
 EXACT = {"PALIMPSEST_VECTOR_STORE__PROVIDER": "exact"}
 """For tests without an index: the command is faster without Chroma."""
 
-ENTRY = "(SELECT seq FROM vectors WHERE kind = 'memory' AND live ORDER BY seq LIMIT 1)"
-"""The entry of a memory that came from a message. In the statements below, @entry stands for it."""
-
-NAMED = "(SELECT id FROM memories WHERE relations LIKE '%lives in%')"
-"""The memory that states a relation. In the statements below, @named stands for it."""
-
-DAMAGES: dict[str, tuple[str, set[str]]] = {
-    "a full-text row is missing": ("DELETE FROM lexical WHERE rowid = @entry", {SEARCHED}),
-    "a full-text row has other words": ("UPDATE lexical SET own = 'other words' WHERE rowid = @entry", {SEARCHED}),
-    "a full-text row has another context": (
-        "UPDATE lexical SET context = 'other words' WHERE rowid = @entry",
-        {SEARCHED},
-    ),
-    "a full-text row belongs to no entry": (
-        "INSERT INTO lexical(rowid, scope, own, context, facts) VALUES (999, 'a', 'b', 'c', 'd')",
-        {NOTHING},
-    ),
-    "a row is deleted but its words stay": ("DELETE FROM lexical_content WHERE id = @entry", {SEARCHED, WORDS}),
-    "a row is changed but its words stay": (
-        "UPDATE lexical_content SET c1 = 'other words' WHERE id = @entry",
-        {SEARCHED, WORDS},
-    ),
-    "the words are missing": ("DELETE FROM lexical_data WHERE id > 10", {WORDS}),
-    "the words are unreadable": ("UPDATE lexical_data SET block = zeroblob(9) WHERE id > 10", {WORDS}),
-    "an entry is missing": ("DELETE FROM vectors WHERE seq = @entry", {SEARCHED, NOTHING, MEAN}),
-    "the last entry is missing": (
-        "DELETE FROM vectors WHERE seq = (SELECT max(seq) FROM vectors)",
-        {SEARCHED, NOTHING, MEAN},
-    ),
-    "an entry has no owner": (
-        "INSERT INTO vectors(kind, owner_id, user_id, live, embedder, key, vector) "
-        "SELECT 'memory', '0', user_id, 1, embedder, key, vector FROM vectors WHERE seq = @entry",
-        {NOTHING, MEAN},
-    ),
-    "a key is that of another entry": (
-        "UPDATE vectors SET key = (SELECT key FROM vectors WHERE user_id = 'bob') WHERE seq = @entry",
-        {SEARCHED, MEAN},
-    ),
-    "a key is missing": ("UPDATE vectors SET key = NULL WHERE seq = @entry", {SEARCHED, MEAN}),
-    "a key is too short": ("UPDATE vectors SET key = substr(key, 1, 8) WHERE seq = @entry", {SEARCHED, MEAN}),
-    "a key is truncated": ("UPDATE vectors SET key = substr(key, 1, 7) WHERE seq = @entry", {SEARCHED, MEAN}),
-    "a live entry is marked deleted": ("UPDATE vectors SET live = 0 WHERE seq = @entry", {SEARCHED}),
-    "deleted entries are marked live": ("UPDATE vectors SET live = 1", {SEARCHED}),
-    "an entry is in another project": ("UPDATE vectors SET project = 'web' WHERE seq = @entry", {SEARCHED}),
-    "an entry is another user's": ("UPDATE vectors SET user_id = 'eve' WHERE seq = @entry", {SEARCHED, MEAN}),
-    "a mean has a wrong count": ("UPDATE means SET units = units + 1", {MEAN}),
-    "a mean has a wrong sum": ("UPDATE means SET total = zeroblob(length(total))", {MEAN}),
-    "a mean is truncated": ("UPDATE means SET total = substr(total, 1, 7)", {MEAN}),
-    "the means are missing": ("DELETE FROM means", {MEAN}),
-    "history has another text": ("UPDATE history SET new_memory = '?' WHERE new_memory IS NOT NULL", {HISTORY}),
-    "history does not know a deletion": ("UPDATE history SET is_deleted = 0, new_memory = '?'", {HISTORY}),
-    "a message has no history": ("DELETE FROM message_history WHERE seq = 1", {HISTORY}),
-    "history does not know the deletion of a message": (
-        "DELETE FROM message_history WHERE event = 'DELETE'",
-        {HISTORY},
-    ),
-    "a memory has no mentions": ("DELETE FROM mentions WHERE owner_id = @named", {STATES}),
-    "an entity is missing": ("DELETE FROM entities WHERE name = 'Ana'", {STRAY, NAMES}),
-    "a mention is of another user": (
-        "UPDATE mentions SET entity_id = (SELECT id FROM entities WHERE user_id = 'bob') WHERE name = 'Ana'",
-        {STRAY, STATES},
-    ),
-    "a mention is of an entity of a project": ("UPDATE entities SET project = 'web' WHERE name = 'Ana'", {STRAY}),
-    "a mention has no memory": (
-        "UPDATE mentions SET owner_id = '0' WHERE owner_id = @named AND name = 'Ana'",
-        {STRAY, STATES},
-    ),
-    "a mention of a message has no message": (
-        "INSERT INTO mentions(kind, owner_id, key, name, entity_id, current) "
-        "SELECT 'message', '0', key, name, entity_id, 1 FROM mentions LIMIT 1",
-        {STRAY},
-    ),
-    "an earlier name counts as current": ("UPDATE mentions SET current = 1", {STATES}),
-    "a name does not count as current": ("UPDATE mentions SET current = 0", {STATES}),
-    "a relation is missing": ("DELETE FROM relations", {STATES}),
-    "a relation is turned around": (
-        "UPDATE relations SET source_id = destination_id, destination_id = source_id",
-        {STATES},
-    ),
-    "a relation has another name": ("UPDATE relations SET name = 'hates', key = 'hates'", {STATES}),
-    "a relation has no memory": (
-        "INSERT INTO relations(memory_id, position, source_id, key, name, destination_id) "
-        "SELECT '0', 0, source_id, key, name, destination_id FROM relations",
-        {"relations belong to no memory"},
-    ),
-    "an entity is merged into a missing one": ("UPDATE entities SET merged_into = '0' WHERE name = 'Ana'", {MERGED}),
-    "an entity is merged into another user's": (
-        "UPDATE entities SET merged_into = (SELECT id FROM entities WHERE user_id = 'bob') WHERE name = 'Ana'",
-        {MERGED},
-    ),
-    "entities are merged in a circle": (
-        "UPDATE entities SET merged_into = CASE name WHEN 'Ana' THEN (SELECT id FROM entities WHERE name = 'Lyon') "
-        "ELSE (SELECT id FROM entities WHERE name = 'Ana' AND user_id = 'alice') END WHERE name IN ('Ana', 'Lyon')",
-        {MERGED},
-    ),
-    "a name has no entity": (
-        "INSERT INTO entity_aliases(entity_id, key, name, user_id) VALUES ('0', 'ana', 'Ana', 'alice')",
-        {NAMES},
-    ),
-    "a name is another user's": ("UPDATE entity_aliases SET user_id = 'eve' WHERE name = 'Ana'", {NAMES}),
-    "several damages at once": (
-        "UPDATE vectors SET key = substr(key, 1, 8) WHERE seq = @entry; DELETE FROM means; "
-        "DELETE FROM lexical_data WHERE id > 10; DELETE FROM message_history WHERE seq = 1",
-        {SEARCHED, MEAN, WORDS, HISTORY},
-    ),
-}
-
 
 @pytest.fixture(scope="module")
-def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def healthy(tmp_path_factory: pytest.TempPathFactory, store: Store) -> Path:  # noqa: ARG001 - where its ledger is
     """Return the folder of a memory with every kind of item and an index. Tests only copy it."""
     folder = tmp_path_factory.mktemp("healthy")
 
@@ -194,8 +83,8 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def settings(tmp_path: Path, healthy: Path) -> Settings:
     """Return the settings of a copy of the healthy memory."""
-    shutil.copytree(healthy, tmp_path / "data")
-    return load_settings(None, data_dir=tmp_path / "data", user_id="alice", llm={"provider": "none"})
+    copy_memory(healthy, tmp_path / "data")
+    return settings_in(tmp_path / "data")
 
 
 def verified(settings: Settings, *, repair: bool = False) -> dict[str, Finding]:
@@ -226,7 +115,7 @@ def test_a_healthy_memory_is_found_to_agree(settings: Settings) -> None:
 
 def test_a_new_memory_is_found_to_agree(tmp_path: Path) -> None:
     """Guards against false alarms about an empty memory."""
-    chosen = load_settings(None, data_dir=tmp_path / "data")
+    chosen = settings_in(tmp_path / "data")
     assert results(verified(chosen)) == {"rows": (True, AGREE)}
 
 
@@ -234,8 +123,26 @@ def test_a_new_memory_is_found_to_agree(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", DAMAGES)
 async def test_damage_in_the_ledger_is_found_and_repaired(settings: Settings, damage: str) -> None:
     """Guards the comparison of the ledger with itself: search and history are repaired, stored texts stay."""
-    statements, parts = DAMAGES[damage]
-    run_sql(settings.ledger_path, statements.replace("@entry", ENTRY).replace("@named", NAMED))
+    await damage_is_found_and_repaired(settings, *DAMAGES[damage])
+
+
+@pytest.mark.anyio
+@pytest.mark.only_on("sqlite", "PostgreSQL has tables of its own for the full text")
+@pytest.mark.parametrize("damage", IN_THE_FULL_TEXT_OF_SQLITE)
+async def test_damage_in_the_full_text_of_sqlite_is_repaired(settings: Settings, damage: str) -> None:
+    await damage_is_found_and_repaired(settings, *IN_THE_FULL_TEXT_OF_SQLITE[damage])
+
+
+@pytest.mark.anyio
+@pytest.mark.only_on("postgres", "SQLite has tables of its own for the full text")
+@pytest.mark.parametrize("damage", IN_THE_FULL_TEXT_OF_POSTGRESQL)
+async def test_damage_in_the_full_text_of_postgresql_is_repaired(settings: Settings, damage: str) -> None:
+    await damage_is_found_and_repaired(settings, *IN_THE_FULL_TEXT_OF_POSTGRESQL[damage])
+
+
+async def damage_is_found_and_repaired(settings: Settings, statements: str, parts: set[str]) -> None:
+    """Damage a ledger with SQL statements, and expect findings with these texts."""
+    run_sql(settings.ledger_path, damaged(statements))
     before = table_rows(settings.ledger_path)
 
     findings = verified(settings)
@@ -272,17 +179,34 @@ async def test_damage_in_the_ledger_is_found_and_repaired(settings: Settings, da
 @pytest.mark.parametrize(
     ("statements", "fault"),
     [
-        ("UPDATE history SET state = '{' WHERE seq = 1", "JSON"),
         ("UPDATE memories SET updated_at = 'yesterday' WHERE seq = 1", "yesterday"),
         ("UPDATE vectors SET vector = substr(vector, 1, 7) WHERE seq = 1", "multiple"),
-        ("DELETE FROM messages WHERE seq = 1", "rows refer to missing rows"),
-        ("DROP TABLE lexical_content", "no such table"),
     ],
 )
 def test_damage_that_cannot_be_repaired_is_reported_with_the_newest_backup(
     settings: Settings, statements: str, fault: str
 ) -> None:
     """Guards damage that only a backup can undo: the finding says so, without a traceback or a false "repaired"."""
+    damage_is_reported_with_the_newest_backup(settings, statements, fault)
+
+
+@pytest.mark.only_on("sqlite", "PostgreSQL refuses the first two, and has no such table")
+@pytest.mark.parametrize(
+    ("statements", "fault"),
+    [
+        ("UPDATE history SET state = '{' WHERE seq = 1", "JSON"),
+        ("DELETE FROM messages WHERE seq = 1", "rows refer to missing rows"),
+        ("DROP TABLE lexical_content", "no such table"),
+    ],
+)
+def test_damage_that_only_sqlite_can_have_is_reported_with_the_newest_backup(
+    settings: Settings, statements: str, fault: str
+) -> None:
+    damage_is_reported_with_the_newest_backup(settings, statements, fault)
+
+
+def damage_is_reported_with_the_newest_backup(settings: Settings, statements: str, fault: str) -> None:
+    """Damage a ledger with SQL statements, and expect the fault to be named and no repair to be claimed."""
     copy = back_up(settings, None, StoppedClock()).path
     run_sql(settings.ledger_path, statements)
     for repair in (False, True, False):
@@ -300,6 +224,7 @@ def overwrite_page(path: Path, page: int) -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.only_on("sqlite", "a test cannot reach the pages of PostgreSQL")
 async def test_a_damaged_page_is_reported_with_the_newest_readable_backup(tmp_path: Path) -> None:
     """Guards the advice after real damage: which backup is good and what it holds. No repair is tried."""
     data = tmp_path / "data"
@@ -320,7 +245,7 @@ async def test_a_damaged_page_is_reported_with_the_newest_readable_backup(tmp_pa
     }
     assert not findings["ledger"]["ok"]
     assert not findings["rows"]["ok"]
-    chosen = load_settings(None, data_dir=data)
+    chosen = settings_in(data)
     for text in (findings["rows"]["text"], verified(chosen, repair=True)["rows"].text):
         assert f"The newest readable backup has 30 memories; to go back to it: palimpsest restore {older}" in text
     assert (data / "ledger.db").read_bytes() == before
@@ -457,21 +382,17 @@ async def test_an_index_that_was_reused_after_a_purge_is_whole(settings: Setting
 
 def test_a_memory_in_use_is_verified_and_repaired_without_losing_a_write(settings: Settings) -> None:
     """Guards clients at work: `verify` sees one state, and a repair does not take a new row for a wrong one."""
-    settings = load_settings(None, data_dir=settings.data_dir, vector_store={"provider": "exact"})
+    settings = settings_in(settings.data_dir, vector_store={"provider": "exact"})
     with run_writer(settings.ledger_path) as writer:
         writer.wait_for(5)
         assert verified(settings)["rows"].text == AGREE
-        run_sql(settings.ledger_path, DAMAGES["the last entry is missing"][0])
+        run_sql(settings.ledger_path, damaged(DAMAGES["the last entry is missing"][0]))
         repaired = verified(settings, repair=True)["rows"]
         assert repaired.ok, repaired.text
         writer.wait_for(5)
     assert ledger_faults(settings.ledger_path) == []
-    ledger = open_ledger(settings.ledger_path, StoppedClock())
-    try:
-        with ledger.read() as conn:
-            texts = {memory.text for _, memory in memory_queries.list_memories(conn, ALICE, 100_000)}
-    finally:
-        ledger.close()
+    with ledger_in(settings.data_dir) as ledger, ledger.read() as conn:
+        texts = {memory.text for _, memory in memory_queries.list_memories(conn, ALICE, 100_000)}
     assert set(writer.acknowledged) <= texts
 
 

@@ -97,7 +97,7 @@ def purge(
         for file in backups:
             file.unlink()
         backups = ()
-    files = [*ledger.files(), *(files_below(projection.root) if projection.root else ())]
+    files = [*ledger.files(), *files_below(data_dir), *files_below(projection.root)]
     files += files_below(Path(hooks_dir(str(data_dir))))
     tables = ledger.search_tables(with_names)
     # Closing a file releases every lock that this process has on it, so no connection may be open to those searched.

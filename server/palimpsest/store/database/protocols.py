@@ -129,8 +129,8 @@ class FullText(Protocol):
         """Return which of the words occur in each row. Raises FullTextError."""
         ...
 
-    def own_text_counts(self, conn: Connection, words: Iterable[str]) -> dict[str, int]:
-        """Return in exactly how many rows each word occurs in the entry's own text. Raises FullTextError."""
+    def is_sound(self, conn: Connection) -> bool:
+        """Return whether a search finds the words of every stored row. Every row is read."""
         ...
 
 

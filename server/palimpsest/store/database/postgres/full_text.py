@@ -16,6 +16,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+from palimpsest.core.errors import FullTextError
 from palimpsest.core.models import Scope
 from palimpsest.store.database.full_text import (
     COLUMN_WEIGHTS,
@@ -47,13 +48,12 @@ CREATE = (
     )
     """,
     "CREATE INDEX lexical_by_word ON lexical USING gin (words) WITH (fastupdate = off)",
-    # In how many rows of a user each word occurs, and in how many of them in the entry's own text.
+    # In how many rows of a user each word occurs.
     """
     CREATE TABLE lexical_words (
         user_id text COLLATE "C" NOT NULL,
         word text COLLATE "C" NOT NULL,
         rows bigint NOT NULL,
-        own bigint NOT NULL,
         PRIMARY KEY (user_id, word)
     )
     """,
@@ -158,7 +158,12 @@ class PostgresFullText:
             }
         if not found:
             return {}
-        rows, tokens = conn.execute(_TOTALS, {"user_id": scope.user_id}).one()
+        totals = conn.execute(_TOTALS, {"user_id": scope.user_id}).one_or_none()
+        if totals is None:
+            raise FullTextError(
+                "the full text is damaged: the rows of a user are not counted. Rebuild it with palimpsest rebuild"
+            )
+        rows, tokens = totals
         values = {
             "words": [_key(scope.user_id, word) for word in found],
             "rarities": [_rarity(rows, number) for number in found.values()],
@@ -190,10 +195,15 @@ class PostgresFullText:
         rows = conn.execute(_ROWS, {"seqs": sorted(seqs)})
         return words_found(((int(seq), own, around) for seq, own, around in rows), words)
 
-    def own_text_counts(self, conn: Connection, words: Iterable[str]) -> dict[str, int]:
-        """Return in exactly how many rows each word occurs in the entry's own text."""
-        rows = conn.execute(_OWN_COUNTS, {"words": list(words)})
-        return {str(word): int(number) for word, number in rows}
+    def is_sound(self, conn: Connection) -> bool:
+        """Return whether everything that is derived from the stored rows is as it should be. Every row is read."""
+        counted = _Counts()
+        for row in map(dict[str, Any], conn.execute(_ALL).mappings()):
+            derived = _derived(row["user_id"], [row[column].split() for column in ("own", "context", "facts")])
+            if any(row[name] != value for name, value in derived.items()):
+                return False
+            counted.add([row], 1)
+        return counted.are_stored(conn)
 
     def _stored(self, conn: Connection, seqs: Sequence[int]) -> list[dict[str, Any]]:
         rows = conn.execute(_STORED, {"seqs": list(seqs)})
@@ -205,30 +215,26 @@ class _Counts:
 
     def __init__(self) -> None:
         self._rows: Counter[tuple[str, str]] = Counter()
-        self._own: Counter[tuple[str, str]] = Counter()
         self._users: Counter[str] = Counter()
         self._tokens: Counter[str] = Counter()
 
     def add(self, rows: Iterable[Mapping[str, Any]], sign: int) -> None:
         """Count rows that are stored, or with the sign -1 rows that are removed."""
         for row in rows:
-            user_id, own = row["user_id"], set(row["own"].split())
-            for word in own.union(row["context"].split(), row["facts"].split()):
+            user_id = row["user_id"]
+            for word in set(row["own"].split()).union(row["context"].split(), row["facts"].split()):
                 self._rows[user_id, word] += sign
-            for word in own:
-                self._own[user_id, word] += sign
             self._users[user_id] += sign
             self._tokens[user_id] += sign * row["tokens"]
 
     def write(self, conn: Connection) -> None:
         """Write the changes. A word or a user that has no row any more is removed."""
-        changed = sorted(key for key in self._rows.keys() | self._own.keys() if self._rows[key] or self._own[key])
+        changed = sorted(key for key, number in self._rows.items() if number)
         if changed:
             values = {
                 "users": [user_id for user_id, _ in changed],
                 "words": [word for _, word in changed],
                 "rows": [self._rows[key] for key in changed],
-                "own": [self._own[key] for key in changed],
             }
             conn.execute(_COUNT_WORDS, values)
             if any(self._rows[key] < 0 for key in changed):
@@ -239,6 +245,14 @@ class _Counts:
                 conn.execute(_COUNT_USER, {"user_id": user_id, "rows": rows, "tokens": tokens})
             if rows < 0:
                 conn.execute(_DROP_USER, {"user_id": user_id})
+
+    def are_stored(self, conn: Connection) -> bool:
+        """Return whether the tables have these counts and no others."""
+        words = {(row.user_id, row.word): row.rows for row in conn.execute(_ALL_WORDS)}
+        users = {row.user_id: (row.rows, row.tokens) for row in conn.execute(_ALL_USERS)}
+        return words == self._rows and users == {
+            user_id: (rows, self._tokens[user_id]) for user_id, rows in self._users.items()
+        }
 
 
 _PUT = text(
@@ -255,12 +269,9 @@ _REMOVE = text("DELETE FROM lexical WHERE seq = ANY(CAST(:seqs AS bigint[]))")
 _STORED = text("SELECT user_id, own, context, facts, tokens FROM lexical WHERE seq = ANY(CAST(:seqs AS bigint[]))")
 _COUNT_WORDS = text(
     """
-    INSERT INTO lexical_words(user_id, word, rows, own)
-    SELECT * FROM unnest(
-        CAST(:users AS text[]), CAST(:words AS text[]), CAST(:rows AS bigint[]), CAST(:own AS bigint[])
-    )
-    ON CONFLICT (user_id, word) DO UPDATE
-    SET rows = lexical_words.rows + excluded.rows, own = lexical_words.own + excluded.own
+    INSERT INTO lexical_words(user_id, word, rows)
+    SELECT * FROM unnest(CAST(:users AS text[]), CAST(:words AS text[]), CAST(:rows AS bigint[]))
+    ON CONFLICT (user_id, word) DO UPDATE SET rows = lexical_words.rows + excluded.rows
     """
 )
 _DROP_WORDS = text(
@@ -279,9 +290,9 @@ _COUNT_USER = text(
 _DROP_USER = text("DELETE FROM lexical_users WHERE user_id = :user_id AND rows <= 0")
 _TOTALS = text("SELECT rows, tokens FROM lexical_users WHERE user_id = :user_id")
 _COUNTED = text("SELECT word, rows FROM lexical_words WHERE user_id = :user_id AND word = ANY(CAST(:words AS text[]))")
-_OWN_COUNTS = text(
-    "SELECT word, sum(own) FROM lexical_words WHERE word = ANY(CAST(:words AS text[])) AND own > 0 GROUP BY word"
-)
+_ALL = text("SELECT user_id, own, context, facts, tokens, words, weights FROM lexical")
+_ALL_WORDS = text("SELECT user_id, word, rows FROM lexical_words")
+_ALL_USERS = text("SELECT user_id, rows, tokens FROM lexical_users")
 _ROWS = text("SELECT seq, own, context || ' ' || facts FROM lexical WHERE seq = ANY(CAST(:seqs AS bigint[]))")
 _SEEN = """
     user_id = :user_id AND project IN ('', :project)
@@ -304,19 +315,26 @@ _SCORED = text(
 
 def _values(row: FullTextRow) -> dict[str, Any]:
     """Return a row as it is stored."""
-    weights: dict[str, float] = {}
-    for weight, tokens in zip(COLUMN_WEIGHTS, (row.own, row.context, row.facts), strict=True):
-        for word, number in Counter(tokens).items():
-            weights[word] = weights.get(word, 0.0) + weight * number
     return {
         "seq": row.seq,
         "own": " ".join(row.own),
         "context": " ".join(row.context),
         "facts": " ".join(row.facts),
-        "tokens": len(row.own) + len(row.context) + len(row.facts) + SCOPE_TOKENS,
-        "words": [_key(row.scope.user_id, word) for word in weights],
-        "weights": list(weights.values()),
+        **_derived(row.scope.user_id, (row.own, row.context, row.facts)),
         **scope_values(row.scope),
+    }
+
+
+def _derived(user_id: str, columns: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """Return what a search needs of the tokens of a row: of its own text, of its context and of the facts."""
+    weights: dict[str, float] = {}
+    for weight, tokens in zip(COLUMN_WEIGHTS, columns, strict=True):
+        for word, number in Counter(tokens).items():
+            weights[word] = weights.get(word, 0.0) + weight * number
+    return {
+        "tokens": sum(map(len, columns)) + SCOPE_TOKENS,
+        "words": [_key(user_id, word) for word in weights],
+        "weights": list(weights.values()),
     }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -157,8 +158,16 @@ class SqliteFullText:
             rows = conn.execute(_ROWS, {"seqs": json.dumps(sorted(seqs))}).all()
         return words_found(((seq, own, around) for seq, own, around in rows), words)
 
+    def is_sound(self, conn: Connection) -> bool:
+        """Return whether the index of FTS5 has each word in as many rows as it occurs in. Every row is read."""
+        expected = Counter(word for _, own, _, _ in self.rows(conn).values() for word in set(own.split()))
+        try:
+            return self.own_text_counts(conn, expected) == expected
+        except FullTextError:
+            return False
+
     def own_text_counts(self, conn: Connection, words: Iterable[str]) -> dict[str, int]:
-        """Return in exactly how many rows each word occurs in the entry's own text."""
+        """Return in exactly how many rows each word occurs in the entry's own text. Raises FullTextError."""
         with _damage_as_full_text_error():
             return {
                 str(word): int(number)
