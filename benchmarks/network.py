@@ -48,10 +48,12 @@ class Network:
         self.cut()
 
     def _accept(self) -> None:
-        with suppress(OSError):  # the port is closed
-            while True:
+        while True:
+            try:
                 client, _ = self._listening.accept()
-                self._connect(client)
+            except OSError:  # the port is closed
+                return
+            self._connect(client)
 
     def _connect(self, client: socket.socket) -> None:
         try:
@@ -59,10 +61,12 @@ class Network:
         except OSError:
             _reset(client)
             return
+        for end in (client, server):
+            with suppress(OSError):  # whoever is at that end has left, which the threads notice
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._lock:
             self._open |= {client, server}
         for source, sink in ((client, server), (server, client)):
-            source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             threading.Thread(target=self._carry, args=(source, sink), daemon=True).start()
 
     def _carry(self, source: socket.socket, sink: socket.socket) -> None:
@@ -78,7 +82,8 @@ class Network:
 
 
 def _reset(end: socket.socket) -> None:
-    end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+    with suppress(OSError):  # the other side was quicker
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
     _close(end)
 
 

@@ -139,7 +139,7 @@ def run(
     """Run the rounds with so many replicas. Return the record and the number of rounds by what happened."""
     done = Counter[str]()
     with started(folder, number, seed) as soak:
-        record = soak.record
+        record, known = soak.record, 0
         for place in range(rounds):
             kind, began = KINDS[place % len(KINDS)], time.monotonic()
             soak.round(kind)
@@ -148,6 +148,9 @@ def run(
                 f"round {place + 1}: {kind}, {time.monotonic() - began:.0f} s, {record.acknowledged} acknowledged, "
                 f"{record.failed} failed, {sum(record.faults.values())} faults"
             )
+            for text in record.described[known:]:
+                report(text)
+            known = len(record.described)
         soak.verify()
     for kind, seconds in record.slowest.items():
         if seconds > LIMIT:
