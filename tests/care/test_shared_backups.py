@@ -20,7 +20,11 @@ from tests.support.ledger_files import search_texts
 from tests.support.memory import ALICE, StoppedClock, memory_in
 from tests.support.moving import BOB, digests, fill, settings_for
 
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.postgres,
+    pytest.mark.only_on("sqlite", "they name their databases themselves"),
+]
 
 OF_EPOCHS = ("meta", "changes")
 """The tables that a restore adds to: a new epoch, which the index log tells."""

@@ -14,14 +14,15 @@ from palimpsest.core.errors import EmbedderError
 from palimpsest.core.models import Decision, Event, Fact, Message, Outcome, Provenance, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.index.backfill import BATCH, BATCH_CHARS, Backfill, embed_missing
-from palimpsest.index.exact import ExactIndex
 from palimpsest.index.sync import Projection
 from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.writes.apply import Write
+from tests.support.exact_index import ExactIndex
 from tests.support.ledger_access import all_keys
 from tests.support.memory import StoppedClock, messages_from
 from tests.support.open_connections import count_connections
+from tests.support.stores import ledger_address
 
 HALF_PRECISION = 1e-3
 """Maximum difference between a component of a unit vector and its stored value."""
@@ -76,7 +77,7 @@ class Hashing:
 
 @pytest.fixture
 def other_ledger(tmp_path: Path) -> Generator[Ledger]:
-    opened = open_ledger(tmp_path / "another.db", StoppedClock())
+    opened = open_ledger(ledger_address(tmp_path / "another.db"), StoppedClock())
     yield opened
     opened.close()
 
@@ -202,10 +203,10 @@ class TestAfterChangingTheEmbedder:
         assert again is not None
         np.testing.assert_allclose(again, mean, atol=1e-6)
 
-    def test_the_index_follows(self, ledger: Ledger, old: Hashing, new: Hashing) -> None:
+    def test_the_index_follows(self, ledger: Ledger, old: Hashing, new: Hashing, root: Path) -> None:
         """Every entry that gets a vector is in the index log."""
         add(ledger, old, *facts(5))
-        projection = Projection(ledger, new.fingerprint, lambda _: ExactIndex(), None, layout="exact")
+        projection = Projection(ledger, new.fingerprint, lambda _: ExactIndex(), root, layout="exact")
         projection.open()
         assert projection.count() == 0
         embed_missing(ledger, new)

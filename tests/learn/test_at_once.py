@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,10 @@ import pytest
 
 from loopback import OpenAIServer
 from palimpsest.core.models import Decision, Edit, Event, Fact, Message, Scope, Undo
-from tests.support.ledger_access import stored_rows, write_elsewhere
+from tests.support.ledger_access import ledger_in, stored_rows, write_elsewhere, writing
 from tests.support.memory import ALICE, add_text, llm_settings, memory_in, memory_texts, messages_from
 from tests.support.scripted_model import facts_reply, is_extraction, reply_to_decide
+from tests.support.stores import Store, ledger_variables
 
 pytestmark = pytest.mark.anyio
 
@@ -108,11 +108,11 @@ def _line(peer: subprocess.Popen[str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Generator[Pair]:
+def pair(tmp_path_factory: pytest.TempPathFactory, store: Store) -> Generator[Pair]:  # noqa: ARG001 - where they write
     new_pair = Pair(tmp_path_factory.mktemp("pair"))
     with ExitStack() as stack:
         stack.enter_context(new_pair.server)
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **ledger_variables(new_pair.folder)}
         for minutes in ("0", "1"):
             command = [sys.executable, "-c", PEER, str(new_pair.folder), new_pair.server.base_url, minutes]
             peer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
@@ -338,14 +338,14 @@ async def test_reads_do_not_wait_for_writes_that_wait_for_another_process(tmp_pa
     texts = [f"Note number {number}" for number in range(20)]
     async with memory_in(tmp_path) as memory:
         await add_text(memory, "User plays the harp")
-        with closing(sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
+        with ledger_in(tmp_path) as other:
             async with anyio.create_task_group() as tasks:
-                for text in texts:
-                    tasks.start_soon(add_text, memory, text)
-                with anyio.fail_after(PATIENCE / 4):
-                    await anyio.wait_all_tasks_blocked()
-                    assert await memory_texts(memory) == ["User plays the harp"]
-                    assert [hit.text for hit in (await memory.search(ALICE, "harp")).hits] == ["User plays the harp"]
-                other.execute("ROLLBACK")
+                with writing(other):
+                    for text in texts:
+                        tasks.start_soon(add_text, memory, text)
+                    with anyio.fail_after(PATIENCE / 4):
+                        await anyio.wait_all_tasks_blocked()
+                        assert await memory_texts(memory) == ["User plays the harp"]
+                        [hit] = (await memory.search(ALICE, "harp")).hits
+                        assert hit.text == "User plays the harp"
         assert set(await memory_texts(memory)) == {"User plays the harp", *texts}

@@ -17,7 +17,6 @@ import pytest
 
 from loopback import OpenAIServer, Reply
 from palimpsest.core.models import Scope
-from palimpsest.core.settings import load_settings
 from palimpsest.learn.background.jobs import work_on_jobs
 from palimpsest.memory import Memory, open_memory
 from palimpsest.store.queries.jobs import MEMORIES, ORDER, OVERDUE, JobKind, unreported_jobs
@@ -34,6 +33,7 @@ from tests.support.memory import (
     memory_in,
     memory_texts,
     messages_from,
+    settings_in,
 )
 from tests.support.scripted_model import is_extraction
 
@@ -193,10 +193,8 @@ class TestWithoutModel:
 @asynccontextmanager
 async def memory_with_budget(folder: Path, clock: StoppedClock, url: str, **limits: int) -> AsyncGenerator[Memory]:
     """Open Alice's memory, which writes a summary after each edit, with limits a day."""
-    settings = load_settings(
-        None,
-        data_dir=folder,
-        user_id="alice",
+    settings = settings_in(
+        folder,
         llm=llm_settings(url, timeout=TIMEOUT),
         learn={"in_background": True},
         summary={"every": 1},

@@ -53,7 +53,6 @@ async def test_a_purge_leaves_no_keys_in_memory(tmp_path: Path) -> None:
         assert await texts_found(memory) == ["User's dog is named Rex"]
 
 
-@pytest.mark.only_on("sqlite", "backups of PostgreSQL are made by its own tools")
 async def test_a_restored_ledger(tmp_path: Path) -> None:
     """Guards against keys of entries that the restored ledger does not have, or has under other numbers."""
     clock = StoppedClock()

@@ -61,7 +61,6 @@ async def test_pages_and_the_index_follow_a_clock_that_jumps(tmp_path: Path) -> 
             assert (await memory.search(ALICE, text)).hits[0].text == text
 
 
-@pytest.mark.only_on("sqlite", "backups of PostgreSQL are made by its own tools")
 async def test_backups_and_restores_do_not_depend_on_the_clock(tmp_path: Path) -> None:
     """Guards the copies: one made with the clock set back neither replaces nor outlives one by its date."""
     clock = StoppedClock()

@@ -75,11 +75,17 @@ def table_rows(path: Path, *more: str) -> Rows:
     if not isinstance(address, Path):
         with closing(open_ledger(address, StoppedClock())) as ledger, ledger.read() as conn:
             read = {table: conn.exec_driver_sql(f"SELECT * FROM {table}") for table in (*TABLES, *more)}  # noqa: S608 - as below
-            return {table: sorted((dict(row) for row in rows.mappings()), key=repr) for table, rows in read.items()}
+            return {table: _in_order([dict(row) for row in rows.mappings()]) for table, rows in read.items()}
     with closing(sqlite3.connect(path)) as conn:
         conn.row_factory = sqlite3.Row
         tables = ((table, conn.execute(f"SELECT rowid AS number, * FROM {table}")) for table in (*TABLES, *more))  # noqa: S608 - names of our own
         return {table: [dict(row) for row in rows] for table, rows in tables}
+
+
+def _in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows by their number, or, if they have none, always in the same order."""
+    numbered = [{"number": row.get("seq"), **row} for row in rows]
+    return sorted(numbered, key=lambda row: (row["number"] or 0, repr(row)))
 
 
 def data_files(folder: Path) -> set[Path]:
@@ -97,7 +103,7 @@ def run_sql(path: Path, statements: str) -> None:
     address = ledger_address(path)
     if not isinstance(address, Path):
         with closing(open_ledger(address, StoppedClock())) as ledger, ledger.read() as conn, conn.engine.begin() as own:
-            own.exec_driver_sql(statements)
+            own.exec_driver_sql(statements, execution_options={"no_parameters": True})
         return
     with closing(sqlite3.connect(path)) as conn:
         conn.executescript(statements)

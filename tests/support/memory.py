@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from palimpsest.core.models import Message, Scope
-from palimpsest.core.settings import load_settings
+from palimpsest.core.settings import Settings, load_settings
 from palimpsest.core.validation import MessageInput, conversation_from
 from palimpsest.memory import Memory, open_memory
 from tests.support.stores import ledger_settings
@@ -38,11 +38,15 @@ async def memory_in(
     folder: Path, clock: StoppedClock | None = None, *, background: bool = False, **settings: Any
 ) -> AsyncGenerator[Memory]:
     """Open Alice's memory in a folder, without a language model unless the settings name one."""
-    values: dict[str, Any] = {"llm": {"provider": "none"}, "user_id": "alice", **ledger_settings(folder), **settings}
-    async with open_memory(
-        load_settings(None, data_dir=folder, **values), clock=clock or StoppedClock(), background=background
-    ) as memory:
+    chosen = settings_in(folder, **settings)
+    async with open_memory(chosen, clock=clock or StoppedClock(), background=background) as memory:
         yield memory
+
+
+def settings_in(folder: Path, **settings: Any) -> Settings:
+    """Return the settings with which `memory_in` opens Alice's memory."""
+    values: dict[str, Any] = {"llm": {"provider": "none"}, "user_id": "alice", **ledger_settings(folder), **settings}
+    return load_settings(None, data_dir=folder, **values)
 
 
 def llm_settings(base_url: str, **config: Any) -> dict[str, Any]:

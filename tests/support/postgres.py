@@ -64,15 +64,21 @@ class PostgresStore:
             self.cluster.create_database(name, TEMPLATE)
             self._databases[path] = name
 
+    def copy(self, path: Path, to: Path) -> None:
+        """Copy the database of a path."""
+        name = next(self._names)
+        self.cluster.create_database(name, self.database(path))
+        self._databases[to] = name
+
     def tables(self, folder: Path) -> dict[Path, bytes]:
-        """Return the tables of all databases of a folder as text, by the path of the ledger and the table."""
+        """Return the tables of all databases of a folder as stored, by the path of the ledger and the table."""
         contents: dict[Path, bytes] = {}
         for path, database in self._databases.items():
             if not path.is_relative_to(folder):
                 continue
             with self.cluster.administrator(database) as conn:
                 for (table,) in conn.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall():
-                    copying = sql.SQL("COPY {} TO STDOUT").format(sql.Identifier(table))
+                    copying = sql.SQL("COPY {} TO STDOUT (FORMAT binary)").format(sql.Identifier(table))
                     with conn.cursor() as cursor, cursor.copy(copying) as rows:
                         contents[path / table] = b"".join(rows)
         return contents

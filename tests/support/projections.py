@@ -15,13 +15,13 @@ from palimpsest.core.errors import VectorIndexError
 from palimpsest.core.models import Decision, Event, Fact, Outcome, Provenance, Scope
 from palimpsest.core.protocols import Vector, VectorIndex
 from palimpsest.index.chroma import ChromaIndex
-from palimpsest.index.exact import ExactIndex
 from palimpsest.index.sync import OpenIndex, Projection
 from palimpsest.recall.retrieval.candidates import NearestEntries
 from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.store.queries import entries as entry_queries
 from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.writes.apply import Write
+from tests.support.exact_index import ExactIndex
 from tests.support.ledger_access import all_keys
 from tests.support.memory import StoppedClock
 from tests.support.stores import ledger_address
@@ -159,7 +159,7 @@ def ledger_in(path: Path) -> Generator[Ledger]:
 
 @contextmanager
 def projected(
-    ledger: Ledger, open_index: OpenIndex, root: Path | None, *, embedder: str = EMBEDDER, layout: str = "test"
+    ledger: Ledger, open_index: OpenIndex, root: Path, *, embedder: str = EMBEDDER, layout: str = "test"
 ) -> Generator[Projection]:
     """Yield a projection that is not open yet, and close it at the end."""
     projection = Projection(ledger, embedder, open_index, root, layout=layout)

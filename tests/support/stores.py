@@ -7,6 +7,7 @@ store.
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -37,6 +38,10 @@ class Store(Protocol):
         """Create the empty ledger of a path unless there is one. All ledgers made by it have the same id."""
         ...
 
+    def copy(self, path: Path, to: Path) -> None:
+        """Copy the ledger of a path, which nobody has open, to another, unless its file was copied with its folder."""
+        ...
+
     def tables(self, folder: Path) -> dict[Path, bytes]:
         """Return what is in the ledgers of a folder beside its files, by a path that names ledger and table."""
         ...
@@ -61,6 +66,9 @@ class SqliteStore:
         """Write the file of an empty ledger."""
         if not path.exists():
             path.write_bytes(_empty_sqlite_ledger())
+
+    def copy(self, path: Path, to: Path) -> None:
+        """Do nothing: a ledger is a file in its folder."""
 
     def tables(self, folder: Path) -> dict[Path, bytes]:
         """Return nothing: everything is in files."""
@@ -145,6 +153,13 @@ def open_empty_ledger(folder: Path, clock: Clock) -> Ledger:
     path = folder / "ledger.db"
     _Chosen.store.prepare(path)
     return open_ledger(ledger_address(path), clock, data_dir=folder)
+
+
+def copy_memory(folder: Path, to: Path) -> None:
+    """Copy a data directory and its ledger, which nobody has open."""
+    if folder.exists():
+        shutil.copytree(folder, to)
+    _Chosen.store.copy(folder / "ledger.db", to / "ledger.db")
 
 
 def creation_time() -> datetime:

@@ -20,7 +20,7 @@ from tests.support.memory import StoppedClock
 
 OLDER = "0012"
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.only_on("sqlite", "they name their databases themselves")]
 
 
 @pytest.fixture

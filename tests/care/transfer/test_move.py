@@ -41,7 +41,7 @@ from tests.support.moving import (
 from tests.support.postgres import PostgresStore
 from tests.support.stores import Address
 
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.only_on("sqlite", "they move it to a database")]
 
 NEW = ("meta", "changes")
 """The tables that differ after a move: a new epoch, which the index log tells."""

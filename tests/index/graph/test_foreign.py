@@ -10,8 +10,9 @@ from palimpsest.care.backup import back_up, restore
 from palimpsest.care.doctor import examine
 from palimpsest.core.errors import GraphStoreError
 from tests.support.bolt_server import BoltServer, caught_up, projection_of, state
-from tests.support.ledger_access import copy_database, store_memory
+from tests.support.ledger_access import store_memory
 from tests.support.memory import StoppedClock, memory_in
+from tests.support.stores import copy_memory
 
 pytestmark = pytest.mark.anyio
 
@@ -103,8 +104,8 @@ async def test_another_copy_of_the_ledger_is_told_apart_and_may_take_over(tmp_pa
     async with memory_in(folders[0], graph_store=bolt.settings()) as one:
         state(one, *LYON)
         await caught_up(one)
-        folders[1].mkdir()
-        copy_database(folders[0] / "ledger.db", folders[1] / "ledger.db")
+    copy_memory(folders[0], folders[1])
+    async with memory_in(folders[0], graph_store=bolt.settings()) as one:
         state(one, *TOM)
         await caught_up(one)
     async with memory_in(folders[1], graph_store=bolt.settings()) as two:

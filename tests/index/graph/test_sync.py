@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import AsyncGenerator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from palimpsest.core.entities import EntityEdit, Merge, NamedEntity, Relation, Rename, Split
 from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
@@ -17,7 +16,7 @@ from palimpsest.memory import Memory
 from palimpsest.store.graph.care.naming import unnamed_memories
 from palimpsest.store.writes.apply import Write
 from tests.support.bolt_server import BoltServer, caught_up, projection_of, state
-from tests.support.ledger_access import ignore_progress, select_rows, store_memory, write_decisions
+from tests.support.ledger_access import ignore_progress, select_rows, store_memory, write_decisions, writing
 from tests.support.memory import ALICE, StoppedClock, memory_in
 
 pytestmark = pytest.mark.anyio
@@ -156,6 +155,7 @@ async def test_relations_of_entities_with_themselves_are_copied(memory: Memory, 
     assert bolt.relations(memory) == [(f"p{number:03}", "trusts", f"p{number:03}", True) for number in range(120)]
 
 
+@pytest.mark.only_on("sqlite", "PostgreSQL stores no NUL")
 async def test_names_are_never_read_as_a_statement(memory: Memory, bolt: BoltServer) -> None:
     hostile = "x'}) MATCH (n) DETACH DELETE n //"
     relation = "`]->() DELETE r // ${row.id} \u0000 \\"
@@ -254,8 +254,8 @@ async def test_more_nodes_than_one_statement_takes_are_renamed_at_once(memory: M
 
 async def test_names_that_are_looked_for_later_are_copied(memory: Memory, bolt: BoltServer) -> None:
     memory_id = store_memory(memory, "Ana paints in Lyon")
-    with closing(sqlite3.connect(memory.settings.ledger_path)) as conn, conn:
-        conn.execute("UPDATE memories SET entities = NULL, relations = NULL")  # as after an upgrade
+    with writing(memory.engine.ledger) as conn:
+        conn.execute(text("UPDATE memories SET entities = NULL, relations = NULL"))  # as after an upgrade
     await caught_up(memory)
     with memory.engine.ledger.read() as reading:
         [unnamed] = unnamed_memories(reading, 0, 10)

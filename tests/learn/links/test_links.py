@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +25,7 @@ from palimpsest.store.views.uses import Use
 from palimpsest.store.writes.apply import Write
 from tests.support.exports import exporting
 from tests.support.ledger_access import ignore_progress
+from tests.support.ledger_files import run_sql
 from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in
 
 pytestmark = pytest.mark.anyio
@@ -203,8 +202,7 @@ class TestWithoutModel:
             await link(memory, clock)
             settings = memory.settings
         assert all(finding.ok for finding in verify(settings, ignore_progress, repair=False, clock=clock))
-        with closing(sqlite3.connect(settings.ledger_path)) as conn, conn:
-            conn.execute("DELETE FROM memory_links")
+        run_sql(settings.ledger_path, "DELETE FROM memory_links")
         texts = [finding.text for finding in verify(settings, ignore_progress, repair=True, clock=clock)]
         assert any("have links that cannot be followed from both ends" in text for text in texts)
         async with memory_in(tmp_path, clock, links="on") as memory:

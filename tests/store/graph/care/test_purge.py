@@ -145,7 +145,6 @@ async def test_a_name_that_something_else_has_is_no_trace(tmp_path: Path) -> Non
         assert {trace.piece for trace in done.traces} == set(names)
 
 
-@pytest.mark.only_on("sqlite", "backups of PostgreSQL are made by its own tools")
 async def test_a_stray_name_is_found_and_other_backups_stay(tmp_path: Path) -> None:
     """Guards the proof: it finds a name in a file; a backup counts only if it holds the purged memory itself."""
     async with memory_in(tmp_path) as memory:

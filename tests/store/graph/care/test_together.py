@@ -12,12 +12,11 @@ import pytest
 from palimpsest.care.backup import back_up, restore
 from palimpsest.core.entities import Relation
 from palimpsest.core.models import Scope, Undo
-from palimpsest.core.settings import load_settings
 from palimpsest.memory import Memory
 from palimpsest.store.graph.names import entities_named
 from tests.support.graph_rows import LIVES, entity_names, stated_relations, store_stating
 from tests.support.ledger_access import ledger_faults, ledger_in, row_faults, select_rows
-from tests.support.memory import ALICE, StoppedClock, memory_in
+from tests.support.memory import ALICE, StoppedClock, memory_in, settings_in
 from tests.support.stores import ledger_argument
 
 pytestmark = pytest.mark.anyio
@@ -110,7 +109,6 @@ async def test_relations_follow_their_memory(tmp_path: Path) -> None:
         assert await row_faults(memory) == []
 
 
-@pytest.mark.only_on("sqlite", "backups of PostgreSQL are made by its own tools")
 async def test_a_restored_backup_has_the_graph_of_its_time(tmp_path: Path) -> None:
     """Guards backups: entities and relations are those of the copy, not those of today."""
     data = tmp_path / "data"
@@ -118,7 +116,7 @@ async def test_a_restored_backup_has_the_graph_of_its_time(tmp_path: Path) -> No
         store_stating(memory, "Ana lives in Lyon", ANA, relations=(LIVES,))
         copy = back_up(memory.settings, None, memory.engine.clock).path
         store_stating(memory, "Tom sails", ("Tom", "person"), relations=(Relation("Tom", "knows", "Ana"),))
-    settings = load_settings(None, data_dir=data, user_id="alice", llm={"provider": "none"})
+    settings = settings_in(data)
     restore(settings, copy, StoppedClock())
     async with memory_in(data) as memory:
         assert stated_relations(memory) == STATED
