@@ -24,7 +24,7 @@ from tests.support.exports import CutOffError, Interrupted, exported, exporting
 from tests.support.graph_rows import LIVES, change_stating, store_stating
 from tests.support.ledger_access import ignore_progress, ledger_faults, second_writer, store_memory, store_messages
 from tests.support.ledger_files import search_texts, table_rows
-from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in, memory_texts
+from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in
 from tests.support.watched_embedder import watched
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.anyio
 BOB = Scope("bob")
 WEB = Scope("alice", project="web")
 CODER = Scope("alice", project="web", agent_id="coder", run_id="run 1")
-STRANGE = 'Zürich 東京 🍵 עברית "quoted" \\ back\n\ttabbed\u2028line\x85next \u200b e\u0301'
+STRANGE = 'Zürich 東京 🍵 עברית "quoted" \\ back\n\ttabbed\u2028line\x85next \x00 nul \ufdd0\ufdd00 \u200b e\u0301'
 NESTED: dict[str, Any] = {
     "größe": {"高さ": [1, -2.5, 1e22, 0.1, True, None, {"": []}], "a": {}},
     "z": "\u2028",
@@ -501,15 +501,6 @@ def test_the_commands_move_a_memory_from_one_folder_to_another(tmp_path: Path) -
     assert "undoes this import" not in palimpsest(there, "import", str(tmp_path / "alice.jsonl"))
     missing = palimpsest(there, "import", "alice.zip", code=1)
     assert missing == "error: there is no file alice.zip. Nothing was imported\n"
-
-
-@pytest.mark.only_on("sqlite", "PostgreSQL stores no NUL")
-async def test_a_nul_is_exported_and_imported(tmp_path: Path) -> None:
-    async with memory_in(tmp_path / "here") as here, memory_in(tmp_path / "there") as there:
-        store_memory(here, "User said \0")
-        await here.care.export(tmp_path / "alice.jsonl", "jsonl", ignore_progress)
-        await there.care.import_file(ALICE, tmp_path / "alice.jsonl", ignore_progress)
-        assert await memory_texts(there) == ["User said \0"]
 
 
 async def test_an_import_does_not_wait_for_vectors(tmp_path: Path) -> None:

@@ -162,7 +162,7 @@ class TestAnyText:
         np.testing.assert_array_equal(vector, embedder.embed_passages([text[:WINDOW_CHARS]])[0])
 
     @pytest.mark.ci
-    def test_thousands_of_calls_from_many_threads_give_the_vectors_of_one(self, embedder: E5Embedder) -> None:
+    def test_calls_from_many_threads_give_the_vectors_of_one(self, embedder: E5Embedder) -> None:
         """Calls share the model, and nothing else."""
         texts = [f"{text[:50]} {number}" for number, text in enumerate(ODD_TEXTS)]
         alone = embedder.embed_passages(texts)
@@ -173,7 +173,7 @@ class TestAnyText:
             return bool(np.array_equal(np.roll(vectors, number % len(texts), axis=0), alone))
 
         with ThreadPoolExecutor(16) as pool:
-            assert all(pool.map(embed, range(1_000 // len(texts))))
+            assert all(pool.map(embed, range(300 // len(texts))))
 
 
 class TestWindows:

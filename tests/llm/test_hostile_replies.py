@@ -207,7 +207,7 @@ def decide_stage(facts: Sequence[Fact], memories: Sequence[Memory]) -> Callable[
 
 
 class TestExtract:
-    @examples(1_800)
+    @examples(900)
     @given(replies_of(fact_replies()), replies_of(fact_replies()))
     def test_any_reply_gives_valid_facts_or_an_error(self, first: str, second: str) -> None:
         """Guards the ledger against texts that are not facts, wrong sources, and hidden failures."""
@@ -254,7 +254,7 @@ class TestExtract:
 
 
 class TestDecide:
-    @examples(1_800)
+    @examples(900)
     @given(
         st.integers(1, MAX_LISTED),
         st.integers(1, MAX_LISTED),

@@ -155,7 +155,6 @@ async def test_relations_of_entities_with_themselves_are_copied(memory: Memory, 
     assert bolt.relations(memory) == [(f"p{number:03}", "trusts", f"p{number:03}", True) for number in range(120)]
 
 
-@pytest.mark.only_on("sqlite", "PostgreSQL stores no NUL")
 async def test_names_are_never_read_as_a_statement(memory: Memory, bolt: BoltServer) -> None:
     hostile = "x'}) MATCH (n) DETACH DELETE n //"
     relation = "`]->() DELETE r // ${row.id} \u0000 \\"

@@ -21,7 +21,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import NullPool, QueuePool
 
 from palimpsest.core.errors import LedgerError, SettingsError
-from palimpsest.store.database.postgres import dialect, tables
+from palimpsest.store.database.postgres import dialect, nul, tables
 from palimpsest.store.database.postgres.commits import AS_TEXT, Commits, was_stored
 from palimpsest.store.database.postgres.errors import NOTHING_BY_THIS_STEP, as_ledger_errors, is_lost
 from palimpsest.store.database.postgres.full_text import PostgresFullText
@@ -293,7 +293,14 @@ class PostgresDatabase:
     def _new_engine(self, **pool: Any) -> Engine:
         url = self._url.set(drivername=dialect.DRIVER)
         application = {"application_name": "palimpsest"} if "application_name" not in url.query else {}
-        engine = create_engine(url, isolation_level="AUTOCOMMIT", connect_args={**NETWORK, **application}, **pool)
+        engine = create_engine(
+            url,
+            isolation_level="AUTOCOMMIT",
+            connect_args={**NETWORK, **application},
+            json_serializer=nul.dumps,
+            json_deserializer=nul.loads,
+            **pool,
+        )
 
         @event.listens_for(engine, "connect")
         def _(driver: Any, _: Any) -> None:

@@ -44,9 +44,6 @@ class PostgresLoading:
 
     def unfit(self, table: Table, row: Mapping[str, Any]) -> str:
         """Return why PostgreSQL cannot store a row, or "" if it can."""
-        for name, value in row.items():
-            if isinstance(value, str) and "\0" in value:
-                return f"its {name} has a NUL character, which PostgreSQL cannot store"
         for names in _indexed(table):
             texts = [value for name in names if isinstance(value := row[name], str)]
             if sum(map(len, texts)) * MAX_BYTES_OF_CHARACTER <= MAX_INDEXED_BYTES:

@@ -15,10 +15,14 @@ from sqlalchemy import Connection, text
 from palimpsest.store.database.postgres import commits
 from palimpsest.store.database.postgres.dialect import EDIT_NUMBERS
 from palimpsest.store.database.postgres.locks import INDEX_LOG, ledger_lock
+from palimpsest.store.database.postgres.nul import storable
 from palimpsest.store.schema import index_log
 
 CHANNEL = "palimpsest_changes"
 """Where servers listen for changes of others."""
+
+LOSSLESS = "surrogateescape"
+"""How bytes are read that may begin or end in the middle of a character."""
 
 _CREATE = (
     f"CREATE SEQUENCE IF NOT EXISTS {EDIT_NUMBERS}",
@@ -78,7 +82,8 @@ def pieces_in(conn: Connection, table: str, pieces: Sequence[bytes]) -> list[byt
         f'SELECT DISTINCT piece FROM "{table}", unnest(CAST(:pieces AS bytea[])) AS piece '  # noqa: S608 - names of our own
         f"WHERE position(piece IN convert_to(concat_ws(' ', {', '.join(columns)}), 'UTF8')) > 0"
     )
-    return [bytes(piece) for piece in conn.execute(found, {"pieces": list(pieces)}).scalars()]
+    stored = {storable(piece.decode(errors=LOSSLESS)).encode(errors=LOSSLESS): piece for piece in pieces}
+    return [stored[bytes(piece)] for piece in conn.execute(found, {"pieces": list(stored)}).scalars()]
 
 
 def invalid_indexes(conn: Connection) -> list[str]:
