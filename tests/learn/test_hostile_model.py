@@ -135,7 +135,7 @@ class HostileMemory:
     def others(self, scope: Scope) -> dict[str, list[tuple[Any, ...]]]:
         """Return every row of every scope but one."""
         return {
-            table: self.rows(f"SELECT * FROM {table} WHERE {which.format(others=_OTHERS)} ORDER BY rowid", scope)  # noqa: S608 - names of ours
+            table: sorted(self.rows(f"SELECT * FROM {table} WHERE {which.format(others=_OTHERS)}", scope), key=repr)  # noqa: S608 - names of ours
             for table, which in _TABLES.items()
         }
 

@@ -80,7 +80,9 @@ async def fill(memory: Memory, clock: StoppedClock) -> Filled:
     """Store memories, messages, relations, questions and edits of two users, in an order that leaves gaps."""
     turns = [(role, f"{role} says “{role}” 🙂 \0 {number}") for number in range(4) for role in ("user", "assistant")]
     messages = await store_messages(memory, *turns)
-    changed = store_memory(memory, "User lives in Köln", sources=[messages[0].id], metadata={"b": 1, "a": [True, None]})
+    changed = store_memory(
+        memory, "User lives in Köln", sources=[messages[0].id], metadata={"b": 1, "a": [True, None, "\0 \ufdd0"]}
+    )
     gone = store_memory(memory, "User has a cat")
     store_stating(memory, "Ana lives in Lyon", ("Ana", "person"), relations=(Relation("Ana", "lives in", "Lyon"),))
     for number in range(FEW * 3):

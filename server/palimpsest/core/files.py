@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from errno import EACCES, EDQUOT, ENOSPC, EPERM, EROFS
@@ -14,6 +15,9 @@ from filelock import FileLock, Timeout
 from palimpsest.core.errors import LedgerError
 
 OWNER_ONLY = 0o600
+OTHERS = 0o077
+"""The permissions of everybody but the owner."""
+
 PROBE = "locks.probe"
 UNWRITABLE = (EACCES, EPERM, EROFS, ENOSPC, EDQUOT)
 """Error numbers that mean the folder cannot be written. flock itself never returns one of these."""
@@ -58,6 +62,20 @@ def replace_file(path: Path, mode: int = OWNER_ONLY, *, durable: bool = True) ->
 def files_below(folder: Path) -> list[Path]:
     """Return every file in a folder and in the folders below it, sorted; none if there is no such folder."""
     return sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
+
+
+def make_private_folder(folder: Path) -> None:
+    """Create a folder with mode 0700. An existing folder is made private only if it is empty. Raises OSError."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not any(folder.iterdir()):
+        make_private(folder)
+
+
+def make_private(path: Path) -> None:
+    """Take the permissions of others from a file or folder. Raises OSError."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & OTHERS:
+        path.chmod(mode & ~OTHERS)
 
 
 def refuse_without_locks(folder: Path) -> None:

@@ -19,7 +19,8 @@ from sqlalchemy import Connection, select
 
 from palimpsest.core.clock import Clock
 from palimpsest.core.entities import NamedEntity
-from palimpsest.core.errors import SettingsError
+from palimpsest.core.errors import LedgerError, SettingsError
+from palimpsest.core.files import make_private_folder
 from palimpsest.core.git_project import Alias, Move, Repository
 from palimpsest.core.models import AppliedWrite, Scope
 from palimpsest.core.protocols import Progress, Vector
@@ -338,6 +339,8 @@ def open_ledger(
     Raises SettingsError for a URL that is none, LedgerTooNewError for the schema of a newer version, and LedgerError if
     the file or the database cannot be used.
     """
+    if data_dir is not None and not isinstance(place, Path):
+        _make_private(data_dir)
     database = open_database(place)
     backups = _backups(place, lambda: nullcontext(database), data_dir)
     try:
@@ -346,6 +349,14 @@ def open_ledger(
         database.close()
         raise
     return Ledger(database, backups, clock, max_memories)
+
+
+def _make_private(data_dir: Path) -> None:
+    """Create the data directory, which has backups and an index, as the file of a ledger is created with its folder."""
+    try:
+        make_private_folder(data_dir)
+    except OSError as error:
+        raise LedgerError(f"the folder {data_dir} cannot be used: {error.strerror}. Nothing was written.") from error
 
 
 def open_database(place: Path | SecretStr) -> Database:

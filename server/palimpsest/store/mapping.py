@@ -68,6 +68,10 @@ class UtcTime(TypeDecorator[datetime]):
         return None if value is None else datetime.fromisoformat(value)
 
 
+class StoredJson(String):
+    """The text of a value of JSON, as a row that is copied has it."""
+
+
 class json_elements(FunctionElement[Any]):  # noqa: N801 - SQL functions are lower case, as in SQLAlchemy
     """The elements of a JSON array, one row each. Each database has its own function for it."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ async def test_two_hosts_share_a_ledger_and_its_index(
 ) -> None:
     """Guards a team's servers: each finds what the other wrote, a purge erases for both, and the doctor agrees."""
     monkeypatch.setattr(kept_keys, "MAX_NUMBERS", 0)  # so that searches ask the index
-    shared = {"vector_store": chroma.vector_store(), **ledger_settings(tmp_path / "team")}
+    shared: Any = {"vector_store": chroma.vector_store(), **ledger_settings(tmp_path / "team")}
     async with memory_in(tmp_path / "one", **shared) as one, memory_in(tmp_path / "two", **shared) as two:
         purged = store_memory(one, TEA)
         for memory in (one, two):

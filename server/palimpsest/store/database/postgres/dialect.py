@@ -12,8 +12,8 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.types import Integer, String
 
-from palimpsest.store.database.postgres.nul import AnyText
-from palimpsest.store.mapping import json_elements, json_numbers, next_number
+from palimpsest.store.database.postgres.nul import AnyJson, AnyText
+from palimpsest.store.mapping import StoredJson, json_elements, json_numbers, next_number
 
 EDIT_NUMBERS = "edit_numbers"
 """The sequence of edit numbers. Two users may write at the same time, so the highest number in use does not do."""
@@ -49,7 +49,7 @@ class LedgerDialect(PGDialect_psycopg):
     type_compiler_cls = _Types
     ddl_compiler = _Ddl
     # The driver chooses the size of a number that it sends. With a cast, all would have 32 bits.
-    colspecs: ClassVar[Any] = {**PGDialect_psycopg.colspecs, Integer: Integer, String: AnyText}
+    colspecs: ClassVar[Any] = {**PGDialect_psycopg.colspecs, Integer: Integer, String: AnyText, StoredJson: AnyJson}
 
 
 def register() -> None:

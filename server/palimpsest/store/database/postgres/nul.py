@@ -39,6 +39,20 @@ class AnyText(String):
         return _restored
 
 
+class AnyJson(String):
+    """The text of a value of JSON, as it is stored."""
+
+    def bind_processor(self, dialect: Dialect) -> Callable[..., Any]:
+        """Return what makes the texts in the value storable."""
+        del dialect
+        return _storable_json
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[..., Any]:
+        """Return what restores the texts in a stored value."""
+        del dialect, coltype
+        return _restored_json
+
+
 def storable(text: str) -> str:
     """Return a text as it is stored."""
     if NUL not in text and MARK not in text:
@@ -49,7 +63,7 @@ def storable(text: str) -> str:
 def dumps(value: Any) -> str:
     """Return a value as JSON whose texts are storable."""
     dumped = json.dumps(value)
-    if _escaped(NUL) not in dumped and _escaped(MARK) not in dumped:
+    if not _has(dumped, NUL) and not _has(dumped, MARK):
         return dumped
     return json.dumps(_with_texts(value, storable))
 
@@ -57,13 +71,13 @@ def dumps(value: Any) -> str:
 def loads(data: str | bytes) -> Any:
     """Return the value of JSON that `dumps` wrote."""
     value = json.loads(data)
-    mark = _escaped(MARK)
-    has_marks = mark in data if isinstance(data, str) else mark.encode() in data
-    return _with_texts(value, _restored) if has_marks else value
+    dumped = data if isinstance(data, str) else data.decode()
+    return _with_texts(value, _restored) if _has(dumped, MARK) else value
 
 
-def _escaped(char: str) -> str:
-    return json.dumps(char)[1:-1]
+def _has(dumped: str | None, char: str) -> bool:
+    """Return whether a character may be in a value of JSON."""
+    return dumped is not None and json.dumps(char)[1:-1] in dumped
 
 
 def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
@@ -88,3 +102,11 @@ def _restored(value: Any) -> Any:
     if not isinstance(value, str) or MARK not in value:
         return value
     return _TO_READ.sub(lambda found: _READ[found[0]], value)
+
+
+def _storable_json(dumped: Any) -> Any:
+    return dumps(json.loads(dumped)) if _has(dumped, NUL) or _has(dumped, MARK) else dumped
+
+
+def _restored_json(dumped: Any) -> Any:
+    return json.dumps(loads(dumped)) if _has(dumped, MARK) else dumped

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-import stat
 import threading
 import time
 from collections.abc import Generator, Sequence
@@ -23,7 +22,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import QueuePool
 
 from palimpsest.core.errors import LedgerError, LedgerReplacedError, PalimpsestError
-from palimpsest.core.files import file_lock, files_below, refuse_without_locks
+from palimpsest.core.files import file_lock, files_below, make_private, make_private_folder, refuse_without_locks
 from palimpsest.core.threads import is_background
 from palimpsest.store.database.protocols import Work
 from palimpsest.store.database.sqlite import dialect
@@ -41,9 +40,6 @@ BUSY_TIMEOUT_SECONDS = 30
 
 RETRY_SECONDS = 0.02
 """How often a call looks for a connection that still has the old files open. Set by hand: no caller notices it."""
-
-OTHERS = 0o077
-"""The permissions of everybody but the owner."""
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +72,7 @@ class SqliteDatabase:
     def open(cls, path: Path) -> SqliteDatabase:
         """Open the file, and create it if needed. Raises LedgerError."""
         with unwritable_as_ledger_error(path):
-            _make_private_folder(path.parent)
+            make_private_folder(path.parent)
         refuse_without_locks(path.parent)
         with as_ledger_errors(path), unwritable_as_ledger_error(path):
             _make_private_file(path)
@@ -319,13 +315,6 @@ def _migration_lock(path: Path) -> Path:
     return path.with_suffix(".migrating")
 
 
-def _make_private_folder(folder: Path) -> None:
-    """Create the folder with mode 0700. An existing folder is made private only if it is empty."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not any(folder.iterdir()):
-        _make_private(folder)
-
-
 def _make_private_file(path: Path) -> None:
     """Create the file with mode 0600, before SQLite creates it with the mode of the umask.
 
@@ -336,7 +325,7 @@ def _make_private_file(path: Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     if not os.access(path, os.W_OK):
         raise PermissionError(EACCES, os.strerror(EACCES))
-    _make_private(path)
+    make_private(path)
 
 
 def _use_wal(path: Path) -> None:
@@ -346,9 +335,3 @@ def _use_wal(path: Path) -> None:
         revision = "alembic_version" in tables and conn.execute("SELECT version_num FROM alembic_version").fetchone()
         if not tables or (revision and revision[0] in KNOWN_REVISIONS):
             conn.execute("PRAGMA journal_mode=WAL")  # a file of another program is left as it is, and refused later
-
-
-def _make_private(path: Path) -> None:
-    mode = stat.S_IMODE(path.stat().st_mode)
-    if mode & OTHERS:
-        path.chmod(mode & ~OTHERS)

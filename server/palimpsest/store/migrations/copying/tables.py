@@ -11,10 +11,26 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from sqlalchemy import JSON, Boolean, Connection, Table, TextClause, text
+from sqlalchemy import (
+    JSON,
+    BindParameter,
+    Boolean,
+    Column,
+    Connection,
+    String,
+    Table,
+    TextClause,
+    TypeDecorator,
+    bindparam,
+    text,
+)
+from sqlalchemy import column as column_of
+from sqlalchemy.sql.selectable import TextualSelect
+from sqlalchemy.types import NullType, TypeEngine
 
 from palimpsest.store import schema
 from palimpsest.store.graph import tables as graph
+from palimpsest.store.mapping import StoredJson
 from palimpsest.store.views import tables as views
 
 StoredRow: TypeAlias = tuple[Any, ...]
@@ -77,7 +93,7 @@ class TableRows:
     def _rows(
         self,
         conn: Connection,
-        query: TextClause,
+        query: TextualSelect,
         after: Key | None = None,
         upto: Key | None = None,
         limit: int | None = None,
@@ -87,7 +103,7 @@ class TableRows:
             values["rows"] = limit
         return [tuple(row) for row in conn.execute(query, values)]
 
-    def _query(self, *, after: bool = False, upto: bool = False, limited: bool = False) -> TextClause:
+    def _query(self, *, after: bool = False, upto: bool = False, limited: bool = False) -> TextualSelect:
         columns = ", ".join(
             f'CAST("{column.name}" AS TEXT)' if isinstance(column.type, JSON) else f'"{column.name}"'
             for column in self.table.columns
@@ -97,7 +113,9 @@ class TableRows:
         where = f" WHERE {' AND '.join(bounds)}" if bounds else ""
         order = self._key.strip("()")
         limit = " LIMIT :rows" if limited else ""
-        return text(f'SELECT {columns} FROM "{self.name}"{where} ORDER BY {order}{limit}')  # noqa: S608 - names of our own
+        query = text(f'SELECT {columns} FROM "{self.name}"{where} ORDER BY {order}{limit}')  # noqa: S608 - names of our own
+        given = [*(self._keys_as("a") if after else ()), *(self._keys_as("u") if upto else ())]
+        return query.bindparams(*given).columns(*[column_of(name, kind) for name, kind in self._kinds.items()])
 
     def _values(self, row: StoredRow) -> dict[str, Any]:
         values = {f"v{place}": value for place, value in enumerate(row)}
@@ -132,15 +150,34 @@ class TableRows:
         values = ", ".join(f":v{place}" for place in range(len(names)))
         changes = ", ".join(f'"{name}" = excluded."{name}"' for name in names if name not in key)
         action = f"DO UPDATE SET {changes}" if changes else "DO NOTHING"
-        return text(f'INSERT INTO "{self.name}" ({columns}) VALUES ({values}) ON CONFLICT {self._key} {action}')  # noqa: S608 - likewise
+        query = text(f'INSERT INTO "{self.name}" ({columns}) VALUES ({values}) ON CONFLICT {self._key} {action}')  # noqa: S608 - likewise
+        kinds = enumerate(self._kinds.values())
+        return query.bindparams(*[bindparam(f"v{place}", type_=kind) for place, kind in kinds])
 
     @cached_property
     def _delete(self) -> TextClause:
-        return text(f'DELETE FROM "{self.name}" WHERE {self._key} = {self._marks("k")}')  # noqa: S608 - likewise
+        query = text(f'DELETE FROM "{self.name}" WHERE {self._key} = {self._marks("k")}')  # noqa: S608 - likewise
+        return query.bindparams(*self._keys_as("k"))
+
+    @cached_property
+    def _kinds(self) -> Mapping[str, TypeEngine[Any]]:
+        """Return how each column is read and written: texts as texts, and everything else as it is."""
+        return {column.name: _kind(column) for column in self.table.columns}
+
+    def _keys_as(self, prefix: str) -> list[BindParameter[Any]]:
+        kinds = [self._kinds[self._names[place]] for place in self._key_places]
+        return [bindparam(f"{prefix}{place}", type_=kind) for place, kind in enumerate(kinds)]
 
 
 ROWS = tuple(TableRows(table) for table in TABLES)
 """The rows of each table, in the order of `TABLES`."""
+
+
+def _kind(column: Column[Any]) -> TypeEngine[Any]:
+    kind = column.type.impl_instance if isinstance(column.type, TypeDecorator) else column.type
+    if isinstance(kind, JSON):
+        return StoredJson()
+    return String() if isinstance(kind, String) else NullType()
 
 
 def _quoted(names: Iterable[str]) -> str:
