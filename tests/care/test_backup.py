@@ -47,6 +47,8 @@ from tests.support.ledger_files import data_files, repeat_until, run_sql, run_wr
 from tests.support.mcp_client import connect_stdio, reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in
 
+pytestmark = pytest.mark.only_on("sqlite", "these are copies of files, and ledgers of earlier versions")
+
 KILLED_WHILE_MIGRATING = """
 import os, signal, sys
 from datetime import UTC, datetime
