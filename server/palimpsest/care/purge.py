@@ -98,7 +98,6 @@ def purge(
             file.unlink()
         backups = ()
     files = [*ledger.files(), *files_below(data_dir), *files_below(projection.root)]
-    files += files_below(Path(hooks_dir(str(data_dir))))
     tables = ledger.search_tables(with_names)
     # Closing a file releases every lock that this process has on it, so no connection may be open to those searched.
     ledger.close()

@@ -1,4 +1,4 @@
-"""Operating-system file locks, and files that are replaced as a whole."""
+"""Operating-system file locks, files that are replaced as a whole, and files of their owner alone."""
 
 from __future__ import annotations
 

@@ -340,7 +340,7 @@ def open_ledger(
     the file or the database cannot be used.
     """
     if data_dir is not None and not isinstance(place, Path):
-        _make_private(data_dir)
+        _make_data_dir(data_dir)
     database = open_database(place)
     backups = _backups(place, lambda: nullcontext(database), data_dir)
     try:
@@ -351,8 +351,8 @@ def open_ledger(
     return Ledger(database, backups, clock, max_memories)
 
 
-def _make_private(data_dir: Path) -> None:
-    """Create the data directory, which has backups and an index, as the file of a ledger is created with its folder."""
+def _make_data_dir(data_dir: Path) -> None:
+    """Create a private data directory, for backups and an index. A ledger in a file makes its folder by itself."""
     try:
         make_private_folder(data_dir)
     except OSError as error:

@@ -93,7 +93,7 @@ def verify(conn: Connection, database: Database, progress: Progress) -> Faults:
     entries_by_owner = {(row.kind, row.owner_id): row for row in conn.execute(select(vectors))}
     full_text = database.full_text
     words = full_text.rows(conn)
-    faults.words = not full_text.is_sound(conn)
+    faults.words = not full_text.is_sound(conn, words)
     total, done = len(entries_by_owner), 0
     owners: tuple[tuple[Kind, Table], ...] = (("message", messages), ("memory", memories))
     for kind, table in owners:

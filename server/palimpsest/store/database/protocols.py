@@ -129,8 +129,8 @@ class FullText(Protocol):
         """Return which of the words occur in each row. Raises FullTextError."""
         ...
 
-    def is_sound(self, conn: Connection) -> bool:
-        """Return whether a search finds the words of every stored row. Every row is read."""
+    def is_sound(self, conn: Connection, rows: Mapping[int, FullTextColumns]) -> bool:
+        """Return whether a search finds the words of every stored row. `rows` is what `rows` returns."""
         ...
 
 

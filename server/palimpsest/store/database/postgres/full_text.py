@@ -195,14 +195,18 @@ class PostgresFullText:
         rows = conn.execute(_ROWS, {"seqs": sorted(seqs)})
         return words_found(((int(seq), own, around) for seq, own, around in rows), words)
 
-    def is_sound(self, conn: Connection) -> bool:
-        """Return whether everything that is derived from the stored rows is as it should be. Every row is read."""
+    def is_sound(self, conn: Connection, rows: Mapping[int, FullTextColumns]) -> bool:
+        """Return whether everything that is derived from the stored rows is as it should be."""
         counted = _Counts()
-        for row in map(dict[str, Any], conn.execute(_ALL).mappings()):
-            derived = _derived(row["user_id"], [row[column].split() for column in ("own", "context", "facts")])
-            if any(row[name] != value for name, value in derived.items()):
+        for row in conn.execute(_ALL_DERIVED):
+            scope, *columns = rows[row.seq]
+            user_id = json.loads(scope)[0]
+            derived = _derived(user_id, [column.split() for column in columns])
+            if {"tokens": row.tokens, "words": row.words, "weights": row.weights} != derived:
                 return False
-            counted.add([row], 1)
+            own, context, facts = columns
+            stored = {"user_id": user_id, "own": own, "context": context, "facts": facts, "tokens": row.tokens}
+            counted.add([stored], 1)
         return counted.are_stored(conn)
 
     def _stored(self, conn: Connection, seqs: Sequence[int]) -> list[dict[str, Any]]:
@@ -290,7 +294,7 @@ _COUNT_USER = text(
 _DROP_USER = text("DELETE FROM lexical_users WHERE user_id = :user_id AND rows <= 0")
 _TOTALS = text("SELECT rows, tokens FROM lexical_users WHERE user_id = :user_id")
 _COUNTED = text("SELECT word, rows FROM lexical_words WHERE user_id = :user_id AND word = ANY(CAST(:words AS text[]))")
-_ALL = text("SELECT user_id, own, context, facts, tokens, words, weights FROM lexical")
+_ALL_DERIVED = text("SELECT seq, tokens, words, weights FROM lexical")
 _ALL_WORDS = text("SELECT user_id, word, rows FROM lexical_words")
 _ALL_USERS = text("SELECT user_id, rows, tokens FROM lexical_users")
 _ROWS = text("SELECT seq, own, context || ' ' || facts FROM lexical WHERE seq = ANY(CAST(:seqs AS bigint[]))")

@@ -23,36 +23,6 @@ _READ = {stored: text for text, stored in _STORED.items()}
 _TO_READ = re.compile("|".join(_READ))
 
 
-class AnyText(String):
-    """A text that may have NUL characters."""
-
-    render_bind_cast = True  # as SQLAlchemy does for psycopg
-
-    def bind_processor(self, dialect: Dialect) -> Callable[..., Any]:
-        """Return what makes a text storable."""
-        del dialect
-        return _storable
-
-    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[..., Any]:
-        """Return what restores a stored text."""
-        del dialect, coltype
-        return _restored
-
-
-class AnyJson(String):
-    """The text of a value of JSON, as it is stored."""
-
-    def bind_processor(self, dialect: Dialect) -> Callable[..., Any]:
-        """Return what makes the texts in the value storable."""
-        del dialect
-        return _storable_json
-
-    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[..., Any]:
-        """Return what restores the texts in a stored value."""
-        del dialect, coltype
-        return _restored_json
-
-
 def storable(text: str) -> str:
     """Return a text as it is stored."""
     if NUL not in text and MARK not in text:
@@ -110,3 +80,27 @@ def _storable_json(dumped: Any) -> Any:
 
 def _restored_json(dumped: Any) -> Any:
     return json.dumps(loads(dumped)) if _has(dumped, MARK) else dumped
+
+
+class AnyText(String):
+    """A text that may have NUL characters."""
+
+    render_bind_cast = True  # as SQLAlchemy does for psycopg
+    to_store, to_read = staticmethod(_storable), staticmethod(_restored)
+
+    def bind_processor(self, dialect: Dialect) -> Callable[..., Any]:
+        """Return what makes a text storable."""
+        del dialect
+        return self.to_store
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[..., Any]:
+        """Return what restores a stored text."""
+        del dialect, coltype
+        return self.to_read
+
+
+class AnyJson(AnyText):
+    """The text of a value of JSON, as it is stored. The texts in the value may have NUL characters."""
+
+    render_bind_cast = False  # its column is no text
+    to_store, to_read = staticmethod(_storable_json), staticmethod(_restored_json)

@@ -158,9 +158,9 @@ class SqliteFullText:
             rows = conn.execute(_ROWS, {"seqs": json.dumps(sorted(seqs))}).all()
         return words_found(((seq, own, around) for seq, own, around in rows), words)
 
-    def is_sound(self, conn: Connection) -> bool:
-        """Return whether the index of FTS5 has each word in as many rows as it occurs in. Every row is read."""
-        expected = Counter(word for _, own, _, _ in self.rows(conn).values() for word in set(own.split()))
+    def is_sound(self, conn: Connection, rows: Mapping[int, FullTextColumns]) -> bool:
+        """Return whether the index of FTS5 has each word in as many rows as it occurs in."""
+        expected = Counter(word for _, own, _, _ in rows.values() for word in set(own.split()))
         try:
             return self.own_text_counts(conn, expected) == expected
         except FullTextError:
