@@ -8,9 +8,12 @@ store.
 from __future__ import annotations
 
 import shutil
+import sqlite3
+import stat
 import tempfile
+import uuid
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -58,14 +61,26 @@ class Store(Protocol):
 class SqliteStore:
     """Implement `Store` with a file for each ledger."""
 
+    def __init__(self) -> None:
+        self._named: set[Path] = set()
+
     def address(self, path: Path) -> Path:
-        """Return the path."""
+        """Return the path. Its ledger is there when it is first named, unless its folder is to be made or made private.
+
+        Running the migrations in every test would take a quarter of the time.
+        """
+        if path not in self._named and _is_private(path.parent) and not path.exists():
+            self.prepare(path)
+            with closing(sqlite3.connect(path)) as conn, conn:
+                conn.execute("UPDATE meta SET value = ? WHERE key = 'ledger_id'", [str(uuid.uuid4())])
+        self._named.add(path)
         return path
 
     def prepare(self, path: Path) -> None:
         """Write the file of an empty ledger."""
         if not path.exists():
             path.write_bytes(_empty_sqlite_ledger())
+            path.chmod(0o600)
 
     def copy(self, path: Path, to: Path) -> None:
         """Do nothing: a ledger is a file in its folder."""
@@ -165,6 +180,10 @@ def copy_memory(folder: Path, to: Path) -> None:
 def creation_time() -> datetime:
     """Return the time at which empty ledgers are made."""
     return datetime(2026, 5, 8, 12, tzinfo=UTC)
+
+
+def _is_private(folder: Path) -> bool:
+    return folder.is_dir() and not stat.S_IMODE(folder.stat().st_mode) & 0o077
 
 
 @cache

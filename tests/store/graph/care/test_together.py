@@ -47,7 +47,7 @@ def after(conn, cursor, statement, parameters, context, executemany):
         kill()
 
 def before(conn, cursor, statement, parameters, context, executemany):
-    if moment == "commit" and statement == "COMMIT":
+    if moment == "commit" and statement.endswith("COMMIT"):
         kill()
 
 event.listen(Engine, "before_cursor_execute", before)
