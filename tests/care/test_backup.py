@@ -337,7 +337,8 @@ class TestRestore:
                 run_sql(file, "UPDATE alembic_version SET version_num = '9999'")
             case "foreign":
                 file.unlink()
-                run_sql(file, "CREATE TABLE memories (id, text); CREATE TABLE messages (id)")
+                with closing(sqlite3.connect(file)) as conn:
+                    conn.executescript("CREATE TABLE memories (id, text); CREATE TABLE messages (id)")
             case "text":
                 file.write_text("# Notes\n" * 1_000)
             case "empty":

@@ -213,7 +213,7 @@ async def test_the_neighbours_of_a_purged_message_lose_its_context(tmp_path: Pat
             words = {owner: full_text.rows(conn)[seq] for seq, owner in entries}
         with other.engine.ledger.read() as conn:
             _, expected = all_keys(conn, ALICE, other.engine.embedder.fingerprint)
-            expected_words = list(full_text.rows(conn).values())
+            expected_words = [words for _, words in sorted(full_text.rows(conn).items())]
         assert [words[before.id], words[after.id]] == expected_words
         assert abs(keys - expected).max() < 1e-6
         assert centre.entries == 2

@@ -120,10 +120,11 @@ def select_rows(memory: Memory, query: str, **parameters: Any) -> list[tuple[Any
 
 
 def all_keys(conn: Connection, scope: Scope, embedder: str) -> tuple[list[int], Vector]:
-    """Return the numbers and the keys, of shape (n, dims), of all living entries that a scope sees."""
+    """Return the numbers and the keys, of shape (n, dims), of all living entries that a scope sees, by number."""
     batches = list(vector_queries.scope_keys(conn, scope, embedder))
-    numbers = [number for batch, _ in batches for number in batch]
-    return numbers, np.concatenate([keys for _, keys in batches]) if batches else np.zeros((0, 0), dtype=np.float32)
+    keys = {number: key for numbers, keys in batches for number, key in zip(numbers, keys, strict=True)}
+    numbers = sorted(keys)
+    return numbers, np.stack([keys[number] for number in numbers]) if keys else np.zeros((0, 0), dtype=np.float32)
 
 
 def ledger_faults(path: Path) -> list[str]:

@@ -194,8 +194,9 @@ def facts(count: int, start: int = 0) -> list[str]:
 def entry_of(ledger: Ledger, outcome: Outcome) -> int:
     """Return the entry number of a memory that is not deleted."""
     with ledger.read() as conn:
-        living = entry_queries.living_memories(conn, outcome.memory.scope)
-        return next(seq for seq, memory in living if memory.id == outcome.memory.id)
+        # All rows are read: a result set that is not read to its end keeps the connection at an old state.
+        living = {memory.id: seq for seq, memory in entry_queries.living_memories(conn, outcome.memory.scope)}
+    return living[outcome.memory.id]
 
 
 def agrees(ledger: Ledger, index: VectorIndex, *users: str) -> bool:

@@ -65,9 +65,9 @@ class SqliteStore:
         self._named: set[Path] = set()
 
     def address(self, path: Path) -> Path:
-        """Return the path. Its ledger is there when it is first named, unless its folder is to be made or made private.
+        """Return the path. Its ledger is there when it is first named, if its folder exists and is private.
 
-        Running the migrations in every test would take a quarter of the time.
+        Migrating an empty file in every test would take a quarter of the time.
         """
         if path not in self._named and _is_private(path.parent) and not path.exists():
             self.prepare(path)

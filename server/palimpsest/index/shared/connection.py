@@ -33,7 +33,11 @@ REFUSED_LOGIN = (401, 403)
 NOT_FOUND = 404
 
 
-class NotThereError(VectorIndexError):
+class RefusalError(VectorIndexError):
+    """The server answered, and did not do what it was asked."""
+
+
+class NotThereError(RefusalError):
     """The server does not have the collection."""
 
 
@@ -105,9 +109,9 @@ class ChromaServer:
             raise self._refusal(reply.status_code, answer)
         return answer
 
-    def _refusal(self, status: int, answer: Any) -> VectorIndexError:
+    def _refusal(self, status: int, answer: Any) -> RefusalError:
         text = f"the Chroma server {self.address} refuses: {_reason(_message(answer) or f'HTTP {status}')}"
-        return NotThereError(text) if status == NOT_FOUND else VectorIndexError(text)
+        return NotThereError(text) if status == NOT_FOUND else RefusalError(text)
 
 
 def _message(answer: Any) -> Any:

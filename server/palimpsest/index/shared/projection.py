@@ -24,7 +24,7 @@ from palimpsest.core.protocols import Progress, Vector, VectorIndex
 from palimpsest.index.checkpoint import Checkpoint
 from palimpsest.index.shared.collections import ReplacedError, SharedBuild, SharedIndex, StoredState
 from palimpsest.index.shared.condition import Condition, condition
-from palimpsest.index.shared.connection import REPLY_SECONDS
+from palimpsest.index.shared.connection import REPLY_SECONDS, RefusalError
 from palimpsest.index.sync import IndexHits, Projection
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.queries import index_log as log_queries
@@ -125,7 +125,12 @@ class SharedProjection(Projection):
             if (seen := self._look(server)) is None:
                 return self._nothing()
             checkpoint, build = seen
-            entries = build.query(user_id, vector, limit)
+            try:
+                entries = build.query(user_id, vector, limit)
+            except RefusalError:  # a collection that is being deleted refuses in other words than one that is gone
+                if self._look(server) == seen:
+                    raise
+                return self._nothing()
             # A user without a collection has no vectors, or the build was deleted meanwhile.
             if not entries and self._look(server) != seen:
                 return self._nothing()

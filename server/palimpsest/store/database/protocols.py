@@ -130,7 +130,7 @@ class FullText(Protocol):
         ...
 
     def is_sound(self, conn: Connection, rows: Mapping[int, FullTextColumns]) -> bool:
-        """Return whether a search finds the words of every stored row. `rows` is what `rows` returns."""
+        """Return whether a search finds the words of every stored row. `rows` are all of them, by entry number."""
         ...
 
 
