@@ -4,7 +4,6 @@ import sqlalchemy as sa
 from alembic import op
 
 from palimpsest.store.mapping import UtcTime
-from palimpsest.store.schema import only_where
 
 revision = "0001"
 down_revision = None
@@ -65,7 +64,8 @@ def _changes() -> None:
         "changes",
         ["user_id", "seq"],
         unique=False,
-        **only_where("memory_id IS NOT NULL"),
+        sqlite_where=sa.text("memory_id IS NOT NULL"),
+        postgresql_where=sa.text("memory_id IS NOT NULL"),
     )
 
 
@@ -110,7 +110,8 @@ def _memories() -> None:
         "memories",
         ["user_id", "project", "agent_id", "run_id", "content_hash"],
         unique=True,
-        **only_where("deleted_at IS NULL"),
+        sqlite_where=sa.text("deleted_at IS NULL"),
+        postgresql_where=sa.text("deleted_at IS NULL"),
     )
 
 
@@ -139,7 +140,8 @@ def _messages() -> None:
         "messages",
         ["user_id", "project", "agent_id", "run_id", "external_id", "content_hash"],
         unique=True,
-        **only_where("external_id != ''"),
+        sqlite_where=sa.text("external_id != ''"),
+        postgresql_where=sa.text("external_id != ''"),
     )
 
 
