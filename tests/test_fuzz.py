@@ -183,7 +183,7 @@ class TestJudge:
         assert [owed.receive(answer) for answer in (refusal(0), result(0))] == ["", ""]
         assert owed.complete
 
-    @examples(400)
+    @examples(200)
     @given(st.lists(st.lists(MESSAGES, min_size=1, max_size=5), min_size=1, max_size=4), st.randoms())
     def test_a_server_that_answers_rightly_is_never_found_wrong(
         self, batches: list[list[tuple[str, Any]]], random: Random

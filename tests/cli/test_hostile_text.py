@@ -123,7 +123,7 @@ def test_a_prompt_file_is_redirected_word_for_word(tmp_path: Path) -> None:
     assert "+\u200fYou keep a memory" in palimpsest(tmp_path, "prompts", "diff", "decide", settings=settings)
 
 
-@examples(20)
+@examples(10)
 @given(text=texts())
 def test_any_text_goes_through_every_command_and_reaches_the_terminal_harmless(text: str) -> None:
     """Guards the whole way of any text: added, listed, searched, logged and undone, and stored as it was."""

@@ -36,7 +36,7 @@ def printed_at(width: int, rows: Rows) -> list[str]:
     return file.getvalue().splitlines()
 
 
-@examples(200)
+@examples(100)
 @given(pieces, st.integers(1, 80))
 def test_a_text_is_cut_by_its_width_on_the_terminal(text: str, width: int) -> None:
     """Guards wide characters and what consists of several: the cut fits, and is between two of them."""
@@ -52,7 +52,7 @@ def test_a_text_is_cut_by_its_width_on_the_terminal(text: str, width: int) -> No
     assert len(kept) in {len(text[:boundary].rstrip()) for boundary in boundaries}
 
 
-@examples(60)
+@examples(30)
 @given(st.lists(st.tuples(pieces, pieces), max_size=4), st.integers(20, 120))
 def test_no_line_of_a_table_is_wider_than_the_terminal(rows: list[tuple[str, str]], width: int) -> None:
     """Guards every width, side by side and stacked: no letter of a cell is lost."""
@@ -66,7 +66,7 @@ def test_no_line_of_a_table_is_wider_than_the_terminal(rows: list[tuple[str, str
         assert shown.count(letter) >= sum(what.count(letter) for _, what in rows)
 
 
-@examples(200)
+@examples(100)
 @given(pieces, st.integers(4, 60))
 def test_a_text_is_wrapped_without_loss(text: str, width: int) -> None:
     """Guards every letter, the width of every line, and its last line."""

@@ -203,7 +203,7 @@ def check_result(hostile: HostileMemory, scope: Scope, result: WriteResult) -> N
         assert change.memory.text == one_line(change.memory.text) != ""
 
 
-@examples(100)
+@examples(50)
 @given(
     st.lists(st.sampled_from(SAID), min_size=1, max_size=3, unique=True),
     extractions(),
@@ -232,7 +232,7 @@ def test_messages_are_kept_whatever_the_model_replies(
         assert hostile.kept(scope) == contents
 
 
-@examples(80)
+@examples(40)
 @given(
     st.lists(st.sampled_from((*SENTENCES[:4], *KNOWN)), min_size=3, max_size=3, unique=True),
     conflicting_decisions(3, len(KNOWN), (*KNOWN, *SENTENCES[:3])),
@@ -269,7 +269,7 @@ def test_a_reply_may_mention_a_memory_that_it_merged(hostile: HostileMemory, num
     check_result(hostile, scope, result)
 
 
-@examples(40)
+@examples(20)
 @given(st.sampled_from((*SENTENCES[:4], "User works in Lyon.", UNKNOWN_ID)), hostile_replies(decision_replies()))
 def test_a_text_is_stored_or_the_result_says_why_not(
     hostile: HostileMemory, text: str, decide: Sequence[AnyReply]
@@ -284,7 +284,7 @@ def test_a_text_is_stored_or_the_result_says_why_not(
     check_result(hostile, scope, result)
 
 
-@examples(40)
+@examples(20)
 @given(hostile_replies(summary_replies()))
 def test_a_summary_is_new_or_the_last_good_one(hostile: HostileMemory, summarize: Sequence[AnyReply]) -> None:
     """If the model writes no usable summary, the last one is returned with a note."""

@@ -147,7 +147,7 @@ class TestReadMessage:
         assert isinstance(message, Refused)
         assert (message.code, message.too_large) == (PARSE_ERROR, False)
 
-    @examples(400)
+    @examples(200)
     @given(inputs(["0123456789"], modern=True, long_ones=False))
     def test_every_message_is_owed_what_the_protocol_says(self, batch: list[Sent]) -> None:
         """Guards every kind of message that the fuzz sends, against a judge that knows only the documented limits."""

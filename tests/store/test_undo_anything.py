@@ -239,7 +239,7 @@ def _assert_each_edit_is_undone_once(recorded: RecordedLedger) -> None:
     assert len(set(stages)) == len(stages)
 
 
-@examples(40)
+@examples(20)
 @given(
     steps=st.lists(STEPS, min_size=5, max_size=14),
     instants=st.lists(st.integers(0, 13), min_size=1, max_size=3),

@@ -20,6 +20,9 @@ WIDE, NARROW = (1000, 800), (360, 640)
 RULES = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}}
 """What axe checks: the success criteria of WCAG, levels A and AA."""
 
+COLOURS = {"runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}}
+"""What axe checks anew when only the colours have changed."""
+
 OF_A_KIND = 12
 """How many pages of a kind are looked at for links, and for the longest of them."""
 
@@ -76,11 +79,11 @@ class Windows:
         dialog.dismiss()
 
 
-def accessibility_problems(page: Page) -> Sequence[str]:
+def accessibility_problems(page: Page, rules: dict[str, Any] = RULES) -> Sequence[str]:
     """Return what axe finds wrong on a page: the rule, and the elements that break it."""
     page.evaluate("() => document.querySelectorAll('details').forEach((details) => { details.open = true })")
     page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8"))
-    found: dict[str, Any] = page.evaluate("(rules) => axe.run(rules)", RULES)
+    found: dict[str, Any] = page.evaluate("(rules) => axe.run(rules)", rules)
     assert found["testEngine"]["version"].startswith("4.")
     return [f"{rule['id']}: {node['html'][:200]}" for rule in found["violations"] for node in rule["nodes"]]
 

@@ -107,7 +107,7 @@ def _undo(graph: Graph, step: Step) -> None:
         assert graph.state_without_types() == before
 
 
-@examples(20)
+@examples(12)
 @given(steps=st.lists(STEPS, min_size=5, max_size=14))
 def test_the_graph_says_what_the_memories_say_and_undo_restores_it(steps: list[Step]) -> None:
     """Everything since an instant is undone exactly, one edit after another is undone, and no row is damaged."""

@@ -78,7 +78,7 @@ def memories(draw: st.DrawFn) -> Memory:
 
 
 @given(st.lists(memories(), min_size=1, max_size=4))
-@examples(400)
+@examples(200)
 def test_an_item_is_read_as_it_was_written(drawn: list[Memory]) -> None:
     """Guards the format: whatever memories say, their items say it again, and none takes a part of another."""
     shown = [shown_of(memory) for memory in drawn]
@@ -89,7 +89,7 @@ def test_an_item_is_read_as_it_was_written(drawn: list[Memory]) -> None:
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=8))
-@examples(40)
+@examples(20)
 def test_an_untouched_folder_changes_nothing(texts: list[str]) -> None:
     """Guards the way out and in: no text of the memory is a change, in whatever file it stands."""
 
@@ -200,7 +200,7 @@ async def state_of(memory: OpenMemory, ids: list[str]) -> list[tuple[str | None,
 
 
 @given(st.lists(FATES, min_size=1, max_size=6), st.booleans())
-@examples(50)
+@examples(25)
 def test_edits_on_both_sides_are_merged_or_a_conflict(drawn: list[Fate], deletes: bool) -> None:  # noqa: FBT001 - drawn
     """Guards the merge, its undo and its repetition; and every text that the ledger ever had is in its history."""
     fates = [Fate("kept", "kept", False, False, False, False), *drawn]  # noqa: FBT003 - fields, in order
