@@ -35,7 +35,7 @@ metadata = MetaData()
 def only_where(condition: str) -> dict[str, Any]:
     """Return the options of an index that holds only the rows for which an SQL condition is true.
 
-    The migrations say the same to PostgreSQL. Said here, it would load SQLAlchemy's part for PostgreSQL everywhere.
+    `postgres/dialect.py` says the same to PostgreSQL. Said here, it would load SQLAlchemy's part for it everywhere.
     """
     return {"sqlite_where": text(condition)}
 

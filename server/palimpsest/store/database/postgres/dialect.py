@@ -14,6 +14,7 @@ from sqlalchemy.types import Integer, String
 
 from palimpsest.store.database.postgres.nul import AnyJson, AnyText
 from palimpsest.store.mapping import StoredJson, json_elements, json_numbers, next_number
+from palimpsest.store.schema import metadata
 
 EDIT_NUMBERS = "edit_numbers"
 """The sequence of edit numbers. Two users may write at the same time, so the highest number in use does not do."""
@@ -53,11 +54,14 @@ class LedgerDialect(PGDialect_psycopg):
 
 
 def register() -> None:
-    """Teach SQLAlchemy our dialect, and its compiler our constructs."""
+    """Teach SQLAlchemy our dialect, its compiler our constructs, and our partial indexes their conditions."""
     registry.register(DRIVER.replace("+", "."), __name__, LedgerDialect.__name__)
     compiles(json_elements, "postgresql")(_json_elements)
     compiles(json_numbers, "postgresql")(_json_numbers)
     compiles(next_number, "postgresql")(_next_number)
+    for table in metadata.sorted_tables:
+        for index in table.indexes:
+            index.dialect_options["postgresql"]["where"] = index.dialect_options["sqlite"]["where"]
 
 
 def _json_elements(element: json_elements, compiler: SQLCompiler, **options: Any) -> str:
