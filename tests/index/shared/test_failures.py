@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,11 +24,15 @@ Share = Callable[[ChromaProcess], SharedProjection]
 OpenProcess = Callable[[ChromaProcess], SharedIndexProcess]
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give requests up sooner than outside of tests."""
-    monkeypatch.setattr(connection, "SEARCH_SECONDS", 0.2)
-    monkeypatch.setattr(connection, "REPLY_SECONDS", 0.4)
+@contextmanager
+def frozen(server: ChromaProcess) -> Generator[None]:
+    """Let a server not answer, and give requests up sooner than outside of tests, but only meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(connection, "SEARCH_SECONDS", 0.2)
+        patch.setattr(connection, "REPLY_SECONDS", 0.4)
+        server.freeze()
+        yield
+    server.thaw()
 
 
 def is_complete(ledger: Ledger, projection: SharedProjection) -> bool:
@@ -122,21 +126,21 @@ def test_a_server_with_an_older_copy_of_its_data_goes_on_from_there(
     assert build_on(own_chroma, ledger, tmp_path) == build, "nothing was built anew"
 
 
-@pytest.mark.usefixtures("impatient")
 class TestHanging:
+    """A process that was stopped accepts connections, and never answers."""
+
     def test_no_operation_waits_for_ever(self, ledger: Ledger, own_chroma: ChromaProcess, share: Share) -> None:
-        """A process that was stopped accepts connections, and never answers."""
+        """Each fails within the time that its requests have, and the index is used again afterwards."""
         add(ledger, *facts(3))
         projection = share(own_chroma)
         projection.open()
-        own_chroma.freeze()
-        assert nearest(ledger, projection, "fact 1") is None
-        assert projection.state == "broken"
-        assert "did not answer within 0.2 s" in projection.fault
-        for operation in (projection.open, projection.rebuild, projection.erase, projection.condition):
-            with pytest.raises(VectorIndexError, match="did not answer"):
-                operation()
-        own_chroma.thaw()
+        with frozen(own_chroma):
+            assert nearest(ledger, projection, "fact 1") is None
+            assert projection.state == "broken"
+            assert "did not answer within 0.2 s" in projection.fault
+            for operation in (projection.open, projection.rebuild, projection.erase, projection.condition):
+                with pytest.raises(VectorIndexError, match="did not answer"):
+                    operation()
         projection.open()
         assert nearest(ledger, projection, "fact 1", 1) == [2]
 
@@ -147,14 +151,10 @@ class TestHanging:
         add(ledger, *facts(50))
         projection = share(own_chroma)
         projection.batch = 20
-
-        def freeze(_done: int, _total: int) -> None:
-            own_chroma.freeze()
-
-        with pytest.raises(VectorIndexError, match="did not answer"):
-            projection.open(freeze)
-        assert nearest(ledger, projection, "fact 1") is None
-        own_chroma.thaw()
+        with ExitStack() as stops:
+            with pytest.raises(VectorIndexError, match="did not answer"):
+                projection.open(lambda _done, _total: stops.enter_context(frozen(own_chroma)))
+            assert nearest(ledger, projection, "fact 1") is None
         projection.open()
         assert is_complete(ledger, projection)
 
@@ -164,10 +164,10 @@ class TestHanging:
         async with memory_in(tmp_path, vector_store=own_chroma.vector_store()) as memory:
             await add_text(memory, "Alice bakes rye bread on Sundays")
             await memory.engine.run(memory.projection.open)
-            own_chroma.freeze()
-            await add_text(memory, "Alice plays the harp")
-            for query, text in (("loaf", "Alice bakes rye bread on Sundays"), ("harp", "Alice plays the harp")):
-                assert text in [hit.text for hit in (await memory.search(ALICE, query)).hits]
+            with frozen(own_chroma):
+                await add_text(memory, "Alice plays the harp")
+                for query, text in (("loaf", "Alice bakes rye bread on Sundays"), ("harp", "Alice plays the harp")):
+                    assert text in [hit.text for hit in (await memory.search(ALICE, query)).hits]
             own_chroma.kill()
             assert (await memory.search(ALICE, "harp")).hits[0].text == "Alice plays the harp"
 
