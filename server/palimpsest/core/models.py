@@ -305,9 +305,8 @@ class Outcome:
     """What applying one decision did.
 
     `previous` is the memory's text before, or the texts of the memories it replaced; `replaced` has their ids and
-    `replaced_projects` the project of each.
-    `duplicate_of` is the id of the memory that already has this exact text. With kind "message", `memory` is the
-    message in the form of `Message.as_memory`.
+    `replaced_projects` the project of each. `duplicate_of` is the id of the memory that already has this exact text.
+    With kind "message", `memory` is the message in the form of `Message.as_memory`.
     """
 
     event: Event
@@ -323,14 +322,15 @@ class Outcome:
 class AppliedWrite:
     """What one write did: an outcome for each decision, in order, and the messages as they are stored.
 
-    `messages` are all messages of the write, each once, in the order received. `new_message_ids` are the ids of those
-    that were not stored before. `notes` are remarks for the caller, `entity_edits` are those of them that say what was
-    done to entities, and `edit` is the number of the edit.
+    `messages` are all messages of the write, each once, in the order received. `new_message_ids` names those that were
+    not stored before, and `unlearned_ids` those that no facts were extracted from yet. `notes` are remarks for the
+    caller, `entity_edits` those of them that say what was done to entities, and `edit` is the number of the edit.
     """
 
     outcomes: tuple[Outcome, ...] = ()
     messages: tuple[Message, ...] = ()
     new_message_ids: frozenset[str] = frozenset()
+    unlearned_ids: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
     edit: int = 0
     entity_edits: tuple[str, ...] = ()

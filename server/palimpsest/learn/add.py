@@ -21,7 +21,7 @@ from palimpsest.learn.edit import has_text, past_end_notes
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.facts.naming import with_named_facts
 from palimpsest.learn.facts.near_duplicates import with_near_duplicates
-from palimpsest.learn.facts.reconcile import ReconcileRequest, not_learned_from, reconcile
+from palimpsest.learn.facts.reconcile import ReconcileRequest, reconcile
 from palimpsest.learn.messages.from_messages import Lesson, learn_from
 from palimpsest.learn.sanitize import original_text, sanitize_fact, sanitize_messages
 from palimpsest.store.queries import id_lookup
@@ -68,7 +68,7 @@ async def add_messages(
     if deleted := sum(message.deleted_at is not None for message in applied.messages):
         notes.append(f"{deleted} of these messages were deleted before and stay deleted; palimpsest undo restores them")
     kept = WriteResult(kept_messages=len(applied.new_message_ids), notes=tuple(notes))
-    new = await engine.run(lambda: not_learned_from(engine, applied.messages))
+    new = [message for message in applied.messages if message.id in applied.unlearned_ids]
     if infer is False or not new:
         return kept
     if later is not None:

@@ -128,7 +128,11 @@ async def apply_decisions(
         vectors=vectors or {},
         embedder=engine.embedder.fingerprint,
     )
-    applied = await apply_write(engine, write)
+    return result_of(await apply_write(engine, write), notes)
+
+
+def result_of(applied: AppliedWrite, notes: Sequence[str] = ()) -> WriteResult:
+    """Return what a write of decisions did, with notes for the caller before its own."""
     has_changed = any(outcome.event is not Event.NONE for outcome in applied.outcomes)
     return WriteResult(applied.outcomes, notes=(*notes, *applied.notes), edit=applied.edit if has_changed else 0)
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
-from palimpsest.core.errors import EmbedderError, InputError, MemoryNotFoundError, Remedy
+from palimpsest.core.errors import EmbedderError, InputError, LedgerError, MemoryNotFoundError, Remedy
 from palimpsest.core.models import (
     EXPIRES_AT,
     USER_NAME,
@@ -26,7 +25,7 @@ from palimpsest.core.models import (
 )
 from palimpsest.core.validation import one_line
 from palimpsest.index.backfill import Backfill
-from palimpsest.learn.apply import CALL_SECONDS, WriteResult, apply_decisions, apply_write, embed_texts
+from palimpsest.learn.apply import CALL_SECONDS, WriteResult, apply_decisions, apply_write, embed_texts, result_of
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.facts.naming import with_names
 from palimpsest.learn.facts.near_duplicates import with_near_duplicates
@@ -77,7 +76,7 @@ async def update(
 
     memory = await engine.run(read)
     if memory.deleted_at is not None:
-        successor = await engine.run(lambda: _successor(engine, memory))
+        successor = (await _successors(engine, [memory])).get(memory.id)
         if successor is None or not has_text(successor, fact.text):
             raise deleted_error(memory)
         return WriteResult((Outcome(Event.NONE, successor, duplicate_of=successor.id),), notes=tuple(notes))
@@ -131,14 +130,16 @@ async def restore(engine: Engine, scope: Scope, owner_ids: Sequence[str], caller
     Notes name memories that had replaced them, and ends that have passed.
     """
     owners = await _owners(engine, scope, owner_ids)
+    successors = await _successors(engine, owners)
+    restored = {owner.id for owner in owners}
     decisions = [Decision(Event.ADD, memory_id=owner.id, kind=_kind(owner)) for owner in owners]
     result = await apply_decisions(engine, scope, decisions, Provenance("restore", caller=caller))
     notes = list(result.notes)
     for owner in owners:
         if not isinstance(owner, Memory):
             continue
-        successor = await engine.run(partial(_successor, engine, owner)) if owner.superseded_by else None
-        if successor is not None and successor.deleted_at is None:
+        successor = successors.get(owner.id)
+        if successor is not None and (successor.deleted_at is None or successor.id in restored):
             notes.append(f"[{successor.id[:8]}], which had replaced it, is current too; delete one if they disagree")
         if owner.deleted_at is not None and has_expired(owner.metadata, engine.clock()):
             end = owner.metadata[EXPIRES_AT]
@@ -150,7 +151,8 @@ async def restore(engine: Engine, scope: Scope, owner_ids: Sequence[str], caller
 
 async def delete(engine: Engine, scope: Scope, owner_ids: Sequence[str], caller: str) -> WriteResult:
     """Delete memories and messages, all or none. One that is deleted already stays deleted."""
-    return await _delete(engine, scope, await _owners(engine, scope, owner_ids), caller)
+    decisions = _deletions(await _owners(engine, scope, owner_ids))
+    return await apply_decisions(engine, scope, decisions, Provenance("delete", caller=caller))
 
 
 async def scope_contents(engine: Engine, scope: Scope) -> ScopeContents:
@@ -171,9 +173,11 @@ async def delete_all(engine: Engine, scope: Scope, caller: str) -> WriteResult:
     The recall log of the scope is erased, which no undo brings back.
     """
     contents = await scope_contents(engine, scope)
-    result = await _delete(engine, scope, (*contents.memories, *contents.messages), caller)
-    await engine.write(lambda: engine.ledger.erase_recalls(scope))
-    return result
+    decisions = _deletions((*contents.memories, *contents.messages))
+    provenance = Provenance("delete", caller=caller)
+    return result_of(
+        await apply_write(engine, Write(scope, provenance, decisions=tuple(decisions), erases_recalls=True))
+    )
 
 
 async def undo(engine: Engine, scope: Scope, request: Undo, caller: str) -> WriteResult:
@@ -205,25 +209,32 @@ def deleted_error(memory: Memory) -> MemoryNotFoundError:
     return MemoryNotFoundError(f"memory '{memory_id}' {fate}, so nothing was changed", Remedy.RESTORE, memory_id)
 
 
-async def _delete(engine: Engine, scope: Scope, owners: Sequence[Memory | Message], caller: str) -> WriteResult:
-    decisions = [Decision(Event.DELETE, memory_id=owner.id, kind=_kind(owner)) for owner in owners]
-    return await apply_decisions(engine, scope, decisions, Provenance("delete", caller=caller))
+def _deletions(owners: Sequence[Memory | Message]) -> list[Decision]:
+    return [Decision(Event.DELETE, memory_id=owner.id, kind=_kind(owner)) for owner in owners]
 
 
-def _successor(engine: Engine, memory: Memory) -> Memory | None:
-    """Return the memory that superseded another, living or deleted. Blocking."""
-    with engine.ledger.read() as conn:
-        return memory_queries.memories_by_id(conn, [memory.superseded_by or ""]).get(memory.superseded_by or "")
+async def _successors(engine: Engine, owners: Sequence[Memory | Message]) -> dict[str, Memory]:
+    """Return the memories that superseded others, living or deleted, by the ids of these."""
+    by_owner = {owner.id: owner.superseded_by for owner in owners if isinstance(owner, Memory) and owner.superseded_by}
+    if not by_owner:
+        return {}
+    found = await engine.read(lambda conn: memory_queries.memories_by_id(conn, list(by_owner.values())))
+    return {owner_id: found[successor] for owner_id, successor in by_owner.items() if successor in found}
 
 
 async def _embed_restored(engine: Engine) -> list[str]:
-    """Embed restored texts that have no vector, as far as it fits a call. Return a note about those that wait."""
+    """Embed restored texts that have no vector, as far as it fits a call. Return a note about those that wait.
+
+    They are restored by then, so a failure is noted.
+    """
     backfill = Backfill(engine.ledger, engine.embedder, only_failed=True, in_background=False)
     end = time.monotonic() + CALL_SECONDS
     try:
         await engine.run(lambda: backfill.run(lambda: time.monotonic() > end))
     except EmbedderError as error:
         return [f"found by words only, until it can be embedded: {error}"]
+    except LedgerError as error:
+        return [f"done, but what has no vector yet is found by words only until the background embeds it: {error}"]
     return (
         [] if backfill.is_finished else ["some texts are found by words only until they are embedded in the background"]
     )

@@ -150,11 +150,6 @@ class Ledger:
             recalls.erase_outdated(conn, since)
             return current
 
-    def erase_recalls(self, scope: Scope) -> None:
-        """Erase the recalls of searches in a scope itself."""
-        with self._write(scope.user_id) as conn:
-            recalls.erase_of_scope(conn, scope)
-
     def alone_at(self, work: Work) -> AbstractContextManager[bool]:
         """Give True and keep other processes from a work in the background, or False if one is doing it."""
         return self._database.alone_at(work)

@@ -11,7 +11,7 @@ from palimpsest.core.models import Message, Outcome
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.learn.apply import WriteResult
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.facts.reconcile import not_learned_from
+from palimpsest.learn.facts.reconcile import are_all_learned, not_learned_from
 from palimpsest.learn.messages.from_messages import Lesson, learn_pieces
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.queries.jobs import Job, JobEnd
@@ -39,7 +39,7 @@ async def learn(engine: Engine, model: LanguageModel, job: Job) -> JobEnd:
         error = (await learn_pieces(engine, model, lesson, on_piece)).error
     except Exception as fault:  # noqa: BLE001 - whatever it meets, what was learned before is passed on
         error = fault
-    if error is not None and not await engine.run(lambda: not_learned_from(engine, messages)):
+    if error is not None and await are_all_learned(engine, messages):
         error = None
     return JobEnd(tuple(outcomes), error, is_unfinished=len(messages) < len(waiting))
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from palimpsest.core.errors import StaleDecisionError
+from palimpsest.core.errors import LedgerError, StaleDecisionError
 from palimpsest.core.models import Decision, Event, Fact, ForgetRequest, Message, Provenance, Scope
 from palimpsest.core.protocols import LanguageModel, Vector
 from palimpsest.learn.apply import WriteResult, apply_write, embed_texts
@@ -112,6 +112,14 @@ def not_learned_from(engine: Engine, messages: Sequence[Message]) -> list[Messag
     with engine.ledger.read() as conn:
         new_ids = message_queries.awaiting_extraction(conn, [message.id for message in messages])
     return [message for message in messages if message.id in new_ids]
+
+
+async def are_all_learned(engine: Engine, messages: Sequence[Message]) -> bool:
+    """Return whether nothing is left to learn from messages, as far as the ledger can be read."""
+    try:
+        return not await engine.run(lambda: not_learned_from(engine, messages))
+    except LedgerError:  # whoever asks has an error to tell already
+        return False
 
 
 def _are_all_new(engine: Engine, message_ids: Sequence[str]) -> bool:

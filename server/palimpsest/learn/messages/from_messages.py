@@ -16,7 +16,7 @@ from palimpsest.core.models import USER_NAME, Fact, ForgetRequest, Message, Prov
 from palimpsest.core.protocols import LanguageModel, Vector
 from palimpsest.learn.apply import WriteResult, apply_write, embed_texts
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.facts.reconcile import ReconcileRequest, not_learned_from, reconcile
+from palimpsest.learn.facts.reconcile import ReconcileRequest, are_all_learned, reconcile
 from palimpsest.learn.facts.topics import without_excluded
 from palimpsest.learn.messages.pieces import Piece, pieces
 from palimpsest.learn.sanitize import without_secret_names
@@ -130,7 +130,7 @@ async def _learn_from_piece(
 
 async def _failure(engine: Engine, messages: Sequence[Message], done: int, error: Exception) -> str:
     """Return the note on an error that ended the learning after `done` messages."""
-    if not await engine.run(lambda: not_learned_from(engine, messages)):
+    if await are_all_learned(engine, messages):
         return "another call has learned from these messages meanwhile"
     logger.warning("learned from %d of %d messages: %s", done, len(messages), error)
     if done:

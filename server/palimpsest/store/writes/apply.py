@@ -39,7 +39,7 @@ from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.queries.jobs import MESSAGES
 from palimpsest.store.schema import index_log, memories, messages, meta, summaries
-from palimpsest.store.views import documents, gists, pinned
+from palimpsest.store.views import documents, gists, pinned, recalls
 from palimpsest.store.views import sources as summary_sources
 from palimpsest.store.views.documents import PagesRead
 from palimpsest.store.views.gists import Gist
@@ -70,6 +70,7 @@ class Write:
     those of `messages` that no facts were extracted from yet; `later` is other work that is queued with the write.
     `entity_edits` are carried out after the decisions. `annotations` are what the background found out about memories.
     `gists` are those of pages, by the ids of these, and `pages_read` the pages that the new ones take the place of.
+    With `erases_recalls` the recall log of the scope itself is erased, which no undo brings back.
     """
 
     scope: Scope
@@ -92,6 +93,7 @@ class Write:
     edit: int | None = None
     gists: Mapping[str, Gist] = field(default_factory=dict[str, Gist])
     pages_read: PagesRead | None = None
+    erases_recalls: bool = False
 
 
 def apply(conn: Connection, full_text: FullText, write: Write, now: datetime, max_memories: int = 0) -> AppliedWrite:
@@ -110,8 +112,10 @@ def apply(conn: Connection, full_text: FullText, write: Write, now: datetime, ma
     stored, new_ids = (), frozenset[str]()
     if write.messages:
         stored, new_ids = message_writes.store(tx, write.messages, write.conversation)
-    if write.learn_later is not None:
-        _learn_later(conn, write.scope, stored, write.learn_later, now)
+    unlearned = frozenset(message_queries.awaiting_extraction(conn, [message.id for message in stored]))
+    if write.learn_later is not None and unlearned:
+        ids = [message.id for message in stored if message.id in unlearned]
+        _learn_later(conn, write.scope, ids, write.learn_later, now)
     outcomes = [outcome for decision in write.decisions for outcome in _carry_out(tx, decision)]
     for edit_of_entities in write.entity_edits:
         entity_edits.carry_out(tx.graph, edit_of_entities)
@@ -129,8 +133,10 @@ def apply(conn: Connection, full_text: FullText, write: Write, now: datetime, ma
     entry_writes.index(conn, full_text, touched, now)
     if write.summary is not None:
         _store_summary(conn, write.summary, write.provenance)
+    if write.erases_recalls:
+        recalls.erase_of_scope(conn, write.scope)
     notes = (*notes, *tx.entity_edits, *on_pinned)
-    return AppliedWrite(tuple(outcomes), stored, new_ids, notes, edit, tuple(tx.entity_edits))
+    return AppliedWrite(tuple(outcomes), stored, new_ids, unlearned, notes, edit, tuple(tx.entity_edits))
 
 
 def _in_current_project(conn: Connection, write: Write) -> Write:
@@ -209,14 +215,10 @@ def _mark_learned(conn: Connection, message_ids: tuple[str, ...]) -> None:
 
 
 def _learn_later(
-    conn: Connection, scope: Scope, stored: tuple[Message, ...], request: LearnLater, now: datetime
+    conn: Connection, scope: Scope, message_ids: Sequence[str], request: LearnLater, now: datetime
 ) -> None:
-    """Queue a job that learns from messages, unless facts were extracted from all of them."""
-    new = message_queries.awaiting_extraction(conn, [message.id for message in stored])
-    if not new:
-        return
-    ids = [message.id for message in stored if message.id in new]
-    payload = {MESSAGES: ids, CONTEXT: list(request.context), "caller": request.caller}
+    """Queue a job that learns from messages."""
+    payload = {MESSAGES: list(message_ids), CONTEXT: list(request.context), "caller": request.caller}
     enqueue(conn, "learn", scope, payload, now)
 
 

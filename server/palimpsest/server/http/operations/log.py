@@ -86,7 +86,7 @@ class EventLog:
         requests.info("request", extra={FIELDS: {**fields, **self._common(end)}})
 
     def _common(self, end: CallEnd | RequestEnd) -> dict[str, Any]:
-        fields: dict[str, Any] = {"duration_ms": round(end.seconds * 1000, 1), "request_id": end.request_id}
+        fields: dict[str, Any] = {"duration_ms": round(end.seconds * 1000, 3), "request_id": end.request_id}
         key = self._key() if end.user_id else ""
         return {**fields, "user": pseudonym(key, end.user_id)} if key else fields
 
