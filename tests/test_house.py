@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 import palimpsest
 
 PACKAGE = Path(palimpsest.__file__).parent
@@ -46,11 +44,6 @@ raise anything.
 An import of the page ends with it and logs it.
 """
 
-MAX_FILE_LINES = 400
-MAX_FUNCTION_LINES = 50
-MAX_FOLDER_ENTRIES = 12
-
-
 def module_name(path: Path) -> str:
     """Return the dotted name of a file below `palimpsest`; the name of an `__init__.py` is that of its folder."""
     parts = path.relative_to(PACKAGE).with_suffix("").parts
@@ -66,10 +59,6 @@ TEST_FILES = [path for path in sorted((REPOSITORY / "tests").rglob("*.py")) if "
 @cache
 def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text("utf-8"), str(path))
-
-
-def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return (node for node in ast.walk(parsed(path)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
 def names_in(expression: ast.expr | None) -> set[str]:
@@ -96,17 +85,14 @@ def imported_modules(path: Path) -> Iterator[str]:
 
 
 class TestFolders:
-    @pytest.mark.parametrize("name", PACKAGES)
-    def test_a_package_file_imports_nothing(self, name: str) -> None:
+    def test_a_package_file_imports_nothing(self) -> None:
         """Guards start-up time: importing one module never imports its siblings."""
-        body = parsed(PACKAGES[name]).body
-        assert all(isinstance(node, ast.Expr | ast.Assign) for node in body)
-
-    def test_a_folder_has_few_entries(self) -> None:
-        """Guards that a reader sees at a glance what a folder contains."""
-        ignored = {"__init__.py", "__pycache__"}
-        sizes = {str(folder): len({path.name for path in folder.iterdir()} - ignored) for folder in FOLDERS}
-        assert {folder: size for folder, size in sizes.items() if size > MAX_FOLDER_ENTRIES} == {}
+        importing = {
+            name
+            for name, path in PACKAGES.items()
+            if not all(isinstance(node, ast.Expr | ast.Assign) for node in parsed(path).body)
+        }
+        assert importing == set()
 
     def test_the_architecture_page_names_every_folder(self) -> None:
         """Guards the map of the code from falling behind the code."""
@@ -158,21 +144,6 @@ class TestCode:
             )
         )
         assert handlers <= BROAD_HANDLERS, handlers - BROAD_HANDLERS
-
-    @pytest.mark.parametrize("name", FILES)
-    def test_a_file_is_short(self, name: str) -> None:
-        """Guards that a file can be read in one sitting."""
-        assert len(FILES[name].read_text("utf-8").splitlines()) <= MAX_FILE_LINES
-
-    @pytest.mark.parametrize("name", FILES)
-    def test_a_function_is_short(self, name: str) -> None:
-        """Guards that a function does one thing."""
-        long = {
-            node.name: node.end_lineno - node.lineno + 1
-            for node in functions(FILES[name])
-            if node.end_lineno is not None and node.end_lineno - node.lineno >= MAX_FUNCTION_LINES
-        }
-        assert long == {}
 
     def test_one_file_prints_what_commands_show(self) -> None:
         """Guards the terminal: people's text goes through `cli.output`, which takes it for text and not for markup."""
