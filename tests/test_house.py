@@ -44,6 +44,7 @@ raise anything.
 An import of the page ends with it and logs it.
 """
 
+
 def module_name(path: Path) -> str:
     """Return the dotted name of a file below `palimpsest`; the name of an `__init__.py` is that of its folder."""
     parts = path.relative_to(PACKAGE).with_suffix("").parts
