@@ -387,3 +387,17 @@ async def test_an_arabic_plural_is_found_by_its_singular(tmp_path: Path) -> None
     async with memory_in(tmp_path) as memory:
         await fill(memory, *LIFE, "المفاتيح عند البواب", "يربي كريم النحل على السطح")
         assert await first(memory, "أين مفتاح المخزن؟") == "المفاتيح عند البواب"
+
+
+async def test_hits_of_all_projects_are_in_order(tmp_path: Path) -> None:
+    """What belongs to no project is found in each of them, and keeps the place that it deserves."""
+    async with memory_in(tmp_path) as memory:
+        await fill(memory, *LIFE)
+        for project in ("atlas", "globe", "zebra"):
+            scope = Scope("alice", project)
+            await fill(memory, f"The {project} build runs on Debian", "Rex the parser is slow", scope=scope)
+        hits = (await memory.search(ALICE, "what is the dog called", all_projects=True)).hits
+        assert hits[0].text == "User's dog is named Rex"
+        assert [hit.relevance for hit in hits] == sorted((hit.relevance for hit in hits), reverse=True)
+        few = await memory.search(ALICE, "what is the dog called", all_projects=True, limit=1)
+        assert [hit.text for hit in few.hits] == ["User's dog is named Rex"]

@@ -127,9 +127,13 @@ def search_all_projects(ledger: Ledger, embedder: Embedder, index: NearestEntrie
         search(ledger, embedder, index, replace(query, scope=replace(query.scope, project=name), max_tokens=MAX_TOKENS))
         for name in sorted(projects)
     ]
-    # What belongs to no project is found in each of them. Scores of two searches cannot be compared.
-    found = sorted((hit for result in results for hit in result.hits), key=lambda hit: (hit.relevance, hit.score))
-    hits = list({hit.id: hit for hit in found}.values())[::-1][: query.limit]
+    # Scores of two searches cannot be compared, so the relevance comes first. What belongs to no project is found in
+    # each of them, and counts as in the search that it suits best.
+    found = [hit for result in results for hit in result.hits]
+    best: dict[str, Hit] = {}
+    for hit in sorted(found, key=lambda hit: (hit.relevance, hit.score), reverse=True):
+        best.setdefault(hit.id, hit)
+    hits = list(best.values())[: query.limit]
     hits = with_passages(hits, dict.fromkeys(query_tokens(query.text), 1.0), query.max_tokens)
     names = sum(count_tokens(hit.project) for hit in hits if hit.project != query.scope.project)
     relations = merged((found for result in results for found in result.relations), [hit.id for hit in hits])

@@ -15,7 +15,7 @@ import pytest
 
 from palimpsest.care.doctor import Finding, examine
 from palimpsest.core.errors import GraphStoreError
-from palimpsest.index.graph import connection, follow
+from palimpsest.index.graph import connection, follow, sync
 from palimpsest.memory import Memory
 from tests.support.bolt_server import BoltServer, caught_up, free_port, silent_port, state
 from tests.support.command_line import palimpsest
@@ -163,3 +163,17 @@ async def test_processes_that_follow_at_once_leave_what_the_ledger_says(tmp_path
             await anyio.to_thread.run_sync(lambda: palimpsest(tmp_path, "rebuild", "--graph", settings=store))
         assert len(bolt.relations(memory)) == 30
         assert len(bolt.names(memory)) == 31
+
+
+async def test_waiting_for_another_process_keeps_no_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look whether the other one is done gives its session back: the server of the tests has 400."""
+    monkeypatch.setattr(sync, "TURN_SECONDS", 0)
+    monkeypatch.setattr(sync, "MAX_TURNS", 450)
+    async with memory_in(tmp_path, graph_store=elsewhere(free_port())) as memory:
+        state(memory, *LYON)
+        with (
+            memory.engine.ledger.alone_at("graph") as is_ours,
+            pytest.raises(GraphStoreError, match="another process is still writing to the graph database"),
+        ):
+            assert is_ours
+            await caught_up(memory)

@@ -94,17 +94,16 @@ class GraphProjection:
     @asynccontextmanager
     async def _alone(self) -> AsyncGenerator[None]:
         """Wait until no other process writes to the database, and keep others from it until the block ends."""
-        with ExitStack() as stack:
-            for _ in range(MAX_TURNS):
-                if await self._threads.run(lambda: stack.enter_context(self._ledger.alone_at("graph"))):
-                    break
-                await anyio.sleep(TURN_SECONDS)
-            else:
-                raise GraphStoreError(
-                    "another process is still writing to the graph database. Nothing was written there. Try again in a "
-                    "minute."
-                )
-            yield
+        for _ in range(MAX_TURNS):
+            # A turn that is not ours is left at once: on PostgreSQL each holds a session.
+            with ExitStack() as turn:
+                if await self._threads.run(lambda turn=turn: turn.enter_context(self._ledger.alone_at("graph"))):
+                    yield
+                    return
+            await anyio.sleep(TURN_SECONDS)
+        raise GraphStoreError(
+            "another process is still writing to the graph database. Nothing was written there. Try again in a minute."
+        )
 
     async def _usable_checkpoint(self, copy: GraphCopy) -> GraphCheckpoint:
         checkpoint = await copy.checkpoint()
