@@ -48,7 +48,7 @@ def _worth(memory: Memory, times_said: int, user_name: str, now: datetime) -> fl
     worth = 0.5 * math.log2(1 + times_said) + 2 ** (-age / FADES_WITHIN)
     worth += TELLS_NAME if USER_NAME in memory.metadata or _NAMING.match(memory.text) else 0.0
     worth += ABOUT_USER if _is_about(memory, user_name) else 0.0
-    worth += IS_LASTING if not LASTING.isdisjoint(memory.tags) else 0.0
+    worth += IS_LASTING if not LASTING.isdisjoint(memory.all_tags) else 0.0
     if memory.happened_at is not None:
         worth += IS_SOON if now <= memory.happened_at <= now + SOON else IS_PAST
     return worth

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 from palimpsest.core.clock import Precision, parse_until, shown_date
 from palimpsest.core.entities import NamedEntity, Relation
@@ -83,6 +83,13 @@ def has_expired(metadata: Mapping[str, Any], now: datetime) -> bool:
     """Return whether a memory with this metadata has ended by a time, whether or not it is closed yet."""
     end = end_of(metadata)
     return end is not None and end <= now
+
+
+def tags_given(metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the tags that a caller gave in the metadata, as a list or as one word."""
+    given: Any = metadata.get("tags", ())
+    listed = cast("list[Any]", given) if isinstance(given, list) else [given]
+    return tuple(tag for tag in listed if isinstance(tag, str))
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +219,11 @@ class Memory:
     relations: tuple[Relation, ...] = ()
     context: str = ""
     links: tuple[Link, ...] = ()
+
+    @property
+    def all_tags(self) -> frozenset[str]:
+        """Return the tags of the memory, and those that its caller gave in the metadata."""
+        return frozenset((*self.tags, *tags_given(self.metadata)))
 
     @property
     def at(self) -> datetime:

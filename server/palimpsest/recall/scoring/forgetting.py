@@ -11,12 +11,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from sqlalchemy import Connection
 
-from palimpsest.core.models import PINNED, USER_NAME, Scope
+from palimpsest.core.models import PINNED, USER_NAME, Scope, tags_given
 from palimpsest.core.search.filters import FADED, fields_filtered
 from palimpsest.core.search.hits import Candidate
 from palimpsest.recall.scoring.ranking import Column, Ranked
@@ -113,10 +113,7 @@ def _kept_by(trace: Trace) -> str:
 
 
 def _tags(trace: Trace) -> set[str]:
-    """Return the tags of a memory: its own, and those that its caller gave in the metadata."""
-    given: Any = trace.metadata.get("tags", ())
-    listed = cast("list[Any]", given) if isinstance(given, list) else [given]
-    return {*trace.tags, *(tag for tag in listed if isinstance(tag, str))}
+    return {*trace.tags, *tags_given(trace.metadata)}
 
 
 def retentions(traces: Iterable[Trace], forgetting: Forgetting, now: datetime) -> dict[str, float]:

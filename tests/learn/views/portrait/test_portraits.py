@@ -198,6 +198,24 @@ async def test_procedures_without_a_model_are_the_corrections_and_instructions(t
         )
 
 
+@pytest.mark.parametrize(
+    ("kind", "heading", "tag"),
+    [
+        ("procedures", "Instructions and corrections", "instruction"),
+        ("procedures", "What failed", ["failure", "linux"]),
+        ("profile", "Preferences", ["preference"]),
+        ("profile", "Work", "work"),
+        ("project", "Decisions", ["decision"]),
+    ],
+)
+async def test_tags_in_the_metadata_count_without_a_model(tmp_path: Path, kind: str, heading: str, tag: Any) -> None:
+    """An agent has no other way to say what a memory is."""
+    scope = SHOP if kind == "project" else ALICE
+    async with memory_in(tmp_path) as memory:
+        await memory.add_text(scope, "Barley and oats on the third shelf", metadata={"tags": tag})
+        assert (await memory.summary(scope, kind)).text == f"{heading}:\n- Barley and oats on the third shelf"
+
+
 async def test_procedures_from_tags_and_by_a_model(tmp_path: Path) -> None:
     """The agent's facts have tags; the model gets them by what they are, and nothing of a person's life."""
     extracted: list[dict[str, Any]] = [

@@ -65,9 +65,9 @@ def _memories(conn: Connection, request: SummaryRequest) -> list[Memory]:
 
 def _place(user_name: str, memory: Memory) -> str:
     """Return the heading of a memory; "" if it says nothing about how an agent should work."""
-    if any(not section.tags.isdisjoint(memory.tags) for section in SECTIONS):
+    if any(not section.tags.isdisjoint(memory.all_tags) for section in SECTIONS):
         return by_tags_and_signs(SECTIONS, memory)
-    if not LIFE.isdisjoint(memory.tags):
+    if not LIFE.isdisjoint(memory.all_tags):
         return ""
     if signs.HELP.count(memory.text):
         return RULES

@@ -63,7 +63,7 @@ def by_tags_and_signs(sections: Sequence[Section], memory: Memory, bonus: Mappin
 
     `bonus` are further signs by heading. Of equals the first section wins.
     """
-    if tagged := next((section.heading for section in sections if not section.tags.isdisjoint(memory.tags)), ""):
+    if tagged := next((section.heading for section in sections if not section.tags.isdisjoint(memory.all_tags)), ""):
         return tagged
     counts = {section.heading: section.signs.count(memory.text) for section in sections}
     for heading, more in (bonus or {}).items():
@@ -124,7 +124,7 @@ def most_telling_of(
 
 def _certainty(memory: Memory) -> int:
     """Return how surely a memory belongs where it was sorted: by its tags, or else if it is about the user."""
-    return 2 if memory.tags else 1 if is_about_user(memory.text) else 0
+    return 2 if memory.all_tags else 1 if is_about_user(memory.text) else 0
 
 
 def _passage(memory: Memory, vector: Vector | None, now: datetime) -> Passage:
