@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import getpass
+import json
+import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
+from mcp import Client, StdioServerParameters
 from typer.main import get_command
 
 import pictures
 from palimpsest.cli.app import app
+from tests.support.command_line import palimpsest
+from tests.support.environment import clean_environment
+from tests.support.mcp_client import reply_text
 
 REPOSITORY = Path(__file__).parents[1]
 PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
@@ -48,6 +56,33 @@ def test_every_page_is_in_the_index() -> None:
     index = (REPOSITORY / "docs" / "README.md").read_text("utf-8")
     pages = {page.name for page in (REPOSITORY / "docs").glob("*.md")} - {"README.md"}
     assert {page for page in pages if f"({page})" not in index} == set()
+
+
+def test_every_module_that_a_page_names_exists() -> None:
+    """Guards who looks for the code behind a sentence. A name in capitals stands for any."""
+    named = {
+        match["path"]
+        for page in PAGES
+        if page.name != "CHANGELOG.md"  # it names what there was
+        for match in re.finditer(r"`(?P<path>[\w/]+/\w+\.py)`", page.read_text("utf-8"))
+        if not re.search(r"NAME|NNNN", match["path"])
+    }
+    places = (REPOSITORY, REPOSITORY / "server" / "palimpsest", REPOSITORY / "tests" / "support")
+    assert {path for path in named if not any((place / path).is_file() for place in places)} == set()
+
+
+@pytest.mark.anyio
+async def test_the_example_of_a_client_works_as_it_is(tmp_path: Path) -> None:
+    """Its server has the memory of the command line, whoever the user is."""
+    entries = json.loads((REPOSITORY / "claude_desktop_config.example.json").read_text("utf-8"))["mcpServers"]
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    environment = {**clean_environment(tmp_path), "PATH": path}
+    del environment["PALIMPSEST_USER_ID"]
+    server = StdioServerParameters(**entries["palimpsest"], cwd=tmp_path)
+    server.env = {**environment, **(server.env or {})}
+    async with Client(server) as agent:
+        reply_text(await agent.call_tool("add_memory", {"text": "The lamp is yellow"}))
+    assert "The lamp is yellow" in palimpsest(tmp_path, "list", settings={"PALIMPSEST_USER_ID": getpass.getuser()})
 
 
 def test_the_badges_say_what_the_project_says() -> None:
