@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from loopback import OpenAIServer, Reply
-from palimpsest.learn.messages.pieces import PIECE_TOKENS
+from palimpsest.learn.messages.pieces import PIECE_TOKENS, pieces
 from palimpsest.text.tokenizer import count_tokens
 from tests.support.memory import ALICE, llm_settings, memory_in, memory_texts, messages_from
-from tests.support.scripted_model import is_extraction
+from tests.support.scripted_model import given, is_extraction
 
 pytestmark = pytest.mark.anyio
 
@@ -82,6 +82,40 @@ class TestPieces:
         assert (len(result.outcomes), result.kept_messages) == (len(seen), 1)
         assert len(sources) == 1
         assert again.outcomes == ()
+
+    async def test_a_part_of_a_long_message_is_read_with_what_came_before(self, tmp_path: Path) -> None:
+        """Guards who "she" is: a later part is shown how the message begins, what precedes it, and what was found."""
+        notes: list[list[str]] = []
+        texts: list[str] = []
+
+        def model(request: dict[str, Any]) -> str:
+            if not is_extraction(request):
+                return json.dumps({"decisions": [{"fact": 0, "event": "ADD"}]})
+            notes.append(given(request, "Notes of the system, for context only"))
+            texts.append(given(request, "New messages")[0]["text"])
+            return json.dumps({"facts": [{"text": f"Fact of part {len(notes)}.", "sources": [1]}]})
+
+        letter = "My sister Ida moved in with us. " + "She painted the shed and then the fence. " * 500
+        with OpenAIServer(model) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                await memory.add_messages(messages_from(("user", letter)))
+        (first,), *later = notes
+        assert first == f"Message 1 is part 1 of {len(notes)} of one long message, which goes on after it"
+        assert len(later) > 1
+        for number, (part, facts) in enumerate(later, 2):
+            assert part.startswith(f"Message 1 is part {number} of {len(notes)} of one long message")
+            assert ("goes on" in part) == (number < len(notes))
+            assert 'begins: "My sister Ida moved in with us. ' in part
+            assert texts[number - 2][-60:].strip() in part
+            assert f"Fact of part {number - 1}." in facts
+
+    @pytest.mark.parametrize("unit", [".", ".!", "…a", "\u3002a", "…\n", "? ", "\n", "a. "])
+    def test_a_text_of_full_stops_is_split_in_linear_time(self, unit: str) -> None:
+        """Guards every caller: in quadratic time such a text takes half an hour, and the interpreter with it."""
+        (given_message,) = messages_from(("user", unit * (180_000 // len(unit)) + "end"))
+        parts = [part for piece in pieces([given_message]) for part in piece.parts]
+        assert "".join(part.message.content for part in parts) == given_message.content
+        assert [part.is_last for part in parts] == [False] * (len(parts) - 1) + [True]
 
     async def test_a_request_in_a_long_message_waits_until_all_of_it_was_read(self, tmp_path: Path) -> None:
         """The message goes with what was asked for. What its other parts say is learned all the same."""

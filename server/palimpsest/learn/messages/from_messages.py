@@ -26,8 +26,12 @@ from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.queries import summaries as summary_queries
 from palimpsest.store.writes.apply import Write
 from palimpsest.text.counting import counted
+from palimpsest.text.tokenizer import lines_within
 
 logger = logging.getLogger(__name__)
+
+EARLIER_FACTS_TOKENS = 300
+"""How many tokens of facts from the earlier parts of a message are shown with its next one. Set by hand: twenty."""
 
 OnPiece: TypeAlias = Callable[[int, WriteResult], Awaitable[None]]
 """Is told after each piece from how many messages it has learned, and what."""
@@ -76,12 +80,12 @@ async def learn_pieces(
     kept = f"kept {counted(len(lesson.messages), 'message')}"
     learned = WriteResult()
     done = 0
-    postponed: tuple[ForgetRequest, ...] = ()
+    carried = _Carried()
     for number, piece in enumerate(parts, 1):
         which = f", piece {number} of {len(parts)}" if len(parts) > 1 else ""
         await engine.report_progress(f"{kept}; asking the model for facts{which}")
         try:
-            result, postponed = await _learn_from_piece(engine, model, lesson, piece, postponed)
+            result, carried = await _learn_from_piece(engine, model, lesson, piece, carried)
         except PalimpsestError as error:
             return Learning(learned, done, error)
         done += len(piece.finished)
@@ -93,27 +97,38 @@ async def learn_pieces(
     return Learning(learned, done)
 
 
-async def _learn_from_piece(
-    engine: Engine, model: LanguageModel, lesson: Lesson, piece: Piece, postponed: Sequence[ForgetRequest]
-) -> tuple[WriteResult, tuple[ForgetRequest, ...]]:
-    """Return what was learned, and the requests to forget of a message that does not end in this piece.
+@dataclass(frozen=True, slots=True)
+class _Carried:
+    """What a piece hands on to the next of messages that go on: what they ask to forget, and their facts so far.
 
-    They wait for its end, because a request that is granted also deletes the message.
+    A request waits for the end of its message, because one that is granted also deletes the message.
     """
+
+    requests: tuple[ForgetRequest, ...] = ()
+    facts: tuple[Fact, ...] = ()
+
+
+async def _learn_from_piece(
+    engine: Engine, model: LanguageModel, lesson: Lesson, piece: Piece, carried: _Carried
+) -> tuple[WriteResult, _Carried]:
+    """Return what was learned, and what the next piece must know."""
     scope = lesson.scope
     prompt = engine.prompts.get("extract_agent" if scope.agent_id else "extract")
-    conversation = await engine.run(lambda: _conversation(engine, scope, piece.messages, lesson.context))
+    context = (*lesson.context, *piece.notes(), *_known_facts(piece, carried))
+    conversation = await engine.run(lambda: _conversation(engine, scope, piece.messages, context))
     found = await extract(model, prompt, conversation, engine.clock())
     facts, left_out = await engine.run(lambda: without_secret_names(engine, found.facts))
     kept, excluded = without_excluded(facts, engine.excluded_topics)
-    requests = (*postponed, *found.requests)
+    requests = (*carried.requests, *found.requests)
     later = tuple(request for request in requests if piece.unfinished & set(request.sources))
+    known = tuple(fact for fact in (*carried.facts, *kept) if piece.unfinished & set(fact.sources))
+    carried = _Carried(later, known)
     found = replace(found, facts=tuple(kept), requests=tuple(item for item in requests if item not in later))
     notes = (*_notes(found), *excluded, *left_out)
     if not found.facts and not found.requests:
         provenance = Provenance("extract", model.name, prompt.fingerprint, lesson.caller)
         await apply_write(engine, Write(scope, provenance, learned_from=piece.finished))
-        return WriteResult(notes=notes), later
+        return WriteResult(notes=notes), carried
     texts = [*(fact.text for fact in found.facts), *(request.what for request in found.requests)]
     vectors, _ = await embed_texts(engine, texts, lesson.vectors)
     request = ReconcileRequest(
@@ -125,7 +140,14 @@ async def _learn_from_piece(
         user_name=found.user_name or conversation.user_name,
         vectors=vectors,
     )
-    return _with_notes(await reconcile(engine, model, request), *notes), later
+    return _with_notes(await reconcile(engine, model, request), *notes), carried
+
+
+def _known_facts(piece: Piece, carried: _Carried) -> list[str]:
+    """Return the newest facts of earlier parts of a message as a note, because who "she" is may be far above."""
+    texts = [fact.text for fact in reversed(carried.facts) if piece.continued & set(fact.sources)]
+    shown = lines_within(texts, EARLIER_FACTS_TOKENS)[::-1] if texts else []
+    return [f"Its earlier parts say, among other things: {' '.join(shown)}"] if shown else []
 
 
 async def _failure(engine: Engine, messages: Sequence[Message], done: int, error: Exception) -> str:
