@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from loopback import OpenAIServer
-from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
+from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process, palimpsest_restricted
 from tests.support.environment import clean_environment
 from tests.support.mcp_client import TOOL_NAMES
 
@@ -135,6 +135,7 @@ def test_the_doctor_examines_every_part_of_a_new_installation_and_finds_it_well(
         "prompts",
         "embedder",
         "ledger",
+        "disk",
         "capture",
         "jobs",
         "vectors",
@@ -142,6 +143,60 @@ def test_the_doctor_examines_every_part_of_a_new_installation_and_finds_it_well(
         "model",
         "clients",
     }
+
+
+def _emptied_ledger(folder: Path) -> Path:
+    """Store a memory, which leaves an index, and empty the file of the ledger as a shell does."""
+    palimpsest(folder, "add", "User likes tea")
+    palimpsest(folder, "rebuild")
+    ledger = folder / "data" / "ledger.db"
+    ledger.write_bytes(b"")
+    return ledger
+
+
+def test_an_emptied_ledger_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
+    """Guards against a memory that is silently empty, and whose index is then deleted."""
+    palimpsest(tmp_path, "add", "User likes coffee")
+    palimpsest(tmp_path, "backup")
+    ledger = _emptied_ledger(tmp_path)
+    for command in (["add", "User likes milk"], ["search", "tea"], ["list"]):
+        said = palimpsest(tmp_path, *command, code=1)
+        assert "something has emptied it. Nothing was changed. The newest backup: palimpsest restore " in said
+    assert ledger.stat().st_size == 0
+    report = json.loads(palimpsest(tmp_path, "doctor", "--json", code=1))
+    (found,) = [finding for finding in report["findings"] if not finding["ok"]]
+    backup = found["text"].split("palimpsest restore ")[1].split(". Nothing")[0]
+    assert found["part"] == "ledger"
+    assert ledger.stat().st_size == 0, "the doctor makes no new ledger"
+    palimpsest(tmp_path, "restore", backup, "--yes")
+    assert "User likes coffee" in palimpsest(tmp_path, "list")
+    palimpsest(tmp_path, "doctor")
+
+
+def test_a_ledger_that_is_gone_while_its_index_is_there_is_told(tmp_path: Path) -> None:
+    """Guards who looks for lost memories; whoever wants to begin anew can go on."""
+    ledger = _emptied_ledger(tmp_path)
+    assert "has 0 bytes, but" in palimpsest(tmp_path, "doctor", code=1)
+    ledger.unlink()
+    assert "there is no ledger at" in palimpsest(tmp_path, "doctor", code=1)
+    assert not ledger.exists()
+    palimpsest(tmp_path, "add", "User likes milk")
+    palimpsest(tmp_path, "doctor")
+
+
+def test_the_doctor_finds_a_full_and_a_read_only_disk(tmp_path: Path) -> None:
+    """Guards the diagnosis of a memory that can be read and not written."""
+    palimpsest(tmp_path, "add", "User likes tea")
+    full = palimpsest_restricted(tmp_path, {"room": 600_000}, "doctor")
+    assert "cannot be written to: File too large. What is stored can still be read" in full
+    ledger = tmp_path / "data" / "ledger.db"
+    for path, mode in ((ledger, 0o400), (ledger.parent, 0o500)):
+        before = path.stat().st_mode
+        path.chmod(mode)
+        read_only = palimpsest_restricted(tmp_path, {"unprivileged": True}, "doctor")
+        path.chmod(before)
+        assert "writable for this user" in read_only
+    assert "can be written to" in palimpsest(tmp_path, "doctor")
 
 
 def test_rebuild_makes_an_index_that_the_doctor_counts(tmp_path: Path) -> None:

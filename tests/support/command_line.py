@@ -52,11 +52,10 @@ def palimpsest_process(
 
 
 def palimpsest_restricted(folder: Path, restrictions: Mapping[str, Any], *arguments: str) -> str:
-    """Run `palimpsest` in a restricted process. It must fail, without a traceback. Return its standard error."""
+    """Run `palimpsest` in a restricted process. It must fail, without a traceback. Return what it printed."""
     launcher = (restricted_process.__file__, json.dumps(restrictions))
     done = _run_process(folder, (*launcher, *arguments), "", None)
-    _printed(done, 1, "")
-    return done.stderr
+    return _printed(done, 1, "")
 
 
 def palimpsest_json(folder: Path, *arguments: str, code: int = 0, settings: Mapping[str, str] | None = None) -> Any:

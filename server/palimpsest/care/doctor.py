@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
@@ -12,6 +15,7 @@ import anyio.to_thread
 from filelock import Timeout
 
 from palimpsest.capture.status import status
+from palimpsest.care.backup import stored_backups
 from palimpsest.core.clock import Clock, now
 from palimpsest.core.configuration.endpoints import unused_variables_text
 from palimpsest.core.errors import PalimpsestError
@@ -44,6 +48,9 @@ from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.writes.jobs.queue import MAX_DELAY
 from palimpsest.text.counting import counted
 
+PROBE_BYTES = 1_000_000
+"""How much is written to find out whether there is room: more than the write of one memory takes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -55,7 +62,10 @@ class Finding:
 
 
 async def examine(settings: Settings, clock: Clock = now) -> list[Finding]:
-    """Return one finding per part. Nothing is changed, except that opening the ledger may create or migrate it."""
+    """Return one finding per part. Opening the ledger may create or migrate it; nothing else is changed.
+
+    A ledger that is gone or emptied, while backups or an index of it are there, is not opened.
+    """
     findings = await anyio.to_thread.run_sync(lambda: _local_findings(settings, clock))
     return [*findings, *await _graph_findings(settings, clock), await _model_finding(settings)]
 
@@ -70,12 +80,15 @@ def _local_findings(settings: Settings, clock: Clock) -> list[Finding]:
         findings.append(_embedder_finding(settings, embedder))
     except PalimpsestError as error:
         findings.append(Finding("embedder", f"{error} Until this is fixed, searches match words only.", ok=False))
+    if (lost := _lost_ledger_text(settings)) is not None:
+        return [*findings, Finding("ledger", lost, ok=False)]
     try:
         ledger = open_ledger(settings.ledger_place, clock, data_dir=settings.data_dir)
     except PalimpsestError as error:
         return [*findings, Finding("ledger", str(error), ok=False)]
     with closing(ledger):
         findings.append(_or_error("ledger", lambda: _ledger_finding(ledger, scope)))
+        findings.append(_or_error("disk", lambda: _disk_finding(settings, ledger)))
         findings.append(_or_error("capture", lambda: _capture_finding(settings, ledger, clock)))
         if embedder is not None:
             fingerprint = embedder.fingerprint
@@ -131,6 +144,43 @@ def _ledger_finding(ledger: Ledger, scope: Scope) -> Finding:
     if verdict == "ok":
         return Finding("ledger", text)
     return Finding("ledger", f"{text}; DAMAGED: {verdict}. Run palimpsest doctor --deep", ok=False)
+
+
+def _lost_ledger_text(settings: Settings) -> str | None:
+    """Return what is wrong if there is no ledger, or one of 0 bytes, and something is left of an earlier one."""
+    path = settings.ledger_path
+    if settings.ledger_url is not None or (path.exists() and (not path.is_file() or path.stat().st_size)):
+        return None
+    backups = stored_backups(settings)
+    if not backups and not index_folders(settings.index_dir):
+        return None
+    state = f"the ledger {path} has 0 bytes" if path.exists() else f"there is no ledger at {path}"
+    if not backups:
+        left = f"{settings.index_dir} has an index of one, from which no text can be restored"
+    else:
+        left = f"there are backups; the newest: palimpsest restore {backups[0].path}"
+    advice = "delete the empty file" if path.exists() else "go on; the next command makes a new one"
+    return f"{state}, but {left}. Nothing was changed. To begin with an empty memory, {advice}"
+
+
+def _disk_finding(settings: Settings, ledger: Ledger) -> Finding:
+    """Write to the ledger and to the data directory, as a disk that is full or read-only cannot otherwise be told."""
+    ledger.try_to_write()
+    folder = settings.data_dir
+    try:
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(PROBE_BYTES))
+            probe.flush()
+            os.fsync(probe.fileno())
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        text = f"{folder} cannot be written to: {error.strerror or error}. What is stored can still be read"
+        return Finding("disk", text, ok=False)
+    needed = ledger.size() if settings.ledger_url is None else 0
+    text = f"the ledger and {folder} can be written to; {free / 1e9:,.1f} GB free"
+    if free < needed + PROBE_BYTES:
+        return Finding("disk", f"{text}, which is not enough for a backup. Free some space", ok=False)
+    return Finding("disk", text)
 
 
 def _capture_finding(settings: Settings, ledger: Ledger, clock: Clock) -> Finding:

@@ -8,11 +8,11 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from errno import EACCES, EDQUOT, ENOSPC, EPERM, EROFS
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
 from filelock import FileLock, Timeout
 
-from palimpsest.core.errors import LedgerError
+from palimpsest.core.errors import InputError, LedgerError
 
 OWNER_ONLY = 0o600
 OTHERS = 0o077
@@ -57,6 +57,40 @@ def replace_file(path: Path, mode: int = OWNER_ONLY, *, durable: bool = True) ->
     finally:
         with suppress(OSError):  # an error that is on its way up says more
             draft.unlink(missing_ok=True)
+
+
+def open_plain_file(file: Path) -> BinaryIO:
+    """Open a file that a person names, to read its bytes. Raises OSError.
+
+    Raises InputError for a folder, a device or a pipe: the end of `/dev/zero` never comes, nor that of a pipe that
+    nobody writes to.
+    """
+    refuse_special(file)
+    # The flag keeps a pipe that has taken the file's place from waiting for its writer.
+    descriptor = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise InputError(f"{file} is not a plain file. Nothing was read")
+    return os.fdopen(descriptor, "rb")
+
+
+def refuse_special(file: Path) -> None:
+    """Raise InputError for a device, a pipe or a socket, and OSError if there is nothing of that name."""
+    mode = file.stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise InputError(f"{file} is not a plain file, but a device, a pipe or a socket. Nothing was read")
+
+
+def read_plain_file(file: Path, max_bytes: int) -> bytes:
+    """Return the bytes of a file that a person names, which may grow meanwhile. Raises OSError.
+
+    Raises InputError if it is not a plain file, or larger than `max_bytes`.
+    """
+    with open_plain_file(file) as stream:
+        content = stream.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise InputError(f"{file} is larger than {max_bytes:,} bytes. Nothing was read")
+    return content
 
 
 def files_below(folder: Path) -> list[Path]:

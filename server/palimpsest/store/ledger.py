@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from pydantic import SecretStr
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, select, update
 
 from palimpsest.core.clock import Clock
 from palimpsest.core.entities import NamedEntity
@@ -307,6 +307,11 @@ class Ledger:
     def check(self) -> str:
         """Return "ok", or the first fault that a quick check of the database finds."""
         return self._database.check()
+
+    def try_to_write(self) -> None:
+        """Write what is there already, and so find out whether the database can be written. Raises LedgerError."""
+        with self._write() as conn:
+            conn.execute(update(meta).values(value=meta.c.value).where(meta.c.key == "ledger_id"))
 
     def files(self) -> list[Path]:
         """Return the files on this machine that may hold rows, including backups."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from palimpsest.care.importers.values import list_of, object_of
 from palimpsest.core.errors import InputError
+from palimpsest.core.files import open_plain_file, read_plain_file
 
 EXPECTED = (
     "Expected the JSONL file of the official MCP memory server, a mem0 history database or export, "
@@ -74,15 +75,16 @@ def open_source(file: Path, max_bytes: int = MAX_BYTES) -> SourceFile:
     try:
         if file.is_dir():
             return _source_of(file, _folder_members(file), max_bytes)
-        with file.open("rb") as stream:
+        with open_plain_file(file) as stream:
             head = stream.read(len(_SQLITE))
-        if head == _SQLITE:
-            return SourceFile(file, str(file), is_database=True)
-        if head.startswith(_ZIP):
-            return _zip_source(file, max_bytes)
-        if file.stat().st_size > max_bytes:
+            if head == _SQLITE:
+                return SourceFile(file, str(file), is_database=True)
+            if head.startswith(_ZIP):
+                return _zip_source(file, max_bytes)
+            raw = head + stream.read(max_bytes + 1 - len(head))
+        if len(raw) > max_bytes:
             raise InputError(f"{file} is larger than {max_bytes:,} bytes. {EXPECTED}")
-        text = _decoded(str(file), file.read_bytes())
+        text = _decoded(str(file), raw)
     except FileNotFoundError as error:
         raise InputError(f"there is no file {file}. Nothing was imported") from error
     except OSError as error:
@@ -113,7 +115,11 @@ def _folder_members(folder: Path) -> list[_Member]:
     """Return the files of an unpacked export. Of its folders, those of memories and projects are read."""
     paths = [*folder.iterdir(), *folder.glob("memories/*.json"), *folder.glob("projects/*.json")]
     return [
-        _Member(PurePosixPath(path.relative_to(folder).as_posix()), path.stat().st_size, path.read_bytes)
+        _Member(
+            PurePosixPath(path.relative_to(folder).as_posix()),
+            path.stat().st_size,
+            partial(read_plain_file, path, MAX_BYTES),
+        )
         for path in sorted(paths)
         if path.is_file()
     ]

@@ -27,6 +27,7 @@ from palimpsest.care.transfer.lines_so_far import LinesSoFar
 from palimpsest.core.clock import Precision
 from palimpsest.core.entities import MAX_NAME_CHARS, EntityType, name_key
 from palimpsest.core.errors import InputError
+from palimpsest.core.files import open_plain_file
 from palimpsest.core.models import MAX_SCOPE_CHARS, UNDO
 from palimpsest.core.validation import json_object, scope_part
 from palimpsest.store.writes.conversations import MAX_TITLE_CHARS
@@ -333,11 +334,13 @@ def header_of(user_id: str) -> dict[str, Any]:
 
 
 def is_export(file: Path) -> bool:
-    """Return whether a file begins like an export of Palimpsest, of any version."""
+    """Return whether a file begins like an export of Palimpsest, of any version. Raises InputError for a device."""
+    if file.is_dir():
+        return False
     try:
-        with file.open("rb") as stream:
+        with open_plain_file(file) as stream:
             header: Any = json.loads(stream.readline(10_000))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(header, dict) and cast("dict[str, Any]", header).get("format") == FORMAT
 

@@ -17,6 +17,7 @@ from palimpsest.care.importers.items import derived_id, items_of
 from palimpsest.care.importers.source import MAX_BYTES
 from palimpsest.care.transfer.export_format import is_export, read_items
 from palimpsest.core.errors import InputError
+from palimpsest.core.files import open_plain_file
 from palimpsest.core.models import Scope
 from palimpsest.core.protocols import Progress
 from palimpsest.core.validation import one_line
@@ -202,5 +203,5 @@ def _key(file: Path, scope: Scope) -> str:
     """Return what identifies a file, or a folder by its path, and the scope it is imported into."""
     if file.is_dir():
         return f"import {derived_id(str(file.resolve()), str(scope))}"
-    with file.open("rb") as stream:
+    with open_plain_file(file) as stream:
         return f"import {derived_id(hashlib.file_digest(stream, 'sha256').hexdigest(), str(scope))}"

@@ -26,6 +26,7 @@ from palimpsest.cli.output import Part, notes_text, print_result, search_parts
 from palimpsest.core import validation
 from palimpsest.core.clock import now, parse_instant
 from palimpsest.core.errors import InputError
+from palimpsest.core.files import open_plain_file, refuse_special
 from palimpsest.core.validation import MessageInput
 from palimpsest.learn.documents.folder import CONVERSATIONS as JSON_SUFFIXES
 from palimpsest.learn.documents.readers.reading import MARKUP, TEXT
@@ -75,21 +76,26 @@ def learn(  # noqa: PLR0913, PLR0917 - typer passes the options of a command by 
     elif file is not None:
         if folder or since or dry_run:
             exit_on_error(lambda: _refuse("--folder, --since and --dry-run go with sessions. Nothing was stored"))
-        if not _is_conversation(file):
+        if not exit_on_error(lambda: _is_conversation(file)):
             learn_documents(ctx, file, ask or [], temporary=temporary, as_json=as_json)
             return
         _learn_file(ctx, file, ask or [], temporary=temporary, as_json=as_json)
 
 
 def _is_conversation(file: Path) -> bool:
-    """Return whether a file is JSON, by its name, or by its beginning if the name says nothing."""
+    """Return whether a file is JSON, by its name, or by its beginning if the name says nothing.
+
+    Raises InputError for a device or a pipe.
+    """
     suffix = file.suffix.lower()
+    if file.exists():
+        refuse_special(file)
     if suffix in JSON_SUFFIXES:
         return True
     if file.is_dir() or suffix in TEXT | MARKUP:
         return False
     try:
-        with file.open("rb") as stream:
+        with open_plain_file(file) as stream:
             beginning = stream.read(BEGINNING_BYTES).decode("utf-8-sig", "replace")
     except OSError:  # reading it as a document says what is wrong
         return False
@@ -156,7 +162,7 @@ def _messages_in(file: Path) -> list[MessageInput]:
         return TypeAdapter(list[MessageInput]).validate_python(value)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file} cannot be read: {error}. Nothing was stored") from error
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise InputError(f"{file} is not JSON: {error}. Nothing was stored") from error
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]

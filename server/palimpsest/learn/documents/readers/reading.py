@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 
 from palimpsest.core.errors import InputError
+from palimpsest.core.files import refuse_special
 from palimpsest.learn.documents.readers.plain import decoded
 from palimpsest.learn.documents.readers.worker import MAX_CHARS
 from palimpsest.text.shorten import shorten
@@ -32,11 +33,12 @@ TEXT = frozenset({".md", ".markdown", ".mdown", ".txt", ".text", ".rst", ".org",
 async def read_file(file: Path) -> str:
     """Return the text of a file, without white space that shows nothing. Raises InputError that says what is wrong."""
     try:
-        size = (await anyio.Path(file).stat()).st_size
-        if size > MAX_BYTES:
-            raise InputError(f"it has {size:,} bytes, more than {MAX_BYTES:,}")
-        is_markup = file.suffix.lower() in MARKUP
-        text = await _read_apart(file) if is_markup else decoded(await anyio.Path(file).read_bytes())
+        refuse_special(file)
+        async with await anyio.open_file(file, "rb") as stream:
+            content = await stream.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise InputError(f"it has more than {MAX_BYTES:,} bytes")
+        text = await _read_apart(file) if file.suffix.lower() in MARKUP else decoded(content)
     except OSError as error:
         raise InputError(f"it cannot be read: {error.strerror or error}") from error
     if len(text) > MAX_CHARS:

@@ -234,7 +234,8 @@ def _free_name(folder: Path, stem: str) -> Path:
 
 def _inspect(path: Path) -> LedgerCopy:
     if not path.is_file():
-        raise LedgerError(f"there is no file {path}")
+        is_there = path.exists()
+        raise LedgerError(f"{path} is not a plain file. Nothing was read" if is_there else f"there is no file {path}")
     try:
         with _opened(path) as conn:
             (verdict,) = conn.execute("PRAGMA integrity_check(1)").fetchone()

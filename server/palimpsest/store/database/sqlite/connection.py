@@ -32,7 +32,7 @@ from palimpsest.store.database.sqlite.full_text import OPTIMIZE, SqliteFullText
 from palimpsest.store.database.sqlite.loading import SqliteLoading
 from palimpsest.store.database.sqlite.open_files import LedgerConnection, LedgerFiles
 from palimpsest.store.database.sqlite.replacement import settle
-from palimpsest.store.database.sqlite.write_turn import note_writer, turn_to_write
+from palimpsest.store.database.sqlite.write_turn import note_writer, turn_to_write, was_written
 from palimpsest.store.schema import KNOWN_REVISIONS
 
 BUSY_TIMEOUT_SECONDS = 30
@@ -75,6 +75,7 @@ class SqliteDatabase:
             make_private_folder(path.parent)
         refuse_without_locks(path.parent)
         with as_ledger_errors(path), unwritable_as_ledger_error(path):
+            _refuse_emptied(path)
             _make_private_file(path)
             database = cls(path)
             with database.read() as conn:
@@ -313,6 +314,24 @@ def _driver(conn: Connection) -> LedgerConnection:
 
 def _migration_lock(path: Path) -> Path:
     return path.with_suffix(".migrating")
+
+
+def _refuse_emptied(path: Path) -> None:
+    """Raise LedgerError if a file of 0 bytes was a ledger before. SQLite would take it for a new one.
+
+    A ledger that is just being made is as empty, but nobody has written to it, and it has no log.
+    """
+    if not path.exists() or path.stat().st_size:
+        return
+    log = path.with_name(f"{path.name}-wal")
+    if not was_written(path) and not (log.exists() and log.stat().st_size):
+        return
+    newest = max(SqliteBackups(path).files(), key=lambda file: file.stat().st_mtime, default=None)
+    advice = "There is no backup beside it" if newest is None else f"The newest backup: palimpsest restore {newest}"
+    raise LedgerError(
+        f"the ledger {path} was in use before, and now it has 0 bytes: something has emptied it. Nothing was changed. "
+        f"{advice}. To begin with an empty memory, delete the file."
+    )
 
 
 def _make_private_file(path: Path) -> None:

@@ -51,5 +51,13 @@ def wrote_last(path: Path, files: LedgerFiles) -> bool:
         return False
 
 
+def was_written(path: Path) -> bool:
+    """Return whether the very file that is at the path of a ledger was written to before."""
+    try:
+        return _turn(path).read_text("ascii").startswith(f"({LedgerFiles.at(path).ledger!r}, ")
+    except (OSError, ValueError):
+        return False
+
+
 def _turn(path: Path) -> Path:
     return path.with_suffix(".writing.lock")
