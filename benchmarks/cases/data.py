@@ -12,7 +12,6 @@ from typing import Any, Literal, TypeAlias
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter
 
 from palimpsest.core.entities import EntityType
-from palimpsest.core.validation import MessageInput
 
 CASES_FILE = Path(__file__).parent.parent / "pipeline_cases.json"
 CONVERSATION_FILE = Path(__file__).parent.parent / "pipeline_conversation.json"
@@ -105,7 +104,7 @@ class Step(Part):
     """One call at a time: messages or a text are added. With `summarize` the summary is written after it."""
 
     at: AwareDatetime
-    messages: tuple[MessageInput, ...] = ()
+    messages: tuple[dict[str, Any], ...] = ()
     text: str = ""
     infer: bool | None = None
     summarize: bool = False

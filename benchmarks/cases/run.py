@@ -86,7 +86,7 @@ def _settings(case: Case, folder: Path, base_url: str, model: str, embedder: str
 async def _add(memory: Memory, step: Step, said_at: datetime, now: datetime) -> WriteResult:
     if step.text:
         return await memory.add_text(memory.scope, step.text, at=said_at, infer=step.infer)
-    dated = [message.model_copy(update={"at": message.at or said_at.isoformat()}) for message in step.messages]
+    dated = [{"at": said_at.isoformat(), **message} for message in step.messages]
     messages = conversation_from(dated, memory.scope, now).messages
     return await memory.add_messages(messages, infer=step.infer)
 

@@ -8,10 +8,13 @@ import pty
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from loopback import OpenAIServer
+from palimpsest.text.counting import counted
+from tests.core.test_validation import FORMS
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process, palimpsest_restricted
 from tests.support.environment import clean_environment
 from tests.support.mcp_client import TOOL_NAMES
@@ -113,6 +116,33 @@ def test_a_conversation_is_learnt_and_answers_questions(tmp_path: Path) -> None:
         assert "learned 2 messages and 0 facts" in printed
         assert "Lisbon" in printed.split("team retreat?", 1)[1]
     assert palimpsest_json(tmp_path, "search", "offsite")["results"] == []
+
+
+FILES = [case for case in FORMS if case.get("file_only") or case["form"].startswith(("LangChain", "ShareGPT", "odd"))]
+"""The forms that files are in; the tool is given the others."""
+
+
+@pytest.mark.parametrize("case", FILES, ids=[case["form"] for case in FILES])
+def test_conversations_of_other_programs_are_learnt(tmp_path: Path, case: dict[str, Any]) -> None:
+    """Guards files as other programs write them: JSON, and JSON lines where they are a list."""
+    is_list = isinstance(case["given"], list)
+    name = "chat.jsonl" if is_list else "chat.json"
+    text = "\n".join(json.dumps(item) for item in case["given"]) if is_list else json.dumps(case["given"])
+    (tmp_path / name).write_text(text, "utf-8")
+    printed = palimpsest(tmp_path, "learn", name)
+    assert f"learned {counted(len(case['said']), 'message')} and 0 facts" in printed
+    assert all(reason.partition(" ")[2] in printed for reason in case["left_out"])
+
+
+def test_a_conversation_in_latin_1_is_learnt_and_other_bytes_are_refused(tmp_path: Path) -> None:
+    """Guards letters of files from before UTF-8, and against guesses that nobody could read."""
+    messages = [{"role": "user", "content": "Zoë's café in Orléans is called «L'Étoile»", "at": "2026-05-01"}]
+    (tmp_path / "old.json").write_bytes(json.dumps(messages, ensure_ascii=False).encode("cp1252"))
+    assert "old.json is not UTF-8 and was read as Latin-1" in palimpsest(tmp_path, "learn", "old.json")
+    assert palimpsest_json(tmp_path, "search", "Orléans")["results"][0]["text"] == messages[0]["content"]
+    for name, data in (("koi8", "Зоя живёт в Туле и любит рано вставать".encode("koi8-r")), ("zero", b"\x00")):
+        (tmp_path / f"{name}.json").write_bytes(b'[{"role": "user", "content": "' + data * 4 + b'"}]')
+        assert "cannot be read" in palimpsest(tmp_path, "learn", f"{name}.json", code=1)
 
 
 def test_a_file_that_is_not_a_conversation_is_refused(tmp_path: Path) -> None:

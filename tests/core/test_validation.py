@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +13,7 @@ from pydantic import ValidationError
 
 from palimpsest.core.clock import iso, parse_until
 from palimpsest.core.errors import InputError
+from palimpsest.core.message_forms import NO_TEXT, conversations_in
 from palimpsest.core.models import MAX_SCOPE_CHARS, Message, Scope
 from palimpsest.core.validation import (
     MAX_MESSAGES,
@@ -17,23 +21,26 @@ from palimpsest.core.validation import (
     MAX_METADATA_BYTES,
     MAX_QUERY_CHARS,
     MAX_TEXT_CHARS,
-    MessageInput,
     ScopeInput,
     bounded,
     conversation_from,
     metadata_from,
     one_line,
     query_from,
+    read_conversation,
     scope_from,
     text_from,
     trimmed,
 )
 from tests.support.scripted_model import NOW, SCOPE
 
+FORMS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "message_forms.json").read_text("utf-8"))
+"""Conversations as programs write them, what they say, and what else they have."""
+
 SERVER = Scope("ana", "atlas", "otto", "run-1")
 
 
-def messages_from(*inputs: MessageInput) -> tuple[Message, ...]:
+def messages_from(*inputs: dict[str, Any]) -> tuple[Message, ...]:
     """Return the messages that are kept of a conversation."""
     return conversation_from(inputs, SCOPE, NOW).messages
 
@@ -41,9 +48,13 @@ def messages_from(*inputs: MessageInput) -> tuple[Message, ...]:
 def test_every_field_of_a_message_is_kept() -> None:
     """Guards what is stored of a message: who, what, when, and the caller's own id."""
     (message,) = messages_from(
-        MessageInput(
-            role="assistant", content="  Hello\nthere ", name=" Otto ", id=" D1:3 ", at="2026-05-08T15:00:00+02:00"
-        )
+        {
+            "role": "assistant",
+            "content": "  Hello\nthere ",
+            "name": " Otto ",
+            "id": " D1:3 ",
+            "at": "2026-05-08T15:00:00+02:00",
+        }
     )
 
     assert (message.role, message.name, message.content, message.scope) == ("assistant", "Otto", "Hello\nthere", SCOPE)
@@ -54,7 +65,7 @@ def test_every_field_of_a_message_is_kept() -> None:
 
 def test_omitted_fields_of_a_message_are_filled_in() -> None:
     """Guards the defaults: the current time, no name, and an id of our own."""
-    first, second = messages_from(MessageInput(role="user", content="Hi"), MessageInput(role="user", content="Hi"))
+    first, second = messages_from({"role": "user", "content": "Hi"}, {"role": "user", "content": "Hi"})
 
     assert (first.said_at, first.name, first.external_id) == (NOW, "", "")
     assert first.id != second.id
@@ -68,11 +79,11 @@ def test_omitted_fields_of_a_message_are_filled_in() -> None:
 def test_a_message_without_text_is_skipped_and_counted(content: Any) -> None:
     """Guards against empty rows, and against refusing a conversation because of one picture in it."""
     conversation = conversation_from(
-        [MessageInput(role="user", content=content), MessageInput(role="user", content="Hi")], SCOPE, NOW
+        [{"role": "user", "content": content}, {"role": "user", "content": "Hi"}], SCOPE, NOW
     )
 
     assert [message.content for message in conversation.messages] == ["Hi"]
-    assert conversation.skipped == 1
+    assert conversation.left_out == {NO_TEXT: 1}
 
 
 @pytest.mark.parametrize(
@@ -93,16 +104,16 @@ def test_a_message_without_text_is_skipped_and_counted(content: Any) -> None:
 )
 def test_the_texts_of_list_content_are_joined(content: list[Any], expected: str) -> None:
     """Guards OpenAI's list form of a message."""
-    assert messages_from(MessageInput(role="user", content=content))[0].content == expected
+    assert messages_from({"role": "user", "content": content})[0].content == expected
 
 
 def test_system_messages_are_context() -> None:
     """Guards against facts that are learned from a system prompt."""
     conversation = conversation_from(
         [
-            MessageInput(role="system", content=" You are Otto. "),
-            MessageInput(role="user", content="Hi"),
-            MessageInput(role="system", content=""),
+            {"role": "system", "content": " You are Otto. "},
+            {"role": "user", "content": "Hi"},
+            {"role": "system", "content": ""},
         ],
         SCOPE,
         NOW,
@@ -110,13 +121,13 @@ def test_system_messages_are_context() -> None:
 
     assert conversation.context == ("You are Otto.",)
     assert [message.role for message in conversation.messages] == ["user"]
-    assert conversation.skipped == 1
+    assert conversation.left_out == {NO_TEXT: 1}
 
 
 @pytest.mark.parametrize(
-    "inputs", [[], [MessageInput(role="user", content=" ")], [MessageInput(role="system", content="Be kind.")]]
+    "inputs", [[], [{"role": "user", "content": " "}], [{"role": "system", "content": "Be kind."}]]
 )
-def test_a_conversation_without_messages_is_refused(inputs: list[MessageInput]) -> None:
+def test_a_conversation_without_messages_is_refused(inputs: list[dict[str, Any]]) -> None:
     """Guards against "success" with nothing stored."""
     with pytest.raises(InputError, match="nothing was stored"):
         conversation_from(inputs, SCOPE, NOW)
@@ -125,7 +136,7 @@ def test_a_conversation_without_messages_is_refused(inputs: list[MessageInput]) 
 @pytest.mark.parametrize("excess", [0, 1])
 def test_the_number_of_messages_is_limited(excess: int) -> None:
     """Guards both sides of the limit: no message is silently dropped."""
-    inputs = [MessageInput(role="user", content="Hi")] * (MAX_MESSAGES + excess)
+    inputs = [{"role": "user", "content": "Hi"}] * (MAX_MESSAGES + excess)
 
     if not excess:
         assert len(conversation_from(inputs, SCOPE, NOW).messages) == MAX_MESSAGES
@@ -138,46 +149,56 @@ def test_the_size_of_a_conversation_is_limited() -> None:
     """Guards the ledger: system messages count too, and the error says that nothing was stored."""
     half = "x" * (MAX_MESSAGES_CHARS // 2)
 
-    assert len(messages_from(MessageInput(role="user", content=half), MessageInput(role="user", content=half))) == 2
+    assert len(messages_from({"role": "user", "content": half}, {"role": "user", "content": half})) == 2
     with pytest.raises(InputError, match=r"200,001 characters.*Nothing was stored"):
-        conversation_from(
-            [MessageInput(role="system", content=f"{half}x"), MessageInput(role="user", content=half)], SCOPE, NOW
-        )
+        conversation_from([{"role": "system", "content": f"{half}x"}, {"role": "user", "content": half}], SCOPE, NOW)
 
 
 @pytest.mark.parametrize(
     ("message", "error_text"),
     [
-        (MessageInput(role="user", content="Hi", name="x" * (MAX_SCOPE_CHARS + 1)), "name of a message"),
-        (MessageInput(role="user", content="Hi", id="x" * (MAX_SCOPE_CHARS + 1)), "id of a message"),
-        (MessageInput(role="user", content="Hi", at="yesterday"), "'yesterday' is not an ISO 8601"),
+        ({"role": "user", "content": "Hi", "name": "x" * (MAX_SCOPE_CHARS + 1)}, "name of a message"),
+        ({"role": "user", "content": "Hi", "id": "x" * (MAX_SCOPE_CHARS + 1)}, "id of a message"),
+        ({"role": "user", "content": "Hi", "at": "yesterday"}, "'yesterday' is not an ISO 8601"),
     ],
     ids=["name", "id", "at"],
 )
-def test_a_message_with_a_field_that_is_not_valid_is_refused(message: MessageInput, error_text: str) -> None:
+def test_a_message_with_a_field_that_is_not_valid_is_refused(message: dict[str, Any], error_text: str) -> None:
     """Guards the error text: it names the field and its limit or format."""
     with pytest.raises(InputError, match=error_text):
         conversation_from([message], SCOPE, NOW)
 
 
-def test_tool_messages_are_skipped_and_unknown_roles_are_refused() -> None:
-    """Guards conversations with tool results, which are skipped, and misspelt roles, which are errors."""
-    spoken = MessageInput(role="user", content="I like tea")
-    conversation = conversation_from(
-        [spoken, MessageInput(role="tool", content="{}"), MessageInput(role="developer", content="be brief")],
-        SCOPE,
-        NOW,
-    )
-    assert ([message.content for message in conversation.messages], conversation.skipped) == (["I like tea"], 2)
-    with pytest.raises(InputError, match=r"messages.1.role is 'king'; use user, assistant, system"):
-        conversation_from([spoken, MessageInput(role="king", content="x")], SCOPE, NOW)
+@pytest.mark.parametrize("case", FORMS, ids=[case["form"] for case in FORMS])
+def test_messages_are_read_in_the_forms_of_other_programs(case: dict[str, Any]) -> None:
+    """Guards conversations that are passed on as they are: what was said is kept, the rest is left out and counted."""
+    read = [read_conversation(messages, SCOPE, NOW) for messages in conversations_in(case["given"])]
+    said = [
+        [message.role, message.content, message.name, "" if message.said_at == NOW else iso(message.said_at)]
+        for conversation in read
+        for message in conversation.messages
+    ]
+    assert said == [[*row, *["", ""][len(row) - 2 :]] for row in case["said"]]
+    assert [text for conversation in read for text in conversation.context] == case.get("context", [])
+    left_out = {f"{noun}{rest}": count for each in read for (noun, rest), count in each.left_out.items()}
+    assert left_out == case["left_out"]
 
 
-@pytest.mark.parametrize("fields", [{"content": "x"}, {"role": "user", "text": "x"}])
-def test_a_message_of_another_form_is_refused(fields: dict[str, Any]) -> None:
-    """Guards against misspelt and missing keys that are silently ignored."""
-    with pytest.raises(ValidationError):
-        MessageInput.model_validate(fields)
+@pytest.mark.parametrize(
+    ("message", "problem"),
+    [
+        ({"role": "king", "content": "x"}, "messages.0.role is 'king'; use user, assistant, system"),
+        ({"content": "x"}, "messages.0.role is missing; use"),
+        ({"rol": "user", "content": "x"}, "messages.0.role is missing (is 'rol' misspelt?)"),
+        ({"role": "user", "contents": 1}, "messages.0.content is missing (is 'contents' misspelt?)"),
+        ("hello", 'messages.0: must be an object, such as {"role": "user", "content": "…"}'),
+        ({"role": "user", "content": [{"type": "image"}]}, "there is no user or assistant message with text"),
+    ],
+)
+def test_a_conversation_of_odd_messages_alone_is_refused(message: Any, problem: str) -> None:
+    """Guards the error text: it says what is wrong with the first message, and that nothing was stored."""
+    with pytest.raises(InputError, match=re.escape(problem) + ".*, so nothing was stored"):
+        conversation_from([message], SCOPE, NOW)
 
 
 def test_the_parts_of_a_scope_replace_those_of_the_server() -> None:
@@ -237,7 +258,7 @@ def test_a_text_that_shows_nothing_is_empty(validator: Any, blank: str) -> None:
         validator(blank)
     assert (one_line(blank), trimmed(blank)) == ("", "")
     with pytest.raises(InputError, match="nothing was stored"):
-        conversation_from([MessageInput(role="user", content=blank)], SCOPE, NOW)
+        conversation_from([{"role": "user", "content": blank}], SCOPE, NOW)
     assert validator("tea\u200b\x1b cup") == "tea\u200b\x1b cup"
 
 
@@ -296,7 +317,7 @@ def test_a_number_outside_its_limits_is_refused(value: int) -> None:
 
 def test_line_breaks_in_a_name_or_id_become_spaces() -> None:
     """Guards the lines of a reply against names that contain line breaks."""
-    (message,) = messages_from(MessageInput(role="user", content="hi", name="Ann\nnote: x", id="a\n\tb"))
+    (message,) = messages_from({"role": "user", "content": "hi", "name": "Ann\nnote: x", "id": "a\n\tb"})
     assert (message.name, message.external_id) == ("Ann note: x", "a b")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from palimpsest.core.models import Message, Scope
 from palimpsest.core.settings import Settings, load_settings
-from palimpsest.core.validation import MessageInput, conversation_from
+from palimpsest.core.validation import conversation_from
 from palimpsest.memory import Memory, open_memory
 from tests.support.stores import ledger_settings
 
@@ -62,10 +62,7 @@ def messages_from(
 ) -> tuple[Message, ...]:
     """Return messages from pairs of role and content, or from objects as add_memory takes them."""
     inputs = [
-        MessageInput.model_validate(
-            message if isinstance(message, dict) else {"role": message[0], "content": message[1]}
-        )
-        for message in messages
+        message if isinstance(message, dict) else {"role": message[0], "content": message[1]} for message in messages
     ]
     return conversation_from(inputs, scope, at or StoppedClock().at).messages
 

@@ -8,14 +8,15 @@ import unicodedata
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Annotated, Any, cast
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, ConfigDict
 
 from palimpsest.core.clock import parse_instant, parse_until
 from palimpsest.core.entities import MAX_NAME_CHARS, Relation, name_key, relation_key
 from palimpsest.core.errors import InputError, Remedy
+from palimpsest.core.message_forms import NO_TEXT, LeftOut, MessageReader, SaidMessage
 from palimpsest.core.models import EXPIRES_AT, MAX_SCOPE_CHARS, Message, Scope
 from palimpsest.core.search.filters import JUNCTIONS, RESERVED
 
@@ -40,24 +41,17 @@ The variation selectors U+FE0E and U+FE0F are not among them, because many emoji
 
 _UNSEEN_CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")
 _EMOJI_SELECTORS = "\ufe0e\ufe0f"
+
+UNKNOWN_TIME = ("message", " counted as said now, because the time given cannot be read")
+
+_FIRST_YEAR = 1990
+"""Times before it are no times of messages: a program wrote 0, or counts from elsewhere."""
+
+_MILLISECONDS = 1e11
+"""Larger numbers count milliseconds since 1970: as seconds they would be after the year 5000."""
+
 _SHOWN_FORMATS = frozenset("\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd")
 """Format characters that show a sign, such as the Arabic end of ayah."""
-
-ROLES = ("user", "assistant", "system")
-SKIPPED_ROLES = ("tool", "function", "developer")
-"""Roles of messages that are not part of the conversation. They are skipped, as are messages without text."""
-
-
-class MessageInput(BaseModel):
-    """One message of a conversation."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    role: Annotated[str, WithJsonSchema({"enum": list(ROLES), "description": "system messages are context only"})]
-    content: Annotated[Any, WithJsonSchema({"type": "string", "description": "the text"})] = None
-    name: str | None = Field(default=None, description="who speaks")
-    id: str | None = Field(default=None, description="your own id; returned in sources")
-    at: str | None = Field(default=None, description="ISO 8601; default now")
 
 
 class ScopeInput(BaseModel):
@@ -79,11 +73,15 @@ class SearchScopeInput(ScopeInput):
 
 @dataclass(frozen=True, slots=True)
 class ConversationInput:
-    """A validated conversation: messages to store, system messages (context only), and how many were skipped."""
+    """A validated conversation: messages to store, the texts of system messages (context only), what was left out.
+
+    `problem` is what is wrong with the first message that is none.
+    """
 
     messages: tuple[Message, ...]
     context: tuple[str, ...]
-    skipped: int
+    left_out: LeftOut
+    problem: str = ""
 
 
 def well_formed(text: str) -> str:
@@ -138,59 +136,76 @@ def scope_part(name: str, value: str) -> str:
     return plain
 
 
-def conversation_from(messages: Sequence[MessageInput], scope: Scope, now: datetime) -> ConversationInput:
+def conversation_from(messages: Sequence[Any], scope: Scope, now: datetime) -> ConversationInput:
     """Return a validated conversation. Raises InputError if it has no message to store, or too much text."""
     if len(messages) > MAX_MESSAGES:
         raise InputError(f"{len(messages)} messages are more than {MAX_MESSAGES}; add them in several calls")
-    kept: list[Message] = []
-    context: list[str] = []
-    skipped = 0
-    for number, message in enumerate(messages):
-        content = trimmed(text_of(message.content))
-        if message.role not in (*ROLES, *SKIPPED_ROLES):
-            raise InputError(f"messages.{number}.role is '{message.role}'; use {', '.join(ROLES)}. Nothing was stored.")
-        if not content or message.role in SKIPPED_ROLES:
-            skipped += 1
-        elif message.role == "system":
-            context.append(content)
-        else:
-            kept.append(_message(message, content, scope, now))
-    size = sum(len(message.content) for message in kept) + sum(map(len, context))
+    conversation = read_conversation(messages, scope, now)
+    size = sum(len(message.content) for message in conversation.messages) + sum(map(len, conversation.context))
     if size > MAX_MESSAGES_CHARS:
         raise InputError(
             f"the messages have {size:,} characters, more than {MAX_MESSAGES_CHARS:,}. Nothing was stored. "
             "Add them in several calls."
         )
-    if not kept:
-        raise InputError("there is no user or assistant message with text, so nothing was stored")
-    return ConversationInput(tuple(kept), tuple(context), skipped)
+    if not conversation.messages:
+        problem = conversation.problem or "there is no user or assistant message with text"
+        raise InputError(f"{problem}, so nothing was stored")
+    return conversation
 
 
-def _message(message: MessageInput, content: str, scope: Scope, now: datetime) -> Message:
-    for field, value in (("name", message.name), ("id", message.id)):
-        if value is not None and len(value) > MAX_SCOPE_CHARS:
+def read_conversation(messages: Sequence[Any], scope: Scope, now: datetime) -> ConversationInput:
+    """Return a conversation of any length, in any of the forms that `MessageReader` knows.
+
+    Raises InputError for a message whose `at`, `name` or `id` is not valid.
+    """
+    reader = MessageReader()
+    kept: list[Message] = []
+    context: list[str] = []
+    for value in messages:
+        said = reader.read(value)
+        content = "" if said is None else trimmed(said.text)
+        if said is None or not content:
+            reader.left_out[NO_TEXT] += said is not None
+        elif said.role == "system":
+            context.append(content)
+        else:
+            kept.append(_message(said, content, scope, now, reader.left_out))
+    return ConversationInput(tuple(kept), tuple(context), +reader.left_out, next(iter(reader.problems), ""))
+
+
+def _message(said: SaidMessage, content: str, scope: Scope, now: datetime, left_out: LeftOut) -> Message:
+    for field, value in (("name", said.name), ("id", said.id)):
+        if len(value) > MAX_SCOPE_CHARS:
             raise InputError(f"the {field} of a message is longer than {MAX_SCOPE_CHARS} characters")
+    at = parse_instant(said.at, "the message's at") if isinstance(said.at, str) and said.at else None
+    foreign_at = said.foreign_at if said.at is None else said.at
+    if at is None and foreign_at is not None and foreign_at != "":
+        at = _plausible(foreign_at, now)
+        left_out[UNKNOWN_TIME] += at is None
     return Message(
         id=str(uuid.uuid4()),
         scope=scope,
-        role=message.role,
+        role=said.role,
         content=content,
-        said_at=parse_instant(message.at, "the message's at") if message.at else now,
+        said_at=at or now,
         created_at=now,
-        name=one_line(message.name or ""),
-        external_id=one_line(message.id or ""),
+        name=one_line(said.name),
+        external_id=one_line(said.id),
     )
 
 
-def text_of(content: Any) -> str:
-    """Return the text of a message's content, which is a string or OpenAI's list of parts."""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        parts = cast("list[Any]", content)
-        texts = [cast("dict[str, Any]", part).get("text") if isinstance(part, dict) else part for part in parts]
-        return "\n".join(text for text in texts if isinstance(text, str))
-    return ""
+def _plausible(value: object, now: datetime) -> datetime | None:
+    """Return the time that another program gave to a message, or None for what cannot be when it was said."""
+    try:
+        if isinstance(value, str):
+            at = parse_instant(value, "the time")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            at = datetime.fromtimestamp(value / 1_000 if value > _MILLISECONDS else value, UTC)
+        else:
+            return None
+    except (InputError, ValueError, OverflowError, OSError):
+        return None
+    return at if at.year >= _FIRST_YEAR and at <= now + timedelta(days=1) else None
 
 
 def text_from(text: str, what: str = "text") -> str:

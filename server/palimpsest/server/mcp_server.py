@@ -41,7 +41,7 @@ from palimpsest.server.session.notifications import ENTITIES, RECENT, SUMMARY
 from palimpsest.server.session.roots import RequestContext
 from palimpsest.server.session.state import ServerState
 from palimpsest.server.session.subscriptions import SCHEME
-from palimpsest.server.tools.arguments import did_you_mean, invalid_arguments, unknown_argument
+from palimpsest.server.tools.arguments import did_you_mean, invalid_arguments, is_of_client, unknown_argument
 from palimpsest.server.tools.outcomes import UNKNOWN, CallEnd, CallOutcome, OnCall, outcome_of
 from palimpsest.server.tools.schemas import compact_schema
 from palimpsest.text.control_characters import visible
@@ -148,6 +148,7 @@ class MemoryServer(MCPServer[ServerState]):
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None
     ) -> CallToolResult | InputRequiredResult:
         known = await self._arguments_of(name)
+        arguments = {key: value for key, value in arguments.items() if key in known or not is_of_client(key)}
         for argument in arguments:
             if argument not in known:
                 raise ToolError(unknown_argument(name, argument, known, arguments))

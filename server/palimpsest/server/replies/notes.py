@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from palimpsest.core.errors import PalimpsestError, Remedy
+from palimpsest.core.message_forms import LeftOut
 from palimpsest.core.models import Event, Outcome, Scope
 from palimpsest.core.search.hits import Hit
+from palimpsest.core.validation import UNKNOWN_TIME
 from palimpsest.text.counting import counted
 
 if TYPE_CHECKING:  # slow to import, and only needed for the annotations
@@ -132,6 +134,17 @@ def unlisted_notes(page: Page, advice: Advice = TOOLS) -> tuple[str, ...]:
         return ()
     counts = f"{counted(page.messages, 'message')} in {counted(page.conversations, 'conversation')}"
     return (f"no memories yet, but {counts}: {advice.unlisted}",)
+
+
+def left_out_notes(left_out: LeftOut) -> Iterator[str]:
+    """Yield the notes on what a conversation has besides what was said, and on times that are none."""
+    parts = [
+        f"{counted(count, noun)}{rest}" for (noun, rest), count in left_out.items() if (noun, rest) != UNKNOWN_TIME
+    ]
+    if parts:
+        yield f"{', '.join(parts)} skipped"
+    if left_out[UNKNOWN_TIME]:
+        yield f"{counted(left_out[UNKNOWN_TIME], UNKNOWN_TIME[0])}{UNKNOWN_TIME[1]}"
 
 
 def added_notes(result: WriteResult, advice: Advice) -> Iterator[str]:

@@ -9,10 +9,17 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError, WithJsonSchema
 from pydantic_core import ErrorDetails
 
-from palimpsest.core.validation import MessageInput, ScopeInput, SearchScopeInput
+from palimpsest.core.validation import ScopeInput, SearchScopeInput
 from palimpsest.text.control_characters import visible
 
 SHOWN_ERRORS = 5
+
+CLIENT_KEYS = frozenset({"toolcallid", "tool", "sessionid", "action", "chatinput", "taskprogress", "meta"})
+"""Keys that clients add to the arguments of every call, which their models cannot leave out: n8n and Cline do.
+
+They are written without their underscores and in lower case. An unknown key that is none of them is an error, because a
+model may have meant something by it.
+"""
 
 MemoryId = Annotated[str, Field(description="id, or its first 8 characters or more")]
 ScopeArgument = Annotated[
@@ -22,6 +29,27 @@ ScopeArgument = Annotated[
 SearchScopeArgument = Annotated[
     SearchScopeInput | None,
     WithJsonSchema({"type": "object", "description": "omit unless told; project or all_projects: true"}),
+]
+MessagesArgument = Annotated[
+    list[Any] | None,
+    WithJsonSchema(
+        {
+            "type": "array",
+            "description": "a conversation, oldest first, in OpenAI's or Anthropic's form, too",
+            "items": {
+                "type": "object",
+                "description": "a message",
+                "properties": {
+                    "role": {"type": "string", "description": "user, assistant; system is context only"},
+                    "content": {"type": "string", "description": "the text"},
+                    "name": {"type": "string", "description": "who speaks"},
+                    "id": {"type": "string", "description": "your own id; returned in sources"},
+                    "at": {"type": "string", "description": "ISO 8601; default now"},
+                },
+                "required": ["role"],
+            },
+        }
+    ),
 ]
 FiltersArgument = Annotated[
     dict[str, Any] | None,
@@ -43,19 +71,22 @@ def _describe(detail: ErrorDetails) -> str:
     """Return what is wrong with one value. Pydantic's own text is used if it says enough."""
     match detail["type"]:
         case "extra_forbidden":
-            model = ScopeInput if detail["loc"][0] == "scope" else MessageInput
-            return f"there is no such key; the keys are {', '.join(model.model_fields)}"
+            return f"there is no such key; the keys are {', '.join(ScopeInput.model_fields)}"
         case "missing":
             return "is missing"
         case "model_type" | "dict_type" | "model_attributes_type":
-            example = '{"role": "user", "content": "…"}' if "messages" in detail["loc"] else '{"key": "value"}'
-            return f"must be an object, such as {example}"
+            return 'must be an object, such as {"key": "value"}'
         case "list_type":
             return 'must be a list, such as ["…"]'
         case "bool_parsing" | "bool_type":
             return "must be true or false"
         case _:
             return detail["msg"]
+
+
+def is_of_client(argument: str) -> bool:
+    """Return whether a client adds an argument to calls, so that it is to be ignored."""
+    return argument.replace("_", "").lower() in CLIENT_KEYS
 
 
 def unknown_argument(tool: str, argument: str, known: Sequence[str], used: Collection[str]) -> str:

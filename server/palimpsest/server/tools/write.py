@@ -14,17 +14,17 @@ from palimpsest.core import validation
 from palimpsest.core.clock import now, parse_instant
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Scope
-from palimpsest.core.validation import ConversationInput, MessageInput
+from palimpsest.core.validation import ConversationInput
 from palimpsest.server.errors import TOOL, mcp_errors
 from palimpsest.server.replies import render
 from palimpsest.server.replies.models import AddReply, ChangeReply
+from palimpsest.server.replies.notes import left_out_notes
 from palimpsest.server.session.context import memory_of, scope_of, state_of
 from palimpsest.server.session.news import news
 from palimpsest.server.session.notifications import notify_changed
 from palimpsest.server.session.sampling import with_client_model
-from palimpsest.server.tools.arguments import MemoryId, ScopeArgument
+from palimpsest.server.tools.arguments import MemoryId, MessagesArgument, ScopeArgument
 from palimpsest.server.tools.results import CALLER, tool_result
-from palimpsest.text.counting import counted
 
 if TYPE_CHECKING:
     from palimpsest.learn.apply import WriteResult
@@ -38,12 +38,18 @@ BARE_LIST_SINCE = "2026-07-28"
 async def add_memory(  # noqa: PLR0913, PLR0917 - the arguments of the tool, which clients pass by name
     ctx: Context[Any, Any],
     text: Annotated[str, Field(description="one fact in your own words; give text or messages")] = "",
-    messages: Annotated[list[MessageInput] | None, Field(description="a conversation, oldest first")] = None,
+    messages: MessagesArgument = None,
     at: Annotated[str, Field(description="said or true since, ISO 8601; default now")] = "",
     replaces: Annotated[list[str] | None, Field(description="ids of memories that text supersedes")] = None,
     relations: Annotated[
         list[list[str]] | None,
-        WithJsonSchema({"type": "array", "description": "what text states: [[source, name, destination]]"}),
+        WithJsonSchema(
+            {
+                "type": "array",
+                "items": {"type": "array", "items": {"type": "string"}},
+                "description": "what text states: [[source, name, destination]]",
+            }
+        ),
     ] = None,
     infer: Annotated[
         bool | None,
@@ -119,14 +125,13 @@ def _add_text(
 
 
 def _add_messages(conversation: ConversationInput, *, infer: bool | None) -> Callable[[Memory], Awaitable[WriteResult]]:
-    """Return the work of storing a conversation. Its result notes how many messages were skipped."""
+    """Return the work of storing a conversation. Its result notes what was left out."""
 
     async def work(memory: Memory) -> WriteResult:
         result = await memory.add_messages(
             conversation.messages, context=conversation.context, infer=infer, caller=CALLER
         )
-        skipped = [f"{counted(conversation.skipped, 'message')} without text skipped"] if conversation.skipped else []
-        return replace(result, notes=(*result.notes, *skipped))
+        return replace(result, notes=(*result.notes, *left_out_notes(conversation.left_out)))
 
     return work
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import tempfile
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
-from pydantic import TypeAdapter, ValidationError
 
 from palimpsest.capture.sessions import SessionsRequest
 from palimpsest.cli.commands.learning.documents import learn_documents
@@ -27,17 +26,28 @@ from palimpsest.core import validation
 from palimpsest.core.clock import now, parse_instant
 from palimpsest.core.errors import InputError
 from palimpsest.core.files import open_plain_file, refuse_special
-from palimpsest.core.validation import MessageInput
+from palimpsest.core.message_forms import LeftOut, conversations_in
+from palimpsest.core.models import Scope
+from palimpsest.core.validation import ConversationInput
 from palimpsest.learn.documents.folder import CONVERSATIONS as JSON_SUFFIXES
+from palimpsest.learn.documents.readers.plain import decoded
 from palimpsest.learn.documents.readers.reading import MARKUP, TEXT
 from palimpsest.memory import Memory
 from palimpsest.server.replies.models import SearchReply
+from palimpsest.server.replies.notes import left_out_notes
 from palimpsest.text.counting import counted
 
 app = typer.Typer()
 
 BEGINNING_BYTES = 200
 """How much of a file is looked at to see whether it is JSON."""
+
+JSON_LINES = (".jsonl", ".ndjson")
+
+MAX_LATIN = 0.1
+"""The largest part of a text in Latin-1 that is not ASCII. In other alphabets it is larger, and nothing is guessed."""
+
+_EXPORTS = "palimpsest import takes in the exports of ChatGPT, Claude and other tools"
 
 LEARN_BATCH = 40
 """Messages per write. With a model, one extraction reads this many."""
@@ -110,19 +120,19 @@ def _learn_file(ctx: typer.Context, file: Path, ask: list[str], *, temporary: bo
     """Store a conversation from a file, extract facts from it, and answer questions from it."""
 
     async def work(memory: Memory) -> None:
-        messages = [
-            message for message in _messages_in(file) if validation.trimmed(validation.text_of(message.content))
-        ]
+        conversations, notes = _conversations_in(file, memory.scope)
+        total = sum(len(conversation.messages) for conversation in conversations)
         with progress_bar("learning") as progress:
-            kept, learned = 0, 0
-            notes: dict[str, None] = {}
-            for start in range(0, len(messages), LEARN_BATCH):
-                batch = validation.conversation_from(messages[start : start + LEARN_BATCH], memory.scope, now())
-                result = await memory.add_messages(batch.messages, context=batch.context, caller=CALLER)
-                kept += result.kept_messages
-                learned += len(result.outcomes)
-                notes.update(dict.fromkeys(result.notes))
-                progress(min(start + LEARN_BATCH, len(messages)), len(messages))
+            kept, learned, done_messages = 0, 0, 0
+            for conversation in conversations:
+                for start in range(0, len(conversation.messages), LEARN_BATCH):
+                    batch = conversation.messages[start : start + LEARN_BATCH]
+                    result = await memory.add_messages(batch, context=conversation.context, caller=CALLER)
+                    kept += result.kept_messages
+                    learned += len(result.outcomes)
+                    notes.update(dict.fromkeys(result.notes))
+                    done_messages += len(batch)
+                    progress(done_messages, total)
         answers = {question: await memory.search(memory.scope, question, limit=3, caller=CALLER) for question in ask}
 
         done = f"learned {counted(kept, 'message')} and {counted(learned, 'fact')} from {file}"
@@ -148,29 +158,44 @@ def _learn_file(ctx: typer.Context, file: Path, ask: list[str], *, temporary: bo
         with_memory(ctx, work, settings.model_copy(update=temporary_paths))
 
 
-def _messages_in(file: Path) -> list[MessageInput]:
-    """Return the messages in a file: a JSON list, an object with `messages`, or JSON lines. Raises InputError."""
+def _conversations_in(file: Path, scope: Scope) -> tuple[list[ConversationInput], dict[str, None]]:
+    """Return the conversations in a JSON file, in any form that messages are read in, and notes. Raises InputError."""
     try:
-        text = file.read_text("utf-8-sig")
+        text, notes = _text_in(file)
         value: Any = (
             [json.loads(line) for line in text.split("\n") if line.strip()]
-            if _is_json_lines(text)
+            if file.suffix.lower() in JSON_LINES or _is_json_lines(text)
             else json.loads(text)
         )
-        if isinstance(value, dict):
-            value = cast("dict[str, Any]", value).get("messages", value)
-        return TypeAdapter(list[MessageInput]).validate_python(value)
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise InputError(f"{file} cannot be read: {error}. Nothing was stored") from error
     except (json.JSONDecodeError, RecursionError) as error:
         raise InputError(f"{file} is not JSON: {error}. Nothing was stored") from error
-    except ValidationError as error:
-        fault = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in fault["loc"])
-        raise InputError(f"{file} is not a conversation: {place}: {fault['msg']}. Nothing was stored") from error
+    read = [validation.read_conversation(messages, scope, now()) for messages in conversations_in(value)]
+    conversations = [conversation for conversation in read if conversation.messages]
+    if not conversations:
+        problem = next((each.problem for each in read if each.problem), "it has no message with text")
+        raise InputError(f"{file} is not a conversation: {problem}. {_EXPORTS}. Nothing was stored")
+    left_out = sum((conversation.left_out for conversation in read), LeftOut())
+    return conversations, dict.fromkeys((*notes, *left_out_notes(left_out)))
+
+
+def _text_in(file: Path) -> tuple[str, tuple[str, ...]]:
+    """Return the text of a file, and a note if its encoding had to be guessed. Raises InputError and OSError."""
+    with open_plain_file(file) as stream:
+        data = stream.read()
+    try:
+        return decoded(data), ()
+    except InputError as error:
+        text = data.decode("cp1252", "ignore")
+        foreign = sum(not char.isascii() for char in text)
+        if b"\0" in data or foreign > MAX_LATIN * len(text):
+            raise InputError(f"{file} cannot be read: {error}. Nothing was stored") from error
+        return text, (f"{file.name} is not UTF-8 and was read as Latin-1",)
 
 
 def _is_json_lines(text: str) -> bool:
-    """Return whether a text is JSON lines: more than one line, and the first one is a whole JSON object."""
+    """Return whether a text is JSON lines: more than one line, and the first one is a whole object or list."""
     first, _, rest = text.strip().partition("\n")
-    return bool(rest) and first.startswith("{") and first.rstrip().endswith("}")
+    first = first.rstrip()
+    return bool(rest) and f"{first[0]}{first[-1]}" in ("{}", "[]")
