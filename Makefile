@@ -4,11 +4,11 @@ install:  ## the locked environment, and this package for editing
 	pip install --require-hashes --requirement requirements.lock
 	pip install --no-deps --no-build-isolation --editable .
 
-test:  ## the tests, with fewer examples than in CI and without those marked `ci`
+test:  ## the tests, as .ci/run runs them
 	pytest
 
-test-all:  ## the tests as CI runs them
-	HYPOTHESIS_PROFILE=ci pytest -m ""
+test-all:  ## all tests, as .ci/nightly runs them
+	HYPOTHESIS_PROFILE=nightly pytest -m ""
 
 lint:
 	ruff check .

@@ -47,9 +47,25 @@ ON_EVERY_STORE = (
 )
 """How the paths begin of what runs once for each store, but for tests marked `only_on` one, with the reason."""
 
+CONTRACT = (
+    "care/test_backup.py",
+    "care/test_purge.py",
+    "index/test_sync.py",
+    "learn/test_add.py",
+    "learn/test_at_once.py",
+    "learn/test_jobs.py",
+    "recall/test_entity_filters.py",
+    "recall/test_pipeline.py",
+    "store/graph/test_edits.py",
+    "store/test_ledger.py",
+    "store/test_undo.py",
+)
+"""Of these, what runs on each store by day: writes, undo, jobs, purge, backup, search, concurrency. The rest runs on
+SQLite by day and on each store at night."""
+
 
 def pytest_xdist_auto_num_workers() -> int | None:
-    """Start two workers for each core outside CI: half of the tests wait for a process most of the time."""
+    """Start two workers for each core, but one at night: half of the tests wait for a process most of the time."""
     return None if PROFILE == FULL_PROFILE else 2 * (os.cpu_count() or 1)
 
 
@@ -77,7 +93,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test once for each store that it is for, first all tests of a module on SQLite."""
     stores = _stores_of(metafunc.definition)
     if stores != ("sqlite",):
-        marked = [pytest.param(name, marks=pytest.mark.postgres if name == "postgres" else ()) for name in stores]
+        by_day = "sqlite" not in stores or _path(metafunc.definition).startswith(CONTRACT)
+        marks = (pytest.mark.postgres,) if by_day else (pytest.mark.postgres, pytest.mark.nightly)
+        marked = [pytest.param(name, marks=marks if name == "postgres" else ()) for name in stores]
         metafunc.parametrize("store", marked, indirect=True, scope="module")
 
 
@@ -88,7 +106,12 @@ def _stores_of(test: pytest.Item) -> tuple[str, ...]:
         assert name in STORES, name
         assert reason, "a test that runs on one store alone says why"
         return (name,)
-    return STORES if test.path.relative_to(Path(__file__).parent).as_posix().startswith(ON_EVERY_STORE) else ("sqlite",)
+    return STORES if _path(test).startswith(ON_EVERY_STORE) else ("sqlite",)
+
+
+def _path(test: pytest.Item) -> str:
+    """Return the path of a test's file below `tests/`."""
+    return test.path.relative_to(Path(__file__).parent).as_posix()
 
 
 @pytest.fixture(scope="session")

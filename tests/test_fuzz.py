@@ -17,6 +17,8 @@ from fuzzing.expected import Answers
 from fuzzing.tally import Tally
 from tests.support.examples import examples
 
+pytestmark = pytest.mark.nightly
+
 
 def test_every_request_is_answered_once_and_the_servers_live(tmp_path: Path) -> None:
     """Guards stdio and HTTP from whatever is sent: one answer to each request, and a server that still works."""

@@ -13,7 +13,7 @@ import soak
 from replicas import rounds
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_writer_killed_at_random_moments_loses_nothing(tmp_path: Path) -> None:
     """Guards acknowledged writes against kill -9: while writing, rebuilding, migrating, embedding, moving."""
     tally = soak.run(tmp_path / "data", rounds=len(soak.KINDS), seed=7)
@@ -22,7 +22,7 @@ def test_a_writer_killed_at_random_moments_loses_nothing(tmp_path: Path) -> None
     assert tally.acknowledged > 0
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_many_clients_of_one_memory_see_each_others_writes_at_once(tmp_path: Path) -> None:
     """Guards one memory under several server processes: found at once by the others, once, and not after deletion."""
     tally = anyio.run(clients.run, tmp_path, 3, 8, 7)
@@ -30,7 +30,7 @@ def test_many_clients_of_one_memory_see_each_others_writes_at_once(tmp_path: Pat
     assert tally.acknowledged > 0
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 @pytest.mark.postgres
 def test_servers_over_one_database_lose_nothing_whatever_fails() -> None:
     """Guards acknowledged writes of replicas: one is killed, the database crashes, connections are severed."""
@@ -41,7 +41,7 @@ def test_servers_over_one_database_lose_nothing_whatever_fails() -> None:
     assert record.acknowledged > 0
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 @pytest.mark.postgres
 def test_many_clients_of_one_database_see_each_others_writes_at_once() -> None:
     """Guards one memory under servers with data directories of their own, as on several machines."""

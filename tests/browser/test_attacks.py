@@ -99,6 +99,7 @@ def injected(page: Page) -> list[str]:
     )
 
 
+@pytest.mark.nightly
 def test_no_stored_text_becomes_part_of_a_page(windows: Windows, hostile: Served) -> None:
     """Guards every field on every page that a link leads to. The policy's refusal of a script is a complaint too."""
     page = windows.open(hostile.base, storage_state=hostile.state)
@@ -113,6 +114,7 @@ def test_no_stored_text_becomes_part_of_a_page(windows: Windows, hostile: Served
         assert page.url.startswith(f"{hostile.base}/"), path
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("text", HOSTILE)
 def test_no_question_becomes_part_of_a_page(windows: Windows, hostile: Served, text: str) -> None:
     page = windows.open(hostile.base, storage_state=hostile.state)

@@ -11,6 +11,8 @@ from playwright.sync_api import Page
 from tests.browser.conftest import Served
 from tests.support.browser import COLOURS, NARROW, WIDE, Windows, accessibility_problems, linked_pages, overflowing
 
+pytestmark = pytest.mark.nightly
+
 STARTS = ("/", "/?q=where+does+Nora+live&explain=on", "/?q=zzzz&kind=message")
 """Where the links are followed from: all there is, good hits, and none that is good."""
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Served
 from tests.support.browser import Windows
+
+pytestmark = pytest.mark.nightly
 
 MAX_STOPS = 80
 

@@ -153,7 +153,7 @@ class TestAnyText:
         with_nul, cut = embedder.embed_passages(["The violin is old\0Anna lives in Lyon", "The violin is old"])
         assert not np.allclose(with_nul, cut)
 
-    @pytest.mark.ci
+    @pytest.mark.nightly
     @pytest.mark.parametrize("filler", ["x", "word ", "漢", LIGATURE, "\n", "\U0001f600", "e\u0301"])
     def test_a_megabyte_is_read_to_the_end_of_its_first_window(self, embedder: E5Embedder, filler: str) -> None:
         """What a call costs is bounded, whatever it is given."""
@@ -161,7 +161,7 @@ class TestAnyText:
         (vector,) = embedder.embed_passages([text])
         np.testing.assert_array_equal(vector, embedder.embed_passages([text[:WINDOW_CHARS]])[0])
 
-    @pytest.mark.ci
+    @pytest.mark.nightly
     def test_calls_from_many_threads_give_the_vectors_of_one(self, embedder: E5Embedder) -> None:
         """Calls share the model, and nothing else."""
         texts = [f"{text[:50]} {number}" for number, text in enumerate(ODD_TEXTS)]

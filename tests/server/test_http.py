@@ -77,7 +77,7 @@ class TestTransports:
             async with connect_http(server, "auto") as client:
                 assert VIOLIN in text_of(await client.call_tool("search_memories", {"query": "violin"}))
 
-    @pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.ci)])
+    @pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.nightly)])
     async def test_many_sessions_at_once_are_answered(self, open_server: HttpServer, count: int) -> None:
         """Guards many agents on one server."""
         answered: list[int] = []

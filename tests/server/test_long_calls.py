@@ -21,7 +21,11 @@ pytestmark = pytest.mark.anyio
 
 EVERY_TRANSPORT = pytest.mark.parametrize(
     "how",
-    ["stdio-auto", "auto", *(pytest.param(how, marks=pytest.mark.ci) for how in ("stdio-legacy", "legacy", "sse"))],
+    [
+        "stdio-auto",
+        "auto",
+        *(pytest.param(how, marks=pytest.mark.nightly) for how in ("stdio-legacy", "legacy", "sse")),
+    ],
 )
 CONVERSATION = {"messages": [{"role": "user", "content": "I do like Darjeeling"}]}
 

@@ -16,6 +16,8 @@ from tests.support.http_server import run_http_server
 from tests.support.mcp_client import TOOL_NAMES
 from tests.support.node_programs import NODE_FOLDER, installed_command, run_node
 
+pytestmark = pytest.mark.nightly
+
 PALIMPSEST = [sys.executable, "-m", "palimpsest"]
 
 
@@ -72,7 +74,6 @@ def test_the_inspector_accepts_the_schemas_of_the_tools(tmp_path: Path) -> None:
     assert {tool["name"] for tool in inspect(tmp_path, "tools/list", "--strict")["tools"]} == TOOL_NAMES
 
 
-@pytest.mark.ci
 def test_the_inspector_calls_every_tool(tmp_path: Path) -> None:
     """Guards the program that people debug servers with, tool by tool. Each call starts a server."""
     memory_id = inspect_call(tmp_path, "add_memory", "text=Alice plays the violin")["results"][0]["id"]
@@ -86,7 +87,6 @@ def test_the_inspector_calls_every_tool(tmp_path: Path) -> None:
     assert deleted[0]["event"] == "DELETE"
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
 def test_the_conformance_suite_finds_only_the_expected_failures(tmp_path: Path, version: str) -> None:
     """Guards the protocol, check by check. `node/expected-failures.yml` explains every check that fails."""

@@ -121,7 +121,7 @@ async def test_facts_are_extracted_and_reconciled_by_the_clients_model(tmp_path:
 
 
 @pytest.mark.parametrize(
-    "how", [pytest.param("legacy", marks=pytest.mark.ci), "auto", pytest.param("sse", marks=pytest.mark.ci)]
+    "how", [pytest.param("legacy", marks=pytest.mark.nightly), "auto", pytest.param("sse", marks=pytest.mark.nightly)]
 )
 async def test_the_clients_model_is_used_over_every_transport(tmp_path: Path, how: str) -> None:
     """Guards clients that connect over HTTP or SSE."""

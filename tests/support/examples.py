@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import HealthCheck, settings
 
 LOCAL_PROFILE = "local"
-FULL_PROFILE = "ci"
+FULL_PROFILE = "nightly"
 
-FEWEST, MOST = 10, 100
+FEWEST, MOST = 10, 25
 """Bounds of the examples in the local profile."""
 
 
 def examples(full: int) -> settings:
-    """Return the settings of a slow property: `full` examples in CI, a quarter of them otherwise, 100 at most.
+    """Return the settings of a slow property: `full` examples at night, a quarter of them otherwise, 25 at most.
 
     The examples are the same in every run.
     """

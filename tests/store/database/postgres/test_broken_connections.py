@@ -18,7 +18,7 @@ from palimpsest.store.database.postgres.connection import PostgresDatabase
 from palimpsest.store.ledger import open_ledger
 from postgresql import Cluster, own_cluster
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.nightly, pytest.mark.postgres]
 
 INSERT = text("INSERT INTO meta(key, value) VALUES (:key, '')")
 

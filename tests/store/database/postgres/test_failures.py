@@ -23,7 +23,7 @@ from postgresql import Cluster, own_cluster
 from tests.support.ledger_access import writing
 from tests.support.memory import ALICE, StoppedClock
 
-pytestmark = pytest.mark.only_on("postgres", "a file cannot be restarted")
+pytestmark = [pytest.mark.nightly, pytest.mark.only_on("postgres", "a file cannot be restarted")]
 
 
 @pytest.fixture(scope="module")
