@@ -40,9 +40,12 @@ class OpenPage:
     visits: Visits
 
     @asynccontextmanager
-    async def browser(self, visitor: Visitor | None = OWNER) -> AsyncGenerator[httpx.AsyncClient]:
-        """Return a browser with the cookie of a visitor, or without one."""
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url=HOST) as client:
+    async def browser(
+        self, visitor: Visitor | None = OWNER, address: str = "127.0.0.1"
+    ) -> AsyncGenerator[httpx.AsyncClient]:
+        """Return a browser at an address, with the cookie of a visitor or without one."""
+        transport = httpx.ASGITransport(self.app, client=(address, 50_000))
+        async with httpx.AsyncClient(transport=transport, base_url=HOST) as client:
             if visitor is not None:
                 entered = await client.get("/enter", params={"token": self.visits.invite(visitor)})
                 assert (entered.status_code, entered.headers["location"]) == (303, "/")

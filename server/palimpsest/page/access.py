@@ -10,7 +10,8 @@ from datetime import datetime, timedelta
 
 from mcp.server.auth.provider import TokenVerifier
 
-from palimpsest.server.auth.access import Grant, grant_from
+from palimpsest.server.auth.access import READ, Grant, grant_from
+from palimpsest.server.auth.attempts import Failures
 
 COOKIE = "palimpsest_page"
 
@@ -24,9 +25,6 @@ MAX_OPEN = 1_000
 """How many cookies are valid at once. The one that was unused longest ends first. Set by hand."""
 
 TOKEN_BYTES = 32
-
-FAILED_PER_MINUTE = 60
-"""More than a person mistypes, and too few to guess a token or to keep an issuer busy, as for MCP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +43,17 @@ class Visitor:
     def sees_settings(self) -> bool:
         """Return whether settings and prompts are shown."""
         return self.is_owner or self.reads_settings
+
+
+@dataclass(frozen=True, slots=True)
+class SignIn:
+    """What became of an access token: the cookie for a valid one, else "".
+
+    `wait_seconds` is not 0 if its address has sent so many wrong ones that it should wait before it sends another.
+    """
+
+    cookie: str = ""
+    wait_seconds: int = 0
 
 
 @dataclass(slots=True)
@@ -68,7 +77,7 @@ class Visits:
     verifier: TokenVerifier | None = None
     _invitations: dict[str, tuple[Visitor, datetime]] = field(default_factory=dict[str, tuple[Visitor, datetime]])
     _visits: dict[str, _Visit] = field(default_factory=dict[str, _Visit])
-    _failed_at: list[datetime] = field(default_factory=list[datetime])
+    _failures: Failures = field(default_factory=Failures)
 
     def invite(self, visitor: Visitor) -> str:
         """Return a token that opens the page once for a visitor."""
@@ -85,18 +94,19 @@ class Visits:
             return None
         return self._cookie(_Visit(visitor, self.clock()))
 
-    async def sign_in(self, access_token: str) -> str | None:
-        """Return a cookie for an access token, or None if it is not valid, or too many were not within a minute."""
-        now = self.clock()
-        self._failed_at = [at for at in self._failed_at if now - at < timedelta(minutes=1)]
-        if len(self._failed_at) >= FAILED_PER_MINUTE:
-            return None
-        self._failed_at.append(now)  # until it is known to be valid, so that no more are tried at once
+    async def sign_in(self, access_token: str, address: str) -> SignIn:
+        """Swap an access token for a cookie if it is valid.
+
+        A token is looked at however many wrong ones its address has sent: others may be behind the same address, and
+        tokens are too long to be guessed.
+        """
         visitor = await self._visitor_of(access_token)
-        if visitor is None:
-            return None
-        self._failed_at.remove(now)
-        return self._cookie(_Visit(visitor, now, access_token))
+        if visitor is not None:
+            return SignIn(self._cookie(_Visit(visitor, self.clock(), access_token)))
+        wait_seconds = self._failures.seconds_to_wait(address)
+        if not wait_seconds:
+            self._failures.note(address)
+        return SignIn(wait_seconds=wait_seconds)
 
     async def visitor(self, cookie: str) -> Visitor | None:
         """Return whose cookie this is, or None if it is not valid, or the access token behind it no longer is."""
@@ -124,7 +134,7 @@ class Visits:
 
     async def _visitor_of(self, access_token: str) -> Visitor | None:
         verified = None if self.verifier is None else await self.verifier.verify_token(access_token)
-        return None if verified is None else Visitor(grant_from(verified))
+        return None if verified is None or READ not in verified.scopes else Visitor(grant_from(verified))
 
     def _cookie(self, visit: _Visit) -> str:
         if len(self._visits) >= MAX_OPEN:

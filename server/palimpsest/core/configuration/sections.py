@@ -215,7 +215,11 @@ class StaticToken(Section):
     @field_validator("user_id", "project")
     @classmethod
     def _is_scope(cls, value: str, info: ValidationInfo) -> str:
-        return valid_scope_part(info.field_name or "", value)
+        name = info.field_name or ""
+        plain = valid_scope_part(name, value)
+        if value and not plain:
+            raise ValueError(f"{name} is white space; name the project, or leave it out for a token of all projects")
+        return plain
 
 
 class HttpSettings(Section):

@@ -10,6 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from palimpsest.page.access import COOKIE, Visits
 from palimpsest.page.rendering import rendered
+from palimpsest.server.auth.caller import address_of
 
 SIGNED_OUT = "signed_out"
 """The parameter with which the form to sign in says that somebody has just signed out."""
@@ -27,10 +28,15 @@ async def sign_in(request: Request) -> Response:
     """Show the form for an access token, or swap one for a cookie."""
     if request.method != "POST":
         return rendered(request, "sign_in.html", {"problem": "", "signed_out": SIGNED_OUT in request.query_params})
-    cookie = await _visits(request).sign_in(str((await request.form()).get("token", "")))
-    if cookie is None:
-        return rendered(request, "sign_in.html", {"problem": "sign_in_failed", "signed_out": False}, 403)
-    return _with_cookie(request, cookie)
+    token = str((await request.form()).get("token", "")).strip()
+    outcome = await _visits(request).sign_in(token, address_of(request.scope))
+    if outcome.cookie:
+        return _with_cookie(request, outcome.cookie)
+    problem, status = ("too_many_tries", 429) if outcome.wait_seconds else ("sign_in_failed", 403)
+    response = rendered(request, "sign_in.html", {"problem": problem, "signed_out": False}, status)
+    if outcome.wait_seconds:
+        response.headers["retry-after"] = str(outcome.wait_seconds)
+    return response
 
 
 async def sign_out(request: Request) -> Response:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from limits import RateLimitItemPerMinute
 from limits.storage import MemoryStorage
-from limits.strategies import SlidingWindowCounterRateLimiter
+from limits.strategies import MovingWindowRateLimiter
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, BearerAuthBackend
 from mcp.server.auth.provider import TokenVerifier
 from starlette.authentication import AuthCredentials, AuthenticationError
@@ -35,6 +35,26 @@ class TooManyAttempts(AuthenticationError):  # noqa: N818 - it is an answer, not
         self.seconds = seconds
 
 
+class Failures:
+    """The access tokens that were not valid within the last minute, by the address that sent them."""
+
+    def __init__(self) -> None:
+        self._limit = RateLimitItemPerMinute(FAILED_PER_MINUTE)
+        self._counts = MovingWindowRateLimiter(MemoryStorage())
+
+    def note(self, address: str) -> None:
+        """Count one more."""
+        self._counts.hit(self._limit, address)
+
+    def seconds_to_wait(self, address: str, undecided: int = 0) -> int:
+        """Return 0 if an address may send another one, else in how many seconds it may.
+
+        `undecided`: how many are being looked at that may prove not to be valid.
+        """
+        stats = self._counts.get_window_stats(self._limit, address)
+        return 0 if stats.remaining > undecided else max(1, math.ceil(stats.reset_time - time.time()))
+
+
 class LimitedBearerAuth(BearerAuthBackend):
     """Authenticate requests by their access token. Tokens of an address with too many failures are not looked at.
 
@@ -43,8 +63,7 @@ class LimitedBearerAuth(BearerAuthBackend):
 
     def __init__(self, verifier: TokenVerifier) -> None:
         super().__init__(verifier)
-        self._limit = RateLimitItemPerMinute(FAILED_PER_MINUTE)
-        self._failures = SlidingWindowCounterRateLimiter(MemoryStorage())
+        self._failures = Failures()
         self._undecided: Counter[str] = Counter()
         self._known: OrderedDict[bytes, None] = OrderedDict()
 
@@ -76,9 +95,9 @@ class LimitedBearerAuth(BearerAuthBackend):
 
     def _refuse_if_limited(self, address: str) -> None:
         """Raise TooManyAttempts if the failures, and the attempts that are still being decided, reach the limit."""
-        stats = self._failures.get_window_stats(self._limit, address)
-        if stats.remaining <= self._undecided[address]:
-            raise TooManyAttempts(max(1, math.ceil(stats.reset_time - time.time())))
+        seconds = self._failures.seconds_to_wait(address, self._undecided[address])
+        if seconds:
+            raise TooManyAttempts(seconds)
 
     def _remember(self, digest: bytes, address: str, *, is_valid: bool) -> None:
         if is_valid:
@@ -88,7 +107,7 @@ class LimitedBearerAuth(BearerAuthBackend):
                 self._known.popitem(last=False)
         else:
             self._known.pop(digest, None)
-            self._failures.hit(self._limit, address)
+            self._failures.note(address)
 
 
 def refusal(_: HTTPConnection, error: AuthenticationError) -> Response:

@@ -58,9 +58,8 @@ class Issuer:
 
     def _access_token(self, token: str, claims: Mapping[str, Any]) -> AccessToken:
         """Return what verified claims allow. Raises InputError for a claim that cannot be understood."""
-        user, project = _name("sub", claims["sub"]), _name(PROJECT_CLAIM, claims.get(PROJECT_CLAIM, ""))
-        if not user:
-            raise InputError("sub is empty")
+        user = _name("sub", claims["sub"])
+        project = _name(PROJECT_CLAIM, claims[PROJECT_CLAIM]) if PROJECT_CLAIM in claims else ""
         return AccessToken(
             token=token,
             client_id=str(claims.get("client_id") or claims.get("azp") or user),
@@ -73,10 +72,15 @@ class Issuer:
 
 
 def _name(claim: str, value: Any) -> str:
-    """Return a claim that names a part of the scope. A claim of another type never counts as left out."""
+    """Return a claim that names a part of the scope, as it is: `alice ` is not `alice`, and "" is no way to say all.
+
+    Raises InputError for a claim that would have to be changed to name one.
+    """
     if not isinstance(value, str):
         raise InputError(f"{claim} is not a text")
-    return scope_part(claim, value)
+    if not value or scope_part(claim, value) != value:
+        raise InputError(f"{claim} is empty, or has white space around it")
+    return value
 
 
 def _scopes(scope: Any) -> list[str]:
