@@ -228,13 +228,20 @@ class Memory:
         text: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         caller: str = "",
+        revision: int | None = None,
     ) -> WriteResult:
-        """Give a memory another text, other metadata (None removes a key), or both. The history keeps the old ones."""
-        return await self._after_write(scope, edit.update(self.engine, scope, memory_id, text, metadata, caller))
+        """Give a memory another text, other metadata (None removes a key), or both. The history keeps the old ones.
 
-    async def set_tags(self, scope: Scope, memory_id: str, tags: Sequence[str], *, caller: str = "") -> WriteResult:
-        """Give a memory these tags, and no others."""
-        return await self._after_write(scope, edit.set_tags(self.engine, scope, memory_id, tags, caller))
+        If `revision` is given and is no longer the present one, raises ChangedMeanwhileError or StaleDecisionError.
+        """
+        updating = edit.update(self.engine, scope, memory_id, text, metadata, caller, revision=revision)
+        return await self._after_write(scope, updating)
+
+    async def set_tags(
+        self, scope: Scope, memory_id: str, tags: Sequence[str], *, caller: str = "", revision: int | None = None
+    ) -> WriteResult:
+        """Give a memory these tags, and no others. `revision` is as in `update`."""
+        return await self._after_write(scope, edit.set_tags(self.engine, scope, memory_id, tags, caller, revision))
 
     async def restore(self, scope: Scope, owner_id: str, *, caller: str = "") -> WriteResult:
         """Restore a deleted or superseded memory, or a deleted message."""

@@ -33,6 +33,48 @@ def test_hits_change_while_one_types(windows: Windows, shown: Served) -> None:
     first_hit(page, "Nora is allergic to hazelnuts.")
 
 
+def test_one_question_is_one_entry_of_the_history_and_back_shows_whole_pages(windows: Windows, shown: Served) -> None:
+    page = windows.open(shown.base, storage_state=shown.state)
+    search, entries = page.get_by_role("searchbox"), "() => history.length"
+    before = page.evaluate(entries)
+    for question, hit in (("best", " friend"), ("aller", "gic")):
+        for letters in (question, hit):
+            with page.expect_response(re.compile(r"/\?q=")):
+                search.press_sequentially(letters)
+        search.press("Enter")
+        expect(page).to_have_url(re.compile(f"q={question}"))
+        search.fill("") if question == "best" else None
+    assert page.evaluate(entries) == before + 2
+    first_hit(page, "Nora is allergic to hazelnuts.")
+    page.locator(".hits a").first.click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("allergic")
+    for question, hit in (("allergic", "Nora is allergic"), ("best friend", "Nora's best friend"), ("", "")):
+        page.go_back()
+        expect(page.get_by_role("navigation")).to_be_visible()
+        expect(page.get_by_role("searchbox")).to_have_value(question)
+        first_hit(page, hit)
+
+
+def test_a_click_while_an_answer_arrives_is_not_lost(windows: Windows, shown: Served) -> None:
+    """The mouse is down on a hit, the field is left by that, and the answer would take the hit away."""
+    page = windows.open(f"{shown.base}/?q=best+friend", storage_state=shown.state)
+    hit = page.locator(".hits a").first
+    hit.hover()
+    with page.expect_response(re.compile("friends")):
+        page.get_by_role("searchbox").press("End")
+        page.get_by_role("searchbox").press_sequentially("s of Nora")
+        page.mouse.down()
+    page.mouse.up()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("best friend")
+    page.go_back()
+    with page.expect_response(re.compile("q=allergic")):
+        page.get_by_role("searchbox").fill("allergic")
+        page.locator("#hits").hover(position={"x": 1, "y": 1})
+        page.mouse.down()
+    page.mouse.up()
+    first_hit(page, "Nora is allergic to hazelnuts.")
+
+
 def test_a_slash_leads_to_the_search_from_everywhere(windows: Windows, shown: Served) -> None:
     page = windows.open(shown.base, storage_state=shown.state)
     page.get_by_role("searchbox").blur()

@@ -62,7 +62,10 @@ async def test_duplicates_are_found_and_merged_as_one_edit(tmp_path: Path) -> No
         shown = await browser.get("/duplicates")
         assert forms(shown, "/duplicates/merge") == [(ids[::-1], ids[::-1])]
         done = await browser.post(
-            "/duplicates/merge", data={"kept": ids[1], "id": ids, "back": "/duplicates"}, headers=OWN
+            "/duplicates/merge",
+            data={"kept": ids[1], "id": ids, "back": "/duplicates"},
+            headers=OWN,
+            follow_redirects=True,
         )
         assert await state(page, ids) == [ids[1], None]
         assert (await stored(page, ids[1])).tags == ("health",)
@@ -114,7 +117,10 @@ async def test_a_memory_is_merged_with_one_of_its_nearest(tmp_path: Path) -> Non
         ((keepable, ids),) = forms(shown, "/duplicates/merge")
         assert (keepable[0], ids[0], ids[1]) == (kept, kept, other)
         done = await browser.post(
-            "/duplicates/merge", data={"kept": other, "id": [kept], "back": f"/memories/{kept}"}, headers=OWN
+            "/duplicates/merge",
+            data={"kept": other, "id": [kept], "back": f"/memories/{kept}"},
+            headers=OWN,
+            follow_redirects=True,
         )
         assert await state(page, [kept, other]) == [other, None]
         assert f'href="/memories/{other}"' in done.text
@@ -134,7 +140,10 @@ async def test_a_named_conflict_is_settled_with_one_click(tmp_path: Path) -> Non
         assert named == [([again], [berlin]), ([berlin], [again, lisbon])]
         kept, others = named[1]
         done = await browser.post(
-            "/conflicts/settle", data={"kept": kept, "id": others, "back": "/conflicts"}, headers=OWN
+            "/conflicts/settle",
+            data={"kept": kept, "id": others, "back": "/conflicts"},
+            headers=OWN,
+            follow_redirects=True,
         )
         assert await state(page, [berlin, lisbon, again]) == [None, berlin, berlin]
         assert "Bob · lives in" not in (await browser.get("/conflicts")).text

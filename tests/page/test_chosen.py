@@ -30,13 +30,15 @@ async def test_a_tag_is_given_to_many_and_taken_from_many(tmp_path: Path) -> Non
         ids = await page.add(*TEXTS)
         await page.memory.set_tags(ALICE, ids[0], ["leisure", "water"])
         form = {"id": ids[:2], "tag": " home ", "back": "/?kind=memory"}
-        tagged = await browser.post("/memories/tag", data=form, headers=OWN)
+        tagged = await browser.post("/memories/tag", data=form, headers=OWN, follow_redirects=True)
         assert [memory.tags for memory in await stored(page, ids)] == [("leisure", "water", "home"), ("home",), ()]
         undone = await browser.post(undo_paths(tagged)[0], data={"back": "/?kind=memory"}, headers=OWN)
         assert undone.headers["location"] == "/?kind=memory&done=undone"
         assert "Undone." in (await browser.get(undone.headers["location"])).text
         assert [memory.tags for memory in await stored(page, ids)] == [("leisure", "water"), (), ()]
-        untagged = await browser.post("/memories/untag", data={"id": ids, "tag": "leisure"}, headers=OWN)
+        untagged = await browser.post(
+            "/memories/untag", data={"id": ids, "tag": "leisure"}, headers=OWN, follow_redirects=True
+        )
         assert [memory.tags for memory in await stored(page, ids)] == [("water",), (), ()]
         await browser.post(undo_paths(untagged)[0], headers=OWN)
         assert (await stored(page, ids))[0].tags == ("leisure", "water")
@@ -45,11 +47,11 @@ async def test_a_tag_is_given_to_many_and_taken_from_many(tmp_path: Path) -> Non
 async def test_many_are_pinned_and_unpinned(tmp_path: Path) -> None:
     async with page_in(tmp_path) as page, page.browser() as browser:
         ids = await page.add(*TEXTS)
-        pinned = await browser.post("/memories/pin", data={"id": ids[:2]}, headers=OWN)
+        pinned = await browser.post("/memories/pin", data={"id": ids[:2]}, headers=OWN, follow_redirects=True)
         assert ["pinned" in memory.metadata for memory in await stored(page, ids)] == [True, True, False]
         await browser.post(undo_paths(pinned)[0], headers=OWN)
         assert ["pinned" in memory.metadata for memory in await stored(page, ids)] == [False, False, False]
-        unchanged = await browser.post("/memories/unpin", data={"id": ids}, headers=OWN)
+        unchanged = await browser.post("/memories/unpin", data={"id": ids}, headers=OWN, follow_redirects=True)
         assert ("Nothing had to change." in unchanged.text, undo_paths(unchanged)) == (True, [])
 
 
@@ -68,7 +70,9 @@ async def test_messages_among_the_chosen_have_no_tags(tmp_path: Path) -> None:
         await page.memory.add_messages(messages_from({"role": "user", "content": "I sold the boat."}), infer=False)
         listed = await page.memory.list(ALICE, filters={"kind": "message"})
         chosen = [memory_id, listed.hits[0].id]
-        done = await browser.post("/memories/tag", data={"id": chosen, "tag": "home"}, headers=OWN)
+        done = await browser.post(
+            "/memories/tag", data={"id": chosen, "tag": "home"}, headers=OWN, follow_redirects=True
+        )
         assert "1 message stayed as they are" in done.text
         assert (await stored(page, [memory_id]))[0].tags == ("home",)
 
@@ -80,7 +84,9 @@ async def test_deleted_ones_are_listed_and_restored_as_one_edit(tmp_path: Path) 
         listed = await browser.get("/deleted")
         assert TEXTS[0] in listed.text
         assert "due on the 3rd" not in listed.text
-        restored = await browser.post("/memories/restore", data={"id": ids[:2], "back": "/deleted"}, headers=OWN)
+        restored = await browser.post(
+            "/memories/restore", data={"id": ids[:2], "back": "/deleted"}, headers=OWN, follow_redirects=True
+        )
         assert [memory.deleted_at for memory in await stored(page, ids)] == [None, None, None]
         assert 'href="/deleted"' in restored.text
         await browser.post(undo_paths(restored)[0], headers=OWN)
@@ -142,7 +148,9 @@ async def test_a_tag_that_is_none_is_refused(tmp_path: Path, tag: str) -> None:
 async def test_an_undo_leads_nowhere_else(tmp_path: Path, back: str) -> None:
     async with page_in(tmp_path) as page, page.browser() as browser:
         (memory_id,) = await page.add(TEXTS[0])
-        deleted = await browser.post("/memories/delete", data={"id": [memory_id], "back": back}, headers=OWN)
+        deleted = await browser.post(
+            "/memories/delete", data={"id": [memory_id], "back": back}, headers=OWN, follow_redirects=True
+        )
         assert "evil" not in deleted.text
         undone = await browser.post(undo_paths(deleted)[0], data={"back": back}, headers=OWN)
         assert undone.headers["location"] in ("/edits?done=undone", "/?done=undone")

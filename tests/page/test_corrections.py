@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import httpx
 import pytest
 
 from palimpsest.core.entities import Relation
@@ -26,7 +27,7 @@ async def test_a_text_is_corrected_and_its_versions_show_what_changed(tmp_path: 
     async with page_in(tmp_path) as page, page.browser() as browser:
         (memory_id,) = await page.add("Alice's dentist is Dr. Brandt")
         new = {"text": "Alice's dentist is Dr. Meyer"}
-        shown = await browser.post(f"/memories/{memory_id}/text", data=new, headers=OWN)
+        shown = await browser.post(f"/memories/{memory_id}/text", data=new, headers=OWN, follow_redirects=True)
         assert re.findall(r"<(del|ins)>(.*?)</", shown.text)[:2] == [("del", "Brandt"), ("ins", "Meyer")]
         assert (await stored(page, memory_id)).text == "Alice's dentist is Dr. Meyer"
         (edit, *_) = await page.memory.log(ALICE)
@@ -39,7 +40,9 @@ async def test_tags_and_pins(tmp_path: Path) -> None:
     async with page_in(tmp_path) as page, page.browser() as browser:
         (memory_id,) = await page.add("Alice is allergic to nuts")
         for tags, kept in ((" health ,people,, health", ("health", "people")), ("food", ("food",)), ("", ())):
-            shown = await browser.post(f"/memories/{memory_id}/tags", data={"tags": tags}, headers=OWN)
+            shown = await browser.post(
+                f"/memories/{memory_id}/tags", data={"tags": tags}, headers=OWN, follow_redirects=True
+            )
             assert (shown.status_code, (await stored(page, memory_id)).tags) == (200, kept)
         too_many = ",".join(str(number) for number in range(21))
         refused = await browser.post(f"/memories/{memory_id}/tags", data={"tags": too_many}, headers=OWN)
@@ -56,7 +59,7 @@ async def test_since_when_it_holds_and_when_it_ends(tmp_path: Path) -> None:
         (memory_id,) = await page.add("Alice rents a flat in Lyon")
         await page.memory.set_tags(ALICE, memory_id, ["home"])
         path = f"/memories/{memory_id}/dates"
-        shown = await browser.post(path, data={"since": "2020-03", "until": "2999"}, headers=OWN)
+        shown = await browser.post(path, data={"since": "2020-03", "until": "2999"}, headers=OWN, follow_redirects=True)
         memory = await stored(page, memory_id)
         assert (memory.since, memory.metadata, memory.tags) == ("2020-03", {"expires_at": "2999"}, ("home",))
         await browser.post(undo_paths(shown)[0], headers=OWN)
@@ -80,7 +83,7 @@ async def test_a_pin_beyond_the_block_is_refused_with_advice(tmp_path: Path) -> 
 async def test_a_memory_is_deleted_and_restored(tmp_path: Path) -> None:
     async with page_in(tmp_path) as page, page.browser() as browser:
         (memory_id,) = await page.add("Alice has a boat")
-        deleted = await browser.post(f"/memories/{memory_id}/delete", headers=OWN)
+        deleted = await browser.post(f"/memories/{memory_id}/delete", headers=OWN, follow_redirects=True)
         assert "This memory is deleted." in deleted.text
         assert (await stored(page, memory_id)).deleted_at is not None
         assert "Alice has a boat" not in (await browser.get("/")).text
@@ -91,7 +94,7 @@ async def test_a_memory_is_deleted_and_restored(tmp_path: Path) -> None:
 async def test_many_are_deleted_as_one_edit(tmp_path: Path) -> None:
     async with page_in(tmp_path) as page, page.browser() as browser:
         ids = await page.add("Alice has a boat", "Alice has a canoe", "Alice has a kayak")
-        done = await browser.post("/memories/delete", data={"id": ids[:2]}, headers=OWN)
+        done = await browser.post("/memories/delete", data={"id": ids[:2]}, headers=OWN, follow_redirects=True)
         assert [(await stored(page, each)).deleted_at is None for each in ids] == [False, False, True]
         await browser.post(undo_paths(done)[0], headers=OWN)
         assert [(await stored(page, each)).deleted_at is None for each in ids] == [True, True, True]
@@ -141,3 +144,67 @@ async def test_a_memory_names_what_contradicts_it(tmp_path: Path) -> None:
         assert f'href="/memories/{prague}"' in shown
         await page.memory.corrections.settle(ALICE, prague, [brno])
         assert "This contradicts:" not in (await browser.get(f"/memories/{prague}")).text
+
+
+async def test_every_answer_to_a_write_can_be_reloaded_and_writes_nothing_then(tmp_path: Path) -> None:
+    async with page_in(tmp_path) as page, page.browser() as browser, page.browser() as other:
+        ids = await page.add("Alice has a boat", "Alice has a canoe", "Alice owns a boat")
+        writes = [
+            (f"/memories/{ids[0]}/text", {"text": "Alice has a red boat"}),
+            (f"/memories/{ids[0]}/tags", {"tags": "leisure"}),
+            (f"/memories/{ids[0]}/dates", {"since": "2020", "until": ""}),
+            (f"/memories/{ids[0]}/pinned", {"pinned": "on"}),
+            (f"/memories/{ids[0]}/edit", {"text": "Alice has a blue boat", "tags": "", "pinned": ""}),
+            (f"/memories/{ids[1]}/delete", {}),
+            (f"/memories/{ids[1]}/restore", {}),
+            ("/memories/tag", {"id": ids[:2], "tag": "water"}),
+            ("/memories/pin", {"id": ids[:2]}),
+            ("/duplicates/merge", {"kept": ids[0], "id": ids[2]}),
+            ("/conflicts/settle", {"kept": ids[0], "id": ids[1]}),
+        ]
+        for path, sent in writes:
+            answer = await browser.post(path, data=sent, headers=OWN)
+            assert answer.status_code == 303, path
+            edits = len(await page.memory.log(ALICE, limit=100))
+            shown = [await browser.get(answer.headers["location"]) for _ in range(2)]
+            assert [undo_paths(each) for each in shown] == [[f"/edits/{edits}/undo"]] * 2, path
+            assert len(await page.memory.log(ALICE, limit=100)) == edits
+            assert undo_paths(await other.get(answer.headers["location"], follow_redirects=True)) == []
+
+
+FIELDS = {
+    "text": ({"text": "Alice has a red boat"}, {"text": "Alice has a blue boat"}),
+    "tags": ({"tags": "red"}, {"tags": "blue"}),
+    "dates": ({"since": "2020", "until": ""}, {"since": "2021", "until": ""}),
+    "edit": ({"text": "Alice has a red boat", "tags": ""}, {"text": "Alice has a blue boat", "tags": "blue"}),
+}
+"""What two people save with each form of a memory."""
+
+
+@pytest.mark.parametrize("form", list(FIELDS))
+async def test_a_second_save_overwrites_no_other_unseen(tmp_path: Path, form: str) -> None:
+    """Whoever saves second sees both, and may then save theirs. What was sent twice is no second save."""
+    first, second = FIELDS[form]
+    headers = OWN | ({"hx-request": "true"} if form == "edit" else {})
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        (memory_id,) = await page.add("Alice has a boat")
+
+        async def save(fields: dict[str, str], revision: int) -> httpx.Response:
+            sent = fields | {"revision": str(revision)}
+            return await browser.post(
+                f"/memories/{memory_id}/{form}", data=sent, headers=headers, follow_redirects=True
+            )
+
+        await save(first, (await stored(page, memory_id)).revision)
+        kept = await stored(page, memory_id)
+        twice = await save(first, kept.revision - 1)
+        assert "Nothing had to change." in twice.text
+        refused = await save(second, kept.revision - 1)
+        assert refused.status_code == (200 if form == "edit" else 409)
+        assert "This was changed after you had opened it" in refused.text
+        for value in (kept.text, next(iter(second.values()))):
+            assert value in refused.text
+        assert await stored(page, memory_id) == kept
+        (revision,) = set(re.findall(r'name="revision" value="(\d+)"', refused.text))
+        await save(second, int(revision))
+        assert (await stored(page, memory_id)).revision == kept.revision + 1

@@ -66,7 +66,9 @@ async def test_stored_text_is_never_html(tmp_path: Path) -> None:
             await browser.get(f"/memories/{memory_id}", params=asked),
             await browser.get(f"/conversations/{message.id}", params=asked),
             await browser.get("/edits", params=asked),
-            await browser.post(f"/memories/{memory_id}/tags", params=asked, data={"tags": "<b>,x"}, headers=OWN),
+            await browser.post(
+                f"/memories/{memory_id}/tags", params=asked, data={"tags": "<b>,x"}, headers=OWN, follow_redirects=True
+            ),
         ]
         for shown in pages:
             assert shown.status_code == 200
@@ -93,6 +95,25 @@ async def test_every_answer_forbids_scripts_frames_and_caches(tmp_path: Path) ->
             assert "unsafe" not in policy
             assert answer.headers["x-content-type-options"] == "nosniff"
             assert answer.headers["referrer-policy"] == "same-origin"
+            is_static = answer.request.url.path.startswith("/static/")
+            assert answer.headers["cache-control"] == ("no-cache" if is_static else "no-store")
+            assert is_static or "HX-Request, HX-History-Restore-Request" in answer.headers["vary"]
+        kept = await browser.get("/static/page.css")
+        again = await browser.get("/static/page.css", headers={"if-none-match": kept.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+
+
+async def test_going_back_in_the_history_gets_a_whole_page(tmp_path: Path) -> None:
+    """Htmx says of both that it sends them; what it puts in place of the whole page has to be one."""
+    part = {"hx-request": "true", "hx-current-url": f"{HOST}/"}
+    async with page_in(tmp_path) as page, page.browser() as browser, page.browser(None) as stranger:
+        await page.add("Alice has a boat")
+        for path in ("/?q=boat", "/entities?name=alice", "/care/findings", "/care/import"):
+            assert "<html" not in (await browser.get(path, headers=part)).text
+            for headers in ({}, part | {"hx-history-restore-request": "true"}):
+                assert "<html" in (await browser.get(path, headers=headers)).text
+        back = await stranger.get("/?q=boat", headers=part | {"hx-history-restore-request": "true"})
+        assert (back.status_code, back.headers["location"]) == (303, "/sign-in")
 
 
 async def test_no_page_has_a_script_or_a_style_of_its_own(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@
     ├── SettingsError            a setting is unknown, misspelt or not valid
     ├── PromptError              a prompt file is not valid
     ├── InputError               an argument of the caller is not valid
-    │   └── MemoryNotFoundError  no memory of this scope has that id
+    │   ├── MemoryNotFoundError  no memory of this scope has that id
+    │   └── ChangedMeanwhileError  a memory changed after its caller had read it
     ├── LedgerError              the ledger cannot be opened, read or written
     │   ├── LedgerTooNewError    a newer version of this package wrote the ledger
     │   ├── StaleDecisionError   memories changed after a decision had read them
@@ -66,6 +67,10 @@ class InputError(PalimpsestError):
 
 class MemoryNotFoundError(InputError):
     """No memory of the scope has this id."""
+
+
+class ChangedMeanwhileError(InputError):
+    """A memory is no longer the revision that its caller has read. Nothing was changed."""
 
 
 class LedgerError(PalimpsestError):

@@ -119,14 +119,20 @@ async def apply_decisions(
     *,
     vectors: Mapping[str, Vector] | None = None,
     notes: Sequence[str] = (),
+    read: Mapping[str, int] | None = None,
 ) -> WriteResult:
-    """Apply what a caller decided; `vectors` are those of the decisions' texts. Raises as `Ledger.apply`."""
+    """Apply what a caller decided; `vectors` are those of the decisions' texts. Raises as `Ledger.apply`.
+
+    `read`: the revisions that the caller has read, by the ids of the memories. The write is refused if one is not the
+    present one.
+    """
     write = Write(
         scope,
         provenance,
         decisions=tuple(decisions),
         vectors=vectors or {},
         embedder=engine.embedder.fingerprint,
+        read=read or {},
     )
     return result_of(await apply_write(engine, write), notes)
 

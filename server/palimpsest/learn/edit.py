@@ -7,7 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from palimpsest.core.errors import EmbedderError, InputError, LedgerError, MemoryNotFoundError, Remedy
+from palimpsest.core.errors import (
+    ChangedMeanwhileError,
+    EmbedderError,
+    InputError,
+    LedgerError,
+    MemoryNotFoundError,
+    Remedy,
+)
 from palimpsest.core.models import (
     EXPIRES_AT,
     USER_NAME,
@@ -62,10 +69,12 @@ async def update(
     metadata: Mapping[str, Any] | None,
     caller: str,
     tags: Sequence[str] | None = None,
+    revision: int | None = None,
 ) -> WriteResult:
     """Give a memory another text, other metadata, these tags and no others, or all of them.
 
-    Raises InputError, and MemoryNotFoundError for a deleted memory.
+    `revision` is the one that the caller has read, if a newer one must not be overwritten. Raises InputError, and
+    MemoryNotFoundError for a deleted memory.
     """
     given = Fact(text or "", metadata=metadata or {})
     fact, notes = await engine.run(lambda: sanitize_fact(engine, given))
@@ -80,6 +89,7 @@ async def update(
         if successor is None or not has_text(successor, fact.text):
             raise deleted_error(memory)
         return WriteResult((Outcome(Event.NONE, successor, duplicate_of=successor.id),), notes=tuple(notes))
+    read_revision = refuse_changed(memory, revision)
     vectors, embedding_notes = await embed_texts(engine, [fact.text] if fact.text else [])
     (fact,) = await engine.run(lambda: with_names(engine, scope, [fact]))
     if tags is not None:
@@ -88,18 +98,38 @@ async def update(
     decision = Decision(Event.UPDATE, without_untold_name(memory, fact), memory.id, sets_labels=tags is not None)
     provenance = Provenance("update", caller=caller)
     notes = [*notes, *embedding_notes, *past_end_notes(engine, fact)]
-    result = await apply_decisions(engine, scope, [decision], provenance, vectors=vectors, notes=notes)
+    result = await apply_decisions(
+        engine, scope, [decision], provenance, vectors=vectors, notes=notes, read=read_revision
+    )
     return await with_near_duplicates(engine, scope, result, vectors)
 
 
-async def set_tags(engine: Engine, scope: Scope, memory_id: str, tags: Sequence[str], caller: str) -> WriteResult:
-    """Give a memory these tags, and no others. Raises InputError, and MemoryNotFoundError for a deleted memory."""
+def refuse_changed(memory: Memory, revision: int | None) -> Mapping[str, int]:
+    """Return the revision of a memory that a caller has read, by its id; nothing if they do not say which.
+
+    Raises ChangedMeanwhileError if it is not the present one.
+    """
+    if revision is None:
+        return {}
+    if revision != memory.revision:
+        raise ChangedMeanwhileError(f"memory '{memory.id[:8]}' was changed meanwhile, so nothing was changed now")
+    return {memory.id: revision}
+
+
+async def set_tags(
+    engine: Engine, scope: Scope, memory_id: str, tags: Sequence[str], caller: str, revision: int | None = None
+) -> WriteResult:
+    """Give a memory these tags, and no others. `revision` is as in `update`.
+
+    Raises InputError, and MemoryNotFoundError for a deleted memory.
+    """
     kept, notes = await clean_tags(engine, tags)
     memory = await engine.read(lambda conn: id_lookup.find_memory(conn, scope, memory_id))
     if memory.deleted_at is not None:
         raise deleted_error(memory)
+    read = refuse_changed(memory, revision)
     decision = Decision(Event.UPDATE, with_labels(memory, Fact(""), kept), memory.id, sets_labels=True)
-    return await apply_decisions(engine, scope, [decision], Provenance("update", caller=caller), notes=notes)
+    return await apply_decisions(engine, scope, [decision], Provenance("update", caller=caller), notes=notes, read=read)
 
 
 async def clean_tags(engine: Engine, tags: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:

@@ -19,20 +19,22 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from palimpsest.core.errors import InputError, PalimpsestError
 from palimpsest.page.access import COOKIE, Visits
+from palimpsest.page.asked import Told
 from palimpsest.page.rendering import is_part, rendered
-from palimpsest.page.safety import Safety
+from palimpsest.page.safety import STATIC, Safety
 from palimpsest.page.views import corrections, edits, memories, search, visits
 from palimpsest.page.views.around import routes as around
 from palimpsest.page.views.around.live import Streams
 from palimpsest.page.views.care import routes as care
 from palimpsest.page.views.care.work import CareWork
+from palimpsest.page.views.correct import outcome
 from palimpsest.page.views.correct import routes as correct
 from palimpsest.server.session.lazy_memory import LazyMemory
 
-OPEN_PATHS = ("/enter", "/sign-in", "/static/")
+OPEN_PATHS = ("/enter", "/sign-in", STATIC)
 """What anybody may request: the form to sign in, and files that hold nothing of a memory."""
 
-PATHS = ("/memories/", "/edits", "/enter", "/sign-in", "/sign-out", "/static/")
+PATHS = ("/memories/", "/edits", "/done", "/enter", "/sign-in", "/sign-out", STATIC)
 """What the paths of the page begin with, but for the first one."""
 
 
@@ -59,6 +61,7 @@ def page_app(memory: LazyMemory, visits_: Visits) -> Starlette:
             Route("/memories/{id}/delete", corrections.delete, methods=["POST"]),
             Route("/memories/{id}/restore", corrections.restore, methods=["POST"]),
             *around.ROUTES,
+            Route("/done", outcome.done, methods=["GET"]),
             Route("/edits", edits.edits, methods=["GET"]),
             Route("/edits/{number:int}/undo", corrections.undo, methods=["POST"]),
             Route("/enter", visits.enter, methods=["GET"]),
@@ -71,6 +74,7 @@ def page_app(memory: LazyMemory, visits_: Visits) -> Starlette:
         exception_handlers={HTTPException: _refused, PalimpsestError: _failed},
     )
     app.state.memory, app.state.visits, app.state.streams = memory, visits_, Streams()
+    app.state.told = Told()
     app.state.care = CareWork(memory.get)
     return app
 

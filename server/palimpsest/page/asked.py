@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import cast
+import secrets
+from collections import OrderedDict
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, cast
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Match
 
 from palimpsest.core.models import Scope
 from palimpsest.memory import Memory
-from palimpsest.page.access import Visitor
+from palimpsest.page.access import COOKIE, Visitor
 from palimpsest.server.session.lazy_memory import LazyMemory
 
 CALLER = "page"
@@ -20,6 +25,51 @@ CALLER = "page"
 
 DONE = "done"
 """The parameter that says what was done just before a page was opened."""
+
+TOLD = "told"
+"""The parameter that names what there is to say about the write that led to a page."""
+
+MAX_TOLD = 1_000
+"""How many answers to writes are kept to be shown again. Set by hand: far more than anybody goes back to."""
+
+
+class Told:
+    """What the answers to writes say, each for the visitor who wrote. They are forgotten with the process."""
+
+    def __init__(self) -> None:
+        self._answers: OrderedDict[tuple[str, str], Mapping[str, Any]] = OrderedDict()
+
+    def keep(self, cookie: str, answer: Mapping[str, Any]) -> str:
+        """Keep an answer for the visitor with a cookie, and return its name."""
+        name = secrets.token_urlsafe(8)
+        self._answers[cookie, name] = answer
+        if len(self._answers) > MAX_TOLD:
+            self._answers.popitem(last=False)
+        return name
+
+    def find(self, cookie: str, name: str) -> Mapping[str, Any]:
+        """Return an answer that was kept for the visitor with a cookie; {} if there is none."""
+        return self._answers.get((cookie, name), {})
+
+    def forget(self, cookie: str, name: str) -> None:
+        """Forget an answer that is to be shown only once."""
+        self._answers.pop((cookie, name), None)
+
+
+def answered(request: Request, path: str, answer: Mapping[str, Any]) -> Response:
+    """Answer a write by leading to a page that says what was done. It can be reloaded without writing again."""
+    name = cast("Told", request.app.state.told).keep(request.cookies.get(COOKIE, ""), answer)
+    return RedirectResponse(f"{path}{'&' if '?' in path else '?'}{TOLD}={name}", HTTPStatus.SEE_OTHER)
+
+
+def told_to(request: Request, *, once: bool = False) -> Mapping[str, Any]:
+    """Return what `answered` was given before it led to this page; {} for a page that was opened otherwise."""
+    told, cookie = cast("Told", request.app.state.told), request.cookies.get(COOKIE, "")
+    name = request.query_params.get(TOLD, "")
+    answer = told.find(cookie, name)
+    if once:
+        told.forget(cookie, name)
+    return answer
 
 
 def visitor_of(request: Request) -> Visitor:
@@ -75,5 +125,5 @@ def _path_and_query(url: str) -> str:
         parts = urlsplit(url)
     except ValueError:  # of an address that is none
         return ""
-    query = [(name, value) for name, value in parse_qsl(parts.query) if name != DONE]
+    query = [(name, value) for name, value in parse_qsl(parts.query) if name not in (DONE, TOLD)]
     return f"{parts.path}?{urlencode(query)}" if query else parts.path

@@ -31,8 +31,12 @@ def _environment() -> Environment:
 
 
 def is_part(request: Request) -> bool:
-    """Return whether a request is for a part of a page that is open, which htmx then replaces."""
-    return request.headers.get("hx-request") == "true"
+    """Return whether a request is for a part of a page that is open, which htmx then replaces.
+
+    When htmx goes back in the history, it asks for a whole page.
+    """
+    asks = request.headers.get
+    return asks("hx-request") == "true" and asks("hx-history-restore-request") != "true"
 
 
 def in_project(path: str, scope: Scope | None) -> str:

@@ -17,13 +17,23 @@ HEADERS = {
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
-    "cache-control": "no-store",
 }
 """No script and no style stands in a page itself, so that a text that got into one could not run.
 
 No other site learns the address of a page. With the policy `no-referrer` browsers would send forms with the origin
 `null`, which is refused.
 """
+
+OF_PAGES = {
+    "cache-control": "no-store",
+    "vary": "HX-Request, HX-History-Restore-Request, HX-Current-URL, Accept-Language, Cookie",
+}
+"""What is said of everything that somebody's memory is in."""
+
+OF_STATIC_FILES = {"cache-control": "no-cache"}
+"""A browser keeps them, and asks whether they are still the same, which is answered without sending them again."""
+
+STATIC = "/static/"
 
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 
@@ -52,10 +62,12 @@ class Safety:
             await self._app(scope, receive, send)
             return
 
+        of_kind = OF_STATIC_FILES if scope["path"].startswith(STATIC) else OF_PAGES
+
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
+                for name, value in (HEADERS | of_kind).items():
                     headers.setdefault(name, value)
             await send(message)
 

@@ -45,7 +45,7 @@ async def test_a_backup_is_restored_and_the_page_goes_on(tmp_path: Path) -> None
         assert (refused.status_code, await found(page)) == (400, ["Alice has a boat", "Alice has a kayak"])
 
         form = {"file": backup, "confirmed": "on"}
-        restored = (await browser.post("/care/backups/restore", data=form, headers=OWN)).text
+        restored = (await browser.post("/care/backups/restore", data=form, headers=OWN, follow_redirects=True)).text
         assert await found(page) == ["Alice has a boat"]
         await page.add("Alice has a canoe")
         assert await found(page) == ["Alice has a boat", "Alice has a canoe"]

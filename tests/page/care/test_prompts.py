@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import httpx
 import pytest
 
 from palimpsest.llm.prompts import shipped_directory
@@ -38,15 +39,17 @@ async def test_a_prompt_of_ones_own_is_saved_shown_and_returned_from(tmp_path: P
     async with page_in(tmp_path / "data") as page, page.browser() as browser:
         assert "as shipped" in (await browser.get("/care/prompts/extract")).text
         sent = {"text": EDITED.replace("\n", "\r\n")}
-        saved = (await browser.post("/care/prompts/extract", data=sent, headers=OWN)).text
+        saved = (await browser.post("/care/prompts/extract", data=sent, headers=OWN, follow_redirects=True)).text
         assert "Your prompt is saved." in saved
         assert re.findall(r"<(ins|del)>(.*?)</", saved) == [("ins", "Answer &lt;b&gt;tersely&lt;/b&gt;.")]
         assert file.read_text("utf-8") == EDITED
         assert "tersely" in page.memory.engine.prompts.get("extract").system
-        again = (await browser.post("/care/prompts/extract", data={"text": SHIPPED}, headers=OWN)).text
+        again = (
+            await browser.post("/care/prompts/extract", data={"text": SHIPPED}, headers=OWN, follow_redirects=True)
+        ).text
         assert "extract.md.old" in again
         assert (own / "extract.md.old").read_text("utf-8") == EDITED
-        returned = (await browser.post("/care/prompts/extract/shipped", headers=OWN)).text
+        returned = (await browser.post("/care/prompts/extract/shipped", headers=OWN, follow_redirects=True)).text
         assert ("The shipped prompt is used again." in returned, file.exists()) == (True, False)
         assert (own / "extract.md.old1").read_text("utf-8") == SHIPPED
         assert (await browser.post("/care/prompts/extract/shipped", headers=OWN)).status_code == 303
@@ -102,3 +105,25 @@ async def test_without_a_folder_there_is_no_form(tmp_path: Path) -> None:
         refused = await browser.post("/care/prompts/extract", data={"text": EDITED}, headers=OWN)
         assert (refused.status_code, "prompts_dir" in refused.text) == (400, True)
         assert (shipped_directory() / "extract.md").read_text("utf-8") == SHIPPED
+
+
+@pytest.mark.usefixtures("own")
+async def test_a_second_save_of_a_prompt_overwrites_no_other_unseen(tmp_path: Path) -> None:
+    async with page_in(tmp_path / "data") as page, page.browser() as browser:
+        path = "/care/prompts/extract"
+        opened = read_of(await browser.get(path))
+        first, second = (EDITED.replace("tersely", word) for word in ("FIRST", "SECOND"))
+        for _ in range(2):
+            saved = await browser.post(path, data={"text": first, "read": opened}, headers=OWN)
+            assert saved.status_code == 303
+        refused = await browser.post(path, data={"text": second, "read": opened}, headers=OWN)
+        assert (refused.status_code, "was changed after you had opened it" in refused.text) == (409, True)
+        assert "FIRST" in refused.text
+        assert "SECOND" in refused.text
+        again = await browser.post(path, data={"text": second, "read": read_of(refused)}, headers=OWN)
+        assert again.status_code == 303
+
+
+def read_of(shown: httpx.Response) -> str:
+    (digest,) = re.findall(r'name="read" value="([0-9a-f]+)"', shown.text)
+    return digest

@@ -17,9 +17,10 @@ async def test_a_token_is_shown_once_and_revoked(tmp_path: Path) -> None:
     """Guards the text of a token, which nothing may show again, and what the token allows."""
     async with page_in(tmp_path) as page, page.browser() as browser, page.browser(None) as other:
         given = {"user": "bob", "project": "shop", "days": "30", "read_only": "on"}
-        created = await browser.post("/care/tokens", data=given, headers=OWN)
+        created = await browser.post("/care/tokens", data=given, headers=OWN, follow_redirects=True)
         (text,) = re.findall(r"palimpsest_[\w-]{20,}", created.text)
         assert created.headers["cache-control"] == "no-store"
+        assert text not in (await browser.get(created.url)).text
         (stored,) = stored_tokens(tmp_path)
         assert (stored.user_id, stored.project, stored.read_only) == ("bob", "shop", True)
         listed = (await browser.get("/care/tokens")).text

@@ -84,18 +84,28 @@ class Corrections:
         return await self._write(scope, _closing(kept, others), "settle", caller)
 
     async def correct(
-        self, scope: Scope, memory_id: str, *, text: str, tags: Sequence[str], pinned: bool, caller: str = ""
+        self,
+        scope: Scope,
+        memory_id: str,
+        *,
+        text: str,
+        tags: Sequence[str],
+        pinned: bool,
+        caller: str = "",
+        revision: int | None = None,
     ) -> WriteResult:
-        """Give a memory this text, these tags and no others, and pin it or not."""
+        """Give a memory this text, these tags and no others, and pin it or not. `revision` as in `Memory.update`."""
         metadata = {PINNED: pinned or None}
-        return await self._after_write(
-            scope, edit.update(self._engine, scope, memory_id, text, metadata, caller, tags=tags)
-        )
+        updating = edit.update(self._engine, scope, memory_id, text, metadata, caller, tags=tags, revision=revision)
+        return await self._after_write(scope, updating)
 
     async def set_validity(
-        self, scope: Scope, memory_id: str, *, since: str, until: str, caller: str = ""
+        self, scope: Scope, memory_id: str, *, since: str, until: str, caller: str = "", revision: int | None = None
     ) -> WriteResult:
-        """Say since when a memory holds and with what it ends, as ISO 8601; "" for what is not known."""
+        """Say since when a memory holds and with what it ends, as ISO 8601; "" for what is not known.
+
+        `revision` is as in `Memory.update`.
+        """
         memories, _ = await self._chosen(scope, [memory_id])
         if not memories:
             raise InputError("a message has no dates to correct; nothing was changed")
@@ -104,12 +114,17 @@ class Corrections:
         if begins is not None and end is not None and end <= begins[0]:
             raise InputError(f"{until} is before {since}; nothing was changed")
         (memory,) = memories
+        read = edit.refuse_changed(memory, revision)
         fact = replace(edit.with_labels(memory, Fact(""), memory.tags), valid_from=None, valid_from_precision="")
         fact = replace(fact, metadata={EXPIRES_AT: until.strip() or None})
         if begins is not None:
             fact = replace(fact, valid_from=begins[0], valid_from_precision=begins[1])
         decision = Decision(Event.UPDATE, fact, memory.id, sets_labels=True)
-        return await self._write(scope, [decision], "update", caller, edit.past_end_notes(self._engine, fact))
+        notes = edit.past_end_notes(self._engine, fact)
+        applying = apply_decisions(
+            self._engine, scope, [decision], Provenance("update", caller=caller), notes=notes, read=read
+        )
+        return await self._after_write(scope, applying)
 
     async def add_tag(self, scope: Scope, owner_ids: Sequence[str], tag: str, *, caller: str = "") -> WriteResult:
         """Give memories one more tag."""

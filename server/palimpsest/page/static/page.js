@@ -21,7 +21,57 @@ document.addEventListener("click", (event) => {
   event.preventDefault();
   const day = document.querySelector("input[name=as_of]");
   day.value = button.dataset.asOf;
-  day.dispatchEvent(new Event("change", { bubbles: true }));
+  day.dispatchEvent(new Event("input", { bubbles: true }));
+});
+
+// One question is one entry of the history, however many answers it gets while it is typed. It ends when somebody
+// leaves its field or sends it. A filter that is chosen makes another question of it.
+const SEARCHES = "form[role=search]";
+const TYPED = "[type=search], [type=text], :not([type]):not(select)";
+let question = 0;
+let isEnded = true;
+let entered = -1; // the last question that has its entry
+
+const asked = (url) => [...new URL(url, window.location.href).searchParams].filter(([, value]) => value).join("&");
+
+document.addEventListener("input", (event) => {
+  if (!event.target.closest(SEARCHES)) return;
+  if (isEnded || !event.target.matches(TYPED)) question += 1;
+  isEnded = !event.target.matches(TYPED);
+});
+document.addEventListener("change", () => { isEnded = true; });
+document.addEventListener("submit", () => { isEnded = true; }, true);
+document.addEventListener("htmx:configRequest", (event) => { event.detail.question = question; });
+document.addEventListener("htmx:beforeHistoryUpdate", (event) => {
+  const { history: entry, requestConfig } = event.detail;
+  if (!requestConfig.elt.matches(SEARCHES)) return;
+  const isAt = asked(entry.path) === asked(window.location.href);
+  if (isAt || entered === requestConfig.question) entry.type = "replace";
+  entered = requestConfig.question;
+});
+
+// What is under a button or a link must not be replaced while it is being clicked: the click would be lost.
+let pressed = null;
+let afterClick = null;
+
+document.addEventListener("pointerdown", (event) => { pressed = event.target; }, true);
+for (const name of ["pointerup", "pointercancel"]) {
+  document.addEventListener(name, () => {
+    pressed = null;
+    if (afterClick !== null) setTimeout(afterClick); // the click comes right after the pointer is up
+    afterClick = null;
+  }, true);
+}
+document.addEventListener("htmx:beforeSwap", (event) => {
+  const { elt } = event.detail;
+  if (pressed === null || !event.detail.target.contains(pressed)) return;
+  if (elt.matches(SEARCHES)) {
+    event.detail.shouldSwap = false;
+    afterClick = () => htmx.trigger(elt, "changed");
+  } else if (event.detail.target.matches("[data-shows-changes]")) {
+    event.detail.shouldSwap = false;
+    afterClick = showChanges;
+  }
 });
 
 // A page that is looked at shows changes by itself, unless that would take away what somebody is doing.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
@@ -15,7 +15,7 @@ from palimpsest.core.models import Memory as StoredMemory
 from palimpsest.core.models import Scope, Version
 from palimpsest.facade.page.labels import label_changes
 from palimpsest.memory import Memory
-from palimpsest.page.asked import memory_of, scope_of, visitor_of
+from palimpsest.page.asked import memory_of, scope_of, told_to, visitor_of
 from palimpsest.page.rendering import rendered
 
 MAX_RECALLS = 20
@@ -40,11 +40,17 @@ class ShownVersion:
 
 async def memory(request: Request) -> Response:
     """Show a memory, living or deleted."""
-    return await memory_page(request, request.path_params["id"])
+    return await memory_page(request)
 
 
-async def memory_page(request: Request, memory_id: str, *, done: str = "", edit: int = 0) -> Response:
-    """Return the page of a memory. `done` says what was just done to it, as edit number `edit`."""
+async def memory_page(
+    request: Request, draft: Mapping[str, str] | None = None, problem: str = "", status: int = 200
+) -> Response:
+    """Return the page of a memory. `draft` is what somebody wrote that could not be saved, because of a `problem`.
+
+    A problem is a text, or the name of one among the words of the page.
+    """
+    memory_id, told = request.path_params["id"], told_to(request)
     opened, scope = await memory_of(request), scope_of(request)
     try:
         stored, versions = await opened.history(scope, memory_id)
@@ -63,10 +69,12 @@ async def memory_page(request: Request, memory_id: str, *, done: str = "", edit:
             scope, stored.id, limit=MAX_RECALLS, in_all_projects=not visitor_of(request).grant.project
         ),
         "recall_log_days": opened.recall_log.days,
-        "done": done,
-        "edit": edit,
+        "done": told.get("done", ""),
+        "edit": told.get("edit", 0),
+        "draft": draft or {},
+        "problem": problem,
     }
-    return rendered(request, "memory.html", values)
+    return rendered(request, "memory.html", values, status)
 
 
 async def _contradicting(opened: Memory, scope: Scope, memory_id: str) -> list[StoredMemory]:

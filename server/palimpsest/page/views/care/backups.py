@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from palimpsest.care.backup import StoredBackup, back_up, inspect_backup, restore, stored_backups
 from palimpsest.core.clock import now
 from palimpsest.core.errors import InputError
-from palimpsest.page.asked import scope_of
+from palimpsest.page.asked import answered, scope_of, told_to
 from palimpsest.page.rendering import in_project, rendered
 from palimpsest.page.views.care.rights import require_owner, settings_of, work_of
 from palimpsest.server.session.lazy_memory import LazyMemory
@@ -55,14 +55,23 @@ async def put_back(request: Request) -> Response:
     name, settings = str(form.get("file", "")), await settings_of(request)
     opened = cast("LazyMemory", request.app.state.memory).opened
     if opened is not None:
-        restored = await opened.care.restore(name)
+        done = await opened.care.restore(name)
     else:  # the ledger is damaged, which is when a backup is needed most
 
         def work() -> Any:
             return restore(settings, inspect_backup(settings, name).path, now)
 
-        restored = await anyio.to_thread.run_sync(work)
-    return rendered(request, "care/restored.html", {"scope": scope_of(request), "restored": restored})
+        done = await anyio.to_thread.run_sync(work)
+    return answered(request, in_project("/care/backups/restored", scope_of(request)), {"restored": done})
+
+
+async def restored(request: Request) -> Response:
+    """Say what the restore did that led here, and how to go back."""
+    require_owner(request)
+    told, scope = told_to(request), scope_of(request)
+    if not told:
+        return RedirectResponse(in_project("/care/backups", scope), HTTPStatus.SEE_OTHER)
+    return rendered(request, "care/restored.html", {"scope": scope, **told})
 
 
 def _shown(backup: StoredBackup) -> dict[str, Any]:

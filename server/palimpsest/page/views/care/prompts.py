@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from functools import partial
 from http import HTTPStatus
@@ -13,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 
 from palimpsest.care.own_prompts import PromptInUse, prompt_in_use, prompts_in_use, return_to_shipped, save_prompt
 from palimpsest.core.errors import PromptError
-from palimpsest.page.asked import scope_of, visitor_of
+from palimpsest.page.asked import answered, scope_of, told_to, visitor_of
 from palimpsest.page.rendering import in_project, rendered
 from palimpsest.page.views.care.rights import require_owner, require_settings_reader, settings_of
 
@@ -43,12 +44,14 @@ async def save(request: Request) -> Response:
     """Write one's own prompt. A text that cannot be used is shown again, with the reason."""
     require_owner(request)
     found, form = await _named(request), await request.form()
-    text = str(form.get("text", ""))
+    text, read = str(form.get("text", "")), form.get("read")
+    if read is not None and read != _digest(found.text) and _plain(text) != _plain(found.text):
+        return await _page(request, found, draft=text, changed=True, status=409)
     try:
         copy = await anyio.to_thread.run_sync(save_prompt, await settings_of(request), found.name, text)
     except PromptError as error:
         return await _page(request, found, draft=text, problem=str(error), status=400)
-    return await _page(request, await _named(request), done="prompt_saved", kept=copy.name if copy else "")
+    return _done(request, "prompt_saved", copy.name if copy else "")
 
 
 async def return_(request: Request) -> Response:
@@ -58,7 +61,13 @@ async def return_(request: Request) -> Response:
     if not found.is_own:
         return RedirectResponse(in_project(f"/care/prompts/{found.name}", scope_of(request)), HTTPStatus.SEE_OTHER)
     copy = await anyio.to_thread.run_sync(return_to_shipped, await settings_of(request), found.name)
-    return await _page(request, await _named(request), done="prompt_returned", kept=copy.name)
+    return _done(request, "prompt_returned", copy.name)
+
+
+def _done(request: Request, done: str, kept: str) -> Response:
+    """Lead to the prompt, which says what was done with it, and what the file is called now that it had."""
+    path = in_project(f"/care/prompts/{request.path_params['name']}", scope_of(request))
+    return answered(request, path, {"done": done, "kept": kept})
 
 
 async def _named(request: Request) -> PromptInUse:
@@ -76,22 +85,32 @@ async def _page(
     *,
     draft: str = "",
     problem: str = "",
-    done: str = "",
-    kept: str = "",
+    changed: bool = False,
     status: int = 200,
 ) -> Response:
-    settings = await settings_of(request)
+    settings, told = await settings_of(request), told_to(request)
     values = {
         "scope": scope_of(request),
         "prompt": found,
         "lines": _lines(found.difference),
         "draft": draft or found.text,
         "problem": problem,
-        "done": done,
-        "kept": kept,
+        "changed": changed,
+        "read": _digest(found.text),
+        "done": told.get("done", ""),
+        "kept": told.get("kept", ""),
         "may_write": visitor_of(request).is_owner and settings.prompts_dir is not None,
     }
     return rendered(request, "care/prompt.html", values, status)
+
+
+def _digest(text: str) -> str:
+    """Return what tells a text of a prompt from another one. Browsers change the ends of its lines."""
+    return hashlib.sha256(_plain(text).encode()).hexdigest()
+
+
+def _plain(text: str) -> str:
+    return "\n".join(text.splitlines()).strip()
 
 
 def _lines(difference: Sequence[str]) -> list[tuple[str, str]]:

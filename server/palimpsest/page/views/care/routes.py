@@ -17,6 +17,7 @@ ROUTES = [
     Route("/care/backups", backups.make, methods=["POST"]),
     Route("/care/backups/restore", backups.ask, methods=["GET"]),
     Route("/care/backups/restore", backups.put_back, methods=["POST"]),
+    Route("/care/backups/restored", backups.restored, methods=["GET"]),
     Route(UPLOAD_PATH, imports.import_, methods=["GET"]),
     Route(UPLOAD_PATH, imports.upload, methods=["POST"]),
     Route("/care/import/start", imports.start, methods=["POST"]),

@@ -15,7 +15,7 @@ from palimpsest.core.clock import now
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Scope
 from palimpsest.core.validation import ScopeInput, scope_from
-from palimpsest.page.asked import scope_of
+from palimpsest.page.asked import answered, scope_of, told_to
 from palimpsest.page.rendering import in_project, rendered
 from palimpsest.page.views.care.rights import require_owner, settings_of
 from palimpsest.server.auth import tokens as access_tokens
@@ -46,7 +46,8 @@ async def create(request: Request) -> Response:
         days=_days(str(form.get("days", "")).strip()),
     )
     text, token = await anyio.to_thread.run_sync(make)
-    return await _page(request, created=text, token_id=token.id)
+    answer = {"created": text, "token_id": token.id}
+    return answered(request, in_project("/care/tokens", scope_of(request)), answer)
 
 
 async def revoke(request: Request) -> Response:
@@ -57,7 +58,8 @@ async def revoke(request: Request) -> Response:
     return RedirectResponse(in_project("/care/tokens?done=revoked", scope_of(request)), HTTPStatus.SEE_OTHER)
 
 
-async def _page(request: Request, **created: str) -> Response:
+async def _page(request: Request) -> Response:
+    """Return the page. The text of a token that was just created is shown once, and not when the page is reloaded."""
     settings = await settings_of(request)
     values: dict[str, Any] = {
         "scope": scope_of(request),
@@ -68,7 +70,7 @@ async def _page(request: Request, **created: str) -> Response:
         "token_id": "",
         "done": "revoked" if request.query_params.get("done") == "revoked" else "",
     }
-    return rendered(request, "care/tokens.html", values | created)
+    return rendered(request, "care/tokens.html", {**values, **told_to(request, once=True)})
 
 
 def _stored(data_dir: Path) -> list[tuple[access_tokens.StoredToken, bool]]:
