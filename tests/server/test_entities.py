@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import ResourceTemplateReference, TextResourceContents
 
 from palimpsest.core.entities import Relation
-from palimpsest.core.models import Scope
+from palimpsest.core.models import ABOUT_THE_PAST, Scope
 from tests.support.graph_rows import LIVES, store_stating
 from tests.support.http_server import HttpServer, connect_http, new_access_token
 from tests.support.mcp_client import error_text, reply_text, subscribe
@@ -55,7 +55,7 @@ async def test_a_summary_about_a_name_is_read_with_the_tool(tmp_path: Path, mode
         found = await server.call_tool("get_summary", {"kind": "about:ana"})
         assert reply_text(found).startswith("Ana (person)\nHolds now:\n- [")
         assert "Ana — lives in → Lyon" in reply_text(found)
-        assert reply_text(found).endswith("scope: user alice")
+        assert reply_text(found).splitlines()[-2:] == ["scope: user alice", f"note: {ABOUT_THE_PAST}"]
         assert found.structured_content["kind"] == "about:ana"
         assert "the site" not in reply_text(found)
         in_project = await server.call_tool("get_summary", {"kind": "about:Ana", "scope": {"project": "site"}})

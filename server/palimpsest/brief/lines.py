@@ -8,17 +8,16 @@ from collections.abc import Sequence
 from palimpsest.core.models import Memory
 from palimpsest.core.validation import one_line
 from palimpsest.store.views.pinned import is_pinned
-from palimpsest.text.control_characters import visible
+from palimpsest.text.control_characters import inert, visible
 from palimpsest.text.dates.finder import dates_in
 from palimpsest.text.tokenizer import count_tokens
 
-_TAG = re.compile(r"<(?=\s*/?\s*palimpsest-memory)", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"(?<=[.!?…])[\"')\]»”’]*\s+|(?<=[。！？])")  # noqa: RUF001 - full stops are meant
 
 
 def plain(text: str) -> str:
-    """Return a text as one line, with visible control characters, and without a tag that would end the memory."""
-    return _TAG.sub("‹", visible(one_line(text)))  # noqa: RUF001 - a sign that is no tag is meant
+    """Return a text as one line, with visible control characters, and without markup that a model could follow."""
+    return visible(one_line(inert(text)))
 
 
 def dated(memory: Memory, text: str) -> str:

@@ -10,11 +10,11 @@ from sqlalchemy import Connection
 
 from palimpsest.brief.lines import plain
 from palimpsest.brief.telling import most_telling
-from palimpsest.core.models import EXPIRES_AT, Memory, Message, Scope
+from palimpsest.core.models import EXPIRES_AT, Memory, Message, Scope, Summary
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.queries import summaries as summary_queries
-from palimpsest.store.views.pinned import pinned_memories
+from palimpsest.store.views.pinned import is_unconfirmed, pinned_memories
 
 KINDS = ("profile", "overall")
 """Which summaries say who the user is: the first that is current is shown."""
@@ -47,7 +47,8 @@ class Sources:
 def read_sources(conn: Connection, scope: Scope, now: datetime) -> Sources:
     """Return what is known at the start of a session in a scope.
 
-    Memories that expire are left out, because what is rendered may be read at any time later.
+    Memories that expire are left out, because what is rendered may be read at any time later, and those that a page, a
+    file or a tool told and nobody confirmed.
     """
     pinned = _lasting(pinned_memories(conn, scope))
     pinned_ids = {memory.id for memory in pinned}
@@ -67,10 +68,16 @@ def read_sources(conn: Connection, scope: Scope, now: datetime) -> Sources:
 
 
 def _lasting(memories: list[Memory]) -> list[Memory]:
-    return [memory for memory in memories if EXPIRES_AT not in memory.metadata]
+    return [memory for memory in memories if EXPIRES_AT not in memory.metadata and not is_unconfirmed(memory.metadata)]
 
 
 def _profile(conn: Connection, scope: Scope) -> tuple[str, ...]:
     written = (summary_queries.current_summary(conn, scope, kind) for kind in KINDS)
-    text = next((summary.text for summary in written if summary is not None), "")
+    text = next((summary.text for summary in written if summary is not None and _is_confirmed(conn, summary)), "")
     return tuple(line for line in map(plain, text.splitlines()) if line)
+
+
+def _is_confirmed(conn: Connection, summary: Summary) -> bool:
+    """Return whether a summary rests on nothing that only a page, a file or a tool told."""
+    read = memory_queries.memories_by_id(conn, list(summary.sources))
+    return not any(is_unconfirmed(memory.metadata) for memory in read.values())

@@ -17,6 +17,7 @@ from palimpsest.core.errors import (
 )
 from palimpsest.core.models import (
     EXPIRES_AT,
+    ORIGIN,
     USER_NAME,
     Decision,
     Event,
@@ -95,7 +96,9 @@ async def update(
     if tags is not None:
         kept, tag_notes = await clean_tags(engine, tags)
         fact, notes = with_labels(memory, fact, kept), [*notes, *tag_notes]
-    decision = Decision(Event.UPDATE, without_untold_name(memory, fact), memory.id, sets_labels=tags is not None)
+    decision = Decision(
+        Event.UPDATE, _confirmed(memory, without_untold_name(memory, fact)), memory.id, sets_labels=tags is not None
+    )
     provenance = Provenance("update", caller=caller)
     notes = [*notes, *embedding_notes, *past_end_notes(engine, fact)]
     result = await apply_decisions(
@@ -151,6 +154,13 @@ def without_untold_name(memory: Memory, fact: Fact) -> Fact:
     """Return a fact that takes the user's name from a memory if only the memory's old text told it."""
     if fact.text and str(memory.metadata.get(USER_NAME, "")) not in fact.text and USER_NAME not in fact.metadata:
         return replace(fact, metadata={**fact.metadata, USER_NAME: None})
+    return fact
+
+
+def _confirmed(memory: Memory, fact: Fact) -> Fact:
+    """Return a fact that takes its origin from a memory: whoever edits the text stands by it."""
+    if fact.text and ORIGIN in memory.metadata and ORIGIN not in fact.metadata:
+        return replace(fact, metadata={**fact.metadata, ORIGIN: None})
     return fact
 
 

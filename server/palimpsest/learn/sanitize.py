@@ -16,25 +16,32 @@ from sqlalchemy import Connection
 
 from palimpsest.core.entities import Relation
 from palimpsest.core.errors import InputError, Remedy
-from palimpsest.core.models import PAGE, Fact, Message, Scope
+from palimpsest.core.models import ABOUT_THE_PAST, PAGE, Fact, Message, Scope
 from palimpsest.core.validation import one_line, trimmed
 from palimpsest.learn.engine import Engine
 from palimpsest.store.queries import history as history_queries
 from palimpsest.store.queries import id_lookup
 from palimpsest.store.queries import summaries as summary_queries
-from palimpsest.text.control_characters import visible
+from palimpsest.text.control_characters import inert, visible
 from palimpsest.text.counting import counted
 from palimpsest.text.secrets.redaction import is_marker, redact, redact_json
 from palimpsest.text.secrets.statements import secret_kind
 
-_HIT = re.compile(r"\s*(?:[-*>]\s*)?\[(?P<id>[0-9a-f]{8}[0-9a-f-]{0,28})\]\s*\d{4}-\d\d-\d\d\s(?P<text>.*)")
-"""A hit as a search prints it: [id] date text, or [id] date name said: text."""
+_HIT = re.compile(
+    r"\s*(?:[-*>]\s*)?\[(?P<id>[0-9a-f]{8}[0-9a-f-]{0,28})\]\s*\d{4}(?:-\d\d){0,2}\s"
+    r"(?P<place>\((?:project|from) [^\n]{0,300}?\) )?(?P<text>.*)"
+)
+"""A hit as a search prints it: [id] date text, or [id] date name said: text. The project or origin may stand before."""
 
 MAX_SUMMARIES = 50
 """How many summaries, the newest of a scope, are looked for in what is said. Set by hand: a month of them."""
 
 _PASSAGE = re.compile(r"^.*?, page \d+: |(?<=…) \([\d,]+ characters\)$")
 """What stands around the passage of a page in its hit."""
+
+_CUT = re.compile(r"…(?: \([\d,]+ characters\))?$")
+_MIN_CUT_CHARS = 40
+"""How a line ends that shows the beginning of a text, and how long this is at least."""
 
 _MIN_SUMMARY_CHARS = 40
 """A shorter summary is not removed, because people may say the same by chance. Set by hand."""
@@ -139,8 +146,8 @@ def without_recalled(conn: Connection, scope: Scope, text: str, summaries: Itera
     removed += len(lines) - len(kept)
     if not removed:
         return text, 0
-    frame = f"scope: {scope}"  # the last line of every reply
-    return trimmed("\n".join(line for line in kept if line.strip() != frame)), removed
+    frame = (f"scope: {scope}", f"note: {ABOUT_THE_PAST}")  # the last lines of every reply
+    return trimmed("\n".join(line for line in kept if line.strip() not in frame)), removed
 
 
 def _recalled(conn: Connection, scope: Scope, line: str) -> str | None:
@@ -152,14 +159,23 @@ def _recalled(conn: Connection, scope: Scope, line: str) -> str | None:
         owner = id_lookup.find(conn, scope, match["id"])
     except InputError:
         return None  # the id of something else: the line is the speaker's own
-    line = _as_shown(match["text"])
+    lines = [_as_shown(match["text"]), *([_as_shown(match["place"] + match["text"])] if match["place"] else [])]
     if isinstance(owner, Message) and owner.role == PAGE:
-        passage = _PASSAGE.sub("", line).strip(" …")
+        passage = _PASSAGE.sub("", lines[-1]).strip(" …")
         return owner.content if passage and passage in _as_shown(owner.content) else None
     if isinstance(owner, Message):
-        return owner.content if line == _as_shown(f"{owner.name or owner.role} said: {owner.content}") else None
+        return owner.content if _repeats(lines, f"{owner.name or owner.role} said: {owner.content}") else None
     texts = (owner.text, *(version.new_memory or "" for version in history_queries.versions_of(conn, owner.id)))
-    return next((text for text in texts if line == _as_shown(text)), None)
+    return next((text for text in texts if _repeats(lines, text)), None)
+
+
+def _repeats(lines: Sequence[str], text: str) -> bool:
+    """Return whether one of these lines shows a text, or the beginning of it, as a search or a brief does."""
+    forms = (_as_shown(text), _as_shown(inert(text)))
+    beginnings = [_CUT.sub("", line) for line in lines if _CUT.search(line)]
+    return any(line in forms for line in lines) or any(
+        len(beginning) >= _MIN_CUT_CHARS and form.startswith(beginning) for beginning in beginnings for form in forms
+    )
 
 
 def _as_shown(text: str) -> str:

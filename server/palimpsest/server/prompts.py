@@ -12,6 +12,7 @@ from palimpsest.core import validation
 from palimpsest.server.auth.access import may_write
 from palimpsest.server.errors import REQUEST, mcp_errors
 from palimpsest.server.replies import render
+from palimpsest.server.replies.notes import framed
 from palimpsest.server.session.context import client_name, memory_of, scope_of
 from palimpsest.text.control_characters import visible
 
@@ -86,4 +87,4 @@ async def review(ctx: Context[Any, Any]) -> str:
     memory = await memory_of(ctx)
     scope = scope_of(ctx, memory)
     page = await memory.list(scope, limit=REVIEW_LIMIT, max_tokens=REVIEW_TOKENS)
-    return f"{REVIEW}\n{render.page_text(page, scope)}"
+    return framed(f"{REVIEW}\n{render.page_text(page, scope)}")

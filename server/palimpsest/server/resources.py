@@ -13,7 +13,7 @@ from palimpsest.server.mcp_server import MemoryServer
 from palimpsest.server.replies import documents, graph, render
 from palimpsest.server.replies.conversation import conversation_text
 from palimpsest.server.replies.documents import DOCUMENT_SCHEME
-from palimpsest.server.replies.notes import LIST_TOKENS
+from palimpsest.server.replies.notes import LIST_TOKENS, framed
 from palimpsest.server.session.context import memory_of, scope_of
 from palimpsest.server.session.notifications import ENTITIES, RECENT, SUMMARY
 from palimpsest.server.session.roots import RequestContext
@@ -92,13 +92,13 @@ async def read_memory(id: str, ctx: Context[Any, Any]) -> str:  # noqa: A002 - i
     memory = await memory_of(ctx)
     scope = scope_of(ctx, memory)
     if id == SUMMARY:
-        return render.summary_text(await memory.summary(scope), scope)
+        return framed(render.summary_text(await memory.summary(scope), scope))
     if id == RECENT:
-        return render.page_text(await memory.list(scope, limit=MAX_SHOWN, max_tokens=LIST_TOKENS), scope)
+        return framed(render.page_text(await memory.list(scope, limit=MAX_SHOWN, max_tokens=LIST_TOKENS), scope))
     if id == ENTITIES:
         listed = await memory.graph.entities(scope, limit=MAX_ENTITIES + 1)
-        return graph.entities_text(listed, scope, MAX_ENTITIES)
-    return render.whole_text(await memory.get(scope, id))
+        return framed(graph.entities_text(listed, scope, MAX_ENTITIES))
+    return framed(render.whole_text(await memory.get(scope, id)))
 
 
 @mcp_errors(RESOURCE)
@@ -108,7 +108,7 @@ async def read_history(id: str, ctx: Context[Any, Any]) -> str:  # noqa: A002 - 
     scope = scope_of(ctx, memory)
     stored, versions = await memory.history(scope, id)
     predecessors, linked = await memory.predecessors(stored.id), await memory.linked(scope, stored)
-    return render.history_text(stored, versions, predecessors, linked)
+    return framed(render.history_text(stored, versions, predecessors, linked))
 
 
 @mcp_errors(RESOURCE)
@@ -116,7 +116,7 @@ async def read_entity(name: str, ctx: Context[Any, Any]) -> str:
     """Return the lines of the ledger on an entity. No model is asked."""
     memory = await memory_of(ctx)
     scope = scope_of(ctx, memory)
-    return graph.lines_text(await memory.graph.lines(scope, name), scope)
+    return framed(graph.lines_text(await memory.graph.lines(scope, name), scope))
 
 
 @mcp_errors(RESOURCE)

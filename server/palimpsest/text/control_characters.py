@@ -1,6 +1,7 @@
 """Make control characters visible, so that no stored text steers a terminal or hides and reorders what is read.
 
-What is stored stays as it is; only what people and models read goes through here.
+What is stored stays as it is; only what people and models read goes through here. `inert` does more, for what a model
+is given unasked: no tag, heading, image or mark of a chat format survives in it, and all of it stays readable.
 """
 
 from __future__ import annotations
@@ -21,6 +22,30 @@ _CONTROLS = (
 )
 _FLAG_OR_CONTROL = re.compile(f"{_FLAG}|{_CONTROLS}")
 _CONTROL = re.compile(_CONTROLS)
+
+_UNSEEN = r"\u00ad\u034f\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
+_TAG_BEGIN = re.compile(
+    # "<" in any width, unless it compares, points or redirects: "a < b", "<=", "<-", "<3", "< dump.sql"
+    r"[<\uff1c\ufe64\u276c\u27e8](?![-=\d]|\s(?![^<>\uff1c\uff1e]{0,200}[>\uff1e\ufe65\u276d\u27e9]))"
+    r"|(?:[\u2329\u3008]|&lt;?|&#0*60;?|&#x0*3c;?|\\u003c|\\x3c|%3c)(?=[/\uff0f\\|!?a-z])",
+    re.IGNORECASE,
+)
+_HEADING = re.compile(r"(?:\A|(?<=[\n\r\x0b\x0c\x85\u2028\u2029]))([^\S\n]{0,20}[>*+-]?\s?)(#{1,6})(?=\s)")
+_RULER = re.compile(r"([-=*_#~`])\1{3,}")
+_FENCE = re.compile(r"`{3}|~{3}")
+_MARK = re.compile(rf"\[([{_UNSEEN}]*/?[A-Z][A-Z_ {_UNSEEN}]{{2,30}})\]")
+"""A mark of a chat format, such as [INST]."""
+
+_LINK = re.compile(r"(!(?=\[)|\](?=[(\[])|\{(?=[{%#]))")
+_SCHEME = re.compile(r"\b(javascript|vbscript|data(?=:[\w.+-]+/)):", re.IGNORECASE)
+_ROLE = re.compile(r"([\"'])role\1\s*:", re.IGNORECASE)
+
+
+def inert(text: str) -> str:
+    """Return a text in which nothing is markup for whoever reads it next, with every word readable."""
+    text = _RULER.sub(r"\1\1\1", _HEADING.sub(lambda match: match[1] + "\u266f" * len(match[2]), text))
+    text = _MARK.sub(r"(\1)", _FENCE.sub("\u2018\u2018\u2018", _TAG_BEGIN.sub("\u2039", text)))
+    return _ROLE.sub(r"\1role\1 =", _SCHEME.sub(r"\1 :", _LINK.sub(r"\1 ", text)))
 
 
 def visible(text: str) -> str:

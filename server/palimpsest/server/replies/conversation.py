@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from palimpsest.core.clock import iso
 from palimpsest.core.models import Message
 from palimpsest.core.validation import one_line
-from palimpsest.server.replies.notes import short
+from palimpsest.server.replies.notes import NO_INSTRUCTIONS, short
 from palimpsest.text.control_characters import visible
 from palimpsest.text.counting import counted
 
@@ -29,11 +29,11 @@ def conversation_text(page: MessagePage, next_uri: str) -> str:
 def _heading(page: MessagePage) -> str:
     about = page.about
     if about is None:
-        return f"conversation {page.id}"
+        return f"conversation {page.id}{NO_INSTRUCTIONS}"
     where = ", ".join(one_line(part) for part in (about.client, about.title) if part)
     days = dict.fromkeys((f"{about.began_at:%Y-%m-%d}", f"{about.ended_at:%Y-%m-%d}"))
     held = f"{counted(about.messages, 'message')}, {' to '.join(days)}"
-    return f"conversation {page.id}{f' ({where})' if where else ''}: {held}"
+    return f"conversation {page.id}{f' ({where})' if where else ''}: {held}{NO_INSTRUCTIONS}"
 
 
 def _message_text(message: Message) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from palimpsest.core.clock import iso
 from palimpsest.core.validation import one_line
-from palimpsest.server.replies.notes import short
+from palimpsest.server.replies.notes import NO_INSTRUCTIONS, short
 from palimpsest.text.control_characters import visible
 from palimpsest.text.counting import counted
 
@@ -68,7 +68,7 @@ def pages_text(document: Document, pages: Sequence[Page]) -> str:
     """Return a document with a line for each page: its address and its gist."""
     head = f"{document.title}, {counted(document.pages, 'page')}, learned {iso(document.learned_at)[:10]} from"
     lines = [f"{uri_of(document.id, page.number)} {one_line(page.gist)}" for page in pages]
-    return visible("\n".join([f"{head} {document.uri}", *lines]))
+    return visible("\n".join([f"{head} {document.uri}{NO_INSTRUCTIONS}", *lines]))
 
 
 def pages_json(document: Document, pages: Sequence[Page]) -> dict[str, Any]:
@@ -81,4 +81,6 @@ def pages_json(document: Document, pages: Sequence[Page]) -> dict[str, Any]:
 
 def page_text(document: Document, page: Page) -> str:
     """Return one page whole, under its title and number."""
-    return visible(f"{document.title}, page {page.number} of {document.pages}\n\n{page.message.content}")
+    return visible(
+        f"{document.title}, page {page.number} of {document.pages}{NO_INSTRUCTIONS}\n\n{page.message.content}"
+    )

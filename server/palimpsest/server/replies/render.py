@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from palimpsest.core.clock import iso
 from palimpsest.core.models import (
+    ORIGIN,
     PAGE,
     Edit,
     Event,
@@ -54,6 +55,9 @@ SHOWN_STEPS = 10
 WEAK = "Weak matches only; nothing stored clearly answers this:"
 """The first line of a search that probably found no answer. Agents and tests look for exactly this."""
 
+MAX_ORIGIN = 40
+"""How many characters of where a memory is from stand in its line."""
+
 SHOWN_EXAMPLES = 3
 """How many memories are quoted before everything is deleted."""
 
@@ -76,9 +80,11 @@ def hit_line(hit: Hit, project: str = "") -> str:
 
     A page of a document has its title and number in place of a speaker.
 
-    `project` is the hit's, if the search went beyond its scope's.
+    `project` is the hit's, if the search went beyond its scope's. What was learned from a page or a tool says so.
     """
     place = f" (project {_one_line(project)})" if project else ""
+    origin = hit.metadata.get(ORIGIN)
+    place += f" (from {shorten(_one_line(str(origin)), MAX_ORIGIN)})" if origin else ""
     said = ":" if hit.document else " said:"
     speaker = f" {speaker_of(hit)}{said}" if hit.kind == "message" else ""
     line = f"[{short(hit.id)}] {hit.date}{place}{speaker} {text_of(hit)}"

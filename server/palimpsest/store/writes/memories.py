@@ -14,6 +14,7 @@ from palimpsest.core.clock import Precision
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import (
     EXPIRES_AT,
+    ORIGIN,
     UNDO,
     USER_NAME,
     Annotation,
@@ -56,7 +57,7 @@ def add(tx: Transaction, fact: Fact, replaces: Sequence[str]) -> Outcome:
         find_living(tx, memory.id) for memory in named if duplicate is None or memory.superseded_by != duplicate.id
     ]
     if duplicate is not None:
-        outcome = change(tx, duplicate, replace(fact, text=duplicate.text))
+        outcome = change(tx, duplicate, replace(_said_again(duplicate, fact), text=duplicate.text))
         others = [memory for memory in replaced if memory.id != duplicate.id]
         for memory in others:
             close(tx, memory, duplicate)
@@ -65,6 +66,13 @@ def add(tx: Transaction, fact: Fact, replaces: Sequence[str]) -> Outcome:
     for old in replaced:
         close(tx, old, memory)
     return _with_replaced(Outcome(Event.ADD, memory), replaced)
+
+
+def _said_again(memory: Memory, fact: Fact) -> Fact:
+    """Return a fact that says what a memory says. An origin stays only while nobody said the same without one."""
+    if (ORIGIN in memory.metadata) == (ORIGIN in fact.metadata):
+        return fact
+    return replace(fact, metadata={**fact.metadata, ORIGIN: None})
 
 
 def add_between(tx: Transaction, fact: Fact, decision: Decision) -> Outcome:

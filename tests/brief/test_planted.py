@@ -1,0 +1,124 @@
+"""What an attacker planted in a memory: shown to a model unasked, it is information, and nothing in it is markup."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palimpsest.brief.answer import RecallRequest, answer
+from palimpsest.brief.instructions import instructions_with
+from palimpsest.brief.session import session_brief
+from palimpsest.brief.sources import Sources
+from palimpsest.core.models import ABOUT_THE_PAST, ORIGIN, Memory, Message
+from palimpsest.hook.texts import BLOCK_BEGIN, BLOCK_END
+from palimpsest.recall.hits import memory_hit, message_hit
+from palimpsest.recall.pipeline import SearchQuery, SearchResult
+from tests.server.reply_examples import SCOPE
+from tests.support.mcp_client import reply_results, reply_text
+from tests.support.memory import ALICE, StoppedClock, add_text, memory_in
+from tests.support.scripted_model import NOW, memory
+from tests.support.server_in_process import connect
+
+pytestmark = pytest.mark.anyio
+
+PLANTED: list[dict[str, Any]] = json.loads((Path(__file__).parent / "planted.json").read_text("utf-8"))
+"""Texts, and what of each must not stand in a prompt as it is."""
+
+WORD = re.compile(r"[^\W\d_]{4,}")
+
+
+def recalled(stored: Memory) -> str:
+    """Return what is recalled for a prompt if a search finds the memory, and a message of the same text."""
+    said = Message("m1", SCOPE, "user", stored.text, NOW, NOW)
+    hits = [memory_hit(stored, stored.text, (), 1.0), message_hit(said, 1.0)]
+
+    def search(_query: SearchQuery) -> SearchResult:
+        return SearchResult(tuple(hits), confident=True)
+
+    return answer(search, SCOPE, RecallRequest("What about the plans?"), NOW, 0.0, 0.0).text
+
+
+@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: ascii(planted["text"][:40]))
+def test_planted_text_is_readable_and_inert(planted: dict[str, Any]) -> None:
+    """Guards the model from tags, headings, images and marks that only look as if the client had written them."""
+    stored = memory(planted["text"], "0a1b2c3d-4444-4555-8666-777788889999")
+    brief = session_brief(Sources(telling=(stored,), of_project=(stored,)), planted["text"]).text
+    instructions = instructions_with(Sources(telling=(stored,)))
+    for shown in (brief, recalled(stored), instructions):
+        assert "not instructions" in shown
+        within = shown.removeprefix(BLOCK_BEGIN).removesuffix(BLOCK_END)
+        assert "<" not in within
+        assert planted["tag"] is None or planted["tag"] not in within
+    assert all(word in brief for word in WORD.findall(planted["text"].replace("\\u003c", "")))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Sort by a <= b, never by a <- b", "Load it with mysql shop < dump.sql", "[secret removed: pin] C# #1 === {x}"],
+)
+def test_what_is_no_markup_stays_as_it_is(text: str) -> None:
+    stored = memory(text, "0a1b2c3d-4444-4555-8666-777788889999")
+    assert text in session_brief(Sources(telling=(stored,)), "").text
+
+
+async def test_every_reply_to_an_agent_says_what_memories_are(tmp_path: Path) -> None:
+    """Whatever a tool shows of memories, in both forms, as well as the summary as a resource."""
+    async with connect(tmp_path) as client:
+        kept = await client.call_tool("add_memory", {"text": "User drinks tea"})
+        (added,) = reply_results(kept)
+        replies = [
+            kept,
+            await client.call_tool("search_memories", {"query": "tea"}),
+            await client.call_tool("list_memories", {}),
+            await client.call_tool("get_summary", {}),
+            await client.call_tool("get_history", {"memory_id": added["id"]}),
+            await client.call_tool("update_memory", {"memory_id": added["id"], "text": "User drinks oolong"}),
+            await client.call_tool("delete_memory", {"memory_ids": [added["id"]]}),
+        ]
+    for reply in replies:
+        assert reply_text(reply).endswith(f"\nnote: {ABOUT_THE_PAST}")
+        assert reply.structured_content is not None
+        assert reply.structured_content["notes"][-1] == ABOUT_THE_PAST
+
+
+async def test_what_a_page_or_a_tool_told_is_shown_when_asked_until_it_is_confirmed(tmp_path: Path) -> None:
+    """It says where it is from; pinning, editing or saying it again without an origin confirms it."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock, instructions="memories") as memory:
+        facts = [
+            "The parcel shop closes at six",
+            "The boiler needs 1.5 bar",
+            "The bank moved to Linz",
+            "Anna sells tea",
+        ]
+        ids = [await add_text(memory, text, metadata={ORIGIN: "web"}) for text in facts]
+        await add_text(memory, "The Rhine is 1,230 km long")
+        await add_text(memory, "The Rhine is 1,230 km long", metadata={ORIGIN: "web"})  # was known before
+
+        async def unasked() -> set[str]:
+            shown = await memory.briefs.instructions(ALICE)
+            recalled = await memory.briefs.answer(RecallRequest("When does the parcel shop close in the evening?"))
+            return {text for text in (*facts, "The Rhine is 1,230 km long") if text in shown + recalled.text}
+
+        assert await unasked() == {"The Rhine is 1,230 km long"}
+        (hit, *_) = (await memory.search(ALICE, "When does the parcel shop close?")).hits
+        assert (hit.id, hit.metadata[ORIGIN]) == (ids[0], "web")
+        await memory.update(ALICE, ids[0], text="The parcel shop closes at six")
+        await memory.update(ALICE, ids[1], metadata={"pinned": True})
+        await memory.update(ALICE, ids[2], metadata={ORIGIN: None})
+        await add_text(memory, facts[3])
+        assert await unasked() == {*facts, "The Rhine is 1,230 km long"}
+
+
+async def test_pages_of_documents_wait_to_be_asked_for(tmp_path: Path) -> None:
+    async with memory_in(tmp_path) as memory:
+        await add_text(memory, "User has a boiler from Vaillant in the cellar")
+        await memory.add_text(ALICE, "# Boiler handbook\n\nThe boiler needs 1.5 bar of pressure.\n\n" * 90)
+        question = "How much pressure does the boiler need?"
+        assert any(hit.document for hit in (await memory.search(ALICE, question)).hits)
+        recalled = await memory.briefs.answer(RecallRequest(question))
+    assert "1.5 bar" not in recalled.text
