@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from palimpsest.core.errors import ModelUnreachableError, ReplyError
+from palimpsest.core.errors import ModelError, ModelRefusedError, ModelUnreachableError, ReplyError
 from palimpsest.core.models import Fact
 from palimpsest.learn.engine import NEEDED_PROMPTS
 from palimpsest.llm.extract import MAX_FACT_CHARS, MAX_FACTS, MAX_LABELS, MAX_RECENT_CHARS, Conversation, extract
@@ -162,22 +163,59 @@ async def test_incomplete_dates_are_read(prompt: Prompt, date: Any, expected: da
 @pytest.mark.parametrize(
     ("wrong_reply", "fault"),
     [
-        (reply("tea", "  "), "one of its facts is empty."),
-        (reply({"text": "", "sources": [1]}), "one of its facts is empty."),
+        (reply("  "), "a fact has no text."),
+        (reply({"text": "", "sources": [1]}), "a fact has no text."),
         (reply("x" * (MAX_FACT_CHARS + 1)), f"longer than {MAX_FACT_CHARS} characters"),
-        (reply(*(f"fact {number}" for number in range(MAX_FACTS + 1))), f"it holds {MAX_FACTS + 1} facts"),
         (reply({"sources": [1]}), "a fact has no text"),
+        (reply(5), "a fact has no text"),
     ],
-    ids=["blank", "empty", "too long", "too many", "no text"],
+    ids=["blank", "empty", "too long", "no text", "number"],
 )
 async def test_facts_that_are_not_valid_are_repaired_or_refused(prompt: Prompt, wrong_reply: str, fault: str) -> None:
-    """Guards against empty facts and too many facts: one repair is tried, then it is an error."""
+    """Guards against empty facts: one repair is tried, and if no fact is sound then it is an error."""
     model = ScriptedModel([wrong_reply, reply("Rui likes tea.")])
 
     assert [fact.text for fact in (await extract(model, prompt, CONVERSATION, NOW)).facts] == ["Rui likes tea."]
     assert fault in model.calls[1].messages[-1]["content"]
     with pytest.raises(ReplyError):
         await facts_of(prompt, wrong_reply, wrong_reply)
+
+
+@pytest.mark.parametrize(
+    ("facts", "again", "kept", "told"),
+    [
+        (["Rui likes tea.", {"text": ""}, 5], None, ["Rui likes tea."], "a fact has no text."),
+        (["Rui likes tea.", "x" * (MAX_FACT_CHARS + 1)], None, ["Rui likes tea."], "is longer than"),
+        ([f"fact {number}" for number in range(MAX_FACTS + 1)], None, None, "give at most"),
+        (["Rui likes tea.", 5], "no JSON", ["Rui likes tea."], "a fact has no text."),
+        (["Rui likes tea.", 5], ModelRefusedError("no credit"), ["Rui likes tea."], "a fact has no text."),
+    ],
+    ids=["no text", "too long", "too many", "nothing better", "no second reply"],
+)
+async def test_one_bad_fact_loses_no_other(
+    prompt: Prompt, facts: list[Any], again: str | ModelError | None, kept: list[str] | None, told: str
+) -> None:
+    """Guards the sound facts of a reply with unsound ones, which are asked for once more and then left out and told."""
+    bad_reply = json.dumps({"facts": facts})
+    model = ScriptedModel([bad_reply, bad_reply if again is None else again])
+
+    found = await extract(model, prompt, CONVERSATION, NOW)
+
+    assert [fact.text for fact in found.facts] == (facts[:MAX_FACTS] if kept is None else kept)
+    assert told in found.left_out[0]
+    assert len(model.calls) == 2
+
+
+async def test_words_for_nothing_are_no_facts(prompt: Prompt) -> None:
+    """Guards against "None" and "No relevant facts found." as memories, and facts that only sound like them."""
+    words = json.loads(Path(__file__).with_name("words_for_nothing.json").read_text("utf-8"))
+    kept: list[str] = []
+    for place in range(0, len(words["nothing"]), MAX_FACTS // 2):
+        listed = words["nothing"][place : place + MAX_FACTS // 2]
+        kept += [fact.text for fact in await facts_of(prompt, reply(*listed))]
+    kept += [fact.text for fact in await facts_of(prompt, reply(*words["facts"]))]
+
+    assert [text.replace("User", "Ana") for text in kept] == [text.replace("User", "Ana") for text in words["facts"]]
 
 
 @pytest.mark.parametrize(("wrong", "named"), [([4], 4), ([1, 0], 0)])

@@ -33,11 +33,21 @@ Chat = Callable[[dict[str, Any]], Reply | str]
 
 @asynccontextmanager
 async def model_at(
-    base_url: str, *, key: str | None = KEY, temperature: float | None = 0.1, timeout_seconds: float = 5.0
+    base_url: str,
+    *,
+    key: str | None = KEY,
+    temperature: float | None = 0.1,
+    timeout_seconds: float = 5.0,
+    max_tokens: int = 300,
 ) -> AsyncGenerator[OpenAIModel]:
     """Yield a model and close it at the end."""
     model = OpenAIModel(
-        "scripted", api_key=key, base_url=base_url, temperature=temperature, max_tokens=300, timeout=timeout_seconds
+        "scripted",
+        api_key=key,
+        base_url=base_url,
+        temperature=temperature,
+        max_tokens=max_tokens,
+        timeout=timeout_seconds,
     )
     try:
         yield model
@@ -79,6 +89,44 @@ def format_of(request: dict[str, Any]) -> str:
 def close_connection(_request: dict[str, Any]) -> Reply:
     """Close the connection without a response."""
     raise ConnectionResetError
+
+
+FULL_REQUEST: dict[str, Any] = {
+    "messages": MESSAGES,
+    "max_tokens": 4_000,
+    "response_format": {"type": "json_schema"},
+}
+
+
+def sent_as(request: dict[str, Any]) -> dict[str, Any]:
+    """Return what of a request an endpoint may refuse."""
+    roles = [message["role"] for message in request["messages"]]
+    return {"form": format_of(request), "roles": roles, "limit": request.get("max_tokens")}
+
+
+COMPLAINTS = [
+    ("System role not supported", 400, "roles", ["user"]),
+    ("Jinja Exception: System role not supported", 500, "roles", ["user"]),
+    ("Developer instruction is not enabled for models/gemma-3-27b-it", 400, "roles", ["user"]),
+    ("Conversation roles must alternate user/assistant/user/assistant/...", 400, "roles", ["user"]),
+    ("Unsupported value: 'messages[0].role' does not support 'system' with this model.", 400, "roles", ["user"]),
+    ("Only user and assistant roles are supported!", 422, "roles", ["user"]),
+    ("System messages are not allowed here", 200, "roles", ["user"]),
+    ("max_tokens is too large: 4000. This model supports at most 2048 completion tokens.", 400, "limit", 2_048),
+    ("`max_new_tokens` must be <= 1,024", 422, "limit", 1_024),
+    ("max_tokens must be less than or equal to 2048", 200, "limit", 2_048),
+    (
+        "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (1000 in the messages, "
+        "4000 in the completion).",
+        400,
+        "limit",
+        4_096 - 1_000 - 32,
+    ),
+    ("response_format is not supported by this model", 404, "form", "json_object"),
+    ("response_format 'json_schema' is not supported", 200, "form", "json_object"),
+    ("Structured outputs are not enabled", 500, "form", "json_object"),
+]
+"""What endpoints say, with which status, what they refuse with it, and what is sent instead."""
 
 
 class TestAsking:
@@ -201,6 +249,27 @@ class TestDialects:
             assert len(server.chat_requests) == 5
         assert set(last) == {"model", "messages", "max_completion_tokens", "response_format"}
         assert format_of(last) == "json_object"
+
+    @pytest.mark.parametrize(
+        ("complaint", "status", "what", "then"), COMPLAINTS, ids=[complaint[0] for complaint in COMPLAINTS]
+    )
+    async def test_what_an_endpoint_says_it_cannot_do_is_left_out(
+        self, complaint: str, status: int, what: str, then: Any
+    ) -> None:
+        """Guards the request to endpoints that say what they refuse; only that is left out, and not sent again."""
+
+        def complaint_about(request: dict[str, Any]) -> str | None:
+            return complaint if sent_as(request)[what] == sent_as(FULL_REQUEST)[what] else None
+
+        reply = Reply(body=json.dumps({"error": {"message": complaint}}).encode()) if status == 200 else None
+        answer = refuse_if(complaint_about, status)
+        with OpenAIServer(lambda request: reply if reply and complaint_about(request) else answer(request)) as server:
+            async with model_at(server.base_url, max_tokens=4_000) as model:
+                assert await model.complete(MESSAGES, SCHEMA) == "fine"
+                assert await model.complete(MESSAGES, SCHEMA) == "fine"
+            last = sent_as(server.chat_requests[-1])
+        assert last == {**sent_as(FULL_REQUEST), what: then}
+        assert len(server.chat_requests) <= 2 + (3 if status >= 500 else 1)
 
     async def test_after_a_refusal_for_another_reason_the_next_call_has_all_options(self) -> None:
         """Guards against dropping options after a request that would have failed anyway."""

@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
 
+from palimpsest.llm.json_values import reply_values
+from palimpsest.llm.nothing import says_nothing
 from palimpsest.llm.structured_output import MAX_REPLY_CHARS
 
 Values: TypeAlias = st.SearchStrategy[Any]
@@ -96,7 +98,7 @@ LABELS: tuple[list[Any], ...] = (
 )
 
 _EMPTY_FORM = re.compile(
-    r'"(?:facts?|memory|memories)"\s*:\s*\[[\s,]*\]'
+    r"""["']?(?:facts?|memory|memories)["']?\s*:\s*(?:\[[\s,]*\]|null)"""
     r"|\A(?s:.*</think(?:ing)?>)?[\s`]*(?:json\s*)?\[\s*\][\s`]*(?s:<think.*)?\Z"
 )
 _SHOWN_CHARS = 1_000
@@ -116,8 +118,8 @@ class LongReply(str):
 
 
 def holds_no_facts(reply: str) -> bool:
-    """Return whether a reply contains or is an empty list of facts, apart from fences and thoughts."""
-    return _EMPTY_FORM.search(reply) is not None
+    """Return whether a reply says that there are no facts: by an empty list or in words, apart from thoughts."""
+    return _EMPTY_FORM.search(reply) is not None or says_nothing(reply_values(reply).answer)
 
 
 def to_json(value: Any, *, plain_ascii: bool = True, indent: int | None = None) -> str:

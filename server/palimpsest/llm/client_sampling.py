@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
@@ -14,6 +15,7 @@ from mcp.types import (
     CreateMessageResultWithTools,
     SamplingMessage,
     TextContent,
+    ToolUseContent,
 )
 from pydantic import BaseModel, ValidationError
 
@@ -95,7 +97,8 @@ class SamplingModel:
         # The name goes into the history, one line per row, and the client chooses it freely.
         self._name = " ".join(result.model.split())[:MAX_NAME_CHARS] or UNNAMED
         parts = result.content if isinstance(result.content, list) else [result.content]
-        text = "\n".join(part.text for part in parts if isinstance(part, TextContent))
+        text = "\n".join(part.text for part in parts if isinstance(part, TextContent) and part.text.strip())
+        text = text or "\n".join(json.dumps(part.input) for part in parts if isinstance(part, ToolUseContent))
         if not text.strip():
             advice = " Raise llm.config.max_tokens." if result.stop_reason == "maxTokens" else ""
             raise ReplyError(

@@ -21,7 +21,7 @@ from palimpsest.llm.decisions.settle import settle
 from palimpsest.llm.decisions.verdicts import Comparison, Decisions, Verdict, with_items
 from palimpsest.llm.names import with_name
 from palimpsest.llm.prompts import Prompt
-from palimpsest.llm.structured_output import ask
+from palimpsest.llm.structured_output import ReplyModel, ask
 
 INPUTS = frozenset({"facts", "memories"})
 
@@ -61,10 +61,8 @@ class DecisionReply(BaseModel):
         }
 
 
-class DecideReply(BaseModel):
+class DecideReply(ReplyModel):
     """The model's reply: `{"decisions": […]}`, a bare list, or Mem0's `{"memory": […]}`, whose items name no fact."""
-
-    model_config = ConfigDict(extra="ignore")
 
     decisions: list[DecisionReply]
 

@@ -17,6 +17,7 @@ from palimpsest.core.validation import one_line
 from palimpsest.llm.extraction.graph_statements import GraphReader, with_ends
 from palimpsest.llm.extraction.reply import ExtractReply, FactReply
 from palimpsest.llm.names import told_name, with_name
+from palimpsest.llm.nothing import says_nothing
 from palimpsest.llm.prompts import Prompt
 from palimpsest.llm.structured_output import ask
 from palimpsest.text.dates.finder import dates_in
@@ -64,7 +65,7 @@ class Extraction:
 
     `refused` are requests to forget that no message of the user makes. `user_name` is the user's name if the messages
     tell it. `is_cut` is whether the reply ended too early, so that facts may be missing. `left_out` says what of the
-    facts' entities and relations was too much or too long.
+    reply could not be used, and what was too much or too long.
     """
 
     facts: tuple[Fact, ...] = ()
@@ -91,6 +92,8 @@ async def extract(model: LanguageModel, prompt: Prompt, conversation: Conversati
     def convert(reply: ExtractReply) -> Extraction:
         if wrong := _wrong_sources(reply, len(conversation.messages)):
             raise ValueError(f"it cites message {wrong[0]}; the messages are 1 to {len(conversation.messages)}.")
+        if faults := _faults(reply):
+            raise ValueError(faults[0])
         return _extraction(reply, conversation)
 
     def convert_leniently(reply: ExtractReply) -> Extraction:
@@ -105,7 +108,32 @@ async def extract(model: LanguageModel, prompt: Prompt, conversation: Conversati
         convert,
         convert_leniently=convert_leniently,
         convert_cut=lambda reply: replace(convert_leniently(reply), is_cut=True),
+        read_text=_without_json,
     )
+
+
+def _without_json(answer: str) -> ExtractReply | None:
+    """Return what an answer without JSON says: nothing, or None if that is not all."""
+    says_none = any(map(str.isalnum, answer)) and says_nothing(answer)
+    return ExtractReply(user_name=None, forget=[], facts=[]) if says_none else None
+
+
+def _faults(reply: ExtractReply) -> list[str]:
+    """Return what is wrong with a reply's facts and requests. Those that are sound are kept if there is no better."""
+    faults = [fault for item in reply.facts if (fault := _fault(item))]
+    faults += ["a request to forget has no text." for item in reply.forget if not one_line(item.forget)]
+    if len(reply.facts) > MAX_FACTS:
+        faults.append(f"it holds {len(reply.facts)} facts; give at most {MAX_FACTS}, those that matter most.")
+    return faults
+
+
+def _fault(item: FactReply) -> str:
+    text = one_line(item.text)
+    if not text:
+        return "a fact has no text."
+    if len(text) > MAX_FACT_CHARS:
+        return f"one of its facts is longer than {MAX_FACT_CHARS} characters; a fact is a sentence."
+    return ""
 
 
 def _wrong_sources(reply: ExtractReply, count: int) -> list[int]:
@@ -128,22 +156,22 @@ def _extraction(reply: ExtractReply, conversation: Conversation) -> Extraction:
     graph = GraphReader()
     facts = _facts(reply.facts, messages, name or conversation.user_name, graph)
     requests, refused = _requests(reply, messages)
-    return Extraction(facts, requests, refused, name, left_out=graph.left_out)
+    faults = _faults(reply)
+    if faults and not (facts or requests or refused):
+        raise ValueError(faults[0])
+    unsound = (f"left out of the model's reply, because {fault}" for fault in dict.fromkeys(faults))
+    return Extraction(facts, requests, refused, name, left_out=(*graph.left_out, *unsound))
 
 
 def _facts(
     replies: Sequence[FactReply], messages: Sequence[Message], user_name: str, graph: GraphReader
 ) -> tuple[Fact, ...]:
-    if len(replies) > MAX_FACTS:
-        raise ValueError(f"it holds {len(replies)} facts; give at most {MAX_FACTS}, those that matter most.")
     facts: dict[str, Fact] = {}
     likely = _LikelySource(messages)
-    for item in replies:
+    for item in replies[:MAX_FACTS]:
         text = one_line(item.text)
-        if not any(map(str.isalnum, text)):
-            raise ValueError("one of its facts is empty.")
-        if len(text) > MAX_FACT_CHARS:
-            raise ValueError(f"one of its facts is longer than {MAX_FACT_CHARS} characters; a fact is a sentence.")
+        if _fault(item) or says_nothing(text):
+            continue
         cited = [messages[number - 1] for number in item.sources] or likely.of(text)
         name = next((message.name for message in cited if message.role == "user"), "") or user_name
         text = with_name(text, name)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from palimpsest.core.models import Message
 from palimpsest.core.validation import one_line
-from palimpsest.llm.structured_output import NOTHING
+from palimpsest.llm.nothing import NOTHING
 from palimpsest.text.tokenizer import is_unspaced
 
 MAX_NAME_CHARS = 64

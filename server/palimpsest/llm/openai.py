@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
@@ -11,16 +13,42 @@ import openai
 
 from palimpsest.core.configuration.endpoints import is_on_this_machine
 from palimpsest.core.errors import CutOffReplyError, ModelError, ModelRefusedError, ModelUnreachableError, ReplyError
+from palimpsest.core.validation import one_line
 from palimpsest.llm.usage import report_tokens
+from palimpsest.text.tokenizer import count_tokens
 
 CHECK_URL = "Check llm.config.openai_base_url."
 NOT_OPENAI = "a reply that is not in OpenAI's format"
 SERVER_ERROR = 500
+STATUS_DIGITS = 3
 MIN_KEY_CHARS = 8
 """Shorter keys are placeholders, not secrets, and would match ordinary words in an error text."""
 
 RETRIES = 1
 """How often the openai package retries after a connection error or status 408, 409, 429 or 5xx."""
+
+MIN_REPLY_TOKENS = 100
+"""No reply is shorter. A smaller number in a complaint is something else."""
+
+CONTEXT_MARGIN = 32
+"""How many tokens are left free in a context that is nearly full: the endpoint counts more than the texts."""
+
+_FORM = re.compile(
+    r"response_?format|json_?(?:schema|object|mode)|structured output|guided_json|grammar", re.IGNORECASE
+)
+_SYSTEM = re.compile(
+    r"system (?:role|message|prompt|instruction)|'system'|\"system\"|role:? system|developer instruction|"
+    r"roles? must alternate|only (?:the )?user and assistant",
+    re.IGNORECASE,
+)
+"""How endpoints say that a model knows no system role."""
+
+_LIMIT = re.compile(r"max_?(?:completion|new|output)?_?tokens|context (?:length|window|size)|n_ctx", re.IGNORECASE)
+_CONTEXT = re.compile(r"context (?:length|window|size)[^\d]{0,40}(\d[\d,]{0,9})", re.IGNORECASE)
+_TAKEN = re.compile(
+    r"(\d[\d,]{0,9}) (?:tokens? )?(?:in|of|from|for) (?:the |your )?(?:messages|prompt|input)", re.IGNORECASE
+)
+_INTEGER = re.compile(r"(?<![\w.])\d[\d,]{1,9}(?![\w.]\d)")
 
 # The openai package looks for httpx in sys.modules at every request. It fails if another thread, which imports chromadb
 # at that moment, has only half imported httpx. Importing httpx here prevents that.
@@ -32,7 +60,9 @@ class _Dialect:
 
     form: Literal["json_schema", "json_object", "plain"] = "json_schema"
     temperature: bool = True
+    system: bool = True
     limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    max_tokens: int = 0
 
 
 class OpenAIModel:
@@ -51,8 +81,7 @@ class OpenAIModel:
         self._model = model
         self._key = api_key or ""
         self._temperature = temperature
-        self._max_tokens = max_tokens
-        self._dialect = _Dialect(temperature=temperature is not None)
+        self._dialect = _Dialect(temperature=temperature is not None, max_tokens=max_tokens)
         # Local servers need no key, but the client requires one.
         self._client = openai.AsyncOpenAI(
             api_key=api_key or "none",
@@ -76,16 +105,15 @@ class OpenAIModel:
         dialect = self._dialect if schema is not None else replace(self._dialect, form="plain")
         while True:
             try:
-                completion = await self._ask(messages, schema, dialect)
-            except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
-                simpler = _simpler(dialect, str(error.message))
+                text = await self._ask(messages, schema, dialect)
+            except _ComplaintError as complaint:
+                simpler = _simpler(dialect, complaint, messages)
                 if simpler is None:
-                    raise self._to_our_error(error) from error
+                    raise self._without_key(complaint.error) from complaint.__cause__
                 dialect = simpler
-                continue
-            self._dialect = dialect if schema is not None else replace(dialect, form=self._dialect.form)
-            _report_usage(completion)
-            return _text(self._model, completion)
+            else:
+                self._dialect = dialect if schema is not None else replace(dialect, form=self._dialect.form)
+                return text
 
     async def check(self) -> None:
         """List the models of the endpoint, which costs nothing. Raises ModelError."""
@@ -100,8 +128,9 @@ class OpenAIModel:
 
     async def _ask(
         self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None, dialect: _Dialect
-    ) -> object:
-        options: dict[str, Any] = {dialect.limit: self._max_tokens}
+    ) -> str:
+        """Return the text of one reply. Raises ModelError, and _ComplaintError if other options may help."""
+        options: dict[str, Any] = {dialect.limit: dialect.max_tokens}
         if dialect.temperature:
             options["temperature"] = self._temperature
         if dialect.form == "json_object":
@@ -109,31 +138,92 @@ class OpenAIModel:
         elif dialect.form == "json_schema":
             json_schema = {"name": "reply", "schema": schema, "strict": True}
             options["response_format"] = {"type": "json_schema", "json_schema": json_schema}
+        sent = list(messages) if dialect.system else _without_system(messages)
         try:
             create = cast("Any", self._client.chat.completions.create)  # its overloads do not cover these options
-            return await create(model=self._model, messages=list(messages), **options)
-        except (openai.BadRequestError, openai.UnprocessableEntityError):
-            raise
+            completion = await create(model=self._model, messages=sent, **options)
+        except (openai.AuthenticationError, openai.PermissionDeniedError, openai.RateLimitError) as error:
+            raise self._to_our_error(error) from error
+        except openai.APIStatusError as error:
+            is_about_request = isinstance(error, openai.BadRequestError | openai.UnprocessableEntityError)
+            raise _ComplaintError(self._to_our_error(error), _complaint(error), may_be_form=is_about_request) from error
         except (openai.OpenAIError, ValueError, AttributeError, TypeError) as error:
             raise self._to_our_error(error) from error
+        _report_usage(completion)
+        if (complaint := _error_in(completion)) is not None:
+            words, status = complaint
+            kind = ModelUnreachableError if status >= SERVER_ERROR else ModelRefusedError
+            told = kind(f"the model {self._model} answered with an error: {words}. {_advice(status)}")
+            raise _ComplaintError(self._without_key(told), words, may_be_form=False)
+        return _text(self._model, completion)
 
     def _to_our_error(self, error: Exception) -> ModelError:
-        """Return our error for an error of the openai package. The key is removed, because some endpoints repeat it."""
+        """Return our error for an error of the openai package."""
         kind, text = _error_for(self._model, error)
-        return kind(text.replace(self._key, "…") if len(self._key) >= MIN_KEY_CHARS else text)
+        return self._without_key(kind(text))
+
+    def _without_key(self, error: ModelError) -> ModelError:
+        """Return an error without the key, because some endpoints repeat it."""
+        return type(error)(str(error).replace(self._key, "…")) if len(self._key) >= MIN_KEY_CHARS else error
 
 
-def _simpler(dialect: _Dialect, complaint: str) -> _Dialect | None:
+class _ComplaintError(Exception):
+    """An endpoint did not accept a request. `error` is ours, for the case that no other options help.
+
+    `may_be_form` is whether it may be about the form of the reply though the complaint does not say so.
+    """
+
+    def __init__(self, error: ModelError, words: str, *, may_be_form: bool) -> None:
+        super().__init__(words)
+        self.error = error
+        self.words = words
+        self.may_be_form = may_be_form
+
+
+def _without_system(messages: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    """Return messages with what the system says at the beginning of the first other one."""
+    system = [message["content"] for message in messages if message["role"] == "system"]
+    first, *others = (dict(message) for message in messages if message["role"] != "system")
+    return [{**first, "content": "\n\n".join((*system, first["content"]))}, *others]
+
+
+def _simpler(dialect: _Dialect, complaint: _ComplaintError, messages: Sequence[Mapping[str, str]]) -> _Dialect | None:
     """Return simpler options after an endpoint rejected these, or None if there are none."""
-    if dialect.temperature and "temperature" in complaint:
+    words = complaint.words
+    names_form = _FORM.search(words) is not None
+    if dialect.temperature and "temperature" in words:
         return replace(dialect, temperature=False)
-    if dialect.limit == "max_tokens" and "max_completion_tokens" in complaint:
+    if dialect.limit == "max_tokens" and "max_completion_tokens" in words:
         return replace(dialect, limit="max_completion_tokens")
-    if dialect.form == "json_schema":
-        return replace(dialect, form="json_object")
-    if dialect.form == "json_object":
-        return replace(dialect, form="plain")
+    if dialect.system and not names_form and _SYSTEM.search(words):
+        return replace(dialect, system=False)
+    limit = _smaller_limit(dialect.max_tokens, words, messages)
+    if limit is not None and not names_form:
+        return replace(dialect, max_tokens=limit)
+    if complaint.may_be_form or names_form:
+        if dialect.form == "json_schema":
+            return replace(dialect, form="json_object")
+        if dialect.form == "json_object":
+            return replace(dialect, form="plain")
     return None
+
+
+def _smaller_limit(max_tokens: int, words: str, messages: Sequence[Mapping[str, str]]) -> int | None:
+    """Return the longest reply that an endpoint says it allows, if it does and it is shorter than asked for."""
+    if _LIMIT.search(words) is None:
+        return None
+    context = _CONTEXT.search(words)
+    if context is not None:
+        taken = _TAKEN.search(words)
+        own = sum(count_tokens(message["content"]) for message in messages)
+        allowed = [_number(context[1]) - (_number(taken[1]) if taken else own + own // 4) - CONTEXT_MARGIN]
+    else:
+        allowed = [_number(found[0]) for found in _INTEGER.finditer(words)]
+    return max((number for number in allowed if MIN_REPLY_TOKENS <= number < max_tokens), default=None)
+
+
+def _number(digits: str) -> int:
+    return int(digits.replace(",", ""))
 
 
 def _report_usage(completion: Any) -> None:
@@ -141,6 +231,22 @@ def _report_usage(completion: Any) -> None:
     total: Any = getattr(getattr(completion, "usage", None), "total_tokens", None)
     if isinstance(total, int) and total > 0:
         report_tokens(total)
+
+
+def _error_in(completion: Any) -> tuple[str, int] | None:
+    """Return the words and the status of an error that came with the status 200, or None."""
+    choices: Any = getattr(completion, "choices", None)
+    first: Any = cast("list[Any]", choices)[0] if isinstance(choices, list) and choices else None
+    error: Any = getattr(completion, "error", None) or getattr(first, "error", None)
+    if not error and not choices:
+        error = next((value for key in ("detail", "message") if (value := getattr(completion, key, None))), None)
+    if not error:
+        return None
+    parts = cast("dict[str, Any]", error) if isinstance(error, dict) else {}
+    said: Any = parts.get("message") or parts.get("detail") or cast("Any", error)
+    words = one_line(str(said))[:300].rstrip(". ")
+    code: Any = parts.get("code", parts.get("status"))
+    return words, int(code) if str(code).isdecimal() and len(str(code)) <= STATUS_DIGITS else 0
 
 
 def _text(model: str, completion: Any) -> str:
@@ -155,13 +261,52 @@ def _text(model: str, completion: Any) -> str:
     reason = getattr(first, "finish_reason", None)
     if reason == "content_filter":
         raise ModelRefusedError(f"the model {model} was stopped by its content filter")
-    content: Any = getattr(message, "content", None)
-    if not isinstance(content, str) or not content.strip():
+    content = _written(getattr(message, "content", None)) or _called(message) or _answer_in_reasoning(message, reason)
+    if not content.strip():
         advice = " Raise llm.config.max_tokens." if reason == "length" else ""
         raise ReplyError(f"the model {model} sent an empty reply (finish_reason {reason}).{advice}")
     if reason == "length":
         raise CutOffReplyError(f"the reply of the model {model} was cut off. Raise llm.config.max_tokens.", content)
     return content
+
+
+def _written(content: Any) -> str:
+    """Return the text of a content: a text, an object that is JSON already, or parts, of which thoughts are left out.
+
+    It is "" if there is none.
+    """
+    if isinstance(content, list):
+        return "".join(map(_written_part, cast("list[Any]", content)))
+    if isinstance(content, Mapping):
+        return json.dumps(content, ensure_ascii=False)
+    return content if isinstance(content, str) and content.strip() else ""
+
+
+def _written_part(part: Any) -> str:
+    if isinstance(part, Mapping):
+        item = cast("Mapping[str, Any]", part)
+        text: Any = item.get("text", item.get("content")) if "think" not in str(item.get("type")) else ""
+        text = cast("Mapping[str, Any]", text).get("value") if isinstance(text, Mapping) else text
+        return text if isinstance(text, str) and item.get("type") not in ("reasoning", "refusal") else ""
+    return part if isinstance(part, str) else ""
+
+
+def _called(message: Any) -> str:
+    """Return the arguments of the tools that a message calls, one a line; "" if it calls none."""
+    calls: Any = getattr(message, "tool_calls", None)
+    functions = (
+        [getattr(call, "function", None) for call in cast("list[Any]", calls)] if isinstance(calls, list) else []
+    )
+    functions.append(getattr(message, "function_call", None))
+    return "\n".join(filter(None, (_written(getattr(function, "arguments", None)) for function in functions)))
+
+
+def _answer_in_reasoning(message: Any, reason: Any) -> str:
+    """Return what an endpoint took for reasoning if it ends with JSON: then the reply is at its end, else ""."""
+    thoughts: Any = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
+    written = _written(thoughts).rstrip()
+    ends_with_json = written.rstrip("`~ \n").endswith(("}", "]"))
+    return written if reason != "length" and ends_with_json else ""
 
 
 def _error_for(model: str, error: Exception) -> tuple[type[ModelError], str]:
@@ -181,10 +326,11 @@ def _error_for(model: str, error: Exception) -> tuple[type[ModelError], str]:
 
 
 def _complaint(error: openai.APIStatusError) -> str:
-    """Return the endpoint's own error message."""
+    """Return the endpoint's own words."""
     body: Any = error.body
-    message: Any = cast("dict[str, Any]", body).get("message") if isinstance(body, dict) else None
-    return str(message or error.message)[:300].rstrip(". ")
+    parts = cast("dict[str, Any]", body) if isinstance(body, dict) else {"message": body}
+    words = next((parts[key] for key in ("message", "detail", "error", "msg") if parts.get(key)), error.message)
+    return one_line(words if isinstance(words, str) else json.dumps(words, ensure_ascii=False))[:300].rstrip(". ")
 
 
 def _advice(status: int) -> str:

@@ -1,49 +1,62 @@
-"""Ask a language model for one JSON value, and parse what models really send.
+"""Ask a language model for one JSON value, and read what models really send.
 
-The parser accepts plain JSON, JSON in a code fence or between sentences, JSON after a think tag, a list at the root,
-and trailing commas. If a reply does not fit, the model is told what was wrong and asked once more. A second reply that
-does not fit is an error, never an empty result.
+A reply may have thoughts, drafts and sentences around it, and be written loosely (`json_values.py`). The last whole
+value that fits counts. If none does, the model is told what was wrong and asked once more. A second reply that does not
+fit is an error, never an empty result.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from palimpsest.core.errors import CutOffReplyError, ReplyError
+from palimpsest.core.errors import CutOffReplyError, ModelError, ReplyError
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.validation import trimmed, well_formed
+from palimpsest.llm.json_values import reply_values, without_thoughts
+from palimpsest.llm.nothing import says_nothing
 from palimpsest.llm.prompts import PromptMessages, name_of
 
-Reply = TypeVar("Reply", bound=BaseModel)
+
+class ReplyModel(BaseModel):
+    """What a stage's model replies. `LIST_KEY` is the key of its list, if it is one."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    LIST_KEY: ClassVar[str] = ""
+
+    @classmethod
+    def is_item(cls, value: Mapping[str, Any]) -> bool:
+        """Return whether a value is an item of the list, which stands by itself."""
+        del value
+        return False
+
+
+Reply = TypeVar("Reply", bound=ReplyModel)
 Result = TypeVar("Result")
 
 MAX_REPLY_CHARS = 200_000
 MAX_SHOWN_CHARS = 2_000
 """How much of a wrong reply is sent back to the model. Error texts never quote a reply."""
 
-MAX_BRACKETS = 1_000
-"""How many brackets of a reply are tried as the start of a JSON value. It bounds the time for hostile replies."""
+MAX_WRAPPERS = 3
+"""How many objects may be around a reply."""
 
 LIST_DEPTH = 2
 """How deep the items of a reply lie: in a list, or in a list of an object. Lists inside an item are deeper."""
 
-NOTHING = frozenset(
-    {"", "none", "null", "nil", "nothing", "n/a", "na", "no", "false", "not applicable", "unknown", "undefined"}
+_WRAPPERS = (
+    *("reply", "result", "output", "response", "answer", "final", "final_answer"),
+    *("data", "json", "content", "arguments", "parameters", "input"),
 )
-"""What models write where they have nothing to say, in lower case."""
-
-_THOUGHT = re.compile(r"\A.*</think(?:ing)?>|<think(?:ing)?>.*\Z", re.DOTALL | re.IGNORECASE)
-_STRING_OR_TRAILING_COMMA = re.compile(r'("(?:\\.|[^"\\])*+"?)|,(?=\s*[}\]])')
-"""Also matches a string without an end. Otherwise the search would start again at each quote, in quadratic time."""
+"""Keys of an object under which a reply may stand as a bare list, or as a text."""
 
 _STRING_OR_BRACKET = re.compile(r'"(?:\\.|[^"\\])*+"|["{}\[\]]', re.DOTALL)
-
 _START = re.compile(r"[{\[]")
 _EMPTY_LIST = re.compile(r"`*(?:json)?\s*\[\s*\]\s*`*", re.IGNORECASE)
 
@@ -56,38 +69,55 @@ async def ask(
     *,
     convert_leniently: Callable[[Reply], Result] | None = None,
     convert_cut: Callable[[Reply], Result] | None = None,
+    read_text: Callable[[str], Reply | None] | None = None,
 ) -> Result:
     """Return the model's reply, validated as `reply_type` and converted by `convert`.
 
     `convert` raises ValueError for a reply that is valid but cannot be right; the text of that error goes to the model.
-    `convert_leniently` is used for the second reply instead, if it is set. `convert_cut` is used for what is whole of a
-    reply that was cut off; without it such a reply is an error. Raises ReplyError if the second reply does not fit
-    either, and passes on every ModelError.
+    `convert_leniently` is used for the second reply instead, if it is set, and for the first one if there is no second
+    that can be used. `convert_cut` is used for what is whole of a reply that was cut off; without it such a reply is an
+    error. `read_text` returns what an answer without JSON says, or None. Raises ReplyError if the second reply does not
+    fit either, and passes on every other ModelError.
     """
     schema = strict_schema(reply_type)
-    try:
-        text = await model.complete(messages, schema)
+
+    async def reply_to(asked: Sequence[Mapping[str, str]], converted: Callable[[Reply], Result]) -> Result:
+        nonlocal text, first
         try:
-            return convert(read(text, reply_type))
-        except ValueError as fault:
-            repair = (
-                f"That reply cannot be used: {fault} Answer again, with one JSON value in the requested form and "
-                "nothing else."
-            )
-            wrong_reply = {"role": "assistant", "content": well_formed(text[:MAX_SHOWN_CHARS]) or "(nothing)"}
-            again = [*map(dict, messages), wrong_reply, {"role": "user", "content": repair}]
-            text = await model.complete(PromptMessages(name_of(messages), again), schema)
-    except CutOffReplyError as error:
-        if convert_cut is None:
-            raise
-        try:
-            return convert_cut(read(whole_items(error.reply), reply_type))
-        except ValueError:
-            raise error from None
+            text = await model.complete(asked, schema)
+            reply = read(text, reply_type, read_text)
+            first = first or reply
+            return converted(reply)
+        except CutOffReplyError as error:
+            if convert_cut is None:
+                raise
+            try:
+                return convert_cut(read(whole_items(error.reply), reply_type, read_text))
+            except ValueError:
+                raise error from None
+
+    text, first = "", None
     try:
-        return (convert_leniently or convert)(read(text, reply_type))
-    except ValueError as fault:
-        raise ReplyError(f"the model {model.name} gave no usable reply in two attempts: {fault}") from fault
+        return await reply_to(messages, convert)
+    except CutOffReplyError:
+        raise
+    except (ReplyError, ValueError) as error:
+        fault = error
+    repair = (
+        f"That reply cannot be used: {fault} Answer again, with one JSON value in the requested form and nothing else."
+    )
+    wrong_reply = {"role": "assistant", "content": well_formed(text[:MAX_SHOWN_CHARS]) or "(nothing)"}
+    again = [*map(dict, messages), wrong_reply, {"role": "user", "content": repair}]
+    try:
+        return await reply_to(PromptMessages(name_of(messages), again), convert_leniently or convert)
+    except ModelError as error:
+        failure = error
+    except ValueError as error:
+        failure = ReplyError(f"the model {model.name} gave no usable reply in two attempts: {error}")
+    if first is not None and convert_leniently is not None:
+        with suppress(ValueError):
+            return convert_leniently(first)
+    raise failure
 
 
 def whole_items(text: str) -> str:
@@ -95,7 +125,7 @@ def whole_items(text: str) -> str:
 
     Raises ValueError if none is.
     """
-    text = _without_thoughts(text)
+    text = without_thoughts(text)
     start = _START.search(text)
     end, closing = 0, ""
     open_brackets: list[str] = []
@@ -114,34 +144,63 @@ def whole_items(text: str) -> str:
     return text[:end] + closing
 
 
-def read(text: str, reply_type: type[Reply]) -> Reply:
-    """Return the JSON value in a reply that fits `reply_type`.
+def read(text: str, reply_type: type[Reply], read_text: Callable[[str], Reply | None] | None = None) -> Reply:
+    """Return the last JSON value in a reply that fits `reply_type`; objects come before lists.
 
-    If there are several, objects come before lists, and values with content before empty ones. Raises ValueError that
-    says what was wrong.
+    An answer without JSON is for `read_text`. Raises ValueError that says what was wrong.
     """
-    fault = "there is no JSON in it."
-    answer = _without_thoughts(text).strip()
-    if len(answer) > MAX_REPLY_CHARS:
+    if len(text.strip()) > MAX_REPLY_CHARS:
         raise ValueError(f"it is longer than {MAX_REPLY_CHARS} characters.")
-    for value in sorted(_values(answer), key=lambda value: (not isinstance(value, dict), not _has_content(value))):
-        try:
-            return reply_type.model_validate(value)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            place = ".".join(str(part) for part in first["loc"])
-            fault = f"{place}: {first['msg']}." if place else f"{first['msg']}."
-    raise ValueError(fault)
+    found = reply_values(text)
+    values = [value for value in found.values if value != []]
+    if not values and not found.is_broken:
+        if _EMPTY_LIST.fullmatch(found.answer):
+            values = list[Any]([[]])
+        elif read_text is not None and (reply := read_text(found.answer)) is not None:
+            return reply
+    fault = ""
+    last_first = _with_items(values, reply_type)[::-1]
+    for value in sorted(last_first, key=lambda value: not isinstance(value, dict)):
+        for form in _forms(value, reply_type):
+            try:
+                return reply_type.model_validate(form)
+            except ValidationError as error:
+                first = error.errors(include_url=False, include_input=False)[0]
+                place = "".join(f"{part}." for part in first["loc"])
+                what = first["msg"].removeprefix("Value error, ")
+                fault = fault or f"{place[:-1]}: {what}.".removeprefix(": ")
+    raise ValueError(fault or "there is no JSON in it.")
 
 
-def _without_thoughts(text: str) -> str:
-    """Return a reply without the model's thoughts in think tags."""
-    begins_with_json = text.lstrip().startswith(("{", "["))
-    return text if begins_with_json else _THOUGHT.sub("", text)
+def _with_items(values: Sequence[Any], reply_type: type[ReplyModel]) -> list[Any]:
+    """Return the values of a reply. Items at its end that stand by themselves, one a line, are one list."""
+    end = len(values)
+    while end and isinstance(values[end - 1], dict) and reply_type.is_item(values[end - 1]):
+        end -= 1
+    return [*values[:end], *([{reply_type.LIST_KEY: list(values[end:])}] if end < len(values) else [])]
+
+
+def _forms(value: Any, reply_type: type[ReplyModel], depth: int = 0) -> Iterator[Any]:
+    """Yield a value and what stands in it, under another key, in a list of one, or as a text; the last first."""
+    yield value
+    if depth == MAX_WRAPPERS:
+        return
+    if isinstance(value, list) and len(cast("list[Any]", value)) == 1:
+        value = {"": cast("list[Any]", value)[0]}
+    if not isinstance(value, dict):
+        return
+    for key, inner in reversed(cast("dict[str, Any]", value).items()):
+        if isinstance(inner, dict):
+            yield from _forms(inner, reply_type, depth + 1)
+        elif key.casefold() in _WRAPPERS and isinstance(inner, list):
+            yield inner
+        elif key.casefold() in _WRAPPERS and isinstance(inner, str) and _START.search(inner):
+            for held in reversed(_with_items(reply_values(inner).values, reply_type)):
+                yield from _forms(held, reply_type, depth + 1)
 
 
 @cache
-def strict_schema(reply_type: type[BaseModel]) -> dict[str, Any]:
+def strict_schema(reply_type: type[ReplyModel]) -> dict[str, Any]:
     """Return the JSON schema of a reply for OpenAI's strict mode: no additional properties, all keys required."""
     return cast("dict[str, Any]", _closed(reply_type.model_json_schema()))
 
@@ -162,56 +221,11 @@ def _is_title(key: str, value: Any) -> bool:
     return key == "title" and isinstance(value, str)
 
 
-def _values(text: str) -> list[Any]:
-    """Return the outermost JSON values in a text, in order.
-
-    A bracket that fails to parse before its first string is prose. So is an empty list (or check box) if anything else
-    is in the text. A value that fails to parse later was cut off or garbled: values inside it are not the reply, and
-    neither is an empty value before it.
-    """
-    decoder = json.JSONDecoder(strict=False)
-    values: list[Any] = []
-    position = 0
-    for _ in range(MAX_BRACKETS):
-        if (start := _START.search(text, position)) is None:
-            return values or ([[]] if _EMPTY_LIST.fullmatch(text) else [])
-        at = start.start()
-        try:
-            value, position = decoder.raw_decode(text, at)
-        except json.JSONDecodeError as error:
-            if '"' in text[at : error.pos + 1]:
-                return _repaired(decoder, text[at:], values)
-            position = max(at + 1, error.pos)
-        except (RecursionError, ValueError):  # nested too deep, or a number with too many digits
-            return _reliable(values)
-        else:
-            if value != []:
-                values.append(value)
-    return _reliable(values)
-
-
 def written_text(text: str, what: str, max_chars: int) -> str:
     """Return what a model wrote, without white space around it. Raises ValueError if it is empty or too long."""
     written = trimmed(text)
-    if not any(map(str.isalnum, written)):
+    if not any(map(str.isalnum, written)) or says_nothing(written):
         raise ValueError(f"the {what} is empty.")
     if len(written) > max_chars:
         raise ValueError(f"the {what} is longer than {max_chars} characters.")
     return written
-
-
-def _repaired(decoder: json.JSONDecoder, text: str, before: Sequence[Any]) -> list[Any]:
-    """Return the values before a broken one, and the broken one too if removing trailing commas repairs it."""
-    try:
-        return [*before, decoder.raw_decode(_STRING_OR_TRAILING_COMMA.sub(r"\1", text))[0]]
-    except (RecursionError, ValueError):
-        return _reliable(before)
-
-
-def _reliable(values: Sequence[Any]) -> list[Any]:
-    """Return the values that count as a reply even next to a broken one: objects with content, not lists from prose."""
-    return [value for value in values if isinstance(value, dict) and _has_content(value)]
-
-
-def _has_content(value: Any) -> bool:
-    return any(cast("dict[str, Any]", value).values()) if isinstance(value, dict) else bool(value)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from palimpsest.core.entities import MAX_NAME_CHARS, SELF_NAMES, NamedEntity, Relation, name_key, relation_key
 from palimpsest.llm.extraction.reply import FactReply
 from palimpsest.llm.names import with_name
-from palimpsest.llm.structured_output import NOTHING
+from palimpsest.llm.nothing import NOTHING
 from palimpsest.text.counting import counted
 
 MAX_ENTITIES = 20

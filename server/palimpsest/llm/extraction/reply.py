@@ -9,18 +9,19 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from palimpsest.core.validation import one_line
 from palimpsest.llm.extraction.graph_reply import EntityReply, entities_in, relations_in
-from palimpsest.llm.structured_output import NOTHING
+from palimpsest.llm.nothing import says_nothing
+from palimpsest.llm.structured_output import ReplyModel
 
 MAX_LABEL_CHARS = 64
 MAX_DIGITS = 9
 
-_AROUND = " \t\n.,;:!?-\u2013\u2014_'\"()[]<>"
 _TEXT_KEYS = ("text", "fact", "memory", "content", "data")
+_ITEM_KEYS = ("text", "fact", "memory")
 _LIST_KEYS = ("facts", "fact", "memories", "memory")
 
 
 class FactReply(BaseModel):
-    """One fact of the model's reply. A bare string is accepted too."""
+    """One fact of the model's reply. A bare string is accepted too, and what cannot be read has the text ""."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -36,16 +37,9 @@ class FactReply(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _tolerate(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            value = {"text": value}
-        if not isinstance(value, Mapping):
-            return value
-        item = cast("Mapping[str, Any]", value)
-        text = next((item[key] for key in _TEXT_KEYS if isinstance(item.get(key), str)), None)
-        if text is None:
-            raise ValueError("a fact has no text")
+        item: Mapping[str, Any] = cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {"text": value}
         return {
-            "text": text,
+            "text": _fact_text(item),
             "sources": integers(item.get("sources")),
             "happened_at": _scalar(item.get("happened_at")),
             "valid_from": _scalar(item.get("valid_from")),
@@ -57,7 +51,10 @@ class FactReply(BaseModel):
 
 
 class ForgetReply(BaseModel):
-    """One request to forget. A bare string is accepted too, and the keys that hold the text of a fact."""
+    """One request to forget. A bare string is accepted too, and the keys that hold the text of a fact.
+
+    What cannot be read is "".
+    """
 
     model_config = ConfigDict(extra="ignore")
 
@@ -68,27 +65,37 @@ class ForgetReply(BaseModel):
     @classmethod
     def _tolerate(cls, value: Any) -> Any:
         sources = cast("Mapping[str, Any]", value).get("sources") if isinstance(value, Mapping) else None
-        return {"forget": _asked(value), "sources": integers(sources)}
+        asked = _asked(value)
+        return {"forget": asked if isinstance(asked, str) else "", "sources": integers(sources)}
 
 
-class ExtractReply(BaseModel):
+class ExtractReply(ReplyModel):
     """The model's reply: `{"forget": […], "facts": […]}`, a bare list, or a list under one of Mem0's other keys.
 
     A request to forget may also stand among the facts, as `{"forget": "what"}`. Requests come first, so that they are
     whole if a long reply is cut off.
     """
 
-    model_config = ConfigDict(extra="ignore")
+    LIST_KEY = "facts"
 
     user_name: str | None
     forget: list[ForgetReply]
     facts: list[FactReply]
 
+    @classmethod
+    def is_item(cls, value: Mapping[str, Any]) -> bool:
+        """Return whether a value is a fact without a list around it."""
+        has_text = any(isinstance(value.get(key), str) for key in _ITEM_KEYS)
+        return has_text and not any(isinstance(value.get(key), list) for key in _LIST_KEYS)
+
     @model_validator(mode="before")
     @classmethod
     def _tolerate(cls, value: Any) -> Any:
         if isinstance(value, list):
-            value = {"facts": cast("list[Any]", value)}
+            items = cast("list[Any]", value)
+            if not all(isinstance(item, str) or (isinstance(item, Mapping) and _can_be_item(item)) for item in items):
+                raise ValueError("it is a list of something else than facts")
+            value = {"facts": items}
         if not isinstance(value, Mapping):
             return value
         reply = cast("Mapping[str, Any]", value)
@@ -127,17 +134,26 @@ def _asked(value: Any) -> Any:
         value = named[0] if named else ""
     if not value or value is True:
         return ""
-    return "" if isinstance(value, str) and value.strip(_AROUND).casefold() in NOTHING else value
+    return "" if isinstance(value, str) and says_nothing(value) else value
+
+
+def _fact_text(item: Mapping[str, Any]) -> str:
+    return next((item[key] for key in _TEXT_KEYS if isinstance(item.get(key), str)), "")
+
+
+def _can_be_item(value: Any) -> bool:
+    item = cast("Mapping[str, Any]", value)
+    return bool(_fact_text(item)) or _is_request(item)
 
 
 def _as_list(value: Any) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else [value]
+    return cast("list[Any]", value) if isinstance(value, list) else [] if value is None else [value]
 
 
 def _strings(value: Any) -> list[str]:
     items = cast("list[Any]", value) if isinstance(value, list) else []
     labels = [one_line(item)[:MAX_LABEL_CHARS] for item in items if isinstance(item, str)]
-    return [label for label in labels if label]
+    return [label for label in labels if label and not says_nothing(label)]
 
 
 def _scalar(value: Any) -> str | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, Field
 
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.llm.prompts import Prompt
-from palimpsest.llm.structured_output import ask, written_text
+from palimpsest.llm.structured_output import ReplyModel, ask, written_text
 
 INPUTS = frozenset({"today", "name", "lines"})
 
@@ -17,10 +17,8 @@ MAX_CHARS = 4_000
 """How long the text may be: four times the words that the prompt asks for."""
 
 
-class AboutReply(BaseModel):
+class AboutReply(ReplyModel):
     """The model's reply: `{"about": "…"}`; `summary` and `text` mean the same."""
-
-    model_config = ConfigDict(extra="ignore")
 
     about: str = Field(validation_alias=AliasChoices("about", "summary", "text"))
 

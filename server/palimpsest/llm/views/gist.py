@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, Field
 
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.llm.prompts import Prompt
-from palimpsest.llm.structured_output import ask, written_text
+from palimpsest.llm.structured_output import ReplyModel, ask, written_text
 
 INPUTS = frozenset({"title", "headings", "page"})
 
@@ -16,10 +16,8 @@ MAX_GIST_CHARS = 1_000
 """The longest gist. Set by hand: the three sentences that are asked for have a third of it."""
 
 
-class GistReply(BaseModel):
+class GistReply(ReplyModel):
     """What the model writes."""
-
-    model_config = ConfigDict(extra="ignore")
 
     gist: str = Field(validation_alias=AliasChoices("gist", "text", "summary"))
 

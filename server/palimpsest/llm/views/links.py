@@ -16,7 +16,7 @@ from palimpsest.core.models import Annotation, Link, Memory
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.validation import trimmed
 from palimpsest.llm.prompts import Prompt
-from palimpsest.llm.structured_output import ask, written_text
+from palimpsest.llm.structured_output import ReplyModel, ask, written_text
 
 INPUTS = frozenset({"memories"})
 
@@ -73,10 +73,8 @@ class NoteReply(BaseModel):
         return {**item, "tags": item.get("tags") or [], "links": item.get("links") or []}
 
 
-class LinksReply(BaseModel):
+class LinksReply(ReplyModel):
     """The model's reply: `{"notes": […]}`, or the bare list."""
-
-    model_config = ConfigDict(extra="ignore")
 
     notes: list[NoteReply]
 

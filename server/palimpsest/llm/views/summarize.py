@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, Field
 
 from palimpsest.core.models import Message
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.llm.prompts import Prompt
-from palimpsest.llm.structured_output import ask, written_text
+from palimpsest.llm.structured_output import ReplyModel, ask, written_text
 
 INPUTS = frozenset({"today", "kind", "previous", "memories", "messages"})
 
@@ -30,10 +30,8 @@ PROMPTS: Mapping[str, frozenset[str]] = {
 MAX_SUMMARY_CHARS = 8_000
 
 
-class SummarizeReply(BaseModel):
+class SummarizeReply(ReplyModel):
     """The model's reply: `{"summary": "…"}`, or `{"text": "…"}`."""
-
-    model_config = ConfigDict(extra="ignore")
 
     summary: str = Field(validation_alias=AliasChoices("summary", "text"))
 

@@ -1,0 +1,57 @@
+"""What models really send, through the facade: the table `replies.json`, one row a reply."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loopback import OpenAIServer, Reply
+from palimpsest.core.errors import ModelError
+from palimpsest.learn.engine import NEEDED_PROMPTS
+from palimpsest.llm.extract import Conversation, extract
+from palimpsest.llm.openai import OpenAIModel
+from palimpsest.llm.prompts import Prompt, PromptFiles
+from tests.support.memory import messages_from
+from tests.support.scripted_model import NOW
+
+ROWS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("replies.json").read_text("utf-8"))
+
+
+def sent(row: dict[str, Any]) -> Reply:
+    """Return a row as the endpoint's reply: its text, its message, or its whole body."""
+    if "reply" in row:
+        return Reply(row["reply"])
+    body = row.get("body") or {"choices": [{"finish_reason": "stop", "message": row["message"]}]}
+    return Reply(body=json.dumps(body).encode())
+
+
+@pytest.fixture(scope="module")
+def prompt() -> Prompt:
+    """Return the shipped prompt of the extraction."""
+    return PromptFiles(NEEDED_PROMPTS).get("extract")
+
+
+@pytest.mark.anyio
+async def test_the_last_whole_reply_counts_and_never_a_draft(prompt: Prompt) -> None:
+    """Guards facts against thoughts, drafts, and other forms of JSON and of messages; errors keep their words."""
+    said = Conversation(messages_from(("user", "I drink tea and have a cat.")))
+    current = [ROWS[0]]
+    wrong: dict[str, Any] = {}
+    with OpenAIServer(lambda _: sent(current[-1])) as server:
+        url = server.base_url
+        model = OpenAIModel("scripted", api_key=None, base_url=url, temperature=None, max_tokens=300, timeout=9)
+        for row in ROWS:
+            current.append(row)
+            read: list[str] | str
+            try:
+                read = [fact.text for fact in (await extract(model, prompt, said, NOW)).facts]
+            except ModelError as error:
+                read = str(error)
+            is_right = row.get("told", "") in read if row["facts"] is None else read == row["facts"]
+            if not is_right or isinstance(read, str) is not (row["facts"] is None):
+                wrong[row["name"]] = read
+        await model.aclose()
+    assert wrong == {}
