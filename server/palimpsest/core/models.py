@@ -166,10 +166,28 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class ForgetRequest:
-    """What a person asked to forget, in the words of the model that read it. `sources` are the ids of the messages."""
+    """What a person asked to forget, in the words of the model that read it. `sources` are the ids of the messages.
+
+    One that `is_doubtful` is only done after a question, because the person's own words do not clearly ask for it.
+    """
 
     what: str
     sources: tuple[str, ...]
+    is_doubtful: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetQuestion:
+    """What a request to forget would take, which is only done after a question.
+
+    `ids` are those of the memories and messages, and of the messages that ask; `texts` are those of the former. With
+    `more_may_fit` the model saw only some of what may be meant.
+    """
+
+    what: str
+    ids: tuple[str, ...]
+    texts: tuple[str, ...]
+    more_may_fit: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from palimpsest.core.errors import EmbedderError
-from palimpsest.core.models import AppliedWrite, Decision, Event, Outcome, Provenance, Scope
+from palimpsest.core.models import AppliedWrite, Decision, Event, ForgetQuestion, Outcome, Provenance, Scope
 from palimpsest.core.protocols import Embedder, Vector
 from palimpsest.learn.engine import Engine
 from palimpsest.recall.similar import SimilarMemory
@@ -51,7 +51,7 @@ class WriteResult:
 
     `is_learning` says that messages are learned from in the background. `entity_edits` are those of the notes that say
     what an undo did to entities. `document` is what a long text was kept as. `edit` is the number of the edit, and 0 if
-    nothing was changed.
+    nothing was changed. `questions` are requests to forget that are only done after a question.
     """
 
     outcomes: tuple[Outcome, ...] = ()
@@ -62,6 +62,7 @@ class WriteResult:
     entity_edits: tuple[str, ...] = ()
     document: LearnedDocument | None = None
     edit: int = 0
+    questions: tuple[ForgetQuestion, ...] = ()
 
 
 AfterWrite: TypeAlias = Callable[[Scope, Awaitable[WriteResult]], Awaitable[WriteResult]]

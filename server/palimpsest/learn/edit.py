@@ -195,6 +195,12 @@ async def delete(engine: Engine, scope: Scope, owner_ids: Sequence[str], caller:
     return await apply_decisions(engine, scope, decisions, Provenance("delete", caller=caller))
 
 
+async def forget(engine: Engine, scope: Scope, owner_ids: Sequence[str], caller: str) -> WriteResult:
+    """Delete memories with those that they replaced, and messages, all or none: a person confirmed it."""
+    decisions = [replace(decision, forgets=True) for decision in _deletions(await _owners(engine, scope, owner_ids))]
+    return await apply_decisions(engine, scope, decisions, Provenance("delete", caller=caller))
+
+
 async def scope_contents(engine: Engine, scope: Scope) -> ScopeContents:
     """Return what `delete_all` would delete."""
 

@@ -11,7 +11,7 @@ from palimpsest.core.models import Message, Outcome
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.learn.apply import WriteResult
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.facts.reconcile import are_all_learned, not_learned_from
+from palimpsest.learn.facts.reconcile import are_all_learned, not_learned_from, question_note
 from palimpsest.learn.messages.from_messages import Lesson, learn_pieces
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.queries.jobs import Job, JobEnd
@@ -32,7 +32,9 @@ async def learn(engine: Engine, model: LanguageModel, job: Job) -> JobEnd:
 
     async def on_piece(learned: int, result: WriteResult) -> None:
         outcomes.extend(result.outcomes)
-        await engine.write(partial(engine.ledger.progress_job, job, learned, result.notes))
+        await engine.write(
+            partial(engine.ledger.progress_job, job, learned, (*result.notes, *map(question_note, result.questions)))
+        )
 
     try:
         lesson = Lesson(job.scope, messages, job.payload[CONTEXT], job.payload["caller"])

@@ -13,7 +13,7 @@ from palimpsest.core.models import Memory, Scope
 from palimpsest.core.validation import one_line
 from palimpsest.learn.background.kinds import kinds_for
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.facts.reconcile import FORGOTTEN, NOT_KEPT, UNDECIDED
+from palimpsest.learn.facts.reconcile import FORGOTTEN, NOT_KEPT, QUESTION, UNDECIDED
 from palimpsest.store.queries import jobs as job_queries
 from palimpsest.store.queries.jobs import NOTES, TOLD_KINDS, Job, JobKind
 from palimpsest.store.writes.jobs.queue import MAX_DELAY
@@ -112,8 +112,9 @@ def shown_fact(memory: Memory) -> str:
 
 
 def once_told(job: Job) -> Job:
-    """Return a job that a reply has told of without the notes that quote what was forgotten."""
-    return replace(job, result={**job.result, NOTES: [note for note in job.notes if not note.startswith(FORGOTTEN)]})
+    """Return a job that a reply has told of without the notes that quote what was forgotten, or may be."""
+    kept = [note for note in job.notes if not note.startswith((FORGOTTEN, QUESTION))]
+    return replace(job, result={**job.result, NOTES: kept})
 
 
 def _remarks(reports: Sequence[JobReport]) -> list[str]:

@@ -11,7 +11,7 @@ from palimpsest.core.protocols import Vector
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.facts.same_relation import Nearness, related_memories
 from palimpsest.llm.decide import NEAREST_MEMORIES
-from palimpsest.llm.decisions.verdicts import Comparison, KnownEntry
+from palimpsest.llm.decisions.verdicts import MAX_FORGOTTEN_UNASKED, Comparison, KnownEntry
 from palimpsest.recall.similar import likeness_among, similar_memories, similar_messages
 from palimpsest.store.queries import history as history_queries
 from palimpsest.store.queries import memories as memory_queries
@@ -78,12 +78,13 @@ def compared(
     requests: Sequence[ForgetRequest],
     vectors: Mapping[str, Vector],
     user_name: str = "",
+    may_forget: int = MAX_FORGOTTEN_UNASKED,
 ) -> tuple[Comparison, frozenset[str]]:
     """Return what facts and requests are held against, and the ids of the memories that a decision depends on.
 
     These resemble a fact or a request, or state the same relation of the same source. `vectors` maps texts to their
-    vectors, of shape (dims,), as far as they could be embedded. `user_name` is "" if it is not known. Blocking. Raises
-    LedgerError.
+    vectors, of shape (dims,), as far as they could be embedded. `user_name` is "" if it is not known. `may_forget` is
+    how many memories the requests may take without a question. Blocking. Raises LedgerError.
     """
     shown = _Shown()
     near = _near_each_fact(engine, scope, facts, vectors, shown)
@@ -100,8 +101,19 @@ def compared(
     listed = _near_facts(engine, scope, facts, vectors, len(shown.entries), near, all_listed=bool(requests))
     entries = tuple(_last_said(engine, shown.entries))
     now = engine.clock()
+    with engine.ledger.read() as conn:
+        living = len(memory_queries.memories_of(conn, scope)) if requests else 0
     shown_to_model = Comparison(
-        tuple(facts), entries, tuple(requests), _ordered(near), listed, tuple(partly_shown), user_name, now=now
+        tuple(facts),
+        entries,
+        tuple(requests),
+        _ordered(near),
+        listed,
+        tuple(partly_shown),
+        user_name,
+        now=now,
+        may_forget=may_forget,
+        living=living,
     )
     return shown_to_model, similar_ids
 

@@ -12,21 +12,35 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from palimpsest.core.errors import LedgerError, StaleDecisionError
-from palimpsest.core.models import Decision, Event, Fact, ForgetRequest, Message, Provenance, Scope
+from palimpsest.core.models import (
+    Decision,
+    Event,
+    Fact,
+    ForgetQuestion,
+    ForgetRequest,
+    Message,
+    Outcome,
+    Provenance,
+    Scope,
+)
 from palimpsest.core.protocols import LanguageModel, Vector
+from palimpsest.core.validation import one_line
 from palimpsest.learn.apply import WriteResult, apply_write, embed_texts
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.facts.comparison import compared
 from palimpsest.learn.facts.naming import with_named_facts
 from palimpsest.llm.decide import decide
-from palimpsest.llm.decisions.verdicts import Comparison, Decisions
+from palimpsest.llm.decisions.verdicts import MAX_FORGOTTEN_UNASKED, Comparison, Decisions, Questioned
 from palimpsest.store.queries import index_log as log_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.writes.apply import Write
 from palimpsest.text.counting import counted
+from palimpsest.text.shorten import shorten
 
 logger = logging.getLogger(__name__)
+
+SHORT_ID = 8
 
 MAX_DECISIONS = 5
 """How often the model decides on the same facts. Set by hand: each time costs a call of seconds."""
@@ -39,7 +53,13 @@ UNDECIDED = "added, although the model decided nothing about it: "
 """How the notes begin that are left out first where there is little room."""
 
 FORGOTTEN = "forgotten, as asked "
-"""How the notes begin that quote what was forgotten."""
+QUESTION = "not forgotten yet "
+"""How the notes begin that quote what was forgotten, or what would be after a question."""
+
+MORE_MAY_FIT = "more may fit than was looked at; ask again"
+
+SHOWN_TEXTS, SHOWN_CHARS = 3, 80
+"""How many texts a question quotes, and how much of each. Set by hand: enough to see what it is about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +67,8 @@ class ReconcileRequest:
     """Facts to reconcile with the memories of a scope, and what its user asks to forget.
 
     `learned_from` are the ids of the messages the facts come from. With `keep_all` a fact is added even if the model
-    finds it not worth keeping. `user_name` is "" if it is not known. `vectors` maps texts to their vectors, as far as
-    they could be embedded.
+    finds it not worth keeping. The requests may take `may_forget` memories without a question. `user_name` is "" if it
+    is not known. `vectors` maps texts to their vectors, as far as they could be embedded.
     """
 
     scope: Scope
@@ -57,6 +77,7 @@ class ReconcileRequest:
     requests: tuple[ForgetRequest, ...] = ()
     learned_from: tuple[str, ...] = ()
     keep_all: bool = False
+    may_forget: int = MAX_FORGOTTEN_UNASKED
     user_name: str = ""
     vectors: Mapping[str, Vector] = field(default_factory=dict[str, Vector])
 
@@ -132,7 +153,13 @@ def _compare(engine: Engine, request: ReconcileRequest) -> _Basis:
     with engine.ledger.read() as conn:
         seq = log_queries.newest_log_number(conn)
     shown, similar_ids = compared(
-        engine, request.scope, request.facts, request.requests, request.vectors, request.user_name
+        engine,
+        request.scope,
+        request.facts,
+        request.requests,
+        request.vectors,
+        request.user_name,
+        request.may_forget,
     )
     return _Basis(seq, shown, similar_ids)
 
@@ -193,7 +220,37 @@ async def _apply(
         learned_from=request.learned_from,
     )
     applied = await apply_write(engine, write)
-    return WriteResult(applied.outcomes, notes=(*_notes(decisions), *notes))
+    questions = tuple(_question(questioned, applied.outcomes) for questioned in decisions.questioned)
+    return WriteResult(applied.outcomes, notes=(*_notes(decisions), *notes), questions=questions)
+
+
+def _question(questioned: Questioned, outcomes: Sequence[Outcome]) -> ForgetQuestion:
+    """Return what a request would take. Facts of the call are memories by now."""
+    texts = {fact.text for fact in questioned.facts}
+    stored = {entry.memory.id: entry.memory.text for entry in questioned.entries}
+    stored |= {outcome.memory.id: outcome.memory.text for outcome in outcomes if outcome.memory.text in texts}
+    request = questioned.request
+    ids = tuple(dict.fromkeys((*stored, *request.sources)))  # the request itself goes with what it asks for
+    return ForgetQuestion(request.what, ids, tuple(stored.values()), questioned.more_may_fit)
+
+
+def question_note(question: ForgetQuestion) -> str:
+    """Return what a request to forget would take, and how to confirm it, for clients that cannot ask their user."""
+    short = [id_[:SHORT_ID] for id_ in question.ids]
+    quoted = ", ".join(f'"{id_}"' for id_ in short)
+    more = f". Then {MORE_MAY_FIT}" if question.more_may_fit else ""
+    return (
+        f"{QUESTION}({question.what}): {quoted_texts(question)}. Show this to the user; if they want it gone, "
+        f"call delete_memory(memory_ids=[{quoted}]), or run palimpsest delete {' '.join(short)}{more}"
+    )
+
+
+def quoted_texts(question: ForgetQuestion) -> str:
+    """Return how much a request would take, and the first of it."""
+    texts = question.texts
+    shown = "; ".join(f'"{shorten(one_line(text), SHOWN_CHARS)}"' for text in texts[:SHOWN_TEXTS])
+    more = f" and {len(texts) - SHOWN_TEXTS} more" if len(texts) > SHOWN_TEXTS else ""
+    return f"it would take {counted(len(texts), 'entry')}, {shown}{more}"
 
 
 def _notes(decisions: Decisions) -> list[str]:
@@ -204,7 +261,7 @@ def _notes(decisions: Decisions) -> list[str]:
         quoted = "; ".join(f'"{text}"' for text in granted.texts)
         notes.append(f"{FORGOTTEN}({what}): {quoted}")
         if granted.more_may_fit:
-            notes.append(f"more may fit than was looked at; ask again: {what}")
+            notes.append(f"{MORE_MAY_FIT}: {what}")
     notes += [f"asked to forget, but nothing stored fits: {request.what}" for request in decisions.unmatched]
     notes += [
         f"asked to forget, but the model decided nothing about it; ask again: {request.what}"

@@ -12,20 +12,22 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from palimpsest.core.errors import PalimpsestError
-from palimpsest.core.models import USER_NAME, Fact, ForgetRequest, Message, Provenance, Scope
+from palimpsest.core.models import USER_NAME, Fact, ForgetQuestion, ForgetRequest, Message, Provenance, Scope
 from palimpsest.core.protocols import LanguageModel, Vector
 from palimpsest.learn.apply import WriteResult, apply_write, embed_texts
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.facts.reconcile import ReconcileRequest, are_all_learned, reconcile
+from palimpsest.learn.facts.reconcile import ReconcileRequest, are_all_learned, question_note, reconcile
 from palimpsest.learn.facts.topics import without_excluded
 from palimpsest.learn.messages.pieces import Piece, pieces
 from palimpsest.learn.sanitize import without_secret_names
+from palimpsest.llm.decisions.verdicts import MAX_FORGOTTEN_UNASKED
 from palimpsest.llm.extract import RECENT_MESSAGES, Conversation, Extraction, extract
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.queries import summaries as summary_queries
 from palimpsest.store.writes.apply import Write
 from palimpsest.text.counting import counted
+from palimpsest.text.forget_requests import Asking, asks_to_forget
 from palimpsest.text.tokenizer import lines_within
 
 logger = logging.getLogger(__name__)
@@ -64,12 +66,26 @@ class Learning:
 async def learn_from(engine: Engine, model: LanguageModel, lesson: Lesson) -> WriteResult:
     """Extract facts from stored messages and reconcile them. A failure is noted, together with what was learned."""
     learning = await learn_pieces(engine, model, lesson)
-    learned = learning.result
+    questions = _each_once(learning.result.questions)
+    learned = _with_notes(replace(learning.result, questions=questions), *map(question_note, questions))
     if learning.error is not None:
         return _with_notes(learned, await _failure(engine, lesson.messages, learning.messages, learning.error))
     if not learned.outcomes and not learned.notes:
         return _with_notes(learned, "nothing in these messages was found worth a memory")
     return learned
+
+
+def _each_once(questions: Sequence[ForgetQuestion]) -> tuple[ForgetQuestion, ...]:
+    """Return the questions of all pieces, those about one matter as one."""
+    by_what: dict[str, ForgetQuestion] = {}
+    for question in questions:
+        known = by_what.get(question.what, question)
+        ids, texts = (
+            tuple(dict.fromkeys(both)) for both in ((*known.ids, *question.ids), (*known.texts, *question.texts))
+        )
+        more = known.more_may_fit or question.more_may_fit
+        by_what[question.what] = ForgetQuestion(question.what, ids, texts, more)
+    return tuple(by_what.values())
 
 
 async def learn_pieces(
@@ -90,7 +106,10 @@ async def learn_pieces(
             return Learning(learned, done, error)
         done += len(piece.finished)
         learned = replace(
-            learned, outcomes=(*learned.outcomes, *result.outcomes), notes=(*learned.notes, *result.notes)
+            learned,
+            outcomes=(*learned.outcomes, *result.outcomes),
+            notes=(*learned.notes, *result.notes),
+            questions=(*learned.questions, *result.questions),
         )
         if on_piece is not None:
             await on_piece(len(piece.finished), result)
@@ -99,13 +118,15 @@ async def learn_pieces(
 
 @dataclass(frozen=True, slots=True)
 class _Carried:
-    """What a piece hands on to the next of messages that go on: what they ask to forget, and their facts so far.
+    """What a piece hands on to the next: of messages that go on, what they ask to forget and their facts so far.
 
-    A request waits for the end of its message, because one that is granted also deletes the message.
+    A request waits for the end of its message, because one that is granted also deletes the message. `may_forget` is
+    how many memories may still be forgotten without a question.
     """
 
     requests: tuple[ForgetRequest, ...] = ()
     facts: tuple[Fact, ...] = ()
+    may_forget: int = MAX_FORGOTTEN_UNASKED
 
 
 async def _learn_from_piece(
@@ -117,12 +138,13 @@ async def _learn_from_piece(
     context = (*lesson.context, *piece.notes(), *_known_facts(piece, carried))
     conversation = await engine.run(lambda: _conversation(engine, scope, piece.messages, context))
     found = await extract(model, prompt, conversation, engine.clock())
+    found = await engine.run(lambda: _with_own_requests(found, lesson.messages))
     facts, left_out = await engine.run(lambda: without_secret_names(engine, found.facts))
     kept, excluded = without_excluded(facts, engine.excluded_topics)
     requests = (*carried.requests, *found.requests)
     later = tuple(request for request in requests if piece.unfinished & set(request.sources))
     known = tuple(fact for fact in (*carried.facts, *kept) if piece.unfinished & set(fact.sources))
-    carried = _Carried(later, known)
+    carried = replace(carried, requests=later, facts=known)
     found = replace(found, facts=tuple(kept), requests=tuple(item for item in requests if item not in later))
     notes = (*_notes(found), *excluded, *left_out)
     if not found.facts and not found.requests:
@@ -139,8 +161,28 @@ async def _learn_from_piece(
         piece.finished,
         user_name=found.user_name or conversation.user_name,
         vectors=vectors,
+        may_forget=carried.may_forget,
     )
-    return _with_notes(await reconcile(engine, model, request), *notes), carried
+    result = await reconcile(engine, model, request)
+    forgotten = sum(outcome.kind == "memory" and outcome.memory.is_forgotten for outcome in result.outcomes)
+    return _with_notes(result, *notes), replace(carried, may_forget=carried.may_forget - forgotten)
+
+
+def _with_own_requests(found: Extraction, messages: Sequence[Message]) -> Extraction:
+    """Return an extraction with the requests to forget that users make in their own words. Blocking.
+
+    The whole messages are read: the head of a pasted mail may stand in an earlier part.
+    """
+    texts = {message.id: message.content for message in messages}
+    requests: list[ForgetRequest] = []
+    refused = list(found.refused)
+    for request in found.requests:
+        asking = {asks_to_forget(texts[source], request.what) for source in request.sources}
+        if asking == {Asking.NOT}:
+            refused.append(request.what)
+        else:
+            requests.append(replace(request, is_doubtful=Asking.CLEARLY not in asking))
+    return replace(found, requests=tuple(requests), refused=tuple(refused))
 
 
 def _known_facts(piece: Piece, carried: _Carried) -> list[str]:
@@ -167,7 +209,9 @@ async def _failure(engine: Engine, messages: Sequence[Message], done: int, error
 
 
 def _notes(found: Extraction) -> tuple[str, ...]:
-    notes = [f"not forgotten, because only the user can ask for it: {what}" for what in found.refused]
+    notes = [
+        f"not forgotten, because only the user can ask for it, in words of their own: {what}" for what in found.refused
+    ]
     if found.is_cut:
         notes.append(
             "the model's reply was cut off; what was whole of it is kept, and facts and requests to forget may be "

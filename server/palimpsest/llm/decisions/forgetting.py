@@ -6,14 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from palimpsest.core.models import Decision, Event, ForgetRequest, Kind
-from palimpsest.llm.decisions.verdicts import Comparison, Granted, Verdict
+from palimpsest.llm.decisions.verdicts import Comparison, Granted, Questioned, Verdict
+
+MANY = 3
+"""So many memories are not all forgotten without a question if there are no others. Set by hand: somebody who has only
+told two things and asks to forget them need not be asked."""
 
 
 @dataclass(slots=True)
 class Forgetting:
     """The deletions that people asked for, the numbers of the entries and facts that go, and what became of requests.
 
-    The last four are as in `Decisions`.
+    The others are as in `Decisions`.
     """
 
     decisions: list[Decision] = field(default_factory=list[Decision])
@@ -23,11 +27,22 @@ class Forgetting:
     unmatched: tuple[ForgetRequest, ...] = ()
     unanswered: tuple[ForgetRequest, ...] = ()
     elsewhere: tuple[str, ...] = ()
+    questioned: tuple[Questioned, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Meant:
+    """The number of a request to forget, and the numbers of the entries and of the facts of the call that it means."""
+
+    place: int
+    entries: tuple[int, ...]
+    facts: tuple[int, ...]
 
 
 def forgetting(verdicts: Sequence[Verdict], comparison: Comparison) -> Forgetting:
     """Return what the requests to forget mean, as the model sees it."""
     gone = Forgetting()
+    wishes: list[_Meant] = []
     for place, request in enumerate(comparison.requests):
         own = [verdict for verdict in verdicts if verdict.item == len(comparison.facts) + place]
         meant = [verdict.entry for verdict in own if verdict.event is Event.DELETE and verdict.entry is not None]
@@ -39,12 +54,42 @@ def forgetting(verdicts: Sequence[Verdict], comparison: Comparison) -> Forgettin
         entries = [number for number in entries if not comparison.entries[number].is_elsewhere]
         facts = _facts(meant, entries, verdicts, comparison)
         if entries or facts:
-            _grant(gone, place, entries, facts, comparison)
+            wishes.append(_Meant(place, tuple(entries), tuple(facts)))
         elif not own:
             gone.unanswered += (request,)
         elif not elsewhere:
             gone.unmatched += (request,)
+    doubtful = [wish for wish in wishes if comparison.requests[wish.place].is_doubtful]
+    if _are_many([wish for wish in wishes if wish not in doubtful], comparison):
+        doubtful = wishes
+    for wish in wishes:
+        if wish in doubtful:
+            gone.questioned += (_questioned(wish, comparison),)
+        else:
+            _grant(gone, wish.place, wish.entries, wish.facts, comparison)
     return gone
+
+
+def _questioned(wish: _Meant, comparison: Comparison) -> Questioned:
+    return Questioned(
+        comparison.requests[wish.place],
+        tuple(comparison.entries[number] for number in wish.entries),
+        tuple(comparison.facts[number] for number in wish.facts),
+        _more_may_fit(wish.place, wish.entries, comparison),
+    )
+
+
+def _are_many(wishes: Sequence[_Meant], comparison: Comparison) -> bool:
+    """Return whether requests take so much together that somebody must be asked first: many memories, or all of them.
+
+    The messages behind a memory do not count beside it.
+    """
+    entries = {number for wish in wishes for number in wish.entries}
+    messages = {number for number in entries if comparison.entries[number].kind == "message"}
+    living = sum(comparison.entries[number].memory.deleted_at is None for number in entries - messages)
+    facts = {number for wish in wishes for number in wish.facts}
+    count = max(len(entries - messages) + len(facts), len(messages))
+    return count > comparison.may_forget or (living >= MANY and living >= comparison.living)
 
 
 def _grant(gone: Forgetting, place: int, entries: Sequence[int], facts: Sequence[int], comparison: Comparison) -> None:

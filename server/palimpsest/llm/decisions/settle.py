@@ -57,6 +57,7 @@ def settle(verdicts: Sequence[Verdict], comparison: Comparison) -> Decisions:
         gone.unmatched,
         gone.unanswered,
         gone.elsewhere,
+        questioned=gone.questioned,
     )
 
 

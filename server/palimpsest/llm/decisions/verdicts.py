@@ -12,6 +12,10 @@ from palimpsest.core.validation import one_line
 from palimpsest.text.shorten import shorten_to_tokens
 from palimpsest.text.tokenizer import search_tokens
 
+MAX_FORGOTTEN_UNASKED = 5
+"""How many memories requests to forget may take in one call. More are only forgotten after a question, because a model
+that was fooled may mean all of them. Set by hand: what people say of one matter is a few facts."""
+
 MAX_ENTRY_TOKENS = 400
 """How much of a memory the model is shown. Set by hand: a memory is a sentence, and one that is a whole document must
 not take the room of all others."""
@@ -47,7 +51,8 @@ class Comparison:
     The items are the facts, and after them the requests. `near` has for each item the numbers of the entries near it
     and their likeness, best first. `listed_facts` are facts that another item of the call may be about. They are
     entries too, with the numbers that follow those of `entries`. `partly_shown` has for each request the kinds of
-    entries of which there are more than those shown. `user_name` is "" if it is not known.
+    entries of which there are more than those shown. `user_name` is "" if it is not known. Requests that take more than
+    `may_forget` memories, or nearly all of the `living` ones, are only granted after a question.
     """
 
     facts: tuple[Fact, ...]
@@ -58,6 +63,8 @@ class Comparison:
     partly_shown: tuple[frozenset[Kind], ...] = ()
     user_name: str = ""
     now: datetime | None = None
+    may_forget: int = MAX_FORGOTTEN_UNASKED
+    living: int = 0
 
     def listed_fact(self, entry: int | None) -> int | None:
         """Return which fact of the call an entry is, or None if it is a stored one."""
@@ -89,13 +96,27 @@ class Granted:
 
 
 @dataclass(frozen=True, slots=True)
+class Questioned:
+    """A request to forget that is only granted after a question, the entries it would take, and facts of the call.
+
+    `more_may_fit` is as in `Granted`.
+    """
+
+    request: ForgetRequest
+    entries: tuple[KnownEntry, ...]
+    facts: tuple[Fact, ...]
+    more_may_fit: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Decisions:
     """The decisions to apply, in order.
 
     `dropped` are facts that the model considers not worth storing. `undecided` are facts that it left out of both
     replies; they are added. `granted` are the requests to forget that were granted, `unmatched` those that nothing
-    stored fits, and `unanswered` those that the model left out. `elsewhere` are texts that were meant, but are stored
-    for all projects and stay. `is_cut` is whether the model's reply ended too early.
+    stored fits, `unanswered` those that the model left out, and `questioned` those that need a question first.
+    `elsewhere` are texts that were meant, but are stored for all projects and stay. `is_cut` is whether the model's
+    reply ended too early.
     """
 
     decisions: tuple[Decision, ...]
@@ -106,6 +127,7 @@ class Decisions:
     unanswered: tuple[ForgetRequest, ...] = ()
     elsewhere: tuple[str, ...] = ()
     is_cut: bool = False
+    questioned: tuple[Questioned, ...] = ()
 
 
 def with_text(fact: Fact, text: str | None) -> Fact:

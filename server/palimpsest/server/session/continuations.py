@@ -1,4 +1,4 @@
-"""Calls that are answered over several requests, because they ask the client's language model in between.
+"""Calls that are answered over several requests, because they ask the client's language model or its user in between.
 
 Since protocol 2026-07-28 a server cannot send a request to its client in the middle of a call. It answers the call
 with its question, and the client repeats the call with the answer. The work of such a call waits in this process
@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, cast
 
 import anyio
 import anyio.abc
-from mcp.types import CreateMessageRequest
+from mcp.types import CreateMessageRequest, ElicitRequest
 from pydantic import BaseModel
 
 from palimpsest.core.errors import PalimpsestError
@@ -35,11 +35,11 @@ ClientReply: TypeAlias = BaseModel
 
 
 @dataclass(frozen=True, slots=True)
-class ModelRequest:
-    """A request for the client's language model. The answer comes back under `key`."""
+class ClientRequest:
+    """A request for the client's language model, or for its user. The answer comes back under `key`."""
 
     key: str
-    request: CreateMessageRequest
+    request: CreateMessageRequest | ElicitRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class WorkResult:
 
 
 class Continuation:
-    """The work of one call: its open request to the client's model, and its result once there is one."""
+    """The work of one call: its open request to the client, and its result once there is one."""
 
     def __init__(self, user: str) -> None:
         self.id = secrets.token_hex(8)
@@ -60,16 +60,16 @@ class Continuation:
         self.result: WorkResult | None = None
         self.ended_at = 0.0
         self.waiting = 0
-        self._request: ModelRequest | None = None
+        self._request: ClientRequest | None = None
         self._reply: ClientReply | None = None
         self._requests = 0
         self._progressed = anyio.Event()
         self._replied = anyio.Event()
 
-    async def ask(self, request: CreateMessageRequest) -> ClientReply:
-        """Ask the client's model on behalf of the work, and return its reply."""
+    async def ask(self, request: CreateMessageRequest | ElicitRequest) -> ClientReply:
+        """Ask the client's model, or its user, on behalf of the work, and return the reply."""
         self._requests += 1
-        self._request, self._replied = ModelRequest(f"model-{self._requests}", request), anyio.Event()
+        self._request, self._replied = ClientRequest(f"request-{self._requests}", request), anyio.Event()
         self._progressed.set()
         try:
             await self._replied.wait()
@@ -94,15 +94,15 @@ class Continuation:
         self.ended_at = anyio.current_time()
         self._progressed.set()
 
-    async def next_step(self) -> ModelRequest | WorkResult:
+    async def next_step(self) -> ClientRequest | WorkResult:
         """Return the next request to the client, or the result of the work."""
         while self._request is None and self.result is None:
             await self._progressed.wait()
-        return self.result or cast("ModelRequest", self._request)
+        return self.result or cast("ClientRequest", self._request)
 
 
 class Continuations:
-    """All calls of a server that wait for a client's model."""
+    """All calls of a server that wait for a client."""
 
     def __init__(self) -> None:
         self._by_id: dict[str, Continuation] = {}
@@ -135,7 +135,7 @@ class Continuations:
         except KeyError as error:
             raise PalimpsestError(CALL_ENDED) from error
 
-    async def next_step(self, continuation: Continuation) -> ModelRequest | WorkResult:
+    async def next_step(self, continuation: Continuation) -> ClientRequest | WorkResult:
         """Return the next request to the client, or the result. The work is cancelled if nobody waits for it."""
         continuation.waiting += 1
         try:

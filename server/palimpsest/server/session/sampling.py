@@ -30,7 +30,7 @@ async def with_client_model(
     `work` starts once, however many requests the call takes. Raises what `work` raises.
     """
     continuations, user, continuation_id = state_of(ctx).continuations, current_user(), ctx.request_state
-    between_requests = _asks_between_requests(ctx)
+    between_requests = asks_between_requests(ctx)
     may_wait = not between_requests or continuations.has_room(user)
     if continuation_id is None and not (_may_ask_model(ctx, memory) and may_wait):
         with state_of(ctx).running.reporting(ctx) as report_progress:
@@ -46,9 +46,14 @@ async def with_client_model(
         continuation = continuations.begin(user, work_over_requests)
     else:
         continuation = continuations.find(continuation_id)
-    for key, reply in (ctx.input_responses or {}).items():
-        continuation.reply(key, reply)
-    step = await continuations.next_step(continuation)
+        for key, reply in (ctx.input_responses or {}).items():
+            continuation.reply(key, reply)
+    return await result_or_question(ctx, continuation)
+
+
+async def result_or_question(ctx: Context[Any, Any], continuation: Continuation) -> Any:
+    """Return the result of work, or its next question to the client. Raises what the work raises."""
+    step = await state_of(ctx).continuations.next_step(continuation)
     if not isinstance(step, WorkResult):
         return InputRequiredResult(input_requests={step.key: step.request}, request_state=continuation.id)
     if step.error is not None:
@@ -56,7 +61,8 @@ async def with_client_model(
     return step.value
 
 
-def _asks_between_requests(ctx: Context[Any, Any]) -> bool:
+def asks_between_requests(ctx: Context[Any, Any]) -> bool:
+    """Return whether a client is asked between two requests, and not during a call."""
     return (ctx.protocol_version or "") >= ASKED_BETWEEN_REQUESTS_SINCE
 
 
@@ -70,7 +76,7 @@ def _may_ask_model(ctx: Context[Any, Any], memory: Memory) -> bool:
         return False
     if capabilities is None or capabilities.sampling is None:
         return False
-    return _asks_between_requests(ctx) or ctx.session.can_send_request
+    return asks_between_requests(ctx) or ctx.session.can_send_request
 
 
 def _model(memory: Memory, ask: Send) -> SamplingModel:

@@ -24,6 +24,7 @@ from palimpsest.server.session.news import news
 from palimpsest.server.session.notifications import notify_changed
 from palimpsest.server.session.sampling import with_client_model
 from palimpsest.server.tools.arguments import MemoryId, MessagesArgument, ScopeArgument
+from palimpsest.server.tools.questions import with_answers
 from palimpsest.server.tools.results import CALLER, tool_result
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ async def add_memory(  # noqa: PLR0913, PLR0917 - the arguments of the tool, whi
             )
         work = _add_text(write_scope, text, at, replaces or (), metadata, relations or (), infer=infer)
     result = await with_client_model(ctx, memory, work)
+    if not isinstance(result, InputRequiredResult):
+        result = await with_answers(ctx, memory, write_scope, result)
     if isinstance(result, InputRequiredResult):
         return result
     await notify_changed(state_of(ctx).subscribers, result.outcomes)
