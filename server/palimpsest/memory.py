@@ -26,9 +26,10 @@ from palimpsest.core.entities import Relation
 from palimpsest.core.errors import LedgerError
 from palimpsest.core.models import Edit, Fact, LinkedMemory, Message, Predecessor, Scope, Undo, Version
 from palimpsest.core.protocols import LanguageModel, ReportProgress
+from palimpsest.core.search.hits import probable
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import Threads, in_background
-from palimpsest.core.validation import MAX_TOKENS, relations_from
+from palimpsest.core.validation import MAX_LIMIT, MAX_TOKENS, relations_from
 from palimpsest.facade.brief import Briefs
 from palimpsest.facade.capture import Capture
 from palimpsest.facade.care import Care
@@ -48,9 +49,11 @@ from palimpsest.learn.apply import WriteResult
 from palimpsest.learn.background import reports
 from palimpsest.learn.background.work import BackgroundWork, OnLearned
 from palimpsest.learn.engine import Engine
+from palimpsest.learn.facts import personal
 from palimpsest.learn.views import summaries
 from palimpsest.recall.listing import Page
 from palimpsest.recall.pipeline import SearchQuery, SearchResult
+from palimpsest.store import known_projects as project_queries
 from palimpsest.store.queries import edits as edit_queries
 from palimpsest.store.queries import history as history_queries
 from palimpsest.store.queries import id_lookup
@@ -60,6 +63,10 @@ from palimpsest.store.writes import notices
 
 THREADS = 8
 """How many worker threads do blocking work. The MCP transport has threads of its own. Set by hand."""
+
+
+MAX_PROJECTS_ASKED = 30
+"""If a search finds nothing, up to so many other projects are searched. Each takes as long as a search."""
 
 
 class Memory:
@@ -175,6 +182,12 @@ class Memory:
         adding = add.add_text(self.engine, scope, fact, replaces=replaces, infer=infer, caller=caller)
         return await self._after_write(scope, adding)
 
+    async def home_of(
+        self, scope: Scope, text: str, relations: Sequence[Relation] = (), replaces: Sequence[str] = ()
+    ) -> Scope:
+        """Return where a text belongs that is told in a project: what is about a person, outside of the project."""
+        return await personal.home_of(self.engine, scope, Fact(text, relations=tuple(relations)), replaces)
+
     async def search(  # noqa: PLR0913 - options, passed by name
         self,
         scope: Scope,
@@ -205,6 +218,20 @@ class Memory:
         if self._background is not None and self.projection.is_behind():
             self._background.wake()
         return result
+
+    async def projects_that_answer(
+        self, scope: Scope, query: str, *, filters: Mapping[str, Any] | None = None, as_of: datetime | None = None
+    ) -> tuple[str, ...]:
+        """Return the other projects of the user that probably answer a query, the best first."""
+        engine, fading = self.engine, self.fading.forgetting
+        what = (engine.clock(), MAX_LIMIT, MAX_TOKENS, filters or {}, as_of)
+        search_query = SearchQuery(replace(scope, agent_id="", run_id=""), query, *what, forgetting=fading)
+        known = await engine.read(lambda conn: project_queries.project_names(conn, scope.user_id))
+        if not 0 < len({*known} - {scope.project}) <= MAX_PROJECTS_ASKED:
+            return ()
+        result = await engine.run(lambda: search_memory(engine, search_query, all_projects=True))
+        others = [hit.project for hit in probable(result.hits) if hit.project not in ("", scope.project)]
+        return tuple(dict.fromkeys(others))
 
     async def list(
         self,

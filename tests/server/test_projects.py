@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ from mcp import Client
 from mcp.types import ListRootsResult, Root
 from pydantic import FileUrl
 
+from palimpsest.core.models import Fact
+from palimpsest.learn.facts.personal import is_personal
 from tests.support.command_line import palimpsest
-from tests.support.mcp_client import reply_text, text_of
+from tests.support.mcp_client import reply_results, reply_text, text_of
 from tests.support.repositories import repository
 from tests.support.server_in_process import server_in_process
 
@@ -88,3 +91,54 @@ async def test_a_search_through_all_projects_names_the_project_of_a_hit(tmp_path
     assert hits == {"The lighthouse lamp is yellow": None, "The lighthouse door is red": "atlas"}
     assert refused.is_error
     assert "there is no such key" in text_of(refused)
+
+
+PERSONAL: dict[str, list[str]] = json.loads((Path(__file__).parent / "personal_facts.json").read_text("utf-8"))
+"""Facts about people and facts about a project, as agents tell them in a repository."""
+
+
+def test_what_is_about_a_person_is_told_from_what_is_about_a_project() -> None:
+    """Guards both kinds: a person's allergy is known in every project, and a project's database in one."""
+    for kind, texts in PERSONAL.items():
+        wrong = [
+            text for text in texts if is_personal(Fact(text), {"nora"}, "github.com/acme/atlas") != (kind == "person")
+        ]
+        assert wrong == [], kind
+
+
+@pytest.mark.anyio
+async def test_a_fact_about_a_person_is_known_in_every_project(tmp_path: Path) -> None:
+    """Guards what is said in a repository and has nothing to do with it, and the agent that wants it otherwise."""
+    atlas = Client(server_in_process(tmp_path, PALIMPSEST_PROJECT="atlas"))
+    async with atlas as agent:
+
+        async def add(text: str, **arguments: Any) -> str:
+            return reply_text(await agent.call_tool("add_memory", {"text": text, **arguments}))
+
+        added = await add("Tomasz is allergic to cats")
+        assert "it is about a person, so it is stored for all projects, not in atlas alone" in added
+        assert "scope:" not in added
+        related = {"relations": [["User", "sings in", "Harbour Choir"]]}
+        assert "stored for all projects" in await add("Rehearsals of the Harbour Choir are on Monday", **related)
+        assert (await add("The build runs on Debian")).endswith("scope: user alice, project atlas")
+        kept = await add("User prefers tea to coffee", scope={"project": "atlas"})
+        assert kept.endswith("scope: user alice, project atlas")
+        assert "scope:" not in await add("The lighthouse lamp is yellow", scope={"project": None})
+        corrected = reply_results(await agent.call_tool("search_memories", {"query": "tea"}))[0]["id"]
+        assert "project atlas" in await add("User prefers cocoa to tea", replaces=[corrected])
+    async with Client(server_in_process(tmp_path)) as agent:
+        listed = reply_results(await agent.call_tool("list_memories", {}))
+        assert {hit["text"] for hit in listed} == {
+            "Tomasz is allergic to cats",
+            "Rehearsals of the Harbour Choir are on Monday",
+            "The lighthouse lamp is yellow",
+        }
+        asked = reply_text(await agent.call_tool("search_memories", {"query": "Which system does the build run on?"}))
+        assert 'note: also found in project atlas: pass scope={"project": "atlas"}' in asked
+        asked = reply_text(await agent.call_tool("search_memories", {"query": "What is Tomasz allergic to?"}))
+        assert "also found" not in asked
+    assert "it is about a person" in palimpsest(
+        tmp_path, "add", "User has a sister", settings={"PALIMPSEST_PROJECT": "atlas"}
+    )
+    assert "it is about a person" not in palimpsest(tmp_path, "--project", "atlas", "add", "User has a brother")
+    assert "also found in project atlas: use --project atlas" in palimpsest(tmp_path, "search", "brother")

@@ -196,6 +196,7 @@ def _what(hit: Hit, project: str = "") -> Text:
     """
     text = visible(_one_line(hit.text))
     place = f"({project}) " if project else ""
+    place += f"(replaced by {short(hit.superseded_by)}) " if hit.superseded_by else ""
     return plain(place + (f"{cut_to_width(text, MAX_TEXT)} ({_length(hit):,} characters)" if _is_cut(hit) else text))
 
 

@@ -341,9 +341,10 @@ class Decision:
 class Outcome:
     """What applying one decision did.
 
-    `previous` is the memory's text before, or the texts of the memories it replaced; `replaced` has their ids and
-    `replaced_projects` the project of each. `duplicate_of` is the id of the memory that already has this exact text.
-    With kind "message", `memory` is the message in the form of `Message.as_memory`.
+    `previous` is the memory's text before, or the texts of the memories it replaced, a line each; `replaced` has their
+    ids, `replaced_texts` and `replaced_projects` the text and the project of each. `duplicate_of` is the id of the
+    memory that already has this exact text. With kind "message", `memory` is the message in the form of
+    `Message.as_memory`.
     """
 
     event: Event
@@ -351,6 +352,7 @@ class Outcome:
     previous: str | None = None
     duplicate_of: str | None = None
     replaced: tuple[str, ...] = ()
+    replaced_texts: tuple[str, ...] = ()
     replaced_projects: tuple[str, ...] = ()
     kind: Kind = "memory"
 

@@ -110,14 +110,17 @@ def _is_unseen(char: str) -> bool:
 
 
 def scope_from(resolved: Scope, requested: ScopeInput | None) -> Scope:
-    """Return the server's scope with the caller's parts in place of its own. Raises InputError."""
+    """Return the server's scope with the caller's parts in place of its own; null means none. Raises InputError.
+
+    Without a user there is no scope, so null means the server's own there.
+    """
     if requested is None:
         return resolved
-    parts = {
-        name: scope_part(f"scope.{name}", value)
-        if (value := getattr(requested, name)) is not None
-        else getattr(resolved, name)
-        for name in ("user_id", "project", "agent_id", "run_id")
+    given = {name: getattr(requested, name) for name in requested.model_fields_set if name in Scope.__slots__}
+    if given.get("user_id") is None:
+        given.pop("user_id", None)
+    parts = {name: getattr(resolved, name) for name in Scope.__slots__} | {
+        name: scope_part(f"scope.{name}", value or "") for name, value in given.items()
     }
     if not parts["user_id"]:
         raise InputError("scope.user_id is empty; omit it to use the server's own user")

@@ -74,7 +74,10 @@ async def add_messages(
     if later is not None:
         return replace(kept, notes=(*kept.notes, LEARNING), is_learning=True)
     if engine.model is None:
-        note = f"{NO_MODEL}messages are kept as they are, searchable. Add what matters as text, one fact a call."
+        note = (
+            f"{NO_MODEL}messages are kept as they are, searchable, and no facts were learned. Now add what matters in "
+            "them as text, one fact a call."
+        )
         return replace(kept, notes=(*kept.notes, note)) if applied.new_message_ids else kept
     lesson = Lesson(scope, new, tuple(sanitized.context), caller, vectors)
     learned = await learn_from(engine, engine.model, lesson)

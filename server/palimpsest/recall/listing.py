@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeAlias, cast
@@ -45,6 +45,7 @@ class Page:
     """One page of a listing. `cursor` requests the next page, after the last hit, and is None on the last page.
 
     `notes` are remarks for the caller. If the scope has no memories, `conversations` and `messages` count what it has.
+    `deleted_messages` counts the deleted messages of the scope on the first page of its deleted memories.
     """
 
     hits: tuple[Hit, ...]
@@ -52,6 +53,7 @@ class Page:
     notes: tuple[str, ...] = ()
     conversations: int = 0
     messages: int = 0
+    deleted_messages: int = 0
 
 
 def page(
@@ -72,6 +74,9 @@ def page(
     """
     now = ledger.now()
     with ledger.read() as conn:
+        beside = 0
+        if deleted and not filters and not cursor:
+            beside = conversation_queries.count_deleted_messages(conn, scope)
         faded = partial(faded_owners, conn, scope, forgetting, now)
         found = hit_filter(conn, ledger.full_text, scope, filters, deleted=deleted, faded=faded) if filters else None
         source = _Source(conn, scope, found, now, deleted=deleted)
@@ -89,12 +94,14 @@ def page(
                 if not hits:
                     hit = cut_to_fit(hit, max_tokens)  # noqa: PLW2901 - the rest of the text is not used
                 elif len(hits) == limit or hit_tokens(hit) > left:
-                    return Page(tuple(hits), source.cursor(last))
+                    return Page(tuple(hits), source.cursor(last), deleted_messages=beside)
                 hits.append(hit)
                 left -= hit_tokens(hit)
                 last = at
             if len(batch) < size:
-                return Page(tuple(hits)) if hits or cursor or deleted or source.is_of_messages else _empty(conn, scope)
+                if hits or cursor or deleted or source.is_of_messages:
+                    return Page(tuple(hits), deleted_messages=beside)
+                return _empty(conn, scope)
             position = batch[-1][0]
             tested += size
             if source.is_tested and tested >= MAX_TESTED:
@@ -167,7 +174,11 @@ class _Source:
     def _memories(self, size: int, before: int | None) -> list[tuple[Position, Hit | None]]:
         batch = memory_queries.list_memories(self.conn, self.scope, size, before=before, deleted=self.deleted)
         sources = message_queries.sources_of(self.conn, [memory.id for _, memory in batch])
-        hits = [(row, memory_hit(memory, memory.text, sources.get(memory.id, ()), 0.0)) for row, memory in batch]
+        hits = [
+            (row, replace(memory_hit(memory, memory.text, sources.get(memory.id, ()), 0.0), superseded_by=successor))
+            for row, memory in batch
+            for successor in [memory.superseded_by or "" if self.deleted else ""]
+        ]
         return [(row, hit if self._is_current(hit) and self._matches(hit) else None) for row, hit in hits]
 
     def _is_current(self, hit: Hit) -> bool:

@@ -15,7 +15,7 @@ from mcp.server import MCPServer
 from mcp.server.context import CallNext, HandlerResult, ServerMiddleware
 from mcp.server.lowlevel.server import RequestHandler
 from mcp.server.mcpserver import Context
-from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp.types import (
@@ -165,7 +165,10 @@ class MemoryServer(MCPServer[ServerState]):
         except ToolError as error:
             if isinstance(error.__cause__, ValidationError):
                 raise ToolError(f"{invalid_arguments(error.__cause__)}. Nothing was done.") from error
-            raise
+            if isinstance(error, UnexpectedToolError):
+                raise
+            # Our texts need no name of the tool before them: the model knows what it called.
+            raise ToolError(str(error).removeprefix(f"Error executing tool {name}: ")) from error
 
     async def get_prompt(
         self, name: str, arguments: dict[str, Any] | None = None, context: Context[Any, Any] | None = None

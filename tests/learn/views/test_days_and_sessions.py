@@ -51,10 +51,14 @@ async def test_without_a_model_a_day_and_a_conversation_list_what_was_learned_or
         assert (await memory.summary(ALICE, "day:2025-01-01")).text == "Nothing was said on 2025-01-01."
         turns = messages_from({"role": "user", "content": "I adopted a cat", "id": "D1:1"})
         await memory.add_messages(turns, infer=False)
-        assert (await memory.summary(ALICE, "day")).text == "- user: I adopted a cat"
+        said = f"- [{turns[0].id[:8]}] user: I adopted a cat"
+        assert (await memory.summary(ALICE, "day")).text == said
         session = await memory.summary(ALICE, "session")
-        assert session.text == "- user: I adopted a cat"
+        assert session.text == said
         store_memory(memory, "User has a cat", sources=[turns[0].id])
+        day = await memory.summary(ALICE, "day")
+        assert day.text == f"- User has a cat\nMessages:\n{said}"
+        assert "these are the memories and messages themselves" in day.notes[0]
         session = await memory.summary(ALICE, session.kind)
         assert session.text == "- User has a cat (D1:1)"
         assert "these are the memories themselves" in session.notes[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
@@ -21,16 +21,17 @@ from palimpsest.cli.console import (
     AsJson,
     with_memory,
 )
-from palimpsest.cli.options import MEMORIES
+from palimpsest.cli.options import MEMORIES, Options
 from palimpsest.cli.output import hits_parts, notes_text, print_result, search_parts
 from palimpsest.core import validation
 from palimpsest.core.clock import parse_instant, parse_until
 from palimpsest.core.models import Message, Scope
+from palimpsest.core.search.hits import probable
 from palimpsest.memory import Memory
 from palimpsest.server.replies import render
 from palimpsest.server.replies.history import HistoryReply
 from palimpsest.server.replies.models import AddReply, PageReply, SearchReply, SummaryReply
-from palimpsest.server.replies.notes import COMMANDS, unlisted_notes
+from palimpsest.server.replies.notes import COMMANDS, elsewhere_notes, general_notes, unlisted_notes
 from palimpsest.server.replies.whole import WholeReply, whole_reply_text
 
 app = typer.Typer()
@@ -68,17 +69,21 @@ def add(
     """Store one fact."""
 
     async def work(memory: Memory) -> None:
-        scope = memory.scope
+        scope, project = memory.scope, memory.scope.project
         said_at = parse_instant(at, "--at") if at else None
+        fact, relations = validation.text_from(text_given(text)), relations_from_words(relation or ())
+        if cast("Options", ctx.obj).overrides.get("project") in (None, "auto"):
+            scope = await memory.home_of(scope, fact, relations, replaces or ())
         result = await memory.add_text(
             scope,
-            validation.text_from(text_given(text)),
+            fact,
             at=said_at,
             replaces=replaces or (),
             metadata=validation.metadata_from(metadata_from_words(metadata or (), may_remove=False)),
-            relations=relations_from_words(relation or ()),
+            relations=relations,
             caller=CALLER,
         )
+        result = replace(result, notes=(*result.notes, *general_notes("" if scope.project else project, COMMANDS)))
         reply = render.added_text(result, scope, COMMANDS)
         print_result(as_json, AddReply.of(result, scope, COMMANDS).as_json(), reply, done=reply)
 
@@ -117,6 +122,11 @@ def search(  # noqa: PLR0913, PLR0917 - typer passes the options of a command by
             hops=hops,
             caller=CALLER,
         )
+        if not probable(answer.hits) and not all_projects:
+            projects = await memory.projects_that_answer(
+                memory.scope, query, filters=filters_from(filters or ()), as_of=instant
+            )
+            answer = replace(answer, notes=(*answer.notes, *elsewhere_notes(projects, COMMANDS)))
         parts = search_parts(answer, query, memory.scope)
         if not answer.hits and not answer.omitted:
             parts += _where_to_look(memory.scope, is_filtered=bool(filters))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
@@ -65,7 +65,7 @@ class Hit:
     `sources` are the ids by which the caller knows the messages behind the hit, `message_ids` their ids in the ledger.
     `score_parts` are the named parts of the score if the search was to explain itself, else empty. `project` is the
     project it belongs to, or "". `session` is the id of the conversation of a message, and "" for a memory. `document`
-    says which page it is, if it is one.
+    says which page it is, if it is one. `superseded_by` is the id of the memory that took the place of a deleted one.
     """
 
     id: str
@@ -88,11 +88,21 @@ class Hit:
     project: str = ""
     session: str = ""
     document: DocumentPage | None = None
+    superseded_by: str = ""
 
     @property
     def date(self) -> str:
         """Return the date of `at` as ISO 8601, as exactly as it is known: a day, a month or a year."""
         return shown_date(self.at, self.at_precision)
+
+
+PROBABLE = 0.5
+"""From this relevance on, a hit probably answers the query."""
+
+
+def probable(hits: Sequence[Hit]) -> list[Hit]:
+    """Return the hits that probably answer the query."""
+    return [hit for hit in hits if hit.relevance >= PROBABLE]
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,7 +141,7 @@ class SummaryResult:
     """A summary for the caller. `changes_since` is how many changes of memories were made since it was written.
 
     `sources` are the ids of the memories that it rests on. `lines` are what a text about an entity rests on. A text
-    that `is_plain` was not written by a model.
+    that `is_plain` was not written by a model. One that `is_cut` leaves out memories or messages for lack of room.
     """
 
     text: str
@@ -151,6 +151,7 @@ class SummaryResult:
     lines: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     is_plain: bool = False
+    is_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)

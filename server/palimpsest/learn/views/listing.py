@@ -35,6 +35,12 @@ MAX_TOPIC_CHARS = 80
 """How many conversations are read for such a list, how long their lines may be together, and how much of a first
 message stands for a title. Set by hand."""
 
+SHORT_ID = 8
+"""How much of a message's own id is shown: enough for `get_history`."""
+
+NOT_SHOWN = " not shown.)"
+"""How a line ends that says how many are left out."""
+
 NOTHING = "Nothing is known yet."
 
 
@@ -82,28 +88,34 @@ def topics_of(conversations: Sequence[ConversationSummary], total: int) -> list[
 
 def omitted(count: int, noun: str) -> list[str]:
     """Return the line that says how many are not shown; nothing if all are."""
-    return [f"({counted(count, f'more {noun}')} {'is' if count == 1 else 'are'} not shown.)"] if count else []
+    return [f"({counted(count, f'more {noun}')} {'is' if count == 1 else 'are'}{NOT_SHOWN}"] if count else []
+
+
+def is_cut(text: str) -> bool:
+    """Return whether a list says that it does not show all."""
+    return any(line.endswith(NOT_SHOWN) for line in text.splitlines())
 
 
 def lines_of(
     conn: Connection, request: SummaryRequest, memories: Sequence[tuple[str, Memory]], messages: Sequence[Message]
 ) -> PlainText:
-    """Return the lines of memories, or if there are none the first words of messages, in the order they are given.
+    """Return the lines of memories, then of messages, in the order they are given.
 
     If not all fit, those are shown that say most together. Without any the text is empty.
     """
-    if memories:
-        shown, left = _telling(conn, request, "memory", memories)
-        lines = [*(line for line, _ in shown), *omitted(left, "memory")]
-        return PlainText("\n".join(lines), "memories", revisions(memory for _, memory in shown))
-    shown, left = _telling(conn, request, "message", [(_words(message), message.as_memory) for message in messages])
-    lines = [*(line for line, _ in shown), *omitted(left, "message")]
-    return PlainText("\n".join(lines), "messages" if shown else "")
+    shown, left = _telling(conn, request, "memory", memories)
+    said, unsaid = _telling(conn, request, "message", [(_words(message), message.as_memory) for message in messages])
+    lines = [*(line for line, _ in shown), *omitted(left, "memory")]
+    lines += ["Messages:"] if shown and said else []
+    lines += [*(line for line, _ in said), *omitted(unsaid, "message")]
+    of = named(memories=shown, messages=said)
+    return PlainText("\n".join(lines), of, revisions(memory for _, memory in shown))
 
 
 def _words(message: Message) -> str:
-    """Return the line of a message: who said it, and its first words."""
-    return f"- {message.name or message.role}: {shorten(one_line(message.content), MAX_TOPIC_CHARS)}"
+    """Return the line of a message: the beginning of its id, who said it, and what, cut if it is long."""
+    said = shorten_to_tokens(one_line(message.content), LINE_TOKENS)
+    return f"- [{message.id[:SHORT_ID]}] {message.name or message.role}: {said}"
 
 
 def _telling(
@@ -111,7 +123,7 @@ def _telling(
 ) -> tuple[Sequence[tuple[str, Memory]], int]:
     """Return the lines that fit and say most together, in their order, and how many are left out."""
     costs = [count_tokens(f"{line}\n") for line, _ in lines]
-    if sum(costs) <= MAX_LISTED_TOKENS:
+    if sum(costs) <= MAX_LISTED_TOKENS or not lines:
         return lines, 0
     vectors = centred_vectors(conn, request.embedder, request.scope, kind, [owner.id for _, owner in lines])
     passages = [

@@ -34,9 +34,6 @@ MAX_TURNS = 3
 
 NO_CONVERSATION = "There is no conversation yet."
 
-SHORT_ID = 8
-"""How much of a message's own id is shown: enough for `get_history`."""
-
 
 def _material(conn: Connection, request: SummaryRequest) -> Material:
     messages = _messages(conn, request)
@@ -55,7 +52,7 @@ def _plain(conn: Connection, request: SummaryRequest) -> PlainText:
     messages = _messages(conn, request)
     observations = _observations(conn, request, messages)
     lines = [(f"- {listing.shown_text(memory)} ({', '.join(turns)})", memory) for memory, turns in observations]
-    plain = listing.lines_of(conn, request, lines, messages)
+    plain = listing.lines_of(conn, request, lines, () if lines else messages)
     return plain if plain.text else PlainText(NO_CONVERSATION, "")
 
 
@@ -77,7 +74,7 @@ def _observations(
             is_seen = memory.deleted_at is None and memory.scope.project in ("", request.scope.project)
             if is_seen and not has_expired(memory.metadata, request.now):
                 memories[memory.id] = memory
-                turns.setdefault(memory.id, []).append(message.external_id or message.id[:SHORT_ID])
+                turns.setdefault(memory.id, []).append(message.external_id or message.id[: listing.SHORT_ID])
     return [(memory, tuple(turns[memory.id][:MAX_TURNS])) for memory in memories.values()]
 
 

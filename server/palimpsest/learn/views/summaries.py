@@ -22,6 +22,7 @@ from palimpsest.learn.views.kinds import (
     SummaryResult,
     how_many_fit,
 )
+from palimpsest.learn.views.listing import is_cut
 from palimpsest.learn.views.portrait.pinned import pinned_block, under
 from palimpsest.learn.views.registry import kind_named
 from palimpsest.llm.views.summarize import summarize
@@ -161,7 +162,7 @@ async def _written(
     sources = summary.sources or await engine.read(
         lambda conn: summary_queries.memories_behind(conn, request.scope, summary.kind)
     )
-    return SummaryResult(text, summary.kind, missed, sources=tuple(sources))
+    return SummaryResult(text, summary.kind, missed, sources=tuple(sources), is_cut=is_cut(text))
 
 
 async def _plain(engine: Engine, view: SummaryKind, request: SummaryRequest, reason: str) -> SummaryResult:
@@ -169,7 +170,7 @@ async def _plain(engine: Engine, view: SummaryKind, request: SummaryRequest, rea
     plain = await engine.read(lambda conn: view.plain(conn, request))
     notes = (f"{reason}: these are the {plain.of} themselves",) if plain.of else ()
     kind, sources = view.stored_as(request.argument), tuple(plain.sources)
-    return SummaryResult(plain.text, kind, 0, notes, sources=sources, is_plain=True)
+    return SummaryResult(plain.text, kind, 0, notes, sources=sources, is_plain=True, is_cut=is_cut(plain.text))
 
 
 def _material(engine: Engine, view: SummaryKind, request: SummaryRequest) -> tuple[int, Material]:

@@ -32,7 +32,7 @@ def entities_text(listed: Sequence[ListedEntity], scope: Scope, limit: int) -> s
 
 def lines_text(lines: Sequence[str], scope: Scope) -> str:
     """Return lines with the scope below them."""
-    return visible("\n".join([*lines, scope_note(scope)]))
+    return visible("\n".join([*lines, *scope_note(scope)]))
 
 
 def edited_text(edited: EntityEdited) -> str:

@@ -27,6 +27,7 @@ from palimpsest.server.replies.notes import (
     scope_note,
     short,
     shortened_notes,
+    summary_notes,
 )
 from palimpsest.text.shorten import shorten
 
@@ -106,6 +107,7 @@ class HitReply(Reply):
     updated_at: Instant
     tags: tuple[str, ...] = LeftOutIfEmpty
     project: str = LeftOutIfBlank
+    superseded_by: str | None = LeftOutIfNone
     truncated: bool | None = LeftOutIfNone
     length: int | None = LeftOutIfNone
     explained: dict[str, float] | None = LeftOutIfNone
@@ -133,6 +135,7 @@ class HitReply(Reply):
             updated_at=hit.updated_at,
             tags=hit.tags,
             project=project,
+            superseded_by=hit.superseded_by or None,
             truncated=True if hit.length is not None else None,
             length=hit.length,
             explained=parts if hit.score_parts else None,
@@ -178,7 +181,7 @@ class SearchReply(Reply):
     def of(cls, result: SearchResult, scope: Scope, advice: Advice = TOOLS) -> SearchReply:
         """Return the reply for the result of a search."""
         hits = tuple(HitReply.of(hit, project=other_project(hit, scope)) for hit in result.hits)
-        notes = (*result.notes, *shortened_notes(result.hits, advice), scope_note(scope))
+        notes = (*result.notes, *shortened_notes(result.hits, advice), *scope_note(scope))
         return cls(
             results=hits,
             relations=tuple(map(RelationReply.of, result.relations)),
@@ -199,7 +202,7 @@ class PageReply(Reply):
     def of(cls, page: Page, scope: Scope, advice: Advice = TOOLS) -> PageReply:
         """Return the reply for a page of memories."""
         hits = tuple(HitReply.of(hit, with_score=False) for hit in page.hits)
-        notes = (*page.notes, *shortened_notes(page.hits, advice), scope_note(scope))
+        notes = (*page.notes, *shortened_notes(page.hits, advice), *scope_note(scope))
         return cls(results=hits, cursor=page.cursor, notes=notes)
 
 
@@ -281,7 +284,7 @@ class AddReply(Reply):
     @classmethod
     def of(cls, result: WriteResult, scope: Scope, advice: Advice = TOOLS) -> AddReply:
         """Return the reply for what an add did."""
-        notes = (*added_notes(result, advice), scope_note(scope))
+        notes = (*added_notes(result, advice), *scope_note(scope))
         document = None if result.document is None else learned_json(result.document)
         return cls(results=_outcomes(result), kept_messages=result.kept_messages, document=document, notes=notes)
 
@@ -295,7 +298,7 @@ class ChangeReply(Reply):
     @classmethod
     def of(cls, result: WriteResult, scope: Scope, advice: Advice = TOOLS) -> ChangeReply:
         """Return the reply for what a write changed."""
-        return cls(results=_outcomes(result), notes=(*changed_notes(result, advice), scope_note(scope)))
+        return cls(results=_outcomes(result), notes=(*changed_notes(result, advice), *scope_note(scope)))
 
 
 class DeleteAllReply(Reply):
@@ -328,7 +331,7 @@ class SummaryReply(Reply):
     @classmethod
     def of(cls, summary: SummaryResult, scope: Scope) -> SummaryReply:
         """Return the reply for a summary."""
-        notes = (*summary.notes, scope_note(scope))
+        notes = (*summary_notes(summary, TOOLS), *scope_note(scope))
         return cls(
             summary=summary.text,
             lines=summary.lines,

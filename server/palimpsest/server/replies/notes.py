@@ -10,11 +10,12 @@ from palimpsest.core.errors import PalimpsestError, Remedy
 from palimpsest.core.message_forms import LeftOut
 from palimpsest.core.models import ABOUT_THE_PAST, Event, Outcome, Scope
 from palimpsest.core.search.hits import Hit
-from palimpsest.core.validation import UNKNOWN_TIME
+from palimpsest.core.validation import UNKNOWN_TIME, one_line
 from palimpsest.text.counting import counted
 
 if TYPE_CHECKING:  # slow to import, and only needed for the annotations
     from palimpsest.learn.apply import WriteResult
+    from palimpsest.learn.views.kinds import SummaryResult
     from palimpsest.recall.listing import Page
 
 SHORT_ID = 8
@@ -26,7 +27,9 @@ class Advice:
 
     `similar` is about memories that a new one resembles, `deleted` about a deletion and `all_deleted` about that of a
     whole scope, `outdated` about a summary, `shortened` about hits whose text is cut, `unlisted` about messages that a
-    list of memories does not show. `remedies` are about errors. `{id}` stands for a short id.
+    list of memories does not show, `deleted_messages` about deleted ones, `unshown` about what a summary had no room
+    for, `in_project` about what was stored outside of the project, `elsewhere` about what another project has.
+    `remedies` are about errors. `{id}` stands for a short id, `{project}` for a project.
     """
 
     similar: str
@@ -37,6 +40,10 @@ class Advice:
     shortened: str
     remedies: Mapping[Remedy, str]
     unlisted: str
+    unshown: str
+    deleted_messages: str
+    in_project: str
+    elsewhere: str
 
 
 TOOLS = Advice(
@@ -63,6 +70,10 @@ TOOLS = Advice(
         Remedy.UNPIN: 'Shorten one with update_memory, or unpin one: update_memory(metadata={{"pinned": null}})',
     },
     unlisted='list_memories with filters={"kind": "message"} lists them, and search_memories finds them',
+    unshown='list_memories shows every memory, and with filters={"kind": "message"} every message',
+    deleted_messages='list_memories(deleted=true, filters={"kind": "message"}) lists them',
+    in_project='scope={"project": its name} keeps a text in a project, and scope={"project": null} in none',
+    elsewhere='pass scope={{"project": "{project}"}}',
 )
 
 COMMANDS = Advice(
@@ -87,6 +98,10 @@ COMMANDS = Advice(
         Remedy.UNPIN: 'palimpsest edit ID "TEXT" shortens one, and palimpsest edit ID --metadata pinned= unpins one',
     },
     unlisted="palimpsest conversations lists them, and palimpsest search finds what was said",
+    unshown="palimpsest list shows every memory, and palimpsest messages every message",
+    deleted_messages="palimpsest list --deleted --filter kind=message lists them",
+    in_project="--project NAME keeps a text in a project",
+    elsewhere="use --project {project}",
 )
 
 MAX_ECHO = 200
@@ -114,9 +129,9 @@ def short(memory_id: str) -> str:
     return memory_id[:SHORT_ID]
 
 
-def scope_note(scope: Scope) -> str:
-    """Return the note that names the scope, with which every reply ends."""
-    return f"scope: {scope}"
+def scope_note(scope: Scope) -> tuple[str, ...]:
+    """Return the note that names the scope, with which a reply ends, unless it is simply all that is the user's."""
+    return (f"scope: {scope}",) if scope.project or scope.agent_id or scope.run_id else ()
 
 
 def other_project(hit: Hit, scope: Scope) -> str:
@@ -138,11 +153,27 @@ def shortened_notes(hits: Sequence[Hit], advice: Advice) -> Iterator[str]:
 
 
 def unlisted_notes(page: Page, advice: Advice = TOOLS) -> tuple[str, ...]:
-    """Return the note that there are messages where there are no memories, and how to see them."""
+    """Return the note that there are messages beside deleted memories or in place of any, and how to see them."""
+    if page.deleted_messages:
+        is_or_are = "is" if page.deleted_messages == 1 else "are"
+        return (f"{counted(page.deleted_messages, 'message')} {is_or_are} deleted, too: {advice.deleted_messages}",)
     if not page.messages:
         return ()
     counts = f"{counted(page.messages, 'message')} in {counted(page.conversations, 'conversation')}"
     return (f"no memories yet, but {counts}: {advice.unlisted}",)
+
+
+def general_notes(project: str, advice: Advice) -> Iterator[str]:
+    """Yield the note that a text was stored outside of the project in which it was told, if it was."""
+    if project:
+        yield f"it is about a person, so it is stored for all projects, not in {project} alone; {advice.in_project}"
+
+
+def elsewhere_notes(projects: Sequence[str], advice: Advice) -> Iterator[str]:
+    """Yield the note on which other projects have what a search did not find, if any has."""
+    if projects:
+        names = ", ".join(one_line(project) for project in projects)
+        yield f"also found in project {names}: {advice.elsewhere.format(project=one_line(projects[0]))}"
 
 
 def left_out_notes(left_out: LeftOut) -> Iterator[str]:
@@ -154,6 +185,13 @@ def left_out_notes(left_out: LeftOut) -> Iterator[str]:
         yield f"{', '.join(parts)} skipped"
     if left_out[UNKNOWN_TIME]:
         yield f"{counted(left_out[UNKNOWN_TIME], UNKNOWN_TIME[0])}{UNKNOWN_TIME[1]}"
+
+
+def summary_notes(summary: SummaryResult, advice: Advice) -> Iterator[str]:
+    """Yield the notes of a summary, and how to see what it had no room for."""
+    yield from summary.notes
+    if summary.is_cut:
+        yield advice.unshown
 
 
 def added_notes(result: WriteResult, advice: Advice) -> Iterator[str]:

@@ -37,6 +37,7 @@ from palimpsest.server.replies.notes import (
     scope_note,
     short,
     shortened_notes,
+    summary_notes,
 )
 from palimpsest.text.control_characters import visible
 from palimpsest.text.counting import counted
@@ -88,6 +89,7 @@ def hit_line(hit: Hit, project: str = "") -> str:
     said = ":" if hit.document else " said:"
     speaker = f" {speaker_of(hit)}{said}" if hit.kind == "message" else ""
     line = f"[{short(hit.id)}] {hit.date}{place}{speaker} {text_of(hit)}"
+    line += f"\n  replaced by [{short(hit.superseded_by)}]" if hit.superseded_by else ""
     return f"{line}\n  {explanation(hit)}" if hit.score_parts else line
 
 
@@ -176,13 +178,14 @@ def confirm_delete_all_text(stored: ScopeContents, scope: Scope, confirmation: s
 
 
 def outcome_line(outcome: Outcome) -> str:
-    """Return one outcome as one line. Its first word says what was done."""
+    """Return one outcome as one line, or more if it replaced several. Its first word says what was done."""
     memory, previous = outcome.memory, _cut(outcome.previous or "")
     is_past = outcome.event is Event.ADD and memory.deleted_at is not None
     text = _quote(memory) + (f" (until {memory.until})" if is_past else "")
     if outcome.replaced:
-        ids = ", ".join(f"[{short(memory_id)}]" for memory_id in outcome.replaced)
-        return f"replaced: {text} (was: {ids} {previous})"
+        olds = (previous,) if len(outcome.replaced) == 1 else map(_cut, outcome.replaced_texts)
+        was = [f"was: [{short(old_id)}] {old}" for old_id, old in zip(outcome.replaced, olds, strict=True)]
+        return f"replaced: {text} ({was[0]})" if len(was) == 1 else "\n  ".join([f"replaced: {text}", *was])
     match outcome.event:
         case Event.ADD:
             return f"added{' as past' if is_past else ''}: {text}"
@@ -244,7 +247,7 @@ def _step_line(step: Step) -> str:
 
 def summary_text(summary: SummaryResult, scope: Scope, advice: Advice = TOOLS) -> str:
     """Return a summary, and how far it is out of date."""
-    notes = list(summary.notes)
+    notes = list(summary_notes(summary, advice))
     if summary.changes_since:
         is_or_are = "is" if summary.changes_since == 1 else "are"
         changes = counted(summary.changes_since, "later change")
@@ -320,7 +323,7 @@ def _made_by(provenance: Provenance) -> str:
 
 
 def _with_notes(lines: Iterable[str], notes: Iterable[str], scope: Scope) -> str:
-    return visible("\n".join([*lines, *(f"note: {note}" for note in notes), scope_note(scope)]))
+    return visible("\n".join([*lines, *(f"note: {note}" for note in notes), *scope_note(scope)]))
 
 
 def _quote(memory: Memory) -> str:

@@ -53,6 +53,21 @@ def scope_of(ctx: AnyContext, memory: Memory, scope: ScopeInput | None = None) -
     return requested
 
 
+def is_home_open(scope: ScopeInput | None) -> bool:
+    """Return whether a text may be stored outside of the project: neither the call nor the access token names one."""
+    grant = current_grant()
+    return (grant is None or not grant.project) and (scope is None or "project" not in scope.model_fields_set)
+
+
+def named_user(given: ScopeInput | None, resolved: Scope) -> tuple[str, ...]:
+    """Return the note on the scope of a call that names its user, and so may be about another than the server's own.
+
+    Replies name every other scope themselves.
+    """
+    is_named = given is not None and given.user_id is not None and resolved == Scope(resolved.user_id)
+    return (f"scope: {resolved}",) if is_named else ()
+
+
 def goes_through_projects(scope: SearchScopeInput | None) -> bool:
     """Return whether a search is to go through all projects. Raises InputError if the access token names one."""
     grant = current_grant()

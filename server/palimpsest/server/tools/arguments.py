@@ -24,7 +24,7 @@ model may have meant something by it.
 MemoryId = Annotated[str, Field(description="id, or its first 8 characters or more")]
 ScopeArgument = Annotated[
     ScopeInput | None,
-    WithJsonSchema({"type": "object", "description": "omit unless told; user_id project agent_id run_id"}),
+    WithJsonSchema({"type": "object", "description": "omit unless told; user_id project agent_id run_id; null: none"}),
 ]
 SearchScopeArgument = Annotated[
     SearchScopeInput | None,
@@ -54,8 +54,8 @@ MessagesArgument = Annotated[
 FiltersArgument = Annotated[
     dict[str, Any] | None,
     Field(
-        description='{"at": {"gte": "2026-01-01"}}: gt gte lt lte ne in nin on at, created_at, role, '
-        "kind, tags, entity, speaker, session, words, metadata keys; AND OR NOT nest"
+        description='such as {"at": {"gte": "2026-01-01"}}. Keys: at, created_at, role, kind, tags, entity, speaker, '
+        "session, words, any of metadata. Operators: gt, gte, lt, lte, ne, in, nin. AND, OR, NOT nest"
     ),
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 from mcp.server.elicitation import AcceptedElicitation, ElicitationResult
@@ -15,7 +16,7 @@ from palimpsest.core.validation import ScopeInput
 from palimpsest.server.errors import TOOL, mcp_errors
 from palimpsest.server.replies import render
 from palimpsest.server.replies.models import ChangeReply, DeleteAllReply
-from palimpsest.server.session.context import can_ask_user, memory_of, scope_of, state_of
+from palimpsest.server.session.context import can_ask_user, memory_of, named_user, scope_of, state_of
 from palimpsest.server.session.notifications import notify_changed
 from palimpsest.server.tools.arguments import ScopeArgument
 from palimpsest.server.tools.results import CALLER, tool_result
@@ -72,6 +73,7 @@ async def delete_memory(
         ids = memory_ids or []
         validation.bounded("the number of memory_ids", len(ids), 1, validation.MAX_IDS)
         result = await memory.delete(delete_scope, ids, caller=CALLER)
+        result = replace(result, notes=(*result.notes, *named_user(scope, delete_scope)))
         await notify_changed(state_of(ctx).subscribers, result.outcomes)
         return tool_result(render.changed_text(result, delete_scope), ChangeReply.of(result, delete_scope))
     if not (isinstance(answer, AcceptedElicitation) and (answer.data.delete or answer.data is NOT_ASKED)):
@@ -82,5 +84,6 @@ async def delete_memory(
     if (stored.memories or stored.messages) and confirm != confirmation and not user_agreed:
         raise InputError(render.confirm_delete_all_text(stored, delete_scope, confirmation))
     result = await memory.delete_all(delete_scope, caller=CALLER)
+    result = replace(result, notes=(*result.notes, *named_user(scope, delete_scope)))
     await notify_changed(state_of(ctx).subscribers, result.outcomes)
     return tool_result(render.all_deleted_text(result, delete_scope), DeleteAllReply.of(result))

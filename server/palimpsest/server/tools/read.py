@@ -12,13 +12,28 @@ from pydantic import Field
 from palimpsest.core import validation
 from palimpsest.core.clock import parse_until
 from palimpsest.core.models import Message
+from palimpsest.core.search.hits import probable
 from palimpsest.server.auth.access import may_write
 from palimpsest.server.errors import TOOL, mcp_errors
 from palimpsest.server.replies import render
 from palimpsest.server.replies.history import HistoryReply
 from palimpsest.server.replies.models import PageReply, SearchReply, SummaryReply
-from palimpsest.server.replies.notes import IN_OTHER_PROJECT, LIST_TOKENS, other_project, unlisted_notes
-from palimpsest.server.session.context import client_name, goes_through_projects, memory_of, scope_of
+from palimpsest.server.replies.notes import (
+    IN_OTHER_PROJECT,
+    LIST_TOKENS,
+    TOOLS,
+    elsewhere_notes,
+    other_project,
+    unlisted_notes,
+)
+from palimpsest.server.session.context import (
+    client_name,
+    goes_through_projects,
+    is_home_open,
+    memory_of,
+    named_user,
+    scope_of,
+)
 from palimpsest.server.session.news import news
 from palimpsest.server.session.sampling import with_client_model
 from palimpsest.server.tools.arguments import FiltersArgument, MemoryId, ScopeArgument, SearchScopeArgument
@@ -53,9 +68,13 @@ async def search_memories(
     if not result.hits and (search_scope.agent_id or search_scope.run_id):
         note = f"only what was stored for {search_scope} was searched; leave agent_id and run_id out to search more"
         result = replace(result, notes=(*result.notes, note))
+    if not probable(result.hits) and is_home_open(None) and not goes_through_projects(scope):
+        when = parse_until(as_of, "as_of") if as_of else None
+        projects = await memory.projects_that_answer(search_scope, query, filters=filters, as_of=when)
+        result = replace(result, notes=(*result.notes, *elsewhere_notes(projects, TOOLS)))
     if any(other_project(hit, search_scope) for hit in result.hits):
         result = replace(result, notes=(*result.notes, IN_OTHER_PROJECT))
-    result = replace(result, notes=(*result.notes, *await news(memory, search_scope)))
+    result = replace(result, notes=(*result.notes, *named_user(scope, search_scope), *await news(memory, search_scope)))
     return tool_result(render.search_text(result, search_scope), SearchReply.of(result, search_scope))
 
 
@@ -79,7 +98,10 @@ async def list_memories(
         deleted=deleted,
         filters=filters,
     )
-    page = replace(page, notes=(*page.notes, *unlisted_notes(page), *await news(memory, list_scope)))
+    page = replace(
+        page,
+        notes=(*page.notes, *unlisted_notes(page), *named_user(scope, list_scope), *await news(memory, list_scope)),
+    )
     return tool_result(render.page_text(page, list_scope), PageReply.of(page, list_scope))
 
 
@@ -104,7 +126,9 @@ async def get_summary(
     )
     if isinstance(summary, InputRequiredResult):
         return summary
-    summary = replace(summary, notes=(*summary.notes, *await news(memory, summary_scope)))
+    summary = replace(
+        summary, notes=(*summary.notes, *named_user(scope, summary_scope), *await news(memory, summary_scope))
+    )
     return tool_result(render.summary_text(summary, summary_scope), SummaryReply.of(summary, summary_scope))
 
 

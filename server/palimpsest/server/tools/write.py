@@ -18,8 +18,8 @@ from palimpsest.core.validation import ConversationInput
 from palimpsest.server.errors import TOOL, mcp_errors
 from palimpsest.server.replies import render
 from palimpsest.server.replies.models import AddReply, ChangeReply
-from palimpsest.server.replies.notes import left_out_notes
-from palimpsest.server.session.context import memory_of, scope_of, state_of
+from palimpsest.server.replies.notes import TOOLS, general_notes, left_out_notes
+from palimpsest.server.session.context import is_home_open, memory_of, named_user, scope_of, state_of
 from palimpsest.server.session.news import news
 from palimpsest.server.session.notifications import notify_changed
 from palimpsest.server.session.sampling import with_client_model
@@ -64,7 +64,7 @@ async def add_memory(  # noqa: PLR0913, PLR0917 - the arguments of the tool, whi
     """Store one fact, or the facts of a conversation. The reply says what was added, changed or already known."""
     memory = await memory_of(ctx)
     write_scope = scope_of(ctx, memory, scope)
-    has_text = not validation.is_blank(text)
+    has_text, moved_from = not validation.is_blank(text), ""
     if has_text == bool(messages):
         problem = "text and messages were both given" if messages else "neither text nor messages was given"
         raise InputError(f"{problem}; give one of them. Nothing was stored.")
@@ -80,6 +80,10 @@ async def add_memory(  # noqa: PLR0913, PLR0917 - the arguments of the tool, whi
             raise InputError(
                 "infer=true extracts facts from text; leave out replaces, relations and metadata, or infer"
             )
+        if is_home_open(scope):
+            stated = validation.relations_from(relations or ())
+            home = await memory.home_of(write_scope, validation.text_from(text), stated, replaces or ())
+            write_scope, moved_from = home, write_scope.project if home != write_scope else ""
         work = _add_text(write_scope, text, at, replaces or (), metadata, relations or (), infer=infer)
     result = await with_client_model(ctx, memory, work)
     if not isinstance(result, InputRequiredResult):
@@ -87,7 +91,8 @@ async def add_memory(  # noqa: PLR0913, PLR0917 - the arguments of the tool, whi
     if isinstance(result, InputRequiredResult):
         return result
     await notify_changed(state_of(ctx).subscribers, result.outcomes)
-    result = replace(result, notes=(*result.notes, *await news(memory, write_scope)))
+    notes = (*general_notes(moved_from, TOOLS), *named_user(scope, write_scope), *await news(memory, write_scope))
+    result = replace(result, notes=(*result.notes, *notes))
     reply = AddReply.of(result, write_scope)
     reply_text = render.added_text(result, write_scope)
     if memory.settings.version == "v1.0":
@@ -155,7 +160,6 @@ async def update_memory(
         raise InputError("restore cannot be combined with text or metadata; restore first, then update")
     if restore:
         result = await memory.restore(write_scope, memory_id, caller=CALLER)
-        reply_text = render.restored_text(result, write_scope)
     else:
         has_text = not validation.is_blank(text)
         if not has_text and not metadata:
@@ -167,6 +171,7 @@ async def update_memory(
             metadata=validation.metadata_from(metadata),
             caller=CALLER,
         )
-        reply_text = render.changed_text(result, write_scope)
+    result = replace(result, notes=(*result.notes, *named_user(scope, write_scope)))
+    reply_text = render.restored_text(result, write_scope) if restore else render.changed_text(result, write_scope)
     await notify_changed(state_of(ctx).subscribers, result.outcomes)
     return tool_result(reply_text, ChangeReply.of(result, write_scope))

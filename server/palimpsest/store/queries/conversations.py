@@ -153,6 +153,12 @@ def count_conversations(conn: Connection, scope: Scope) -> tuple[int, int]:
     return row[0], row[1]
 
 
+def count_deleted_messages(conn: Connection, scope: Scope) -> int:
+    """Return how many messages that the scope sees are deleted."""
+    query = select(func.count()).select_from(messages)
+    return conn.execute(query.where(sees(messages, scope), messages.c.deleted_at.is_not(None), IS_TURN)).scalar_one()
+
+
 def find_conversation(conn: Connection, scope: Scope, conversation_id: str, *, deleted: bool = False) -> str:
     """Return the whole id of the conversation that an id, or the beginning of one, names.
 

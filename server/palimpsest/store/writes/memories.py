@@ -172,10 +172,11 @@ _INSERT = insert(memories)
 def _with_replaced(outcome: Outcome, replaced: Sequence[Memory]) -> Outcome:
     if not replaced:
         return outcome
-    texts = "; ".join(memory.text for memory in replaced)
+    texts = tuple(memory.text for memory in replaced)
     return replace(
         outcome,
-        previous=texts,
+        previous="\n".join(texts),
+        replaced_texts=texts,
         replaced=tuple(memory.id for memory in replaced),
         replaced_projects=tuple(memory.scope.project for memory in replaced),
     )
