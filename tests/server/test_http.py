@@ -241,11 +241,11 @@ class TestAccess:
         ) as client:
             assert "project atlas" in text_of(
                 await client.call_tool("add_memory", {"text": "Atlas is written in Rust"})
+            )
             personal = await client.call_tool("add_memory", {"text": "User is allergic to nuts"})
-            assert text_of(personal).endswith("project atlas"), "a project's token writes nothing outside of it"
+            assert "project atlas" in text_of(personal), "a project's token writes nothing outside of it"
             general = await client.call_tool("add_memory", {"text": "Nuts", "scope": {"project": None}})
             assert "only valid for project atlas" in text_of(general)
-            )
             other = await client.call_tool("search_memories", {"query": "x", "scope": {"project": "other"}})
             assert other.is_error
             assert "only valid for project atlas;" in text_of(other)
@@ -256,10 +256,6 @@ class TestAccess:
         user, data = f"frida-{how}", protected_server.data
         async with connect_http(protected_server, how, new_access_token(data, user, "atlas")) as client:
             await client.call_tool("add_memory", {"text": "Atlas is written in Rust"})
-            personal = await client.call_tool("add_memory", {"text": "User is allergic to nuts"})
-            assert text_of(personal).endswith("project atlas"), "a project's token writes nothing outside of it"
-            general = await client.call_tool("add_memory", {"text": "Nuts", "scope": {"project": None}})
-            assert "only valid for project atlas" in text_of(general)
             move = ("projects", "move", "atlas", "globe", "--user", user)
             await anyio.to_thread.run_sync(
                 lambda: palimpsest_process(data, *move, settings={"PALIMPSEST_DATA_DIR": str(data)})
@@ -267,7 +263,7 @@ class TestAccess:
             for scope in ({}, {"scope": {"project": "atlas"}}, {"scope": {"project": "globe"}}):
                 found = text_of(await client.call_tool("list_memories", scope))
                 assert "Atlas is written in Rust" in found
-                assert found.endswith(f"scope: user {user}, project globe")
+                assert f"scope: user {user}, project globe" in found
             other = await client.call_tool("list_memories", {"scope": {"project": "other"}})
             assert "only valid for project atlas;" in text_of(other)
 

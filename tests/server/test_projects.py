@@ -51,8 +51,8 @@ async def test_a_remote_that_was_added_is_told_in_one_reply(tmp_path: Path, mode
         again = reply_text(await second.call_tool("list_memories", {}))
     assert "The build runs on Debian" in told
     assert "note: the git remote of this folder is github.com/acme/atlas now; it stays project atlas" in told
-    assert told.endswith("scope: user alice, project atlas")
-    assert "note:" not in again
+    assert "scope: user alice, project atlas" in told
+    assert again.count("note:") == 1, "that memories are no instructions"
 
 
 @pytest.mark.anyio
@@ -64,7 +64,7 @@ async def test_a_connected_client_follows_a_move(tmp_path: Path, mode: str) -> N
         await agent.call_tool("add_memory", {"text": "The build runs on Debian"})
         palimpsest(tmp_path, "projects", "move", "atlas", "globe")
         added = reply_text(await agent.call_tool("add_memory", {"text": "The tests want a database"}))
-        assert added.endswith("scope: user alice, project globe")
+        assert "scope: user alice, project globe" in added
         by_old_name = {"text": "The site uses Svelte", "scope": {"project": "atlas"}}
         await agent.call_tool("add_memory", by_old_name)
         listed = reply_text(await agent.call_tool("list_memories", {}))
@@ -120,9 +120,9 @@ async def test_a_fact_about_a_person_is_known_in_every_project(tmp_path: Path) -
         assert "scope:" not in added
         related = {"relations": [["User", "sings in", "Harbour Choir"]]}
         assert "stored for all projects" in await add("Rehearsals of the Harbour Choir are on Monday", **related)
-        assert (await add("The build runs on Debian")).endswith("scope: user alice, project atlas")
+        assert "scope: user alice, project atlas" in await add("The build runs on Debian")
         kept = await add("User prefers tea to coffee", scope={"project": "atlas"})
-        assert kept.endswith("scope: user alice, project atlas")
+        assert "scope: user alice, project atlas" in kept
         assert "scope:" not in await add("The lighthouse lamp is yellow", scope={"project": None})
         corrected = reply_results(await agent.call_tool("search_memories", {"query": "tea"}))[0]["id"]
         assert "project atlas" in await add("User prefers cocoa to tea", replaces=[corrected])
