@@ -11,6 +11,7 @@ import pytest
 
 from palimpsest.brief.answer import RecallRequest, answer
 from palimpsest.brief.instructions import instructions_with
+from palimpsest.brief.lines import sentences
 from palimpsest.brief.session import session_brief
 from palimpsest.brief.sources import Sources
 from palimpsest.core.models import ABOUT_THE_PAST, ORIGIN, Memory, Message
@@ -122,3 +123,8 @@ async def test_pages_of_documents_wait_to_be_asked_for(tmp_path: Path) -> None:
         assert any(hit.document for hit in (await memory.search(ALICE, question)).hits)
         recalled = await memory.briefs.answer(RecallRequest(question))
     assert "1.5 bar" not in recalled.text
+
+
+def test_a_text_of_full_stops_takes_linear_time() -> None:
+    """Guards the instructions from a memory of many sentences; this takes minutes if each beginning is read anew."""
+    assert sentences("。" * 100_000, 60) == "。" * 60

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.text.windows import QUESTION_WORDS, first_words, windows
+from palimpsest.text.windows import QUESTION_WORDS, first_words, most_words_near, windows
 
 
 @given(text=st.text(max_size=500), size=st.integers(1, 50))
@@ -45,3 +45,16 @@ def test_a_long_question_is_cut_in_any_script(word: str, most: int) -> None:
     cut = first_words(text)
     assert text.startswith(cut)
     assert QUESTION_WORDS < len(cut) <= most
+
+
+@given(tokens=st.lists(st.sampled_from("abcde"), max_size=40), size=st.integers(1, 10))
+def test_the_words_that_stand_together_are_the_most_of_any_window(tokens: list[str], size: int) -> None:
+    """Guards the window that moves: it finds as many as looking at every window does."""
+    sought = frozenset("abc")
+    most = max((len(sought & set(tokens[start : start + size])) for start in range(len(tokens))), default=0)
+    assert len(most_words_near(tokens, sought, size)) == most
+
+
+def test_a_text_of_nothing_but_the_words_sought_takes_linear_time() -> None:
+    """Guards every search from one message; this takes minutes if each window is read anew."""
+    assert most_words_near(["tea", "milk"] * 200_000, frozenset({"tea", "milk", "cup"}), 60) == {"tea", "milk"}

@@ -31,9 +31,13 @@ def sentences(text: str, max_tokens: int) -> str:
     """Return as many whole sentences from the beginning of a text as fit a token count; "" if none does."""
     if count_tokens(text) <= max_tokens:
         return text
-    ends = [match.start() for match in _SENTENCE_END.finditer(text)]
-    fitting = [text[:end] for end in ends if count_tokens(text[:end]) <= max_tokens]
-    return fitting[-1].rstrip() if fitting else ""
+    fitting = ""
+    for match in _SENTENCE_END.finditer(text):
+        longer = text[: match.start()]
+        if count_tokens(longer) > max_tokens:
+            break
+        fitting = longer
+    return fitting.rstrip()
 
 
 def beginning(lines: Sequence[str], max_tokens: int) -> list[str]:

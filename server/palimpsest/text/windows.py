@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import accumulate
@@ -50,13 +51,25 @@ def _space_near(text: str, middle: int) -> int:
 
 
 def most_words_near(tokens: Sequence[str], sought: AbstractSet[str], size: int) -> frozenset[str]:
-    """Return which of the words sought stand within `size` tokens of each other: as many different ones as anywhere."""
-    places = [(place, token) for place, token in enumerate(tokens) if token in sought]
+    """Return which of the words sought stand within `size` tokens of each other: as many different ones as anywhere.
+
+    The window moves over the tokens once, because a stranger's text may be long and have nothing but these words.
+    """
     best = frozenset[str]()
-    for number, (start, _) in enumerate(places):
-        near = frozenset(token for place, token in places[number:] if place < start + size)
+    window = deque[tuple[int, str]]()
+    near = Counter[str]()
+    for place, token in enumerate(tokens):
+        if token not in sought:
+            continue
+        window.append((place, token))
+        near[token] += 1
+        while window[0][0] <= place - size:
+            left = window.popleft()[1]
+            near[left] -= 1
+            if not near[left]:
+                del near[left]
         if len(near) > len(best):
-            best = near
+            best = frozenset(near)
     return best
 
 

@@ -1,0 +1,463 @@
+"""Measure whether the time for a stranger's text grows with its length alone, whatever shape it has.
+
+Each shape goes through each door at a length and at twice that. Doubling must cost at most 2.3 times the CPU time: the
+times are medians, without what a call costs anyway. One process, no network, no model but a loopback one.
+
+Run: `python benchmarks/hostile.py`; `--door search --shape stops` measures a part. The exit code is 1 if a shape took
+more, or kept the interpreter from other threads for longer than HELD_SECONDS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import anyio
+import httpx
+
+from loopback import OpenAIServer
+from palimpsest.brief.answer import RecallRequest
+from palimpsest.core.clock import now
+from palimpsest.core.errors import PalimpsestError
+from palimpsest.core.models import Message, Scope
+from palimpsest.core.settings import load_settings
+from palimpsest.core.validation import conversation_from
+from palimpsest.hook import spool
+from palimpsest.memory import Memory, open_memory
+from palimpsest.page.access import Visitor, Visits
+from palimpsest.page.app import page_app
+from palimpsest.server.auth.access import Grant
+from palimpsest.server.auth.bearer import AccessTokenVerifier
+from palimpsest.server.session.lazy_memory import LazyMemory
+
+MOST = 2.3
+"""How many times as long twice the text may take."""
+
+LEAST_SECONDS = 0.03
+"""Less than this is not told from the noise of the machine: such a call is quick at both lengths."""
+
+HELD_SECONDS = 1.0
+"""For how long a call may keep the event loop and other threads from running at most."""
+
+REPEATS = 3
+"""How often a call is measured if once shows too much. On a busy machine a single time can be wrong."""
+
+SLOW_SECONDS = 3.0
+"""A call is not repeated any more when the calls so far took so long."""
+
+SHAPES: Mapping[str, str] = {
+    "full stops": ".",
+    "full stops and spaces": ". ",
+    "question marks": "?!",
+    "spaces": " ",
+    "line breaks": "\n",
+    "tabs and line breaks": "\t\n",
+    "one letter": "a",
+    "one digit": "7",
+    "words": "tea milk cup rain ",
+    "one word": "tea ",
+    "capitals": "Anna Berta ",
+    "hyphens": "a-",
+    "underscores": "a_",
+    "slashes": "/a",
+    "dots and letters": "a.b.",
+    "at signs": "a@",
+    "commas": "a,",
+    "colons": "a:",
+    "equals": "k=v ",
+    "passwords": "password: ",
+    "secrets": "password is hunter2 and ",
+    "tokens": "sk-ant-api03-a1B2c3D4e5F6 ",
+    "dots of a web token": "eyJhbGciOi.",
+    "addresses": "https://a:b@c/ ",
+    "open addresses": "://a:",
+    "private keys": "-----BEGIN PRIVATE KEY-----\n",
+    "open tags": "<private>",
+    "open and close": "<a></a>",
+    "less than": "<",
+    "backticks": "`",
+    "quotes": "\"'",
+    "brackets": "([{",
+    "table": "| a | b |\n|---|---|\n",
+    "dates": "on 5 July 2026 ",
+    "half dates": "5 July ",
+    "numbers": "12 ",
+    "weekdays": "next Friday ",
+    "times": "12:30 ",
+    "hits": "[0a1b2c3d] 2026-01-01 tea\n",
+    "Chinese": "安娜去年搬到",
+    "Chinese stops": "。",
+    "Japanese": "お茶が好きです",
+    "Korean": "차를 마신다 ",
+    "Thai": "กินข้าว",
+    "Russian": "Анна пьёт чай ",
+    "Arabic": "الشاي ",
+    "combining marks": "e\u0301",
+    "emoji": "👨‍👩‍👧",
+    "zero width": "\u200b",
+    "apostrophes": "it's ",
+    "escapes": "\\n\\u",
+    "JSON": '{"a": [',
+    "Markdown headings": "# a\n",
+    "list": "- a\n",
+    "quoted": "> a\n",
+}
+"""What is repeated to the length that is measured."""
+
+
+Call: TypeAlias = Callable[[], Awaitable[object]]
+
+
+@dataclass(frozen=True)
+class Place:
+    """What doors are measured on: a memory, one with a model that finds nothing, and a browser that is signed in."""
+
+    folder: Path
+    memory: Memory
+    learning: Memory
+    browser: httpx.AsyncClient
+
+    @property
+    def new_scope(self) -> Scope:
+        """Return the scope of a user that has nothing yet, so that no measurement meets what another stored."""
+        return Scope(f"user {time.time_ns()}")
+
+    def file(self, name: str, text: str) -> Path:
+        """Write a file and return it."""
+        path = self.folder / name
+        path.write_text(text, "utf-8")
+        return path
+
+
+def message(scope: Scope, text: str) -> tuple[Message, ...]:
+    """Return a text as a message of a user."""
+    return conversation_from([{"role": "user", "content": text}], scope, now()).messages
+
+
+async def add_text(place: Place, text: str) -> Call:
+    """Add a memory."""
+    return lambda: place.memory.add_text(place.new_scope, text, infer=False, metadata={"kept": True})
+
+
+async def add_metadata(place: Place, text: str) -> Call:
+    """Add a memory with a text as metadata."""
+    return lambda: place.memory.add_text(place.new_scope, "Tea", infer=False, metadata={"note": text})
+
+
+async def update(place: Place, text: str) -> Call:
+    """Give a memory another text."""
+    scope = place.new_scope
+    kept = await place.memory.add_text(scope, "User drinks tea", infer=False)
+    return lambda: place.memory.update(scope, kept.outcomes[0].memory.id, text=text)
+
+
+async def replace(place: Place, text: str) -> Call:
+    """Replace a memory by a text that resembles it."""
+    scope = place.new_scope
+    kept = await place.memory.add_text(scope, f"{text}tea", infer=False, metadata={"kept": True})
+    ids = [kept.outcomes[0].memory.id]
+    return lambda: place.memory.add_text(scope, f"{text}cup", infer=False, replaces=ids, metadata={"kept": True})
+
+
+async def add_message(place: Place, text: str) -> Call:
+    """Add a message without learning from it."""
+    return lambda: place.memory.add_messages(message(place.new_scope, text), infer=False)
+
+
+async def learn_message(place: Place, text: str) -> Call:
+    """Add a message and learn from it."""
+    return lambda: place.learning.add_messages(message(place.new_scope, text))
+
+
+async def learn_document(place: Place, text: str) -> Call:
+    """Keep a document."""
+    file = place.file("document.md", text)
+    return lambda: place.memory.documents.learn_file(place.new_scope, file)
+
+
+async def search(place: Place, text: str) -> Call:
+    """Search for a text."""
+    return lambda: place.memory.search(Scope("alice"), text)
+
+
+async def filter_words(place: Place, text: str) -> Call:
+    """Search and list with a text in filters."""
+
+    async def call() -> None:
+        for key in ("words", "entity", "speaker", "session", "note"):
+            with suppress(PalimpsestError):
+                await place.memory.list(Scope("alice"), filters={key: text})
+        with suppress(PalimpsestError):
+            await place.memory.search(Scope("alice"), "tea", filters={"words": text})
+
+    return call
+
+
+async def find(place: Place, text: str) -> Call:
+    """Search a message that has the text, with its words and with others, and list it."""
+    scope = place.new_scope
+    await place.memory.add_messages(message(scope, text), infer=False)
+    words = " ".join(dict.fromkeys(text[:400].split()[:8]))[:200] or "tea"
+
+    async def call() -> None:
+        for query in (words, f"{words} tea milk", "When did Anna buy tea in July?"):
+            with suppress(PalimpsestError):
+                await place.memory.search(scope, query, limit=20)
+        await place.memory.list(scope, filters={"kind": "message", "words": "tea"})
+
+    return call
+
+
+async def summarize(place: Place, text: str) -> Call:
+    """Read summaries of memories that have the text."""
+    scope = place.new_scope
+    await place.memory.add_text(scope, text, infer=False, metadata={"kept": True})
+
+    async def call() -> None:
+        for kind in ("overall", "profile", "recent", "about:Anna"):
+            with suppress(PalimpsestError):
+                await place.memory.summary(scope, kind)
+
+    return call
+
+
+async def recall(place: Place, text: str) -> Call:
+    """Recall for a prompt, as hooks do."""
+    return lambda: place.memory.briefs.answer(RecallRequest(text, user="alice"))
+
+
+async def begin(place: Place, text: str) -> Call:
+    """Render what a session begins with."""
+    scope = place.new_scope
+    await place.memory.add_text(scope, text, infer=False, metadata={"kept": True})
+    await place.memory.add_messages(message(scope, text), infer=False)
+    return lambda: place.memory.briefs.instructions(scope)
+
+
+async def capture(place: Place, text: str) -> Call:
+    """Take in a prompt and a reply that a hook left."""
+    session = str(time.time_ns())
+    for event, role in (("prompt", "user"), ("reply", "assistant")):
+        record = spool.new_record("claude-code", event, session, role=role, text=text, user="alice")
+        spool.write_record(str(place.memory.settings.data_dir), record)
+    return place.memory.capture.take_in
+
+
+async def import_file(place: Place, text: str) -> Call:
+    """Import a file of another tool."""
+    file = place.file("mem0.json", json.dumps({"results": [{"id": str(time.time_ns()), "memory": text}]}))
+    return lambda: place.memory.care.import_file(place.new_scope, file, lambda _done, _all: None)
+
+
+async def import_folder(place: Place, text: str) -> Call:
+    """Import a folder of Markdown."""
+    folder = place.folder / "markdown" / str(time.time_ns())
+    folder.mkdir(parents=True)
+    (folder / "notes.md").write_text(f"# Notes\n\n- {text}\n", "utf-8")
+    return lambda: place.memory.care.import_folder(folder, lambda _done, _all: None)
+
+
+async def search_page(place: Place, text: str) -> Call:
+    """Search on the page, and look a name up."""
+
+    async def call() -> None:
+        await place.browser.get("/", params={"q": text})
+        await place.browser.post("/sign-in", data={"token": text})
+
+    return call
+
+
+async def read_page(place: Place, text: str) -> Call:
+    """Look at a memory on the page that has the text."""
+    kept = await place.memory.add_text(Scope("alice"), text, infer=False, metadata={"kept": True})
+    memory_id = kept.outcomes[0].memory.id
+    return lambda: place.browser.get(f"/memories/{memory_id}")
+
+
+DOORS: Mapping[str, tuple[Callable[[Place, str], Awaitable[Call]], int]] = {
+    "add text": (add_text, 10_000),
+    "add metadata": (add_metadata, 4_500),
+    "update": (update, 10_000),
+    "replace": (replace, 9_000),
+    "add message": (add_message, 99_000),
+    "learn message": (learn_message, 99_000),
+    "learn document": (learn_document, 99_000),
+    "search": (search, 2_000),
+    "filters": (filter_words, 2_000),
+    "find in a message": (find, 99_000),
+    "summaries": (summarize, 10_000),
+    "recall": (recall, 50_000),
+    "instructions": (begin, 10_000),
+    "capture": (capture, 50_000),
+    "import a file": (import_file, 50_000),
+    "import a folder": (import_folder, 50_000),
+    "search on the page": (search_page, 1_000),
+    "read on the page": (read_page, 10_000),
+}
+"""Every door with the length that is doubled: half of what it takes, or what others than attackers come with."""
+
+
+class Watch:
+    """Notes for how long nothing but a call ran: the CPU time between two looks of another thread."""
+
+    def __init__(self) -> None:
+        self.held = 0.0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def _look(self) -> None:
+        last = time.process_time()
+        while not self._ended.wait(0.01):
+            at = time.process_time()
+            self.held = max(self.held, at - last)
+            last = at
+
+    def longest(self) -> float:
+        """Return the longest time since the last call of this."""
+        held, self.held = self.held, 0.0
+        return held
+
+    def end(self) -> None:
+        """Stop looking."""
+        self._ended.set()
+        self._thread.join()
+
+
+async def seconds(place: Place, door: str, text: str, repeats: int) -> float:
+    """Return the median CPU time of a call; that it refuses the text is an answer as well."""
+    times: list[float] = []
+    prepare, _ = DOORS[door]
+    for number in range(repeats):
+        try:
+            call = await prepare(place, f"{text}{number}")
+        except PalimpsestError:
+            return 0.0
+        began = time.process_time()
+        with suppress(PalimpsestError):
+            await call()
+        times.append(time.process_time() - began)
+        if sum(times) > SLOW_SECONDS:
+            break
+    return statistics.median(times)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What a shape costs at a door: seconds without what any call costs, at a length and at twice that."""
+
+    door: str
+    shape: str
+    once: float
+    twice: float
+    held: float
+
+    @property
+    def ratio(self) -> float:
+        """Return how many times as long the double length took; 0 if both are quick."""
+        return self.twice / max(self.once, LEAST_SECONDS / MOST) if self.twice > LEAST_SECONDS else 0.0
+
+    @property
+    def fault(self) -> str:
+        """Return what is wrong, or ""."""
+        if self.ratio > MOST:
+            return f"{self.ratio:.1f} times"
+        return f"held the interpreter for {self.held:.1f} s" if self.held > HELD_SECONDS else ""
+
+
+async def measured(place: Place, door: str, shapes: Sequence[str], watch: Watch) -> AsyncGenerator[Figure]:
+    """Yield the figures of shapes at a door."""
+    _, length = DOORS[door]
+    await seconds(place, door, "tea", 1)  # whatever is loaded on first use
+    base = await seconds(place, door, "tea", REPEATS)
+    for shape in shapes:
+        unit = SHAPES[shape]
+        texts = [(unit * (size // len(unit) + 1))[:size] for size in (length, 2 * length)]
+        watch.longest()
+        figure = Figure(door, shape, 0.0, 9.0, 0.0)
+        for repeats in (1, REPEATS, REPEATS):
+            once, twice = [await seconds(place, door, text, repeats) - base for text in texts]
+            figure = min(figure, Figure(door, shape, once, twice, 0.0), key=lambda each: each.ratio)
+            if figure.ratio <= MOST:
+                break
+        yield Figure(door, shape, figure.once, figure.twice, watch.longest())
+
+
+@asynccontextmanager
+async def place_in(folder: Path, base_url: str) -> AsyncGenerator[Place]:
+    """Open what is measured in a folder."""
+    common: dict[str, Any] = {"user_id": "alice", "project": "", "embedder": {"provider": "static"}}
+    config = {"openai_base_url": base_url, "api_key": "none", "model": "scripted"}
+    learning = load_settings(None, data_dir=folder / "learning", llm={"provider": "openai", "config": config}, **common)
+
+    def settings() -> Any:
+        return load_settings(None, data_dir=folder / "data", llm={"provider": "none"}, **common)
+
+    async def tell_nobody(_changed: Sequence[object]) -> None:
+        pass
+
+    lazy = LazyMemory(settings, tell_nobody, tell_nobody)
+    visits = Visits(now, AccessTokenVerifier(settings().http, folder / "data", now))
+    async with open_memory(learning, background=False) as with_model, anyio.create_task_group() as tasks:
+        tasks.start_soon(lazy.run)
+        app = page_app(lazy, visits)
+        tasks.start_soon(app.state.care.run)
+        memory = await lazy.get()
+        for number in range(30):
+            await memory.add_text(Scope("alice"), f"Anna bought tea number {number} in July", infer=False)
+        transport = httpx.ASGITransport(app, client=("127.0.0.1", 50_000))
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8765") as browser:
+            await browser.get("/enter", params={"token": visits.invite(Visitor(Grant("alice"), is_owner=True))})
+            yield Place(folder, memory, with_model, browser)
+        tasks.cancel_scope.cancel()
+
+
+async def run(doors: Sequence[str], shapes: Sequence[str], *, prints_all: bool) -> int:
+    """Measure, print what is wrong and the slowest of each door, and return how much is wrong."""
+    faults = 0
+    watch = Watch()
+    with tempfile.TemporaryDirectory() as folder, OpenAIServer(lambda _request: '{"facts": []}') as model:
+        async with place_in(Path(folder), model.base_url) as place:
+            for door in doors:
+                slowest: Figure | None = None
+                async for figure in measured(place, door, shapes, watch):
+                    faults += bool(figure.fault)
+                    if figure.fault or prints_all:
+                        print(_line(figure), flush=True)
+                    slowest = max(slowest or figure, figure, key=lambda each: each.twice)
+                if slowest is not None:
+                    print(f"slowest: {_line(slowest)}", flush=True)
+    watch.end()
+    return faults
+
+
+def _line(figure: Figure) -> str:
+    cost = f"{figure.once * 1_000:.0f} ms, {figure.twice * 1_000:.0f} ms, held {figure.held * 1_000:.0f} ms"
+    return f"{figure.door}: {figure.shape}: {cost} {figure.fault.upper()}".rstrip()
+
+
+def main() -> int:
+    """Measure the doors and shapes that are chosen, all by default."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--door", action="append", choices=DOORS, help="a door; all by default")
+    parser.add_argument("--shape", action="append", choices=SHAPES, help="a shape; all by default")
+    parser.add_argument("--all", action="store_true", help="print every figure")
+    chosen = parser.parse_args()
+    doors, shapes = chosen.door or list(DOORS), chosen.shape or list(SHAPES)
+    faults = anyio.run(lambda: run(doors, shapes, prints_all=chosen.all))
+    print(f"{faults} of {len(doors) * len(shapes)} are wrong")
+    return min(faults, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
