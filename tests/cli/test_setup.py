@@ -147,3 +147,16 @@ async def test_servers_of_this_machine_are_found_with_their_models(endpoint: Ope
     assert (found.name, found.base_url) == ("Here", endpoint.base_url)
     assert isinstance(found, LocalServer)
     assert found.models
+
+
+def test_a_restore_looks_at_the_file_before_it_asks(tmp_path: Path) -> None:
+    """Guards a person from a question about a file that is not there, or is no ledger, and says what a backup holds."""
+    palimpsest(tmp_path, "add", "User plays the cello")
+    (tmp_path / "notes.txt").write_text("no ledger", "utf-8")
+    for name, problem in (("missing.db", "there is no file"), ("notes.txt", "is not a ledger that can be read")):
+        refused = palimpsest(tmp_path, "restore", name, code=1)
+        assert problem in refused
+        assert "Replace" not in refused
+    backup = palimpsest_json(tmp_path, "backup")["file"]
+    asked = palimpsest(tmp_path, "restore", backup, answer="n\n", code=1)
+    assert "(1 memory and 0 messages)?" in " ".join(asked.split())

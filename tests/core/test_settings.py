@@ -340,8 +340,7 @@ def test_a_wildcard_is_not_a_scope(part: str, value: str, tmp_path: Path) -> Non
     """Guards other users' memories: in Mem0, `user_id="*"` reads everybody's."""
     text = refusal(None, data_dir=tmp_path, **{part: value})
 
-    assert part in text
-    assert "'*' is not a scope" in text
+    assert text.startswith(f"{part}: {part} '*' is not a scope"), "in our words alone"
 
 
 def test_an_embedder_endpoint_needs_a_model(tmp_path: Path) -> None:

@@ -81,6 +81,11 @@ def back_up(settings: Settings, target: Path | None, clock: Clock) -> LedgerCopy
     return backups.copy(target.absolute())
 
 
+def inspect_copy(settings: Settings, file: Path) -> LedgerCopy:
+    """Read a copy through and return what it holds. Raises LedgerError if it is missing, damaged or not a ledger."""
+    return backups_of(settings.ledger_place, settings.data_dir).inspect(file)
+
+
 def restore(settings: Settings, file: Path, clock: Clock) -> Restored:
     """Replace the ledger with a copy, after a backup of the present ledger.
 

@@ -53,7 +53,7 @@ from palimpsest.core.configuration.sections import (
 )
 from palimpsest.core.errors import SettingsError
 from palimpsest.core.git_project import Repository, repository_of
-from palimpsest.core.validation import scope_part
+from palimpsest.core.validation import fault_text, scope_part
 
 ENV_PREFIX = "PALIMPSEST_"
 CONFIG_VARIABLE = "PALIMPSEST_CONFIG"
@@ -312,7 +312,8 @@ def _describe(error: ValidationError, path: str | Path | None) -> str:
         if fault["type"] == "extra_forbidden":
             lines.append(f"unknown setting '{name}'{_nearest(name, known)}")
         else:
-            lines.append(f"{name}: {fault['msg']}" if name else fault["msg"])
+            text = fault_text(fault)
+            lines.append(f"{name}: {text}" if name else text)
     place = f" (in {path} or the environment)" if path else ""
     return f"{'; '.join(lines)}{place}"
 

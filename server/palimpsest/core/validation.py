@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
+from pydantic_core import ErrorDetails
 
 from palimpsest.core.clock import parse_instant, parse_until
 from palimpsest.core.entities import MAX_NAME_CHARS, Relation, name_key, relation_key
@@ -82,6 +83,11 @@ class ConversationInput:
     context: tuple[str, ...]
     left_out: LeftOut
     problem: str = ""
+
+
+def fault_text(fault: ErrorDetails) -> str:
+    """Return what is wrong with a value, without the words that pydantic puts before the text of an error of ours."""
+    return fault["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
 
 
 def well_formed(text: str) -> str:

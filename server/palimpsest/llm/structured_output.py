@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from palimpsest.core.errors import CutOffReplyError, ModelError, ReplyError
 from palimpsest.core.protocols import LanguageModel
-from palimpsest.core.validation import trimmed, well_formed
+from palimpsest.core.validation import fault_text, trimmed, well_formed
 from palimpsest.llm.json_values import reply_values, without_thoughts
 from palimpsest.llm.nothing import says_nothing
 from palimpsest.llm.prompts import PromptMessages, name_of
@@ -167,7 +167,7 @@ def read(text: str, reply_type: type[Reply], read_text: Callable[[str], Reply | 
             except ValidationError as error:
                 first = error.errors(include_url=False, include_input=False)[0]
                 place = "".join(f"{part}." for part in first["loc"])
-                what = first["msg"].removeprefix("Value error, ")
+                what = fault_text(first)
                 fault = fault or f"{place[:-1]}: {what}.".removeprefix(": ")
     raise ValueError(fault or "there is no JSON in it.")
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
+import tomllib
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 import anyio
 import pytest
+import tomlkit
 from mcp import Client, StdioServerParameters
 
 from palimpsest.cli.clients import programs
-from palimpsest.cli.clients.catalog import CLIENTS, Folders
+from palimpsest.cli.clients.catalog import CLIENTS, Folders, client_named
+from palimpsest.cli.clients.installation import Target, installation
 from palimpsest.cli.clients.programs import invocation_of
 from palimpsest.core.errors import InputError
 from tests.support.client_files import FOREIGN_SERVER, content_of, run, write_json
@@ -268,3 +272,52 @@ def test_a_file_that_is_not_valid_stays_unchanged(tmp_path: Path) -> None:
     config.write_text("[mcp_servers\n")
     assert "line 1" in run(tmp_path, "install", "codex", code=1)
     assert config.read_text() == "[mcp_servers\n"
+
+
+SECTIONS = {name: client.section for name, client in CLIENTS.items()}
+WRONG_VALUES: list[Any] = ["x", 5, [1], True]
+
+
+def write_client_file(home: Path, name: str, content: dict[str, Any], *, mark: str = "") -> Path:
+    """Write a client's file in JSON or TOML, after a byte order mark if one is given."""
+    file = Folders(home, home / ".config", home, {}).of_user(CLIENTS[name].user_file)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    text = tomlkit.dumps(content) if file.suffix == ".toml" else json.dumps(content, indent=2)
+    file.write_text(mark + text, "utf-8")
+    return file
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_a_file_with_values_of_a_wrong_type_is_refused_and_stays(tmp_path: Path, name: str) -> None:
+    """Guards a file that a person edited: what is wrong with it is said in a sentence, and it is not changed."""
+    target = Target(client_named(name), Folders(tmp_path, tmp_path / ".config", tmp_path, {}), in_project=False)
+    for value in WRONG_VALUES:
+        for servers in (value, {"palimpsest": value}, {"palimpsest": {"command": "/opt/palimpsest", "env": value}}):
+            file = write_client_file(tmp_path, name, {SECTIONS[name]: servers})
+            before = file.read_bytes()
+            with pytest.raises(InputError, match=r"[Nn]othing was changed|The file is unchanged"):
+                installation(target, {}, None)
+            assert file.read_bytes() == before
+    refused = run(tmp_path, "install", name, code=1)
+    assert refused.startswith("error: ")
+    assert "is not a table of variables" in refused
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_a_byte_order_mark_stays_and_an_entry_that_is_turned_off_is_told(tmp_path: Path, name: str) -> None:
+    """Guards files from editors that write a mark, and a person who wonders why the memory does not start."""
+    off = {"enabled": False} if name == "codex" else {"disabled": True}
+    ours = {"command": "/opt/old/palimpsest", "env": {"A": "b"}, **off}
+    file = write_client_file(tmp_path, name, {"other": {"key": 1}, SECTIONS[name]: {"palimpsest": ours}}, mark="\ufeff")
+    told = run(tmp_path, "install", name)
+    key, value = next(iter(off.items()))
+    assert f"note: 'palimpsest' is turned off in {file} ({key} = {json.dumps(value)}) and stays so" in told
+    text = file.read_text("utf-8")
+    assert text.startswith("\ufeff")
+    content = tomllib.loads(text[1:]) if file.suffix == ".toml" else json.loads(text[1:])
+    entry = content[SECTIONS[name]]["palimpsest"]
+    assert (content["other"], entry["env"], entry[key]) == ({"key": 1}, {"A": "b"}, value)
+    assert "installed, turned off" in run(tmp_path, "install")
+    run(tmp_path, "uninstall", name)
+    assert file.read_text("utf-8").startswith("\ufeff")
+    assert "palimpsest" not in file.read_text("utf-8")

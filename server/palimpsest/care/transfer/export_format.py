@@ -29,7 +29,7 @@ from palimpsest.core.entities import MAX_NAME_CHARS, EntityType, name_key
 from palimpsest.core.errors import InputError
 from palimpsest.core.files import open_plain_file
 from palimpsest.core.models import MAX_SCOPE_CHARS, UNDO
-from palimpsest.core.validation import json_object, scope_part
+from palimpsest.core.validation import fault_text, json_object, scope_part
 from palimpsest.store.writes.conversations import MAX_TITLE_CHARS
 from palimpsest.text.control_characters import visible_json
 
@@ -367,7 +367,7 @@ def read_items(file: Path) -> Iterator[dict[str, Any]]:
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in fault["loc"])
-        at_fault = f"{place}: {fault['msg']}" if place else fault["msg"]
+        at_fault = f"{place}: {fault_text(fault)}" if place else fault_text(fault)
         raise InputError(f"{file}, line {number}: {at_fault}. Nothing was imported") from error
 
 

@@ -77,6 +77,7 @@ def install(
     edits = exit_on_error(lambda: installation.installation(target, env, arguments))
     unchanged = [f"{edit.file}: '{ENTRY_NAME}' is already up to date" for edit in edits if not edit.has_changes]
     _apply(edits, unchanged, dry_run=dry_run)
+    print_text(*installation.off_notes(target, edits), soft_wrap=True)
     if not dry_run:
         off = exit_on_error(lambda: switched_off(client, target.folders)) if hooks else []
         print_text(*_next_steps(target, options, off, hooks=hooks), *_on_unused_variables(ctx))

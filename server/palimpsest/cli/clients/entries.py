@@ -5,6 +5,7 @@ An entry belongs to us only if it starts our server. What a person added to our 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -16,6 +17,9 @@ from palimpsest.core.errors import InputError
 
 ENTRY_NAME = "palimpsest"
 """The name of our entry in the client."""
+
+_OFF = (("disabled", True), ("enabled", False))
+"""How clients write that an entry is turned off."""
 
 OLD_NAME = "memory"
 """The name it had once. The official memory server has it too, so what is found under it is often not ours."""
@@ -55,8 +59,15 @@ def with_entry(client: Client, file: Path, text: str, entry: Mapping[str, Any]) 
         )
     old = servers.get(OLD_NAME)
     moved = invocation_of(old) is not None
-    ours = present if present is not None else old
-    merged = _merged(cast("Mapping[str, Any]", ours) if invocation_of(ours) is not None else {}, entry)
+    ours = cast("Mapping[str, Any]", present if present is not None else old)
+    if invocation_of(ours) is None:
+        ours = {}
+    if not isinstance(ours.get("env") or {}, Mapping):
+        raise InputError(
+            f"{file}: the env of the entry '{ENTRY_NAME if present is not None else OLD_NAME}' is not a table of "
+            "variables. Nothing was changed. Correct it and try again"
+        )
+    merged = _merged(ours, entry)
     if moved:
         text = _without(client, file, text, OLD_NAME)
     if file.suffix == ".toml":
@@ -70,6 +81,13 @@ def without_entry(client: Client, file: Path, text: str) -> str:
         if name in (ENTRY_NAME, OLD_NAME) and invocation_of(entry) is not None:
             text = _without(client, file, text, name)
     return text
+
+
+def is_off(entry: Any) -> str:
+    """Return what in an entry of ours keeps the client from starting it, such as "disabled = true", or ""."""
+    if invocation_of(entry) is None:
+        return ""
+    return next((f"{key} = {json.dumps(value)}" for key, value in _OFF if entry.get(key) is value), "")
 
 
 def foreign_entries(client: Client, file: Path, text: str) -> list[str]:
@@ -88,7 +106,7 @@ def _merged(present: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, A
     """Return the new entry with what a person added to the present one: variables, arguments, other keys."""
     invocation = invocation_of(present)
     arguments = [*entry.get("args", []), *(invocation.arguments if invocation is not None else ())]
-    env = {**present.get("env", {}), **entry.get("env", {})}
+    env = {**(present.get("env") or {}), **entry.get("env", {})}
     changed = {"args": arguments, "env": env}
     kept = {key: value for key, value in present.items() if key not in {"args", "env"}}
     merged = {**kept, **{key: value for key, value in entry.items() if key not in changed}}

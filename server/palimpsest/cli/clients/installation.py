@@ -68,6 +68,20 @@ def removal(target: Target) -> list[FileEdit]:
     return _edits(target, changes)
 
 
+def off_notes(target: Target, edits: Sequence[FileEdit]) -> list[str]:
+    """Return a line if our entry is turned off in the file: a person did that, so an installation leaves it."""
+    notes: list[str] = []
+    for edit in edits:
+        if edit.file == target.entry_file:
+            entry = entries.servers_in(target.client, edit.file, edit.after).get(entries.ENTRY_NAME)
+            if off := entries.is_off(entry):
+                notes.append(
+                    f"note: '{entries.ENTRY_NAME}' is turned off in {edit.file} ({off}) and stays so. Remove that to "
+                    "use the memory"
+                )
+    return notes
+
+
 def foreign_notes(target: Target, edit: FileEdit) -> list[str]:
     """Return a line for each server of somebody else's that a file still has under a name of ours."""
     if edit.file != target.entry_file:

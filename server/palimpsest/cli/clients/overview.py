@@ -76,6 +76,8 @@ def _examined_entries(client: Client, folders: Folders) -> tuple[bool, list[str]
             found = True
             if name == entries.OLD_NAME:
                 faults.append(f"{file}: our entry still has its old name '{name}'; {again}")
+            if off := entries.is_off(entry):
+                faults.append(f"{file}: our entry is turned off ({off})")
             if _is_gone(invocation.start[0]):
                 faults.append(f"{file}: {invocation.start[0]} no longer exists; {again}")
     return found, faults
@@ -106,6 +108,8 @@ def _state(client: Client, folders: Folders) -> ClientState:
         servers = _servers(client, entry_file)
         ours = [name for name in (entries.ENTRY_NAME, entries.OLD_NAME) if invocation_of(servers.get(name)) is not None]
         entry = "" if not ours else "installed" if ours[0] == entries.ENTRY_NAME else f"installed as '{ours[0]}'"
+        if ours and any(entries.is_off(servers[name]) for name in ours):
+            entry += ", turned off"
         if not ours and entries.ENTRY_NAME in servers:
             entry = "another server"
         if active_plugin(client, folders):

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError, WithJsonSchema
 from pydantic_core import ErrorDetails
 
-from palimpsest.core.validation import ScopeInput, SearchScopeInput
+from palimpsest.core.validation import ScopeInput, SearchScopeInput, fault_text
 from palimpsest.text.control_characters import visible
 
 SHOWN_ERRORS = 5
@@ -81,7 +81,7 @@ def _describe(detail: ErrorDetails) -> str:
         case "bool_parsing" | "bool_type":
             return "must be true or false"
         case _:
-            return detail["msg"]
+            return fault_text(detail)
 
 
 def is_of_client(argument: str) -> bool:

@@ -17,6 +17,7 @@ from palimpsest.care.transfer.export_format import Id, ScopePart
 from palimpsest.care.transfer.markdown.items import Shown
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Scope
+from palimpsest.core.validation import fault_text
 from palimpsest.text.control_characters import visible_json
 
 MANIFEST = ".palimpsest.json"
@@ -132,4 +133,4 @@ def read_manifest(folder: Path) -> Manifest:
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in fault["loc"])[:100]
-        raise InputError(f"{file} is damaged: {place}: {fault['msg']}. {advice}") from error
+        raise InputError(f"{file} is damaged: {place}: {fault_text(fault)}. {advice}") from error

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from palimpsest.care.backup import back_up, restore
+from palimpsest.care.backup import back_up, inspect_copy, restore
 from palimpsest.care.transfer.import_file import ImportResult
 from palimpsest.care.transfer.markdown.manifest import has_manifest
 from palimpsest.cli.commands.transfer.folders import exported_folder, imported_folder, is_page
@@ -54,8 +54,10 @@ def restore_(
     """Replace the ledger with a backup. The present ledger is backed up first."""
     if not yes:
         settings = exit_on_error(lambda: settings_of(ctx))
+        copy = exit_on_error(lambda: inspect_copy(settings, file))
         ledger = settings.ledger_path if settings.ledger_url is None else "the whole ledger, with all its users,"
-        typer.confirm(visible(f"Replace {ledger} with {file}?"), abort=True, err=True)
+        held = f"{counted(copy.memories, 'memory')} and {counted(copy.messages, 'message')}"
+        typer.confirm(visible(f"Replace {ledger} with {file} ({held})?"), abort=True, err=True)
     result = exit_on_error(lambda: restore(settings_of(ctx), file, now))
     before = str(result.before) if result.before else None
     content = {"memories": result.copy.memories, "turns": result.copy.messages, "before": before}
