@@ -158,7 +158,7 @@ class Memory:
         `context` is shown to the model, but no facts are learned from it.
         """
         scope = messages[0].scope
-        adding = add.add_messages(self.engine, scope, messages, context, infer=infer, caller=caller)
+        adding = add.add_messages(self._answering, scope, messages, context, infer=infer, caller=caller)
         return await self._after_write(scope, adding)
 
     async def add_text(
@@ -179,7 +179,7 @@ class Memory:
         """
         stated = relations_from([(each.source, each.name, each.destination) for each in relations])
         fact = Fact(text, metadata=metadata or {}, said_at=at, relations=stated)
-        adding = add.add_text(self.engine, scope, fact, replaces=replaces, infer=infer, caller=caller)
+        adding = add.add_text(self._answering, scope, fact, replaces=replaces, infer=infer, caller=caller)
         return await self._after_write(scope, adding)
 
     async def home_of(
@@ -308,7 +308,7 @@ class Memory:
         """Return a summary of what is known in the scope."""
         if self.engine.is_model_borrowed and not refresh:
             refresh = await summaries.missed_changes(self.engine, scope, kind) >= self.settings.summary.every
-        return await summaries.get_summary(self.engine, scope, kind, refresh=refresh, caller=caller)
+        return await summaries.get_summary(self._answering, scope, kind, refresh=refresh, caller=caller)
 
     async def last_days(self, scope: Scope, number: int) -> Sequence[str]:
         """Return the kinds of the summaries of the last days on which something was said, the last day first."""
@@ -370,6 +370,13 @@ class Memory:
         except LedgerError:  # a ledger that can only be read still answers
             return ()
         return (f"since this version {unused_variables_text(unused)}",) if is_new else ()
+
+    @property
+    def _answering(self) -> Engine:
+        """Return the engine for a call that a client waits for. Without a background, there is no later."""
+        if self._background is None:
+            return self.engine
+        return self.engine.answering_within(self.settings.learn.call_seconds)
 
     async def _after_write(self, scope: Scope, write: Awaitable[WriteResult]) -> WriteResult:
         """Await a write, start the background work that follows it, and return its result."""

@@ -289,14 +289,18 @@ class TestWhenTheModelFails:
         assert "not reconciled" in result.notes[0]
         assert "could not be reached" in result.notes[0]
 
-    async def test_a_failed_decision_keeps_the_messages_and_none_of_the_facts(self, tmp_path: Path) -> None:
-        """Facts are applied all or none."""
-        with OpenAIServer([facts("User lives in Lyon"), "no", "no"]) as server:
+    @pytest.mark.parametrize("failure", [["no", "no"], [Reply(status=402)]])
+    async def test_a_failed_decision_throws_no_fact_away(self, tmp_path: Path, failure: list[Any]) -> None:
+        """What was found is added as it is; the reply says so, and names what it resembles."""
+        with OpenAIServer([facts("User lives in Lyon"), *failure]) as server:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 await memory.add_text(ALICE, "User lives in Nice", infer=False)
                 result = await memory.add_messages(messages_from(("user", "I moved to Lyon")))
-                assert await believed(memory) == ["User lives in Nice"]
+                assert await believed(memory) == ["User lives in Lyon", "User lives in Nice"]
+                assert (await memory.add_messages(messages_from(("user", "I moved to Lyon")))).outcomes == ()
         assert result.kept_messages == 1
+        assert any("added as they are, not reconciled" in note for note in result.notes)
+        assert [item.memory.text for item in result.similar[result.outcomes[0].memory.id]] == ["User lives in Nice"]
 
     async def test_a_broken_prompt_file_is_named_and_the_messages_are_kept(self, tmp_path: Path) -> None:
         """A prompt may be edited, and broken, while the server runs."""

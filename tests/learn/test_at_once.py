@@ -303,7 +303,7 @@ class TestDecidedAgain:
             async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
                 result = await memory.add_messages(said_now)
                 assert (result.kept_messages, result.outcomes) == (1, ())
-                assert "Send the same messages again to learn from them." in result.notes[0]
+                assert "They are learned from in the background" in result.notes[0]
                 again = await memory.add_messages(said_now)
                 assert (again.kept_messages, len(again.outcomes)) == (0, 1)
                 assert await memory_texts(memory) == ["User lives in Lyon"]

@@ -16,10 +16,19 @@ from loopback import OpenAIServer, Reply
 from palimpsest.core.files import files_below
 from palimpsest.core.models import Scope
 from palimpsest.learn.background.jobs import work_on_jobs
+from palimpsest.learn.views.summaries import kept_summary
 from palimpsest.store.writes.jobs.states import PAUSES
-from tests.support.learning_jobs import TIMEOUT, HastyClock, learning_jobs, learning_memory, model, next_news
+from tests.support.learning_jobs import (
+    TIMEOUT,
+    HastyClock,
+    do_due_jobs,
+    learning_jobs,
+    learning_memory,
+    model,
+    next_news,
+)
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, memory_texts, messages_from
-from tests.support.scripted_model import ScriptedModel, is_extraction
+from tests.support.scripted_model import ScriptedModel, is_extraction, prompt_of
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +45,71 @@ class HeldModel:
         self.extractions += is_extraction(request)
         self.was_asked.set()
         assert self.may_answer.wait(TIMEOUT)
+        if prompt_of(request) == "summarize":
+            return json.dumps({"summary": "Likes sweet things."})
         return model(request)
+
+
+class TestCallsThatEndEarly:
+    """What a call in the foreground does not come to is left to a job."""
+
+    async def test_a_failure_leaves_a_job(self, tmp_path: Path) -> None:
+        """An outage loses no facts, and nobody has to send the messages again."""
+        clock, is_down = StoppedClock(), True
+        with OpenAIServer(lambda request: Reply(status=500) if is_down else model(request)) as server:
+            async with memory_in(tmp_path, clock, llm=llm_settings(server.base_url)) as memory:
+                result = await memory.add_messages(messages_from(("user", "I like tea")))
+                assert (result.kept_messages, result.is_learning, result.outcomes) == (1, True, ())
+                assert "500" in result.notes[0]
+                assert "learned from in the background" in result.notes[0]
+                is_down = False
+                clock.forward(minutes=1)
+                await do_due_jobs(memory)
+                assert await memory_texts(memory) == ["Alice likes tea"]
+
+    async def test_what_the_settings_refuse_leaves_no_job(self, tmp_path: Path) -> None:
+        """It would be refused again."""
+        with OpenAIServer(model) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url), max_memories=1) as memory:
+                await memory.add_messages(messages_from(("user", "I like tea")))
+                result = await memory.add_messages(messages_from(("user", "I like figs")))
+                assert not result.is_learning
+                assert await learning_jobs(memory) == []
+
+    async def test_a_call_ends_within_its_time_and_the_rest_goes_on(self, tmp_path: Path) -> None:
+        """Guards clients that give up: the reply comes in time, and what the model finds later is told later."""
+        held = HeldModel()
+        with OpenAIServer(held) as server:
+            settings: dict[str, Any] = {"llm": llm_settings(server.base_url, timeout=TIMEOUT)}
+            learn = {"call_seconds": 0.2}
+            async with memory_in(tmp_path, HastyClock(), background=True, learn=learn, **settings) as memory:
+                result = await memory.add_messages(messages_from(("user", "I like tea")))
+                assert (result.kept_messages, result.is_learning, result.outcomes) == (1, True, ())
+                assert "learn.call_seconds" in result.notes[0]
+                await memory.add_text(ALICE, "Alice likes figs", infer=False)
+                summary = await memory.summary(ALICE)
+                assert "Alice likes figs" in summary.text
+                assert "learn.call_seconds" in summary.notes[0]
+                held.may_answer.set()
+                with anyio.fail_after(TIMEOUT):
+                    while await memory_texts(memory) != ["Alice likes figs", "Alice likes tea"]:
+                        await anyio.lowlevel.checkpoint()
+                    while (await kept_summary(memory.engine, ALICE, "overall")).text != "Likes sweet things.":
+                        await anyio.lowlevel.checkpoint()
+
+    async def test_a_call_that_is_cancelled_leaves_a_job(self, tmp_path: Path) -> None:
+        """Guards the facts of a client that gave up before the call ended."""
+        clock, held = StoppedClock(), HeldModel()
+        with OpenAIServer(held) as server:
+            async with memory_in(tmp_path, clock, llm=llm_settings(server.base_url, timeout=TIMEOUT)) as memory:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(memory.add_messages, messages_from(("user", "I like tea")))
+                    assert await anyio.to_thread.run_sync(held.was_asked.wait, TIMEOUT)
+                    tasks.cancel_scope.cancel()
+                held.may_answer.set()
+                clock.forward(minutes=1)
+                await do_due_jobs(memory)
+                assert await memory_texts(memory) == ["Alice likes tea"]
 
 
 class TestAnswer:

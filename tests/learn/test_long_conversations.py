@@ -37,7 +37,7 @@ class TestCutOffReplies:
                 result = await memory.add_messages(messages_from(("user", "I like tea and have a cat")))
                 assert await memory_texts(memory) == []
         assert result.kept_messages == 1
-        assert any("cut off" in note and "Send the same messages again" in note for note in result.notes)
+        assert any("cut off" in note and "learned from in the background" in note for note in result.notes)
 
     async def test_a_request_to_forget_is_kept_although_the_facts_after_it_are_cut(self, tmp_path: Path) -> None:
         """A request comes before the facts; that requests may be missing is said as well."""

@@ -17,6 +17,7 @@
         ├── ModelUnreachableError   no answer: connection, time-out, server error
         ├── ModelRefusedError       an answer that declines: key, quota, unknown model, content
         ├── DailyLimitError         our own limit on calls a day is reached
+        ├── CallTimeError           our own limit on the time of a call is reached
         └── ReplyError              an answer that does not fit the stage
 
 Every text says what happened, what was kept, and what to do next. Where that is a tool's call for an
@@ -123,6 +124,10 @@ class ModelRefusedError(ModelError):
 
 class DailyLimitError(ModelError):
     """The model was not asked, because the calls that the settings allow for a day were made."""
+
+
+class CallTimeError(ModelError):
+    """The model was not asked any longer, because clients wait no longer for the answer to a call."""
 
 
 class ReplyError(ModelError):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import anyio
 from sqlalchemy import Connection
 
 from palimpsest.core.clock import Clock
 from palimpsest.core.configuration.sections import BackgroundConfig
+from palimpsest.core.errors import CallTimeError
 from palimpsest.core.protocols import Embedder, LanguageModel, ReportProgress
 from palimpsest.core.threads import Threads
 from palimpsest.llm import decide, extract
@@ -32,6 +33,34 @@ NEEDED_PROMPTS = {
 """Every prompt by name, with the inputs that its stage passes. `graph` is added to those of the extraction."""
 
 _T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class _TimedModel:
+    """A language model that is asked until a time, on the clock of the event loop, and raises CallTimeError after it.
+
+    `seconds` is the setting, for the error.
+    """
+
+    model: LanguageModel
+    ends_at: float
+    seconds: float
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    async def complete(self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None) -> str:
+        if (left := self.ends_at - anyio.current_time()) > 0:
+            with anyio.move_on_after(left):
+                return await self.model.complete(messages, schema)
+        raise CallTimeError(f"the model takes longer than a call may ({self.seconds:g} seconds, learn.call_seconds).")
+
+    async def check(self) -> None:
+        await self.model.check()
+
+    async def aclose(self) -> None:
+        await self.model.aclose()
 
 
 async def _ignore_progress(message: str) -> None:
@@ -70,6 +99,15 @@ class Engine:
     summary_every: int = 20
     has_links: bool = False
     jobs_lock: anyio.Lock = field(default_factory=anyio.Lock)
+
+    def answering_within(self, seconds: float) -> Engine:
+        """Return this engine for one call that a client waits for, which asks our own model for so long at most.
+
+        The client's own model takes the time that the client gives it.
+        """
+        if self.model is None or self.is_model_borrowed:
+            return self
+        return replace(self, model=_TimedModel(self.model, anyio.current_time() + seconds, seconds))
 
     @property
     def own_model(self) -> LanguageModel | None:

@@ -139,10 +139,12 @@ class SummaryConfig(Section):
 class LearnConfig(Section):
     """With `in_background`, messages are learned from after their call was answered. None: over HTTP only.
 
+    Else a call asks a model for `call_seconds` at most, which is less than clients wait; the background goes on then.
     From messages that hooks captured, facts are learned with at most `captured_calls_per_day` model calls a UTC day.
     """
 
     in_background: bool | None = None
+    call_seconds: float = Field(default=45.0, gt=0)
     captured_calls_per_day: int = Field(default=50, ge=0)
 
 

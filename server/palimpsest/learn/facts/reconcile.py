@@ -29,6 +29,7 @@ from palimpsest.learn.apply import WriteResult, apply_write, embed_texts
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.facts.comparison import compared
 from palimpsest.learn.facts.naming import with_named_facts
+from palimpsest.learn.facts.near_duplicates import with_near_duplicates
 from palimpsest.llm.decide import decide
 from palimpsest.llm.decisions.verdicts import MAX_FORGOTTEN_UNASKED, Comparison, Decisions, Questioned
 from palimpsest.store.queries import index_log as log_queries
@@ -126,6 +127,30 @@ async def reconcile(engine: Engine, model: LanguageModel, request: ReconcileRequ
     raise StaleDecisionError(
         f"other clients kept changing this memory while {len(request.facts)} facts were decided on; add them again"
     )
+
+
+async def add_undecided(
+    engine: Engine, model: LanguageModel, request: ReconcileRequest, error: Exception
+) -> WriteResult:
+    """Add facts about which the model could not decide, with what they resemble. What they contradict is not closed.
+
+    Requests to forget are not granted. Raises LedgerError.
+    """
+    decisions = tuple(Decision(Event.ADD, fact) for fact in request.facts)
+    write = Write(
+        request.scope,
+        Provenance("extract", model.name, caller=request.caller),
+        decisions=tuple(await engine.run(lambda: with_named_facts(engine, request.scope, decisions))),
+        vectors=request.vectors,
+        embedder=engine.embedder.fingerprint,
+        learned_from=request.learned_from,
+    )
+    applied = await apply_write(engine, write)
+    notes = [f"asked to forget, but that failed ({error}); ask again: {asked.what}" for asked in request.requests]
+    if request.facts:
+        notes.append(f"added as they are, not reconciled with what was known: {error}")
+    result = WriteResult(applied.outcomes, notes=tuple(notes))
+    return await with_near_duplicates(engine, request.scope, result, request.vectors)
 
 
 def not_learned_from(engine: Engine, messages: Sequence[Message]) -> list[Message]:

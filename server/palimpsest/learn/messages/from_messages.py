@@ -1,7 +1,7 @@
 """Learn from stored messages: extract facts piece by piece, and reconcile them with what is known.
 
 Each piece is a write of its own. If a piece fails, what the pieces before it taught is kept, and the messages of the
-rest wait until they are sent again.
+rest are left to a job.
 """
 
 from __future__ import annotations
@@ -9,14 +9,31 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeAlias
 
-from palimpsest.core.errors import PalimpsestError
+import anyio
+
+from palimpsest.core.errors import (
+    CallTimeError,
+    DailyLimitError,
+    InputError,
+    LedgerError,
+    ModelError,
+    PalimpsestError,
+    PromptError,
+)
 from palimpsest.core.models import USER_NAME, Fact, ForgetQuestion, ForgetRequest, Message, Provenance, Scope
 from palimpsest.core.protocols import LanguageModel, Vector
 from palimpsest.learn.apply import WriteResult, apply_write, embed_texts
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.facts.reconcile import ReconcileRequest, are_all_learned, question_note, reconcile
+from palimpsest.learn.facts.reconcile import (
+    ReconcileRequest,
+    add_undecided,
+    are_all_learned,
+    question_note,
+    reconcile,
+)
 from palimpsest.learn.facts.topics import without_excluded
 from palimpsest.learn.messages.pieces import Piece, pieces
 from palimpsest.learn.sanitize import without_secret_names
@@ -25,7 +42,9 @@ from palimpsest.llm.extract import RECENT_MESSAGES, Conversation, Extraction, ex
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.queries import summaries as summary_queries
+from palimpsest.store.queries.jobs import MESSAGES
 from palimpsest.store.writes.apply import Write
+from palimpsest.store.writes.jobs.queue import CONTEXT, JobRequest
 from palimpsest.text.counting import counted
 from palimpsest.text.forget_requests import Asking, asks_to_forget
 from palimpsest.text.tokenizer import lines_within
@@ -65,11 +84,21 @@ class Learning:
 
 async def learn_from(engine: Engine, model: LanguageModel, lesson: Lesson) -> WriteResult:
     """Extract facts from stored messages and reconcile them. A failure is noted, together with what was learned."""
-    learning = await learn_pieces(engine, model, lesson)
+    try:
+        learning = await learn_pieces(engine, model, lesson)
+    except anyio.get_cancelled_exc_class():
+        with anyio.CancelScope(shield=True):
+            await _learn_later(engine, lesson)
+        raise
     questions = _each_once(learning.result.questions)
     learned = _with_notes(replace(learning.result, questions=questions), *map(question_note, questions))
     if learning.error is not None:
-        return _with_notes(learned, await _failure(engine, lesson.messages, learning.messages, learning.error))
+        if await are_all_learned(engine, lesson.messages):
+            return _with_notes(learned, "another call has learned from these messages meanwhile")
+        # What the settings refuse would be refused again.
+        is_learning = not isinstance(learning.error, InputError) and await _learn_later(engine, lesson)
+        note = _failure(lesson.messages, learning.messages, learning.error, is_learning=is_learning)
+        return replace(_with_notes(learned, note), is_learning=is_learning)
     if not learned.outcomes and not learned.notes:
         return _with_notes(learned, "nothing in these messages was found worth a memory")
     return learned
@@ -109,6 +138,7 @@ async def learn_pieces(
             learned,
             outcomes=(*learned.outcomes, *result.outcomes),
             notes=(*learned.notes, *result.notes),
+            similar={**learned.similar, **result.similar},
             questions=(*learned.questions, *result.questions),
         )
         if on_piece is not None:
@@ -163,9 +193,23 @@ async def _learn_from_piece(
         vectors=vectors,
         may_forget=carried.may_forget,
     )
-    result = await reconcile(engine, model, request)
+    result = await _reconciled(engine, model, request)
     forgotten = sum(outcome.kind == "memory" and outcome.memory.is_forgotten for outcome in result.outcomes)
     return _with_notes(result, *notes), replace(carried, may_forget=carried.may_forget - forgotten)
+
+
+async def _reconciled(engine: Engine, model: LanguageModel, request: ReconcileRequest) -> WriteResult:
+    """Reconcile facts. If the model fails at it, they are added as they are: what was found is not thrown away.
+
+    If it is only not asked any longer, they wait with their messages until it is. Raises as `reconcile`.
+    """
+    try:
+        return await reconcile(engine, model, request)
+    except (CallTimeError, DailyLimitError):
+        raise
+    except (ModelError, PromptError) as error:
+        logger.warning("%d facts are added as they are: %s", len(request.facts), error)
+        return await add_undecided(engine, model, request, error)
 
 
 def _with_own_requests(found: Extraction, messages: Sequence[Message]) -> Extraction:
@@ -192,20 +236,36 @@ def _known_facts(piece: Piece, carried: _Carried) -> list[str]:
     return [f"Its earlier parts say, among other things: {' '.join(shown)}"] if shown else []
 
 
-async def _failure(engine: Engine, messages: Sequence[Message], done: int, error: Exception) -> str:
+async def _learn_later(engine: Engine, lesson: Lesson) -> bool:
+    """Leave what was not learned to a job, and return whether one will do it: that takes a model that is always there.
+
+    A failure is logged. The messages are kept, and are learned from if they are sent again.
+    """
+    if engine.own_model is None:
+        return False
+    ids = [message.id for message in lesson.messages]
+    payload = {MESSAGES: ids, CONTEXT: list(lesson.context), "caller": lesson.caller}
+    try:
+        await engine.write(partial(engine.ledger.queue_job, lesson.scope, JobRequest("learn", payload=payload)))
+    except LedgerError as error:
+        logger.warning("messages that were not learned from are left to nobody: %s", error)
+        return False
+    return True
+
+
+def _failure(messages: Sequence[Message], done: int, error: Exception, *, is_learning: bool) -> str:
     """Return the note on an error that ended the learning after `done` messages."""
-    if await are_all_learned(engine, messages):
-        return "another call has learned from these messages meanwhile"
     logger.warning("learned from %d of %d messages: %s", done, len(messages), error)
-    if done:
-        return (
-            f"learned from the first {done} of {counted(len(messages), 'message')}; the others are kept: {error} "
-            "Send the same messages again to learn from the rest."
-        )
-    return (
-        f"kept {counted(len(messages), 'message')}, but no facts were learned from them: {error} "
-        "Send the same messages again to learn from them."
+    rest = "the rest is" if done else "they are"
+    what_next = (
+        f"{rest[0].upper()}{rest[1:]} learned from in the background; a later reply says what was learned."
+        if is_learning
+        else f"Send the same messages again to learn from {'the rest' if done else 'them'}."
     )
+    count = counted(len(messages), "message")
+    if done:
+        return f"learned from the first {done} of {count}; the others are kept: {error} {what_next}"
+    return f"kept {count}, but no facts were learned from them{' yet' if is_learning else ''}: {error} {what_next}"
 
 
 def _notes(found: Extraction) -> tuple[str, ...]:

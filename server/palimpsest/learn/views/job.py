@@ -10,8 +10,8 @@ from palimpsest.core.protocols import LanguageModel
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.views.days import DAY, something_said_today
 from palimpsest.learn.views.kinds import SummaryKind, SummaryRequest
-from palimpsest.learn.views.registry import KEPT_KINDS
-from palimpsest.learn.views.summaries import write_summary
+from palimpsest.learn.views.registry import KEPT_KINDS, kind_named
+from palimpsest.learn.views.summaries import ASKED_KINDS, missed_changes, write_summary
 from palimpsest.store.queries.jobs import Job, JobEnd
 from palimpsest.store.writes.jobs.queue import JobRequest
 
@@ -25,11 +25,16 @@ AFTER_MIDNIGHT = timedelta(minutes=1)
 
 
 async def summarize_due(engine: Engine, model: LanguageModel, job: Job) -> JobEnd:
-    """Write the summaries of a scope that are due, and look again at the end of the day if something was said on it.
+    """Write the summaries of a scope that were asked for or are due, and look again at the end of a day with a message.
 
     Raises ModelError and PromptError; what is written is kept.
     """
     written = 0
+    for kind in job.payload.get(ASKED_KINDS, ()):
+        view, argument = kind_named(kind)
+        if isinstance(view, SummaryKind) and await missed_changes(engine, job.scope, kind):
+            request = SummaryRequest(job.scope, argument, engine.clock(), engine.embedder.fingerprint)
+            await write_summary(engine, model, view, request, CALLER)
     for view in (DAY, *(view for view in KEPT_KINDS if view is not DAY)):  # the others are made of days
         for request in await due(engine, job.scope, view):
             if written == MAX_SUMMARIES:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection
 
-from palimpsest.core.errors import InputError, ModelError, PromptError
+from palimpsest.core.errors import CallTimeError, InputError, LedgerError, ModelError, PromptError
 from palimpsest.core.models import Provenance, Scope, Summary
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.learn.engine import Engine
@@ -29,6 +30,12 @@ from palimpsest.llm.views.summarize import summarize
 from palimpsest.store.queries import index_log as log_queries
 from palimpsest.store.queries import summaries as summary_queries
 from palimpsest.store.writes.apply import Write
+from palimpsest.store.writes.jobs.queue import JobRequest
+
+logger = logging.getLogger(__name__)
+
+ASKED_KINDS = "kinds"
+"""The key in the payload of a job of the summaries that somebody asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +101,8 @@ async def _summary(
     try:
         summary = await write_summary(engine, engine.model, view, request, caller)
     except (ModelError, PromptError) as error:
+        if isinstance(error, CallTimeError):
+            await _write_later(engine, request.scope, view.stored_as(request.argument))
         if last is None or stored.is_outdated:
             return await _plain(engine, view, request, f"the summary could not be written ({error})")
         note = f"the summary could not be refreshed: {error}"
@@ -101,6 +110,15 @@ async def _summary(
     if summary is None:
         return await _plain(engine, view, request, "nothing was learned yet")
     return await _written(engine, view, request, summary)
+
+
+async def _write_later(engine: Engine, scope: Scope, kind: str) -> None:
+    """Leave a summary to a job. If that fails it is written when it is asked for again."""
+    job = JobRequest("summarize", payload={ASKED_KINDS: [kind]})
+    try:
+        await engine.write(lambda: engine.ledger.queue_job(scope, job))
+    except LedgerError as error:
+        logger.warning("the summary %s is left to nobody: %s", kind, error)
 
 
 async def write_summary(
