@@ -163,7 +163,8 @@ def started(folder: Path, entry: dict[str, Any], **variables: str) -> str:
         env = {**clean_environment(folder), **variables, **entry.get("env", {})}
         parameters = StdioServerParameters(command=entry["command"], args=entry.get("args", []), env=env)
         async with Client(parameters) as server:
-            return str((await server.call_tool("search_memories", {"query": "x"})).content)
+            asked = {"query": "x", "scope": {"project": "any"}}  # a reply names a scope with a project, and so the user
+            return str((await server.call_tool("search_memories", asked)).content)
 
     return anyio.run(search)
 

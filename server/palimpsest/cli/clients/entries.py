@@ -61,7 +61,7 @@ def with_entry(client: Client, file: Path, text: str, entry: Mapping[str, Any]) 
     moved = invocation_of(old) is not None
     ours = cast("Mapping[str, Any]", present if present is not None else old)
     if invocation_of(ours) is None:
-        ours = {}
+        ours = dict[str, Any]()
     if not isinstance(ours.get("env") or {}, Mapping):
         raise InputError(
             f"{file}: the env of the entry '{ENTRY_NAME if present is not None else OLD_NAME}' is not a table of "
@@ -106,7 +106,8 @@ def _merged(present: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, A
     """Return the new entry with what a person added to the present one: variables, arguments, other keys."""
     invocation = invocation_of(present)
     arguments = [*entry.get("args", []), *(invocation.arguments if invocation is not None else ())]
-    env = {**(present.get("env") or {}), **entry.get("env", {})}
+    given: Mapping[str, Any] = present.get("env") or {}
+    env = {**given, **entry.get("env", {})}
     changed = {"args": arguments, "env": env}
     kept = {key: value for key, value in present.items() if key not in {"args", "env"}}
     merged = {**kept, **{key: value for key, value in entry.items() if key not in changed}}
