@@ -11,6 +11,7 @@ from sqlalchemy import Row, select
 from palimpsest.core.entities import EntityEdit, EntityType, NamedEntity, Relation, name_key
 from palimpsest.core.models import AppliedWrite, Decision, Edit, Event, Fact, Memory, Provenance, Scope, Undo
 from palimpsest.core.protocols import Vector
+from palimpsest.store.graph.edges import relations_of
 from palimpsest.store.graph.groups import roots_of
 from palimpsest.store.graph.tables import entities, entity_aliases, mentions, relations
 from palimpsest.store.ledger import Ledger
@@ -43,11 +44,12 @@ class Graph:
         scope: Scope = ALICE,
         edits: tuple[EntityEdit, ...] = (),
         vector: Vector | None = None,
+        replaces: tuple[str, ...] = (),
         **fact: Any,
     ) -> str:
         """Add a memory that names entities, with their types if they have any. Return its id."""
         named = tuple(NamedEntity(name) if isinstance(name, str) else NamedEntity(*name) for name in names)
-        decision = Decision(Event.ADD, Fact(text, entities=named, relations=relations, **fact))
+        decision = Decision(Event.ADD, Fact(text, entities=named, relations=relations, **fact), replaces=replaces)
         vectors = {} if vector is None else {text: vector}
         write = Write(scope, Provenance("test"), decisions=(decision,), entity_edits=edits)
         return self.apply(replace(write, vectors=vectors, embedder="e")).outcomes[0].memory.id
@@ -150,6 +152,12 @@ class Graph:
         with self.ledger.read() as conn:
             rows = conn.execute(select(relations)).all()
         return {(roots[row.source_id].name, row.name, roots[row.destination_id].name) for row in rows}
+
+    def dates(self, name: str) -> dict[str, str]:
+        """Return since when the present relations of an entity hold, by the names of the relations."""
+        with self.ledger.read() as conn:
+            found = relations_of(conn, ALICE, [self.id(name)], limit=100)
+        return {item.relationship: item.valid_from for item in found}
 
     def living(self) -> set[str]:
         """Return the ids of the living memories."""

@@ -47,11 +47,21 @@ class NamedEntity:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A relation as a text states it, by names: from `source` to `destination`, such as Ana, lives in, Lyon."""
+    """A relation as a text states it, by names: from `source` to `destination`, such as Ana, lives in, Lyon.
+
+    `since` is since when it holds, as ISO 8601 as exactly as that is known, and "" if it is not. With None it holds
+    since the memory does that states it.
+    """
 
     source: str
     name: str
     destination: str
+    since: str | None = None
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Return what is equal for the spellings of one relation."""
+        return name_key(self.source), relation_key(self.name), name_key(self.destination)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +111,14 @@ class KnownRelation:
     @property
     def line(self) -> str:
         """Return the relation as one line, such as "Ana — works at → Ferrow (since 2025-03)"."""
-        names = (self.source, self.relationship.replace("_", " "), self.destination)
-        source, name, destination = (" ".join(part.split()) for part in names)
-        times = (("since", self.valid_from), ("until", self.valid_until))
-        held = " ".join(f"{word} {time}" for word, time in times if time)
-        return f"{source} — {name} → {destination}" + (f" ({held})" if held else "")
+        return relation_line(self.source, self.relationship, self.destination, self.valid_from, self.valid_until)
+
+
+def relation_line(source: str, name: str, destination: str, since: str, until: str = "") -> str:
+    """Return a relation and its times as one line."""
+    source, name, destination = (" ".join(part.split()) for part in (source, name.replace("_", " "), destination))
+    held = " ".join(f"{word} {time}" for word, time in (("since", since), ("until", until)) if time)
+    return f"{source} — {name} → {destination}" + (f" ({held})" if held else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -278,7 +278,7 @@ def to_entities(stored: Sequence[Sequence[Any]] | None) -> tuple[NamedEntity, ..
 
 
 def to_relations(stored: Sequence[Sequence[str]] | None) -> tuple[Relation, ...]:
-    """Return the relations that a memory states, from `[[source, name, destination], …]`."""
+    """Return the relations that a memory states, from `[[source, name, destination], …]`, some with a `since` at the end."""
     return tuple(Relation(*item) for item in stored or ())
 
 
@@ -296,7 +296,10 @@ def statements(memory: Memory) -> dict[str, list[list[str]]]:
     """Return what a memory names and states, as the values of its columns."""
     return {
         "entities": [[entity.name, entity.type] for entity in memory.entities],
-        "relations": [[item.source, item.name, item.destination] for item in memory.relations],
+        "relations": [
+            [item.source, item.name, item.destination, *([] if item.since is None else [item.since])]
+            for item in memory.relations
+        ],
     }
 
 

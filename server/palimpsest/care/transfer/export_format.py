@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 from palimpsest.care.transfer.lines_so_far import LinesSoFar
-from palimpsest.core.clock import Precision
+from palimpsest.core.clock import Precision, parse_date
 from palimpsest.core.entities import MAX_NAME_CHARS, EntityType, name_key
 from palimpsest.core.errors import InputError
 from palimpsest.core.files import open_plain_file
@@ -56,12 +56,19 @@ def _valid_name(value: str) -> str:
     return value
 
 
+def _valid_since(value: str) -> str:
+    if value and parse_date(value) is None:
+        raise ValueError("a relation holds since a day, a month or a year in ISO 8601, or since an unknown time")
+    return value
+
+
 Id: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")]
 ScopePart: TypeAlias = Annotated[str, AfterValidator(_valid_scope_part)]
 Name: TypeAlias = Annotated[str, Field(max_length=MAX_SCOPE_CHARS)]
 EntityName: TypeAlias = Annotated[str, Field(max_length=MAX_NAME_CHARS), AfterValidator(_valid_name)]
 NamedEntities: TypeAlias = list[tuple[EntityName, EntityType]]
-Relations: TypeAlias = list[tuple[EntityName, Name, EntityName]]
+Since: TypeAlias = Annotated[str, AfterValidator(_valid_since)]
+Relations: TypeAlias = list[tuple[EntityName, Name, EntityName] | tuple[EntityName, Name, EntityName, Since]]
 Links: TypeAlias = list[tuple[Id, str]]
 Metadata: TypeAlias = Annotated[dict[str, Any], AfterValidator(json_object)]
 Number: TypeAlias = Annotated[int, Field(ge=1, le=2**53)]

@@ -17,6 +17,7 @@ from palimpsest.llm.decisions.forgetting import Forgetting, forgetting
 from palimpsest.llm.decisions.time_order import Statement, held_until, is_later
 from palimpsest.llm.decisions.verdicts import Comparison, Decisions, KnownEntry, Verdict, with_text
 from palimpsest.llm.names import with_name
+from palimpsest.text.relations import dated
 from palimpsest.text.tokenizer import search_tokens
 
 
@@ -140,7 +141,7 @@ def _joined(fact: Fact, memory: Memory) -> Fact:
     changed = {(name_key(relation.source), relation_key(relation.name)) for relation in fact.relations}
     relations = [
         relation
-        for relation in memory.relations
+        for relation in (dated(memory) if fact.valid_from else memory.relations)
         if _is_named(relation.source, text) and _is_named(relation.destination, text)
         if (name_key(relation.source), relation_key(relation.name)) not in changed
     ]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
 
 from palimpsest.core.clock import iso, shown_time
-from palimpsest.core.entities import KnownRelation
+from palimpsest.core.entities import KnownRelation, Relation
 from palimpsest.core.models import Event, Kind, Outcome, Scope
 from palimpsest.core.search.hits import DocumentPage, Hit
 from palimpsest.server.replies.documents import learned_json
@@ -29,6 +29,7 @@ from palimpsest.server.replies.notes import (
     shortened_notes,
     summary_notes,
 )
+from palimpsest.text.relations import dated
 from palimpsest.text.shorten import shorten
 
 if TYPE_CHECKING:  # slow to import, and only needed for the annotations
@@ -163,6 +164,16 @@ class RelationReply(Reply):
             valid_until=relation.valid_until,
         )
 
+    @classmethod
+    def stated(cls, relation: Relation) -> RelationReply:
+        """Return the reply for a relation as a memory states it."""
+        return cls(
+            source=relation.source,
+            relationship=relation.name,
+            destination=relation.destination,
+            valid_from=relation.since or "",
+        )
+
 
 class SearchReply(Reply):
     """The result of `search_memories`. `omitted` counts the hits that did not fit.
@@ -243,6 +254,7 @@ class OutcomeReply(Reply):
     replaced: tuple[str, ...] = LeftOutIfEmpty
     duplicate_of: str | None = LeftOutIfNone
     valid_until: str | None = LeftOutIfNone
+    relations: tuple[RelationReply, ...] = LeftOutIfEmpty
     similar: tuple[SimilarReply, ...] = LeftOutIfEmpty
     truncated: bool | None = LeftOutIfNone
     length: int | None = LeftOutIfNone
@@ -252,6 +264,7 @@ class OutcomeReply(Reply):
         """Return the reply for one outcome, with the memories that the text resembles."""
         previous = outcome.previous
         is_past = outcome.event is Event.ADD and outcome.memory.deleted_at is not None
+        is_said = outcome.event in (Event.ADD, Event.UPDATE)
         return cls(
             id=outcome.memory.id,
             event=outcome.event,
@@ -260,6 +273,7 @@ class OutcomeReply(Reply):
             replaced=outcome.replaced,
             duplicate_of=outcome.duplicate_of,
             valid_until=outcome.memory.until if is_past else None,
+            relations=tuple(map(RelationReply.stated, dated(outcome.memory) if is_said else ())),
             similar=tuple(map(SimilarReply.of, similar)),
             truncated=_is_long(outcome.memory.text),
             length=_long_length(outcome.memory.text),

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from palimpsest.core.clock import iso
+from palimpsest.core.entities import relation_line
 from palimpsest.core.models import (
     ORIGIN,
     PAGE,
@@ -41,6 +42,7 @@ from palimpsest.server.replies.notes import (
 )
 from palimpsest.text.control_characters import visible
 from palimpsest.text.counting import counted
+from palimpsest.text.relations import dated
 from palimpsest.text.shorten import shorten
 
 if TYPE_CHECKING:  # slow to import, and only needed for the annotations
@@ -58,6 +60,9 @@ WEAK = "Weak matches only; nothing stored clearly answers this:"
 
 MAX_ORIGIN = 40
 """How many characters of where a memory is from stand in its line."""
+
+SHOWN_RELATIONS = 5
+"""How many relations of a memory a reply names."""
 
 SHOWN_EXAMPLES = 3
 """How many memories are quoted before everything is deleted."""
@@ -211,6 +216,12 @@ def _outcome_lines(result: WriteResult) -> list[str]:
         if outcome.memory.role == PAGE:
             continue
         lines.append(outcome_line(outcome))
+        stated = [
+            relation_line(item.source, item.name, item.destination, item.since or "")
+            for item in (dated(outcome.memory) if outcome.event in (Event.ADD, Event.UPDATE) else ())
+        ]
+        lines += [f"  states {line}" for line in stated[:SHOWN_RELATIONS]]
+        lines += [f"  states {len(stated) - SHOWN_RELATIONS} more"] if len(stated) > SHOWN_RELATIONS else []
         for similar in result.similar.get(outcome.memory.id, ()):
             memory = similar.memory
             lines.append(f"  resembles [{short(memory.id)}] {memory.date} {_cut(memory.text)}")

@@ -9,15 +9,25 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, and_, bindparam, select, union
 
-from palimpsest.core.clock import shown_date
-from palimpsest.core.entities import KnownRelation, name_key
+from palimpsest.core.clock import parse_date, shown_date
+from palimpsest.core.entities import KnownRelation, Relation, name_key
 from palimpsest.core.models import Memory, Scope
 from palimpsest.store.graph.groups import members_of, roots_of
 from palimpsest.store.graph.names import as_shown, is_shown
 from palimpsest.store.graph.tables import mentions, relations
-from palimpsest.store.mapping import is_seen, listed, listed_numbers, scope_parts, scope_values, sees_named, to_scope
+from palimpsest.store.mapping import (
+    is_seen,
+    listed,
+    listed_numbers,
+    scope_parts,
+    scope_values,
+    sees_named,
+    to_relations,
+    to_scope,
+)
 from palimpsest.store.queries import history as history_queries
 from palimpsest.store.schema import memories
+from palimpsest.text.relations import since_of
 
 MAX_PAST_MEMORIES = 2_000
 """How many memories of an entity are read back to an earlier state: a tenth of a second of work. Set by hand."""
@@ -29,12 +39,16 @@ of a search state enough, and all of them together more than a hundred."""
 
 
 class _Stated(NamedTuple):
-    """A relation between entities as they were stored, and the memory that states it or a row with its times."""
+    """A relation between entities as they were stored, and the memory that states it or a row with its times.
+
+    `since` is since when the relation holds, as ISO 8601; "" if that is not known.
+    """
 
     source_id: str
     name: str
     destination_id: str
     memory: Memory | Row[Any]
+    since: str
 
 
 def relations_of(
@@ -56,7 +70,7 @@ def relations_of(
         return _known(conn, scope, _stated_at(conn, scope, ids, as_of)[:limit])
     values = {"ids": ids, "limit": limit, **scope_values(scope)}
     rows = conn.execute(_of_entities(scope_parts(scope), current_only), values).all()
-    return _known(conn, scope, [_Stated(row.source_id, row.name, row.destination_id, row) for row in rows])
+    return _known(conn, scope, _of_rows(rows))
 
 
 def relations_found(
@@ -74,7 +88,7 @@ def relations_found(
     if len(rows) < limit and with_newest:
         values = {"ids": ids, "limit": limit, **scope_values(scope)}
         rows += conn.execute(_of_entities(scope_parts(scope), current_only=True), values).all()
-    return _known(conn, scope, [_Stated(row.source_id, row.name, row.destination_id, row) for row in rows])
+    return _known(conn, scope, _of_rows(rows))
 
 
 def _stated(
@@ -88,6 +102,16 @@ def _stated(
         return []
     rows = {row.seq: row for row in conn.execute(_BY_SEQ, {"seqs": [seq for _, seq in first]})}
     return [rows[seq] for _, seq in first if seq in rows and is_seen(scope, to_scope(rows[seq]))]
+
+
+def _of_rows(rows: Iterable[Row[Any]]) -> list[_Stated]:
+    return [_Stated(row.source_id, row.name, row.destination_id, row, since_in(row)) for row in rows]
+
+
+def since_in(row: Row[Any]) -> str:
+    """Return since when the relation of a row holds: since its own time, or since that of the memory that states it."""
+    relation: Relation = to_relations(row.relations)[row.position]
+    return since_of(relation, _date(row.valid_from, row.valid_from_precision))
 
 
 def _groups(conn: Connection, entity_ids: Iterable[str]) -> list[str]:
@@ -112,11 +136,11 @@ def _known(conn: Connection, scope: Scope, stated: Sequence[_Stated]) -> list[Kn
                 source.id,
                 destination.id,
                 memory.id,
-                _date(memory.valid_from, memory.valid_from_precision),
+                item.since,
                 _date(memory.valid_until, memory.valid_until_precision),
                 memory.created_at,
                 memory.deleted_at,
-                memory.valid_from or memory.stated_at,
+                begun[0] if (begun := parse_date(item.since)) is not None else memory.stated_at,
             )
         )
     return known
@@ -139,14 +163,15 @@ def _stated_at(conn: Connection, scope: Scope, ids: Sequence[str], instant: date
         for relation in memory.relations:
             source, destination = (names.get(name_key(end)) for end in (relation.source, relation.destination))
             if source is not None and destination is not None and not wanted.isdisjoint((source, destination)):
-                stated.append(_Stated(source, relation.name, destination, memory))
+                since = since_of(relation, memory.since)
+                stated.append(_Stated(source, relation.name, destination, memory, since))
     return sorted(stated, key=lambda item: item.memory.created_at, reverse=True)
 
 
 _TIMES = ("id", "valid_from", "valid_from_precision", "valid_until", "valid_until_precision", "created_at")
 _COLUMNS = (
-    *(relations.c[name] for name in ("source_id", "name", "destination_id")),
-    *(memories.c[name] for name in (*_TIMES, "deleted_at", "stated_at")),
+    *(relations.c[name] for name in ("position", "source_id", "name", "destination_id")),
+    *(memories.c[name] for name in (*_TIMES, "deleted_at", "stated_at", "relations")),
 )
 
 

@@ -12,8 +12,10 @@ from typing import Any, cast
 
 from sqlalchemy import Connection, Row, and_, bindparam, exists, func, select, text
 
+from palimpsest.core.clock import parse_date
 from palimpsest.core.entities import SELF_NAMES, EntityType
 from palimpsest.core.models import Scope
+from palimpsest.store.graph.edges import since_in
 from palimpsest.store.graph.groups import members_of, roots_of
 from palimpsest.store.graph.identity.resolution import USER
 from palimpsest.store.graph.tables import IS_USER, entities, entity_aliases, entity_history, mentions, relations
@@ -37,7 +39,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A relation that a memory states, with the four times of the memory.
+    """A relation that a memory states, with its own beginning, if it has one, and the times of the memory.
 
     It holds from `valid_from` until `valid_until`, and the ledger knew it from `created_at` until `expired_at`.
     """
@@ -91,7 +93,13 @@ _USERS_OWN: Query = select(entities.c.id).where(
 _RELATIONS: Query = (
     select(
         *(relations.c[name] for name in ("memory_id", "position", "source_id", "name", "destination_id")),
-        *(memories.c[name] for name in ("text", "valid_from", "stated_at", "valid_until", "created_at", "deleted_at")),
+        *(
+            memories.c[name]
+            for name in (
+                *("text", "valid_from", "valid_from_precision", "stated_at", "valid_until", "created_at"),
+                *("deleted_at", "relations"),
+            )
+        ),
     )
     .join(memories, memories.c.id == relations.c.memory_id)
     .where(relations.c.memory_id.in_(listed("ids")), _IS_SHOWN)
@@ -107,7 +115,7 @@ def _edge(row: Row[Any], source_id: str, destination_id: str) -> Edge:
         row.name,
         row.memory_id,
         row.text,
-        row.valid_from or row.stated_at,
+        begun[0] if (begun := parse_date(since_in(row))) is not None else row.stated_at,
         row.valid_until,
         row.created_at,
         row.deleted_at,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
@@ -12,20 +14,53 @@ from palimpsest.core.models import Fact, Memory
 from palimpsest.store.graph.identity.history import GraphWrite
 from palimpsest.store.graph.identity.resolution import resolve, tell_name
 from palimpsest.store.graph.tables import mentions, relations
-from palimpsest.text.names.namesakes import bare_name
+from palimpsest.text.dates.finder import dates_in
+from palimpsest.text.names.namesakes import says_another
+from palimpsest.text.relations import NEGATIONS, begun, dated, has_name, outliving, words_in
 from palimpsest.text.time_words import change_words
 
 
-def put_new(write: GraphWrite, memory: Memory) -> None:
-    """Write the mentions and relations of a new memory, which has none yet."""
+def put_new(write: GraphWrite, memory: Memory, replaced: Sequence[Memory] = ()) -> None:
+    """Write the mentions and relations of a new memory, which has none yet.
+
+    A name means what it means in the memories that this one replaces.
+    """
     named = stated_names(memory)
     tell_name(write, memory)
     if not named:
         return
-    meant = resolve(write, memory, named, ())
+    meant = _meant_before(write, memory, named, replaced)
+    meant |= resolve(write, memory, {key: named[key] for key in named if key not in meant}, meant.values())
     write.conn.execute(_INSERT_MENTIONS, [_mention(memory, key, named[key], meant[key]) for key in named])
     if rows := relation_rows(memory, meant):
         write.conn.execute(_INSERT_RELATIONS, rows)
+
+
+def _meant_before(
+    write: GraphWrite, memory: Memory, named: Mapping[str, NamedEntity], replaced: Sequence[Memory]
+) -> dict[str, str]:
+    """Return what names mean in the memories of its project that a memory replaces, unless its text means another."""
+    return {
+        row.key: row.entity_id
+        for old in replaced
+        if old.scope.project == memory.scope.project
+        for row in write.conn.execute(_OF_MEMORY, {"owner": old.id})
+        if row.current and row.key in named and not says_another(memory.text, named[row.key].name)
+    }
+
+
+def handed_on(fact: Fact, replaced: Sequence[Memory], self_keys: AbstractSet[str]) -> Fact:
+    """Return a fact that also states the relations that hold on of the memories which it replaces."""
+    relations = {relation.key: relation for relation in fact_relations(fact)}
+    entities = {name_key(entity.name): entity for entity in fact.entities}
+    for old in replaced:
+        lasting = outliving(old, fact, self_keys)
+        ends = {name_key(end) for relation in lasting for end in (relation.source, relation.destination)}
+        relations = {relation.key: relation for relation in lasting} | relations
+        entities |= {
+            key: entity for entity in old.entities if (key := name_key(entity.name)) in ends and key not in entities
+        }
+    return replace(fact, relations=tuple(relations.values()), entities=tuple(entities.values()))
 
 
 def put(write: GraphWrite, memory: Memory) -> None:
@@ -65,35 +100,35 @@ def stated_names(memory: Memory) -> dict[str, NamedEntity]:
     return named
 
 
-_NEGATIONS = frozenset(
-    {
-        *("not", "no", "never", "isn't", "doesn't", "don't", "didn't", "wasn't", "nicht", "kein", "keine", "pas"),
-        *("jamais", "nunca", "tampoco", "non", "mai", "não", "niet", "geen", "inte", "aldrig", "nie", "не", "никогда"),
-    }
-)
-"""Words that deny what a text says with all its other words. Scripts without spaces are not covered."""
-
-
 def stated_with(memory: Memory, fact: Fact) -> dict[str, Any]:
     """Return the `entities` and `relations` of a memory that gets the text of a fact.
 
     A name stays as long as the text has it, and a relation as long as the text has both names and the words of the
     relation. If the text only says more than before, all of them stay. But what it says to have changed or denies is
-    stated no more, unless the fact states it.
+    stated no more, unless the fact states it. Those that stay hold since they did before.
     """
-    before, after = _words(memory.text), _words(fact.text)
+    before, after = words_in(memory.text), words_in(fact.text)
     is_more = set(before) <= set(after)
-    stays = change_words(fact.text) <= change_words(memory.text) and not (set(after) - set(before)) & _NEGATIONS
-    kept = [entity for entity in memory.entities if is_more or _has(after, fact.text, entity.name)]
+    stays = change_words(fact.text) <= change_words(memory.text) and not (set(after) - set(before)) & NEGATIONS
+    kept = [entity for entity in memory.entities if is_more or has_name(after, fact.text, entity.name)]
     named = {name_key(entity.name): entity for entity in (*kept, *fact.entities)}
     stated = [
         relation
-        for relation in memory.relations
+        for relation in (dated(memory) if fact.valid_from else memory.relations)
         if stays
-        and (is_more or all(_has(after, fact.text, end) for end in (relation.source, relation.destination)))
+        and (is_more or all(has_name(after, fact.text, end) for end in (relation.source, relation.destination)))
         and (is_more or set(relation_key(relation.name).split("_")) <= set(after))
     ]
-    return {"entities": tuple(named.values()), "relations": tuple(dict.fromkeys((*stated, *fact.relations)))}
+    relations = {relation.key: relation for relation in (*stated, *fact_relations(fact))}
+    return {"entities": tuple(named.values()), "relations": tuple(relations.values())}
+
+
+def fact_relations(fact: Fact) -> tuple[Relation, ...]:
+    """Return the relations of a fact. Those that did not begin when it did have no date."""
+    if fact.valid_from is None or len(fact.relations) < 2:  # noqa: PLR2004 - one is what the date is about
+        return fact.relations
+    places = (span.position for span in dates_in(fact.text, fact.valid_from))
+    return begun(fact.text, fact.relations, places)
 
 
 def also_stated(memory: Memory, fact: Fact) -> dict[str, Any]:
@@ -102,13 +137,13 @@ def also_stated(memory: Memory, fact: Fact) -> dict[str, Any]:
     The memory's text must have both names, and it must not relate them already: in other words that would be the same
     relation twice. Nothing is returned if there are none.
     """
-    words = _words(memory.text)
+    words = words_in(memory.text)
     known = {frozenset(_ends(relation)) for relation in memory.relations}
     lacking = tuple(
         relation
-        for relation in fact.relations
+        for relation in dated(fact)
         if frozenset(_ends(relation)) not in known
-        and all(_has(words, memory.text, end) for end in (relation.source, relation.destination))
+        and all(has_name(words, memory.text, end) for end in (relation.source, relation.destination))
     )
     ends = {key for relation in lacking for key in _ends(relation)}
     named = tuple(entity for entity in fact.entities if name_key(entity.name) in ends)
@@ -117,22 +152,6 @@ def also_stated(memory: Memory, fact: Fact) -> dict[str, Any]:
 
 def _ends(relation: Relation) -> tuple[str, str]:
     return name_key(relation.source), name_key(relation.destination)
-
-
-def _has(words: Sequence[str], text: str, name: str) -> bool:
-    """Return whether a text has a name: its words side by side, or its characters in a script without spaces.
-
-    What tells two of a name apart, as in "Tom (plumber)", may stand elsewhere in the text.
-    """
-    name = bare_name(name) or name
-    key = name_key(name)
-    if not key.isascii() and len(key.split()) == 1 and key in text.casefold():
-        return True
-    return f" {' '.join(_words(name))} " in f" {' '.join(words)} "
-
-
-def _words(text: str) -> list[str]:
-    return [word for part in text.split() if (word := name_key(part))]
 
 
 def relation_rows(memory: Memory, meant: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -135,7 +135,7 @@ def apply(conn: Connection, full_text: FullText, write: Write, now: datetime, ma
         _store_summary(conn, write.summary, write.provenance)
     if write.erases_recalls:
         recalls.erase_of_scope(conn, write.scope)
-    notes = (*notes, *tx.entity_edits, *on_pinned)
+    notes = (*notes, *tx.entity_edits, *tx.notes, *on_pinned)
     return AppliedWrite(tuple(outcomes), stored, new_ids, unlearned, notes, edit, tuple(tx.entity_edits))
 
 

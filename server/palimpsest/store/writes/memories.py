@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeAlias
@@ -11,10 +11,12 @@ from typing import Any, TypeAlias
 from sqlalchemy import func, insert, select, update
 
 from palimpsest.core.clock import Precision
+from palimpsest.core.entities import name_key
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import (
     EXPIRES_AT,
     ORIGIN,
+    PINNED,
     UNDO,
     USER_NAME,
     Annotation,
@@ -28,6 +30,7 @@ from palimpsest.core.models import (
 from palimpsest.store.graph import statements as graph
 from palimpsest.store.graph.identity.spoken import mention_with
 from palimpsest.store.mapping import connections, is_scope, memory_hash, scope_values, sees, statements, to_memory
+from palimpsest.store.queries.memories import name_of_user
 from palimpsest.store.schema import memories, messages, vectors
 from palimpsest.store.views import links as link_rows
 from palimpsest.store.views import pinned, recalls
@@ -37,6 +40,7 @@ from palimpsest.store.writes.transaction import (
     find,
     find_duplicate,
     find_living,
+    find_newest,
     put_entry,
     record,
 )
@@ -57,14 +61,16 @@ def add(tx: Transaction, fact: Fact, replaces: Sequence[str]) -> Outcome:
         find_living(tx, memory.id) for memory in named if duplicate is None or memory.superseded_by != duplicate.id
     ]
     if duplicate is not None:
-        outcome = change(tx, duplicate, replace(_said_again(duplicate, fact), text=duplicate.text))
         others = [memory for memory in replaced if memory.id != duplicate.id]
+        again = replace(_said_again(duplicate, fact), text=duplicate.text)
+        given = with_handed_on(tx, again, others, duplicate)
+        outcome = change(tx, duplicate, given)
         for memory in others:
-            close(tx, memory, duplicate)
+            _close(tx, memory, duplicate)
         return _with_replaced(replace(outcome, duplicate_of=duplicate.id), others)
-    memory = _store(tx, fact)
+    memory = _store(tx, with_handed_on(tx, fact, replaced), replaced)
     for old in replaced:
-        close(tx, old, memory)
+        _close(tx, old, memory)
     return _with_replaced(Outcome(Event.ADD, memory), replaced)
 
 
@@ -73,6 +79,42 @@ def _said_again(memory: Memory, fact: Fact) -> Fact:
     if (ORIGIN in memory.metadata) == (ORIGIN in fact.metadata):
         return fact
     return replace(fact, metadata={**fact.metadata, ORIGIN: None})
+
+
+def with_handed_on(tx: Transaction, fact: Fact, replaced: Sequence[Memory], successor: Memory | None = None) -> Fact:
+    """Return a fact with what the memories that it replaces hand on: metadata, and the relations that hold on.
+
+    What the fact says itself counts more, and so does what its memory has already, the `successor` if there is one.
+    """
+    if not replaced:
+        return fact
+    own: Mapping[str, Any] = {} if successor is None else successor.metadata
+    given = {
+        key: value
+        for memory in replaced
+        for key, value in memory.metadata.items()
+        if key not in own and _is_handed_on(tx, key, value, replace(fact, metadata={**own, **fact.metadata}))
+    }
+    told = str(own.get(USER_NAME) or given.get(USER_NAME) or name_of_user(tx.conn, tx.scope))
+    return graph.handed_on(replace(fact, metadata={**given, **fact.metadata}), replaced, {name_key(told)} - {""})
+
+
+def _is_handed_on(tx: Transaction, key: str, value: Any, fact: Fact) -> bool:
+    """Return whether the metadata of a replaced memory holds for what replaces it.
+
+    An end is about the words that were given with it. Whoever names the memory to be replaced is told that it stays.
+    Where the replaced one came from says nothing of the other, and what came from elsewhere is not pinned by it.
+    """
+    if key in fact.metadata or key == ORIGIN:
+        return False
+    if key == PINNED and (ORIGIN in fact.metadata or not pinned.is_pinned({key: value})):
+        return False
+    if key != EXPIRES_AT:
+        return True
+    if tx.provenance.model or has_expired({key: value}, tx.now):
+        return False
+    tx.notes.append(f"{EXPIRES_AT} {value} stays, as what was replaced had it; {EXPIRES_AT}=null takes it away")
+    return True
 
 
 def add_between(tx: Transaction, fact: Fact, decision: Decision) -> Outcome:
@@ -93,7 +135,10 @@ def add_outdated(tx: Transaction, fact: Fact, successor: Memory, ended: _Ended |
     """
     same = find_duplicate(tx, tx.scope, fact.text) or _find_superseded(tx, fact.text, successor)
     if same is None:
-        return Outcome(Event.ADD, close(tx, _store(tx, fact), successor, ended))
+        memory = _store(tx, fact)
+        told = {key: value for key, value in memory.metadata.items() if key == USER_NAME}  # the rest is about the fact
+        _hand_on(tx, replace(memory, metadata=told), successor)
+        return Outcome(Event.ADD, _close(tx, memory, successor, ended))
     cite(tx, same.id, fact, None)
     if same.id == successor.id or same.deleted_at is not None:
         return Outcome(Event.NONE, same, duplicate_of=same.id)
@@ -111,7 +156,7 @@ def _find_superseded(tx: Transaction, text: str, successor: Memory) -> Memory | 
     return None if row is None else to_memory(row)
 
 
-def _store(tx: Transaction, fact: Fact) -> Memory:
+def _store(tx: Transaction, fact: Fact, replaced: Sequence[Memory] = ()) -> Memory:
     memory = Memory(
         id=str(uuid.uuid4()),
         scope=tx.scope,
@@ -129,11 +174,11 @@ def _store(tx: Transaction, fact: Fact) -> Memory:
         actor_id=fact.actor_id,
         role=fact.role,
         entities=fact.entities,
-        relations=fact.relations,
+        relations=graph.fact_relations(fact),
     )
     pinned.note_change(tx.pinned, None, memory)
     _insert(tx, memory)
-    graph.put_new(tx.graph, memory)
+    graph.put_new(tx.graph, memory, replaced)
     put_entry(tx, "memory", memory.id, memory.scope, memory.text)
     cite(tx, memory.id, fact, record(tx, Event.ADD, memory, old=None))
     return memory
@@ -209,8 +254,8 @@ def change(tx: Transaction, memory: Memory, fact: Fact, *, sets_labels: bool = F
     memory = find_living(tx, memory.id)
     duplicate = find_duplicate(tx, memory.scope, fact.text)
     if duplicate is not None and duplicate.id != memory.id:
-        change(tx, duplicate, replace(fact, text=duplicate.text))
-        closed = close(tx, memory, duplicate)
+        change(tx, duplicate, with_handed_on(tx, replace(fact, text=duplicate.text), [memory], duplicate))
+        closed = _close(tx, memory, duplicate)
         return Outcome(Event.DELETE, closed, previous=memory.text, duplicate_of=duplicate.id)
     new = replace(
         memory,
@@ -306,7 +351,23 @@ def replace_by(tx: Transaction, memory: Memory, successor: Memory) -> Outcome:
 
 
 def close(tx: Transaction, memory: Memory, successor: Memory, ended: _Ended | None = None) -> Memory:
-    """Mark a memory as superseded by another one. It held until it `ended`, or until the other began to hold."""
+    """Mark a memory as superseded by another one, to which it hands on what holds on.
+
+    It held until it `ended`, or until the other began to hold.
+    """
+    _hand_on(tx, memory, successor)
+    return _close(tx, memory, successor, ended)
+
+
+def _hand_on(tx: Transaction, memory: Memory, successor: Memory) -> None:
+    """Give what holds on of a replaced memory to the living one that stands for it in the end, if there is one."""
+    heir = find_newest(tx, successor.id)
+    if heir.deleted_at is None and heir.id != memory.id:
+        said = Fact(heir.text, entities=heir.entities, relations=heir.relations)
+        change(tx, heir, with_handed_on(tx, said, [memory], heir))
+
+
+def _close(tx: Transaction, memory: Memory, successor: Memory, ended: _Ended | None = None) -> Memory:
     replaced = replace(memory, superseded_by=successor.id)
     return _delete(tx, _until(replaced, ended or _beginning(successor)), memory)
 

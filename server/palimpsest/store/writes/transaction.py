@@ -31,7 +31,8 @@ class Transaction:
 
     `edit` is the number of the edit. `vectors` maps texts to their vectors of `embedder`, and `partial` are those of
     them of which only the first window was embedded. `touched` collects the entries that are indexed again at the end,
-    `entity_edits` a line about each edit of entities, and `pinned` what becomes of pinned blocks.
+    `entity_edits` a line about each edit of entities, `pinned` what becomes of pinned blocks, and `notes` what else the
+    caller must know.
     """
 
     conn: Connection
@@ -45,6 +46,7 @@ class Transaction:
     partial: AbstractSet[str] = frozenset()
     entity_edits: list[str] = field(default_factory=list[str])
     pinned: GrownBlocks = field(default_factory=GrownBlocks)
+    notes: list[str] = field(default_factory=list[str])
 
     @property
     def graph(self) -> GraphWrite:

@@ -190,5 +190,5 @@ def store_mentions(conn: Connection, kind: str, owner: Item, imported: ImportedE
 def _stated_keys(memory: Item) -> set[str]:
     """Return the keys of the names that the present version of an exported memory has."""
     named = [name for name, _ in memory.get("entities") or ()]
-    ends = [end for source, _, destination in memory.get("relations") or () for end in (source, destination)]
+    ends = [end for relation in memory.get("relations") or () for end in (relation[0], relation[2])]
     return {name_key(name) for name in (*named, *ends)}

@@ -1,0 +1,131 @@
+"""What a memory that is replaced hands on: metadata, relations that still hold, and the user's name."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palimpsest.core.entities import Relation
+from palimpsest.core.models import Scope
+from palimpsest.memory import Memory
+from tests.support.graph import Graph
+from tests.support.ledger_access import ignore_progress
+from tests.support.mcp_client import reply_text
+from tests.support.memory import ALICE, StoppedClock, add_text, memory_in
+from tests.support.server_in_process import connect
+from tests.support.stores import open_empty_ledger
+
+pytestmark = pytest.mark.anyio
+
+RELATIONS = json.loads((Path(__file__).parent / "replaced_relations.json").read_text("utf-8"))
+
+
+async def replaced(memory: Memory, scope: Scope, old: dict[str, Any], new: dict[str, Any]) -> tuple[str, str]:
+    """Add a text and another one that replaces it, and return the ids of both."""
+    first = (await memory.add_text(scope, infer=False, **old)).outcomes[0].memory.id
+    second = (await memory.add_text(scope, infer=False, replaces=[first], **new)).outcomes[0].memory.id
+    return first, second
+
+
+async def test_a_relation_stays_unless_the_new_text_ends_it(tmp_path: Path) -> None:
+    """Guards who is whose cousin, when somebody moves; and that nobody works where they left."""
+    async with memory_in(tmp_path) as memory:
+        for number, case in enumerate(RELATIONS):
+            scope = Scope(f"user{number}")
+            old, states = ([Relation(*item) for item in case[key]] for key in ("relations", "states"))
+            await replaced(
+                memory, scope, {"text": case["old"], "relations": old}, {"text": case["new"], "relations": states}
+            )
+            drawn = (await memory.graph.subgraph(scope)).relations
+            said = {item.name for item in states}
+            left = [item.name for item in old if item.name in {relation.relationship for relation in drawn}]
+            expected = [item.name for item in old if item.name in {*case["stay"], *said}]
+            assert left == expected, case["new"]
+
+
+async def test_metadata_stays_unless_the_call_gives_another(tmp_path: Path) -> None:
+    """An undo gives it back to the one that was replaced. An end that stays is told."""
+    given = {"pinned": 1, "source": "crm", "ticket": 7, "expires_at": "2027-01-01"}
+    async with memory_in(tmp_path) as memory:
+        first, second = await replaced(
+            memory,
+            ALICE,
+            {"text": "Ana is on call", "metadata": given},
+            {"text": "Ana is on call for payments", "metadata": {"ticket": 8, "source": None}},
+        )
+        (stored,) = (await memory.scope_contents(ALICE)).memories
+        assert (stored.id, stored.metadata) == (second, {"pinned": 1, "ticket": 8, "expires_at": "2027-01-01"})
+        again = await add_text(memory, "Bo is on call")
+        told = await memory.add_text(ALICE, "Bo is on call", replaces=[second], infer=False)
+        assert any("expires_at 2027-01-01 stays" in note for note in told.notes)
+        assert (await memory.scope_contents(ALICE)).memories[0].metadata == stored.metadata, "a known text has it too"
+        await memory.undo(ALICE)
+        kept = {item.id: item.metadata for item in (await memory.scope_contents(ALICE)).memories}
+        assert kept == {second: stored.metadata, again: {}}
+        await memory.undo(ALICE)
+        await memory.undo(ALICE)
+        (stored,) = (await memory.scope_contents(ALICE)).memories
+        assert (stored.id, stored.metadata) == (first, given)
+
+
+async def test_each_relation_has_the_date_that_is_its_own(tmp_path: Path) -> None:
+    """Guards "sister of" against the date of a new flat, through a replacement and an undo."""
+    clock = StoppedClock()
+    ledger = open_empty_ledger(tmp_path, clock)
+    graph = Graph(ledger, clock)
+    ida, lives = Relation("Ida", "sister of", "Tom"), Relation("Ida", "lives in", "Graz")
+    works = Relation("Ida", "works at", "Acme")
+    graph.add(
+        "Ida, Tom's sister, works at Acme, and has lived in Graz since 2021",
+        *("Ida", "Tom", "Acme", "Graz"),
+        relations=(ida, works, lives),
+        valid_from=datetime(2021, 1, 1, tzinfo=UTC),
+        valid_from_precision="year",
+    )
+    assert graph.dates("Ida") == {"sister of": "", "works at": "", "lives in": "2021"}
+    (old,) = graph.living()
+    graph.add(
+        "Ida has worked at Globex since May 2026",
+        *("Ida", "Globex"),
+        replaces=(old,),
+        relations=(Relation("Ida", "works at", "Globex"),),
+        valid_from=datetime(2026, 5, 1, tzinfo=UTC),
+        valid_from_precision="month",
+    )
+    assert graph.dates("Ida") == {"sister of": "", "works at": "2026-05", "lives in": "2021"}
+    graph.undo()
+    assert graph.dates("Ida") == {"sister of": "", "works at": "", "lives in": "2021"}
+    assert graph.faults() == []
+    ledger.close()
+
+
+async def test_what_was_handed_on_survives_an_export(tmp_path: Path) -> None:
+    file = tmp_path / "memory.jsonl"
+    old = {"text": "Ida, Tom's sister, lives in Graz", "relations": [Relation("Ida", "sister of", "Tom")]}
+    async with memory_in(tmp_path / "old") as memory:
+        await replaced(memory, ALICE, old, {"text": "Ida moved to Linz"})
+        stated = (await memory.graph.subgraph(ALICE)).relations
+        await memory.care.export(file, "jsonl", ignore_progress)
+    async with memory_in(tmp_path / "new") as memory:
+        await memory.care.import_file(ALICE, file, ignore_progress)
+        again = (await memory.graph.subgraph(ALICE)).relations
+    assert [item.line for item in again] == [item.line for item in stated] == ["Ida — sister of → Tom"]
+
+
+async def test_the_tool_names_the_relations_of_what_it_stored(tmp_path: Path) -> None:
+    """Guards agents that cannot see what is known of whom now."""
+    relations = [["Ida", "sister of", "Tom"], ["Ida", "lives in", "Graz"]]
+    async with connect(tmp_path) as server:
+        added = await server.call_tool("add_memory", {"text": "Ida, Tom's sister, is in Graz", "relations": relations})
+        (first,) = added.structured_content["results"]
+        moved = {"text": "Ida moved to Linz", "replaces": [first["id"]]}
+        reply = await server.call_tool("add_memory", moved)
+    assert "states Ida — lives in → Graz" in reply_text(added)
+    assert reply.structured_content["results"][0]["relations"] == [
+        {"source": "Ida", "relationship": "sister of", "destination": "Tom"}
+    ]
+    assert "states Ida — sister of → Tom" in reply_text(reply)
