@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -30,11 +30,14 @@ class Graph:
 
     ledger: Ledger
     clock: StoppedClock
+    notes: list[str] = field(default_factory=list[str])
 
     def apply(self, write: Write) -> AppliedWrite:
         """Carry out a write."""
         self.clock.forward(minutes=1)
-        return self.ledger.apply(write)
+        applied = self.ledger.apply(write)
+        self.notes.extend(applied.notes)
+        return applied
 
     def add(
         self,
@@ -145,6 +148,10 @@ class Graph:
     def newest(self, name: str) -> str:
         """Return the id of the newest entity of that name."""
         return str(max((row for row in self._entities() if row.name == name), key=lambda row: row.seq).id)
+
+    def oldest(self, name: str) -> str:
+        """Return the id of the oldest entity of that name."""
+        return str(min((row for row in self._entities() if row.name == name), key=lambda row: row.seq).id)
 
     def relations(self) -> set[tuple[str, str, str]]:
         """Return the relations of all memories by the names of entities."""

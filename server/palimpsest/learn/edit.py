@@ -44,6 +44,7 @@ from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.writes.apply import Write
 from palimpsest.text.counting import counted
+from palimpsest.text.names.self_name import told_self_name
 
 MAX_TAGS, MAX_TAG_CHARS = 20, 60
 """How many tags a memory may be given by hand, and how long each may be. Set by hand: more than anybody reads."""
@@ -151,8 +152,16 @@ def with_labels(memory: Memory, fact: Fact, tags: Sequence[str]) -> Fact:
 
 
 def without_untold_name(memory: Memory, fact: Fact) -> Fact:
-    """Return a fact that takes the user's name from a memory if only the memory's old text told it."""
-    if fact.text and str(memory.metadata.get(USER_NAME, "")) not in fact.text and USER_NAME not in fact.metadata:
+    """Return a fact that takes the user's name from a memory whose old text told it and nothing else.
+
+    The name that something else told stays: where somebody lives may change without it.
+    """
+    if (
+        fact.text
+        and told_self_name(memory.text)
+        and str(memory.metadata.get(USER_NAME, "")) not in fact.text
+        and USER_NAME not in fact.metadata
+    ):
         return replace(fact, metadata={**fact.metadata, USER_NAME: None})
     return fact
 

@@ -278,7 +278,7 @@ def to_entities(stored: Sequence[Sequence[Any]] | None) -> tuple[NamedEntity, ..
 
 
 def to_relations(stored: Sequence[Sequence[str]] | None) -> tuple[Relation, ...]:
-    """Return the relations that a memory states, from `[[source, name, destination], …]`, some with a `since` at the end."""
+    """Return the relations that a memory states, from `[[source, name, destination], …]`, perhaps with a `since`."""
     return tuple(Relation(*item) for item in stored or ())
 
 

@@ -25,20 +25,21 @@ def _words(text: str) -> frozenset[str]:
 
 
 NEGATIONS = _words(
-    "not no never isn't doesn't don't didn't wasn't nicht kein keine keinen ne pas jamais nunca tampoco non mai não niet "
-    "geen inte aldrig nie не никогда"
+    "not no never isn't doesn't don't didn't wasn't nicht kein keine keinen ne pas jamais nunca tampoco non mai "
+    "não niet geen inte aldrig nie не никогда"
 )
 """Words that deny what a text says with all its other words. Scripts without spaces are not covered."""
 
 _KIN = _words(
-    "brother sister sibling siblings twin twins mother father mom mum dad parent parents son daughter child children "
-    "kid kids cousin uncle aunt nephew niece grandmother grandfather grandma grandpa grandparent grandson "
-    "granddaughter grandchild half-brother half-sister stepmother stepfather stepson stepdaughter godmother godfather relative born "
-    "birthplace native bruder schwester geschwister mutter vater eltern sohn tochter kind cousine vetter onkel tante "
-    "neffe nichte oma opa enkel enkelin frère sœur soeur mère père fils fille oncle neveu nièce hermano hermana madre padre "
-    "hijo hija primo prima tío tía sobrino sobrina abuelo abuela fratello sorella figlio figlia cugino cugina zio zia "
-    "irmão irmã mãe pai filho filha broer zus moeder vader zoon dochter neef nicht oom syster bror mor far son dotter "
-    "brat siostra matka ojciec syn córka kuzyn kuzynka брат сестра мать отец сын дочь кузен кузина дядя тётя"
+    "brother sister sibling siblings twin twins mother father mom mum dad parent parents son daughter child "
+    "children kid kids cousin uncle aunt nephew niece grandmother grandfather grandma grandpa grandparent "
+    "grandson granddaughter grandchild half-brother half-sister stepmother stepfather stepson stepdaughter "
+    "godmother godfather relative born birthplace native bruder schwester geschwister mutter vater eltern sohn "
+    "tochter kind cousine vetter onkel tante neffe nichte oma opa enkel enkelin frère sœur soeur mère père fils "
+    "fille oncle neveu nièce hermano hermana madre padre hijo hija primo prima tío tía sobrino sobrina abuelo "
+    "abuela fratello sorella figlio figlia cugino cugina zio zia irmão irmã mãe pai filho filha broer zus moeder "
+    "vader zoon dochter neef nicht oom syster bror mor far son dotter brat siostra matka ojciec syn córka kuzyn "
+    "kuzynka брат сестра мать отец сын дочь кузен кузина дядя тётя"
 )
 """What is so for life: whose brother somebody is, and where somebody was born."""
 
@@ -115,8 +116,9 @@ _OF_WHAT = _words("left leaves leaving quit lost sold stopped divorced cancelled
 """Words before what they end."""
 
 _ANYWHERE = _words(
-    "verließ verlassen verkauft verloren gekündigt quitté vendu perdu dejó vendió perdió lasciato venduto perso deixou "
-    "vendeu perdeu verlaten verkocht lämnade sålde rzucił rzuciła sprzedał sprzedała бросил бросила продал продала"
+    "verließ verlassen verkauft verloren gekündigt quitté vendu perdu dejó vendió perdió lasciato venduto perso "
+    "deixou vendeu perdeu verlaten verkocht lämnade sålde rzucił rzuciła sprzedał sprzedała бросил бросила продал "
+    "продала"
 )
 """Words on either side of what they end."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from palimpsest.core.entities import Merge, NamedEntity, Split
+from palimpsest.core.entities import Merge, NamedEntity, Relation, Split
 from palimpsest.core.models import USER_NAME, Decision, Event, Fact, Provenance, Scope
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.writes.apply import Write
@@ -113,11 +113,43 @@ def test_of_several_the_clearly_nearer_one_is_meant(graph: Graph) -> None:
     assert graph.partners(friend) == {friend}
 
 
-def test_what_is_not_clear_stays_apart(graph: Graph) -> None:
-    graph.add("Tom sings", "Tom")
-    graph.add("Another Tom repairs sinks", "Tom")
-    unclear = graph.add("Tom likes tea", "Tom")
-    assert graph.partners(unclear) == {unclear}
+def test_what_is_not_clear_means_nobody_and_is_told(graph: Graph) -> None:
+    """Guards two of a name against a third one. A text that says who is meant is about that one."""
+    cousin = graph.add("My cousin Daniel lives in Porto", ("Daniel", "person"))
+    dentist = graph.add("Another Daniel, a dentist, plays chess", ("Daniel", "person"))
+    sees = Relation("Ana", "visits", "Daniel")
+    names = (("Daniel", "person"), ("Ana", "person"))
+    broken = graph.add("Daniel broke his wrist, and Ana visits him", *names, relations=(sees,))
+    assert graph.memories_about("Daniel") == {cousin, dentist}
+    assert graph.relations() == set()
+    assert graph.faults() == []
+    told = graph.notes[-1]
+    assert told.startswith("Daniel is not attached to anybody")
+    assert "My cousin Daniel lives in Porto" in told
+    graph.change(broken, "My cousin Daniel broke his wrist, and Ana visits him", "Daniel", "Ana", relations=(sees,))
+    assert graph.partners(cousin) == {cousin, broken}
+    assert graph.relations() == {("Ana", "visits", "Daniel")}
+    later = graph.add("Daniel (the dentist) moved", ("Daniel", "person"))
+    assert graph.partners(dentist) >= {dentist}
+    assert later not in graph.partners(cousin)
+    for _ in range(5):
+        graph.undo()
+    assert graph.faults() == []
+
+
+def test_a_merge_of_two_of_one_name_says_what_differs(graph: Graph) -> None:
+    graph.add("Tomasz designs the site", "Tomasz", scope=WEB)
+    graph.add("Tomasz lives in Lyon", "Tomasz")
+    graph.add("Rex barks", ("Rex", "person"))
+    other = graph.add("Another Rex purrs", ("Rex", "person"))
+    first, second = graph.newest("Rex"), graph.oldest("Rex")
+    graph.edit(Merge(first, second))
+    merges = [step.after for edit in graph.log() for step in edit.steps if step.kind == "entity"]
+    assert merges == [
+        f"merged Rex ({first[:8]}) into Rex ({second[:8]})",
+        "merged Tomasz (in web) into Tomasz (in all projects)",
+    ]
+    assert other in graph.partners(other)
 
 
 def test_an_undone_namesake_makes_nothing_unclear(graph: Graph) -> None:

@@ -14,6 +14,7 @@ from palimpsest.learn.engine import Engine
 from palimpsest.llm.names import is_about_user
 from palimpsest.store.graph.care.naming import known_types, unnamed_memories
 from palimpsest.store.ledger import Ledger
+from palimpsest.store.queries.memories import memories_telling_name, name_of_user
 from palimpsest.text.names.finder import find_names
 from palimpsest.text.names.known import name_candidates
 from palimpsest.text.names.self_name import told_self_name
@@ -38,6 +39,25 @@ def with_names(engine: Engine, scope: Scope, facts: Sequence[Fact]) -> tuple[Fac
             else replace(fact, entities=names_in(conn, scope, fact.text), metadata=_with_self_name(fact))
             for fact in facts
         )
+
+
+def name_decision(conn: Connection, scope: Scope, name: str, sources: Sequence[str]) -> Decision | None:
+    """Return the decision to store what the user is called, in place of what told another name and nothing else.
+
+    Return None if the name is known, or a longer one that has it.
+    """
+    if not name or set(name_key(name).split()) <= set(name_key(name_of_user(conn, scope)).split()):
+        return None
+    fact = Fact(
+        f"User's name is {name}.",
+        tuple(sources),
+        tags=("identity",),
+        metadata={USER_NAME: name},
+        entities=(USER, NamedEntity(name, "person")),
+    )
+    telling = memories_telling_name(conn, scope)
+    older = [memory.id for memory in telling if told_self_name(memory.text) and memory.scope.project == scope.project]
+    return Decision(Event.ADD, fact, replaces=tuple(older))
 
 
 def with_named_facts(engine: Engine, scope: Scope, decisions: Sequence[Decision]) -> tuple[Decision, ...]:

@@ -13,6 +13,7 @@ from functools import partial
 
 from palimpsest.core.errors import LedgerError, StaleDecisionError
 from palimpsest.core.models import (
+    USER_NAME,
     Decision,
     Event,
     Fact,
@@ -37,6 +38,7 @@ from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.writes.apply import Write
 from palimpsest.text.counting import counted
+from palimpsest.text.names.self_name import asks_about_name
 from palimpsest.text.shorten import shorten
 
 logger = logging.getLogger(__name__)
@@ -69,7 +71,8 @@ class ReconcileRequest:
 
     `learned_from` are the ids of the messages the facts come from. With `keep_all` a fact is added even if the model
     finds it not worth keeping. The requests may take `may_forget` memories without a question. `user_name` is "" if it
-    is not known. `vectors` maps texts to their vectors, as far as they could be embedded.
+    is not known. `vectors` maps texts to their vectors, as far as they could be embedded. `told_name` is the decision to
+    store the user's name, if none of the facts keeps it.
     """
 
     scope: Scope
@@ -81,6 +84,7 @@ class ReconcileRequest:
     may_forget: int = MAX_FORGOTTEN_UNASKED
     user_name: str = ""
     vectors: Mapping[str, Vector] = field(default_factory=dict[str, Vector])
+    told_name: Decision | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +233,8 @@ async def _apply(
         for message_id in asking
         if message_id not in known
     )
+    if request.told_name is not None and not any(map(_keeps_name, decisions.decisions)):
+        decisions = replace(decisions, decisions=(*decisions.decisions, request.told_name))
     # A decision may give a memory a text of the model's own, which has no vector yet.
     facts = [fact for decision in decisions.decisions for fact in (decision.fact, *decision.outdated)]
     texts = [fact.text for fact in facts if fact is not None]
@@ -243,10 +249,11 @@ async def _apply(
         read=basis.revisions,
         based_on=basis.seq,
         learned_from=request.learned_from,
+        forgets_name=any(asks_about_name(granted.request.what, request.user_name) for granted in decisions.granted),
     )
     applied = await apply_write(engine, write)
     questions = tuple(_question(questioned, applied.outcomes) for questioned in decisions.questioned)
-    return WriteResult(applied.outcomes, notes=(*_notes(decisions), *notes), questions=questions)
+    return WriteResult(applied.outcomes, notes=(*_notes(decisions), *notes, *applied.notes), questions=questions)
 
 
 def _question(questioned: Questioned, outcomes: Sequence[Outcome]) -> ForgetQuestion:
@@ -276,6 +283,11 @@ def quoted_texts(question: ForgetQuestion) -> str:
     shown = "; ".join(f'"{shorten(one_line(text), SHOWN_CHARS)}"' for text in texts[:SHOWN_TEXTS])
     more = f" and {len(texts) - SHOWN_TEXTS} more" if len(texts) > SHOWN_TEXTS else ""
     return f"it would take {counted(len(texts), 'entry')}, {shown}{more}"
+
+
+def _keeps_name(decision: Decision) -> bool:
+    """Return whether what a decision stores, or finds to be known, tells the user's name."""
+    return decision.fact is not None and bool(decision.fact.metadata.get(USER_NAME))
 
 
 def _notes(decisions: Decisions) -> list[str]:

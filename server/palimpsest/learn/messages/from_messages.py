@@ -27,6 +27,7 @@ from palimpsest.core.models import USER_NAME, Fact, ForgetQuestion, ForgetReques
 from palimpsest.core.protocols import LanguageModel, Vector
 from palimpsest.learn.apply import WriteResult, apply_write, embed_texts
 from palimpsest.learn.engine import Engine
+from palimpsest.learn.facts.naming import name_decision
 from palimpsest.learn.facts.reconcile import (
     ReconcileRequest,
     add_undecided,
@@ -177,10 +178,14 @@ async def _learn_from_piece(
     carried = replace(carried, requests=later, facts=known)
     found = replace(found, facts=tuple(kept), requests=tuple(item for item in requests if item not in later))
     notes = (*_notes(found), *excluded, *left_out)
+    sources = [message.id for message in piece.messages if found.user_name in message.content]
+    told = await engine.read(lambda conn: name_decision(conn, scope, found.user_name, sources))
     if not found.facts and not found.requests:
         provenance = Provenance("extract", model.name, prompt.fingerprint, lesson.caller)
-        await apply_write(engine, Write(scope, provenance, learned_from=piece.finished))
-        return WriteResult(notes=notes), carried
+        decisions = [told] if told is not None else []
+        write = Write(scope, provenance, decisions=tuple(decisions), learned_from=piece.finished)
+        applied = await apply_write(engine, write)
+        return WriteResult(applied.outcomes, notes=(*notes, *applied.notes)), carried
     texts = [*(fact.text for fact in found.facts), *(request.what for request in found.requests)]
     vectors, _ = await embed_texts(engine, texts, lesson.vectors)
     request = ReconcileRequest(
@@ -192,6 +197,7 @@ async def _learn_from_piece(
         user_name=found.user_name or conversation.user_name,
         vectors=vectors,
         may_forget=carried.may_forget,
+        told_name=told,
     )
     result = await _reconciled(engine, model, request)
     forgotten = sum(outcome.kind == "memory" and outcome.memory.is_forgotten for outcome in result.outcomes)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Row, and_, bindparam, select, union
 
 from palimpsest.core.clock import parse_date, shown_date
-from palimpsest.core.entities import KnownRelation, Relation, name_key
+from palimpsest.core.entities import KnownRelation, name_key
 from palimpsest.core.models import Memory, Scope
 from palimpsest.store.graph.groups import members_of, roots_of
 from palimpsest.store.graph.names import as_shown, is_shown
@@ -110,8 +110,8 @@ def _of_rows(rows: Iterable[Row[Any]]) -> list[_Stated]:
 
 def since_in(row: Row[Any]) -> str:
     """Return since when the relation of a row holds: since its own time, or since that of the memory that states it."""
-    relation: Relation = to_relations(row.relations)[row.position]
-    return since_of(relation, _date(row.valid_from, row.valid_from_precision))
+    stated = to_relations(row.relations)
+    return since_of(stated[int(row.position)], _date(row.valid_from, row.valid_from_precision))
 
 
 def _groups(conn: Connection, entity_ids: Iterable[str]) -> list[str]:

@@ -31,7 +31,8 @@ def put_new(write: GraphWrite, memory: Memory, replaced: Sequence[Memory] = ()) 
         return
     meant = _meant_before(write, memory, named, replaced)
     meant |= resolve(write, memory, {key: named[key] for key in named if key not in meant}, meant.values())
-    write.conn.execute(_INSERT_MENTIONS, [_mention(memory, key, named[key], meant[key]) for key in named])
+    if rows := [_mention(memory, key, named[key], meant[key]) for key in named if key in meant]:
+        write.conn.execute(_INSERT_MENTIONS, rows)
     if rows := relation_rows(memory, meant):
         write.conn.execute(_INSERT_RELATIONS, rows)
 
@@ -74,8 +75,8 @@ def put(write: GraphWrite, memory: Memory) -> None:
     meant = {key: rows[key].entity_id for key in named if key in rows}
     if missing := {key: entity for key, entity in named.items() if key not in rows}:
         meant |= resolve(write, memory, missing, meant.values())
-        new = [_mention(memory, key, entity, meant[key]) for key, entity in missing.items()]
-        conn.execute(_INSERT_MENTIONS, new)
+        if new := [_mention(memory, key, entity, meant[key]) for key, entity in missing.items() if key in meant]:
+            conn.execute(_INSERT_MENTIONS, new)
     for key, row in rows.items():
         if row.current is not (key in named):
             conn.execute(update(mentions).where(mentions.c.seq == row.seq).values(current=key in named))
@@ -155,7 +156,10 @@ def _ends(relation: Relation) -> tuple[str, str]:
 
 
 def relation_rows(memory: Memory, meant: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the rows of `relations` that a memory has, given the entity that each of its names means."""
+    """Return the rows of `relations` that a memory has, given the entity that each of its names means.
+
+    A relation of somebody who may be one of several has none.
+    """
     return [
         {
             "memory_id": memory.id,
@@ -166,6 +170,7 @@ def relation_rows(memory: Memory, meant: Mapping[str, str]) -> list[dict[str, An
             "destination_id": meant[name_key(relation.destination)],
         }
         for position, relation in enumerate(memory.relations)
+        if name_key(relation.source) in meant and name_key(relation.destination) in meant
     ]
 
 

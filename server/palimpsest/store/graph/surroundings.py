@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Table, and_, bindparam, func, or_, select
 
 from palimpsest.core.entities import Entity, name_key
 from palimpsest.core.models import Memory, Scope
-from palimpsest.store.graph.groups import members_of, roots_of
+from palimpsest.store.graph.groups import members_of, roots_of, users_own
 from palimpsest.store.graph.names import as_shown
 from palimpsest.store.graph.statements import stated_names
 from palimpsest.store.graph.tables import entities, entity_aliases, entity_history, mentions, relations
@@ -27,6 +27,31 @@ def memories_about(conn: Connection, scope: Scope, root_id: str, limit: int) -> 
     parts = scope_parts(scope)
     found = [to_memory(row) for row in conn.execute(_about(parts, is_living=True), {**values, "limit": limit})]
     return found, conn.execute(_count_about(parts, is_living=True), values).scalar_one()
+
+
+def about_user(conn: Connection, scope: Scope, key: str) -> str | None:
+    """Return the id of a living memory of exactly this project that is about the user, if there is one.
+
+    One that calls the user by the name with this key comes first, then the newest.
+    """
+    own = users_own(conn, scope.user_id)
+    if own is None:
+        return None
+    query = (
+        select(memories.c.id)
+        .join(mentions, mentions.c.owner_id == memories.c.id)
+        .where(
+            mentions.c.kind == "memory",
+            mentions.c.current,
+            mentions.c.entity_id.in_(list(members_of(conn, [own]))),
+            memories.c.deleted_at.is_(None),
+            memories.c.project == scope.project,
+            sees(memories, scope),
+        )
+        .order_by((mentions.c.key == key).desc(), memories.c.seq.desc())
+        .limit(1)
+    )
+    return conn.execute(query).scalar()
 
 
 def former_memories_about(

@@ -70,6 +70,7 @@ class Write:
     those of `messages` that no facts were extracted from yet; `later` is other work that is queued with the write.
     `entity_edits` are carried out after the decisions. `annotations` are what the background found out about memories.
     `gists` are those of pages, by the ids of these, and `pages_read` the pages that the new ones take the place of.
+    With `forgets_name` the user's name goes with the memories that told it; else another one tells it from then on.
     With `erases_recalls` the recall log of the scope itself is erased, which no undo brings back.
     """
 
@@ -93,6 +94,7 @@ class Write:
     edit: int | None = None
     gists: Mapping[str, Gist] = field(default_factory=dict[str, Gist])
     pages_read: PagesRead | None = None
+    forgets_name: bool = False
     erases_recalls: bool = False
 
 
@@ -123,6 +125,8 @@ def apply(conn: Connection, full_text: FullText, write: Write, now: datetime, ma
         memory_writes.annotate(tx, find(tx, annotation.memory_id), annotation)
     if write.undo is not None:
         outcomes += undo_writes.undo(tx, write.undo)
+    elif not write.forgets_name:
+        memory_writes.keep_name(tx)
     new_messages = [message.id for message in stored if message.id in new_ids]
     enqueue_all(conn, write.scope, write.later, outcomes, new_messages, now)
     _expire_later(conn, outcomes, now)

@@ -25,10 +25,12 @@ from palimpsest.core.models import (
     Fact,
     Memory,
     Outcome,
+    Scope,
     has_expired,
 )
 from palimpsest.store.graph import statements as graph
 from palimpsest.store.graph.identity.spoken import mention_with
+from palimpsest.store.graph.surroundings import about_user
 from palimpsest.store.mapping import connections, is_scope, memory_hash, scope_values, sees, statements, to_memory
 from palimpsest.store.queries.memories import name_of_user
 from palimpsest.store.schema import memories, messages, vectors
@@ -44,6 +46,7 @@ from palimpsest.store.writes.transaction import (
     put_entry,
     record,
 )
+from palimpsest.text.names.self_name import told_self_name
 
 _Ended: TypeAlias = tuple[datetime, Precision]
 """Until when a memory held, and how exactly that is known."""
@@ -387,9 +390,27 @@ def _until(memory: Memory, ended: _Ended) -> Memory:
 
 
 def _delete(tx: Transaction, memory: Memory, old: Memory) -> Memory:
+    if old.deleted_at is None and old.metadata.get(USER_NAME):
+        tx.told_names.append(old)
     deleted = update_row(tx, old, replace(memory, deleted_at=tx.now))
     record(tx, Event.DELETE, deleted, old=old.text)
     return deleted
+
+
+def keep_name(tx: Transaction) -> None:
+    """Let another memory about the user tell the name that only deleted ones told, if there is one in their project.
+
+    What says nothing but the name takes it along.
+    """
+    for old in reversed(tx.told_names):
+        if name_of_user(tx.conn, Scope(old.scope.user_id, old.scope.project)) or told_self_name(old.text):
+            return
+        name = str(old.metadata[USER_NAME])
+        heir_id = about_user(tx.conn, replace(tx.scope, project=old.scope.project), name_key(name))
+        if heir_id is not None:
+            heir = find(tx, heir_id)
+            change(tx, heir, Fact(heir.text, metadata={USER_NAME: name}))
+            return
 
 
 def restore(tx: Transaction, memory: Memory) -> Outcome:

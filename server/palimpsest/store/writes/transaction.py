@@ -32,7 +32,7 @@ class Transaction:
     `edit` is the number of the edit. `vectors` maps texts to their vectors of `embedder`, and `partial` are those of
     them of which only the first window was embedded. `touched` collects the entries that are indexed again at the end,
     `entity_edits` a line about each edit of entities, `pinned` what becomes of pinned blocks, and `notes` what else the
-    caller must know.
+    caller must know. `told_names` are the deleted memories that told the user's name.
     """
 
     conn: Connection
@@ -47,12 +47,13 @@ class Transaction:
     entity_edits: list[str] = field(default_factory=list[str])
     pinned: GrownBlocks = field(default_factory=GrownBlocks)
     notes: list[str] = field(default_factory=list[str])
+    told_names: list[Memory] = field(default_factory=list[Memory])
 
     @property
     def graph(self) -> GraphWrite:
         """Return what the graph needs of the write."""
-        vectors, done = (self.vectors, self.embedder), self.entity_edits
-        return GraphWrite(self.conn, self.scope, self.provenance, self.now, self.edit, *vectors, done)
+        vectors, told = (self.vectors, self.embedder), (self.entity_edits, self.notes)
+        return GraphWrite(self.conn, self.scope, self.provenance, self.now, self.edit, *vectors, *told)
 
 
 def next_edit_number(conn: Connection) -> int:

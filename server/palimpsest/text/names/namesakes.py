@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from palimpsest.core.entities import SELF_NAMES
+from palimpsest.text.stopwords import FUNCTION_WORDS
+
 _ANOTHER = "|".join(
     (
         r"another|an?\s+(?:different|second)|the\s+other|yet\s+another",
@@ -54,6 +57,24 @@ def qualifier(text: str, name: str) -> str:
         return ""
     found = re.search(rf"(?<!\w){re.escape(_plain(name))}\s*\(\s*({_ARTICLE}[^()]{{2,40}})\)", plain)
     return " ".join(found[1].split()) if found else ""
+
+
+def describing(text: str, name: str) -> set[str]:
+    """Return the words beside a name that say who it is: "cousin" of "my cousin Tom", "dentist" of "Tom, a dentist"."""
+    plain, called = _plain(text), _plain(name)
+    said: set[str] = set()
+    start = plain.find(called)
+    while start >= 0:
+        before = _WORDS_BEFORE.search(plain, max(0, start - _WINDOW), start)
+        after = _APPOSITION.match(plain, start + len(called))
+        said |= set(before[0].split()[-1:] if before else ()) | set(after[1].split() if after else ())
+        start = plain.find(called, start + 1)
+    return {word for word in said if word.isalpha() and word not in _COMMON and word not in SELF_NAMES}
+
+
+_WORDS_BEFORE = re.compile(r"(?:[^\W\d_]+\s+)+\Z")
+_APPOSITION = re.compile(rf"\s*[,(]\s*(?:{_ARTICLE}\s+|my\s+|user['’]s\s+)?([^\W\d_]+(?:\s+[^\W\d_]+)?)\s*[,.)]")  # noqa: RUF001
+_COMMON = frozenset(word for words in FUNCTION_WORDS.values() for word in words)
 
 
 def bare_name(name: str) -> str:

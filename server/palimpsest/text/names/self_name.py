@@ -37,3 +37,32 @@ def told_self_name(text: str) -> str:
             has_small = any(word[0].islower() and word not in _INSIDE for word in words)
             return "" if has_small or words[0] in _INSIDE else match[1]
     return ""
+
+
+def asks_about_name(what: str, name: str) -> bool:
+    """Return whether a request to forget something is about the user's name."""
+    words = {word.casefold() for word in re.findall(r"[^\W\d_]+", what)}
+    return not words.isdisjoint(_NAME_WORDS | {word.casefold() for word in name.split()}) or any(
+        sign in what for sign in _NAME_SIGNS
+    )
+
+
+_NAME_WORDS = frozenset(
+    (
+        "name",
+        "names",
+        "named",
+        "called",
+        "namen",
+        "heiße",
+        "nom",
+        "prénom",
+        "nombre",
+        "nome",
+        "naam",
+        "namn",
+        "imię",
+        "imienia",
+    )
+) | {"nazwisko", "имя", "имени", "зовут", "اسمي"}
+_NAME_SIGNS = ("名前", "名字", "姓名", "이름")

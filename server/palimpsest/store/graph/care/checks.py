@@ -6,12 +6,12 @@ A memory says by names what it mentions and states. The rows of the graph must s
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, select, update
+from sqlalchemy import Connection, Row, delete, func, select, update
 
-from palimpsest.core.entities import name_key
 from palimpsest.core.models import Memory
 from palimpsest.store.graph.statements import relation_rows, stated_names
 from palimpsest.store.graph.tables import entities, entity_aliases, mentions, relations
@@ -69,21 +69,32 @@ def compare(conn: Connection) -> GraphFaults:
         for row in conn.execute(select(entity_aliases))
         if row.entity_id not in known or known[row.entity_id].user_id != row.user_id
     }
+    several = {(row.user_id, row.key) for row in conn.execute(_OF_SEVERAL)}
     stored = _relations(conn)
     mentioned = _mentions(conn)
     for row in conn.execute(select(memories).order_by(memories.c.seq)):
         memory = to_memory(row)
-        if not _agrees(memory, mentioned.pop(memory.id, []), stored.pop(memory.id, [])):
+        if not _agrees(memory, mentioned.pop(memory.id, []), stored.pop(memory.id, []), several):
             faults.memories.add(memory.id)
     faults.relations = {row.seq for rows in stored.values() for row in rows}
     return faults
 
 
-def _agrees(memory: Memory, own: list[Row[Any]], stated: list[Row[Any]]) -> bool:
-    """Return whether a memory's mentions and relations are what it names and states."""
+_OF_SEVERAL = (
+    select(entity_aliases.c.user_id, entity_aliases.c.key)
+    .group_by(entity_aliases.c.user_id, entity_aliases.c.key)
+    .having(func.count() > 1)
+)
+
+
+def _agrees(memory: Memory, own: list[Row[Any]], stated: list[Row[Any]], several: AbstractSet[tuple[str, str]]) -> bool:
+    """Return whether a memory's mentions and relations are what it names and states.
+
+    A name that several have may mean none of them.
+    """
     meant = {row.key: row.entity_id for row in own}
-    ends = {name_key(end) for relation in memory.relations for end in (relation.source, relation.destination)}
-    if stated_names(memory).keys() != {row.key for row in own if row.current} or not ends <= meant.keys():
+    named, current = stated_names(memory).keys(), {row.key for row in own if row.current}
+    if not current <= named or any((memory.scope.user_id, key) not in several for key in named - current):
         return False
     expected = relation_rows(memory, meant)
     return expected == [{name: getattr(row, name) for name in RELATION} for row in stated]

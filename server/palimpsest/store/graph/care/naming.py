@@ -68,4 +68,4 @@ def give_names(
         is_as_read = (memories.c.id == memory.id, memories.c.text == memory.text, _IS_NULL)
         if conn.execute(update(memories).where(*is_as_read).values(**values)).rowcount:
             new = to_memory(conn.execute(select(memories).where(memories.c.id == memory.id)).one())
-            put(GraphWrite(conn, memory.scope, Provenance(RESOLVE), now, edit, {}, "", []), new)
+            put(GraphWrite(conn, memory.scope, Provenance(RESOLVE), now, edit, {}, "", [], []), new)

@@ -18,7 +18,8 @@ from palimpsest.store.graph.tables import entity_history
 class GraphWrite:
     """The context of one write. `vectors` maps texts to their vectors of `embedder`.
 
-    `edit` is the number of the edit, and `done` collects a line about each edit of entities.
+    `edit` is the number of the edit, `done` collects a line about each edit of entities, and `notes` what else the
+    caller must know.
     """
 
     conn: Connection
@@ -29,6 +30,7 @@ class GraphWrite:
     vectors: Mapping[str, Vector]
     embedder: str
     done: list[str]
+    notes: list[str]
 
 
 ENTITY, ALIAS, MENTION = "entity", "alias", "mention"

@@ -17,10 +17,14 @@ from palimpsest.store.graph.tables import mentions
 from palimpsest.store.mapping import Query, listed
 from palimpsest.store.queries.memories import memories_by_id
 from palimpsest.store.queries.vectors import own_vectors
-from palimpsest.text.names.namesakes import qualifier, says_another
+from palimpsest.text.names.namesakes import describing, qualifier, says_another
+from palimpsest.text.shorten import shorten
 
 NEWEST = 20
 """How many memories of an entity are compared with a new one. What is known lately says most. Set by hand."""
+
+MAX_TOLD, MAX_QUOTED = 4, 60
+"""How many of a name a note tells apart, and how much it quotes of what is known of each."""
 
 CLEARLY_NEARER = 0.8
 """The nearest is clear if its distance is at most this part of the second one's: the ratio test of Lowe (2004)."""
@@ -39,11 +43,54 @@ def choose(
         candidates = mentioned(write.conn, candidates) or candidates
     if len(candidates) == 1:
         return None if says_another(memory.text, entity.name) else candidates[0]
-    return _with_others(write, candidates, others) or _nearest(write, memory, candidates)
+    return (
+        _described(write, memory, entity, candidates)
+        or _with_others(write, candidates, others)
+        or _nearest(write, memory, candidates)
+    )
+
+
+def is_unclear(text: str, name: str, candidates: Sequence[Candidate]) -> bool:
+    """Return whether a text may mean any of several of a name, and does not say that it means another one."""
+    return len(candidates) > 1 and not qualifier(text, name) and not says_another(text, name)
+
+
+def unclear(write: GraphWrite, memory: Memory, entity: NamedEntity, candidates: Sequence[Candidate]) -> str:
+    """Return the note on a name that is not attached to any of the entities that have it."""
+    newest = _newest(write, candidates)
+    texts = memories_by_id(write.conn, [memory_id for ids in newest.values() for memory_id in ids[:1]])
+    known = [
+        f"{candidate.root.name} [{candidate.root.id[:8]}]"
+        + "".join(
+            f' ("{shorten(texts[one].text, MAX_QUOTED)}")' for one in newest[candidate.root.id][:1] if one in texts
+        )
+        for candidate in candidates[:MAX_TOLD]
+    ]
+    return (
+        f"{entity.name} is not attached to anybody, because it may be {' or '.join(known)}; say in the text of "
+        f'[{memory.id[:8]}] who is meant, as in "my cousin {entity.name}"'
+    )
 
 
 def _only(candidates: Sequence[Candidate]) -> Candidate | None:
     return candidates[0] if len(candidates) == 1 else None
+
+
+def _described(
+    write: GraphWrite, memory: Memory, entity: NamedEntity, candidates: Sequence[Candidate]
+) -> Candidate | None:
+    """Return the candidate that is described as a memory describes it, such as "cousin", if it is one alone."""
+    said = describing(memory.text, entity.name)
+    if not said:
+        return None
+    newest = _newest(write, candidates)
+    texts = memories_by_id(write.conn, [memory_id for ids in newest.values() for memory_id in ids])
+
+    def known(candidate: Candidate) -> set[str]:
+        told = (texts[one].text for one in newest[candidate.root.id] if one in texts)
+        return {word for text in (candidate.root.name, *told) for word in describing(text, entity.name)}
+
+    return _only([candidate for candidate in candidates if said & known(candidate)])
 
 
 def _called(write: GraphWrite, entity: NamedEntity, apart: str, candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -18,7 +18,7 @@ from palimpsest.store.graph.identity.candidates import Candidate, candidates_of,
 from palimpsest.store.graph.identity.creation import new_entity
 from palimpsest.store.graph.identity.history import GraphWrite
 from palimpsest.store.graph.identity.merging import merge
-from palimpsest.store.graph.identity.namesakes import choose
+from palimpsest.store.graph.identity.namesakes import choose, is_unclear, unclear
 from palimpsest.store.graph.tables import entities
 from palimpsest.store.queries.memories import name_of_user
 from palimpsest.text.names.namesakes import bare_name, qualifier, says_another
@@ -32,6 +32,7 @@ def resolve(
 ) -> dict[str, str]:
     """Return the id of the entity that each name of a memory means. Entities and aliases that lack are created.
 
+    A name that several entities have is left out if nothing says which is meant, and the caller is told so.
     `mentioned_already` are the entities that other names of the memory mean.
     """
     known = candidates_of(write.conn, memory.scope, named)
@@ -42,6 +43,9 @@ def resolve(
     for key in sorted(fitting, key=lambda key: (len(fitting[key]) > 1, list(named).index(key))):
         others = {*mentioned_already, *meant.values()}
         chosen = choose(write, memory, named[key], fitting[key], others) if fitting[key] else None
+        if chosen is None and is_unclear(memory.text, named[key].name, fitting[key]):
+            write.notes.append(unclear(write, memory, named[key], fitting[key]))
+            continue
         if chosen is None:
             meant[key] = _create(write, memory, named[key], is_first=not fitting[key], known=known.get(key, ()))
         else:
