@@ -3,13 +3,12 @@
     python benchmarks/fit.py --locomo locomo.json --embedder e5
     python benchmarks/fit.py --locomo locomo.json --embedder e5 static --write
     python benchmarks/fit.py --means --write
-    python benchmarks/fit.py --names --write
 
 The cases are the questions about the personas of `everyday.json`, also in small memories of a few of their facts, and
 about the conversations of a LoCoMo file, once with the turns alone and once with the facts of the data set. Each figure
 is printed twice: fitted, and with the persona or conversation left out whose questions are asked. LoCoMo (CC BY-NC) is
 not part of this project; of it, only the weights remain. `--means` measures the mean vectors of questions and passages
-over the texts beside this file instead, and `--names` chooses from when on names of entities are merged.
+over the texts beside this file instead.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from typing import Any
 import anyio
 
 import embedders
-from fitting import cases, means, names, order, pairs, ranking, relevance
+from fitting import cases, means, order, pairs, ranking, relevance
 from fitting.cases import Case
 from locomo import read
 from measures.personas import read_personas
@@ -79,19 +78,12 @@ def main() -> None:
     parser.add_argument("--locomo", type=Path, help="a LoCoMo JSON file")
     parser.add_argument("--embedder", nargs="+", choices=list(SETS), default=list(SETS), help="default: both")
     parser.add_argument("--means", action="store_true", help="measure the mean vectors instead")
-    parser.add_argument("--names", action="store_true", help="choose the thresholds of names instead")
     parser.add_argument("--write", action="store_true", help="write the result into the package")
     arguments = parser.parse_args()
     if arguments.means:
         values = means.measure(HERE, embedders.open_named("e5"))
         if arguments.write:
             _write("means.json", "means", values, means.TEXTS)
-        return
-    if arguments.names:
-        for embedder in arguments.embedder:
-            thresholds = names.measure(embedders.open_named(embedder))
-            if arguments.write:
-                _write("names.json", "thresholds", thresholds, names.TEXTS)
         return
     if arguments.locomo is None:
         parser.error("--locomo FILE is needed")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from measures.conflicts import by_rule, hand_written, update_pairs
-from measures.hand_written import data_file, read_data
+from measures.hand_written import data_file
 from measures.look_alikes import COUNT, FAMILIES, Family
 from measures.personas import Persona, read_personas
 
@@ -67,10 +67,3 @@ def test_a_rule_states_what_the_first_words_say() -> None:
     assert (relation.source, relation.name, relation.destination) == ("User", "likes", "green tea")
     (relation,) = by_rule("用户喜欢绿茶。").relations
     assert (relation.source, relation.name, relation.destination) == ("用户", "喜欢", "绿茶")
-
-
-def test_pairs_of_names_are_as_many_of_one_as_of_two() -> None:
-    """Guards the file that thresholds are fitted on: each pair is written once, with a fact for each name."""
-    pairs = read_data("entity_pairs")["pairs"]
-    assert sum(pair["same"] for pair in pairs) * 2 == len(pairs) == len({tuple(pair["names"]) for pair in pairs})
-    assert all(len(pair["names"]) == len(pair["facts"]) == 2 for pair in pairs)

@@ -30,10 +30,16 @@ SELF_NAMES = frozenset(
 """What texts and models call the user, as `name_key` gives it. All of these are one entity, the user's own."""
 
 RESOLVE = "resolve"
-"""The stage of the edits in which the background found two entities to be the same. A plain undo passes over them."""
+"""The stage of the edits in which the background looked for names, and found entities of projects to be global ones. A
+plain undo passes over them."""
 
 _AROUND = " \t\n.,;:!?\"'`´()[]{}<>«»„“”‘’「」『』《》、。，；：！？"  # noqa: RUF001 - quotes and full stops of many scripts
-_POSSESSIVE = re.compile(r"['’]s$")  # noqa: RUF001 - a typographic apostrophe
+_POSSESSIVE = re.compile(r"'s$")
+_ONE_SIGN = str.maketrans(
+    dict.fromkeys("\u2018\u2019\u201b\u02bc\u02b9\u055a\u2032`\u00b4", "'")
+    | dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212\u058a", "-")
+)
+"""Apostrophes and hyphens, each as the one on a keyboard."""
 _BETWEEN_WORDS = re.compile(r"[\s_\-]+")
 
 
@@ -150,16 +156,26 @@ class Rename:
 EntityEdit: TypeAlias = Merge | Split | Rename
 
 
-def name_key(name: str) -> str:
-    """Return what is equal for the spellings of one name: case, width, quotes around it and a possessive do not count.
+def plain_name(name: str) -> str:
+    """Return a name in lower case, with one form of each letter, apostrophe and hyphen, and no invisible characters."""
+    if name.isascii():
+        return name.casefold().replace("`", "'")
+    visible = "".join(char for char in name.translate(_ONE_SIGN) if unicodedata.category(char) != "Cf")
+    # Of some letters the form in lower case is composed otherwise.
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", visible).casefold())
+    return folded.translate(_ONE_SIGN)
 
-    The key is "" for a text that names nothing.
+
+def name_key(name: str) -> str:
+    """Return what is equal for the spellings of one name.
+
+    Case, width, the form of apostrophes and hyphens, quotes around it and a possessive do not count. The key is "" for
+    a text that names nothing.
     """
-    plain = unicodedata.normalize("NFKC", name).casefold()
-    return " ".join(_POSSESSIVE.sub("", plain.strip(_AROUND)).split()).strip(_AROUND)[:MAX_NAME_CHARS]
+    return " ".join(_POSSESSIVE.sub("", plain_name(name).strip(_AROUND)).split()).strip(_AROUND)[:MAX_NAME_CHARS]
 
 
 def relation_key(name: str) -> str:
     """Return what is equal for the spellings of the name of a relation, such as "lives in" and "LIVES_IN"."""
-    plain = unicodedata.normalize("NFKC", name).casefold().strip(_AROUND)
+    plain = plain_name(name).strip(_AROUND)
     return _BETWEEN_WORDS.sub("_", plain).strip("_")[:MAX_NAME_CHARS]

@@ -31,7 +31,6 @@ from palimpsest.store.database.protocols import Backups, Database, FullText, Lis
 from palimpsest.store.database.sqlite.backup import SqliteBackups
 from palimpsest.store.database.sqlite.connection import SqliteDatabase
 from palimpsest.store.graph.care.naming import UnnamedMemory, give_names
-from palimpsest.store.graph.matching import name_vectors
 from palimpsest.store.migrations.upgrade import refuse_newer, upgrade
 from palimpsest.store.queries import index_log as log_queries
 from palimpsest.store.queries.jobs import Job, JobKind
@@ -115,11 +114,6 @@ class Ledger:
         """Store vectors of entries that had none of this embedder."""
         with self._write() as conn:
             entries.give_vectors(conn, self.full_text, embedder, embedded, self._clock())
-
-    def give_name_vectors(self, embedder: str, vectors: Mapping[str, Vector]) -> None:
-        """Store the vectors of the names of entities, each of shape (dims,), by the ids of the entities."""
-        with self._write() as conn:
-            name_vectors.give_name_vectors(conn, embedder, vectors)
 
     def give_gist_vectors(self, embedder: str, texts: Mapping[str, str], vectors: Sequence[Vector]) -> None:
         """Store the vectors of gists, each of shape (dims,), that were made of texts by the ids of their pages."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from palimpsest.core.clock import shown_date
-from palimpsest.core.entities import SELF_NAMES, EntityType, Relation, name_key, relation_key
+from palimpsest.core.entities import SELF_NAMES, EntityType, Relation, name_key, plain_name, relation_key
 from palimpsest.core.models import Fact, Memory
 from palimpsest.text.names.namesakes import bare_name
 from palimpsest.text.stopwords import FUNCTION_WORDS
@@ -150,7 +150,7 @@ def has_name(words: Sequence[str], text: str, name: str) -> bool:
     """
     name = bare_name(name) or name
     key = name_key(name)
-    if not key.isascii() and len(key.split()) == 1 and key in text.casefold():
+    if not key.isascii() and len(key.split()) == 1 and key in plain_name(text):
         return True
     return f" {' '.join(words_in(name))} " in f" {' '.join(words)} "
 

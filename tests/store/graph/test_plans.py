@@ -10,7 +10,9 @@ from palimpsest.core.entities import Relation
 from palimpsest.core.models import Scope
 from palimpsest.memory import Memory
 from palimpsest.store.graph import projected
-from palimpsest.store.graph.matching import conflicts, name_vectors
+from palimpsest.store.graph.matching import conflicts
+from palimpsest.store.graph.matching.lookalikes import lookalikes
+from palimpsest.store.graph.names import entities_named
 from tests.support.graph_rows import entity_ids, store_stating
 from tests.support.memory import ALICE, add_text, memory_in, messages_from
 from tests.support.plans import Executed, statements, whole_reads
@@ -63,9 +65,8 @@ async def test_the_background_finds_entities_by_indexes(tmp_path: Path) -> None:
         memory_id = store_stating(memory, "Ana lives in Lyon", ("Ana", "person"), relations=(lives,))
         ids = entity_ids(memory, "Ana")
         with statements() as executed, memory.engine.ledger.read() as conn:
-            name_vectors.names_without_vector(conn, "e", 9, after=0, only_new=True)
-            name_vectors.memories_mentioning(conn, ids[0])
-            name_vectors.are_told_apart(conn, ids[0], ids[0])
+            (ana,) = entities_named(conn, ALICE, ["Ana"])["ana"]
+            lookalikes(conn, ALICE, ana, ["Anna"])
             conflicts.groups_named(conn, ALICE, ["Ana", "User"])
             conflicts.names_extending(conn, ALICE, ["ana"])
             conflicts.relations_from(conn, ALICE, ids)

@@ -23,7 +23,6 @@ from palimpsest.index.erasure import finish_purge
 from palimpsest.index.graph.follow import GraphFollower, GraphState
 from palimpsest.index.graph.sync import graph_projection
 from palimpsest.index.sync import Projection
-from palimpsest.learn.background.entities import EntityResolution
 from palimpsest.learn.background.expiry import queue_expiry
 from palimpsest.learn.background.jobs import JobRunner
 from palimpsest.learn.background.reports import JobReport, notes_on, once_told
@@ -81,7 +80,6 @@ class BackgroundWork:
         self._summaries = DueSummaries(engine)
         self._naming = Naming(engine.ledger)
         self._change_over = Backfill(engine.ledger, engine.embedder)
-        self._resolution = EntityResolution(engine.ledger, engine.embedder)
         self._jobs = JobRunner(engine, self._after_job)
         self._reported: set[_JobState] = set()
         graph = graph_projection(settings.graph_store, engine.ledger, engine.threads)
@@ -186,10 +184,7 @@ class BackgroundWork:
         return False
 
     def _embed_in_turn(self) -> bool:
-        """Name and embed for a while unless another process does. Return whether nothing is left to do.
-
-        The names of entities come last, because they are compared by what is said of their bearers too.
-        """
+        """Name and embed for a while unless another process does. Return whether nothing is left to do."""
         engine, stopped = self._engine, self._projection.stopping
         end = time.monotonic() + ROUND_SECONDS
         with engine.ledger.alone_at("embedding") as is_our_turn:
@@ -207,10 +202,6 @@ class BackgroundWork:
                 is_finished = is_finished and are_embedded
             except (EmbedderError, LedgerError) as error:
                 logger.warning("some gists of pages are found by words only: %s", error)
-            try:
-                return is_finished and self._resolution.run(lambda: stopped() or time.monotonic() > end)
-            except (EmbedderError, LedgerError) as error:
-                logger.warning("some names of entities are not compared yet: %s", error)
         return is_finished
 
     def _finish_purge(self) -> None:

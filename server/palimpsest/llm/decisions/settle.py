@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
-from palimpsest.core.entities import SELF_NAMES, name_key, relation_key
+from palimpsest.core.entities import SELF_NAMES, name_key, plain_name, relation_key
 from palimpsest.core.models import Decision, Event, Fact, Memory
 from palimpsest.llm.decisions.fact_groups import FactGroup, fact_groups
 from palimpsest.llm.decisions.forgetting import Forgetting, forgetting
@@ -137,7 +137,7 @@ def _joined(fact: Fact, memory: Memory) -> Fact:
 
     Of relations with one name from one source, only those of the fact stay: that may be what has changed.
     """
-    text = name_key(fact.text)
+    text = plain_name(fact.text)
     changed = {(name_key(relation.source), relation_key(relation.name)) for relation in fact.relations}
     relations = [
         relation

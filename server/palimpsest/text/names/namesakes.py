@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from palimpsest.core.entities import SELF_NAMES
+from palimpsest.core.entities import SELF_NAMES, plain_name
 from palimpsest.text.stopwords import FUNCTION_WORDS
 
 _ANOTHER = "|".join(
@@ -90,4 +90,4 @@ _TOLD_APART = re.compile(r"(.*\S)(?:\s+|(?<=[^\x00-\x7f]))\([^()]*[^()\s][^()]*\
 
 
 def _plain(text: str) -> str:
-    return unicodedata.normalize("NFKC", text).casefold()
+    return plain_name(text)

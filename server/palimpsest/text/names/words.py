@@ -11,9 +11,10 @@ MAX_CHARS = 4_000
 """How much of a text is searched for names. A fact is one or two sentences. A page names what it is about at its
 beginning, and reading 4,000 characters takes a few milliseconds. Set by hand."""
 
-_APOSTROPHES = "'\u2019"
+_APOSTROPHES = "'\u2018\u2019\u02bc"
+_HYPHENS = r"\-\u2010\u2011"
 _MARKS = "\u0300-\u036f\u0900-\u0903\u093a-\u094d\u0591-\u05c7\u064b-\u0652"
-_WORD = re.compile(rf"[^\W_](?:[\w{_MARKS}]|[{_APOSTROPHES}\-&·\u200c\u200d](?=[^\W_]))*")
+_WORD = re.compile(rf"[^\W_](?:[\w{_MARKS}]|[{_APOSTROPHES}{_HYPHENS}&·\u00ad\u200b\u200c\u200d](?=[^\W_]))*")
 _UNCASED = "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
 _ONE_SCRIPT = re.compile(rf"[{_UNCASED}]+|[^{_UNCASED}]+")
 """Words in Han, Kana and Hangul are often written next to Latin ones without a space: "用Notion记", "OPAL에"."""

@@ -17,6 +17,7 @@ from palimpsest.core.models import Memory, Scope
 from palimpsest.core.validation import one_line
 from palimpsest.learn.views.kinds import revisions
 from palimpsest.store.graph import edges, names, surroundings
+from palimpsest.store.graph.matching.lookalikes import lookalikes
 from palimpsest.store.queries.memories import memories_telling_name
 from palimpsest.store.views.ending import expired_ids
 
@@ -45,7 +46,7 @@ class Dossier:
     `holds` are the living memories that mention it and `held` those that were replaced or ended, the newest first;
     there are `all_holds` and `all_held` of them. `relations` are its own, those that hold now before those that held,
     and `further` those of its neighbours. `beside` are entities that memories only name together with it, with how many
-    do.
+    do, and `lookalikes` those that it may be, judging by their names alone.
     """
 
     entity: Entity
@@ -57,6 +58,7 @@ class Dossier:
     relations: tuple[KnownRelation, ...]
     further: tuple[KnownRelation, ...] = ()
     beside: tuple[tuple[Entity, int], ...] = ()
+    lookalikes: tuple[Entity, ...] = ()
 
 
 def find_entities(conn: Connection, scope: Scope, name: str, *, as_of: datetime | None = None) -> list[Entity]:
@@ -130,9 +132,10 @@ def read_dossier(
         for other, count in surroundings.named_beside(conn, scope, entity.id, holds)
         if other.id not in connected
     ]
+    aliases = surroundings.other_names(conn, scope, entity)
     return Dossier(
         entity,
-        tuple(surroundings.other_names(conn, scope, entity)),
+        tuple(aliases),
         tuple(holds),
         tuple(held),
         all_holds,
@@ -140,6 +143,7 @@ def read_dossier(
         tuple(relations),
         tuple(_each_once(further)),
         tuple(beside),
+        tuple(lookalikes(conn, scope, entity, [entity.name, *aliases])),
     )
 
 

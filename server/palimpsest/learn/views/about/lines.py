@@ -54,6 +54,9 @@ def dossier_lines(dossier: Dossier, max_tokens: int = MAX_TOKENS, *, apart: Sequ
     last += _section("Connected with:", relations, quarter, len(relations))
     last += _section("Two steps away:", further, quarter, len(further))
     last += [_beside_line(dossier.beside)] if dossier.beside else []
+    if dossier.lookalikes:
+        alike = " or ".join(f"{described(other)} [{other.id[:SHORT_ID]}]" for other in dossier.lookalikes)
+        last.append(f"May be the same as {alike}; nobody has said so.")
     first = _heading(dossier, apart)
     left = max_tokens - sum(map(count_tokens, (first, *last)))
     holds = _section("Holds now:", [_memory_line(memory) for memory in dossier.holds], left, dossier.all_holds)

@@ -7,6 +7,7 @@ What is doubtful stays apart, because a merge is easily made later, and two that
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from sqlalchemy import update
 
@@ -19,6 +20,7 @@ from palimpsest.store.graph.identity.creation import new_entity
 from palimpsest.store.graph.identity.history import GraphWrite
 from palimpsest.store.graph.identity.merging import merge
 from palimpsest.store.graph.identity.namesakes import choose, is_unclear, unclear
+from palimpsest.store.graph.matching.lookalikes import lookalikes
 from palimpsest.store.graph.tables import entities
 from palimpsest.store.queries.memories import name_of_user
 from palimpsest.text.names.namesakes import bare_name, qualifier, says_another
@@ -38,6 +40,7 @@ def resolve(
     known = candidates_of(write.conn, memory.scope, named)
     told = name_key(name_of_user(write.conn, Scope(memory.scope.user_id, memory.scope.project)))
     meant = {key: own_entity(write) for key in named if key in SELF_NAMES or key == told}
+    created: list[tuple[str, str]] = []
     fitting = {key: _fitting(write, memory, key, named[key], known.get(key, ())) for key in named.keys() - meant.keys()}
     # A name that only one entity has is clear, and helps with those that several have.
     for key in sorted(fitting, key=lambda key: (len(fitting[key]) > 1, list(named).index(key))):
@@ -47,7 +50,9 @@ def resolve(
             write.notes.append(unclear(write, memory, named[key], fitting[key]))
             continue
         if chosen is None:
-            meant[key] = _create(write, memory, named[key], is_first=not fitting[key], known=known.get(key, ()))
+            is_first = not fitting[key]
+            meant[key] = _create(write, memory, named[key], is_first=is_first, known=known.get(key, ()))
+            created += [(meant[key], named[key].name)] if is_first else []
         else:
             meant[key] = chosen.entity_id  # which has the name already
             _learn_type(write, chosen, named[key])
@@ -55,7 +60,20 @@ def resolve(
         aliases.add(write.conn, meant[key], key, named[key].name)
     if told in named:
         aliases.add(write.conn, meant[told], told, named[told].name)
+    _propose(write, memory, created, {*mentioned_already, *meant.values()})
     return meant
+
+
+def _propose(write: GraphWrite, memory: Memory, created: Sequence[tuple[str, str]], beside: AbstractSet[str]) -> None:
+    """Tell the caller which entities new ones may be. The others that their memory names are none of them."""
+    roots = roots_of(write.conn, [entity_id for entity_id, _ in created])
+    for entity_id, name in created:
+        for other in lookalikes(write.conn, memory.scope, roots[entity_id], [name]):
+            if other.id not in beside:
+                write.notes.append(
+                    f"{name} may be the same as {other.name} [{other.id[:8]}]; if so: palimpsest entity merge "
+                    f"{entity_id[:8]} {other.id[:8]}"
+                )
 
 
 def tell_name(write: GraphWrite, memory: Memory) -> None:
