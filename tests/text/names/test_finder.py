@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from palimpsest.core.entities import EntityType
@@ -42,6 +45,10 @@ from palimpsest.text.names.finder import find_names
         ("她在上海交通大学学习。", {"上海交通大学": "organization"}),
         ("他想在国外读大学。", {}),
         ("王芳养了一只叫豆豆的猫。", {"王芳": "person", "豆豆": "other"}),
+        ("SHOUT it. Tap Next, or the Archive tab. Mellom oss sagt.", {}),
+        ("Antworte immer kurz. Répondre vite. Svara kort, tack.", {}),
+        ("Hope Miller writes to NASA, and WHO answers on Friday.", {"Hope Miller": "person", "NASA": "organization"}),
+        ("run /deploy and read /etc/hosts", {"/etc/hosts": "other"}),
         ("He bought Thai food and a shelf on Black Friday in May Street.", {}),
         ("The Sentry DSN lives in Vault.", {"Sentry DSN": "product", "Vault": "product"}),
     ],
@@ -75,6 +82,19 @@ def test_names_that_programs_know(text: str, names: list[str]) -> None:
 @pytest.mark.parametrize("text", ["`" * 4000, "Ab /" * 1000, "A@" * 2000, "理L" * 2000, "«A " * 1300, "同事王" * 1300])
 def test_hostile_texts_name_little(text: str) -> None:
     assert len(find_names(text, {})) <= 1
+
+
+def test_sentences_of_somebody_who_had_not_seen_the_rules() -> None:
+    """First, 14 of 60 words that name nothing were taken for names, and 11 of 60 names were missed."""
+    cases = json.loads((Path(__file__).parent / "names.json").read_text("utf-8"))
+
+    def found(text: str) -> list[str]:
+        return [entity.name for entity in find_names(text, {})]
+
+    taken = [case for case in cases["not_names"] if any(case["token"] in name for name in found(case["text"]))]
+    missed = [case for case in cases["names"] if case["name"] not in found(case["text"])]
+    assert taken == []
+    assert len(missed) <= 6, missed
 
 
 def test_the_user_is_no_name_of_its_own() -> None:

@@ -121,6 +121,8 @@ def technical_spans(text: str) -> Iterator[Span]:
 
 def _is_path(name: str, before: str) -> bool:
     segments = [segment for segment in re.split(r"[/\\]", name) if segment]
+    if name[0] == "/" and len(segments) == 1 and not _FILE.fullmatch(segments[0]):  # "/script" is a command of a client
+        return _FOLDER_BEFORE.search(before) is not None
     if name[0] in "/~\\" or name[1:2] == ":" or name.startswith("."):
         return any(len(re.sub(r"[^A-Za-z]", "", segment)) > 1 for segment in segments) and not re.fullmatch(
             r"/v?\d*/?", name
@@ -134,6 +136,10 @@ def _is_path(name: str, before: str) -> bool:
     return name == name.lower() and _FOLDER_BEFORE.search(before) is not None
 
 
+_NO_NAMES = frozenset(("node_modules", "site-packages", "__init__", "__main__", "__pycache__", "dist-packages"))
+"""What every project has under the same name."""
+
+
 def _code_type(name: str) -> EntityType | None:
     """Return the type of an identifier: "product" for a name as brands write it. None if it is a plain word."""
     if name.isalpha() and (name.islower() or name.istitle()):  # most words
@@ -142,7 +148,13 @@ def _code_type(name: str) -> EntityType | None:
         return None  # its capital shows it, and it may be part of a longer name
     if "." in name.strip("."):
         return _dotted_type(name)
-    if name.casefold() in NEVER or _NO_CODE.fullmatch(name) or _PERSONAL.fullmatch(name):
+    if (
+        name in _NO_NAMES
+        or name == "GmbH"
+        or name.casefold() in NEVER
+        or _NO_CODE.fullmatch(name)
+        or _PERSONAL.fullmatch(name)
+    ):
         return None
     if _SNAKE.fullmatch(name):
         return "other"

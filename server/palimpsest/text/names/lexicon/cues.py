@@ -190,7 +190,14 @@ PLACE_PREPOSITIONS = _set(
 )
 
 NEVER = _set(
-    """january february march april may june july august september october november december jan feb mar apr jun jul aug
+    """true false null none todo fixme note warning error
+    bitte danke heute morgen gestern übermorgen immer niemals vielleicht demain hier aujourd'hui toujours jamais merci
+    mañana hoy ayer siempre nunca gracias quizás sempre mai domani oggi ieri grazie forse amanhã hoje ontem obrigado obrigada
+    talvez altijd nooit vandaag gisteren misschien bedankt alltid aldrig imorgon idag igår kanske tack altid måske kanskje
+    zawsze nigdy jutro dziś dzisiaj wczoraj może dziękuję proszę yarın bugün dün belki daima asla lütfen vždy nikdy zítra
+    dnes včera možná prosím aina huomenna tänään eilen ehkä mindig soha holnap tegnap talán mâine azi întotdeauna
+    завтра сегодня вчера всегда никогда спасибо пожалуйста може завжди ніколи сьогодні
+    january february march april may june july august september october november december jan feb mar apr jun jul aug
     sep sept oct nov dec monday tuesday wednesday thursday friday saturday sunday mondays tuesdays wednesdays thursdays
     fridays saturdays sundays mon tue tues wed thu thur thurs fri sat sun
     januar februar märz mai juni juli oktober dezember jänner montag dienstag mittwoch donnerstag freitag samstag
@@ -228,7 +235,8 @@ NEVER = _set(
 
 PERSON_VERBS = _set(
     """lives works wants likes loves hates prefers moved married called said says thinks studies plays teaches runs
-    bought sold got has had is was joined left became grew drinks eats hopes needs takes keeps sits owns asked sleeps"""
+    bought sold got has had is was joined left became grew drinks eats hopes needs takes keeps sits owns asked sleeps joins leads
+    does manages handles starts writes helps designs builds signs"""
 )
 """What a person does and a thing seldom: after it, a word such as Mark or Rose at the beginning is a person."""
 

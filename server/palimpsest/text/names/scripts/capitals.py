@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import takewhile
 
 from palimpsest.text.names.kinds import kind_of
 from palimpsest.text.names.lexicon.cues import (
@@ -35,6 +36,12 @@ TITLE_AND_NAME = 2
 MAX_CODE = 3
 """How many letters a part of a number of something has, such as of a number plate. Set by hand."""
 
+BESIDE = 6
+"""How many words after the first one of a sentence show its language."""
+
+SHOUTED = 4
+"""How many letters a common word in capitals has at least. A shorter one may be an abbreviation."""
+
 MIN_HEADING = 5
 HEADING = 0.7
 """If more than this share of at least five words has capitals, they say nothing. Set by hand."""
@@ -56,6 +63,13 @@ _AFTER_BRANDS = ("pro", "plus", "ultra", "mini", "max", "ii", "iii", "iv", "vi",
 """What brands and numbers end with, and no name begins with, as in "α7 IV"."""
 SHORTEST = 2
 """Listed names of two letters, such as "Ab", are mostly words."""
+_FAMILY_ENDS = ("er", "son", "sen", "man", "ley", "ford", "ton")
+_PRESSED = frozenset(
+    ("click", "press", "choose", "select", "tap", "tick", "hit", "klicke", "klick", "drücke", "wähle", "tippe")
+)
+_ON_SCREEN = frozenset(
+    ("button", "menu", "tab", "dialog", "checkbox", "option", "link", "icon", "key", "page", "screen")
+)
 _PREFIXES = ("co", "re", "pre", "non", "semi", "multi", "mid", "ex", "anti", "sub")
 """Parts of English words before a hyphen: "Co-supervisor"."""
 _NO_VERBS = ("mit", "seit", "zwischen", "neben", "gegen", "wegen", "unten", "hinten", "mitten", "statt")
@@ -113,6 +127,11 @@ def _is_listed(word: str) -> bool:
     if word in WELL_KNOWN:
         return not is_english_word(word)
     return (is_given_name(word) or is_place(word)) and not is_also_word(word)
+
+
+def _is_shouted(word: str) -> bool:
+    """Return whether a word in capitals is a common one: "STOP", "WICHTIG"."""
+    return len(word) >= SHOUTED and (is_english_word(word) or is_german_word(word, compounds=False))
 
 
 def _capitals_tell(words: Sequence[Word], language: str) -> bool:
@@ -217,9 +236,9 @@ class _Reader:
         return name
 
     def _begins_name(self, number: int) -> bool:
-        word = self._words[number]
-        if not self._may_name(number):
-            return False
+        word, is_full = self._words[number], self._is_full_name(number)
+        if is_full or not self._may_name(number):
+            return is_full
         plain = self._plain(word)
         folded = plain.casefold()
         if self._is_introduced(number) or (plain in WELL_KNOWN and not word.is_first):
@@ -231,9 +250,29 @@ class _Reader:
             return False
         if self._begins_listed_name(number, plain):
             return True
+        if self._is_on_screen(number, plain):
+            return False
         if self._language == "de":
             return self._is_no_german_word(number, plain)
         return not word.is_first or self._is_name_at_beginning(number, plain)
+
+    def _is_full_name(self, number: int) -> bool:
+        """Return whether a sentence begins with a given name that is also a word, a family name and what people do."""
+        word, following = self._words[number], self._words[number + 1 : number + 2]
+        plain = self._plain(word)
+        is_given = word.is_first and word.has_capital and is_also_word(plain) and is_given_name(plain)
+        if not is_given or not self._is_followed_by_capital(number):
+            return False
+        family = self._plain(following[0])
+        is_family = not is_english_word(family) or family.endswith(_FAMILY_ENDS)
+        return is_family and self._after(number + 2) in PERSON_VERBS
+
+    def _is_on_screen(self, number: int, plain: str) -> bool:
+        """Return whether a common word is what a button or a menu says: "click Save", "the Cancel button"."""
+        if not (is_english_word(plain) or is_german_word(plain, compounds=False)):
+            return False
+        before = [word for word in self._before(number) if word not in ("the", "on", "auf", "den", "die", "das")]
+        return (bool(before) and before[-1] in _PRESSED) or self._after(number + 1) in _ON_SCREEN
 
     def _begins_listed_name(self, number: int, plain: str) -> bool:
         """Return whether a word is a name by the lists, or a title or a word such as "Bad" before the rest of one."""
@@ -254,11 +293,20 @@ class _Reader:
             return not is_english_word(following.text)
         if "-" in plain and all(is_english_word(part) or part.casefold() in _PREFIXES for part in plain.split("-")):
             return False
-        if _ELISION.match(self._words[number].text) or (plain.isupper() and len(plain) > 1):
-            return plain.isupper()
+        if plain.isupper() and len(plain) > 1:
+            return plain in WELL_KNOWN or not _is_shouted(plain)
+        if _ELISION.match(self._words[number].text):
+            return False
         if self._is_followed_by_capital(number) and following is not None and following.text.casefold() in LAST_WORDS:
             return True
-        return self._language == "en" and plain.isascii() and not is_english_word(plain, compounds=True)
+        is_unknown = self._language == "en" and plain.isascii() and not is_english_word(plain, compounds=True)
+        return is_unknown and self._is_english_beside(number)
+
+    def _is_english_beside(self, number: int) -> bool:
+        """Return whether most words of the sentence of a first word are English: function words may lack."""
+        sentence = takewhile(lambda word: not word.is_first, self._words[number + 1 : number + 1 + BESIDE])
+        known = [word for word in sentence if word.text[0].islower()]
+        return 2 * sum(is_english_word(word.text) for word in known) > len(known) or not known
 
     def _is_no_german_word(self, number: int, plain: str) -> bool:
         if self._is_genitive_name(plain):

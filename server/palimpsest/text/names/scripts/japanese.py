@@ -79,7 +79,14 @@ def japanese_spans(text: str) -> Iterator[Span]:
         yield Span(match.start(), match.end(), match[0], "place" if is_place_name else "organization")
 
 
+_JA_IS = re.compile(rf"は([{_HAN}]{{3,5}})(?:です|だ|でした|と申し|といい)")
+"""Who somebody is: a whole name at the end of a sentence."""
+
+
 def _people_and_pets(text: str) -> Iterator[Span]:
+    for match in _JA_IS.finditer(text):
+        if any(is_surname(match[1][:length]) for length in (1, 2, 3)) and not _NO_PEOPLE_JA.search(match[1]):
+            yield first_group(match, "person")
     for match in _JA_ROLE_NAME.finditer(text):
         if _is_role_name(match[2], match[1]):
             yield Span(match.start(2), match.end(2), match[2], "other" if match[1] in _PETS_JA else "person")
