@@ -30,7 +30,7 @@ from palimpsest.store import verify as verification
 from palimpsest.store.database.protocols import Backups, Database, FullText, Listener, Work
 from palimpsest.store.database.sqlite.backup import SqliteBackups
 from palimpsest.store.database.sqlite.connection import SqliteDatabase
-from palimpsest.store.graph.care.naming import UnnamedMemory, give_names
+from palimpsest.store.graph.care.naming import UnnamedMemory, give_names, renew_keys
 from palimpsest.store.migrations.upgrade import refuse_newer, upgrade
 from palimpsest.store.queries import index_log as log_queries
 from palimpsest.store.queries.jobs import Job, JobKind
@@ -124,6 +124,11 @@ class Ledger:
         """Store what memories name whose names were not looked for before. It is no edit of these memories."""
         with self._write() as conn:
             give_names(conn, named, self._clock(), next_edit_number(conn))
+
+    def renew_keys(self, outdated: Sequence[tuple[str, str]]) -> None:
+        """Give names of entities the keys that they have today. It is no edit: nothing else changes."""
+        with self._write() as conn:
+            renew_keys(conn, outdated)
 
     def note_uses(self, used: Mapping[str, uses.Use]) -> None:
         """Note that memories were used, by id. It is no edit of these memories."""

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, bindparam, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, exists, select, update
 
 from palimpsest.core.entities import RESOLVE, EntityType, NamedEntity, name_key
 from palimpsest.core.models import Provenance, Scope
 from palimpsest.store.graph.identity.history import GraphWrite
 from palimpsest.store.graph.names import with_keys
 from palimpsest.store.graph.statements import put
+from palimpsest.store.graph.tables import entity_aliases, mentions
 from palimpsest.store.mapping import Query, to_memory, to_scope
 from palimpsest.store.queries.memories import name_of_user
 from palimpsest.store.schema import memories
@@ -45,6 +46,24 @@ def unnamed_memories(conn: Connection, after: int, limit: int) -> list[UnnamedMe
     """Return memories of all users whose names were not looked for, those with the lowest numbers above `after`."""
     rows = conn.execute(_UNNAMED, {"after": after, "limit": limit})
     return [UnnamedMemory(row.seq, row.id, to_scope(row), row.text) for row in rows]
+
+
+def outdated_keys(conn: Connection) -> list[tuple[str, str]]:
+    """Return the keys of names that were made by older rules, each with its entity."""
+    rows = conn.execute(select(entity_aliases.c.entity_id, entity_aliases.c.key))
+    return [(row.entity_id, row.key) for row in rows if not row.key.isascii() and name_key(row.key) != row.key]
+
+
+def renew_keys(conn: Connection, outdated: Sequence[tuple[str, str]]) -> None:
+    """Give names the keys that they have today. Where something is known under both, one of the two stays."""
+    for entity_id, key in outdated:
+        new = name_key(key)
+        for table, owner in ((entity_aliases, ("entity_id",)), (mentions, ("kind", "owner_id"))):
+            is_old = and_(table.c.entity_id == entity_id, table.c.key == key)
+            same = table.alias()
+            is_known = exists().where(*(same.c[name] == table.c[name] for name in owner), same.c.key == new)
+            conn.execute(delete(table).where(is_old, is_known))
+            conn.execute(update(table).where(is_old).values(key=new))
 
 
 _UNNAMED: Query = (
