@@ -151,10 +151,10 @@ class TestTheUsersName:
     )
     async def test_by_what_became_of_the_memory(self, tmp_path: Path, gone: str, expected: str) -> None:
         """An undo of each brings back what was."""
-        tells = {"text": "Tomasz lives in Lindenstraße", "metadata": {"user_name": "Tomasz"}}
+        text = "Tomasz lives in Lindenstraße"
         async with forgetting_model(tmp_path, gone.removeprefix("asked to forget ")) as memory:
             await add_text(memory, "Tomasz keeps bees", metadata={"kept": True})
-            first = await add_text(memory, **tells)
+            first = await add_text(memory, text, metadata={"user_name": "Tomasz"})
             match gone:
                 case "replaced":
                     await add_text(memory, "User lives in Wels", replaces=[first])
@@ -170,7 +170,7 @@ class TestTheUsersName:
             assert await name_of(memory) == expected
             await memory.undo(ALICE)
             assert await name_of(memory) == "Tomasz"
-            assert await memory_texts(memory) == ["Tomasz keeps bees", tells["text"]]
+            assert await memory_texts(memory) == ["Tomasz keeps bees", text]
 
     async def test_a_text_that_tells_nothing_else_takes_it_along(self, tmp_path: Path) -> None:
         """Who deletes it means the name."""

@@ -10,8 +10,8 @@ from palimpsest.core.entities import Relation
 from palimpsest.core.models import Scope
 from palimpsest.memory import Memory
 from palimpsest.store.graph import projected
+from palimpsest.store.graph.identity.lookalikes import lookalikes
 from palimpsest.store.graph.matching import conflicts
-from palimpsest.store.graph.matching.lookalikes import lookalikes
 from palimpsest.store.graph.names import entities_named
 from tests.support.graph_rows import entity_ids, store_stating
 from tests.support.memory import ALICE, add_text, memory_in, messages_from

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from palimpsest.core.entities import Merge, NamedEntity, Relation, Split
+from palimpsest.core.entities import EntityType, Merge, NamedEntity, Relation, Split
 from palimpsest.core.models import USER_NAME, Decision, Event, Fact, Provenance, Scope
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.writes.apply import Write
@@ -118,7 +118,7 @@ def test_what_is_not_clear_means_nobody_and_is_told(graph: Graph) -> None:
     cousin = graph.add("My cousin Daniel lives in Porto", ("Daniel", "person"))
     dentist = graph.add("Another Daniel, a dentist, plays chess", ("Daniel", "person"))
     sees = Relation("Ana", "visits", "Daniel")
-    names = (("Daniel", "person"), ("Ana", "person"))
+    names: tuple[tuple[str, EntityType], ...] = (("Daniel", "person"), ("Ana", "person"))
     broken = graph.add("Daniel broke his wrist, and Ana visits him", *names, relations=(sees,))
     assert graph.memories_about("Daniel") == {cousin, dentist}
     assert graph.relations() == set()

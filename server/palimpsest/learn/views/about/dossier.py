@@ -17,7 +17,7 @@ from palimpsest.core.models import Memory, Scope
 from palimpsest.core.validation import one_line
 from palimpsest.learn.views.kinds import revisions
 from palimpsest.store.graph import edges, names, surroundings
-from palimpsest.store.graph.matching.lookalikes import lookalikes
+from palimpsest.store.graph.identity.lookalikes import lookalikes
 from palimpsest.store.queries.memories import memories_telling_name
 from palimpsest.store.views.ending import expired_ids
 

@@ -18,9 +18,9 @@ from palimpsest.store.graph.identity import aliases
 from palimpsest.store.graph.identity.candidates import Candidate, candidates_of, may_be, mentioned, was_edited
 from palimpsest.store.graph.identity.creation import new_entity
 from palimpsest.store.graph.identity.history import GraphWrite
+from palimpsest.store.graph.identity.lookalikes import lookalikes
 from palimpsest.store.graph.identity.merging import merge
 from palimpsest.store.graph.identity.namesakes import choose, is_unclear, unclear
-from palimpsest.store.graph.matching.lookalikes import lookalikes
 from palimpsest.store.graph.tables import entities
 from palimpsest.store.queries.memories import name_of_user
 from palimpsest.text.names.namesakes import bare_name, qualifier, says_another

@@ -1,1 +1,1 @@
-"""Which entities of a scope may be the same or be spoken of alike: what conflicts, and names with like vectors."""
+"""What a scope says of entities: what conflicts, and what memories name."""
