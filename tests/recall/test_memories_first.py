@@ -66,3 +66,13 @@ def test_a_memory_that_repeats_a_hit_is_not_added() -> None:
     """A reply says nothing twice."""
     same = memory("s", "user bought a Brompton bike", "t9")
     assert ids([BIKE, same], [BOUGHT], "Does the user own a Brompton?") == ["t", "s"]
+
+
+def test_a_memory_without_the_one_word_that_was_asked_for_stays_below() -> None:
+    """Guards a search for a name: the memory that has it is above what else was learned from who spoke of it."""
+    said = message("d", "Daniel, my brother, lives in Bergen.")
+    brother, wrist = memory("b", "User's brother lives in Bergen.", "d"), memory("w", "Daniel broke his wrist.")
+    for query in ("Daniel", "Who is Daniel?"):
+        assert ids([said, wrist], [brother], query) == ["d", "w"]
+    spoken = Hit("d", "message", said.text, 0.9, NOW, NOW, NOW, name="Daniel", role="user", message_ids=("d",))
+    assert ids([spoken, wrist, brother], (), "Daniel") == ["d", "w", "b"]

@@ -23,7 +23,7 @@ def memories_first(hits: Sequence[Hit], memories_below: Sequence[Hit], words: Fo
 
     For a message above all its memories: the best memory that has all the words of the query that the message has takes
     its place, and the message that of the memory. If there is none and the message is one of the first hits, it stays
-    where it is, because only it may have the answer, and its best memory follows. `memories_below` are memories that
+    where it is, because only it may have the answer, and its best memory follows, unless one word was asked for. `memories_below` are memories that
     rank below the hits.
     """
     placed = list(hits)
@@ -44,9 +44,11 @@ def _place_memory(placed: list[Hit], place: int, spare: list[Hit], words: FoldWo
     """Put a memory of the message at a place there, or directly below it. It may come from `spare`."""
     message = placed[place]
     memories = [hit for hit in (*placed[place + 1 :], *spare) if hit.kind == "memory" and message.id in hit.message_ids]
-    asked = (words.query & set(query_tokens(message.text))) - words.names
+    common = words.query & set(query_tokens(message.text))
+    asked = common - words.names or common
     holder = next((memory for memory in memories if asked <= set(search_tokens(memory.text))), None)
-    if not memories or (holder is None and place >= FOLLOWED):
+    # Of a query of one word, such as a name, a memory without it says nothing.
+    if not memories or (holder is None and (place >= FOLLOWED or len(words.query) == 1)):
         return
     memory = holder or memories[0]
     if memory in spare:
