@@ -278,9 +278,12 @@ class Memory:
         """Delete memories and messages, all or none. Each can be restored."""
         return await self._after_write(scope, edit.delete(self.engine, scope, owner_ids, caller))
 
-    async def forget(self, scope: Scope, owner_ids: Sequence[str], *, caller: str = "") -> WriteResult:
-        """Delete memories with what they replaced, and messages, all or none, because somebody confirmed that."""
-        return await self._after_write(scope, edit.forget(self.engine, scope, owner_ids, caller))
+    async def forget(self, scope: Scope, owner_ids: Sequence[str], *, what: str = "", caller: str = "") -> WriteResult:
+        """Delete memories with what they replaced, and messages, all or none, because who asked for it confirmed it.
+
+        `what` was asked for, in their words.
+        """
+        return await self._after_write(scope, edit.forget(self.engine, scope, owner_ids, caller, what))
 
     async def scope_contents(self, scope: Scope) -> edit.ScopeContents:
         """Return what `delete_all` would delete."""

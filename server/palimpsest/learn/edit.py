@@ -44,7 +44,7 @@ from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.writes.apply import Write
 from palimpsest.text.counting import counted
-from palimpsest.text.names.self_name import told_self_name
+from palimpsest.text.names.self_name import asks_about_name, told_self_name
 
 MAX_TAGS, MAX_TAG_CHARS = 20, 60
 """How many tags a memory may be given by hand, and how long each may be. Set by hand: more than anybody reads."""
@@ -204,10 +204,16 @@ async def delete(engine: Engine, scope: Scope, owner_ids: Sequence[str], caller:
     return await apply_decisions(engine, scope, decisions, Provenance("delete", caller=caller))
 
 
-async def forget(engine: Engine, scope: Scope, owner_ids: Sequence[str], caller: str) -> WriteResult:
-    """Delete memories with those that they replaced, and messages, all or none: a person confirmed it."""
+async def forget(engine: Engine, scope: Scope, owner_ids: Sequence[str], caller: str, what: str) -> WriteResult:
+    """Delete memories with those that they replaced, and messages, all or none: a person who asked confirmed it.
+
+    `what` was asked for, in the person's words.
+    """
     decisions = [replace(decision, forgets=True) for decision in _deletions(await _owners(engine, scope, owner_ids))]
-    return await apply_decisions(engine, scope, decisions, Provenance("delete", caller=caller))
+    name = await engine.read(lambda conn: memory_queries.name_of_user(conn, scope))
+    provenance = Provenance("delete", caller=caller)
+    write = Write(scope, provenance, decisions=tuple(decisions), forgets_name=asks_about_name(what, name))
+    return result_of(await apply_write(engine, write))
 
 
 async def scope_contents(engine: Engine, scope: Scope) -> ScopeContents:

@@ -71,8 +71,8 @@ class ReconcileRequest:
 
     `learned_from` are the ids of the messages the facts come from. With `keep_all` a fact is added even if the model
     finds it not worth keeping. The requests may take `may_forget` memories without a question. `user_name` is "" if it
-    is not known. `vectors` maps texts to their vectors, as far as they could be embedded. `told_name` is the decision to
-    store the user's name, if none of the facts keeps it.
+    is not known. `vectors` maps texts to their vectors, as far as they could be embedded. `told_name` is the decision
+    to store the user's name, if none of the facts keeps it.
     """
 
     scope: Scope

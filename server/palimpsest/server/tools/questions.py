@@ -73,7 +73,7 @@ async def _answered(memory: Memory, scope: Scope, result: WriteResult, ask: _Ask
             notes = (*notes, f"not forgotten, because the user said no: {question.what}")
             result = replace(result, notes=notes)
             continue
-        forgotten = await memory.forget(scope, question.ids, caller=CALLER)
+        forgotten = await memory.forget(scope, question.ids, what=question.what, caller=CALLER)
         quoted = "; ".join(f'"{text}"' for text in question.texts)
         notes = (*notes, f"{FORGOTTEN}({question.what}): {quoted}", *forgotten.notes)
         result = replace(result, notes=notes, outcomes=(*result.outcomes, *forgotten.outcomes))
