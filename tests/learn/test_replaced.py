@@ -108,6 +108,40 @@ async def test_each_relation_has_the_date_that_is_its_own(tmp_path: Path) -> Non
     ledger.close()
 
 
+async def test_a_new_value_takes_the_place_of_one_that_was_handed_on(tmp_path: Path) -> None:
+    """Guards a text that does not tell what it states: nobody who reads it would find the contradiction."""
+    old = [
+        Relation("Tom", "cousin of", "User"),
+        Relation("Tom", "works as", "plumber"),
+        Relation("Tom", "lives in", "Wels"),
+    ]
+    async with memory_in(tmp_path) as memory:
+        await replaced(
+            memory,
+            ALICE,
+            {"text": "My cousin Tom is a plumber in Wels", "relations": old},
+            {"text": "Tom moved to Salzburg", "relations": [Relation("Tom", "lives in", "Salzburg")]},
+        )
+        await add_text(memory, "Tom is a carpenter", relations=[Relation("Tom", "works as", "carpenter")])
+        assert await lines(memory) == [
+            "Tom — cousin of → User",
+            "Tom — lives in → Salzburg",
+            "Tom — works as → carpenter",
+        ]
+        await memory.undo(ALICE)
+        assert await lines(memory) == [
+            "Tom — cousin of → User",
+            "Tom — lives in → Salzburg",
+            "Tom — works as → plumber",
+        ]
+        assert memory.engine.ledger.verify(ignore_progress).texts() == []
+
+
+async def lines(memory: Memory) -> list[str]:
+    """Return the relations that hold now."""
+    return sorted(item.line for item in (await memory.graph.subgraph(ALICE)).relations)
+
+
 async def test_what_was_handed_on_survives_an_export(tmp_path: Path) -> None:
     file = tmp_path / "memory.jsonl"
     old = {"text": "Ida, Tom's sister, lives in Graz", "relations": [Relation("Ida", "sister of", "Tom")]}

@@ -23,8 +23,8 @@ def memories_first(hits: Sequence[Hit], memories_below: Sequence[Hit], words: Fo
 
     For a message above all its memories: the best memory that has all the words of the query that the message has takes
     its place, and the message that of the memory. If there is none and the message is one of the first hits, it stays
-    where it is, because only it may have the answer, and its best memory follows, unless one word was asked for. `memories_below` are memories that
-    rank below the hits.
+    where it is, because only it may have the answer, and its best memory follows, unless a single word was asked for.
+    `memories_below` are memories that rank below the hits.
     """
     placed = list(hits)
     known = {same_words_key(hit.text) for hit in hits}

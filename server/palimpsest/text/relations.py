@@ -43,6 +43,22 @@ _KIN = _words(
 )
 """What is so for life: whose brother somebody is, and where somebody was born."""
 
+SINGLE_VALUED = frozenset(
+    {
+        *("lives_in", "lives_at", "resides_in", "located_in", "based_in", "has_address", "home_town", "hometown"),
+        *("born_in", "born_on", "has_birthday", "birthday", "birthday_on", "date_of_birth", "has_age", "age"),
+        *("married_to", "engaged_to", "husband_of", "wife_of", "spouse_of", "partner_of"),
+        *("works_at", "works_for", "employed_by", "employed_at", "has_job", "job_title", "has_role"),
+        *("works_as", "has_boss", "has_manager", "studies_at"),
+        *("is_called", "named", "full_name", "native_language", "has_email", "has_phone_number"),
+        *("owned_by", "led_by", "managed_by", "headquartered_in", "runs_on", "written_in", "has_version", "version"),
+        *("due_on", "scheduled_for", "takes_place_on", "takes_place_in", "costs", "has_price"),
+        *("wohnt_in", "lebt_in", "geboren_in", "geboren_am", "verheiratet_mit", "arbeitet_bei", "heißt"),
+    }
+)
+"""The keys of relations that have one value at a time, for nearly everybody. Set by hand: extraction names relations in
+English and in the present, and so do most agents. A relation that has two after all is listed, and left as it is."""
+
 _AREAS: tuple[tuple[str, ...], ...] = (
     (
         "liv",

@@ -11,12 +11,15 @@ from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from palimpsest.core.entities import NamedEntity, Relation, name_key, relation_key
 from palimpsest.core.models import Fact, Memory
+from palimpsest.store.graph.groups import members_of, roots_of
 from palimpsest.store.graph.identity.history import GraphWrite
 from palimpsest.store.graph.identity.resolution import resolve, tell_name
 from palimpsest.store.graph.tables import mentions, relations
+from palimpsest.store.mapping import Query, listed, to_memory
+from palimpsest.store.schema import memories
 from palimpsest.text.dates.finder import dates_in
 from palimpsest.text.names.namesakes import says_another
-from palimpsest.text.relations import NEGATIONS, begun, dated, has_name, outliving, words_in
+from palimpsest.text.relations import NEGATIONS, SINGLE_VALUED, begun, dated, has_name, outliving, words_in
 from palimpsest.text.time_words import change_words
 
 
@@ -35,6 +38,43 @@ def put_new(write: GraphWrite, memory: Memory, replaced: Sequence[Memory] = ()) 
         write.conn.execute(_INSERT_MENTIONS, rows)
     if rows := relation_rows(memory, meant):
         write.conn.execute(_INSERT_RELATIONS, rows)
+
+
+def handed_on_otherwise(conn: Connection, memory: Memory) -> list[Memory]:
+    """Return the other memories of a memory's project, without relations that it gives another value.
+
+    Only those are left out that a text does not tell: they were handed on to it, and nobody who reads it would end them.
+    """
+    changed: dict[str, Memory] = {}
+    words = words_in(memory.text)
+    for row in conn.execute(_RELATIONS, {"memory": memory.id}).all():
+        stated = memory.relations[int(row.position)]
+        if row.key not in SINGLE_VALUED or not has_name(words, memory.text, stated.destination):
+            continue
+        roots = roots_of(conn, [row.source_id])
+        members = list(members_of(conn, [root.id for root in roots.values()]))
+        values = {"ids": members, "key": row.key, "memory": memory.id, "project": memory.scope.project}
+        for other in map(to_memory, conn.execute(_SAME_RELATION, values).all()):
+            kept = changed.get(other.id, other)
+            if other.stated_at <= memory.stated_at:
+                changed[other.id] = _without_untold(kept, stated)
+    return list(changed.values())
+
+
+def _without_untold(memory: Memory, stated: Relation) -> Memory:
+    """Return a memory without relations that have another value than one that is stated, and that its text lacks."""
+    words = words_in(memory.text)
+    gone = [
+        relation
+        for relation in memory.relations
+        if relation.key[:2] == stated.key[:2] and relation.key != stated.key
+        if not has_name(words, memory.text, relation.destination)
+    ]
+    relations = tuple(relation for relation in memory.relations if relation not in gone)
+    ends = {name_key(end) for relation in relations for end in (relation.source, relation.destination)}
+    lost = {name_key(relation.destination) for relation in gone} - ends
+    entities = tuple(entity for entity in memory.entities if name_key(entity.name) not in lost)
+    return replace(memory, relations=relations, entities=entities)
 
 
 def _meant_before(
@@ -190,4 +230,15 @@ _RELATIONS = (
     select(*(relations.c[name] for name in ("memory_id", "position", "source_id", "key", "name", "destination_id")))
     .where(relations.c.memory_id == bindparam("memory"))
     .order_by(relations.c.position)
+)
+_SAME_RELATION: Query = (
+    select(memories)
+    .join(relations, relations.c.memory_id == memories.c.id)
+    .where(
+        relations.c.source_id.in_(listed("ids")),
+        relations.c.key == bindparam("key"),
+        relations.c.memory_id != bindparam("memory"),
+        memories.c.project == bindparam("project"),
+        memories.c.deleted_at.is_(None),
+    )
 )

@@ -74,6 +74,10 @@ def add(tx: Transaction, fact: Fact, replaces: Sequence[str]) -> Outcome:
     memory = _store(tx, with_handed_on(tx, fact, replaced), replaced)
     for old in replaced:
         _close(tx, old, memory)
+    for other in graph.handed_on_otherwise(tx.conn, memory):
+        before = find(tx, other.id)
+        if other != before:
+            record(tx, Event.UPDATE, update_row(tx, before, other), old=before.text)
     return _with_replaced(Outcome(Event.ADD, memory), replaced)
 
 
