@@ -179,14 +179,14 @@ class TestTheUsersName:
             ("replaced", "Tomasz"),
             ("corrected", "Tomasz"),
             ("deleted", "Tomasz"),
-            ("asked to forget the street", "Tomasz"),
-            ("asked to forget my name", ""),
+            ("forget the street", "Tomasz"),
+            ("forget my name", ""),
         ],
     )
     async def test_by_what_became_of_the_memory(self, tmp_path: Path, gone: str, expected: str) -> None:
         """An undo of each brings back what was."""
         text = "Tomasz lives in Lindenstraße"
-        async with forgetting_model(tmp_path, gone.removeprefix("asked to forget ")) as memory:
+        async with forgetting_model(tmp_path, gone.removeprefix("forget ")) as memory:
             await add_text(memory, "Tomasz keeps bees", metadata={"kept": True})
             first = await add_text(memory, text, metadata={"user_name": "Tomasz"})
             match gone:
@@ -197,7 +197,7 @@ class TestTheUsersName:
                 case "deleted":
                     await memory.delete(ALICE, [first])
                 case _:
-                    await memory.add_messages(messages_from(("user", gone)))
+                    await memory.add_messages(messages_from(("user", f"Please {gone}.")))
             assert (
                 first not in [item.id for item in (await memory.scope_contents(ALICE)).memories] or gone == "corrected"
             )

@@ -43,7 +43,7 @@ def put_new(write: GraphWrite, memory: Memory, replaced: Sequence[Memory] = ()) 
 def handed_on_otherwise(conn: Connection, memory: Memory) -> list[Memory]:
     """Return the other memories of a memory's project, without relations that it gives another value.
 
-    Only those are left out that a text does not tell: they were handed on to it, and nobody who reads it would end them.
+    Only those go that a text does not tell: they were handed on to it, and nobody who reads it would end them.
     """
     changed: dict[str, Memory] = {}
     words = words_in(memory.text)
