@@ -140,7 +140,7 @@ async def add_undecided(
 
     Requests to forget are not granted. Raises LedgerError.
     """
-    decisions = tuple(Decision(Event.ADD, fact) for fact in request.facts)
+    decisions = _with_told_name(request, tuple(Decision(Event.ADD, fact) for fact in request.facts))
     write = Write(
         request.scope,
         Provenance("extract", model.name, caller=request.caller),
@@ -153,7 +153,7 @@ async def add_undecided(
     notes = [f"asked to forget, but that failed ({error}); ask again: {asked.what}" for asked in request.requests]
     if request.facts:
         notes.append(f"added as they are, not reconciled with what was known: {error}")
-    result = WriteResult(applied.outcomes, notes=tuple(notes))
+    result = WriteResult(applied.outcomes, notes=(*notes, *applied.notes))
     return await with_near_duplicates(engine, request.scope, result, request.vectors)
 
 
@@ -233,8 +233,7 @@ async def _apply(
         for message_id in asking
         if message_id not in known
     )
-    if request.told_name is not None and not any(map(_keeps_name, decisions.decisions)):
-        decisions = replace(decisions, decisions=(*decisions.decisions, request.told_name))
+    decisions = replace(decisions, decisions=_with_told_name(request, decisions.decisions))
     # A decision may give a memory a text of the model's own, which has no vector yet.
     facts = [fact for decision in decisions.decisions for fact in (decision.fact, *decision.outdated)]
     texts = [fact.text for fact in facts if fact is not None]
@@ -285,9 +284,10 @@ def quoted_texts(question: ForgetQuestion) -> str:
     return f"it would take {counted(len(texts), 'entry')}, {shown}{more}"
 
 
-def _keeps_name(decision: Decision) -> bool:
-    """Return whether what a decision stores, or finds to be known, tells the user's name."""
-    return decision.fact is not None and bool(decision.fact.metadata.get(USER_NAME))
+def _with_told_name(request: ReconcileRequest, decisions: tuple[Decision, ...]) -> tuple[Decision, ...]:
+    """Return decisions that keep the user's name, if the messages tell it."""
+    keeps_it = any(decision.fact is not None and decision.fact.metadata.get(USER_NAME) for decision in decisions)
+    return decisions if keeps_it or request.told_name is None else (*decisions, request.told_name)
 
 
 def _notes(decisions: Decisions) -> list[str]:
